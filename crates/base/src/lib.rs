@@ -1,0 +1,20 @@
+//! What every layer of dendrofs shares and no layer owns: units, time, random numbers, locks and
+//! the volume's identity.
+//!
+//! - [`units`]: sizes that the whole system agrees on, and alignment arithmetic.
+//! - [`clock`]: time as a value that is passed in, so that a simulation owns it.
+//! - [`rng`]: seeded random numbers; nothing in the engine asks the operating system for one.
+//! - [`sync`]: the locks. Import them from here, so that a model checker can take their place.
+//! - [`uuid`]: the identity of a volume.
+//!
+//! There is no I/O here and no knowledge of any other layer.
+
+pub mod clock;
+pub mod rng;
+pub mod sync;
+pub mod units;
+pub mod uuid;
+
+pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use rng::Rng;
+pub use uuid::Uuid;

@@ -1,0 +1,82 @@
+//! Where segments live: a device is a flat array of bytes that can be read, written, flushed and
+//! discarded. It knows nothing of logs.
+//!
+//! - [`Device`]: what every device does. Each call is one that could be a positioned write or one
+//!   object PUT (DESIGN §2).
+//! - [`AlignedBuf`]: memory that direct I/O takes as it is.
+
+mod aligned;
+mod error;
+
+pub use aligned::AlignedBuf;
+pub use error::{Error, Result};
+
+/// Bytes in the unit that writes and discards are made of: their offset and length are multiples
+/// of it. Reads may start and end anywhere.
+pub const BLOCK_SIZE: usize = 4096;
+
+/// A flat array of bytes.
+///
+/// What it promises, and all that the log asks of it:
+/// 1. A read returns what the last completed write put there. What was never written, or was
+///    discarded, reads as anything.
+/// 2. After [`Self::flush`] returns, every write that had returned before the flush began is
+///    durable. Without one, any subset of 512-byte sectors may be lost, in any order.
+/// 3. After a failed write or flush nothing is promised about what was not flushed before it. A
+///    flush that failed must not be tried again and believed.
+pub trait Device: Send + Sync {
+    /// Bytes on the device, a multiple of [`BLOCK_SIZE`].
+    fn len_bytes(&self) -> u64;
+
+    /// Whether writes are refused.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// Fills `buf` from `offset`: all of it, or an error.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] past the end, [`Error::Io`] when the medium fails.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Writes all of `bytes` at `offset`; both are multiples of [`BLOCK_SIZE`]. It costs least
+    /// when `bytes` lies in an [`AlignedBuf`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::ReadOnly`], or [`Error::Io`].
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Makes every completed write durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the caller must stop writing for good.
+    fn flush(&self) -> Result<()>;
+
+    /// Says that a range's contents are no longer wanted; both numbers are multiples of
+    /// [`BLOCK_SIZE`]. A device that cannot discard does nothing.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`]. The caller may go on: nothing is lost.
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()>;
+}
+
+impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
+    fn len_bytes(&self) -> u64 {
+        (**self).len_bytes()
+    }
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        (**self).read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        (**self).write_at(offset, bytes)
+    }
+    fn flush(&self) -> Result<()> {
+        (**self).flush()
+    }
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        (**self).discard(offset, len_bytes)
+    }
+}

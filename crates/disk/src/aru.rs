@@ -1,0 +1,199 @@
+//! Atomic recovery units.
+
+use std::borrow::Cow;
+
+use crate::space::Reservation;
+use crate::types::{Lid, ListHints, View};
+
+/// One change to a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// Makes an empty list of a number that was allocated.
+    CreateList {
+        /// The list.
+        list: Lid,
+        /// Its hints.
+        hints: ListHints,
+    },
+    /// Takes a list away with its records and pages. The work grows with what the list holds.
+    DeleteList {
+        /// The list.
+        list: Lid,
+    },
+    /// Changes a list's hints.
+    SetHints {
+        /// The list.
+        list: Lid,
+        /// Its new hints.
+        hints: ListHints,
+    },
+    /// Puts a record in place of the one at `index`, if there is one.
+    PutRecord {
+        /// The list.
+        list: Lid,
+        /// Where.
+        index: u64,
+        /// 1 to [`crate::MAX_RECORD_LEN_BYTES`] bytes.
+        value: Cow<'a, [u8]>,
+    },
+    /// Takes a record away; nothing happens when there is none.
+    DeleteRecord {
+        /// The list.
+        list: Lid,
+        /// Where.
+        index: u64,
+    },
+    /// Writes pages; a last page that is not whole is filled up with zeros.
+    WritePages {
+        /// The list.
+        list: Lid,
+        /// The first page.
+        first_page: u64,
+        /// Their contents, one after the other.
+        data: Cow<'a, [u8]>,
+    },
+    /// Makes pages read as zeros without being holes: what preallocation asks for. Pages that are
+    /// not holes are overwritten with zeros too.
+    ZeroPages {
+        /// The list.
+        list: Lid,
+        /// The first page.
+        first_page: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Makes pages holes.
+    PunchPages {
+        /// The list.
+        list: Lid,
+        /// The first page.
+        first_page: u64,
+        /// How many; those past the last page cost nothing.
+        count: u64,
+    },
+    /// Moves pages, holes included: the range at the destination becomes what the source was, and
+    /// what of the source is not in the destination becomes holes. The ranges may overlap.
+    MovePages {
+        /// The list that gives.
+        from: Lid,
+        /// Its first page.
+        from_page: u64,
+        /// The list that takes, which may be the same.
+        to: Lid,
+        /// Its first page.
+        to_page: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Exchanges all pages of two lists; their records stay.
+    SwapPages {
+        /// One list.
+        a: Lid,
+        /// The other.
+        b: Lid,
+    },
+}
+
+/// An atomic recovery unit: changes to one view that take effect together, at
+/// [`crate::LogicalDisk::commit`], or never.
+///
+/// It is a plain value: any number may be under construction at a time, and dropping one undoes
+/// it at no cost. It may borrow the data it writes, so that the disk copies it once.
+#[derive(Debug)]
+pub struct Aru<'a> {
+    view: View,
+    ops: Vec<Op<'a>>,
+    reservation: Option<Reservation>,
+    reclaims: bool,
+}
+
+impl<'a> Aru<'a> {
+    /// A unit that changes nothing yet.
+    #[must_use]
+    pub const fn new(view: View) -> Self {
+        Self { view, ops: Vec::new(), reservation: None, reclaims: false }
+    }
+
+    /// Which version it changes.
+    #[must_use]
+    pub const fn view(&self) -> View {
+        self.view
+    }
+
+    /// Its changes, in their order.
+    #[must_use]
+    pub fn ops(&self) -> &[Op<'a>] {
+        &self.ops
+    }
+
+    /// Adds any change.
+    pub fn push(&mut self, op: Op<'a>) -> &mut Self {
+        self.ops.push(op);
+        self
+    }
+
+    /// Adds [`Op::CreateList`] with `hints`.
+    pub fn create_list(&mut self, list: Lid, hints: ListHints) -> &mut Self {
+        self.push(Op::CreateList { list, hints })
+    }
+
+    /// Adds [`Op::DeleteList`].
+    pub fn delete_list(&mut self, list: Lid) -> &mut Self {
+        self.push(Op::DeleteList { list })
+    }
+
+    /// Adds [`Op::PutRecord`].
+    pub fn put_record(
+        &mut self,
+        list: Lid,
+        index: u64,
+        value: impl Into<Cow<'a, [u8]>>,
+    ) -> &mut Self {
+        self.push(Op::PutRecord { list, index, value: value.into() })
+    }
+
+    /// Adds [`Op::DeleteRecord`].
+    pub fn delete_record(&mut self, list: Lid, index: u64) -> &mut Self {
+        self.push(Op::DeleteRecord { list, index })
+    }
+
+    /// Adds [`Op::WritePages`].
+    pub fn write_pages(
+        &mut self,
+        list: Lid,
+        first_page: u64,
+        data: impl Into<Cow<'a, [u8]>>,
+    ) -> &mut Self {
+        self.push(Op::WritePages { list, first_page, data: data.into() })
+    }
+
+    /// Adds [`Op::PunchPages`].
+    pub fn punch_pages(&mut self, list: Lid, first_page: u64, count: u64) -> &mut Self {
+        self.push(Op::PunchPages { list, first_page, count })
+    }
+
+    /// Pays for the unit with space that was set aside.
+    pub fn use_reservation(&mut self, reservation: Reservation) -> &mut Self {
+        self.reservation = Some(reservation);
+        self
+    }
+
+    /// The space set aside for it.
+    #[must_use]
+    pub const fn reservation(&self) -> Option<&Reservation> {
+        self.reservation.as_ref()
+    }
+
+    /// Says that the unit is part of giving space back (an unlink, a truncation), so that it may
+    /// use what the disk keeps for that purpose when it is full.
+    pub const fn set_reclaims(&mut self) -> &mut Self {
+        self.reclaims = true;
+        self
+    }
+
+    /// Whether [`Self::set_reclaims`] was called.
+    #[must_use]
+    pub const fn reclaims(&self) -> bool {
+        self.reclaims
+    }
+}

@@ -1,0 +1,51 @@
+//! What a logical disk can answer.
+
+use crate::types::{Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, View};
+
+/// What a logical disk answers.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// One kind for each thing that a caller can do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A change to a list that is not there.
+    #[error("there is no list {0}")]
+    NoSuchList(Lid),
+    /// The creation of a list that is there, or whose number the disk keeps for itself.
+    #[error("list {0} exists already")]
+    ListExists(Lid),
+    /// A record that is empty or longer than [`MAX_RECORD_LEN_BYTES`].
+    #[error("a record of {0} bytes; it can have from 1 to {MAX_RECORD_LEN_BYTES}")]
+    RecordTooLong(usize),
+    /// Pages past [`MAX_PAGE_COUNT`].
+    #[error("pages from {first_page} on, {count} of them: a list has {MAX_PAGE_COUNT} at most")]
+    OutOfRange {
+        /// The first page.
+        first_page: u64,
+        /// How many.
+        count: u64,
+    },
+    /// The change would not fit.
+    #[error("no space left: {needed_bytes} bytes are needed, {available_bytes} can be had")]
+    NoSpace {
+        /// What the change takes at worst.
+        needed_bytes: u64,
+        /// What there is.
+        available_bytes: u64,
+    },
+    /// A version that does not exist, or a change to one of the past.
+    #[error("there is no {0} that allows this")]
+    NoSuchView(View),
+    /// The disk is open for reading only, or was shut down.
+    #[error("read-only: {0}")]
+    ReadOnly(String),
+    /// The disk stopped taking writes after an error; reads go on. It must be opened anew.
+    #[error("stopped taking writes: {0}")]
+    Failed(String),
+    /// What was read from the device is not what was written there.
+    #[error("damaged: {0}")]
+    Corrupted(String),
+    /// The device could not be read.
+    #[error("{0}")]
+    Io(String),
+}

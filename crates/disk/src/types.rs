@@ -1,0 +1,94 @@
+//! Names and numbers of the logical disk.
+
+use std::fmt;
+
+/// The longest record, in bytes; the shortest has one.
+pub const MAX_RECORD_LEN_BYTES: usize = 1024;
+
+/// One more than the highest page index: a list's pages span 2⁶³ bytes, what a file offset can
+/// name.
+pub const MAX_PAGE_COUNT: u64 = 1 << 51;
+
+/// The number of a list, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lid(pub u64);
+
+impl Lid {
+    /// The first number that [`crate::LogicalDisk::allocate_list`] gives out on an empty disk.
+    pub const FIRST: Self = Self(1);
+    /// One more than the last number a client may use; the disk keeps the rest for itself.
+    pub const CLIENT_END: Self = Self(1 << 62);
+}
+
+impl fmt::Display for Lid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A commit's place in the order of commits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommitSeq(pub u64);
+
+impl CommitSeq {
+    /// Everything that has been committed by the time of the call.
+    pub const LATEST: Self = Self(u64::MAX);
+}
+
+/// One version of the whole disk: the writable head of a branch, or a read-only point in its past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// The branch.
+    pub branch: u32,
+    /// The last epoch that is seen; `None` for the head.
+    pub epoch: Option<u64>,
+}
+
+impl View {
+    /// The writable head of the branch that every disk has.
+    pub const HEAD: Self = Self { branch: 0, epoch: None };
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.epoch {
+            None => write!(f, "head of branch {}", self.branch),
+            Some(epoch) => write!(f, "branch {} at epoch {epoch}", self.branch),
+        }
+    }
+}
+
+/// How a list's pages should be stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Compression {
+    /// As the volume does by default.
+    #[default]
+    Default = 0,
+    /// As they are.
+    None = 1,
+    /// With LZ4.
+    Lz4 = 2,
+    /// With Zstandard.
+    Zstd = 3,
+}
+
+/// Whether a list's blocks should lie together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Locality {
+    /// As they were written.
+    #[default]
+    AsWritten = 0,
+    /// In the order of their indices: the list will be read sequentially.
+    Clustered = 1,
+}
+
+/// What a client tells the disk about a list. A disk may do nothing about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ListHints {
+    /// How its pages should be stored.
+    pub compression: Compression,
+    /// Whether its blocks should lie together.
+    pub locality: Locality,
+}
