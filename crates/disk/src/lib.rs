@@ -7,9 +7,11 @@
 //! - [`Aru`]: an atomic recovery unit, a value that collects changes until it is committed.
 //! - [`View`]: names the version of the disk that a call reads or changes.
 //! - [`Error`]: what a call can answer, one kind for each thing a caller can do about it.
+//! - [`model`]: a plain implementation in memory, the reference for all others.
 
 mod aru;
 mod error;
+pub mod model;
 mod space;
 mod types;
 

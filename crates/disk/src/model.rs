@@ -1,0 +1,292 @@
+//! A logical disk in memory, plain enough to be right at a glance: the reference that others are
+//! compared with, and a disk for the tests of clients.
+//!
+//! - [`ModelState`]: what a disk holds at one moment. Cheap to clone, comparable with `==`.
+//! - [`ModelDisk`]: a [`LogicalDisk`] around one. It can keep the state after every commit
+//!   ([`ModelDisk::recording`]), which is every state that a crash may leave.
+//!
+//! Of the units it is given, the model takes the operations in order and each against what the
+//! earlier ones leave; in one operation it looks at sizes and ranges before it looks for lists,
+//! and at the source before the destination. The first fault found is the answer.
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use dendro_base::sync::{RwLock, RwLockReadGuard};
+
+pub use state::{ModelList, ModelState, apply};
+
+use crate::{
+    Aru, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE,
+    Record, Reservation, Result, Space, View,
+};
+
+/// Why a disk that was shut down takes no more writes.
+const SHUT_DOWN: &str = "the disk was shut down";
+
+/// What changes under the lock.
+#[derive(Debug)]
+struct Inner {
+    state: ModelState,
+    next_list: Lid,
+    last_commit: CommitSeq,
+    flushed: CommitSeq,
+    /// The state after each commit, when it is kept; the first is the one before any.
+    history: Option<Vec<(CommitSeq, ModelState)>>,
+    shut_down: bool,
+    failure: Option<String>,
+}
+
+impl Inner {
+    fn check_writable(&self) -> Result<()> {
+        match &self.failure {
+            Some(why) => Err(Error::Failed(why.clone())),
+            None if self.shut_down => Err(Error::ReadOnly(SHUT_DOWN.into())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A [`LogicalDisk`] in memory. It has one view, [`View::HEAD`].
+///
+/// It counts as space the bytes of records and of pages without their trailing zeros. A unit
+/// needs at worst what it puts and writes, whatever that replaces.
+#[derive(Debug)]
+pub struct ModelDisk {
+    capacity_bytes: Option<u64>,
+    ledger: Arc<Ledger>,
+    inner: RwLock<Inner>,
+}
+
+impl ModelDisk {
+    /// An empty disk that holds `capacity_bytes`, or any number when `None`.
+    #[must_use]
+    pub fn new(capacity_bytes: Option<u64>) -> Self {
+        Self::from_state(ModelState::default(), capacity_bytes)
+    }
+
+    /// A disk that holds `state`, as one does that was opened after a crash: numbers are given out
+    /// from behind the last list that is there.
+    #[must_use]
+    pub fn from_state(state: ModelState, capacity_bytes: Option<u64>) -> Self {
+        let next_list = state.last_list().map_or(Lid::FIRST, |last| Lid(last.0 + 1));
+        Self {
+            capacity_bytes,
+            ledger: Arc::default(),
+            inner: RwLock::new(Inner {
+                state,
+                next_list,
+                last_commit: CommitSeq(0),
+                flushed: CommitSeq(0),
+                history: None,
+                shut_down: false,
+                failure: None,
+            }),
+        }
+    }
+
+    /// The same disk, keeping the state after every commit from now on, for [`Self::history`].
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        let inner = self.inner.get_mut();
+        inner.history = Some(vec![(inner.last_commit, inner.state.clone())]);
+        self
+    }
+
+    /// What the disk holds now.
+    #[must_use]
+    pub fn state(&self) -> ModelState {
+        self.inner.read().state.clone()
+    }
+
+    /// The state before the first commit and after each one, since [`Self::recording`]; empty if
+    /// that was not called. After a crash, the disk would be as in one of them, not before
+    /// [`Self::flushed`].
+    #[must_use]
+    pub fn history(&self) -> Vec<(CommitSeq, ModelState)> {
+        self.inner.read().history.clone().unwrap_or_default()
+    }
+
+    /// The last commit that is durable.
+    #[must_use]
+    pub fn flushed(&self) -> CommitSeq {
+        self.inner.read().flushed
+    }
+
+    /// Makes the disk behave as after a failed device write: every later change and flush is
+    /// answered with [`Error::Failed`] and `why`; reads go on.
+    pub fn fail(&self, why: &str) {
+        self.inner.write().failure = Some(why.to_owned());
+    }
+
+    fn available_bytes(&self, state: &ModelState) -> u64 {
+        self.capacity_bytes
+            .unwrap_or(u64::MAX >> 1)
+            .saturating_sub(state.live_bytes())
+            .saturating_sub(self.ledger.reserved_bytes())
+    }
+
+    fn check_space(&self, state: &ModelState, aru: &Aru<'_>) -> Result<()> {
+        let needed_bytes = aru
+            .ops()
+            .iter()
+            .map(|op| match op {
+                Op::PutRecord { value, .. } => value.len() as u64,
+                Op::WritePages { data, .. } => data.len() as u64,
+                _ => 0,
+            })
+            .sum();
+        let set_aside = aru.reservation().map_or(0, Reservation::len_bytes);
+        let available_bytes = self.available_bytes(state).saturating_add(set_aside);
+        if needed_bytes > available_bytes && !aru.reclaims() {
+            return Err(Error::NoSpace { needed_bytes, available_bytes });
+        }
+        Ok(())
+    }
+
+    fn look(&self, view: View) -> Result<RwLockReadGuard<'_, Inner>> {
+        check_view(view)?;
+        Ok(self.inner.read())
+    }
+}
+
+fn check_view(view: View) -> Result<()> {
+    if view == View::HEAD { Ok(()) } else { Err(Error::NoSuchView(view)) }
+}
+
+impl LogicalDisk for ModelDisk {
+    fn allocate_list(&self) -> Result<Lid> {
+        let mut inner = self.inner.write();
+        inner.check_writable()?;
+        let list = inner.next_list;
+        inner.next_list = Lid(list.0 + 1);
+        Ok(list)
+    }
+
+    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq> {
+        let mut guard = self.inner.write();
+        let inner = &mut *guard;
+        inner.check_writable()?;
+        check_view(aru.view())?;
+        inner.state.check(aru.ops())?;
+        self.check_space(&inner.state, &aru)?;
+        apply(&mut inner.state, aru.ops())?;
+        for op in aru.ops() {
+            if let Op::CreateList { list, .. } = op {
+                inner.next_list = inner.next_list.max(Lid(list.0 + 1));
+            }
+        }
+        inner.last_commit = CommitSeq(inner.last_commit.0 + 1);
+        if let Some(history) = &mut inner.history {
+            history.push((inner.last_commit, inner.state.clone()));
+        }
+        Ok(inner.last_commit)
+    }
+
+    fn flush(&self, up_to: CommitSeq) -> Result<()> {
+        let mut inner = self.inner.write();
+        if let Some(why) = &inner.failure {
+            return Err(Error::Failed(why.clone()));
+        }
+        inner.flushed = inner.flushed.max(up_to.min(inner.last_commit));
+        Ok(())
+    }
+
+    fn flush_list(&self, view: View, _list: Lid) -> Result<()> {
+        check_view(view)?;
+        self.flush(CommitSeq::LATEST)
+    }
+
+    fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
+        // The write lock keeps commits from using the space between the look and the taking.
+        let inner = self.inner.write();
+        inner.check_writable()?;
+        let available_bytes = self.available_bytes(&inner.state);
+        let limit_bytes = self.ledger.reserved_bytes().saturating_add(available_bytes);
+        self.ledger
+            .reserve(len_bytes, limit_bytes)
+            .ok_or(Error::NoSpace { needed_bytes: len_bytes, available_bytes })
+    }
+
+    fn space(&self) -> Space {
+        let inner = self.inner.read();
+        Space {
+            capacity_bytes: self.capacity_bytes.unwrap_or(u64::MAX >> 1),
+            live_bytes: inner.state.live_bytes(),
+            available_bytes: self.available_bytes(&inner.state),
+            reserved_bytes: self.ledger.reserved_bytes(),
+        }
+    }
+
+    fn read_only_reason(&self) -> Option<String> {
+        let inner = self.inner.read();
+        inner.failure.clone().or_else(|| inner.shut_down.then(|| SHUT_DOWN.to_owned()))
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        self.flush(CommitSeq::LATEST)?;
+        self.inner.write().shut_down = true;
+        Ok(())
+    }
+
+    fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {
+        Ok(self.look(view)?.state.list(list).map(ModelList::hints))
+    }
+
+    fn lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
+        Ok(self.look(view)?.state.lists(from).map(|(list, _)| list).take(max).collect())
+    }
+
+    fn record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
+        Ok(self.look(view)?.state.list(list).and_then(|list| list.record(index).cloned()))
+    }
+
+    fn records(&self, view: View, list: Lid, from: u64, max: usize) -> Result<Vec<(u64, Record)>> {
+        let inner = self.look(view)?;
+        let Some(list) = inner.state.list(list) else { return Ok(Vec::new()) };
+        Ok(list.records(from).map(|(index, value)| (index, value.clone())).take(max).collect())
+    }
+
+    fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
+        assert!(buf.len().is_multiple_of(PAGE_SIZE), "a read of {} bytes", buf.len());
+        let inner = self.look(view)?;
+        let count = (buf.len() / PAGE_SIZE) as u64;
+        let range = state::page_range(first_page, count)?;
+        buf.fill(0);
+        let Some(list) = inner.state.list(list) else { return Ok(()) };
+        for (page, data) in list.pages(range) {
+            // Inside `buf`, whose length is a usize.
+            let offset = (page - first_page) as usize * PAGE_SIZE;
+            buf[offset..offset + data.len()].copy_from_slice(data);
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
+        let inner = self.look(view)?;
+        let Some(list) = inner.state.list(list) else { return Ok(None) };
+        Ok(list.pages(from..MAX_PAGE_COUNT).next().map(|(page, _)| page))
+    }
+
+    fn next_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
+        let inner = self.look(view)?;
+        let Some(list) = inner.state.list(list) else { return Ok(from) };
+        let mut hole = from;
+        for (page, _) in list.pages(from..MAX_PAGE_COUNT) {
+            if page != hole {
+                break;
+            }
+            hole += 1;
+        }
+        Ok(hole)
+    }
+
+    fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
+        let inner = self.look(view)?;
+        Ok(inner.state.list(list).map_or(0, |list| list.pages(range).count() as u64))
+    }
+}
