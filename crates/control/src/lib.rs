@@ -1,1 +1,24 @@
-//! Placeholder.
+//! The control socket: how a command reaches the daemon that owns a volume.
+//!
+//! - [`Request`] and [`Reply`]: the protocol. One request and one reply per connection, each one
+//!   line of JSON of bounded length, each with the protocol's version.
+//! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
+//!   a file system or a logical disk.
+//! - [`Server`]: listens for a daemon.
+//! - [`Client`]: talks to one daemon; [`Client::all`] finds those that run.
+//! - [`socket`]: where the sockets are.
+//!
+//! No thread is started here: [`Server::run`] occupies those that call it.
+
+mod client;
+mod protocol;
+mod server;
+pub mod socket;
+
+pub use client::{Client, ClientError};
+pub use protocol::{
+    Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
+    MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,
+    SpaceInfo, VolumeInfo,
+};
+pub use server::Server;

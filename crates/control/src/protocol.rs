@@ -1,0 +1,255 @@
+//! What is said over the socket.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The version that both sides name. A side that is told of a later one says so and does nothing.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The longest request, its newline included, in bytes.
+pub const MAX_REQUEST_LEN_BYTES: usize = 64 << 10;
+
+/// The longest reply, its newline included, in bytes.
+pub const MAX_REPLY_LEN_BYTES: usize = 16 << 20;
+
+/// One question to a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// [`PROTOCOL_VERSION`] of the one who asks.
+    pub version: u32,
+    /// What is asked.
+    #[serde(flatten)]
+    pub command: Command,
+}
+
+/// What can be asked of a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Command {
+    /// Who are you? Answered at once, whatever else goes on.
+    Ping,
+    /// What is the volume like?
+    Info,
+    /// What has been done since it was mounted?
+    Stat,
+    /// Make everything durable that was written before.
+    Sync,
+    /// Unmount and end cleanly. The answer comes before the end.
+    Shutdown,
+}
+
+/// A daemon's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// [`PROTOCOL_VERSION`] of the daemon.
+    pub version: u32,
+    /// What came of the request.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", content = "value", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The answer to [`Command::Ping`].
+    Pong(Pong),
+    /// The answer to [`Command::Info`].
+    Info(Box<VolumeInfo>),
+    /// The answer to [`Command::Stat`].
+    Stat(Facts),
+    /// It was done, and there is nothing to tell.
+    Done,
+    /// It was not done, and why.
+    Error(String),
+}
+
+/// Names and numbers that each layer chooses for itself.
+pub type Facts = BTreeMap<String, serde_json::Value>;
+
+/// Who a daemon is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pong {
+    /// The software's version.
+    pub software: String,
+    /// The daemon's process.
+    pub pid: u32,
+    /// The volume's UUID.
+    pub uuid: String,
+    /// The image file or block device, as an absolute path without symbolic links.
+    pub source: String,
+    /// Where it is mounted, as an absolute path without symbolic links.
+    pub mount_point: String,
+}
+
+/// A volume, mounted or not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VolumeInfo {
+    /// The image file or block device.
+    pub source: String,
+    /// The volume's UUID.
+    pub uuid: String,
+    /// The volume's name; may be empty.
+    pub label: String,
+    /// The version of the on-disk format.
+    pub format_version: u32,
+    /// When it was made, seconds since 1970.
+    pub created_unix_s: i64,
+    /// Bytes on the device.
+    pub device_size_bytes: u64,
+    /// How the device is cut up.
+    pub segments: SegmentInfo,
+    /// What a reader must know to use it.
+    pub features: FeatureInfo,
+    /// How its bytes are used.
+    pub space: SpaceInfo,
+    /// Where the next mount would start.
+    pub checkpoint: CheckpointInfo,
+    /// Where it is mounted; nothing when the device was read offline.
+    pub mount: Option<MountInfo>,
+}
+
+/// How a device is cut up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentInfo {
+    /// Bytes in each.
+    pub size_bytes: u64,
+    /// How many there are.
+    pub total: u64,
+    /// How many are clean; nothing where that was not counted.
+    pub clean: Option<u64>,
+}
+
+/// Feature flags, by what a reader that does not know one may still do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeatureInfo {
+    /// Anything.
+    pub compatible: Vec<String>,
+    /// Read.
+    pub read_only_compatible: Vec<String>,
+    /// Nothing.
+    pub incompatible: Vec<String>,
+}
+
+/// How a volume's bytes are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceInfo {
+    /// What could be used if the volume were empty.
+    pub capacity_bytes: u64,
+    /// What is used by data that can be reached.
+    pub live_bytes: u64,
+    /// What can still be written.
+    pub available_bytes: u64,
+    /// What is set aside for operations under way.
+    pub reserved_bytes: u64,
+}
+
+/// The state that a mount starts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointInfo {
+    /// Its number.
+    pub sequence: u64,
+    /// When it was written, seconds since 1970.
+    pub written_unix_s: i64,
+    /// The last commit it holds.
+    pub commit: u64,
+    /// Whether the log ends with it, so that nothing has to be rolled forward; nothing where that
+    /// was not looked at.
+    pub clean: Option<bool>,
+}
+
+/// Where and how a volume is mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountInfo {
+    /// The directory.
+    pub mount_point: String,
+    /// The daemon's process.
+    pub pid: u32,
+    /// The daemon's version.
+    pub software: String,
+    /// Why it takes no writes, if it takes none.
+    pub read_only: Option<String>,
+    /// When it was mounted, seconds since 1970.
+    pub since_unix_s: i64,
+}
+
+/// Why a daemon did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AdminError(pub String);
+
+/// What a daemon can be asked to do. Calls come from several threads at once.
+pub trait Admin: Send + Sync {
+    /// Who it is. Must not wait for anything.
+    fn ping(&self) -> Pong;
+
+    /// What the volume is like.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    fn info(&self) -> Result<VolumeInfo, AdminError>;
+
+    /// Counters since the mount.
+    ///
+    /// # Errors
+    /// When they cannot be had.
+    fn stat(&self) -> Result<Facts, AdminError>;
+
+    /// Returns once all that was written before is durable.
+    ///
+    /// # Errors
+    /// When the disk has stopped taking writes.
+    fn sync(&self) -> Result<(), AdminError>;
+
+    /// Begins to unmount and end; returns at once.
+    ///
+    /// # Errors
+    /// When the volume cannot be unmounted.
+    fn shut_down(&self) -> Result<(), AdminError>;
+}
+
+impl Request {
+    /// The request of this version.
+    #[must_use]
+    pub const fn new(command: Command) -> Self {
+        Self { version: PROTOCOL_VERSION, command }
+    }
+}
+
+impl Reply {
+    /// The reply of this version.
+    #[must_use]
+    pub const fn new(outcome: Outcome) -> Self {
+        Self { version: PROTOCOL_VERSION, outcome }
+    }
+
+    /// What `admin` answers to the request that `line` holds, which may be anything.
+    #[must_use]
+    pub fn to_line(line: &[u8], admin: &dyn Admin) -> Self {
+        Self::new(answer(line, admin).unwrap_or_else(|AdminError(why)| Outcome::Error(why)))
+    }
+}
+
+fn answer(line: &[u8], admin: &dyn Admin) -> Result<Outcome, AdminError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let malformed = |error| AdminError(format!("not a request of this protocol: {error}"));
+    let Versioned { version } = serde_json::from_slice(line).map_err(malformed)?;
+    if version != PROTOCOL_VERSION {
+        return Err(AdminError(format!(
+            "the request is of protocol version {version}; this daemon speaks version \
+             {PROTOCOL_VERSION}: use the dendro command of the same release"
+        )));
+    }
+    let request: Request = serde_json::from_slice(line).map_err(malformed)?;
+    Ok(match request.command {
+        Command::Ping => Outcome::Pong(admin.ping()),
+        Command::Info => Outcome::Info(Box::new(admin.info()?)),
+        Command::Stat => Outcome::Stat(admin.stat()?),
+        Command::Sync => admin.sync().map(|()| Outcome::Done)?,
+        Command::Shutdown => admin.shut_down().map(|()| Outcome::Done)?,
+    })
+}
