@@ -1,1 +1,26 @@
-//! Placeholder.
+//! Files and directories: a client of [`dendro_disk::LogicalDisk`] that knows neither how the disk
+//! lays things out nor how requests arrive.
+//!
+//! - [`FileSystem`]: the operations, safe to call from any number of threads.
+//! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
+//! - [`FsError`]: what can go wrong, with Linux's number for it.
+//!
+//! A file is a list (DESIGN §10). Each operation is one atomic recovery unit, so that after a crash
+//! it has happened or it has not; the exceptions are named at [`FileSystem::fallocate`] and
+//! [`FileSystem::copy_file_range`]. Permissions are the kernel's to check (`default_permissions`); what follows from
+//! ownership (set-id bits, ACL inheritance, the sticky group of directories) is done here.
+//!
+//! Left out: the transport (FUSE), caching of data, permission checks, background threads.
+
+mod error;
+mod filesystem;
+mod types;
+
+pub use error::{FsError, Result};
+pub use filesystem::FileSystem;
+pub use types::{
+    AtimePolicy, Attr, Caller, DirEntry, FallocateFlags, FileFlags, FileKind, FileTime,
+    FormatOptions, Ino, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES, MAX_SYMLINK_LEN_BYTES,
+    MAX_XATTR_LEN_BYTES, OpenOptions, Options, RenameFlags, Seek, SetAttr, SetTime, StatFs,
+    XattrFlags,
+};

@@ -1,0 +1,148 @@
+//! What the file system can answer, and the numbers Linux has for it.
+
+use dendro_disk::Error as DiskError;
+
+/// What a call to the file system answers.
+pub type Result<T> = std::result::Result<T, FsError>;
+
+/// One kind for each answer that a caller can tell apart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FsError {
+    /// There is no entry of that name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// There is an entry of that name, or an attribute that was to be made.
+    #[error("it exists already")]
+    Exists,
+    /// A name was looked for in something that is not a directory.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory, where it can't be one.
+    #[error("is a directory")]
+    IsDirectory,
+    /// A directory to be removed or replaced has entries.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// A name of more than 255 bytes, or a symbolic link's target of more than 4095.
+    #[error("the name is too long")]
+    NameTooLong,
+    /// The link count would overflow.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Arguments that make no sense together.
+    #[error("invalid: {0}")]
+    Invalid(&'static str),
+    /// Past the largest file offset.
+    #[error("the file would be too large")]
+    FileTooBig,
+    /// A limit other than the disk's space is used up: a directory's or a file's attributes'.
+    #[error("no room: {0}")]
+    Full(&'static str),
+    /// The file system was opened read-only, or shows the past.
+    #[error("the file system is read-only")]
+    ReadOnly,
+    /// The file's flags forbid it, or its type does.
+    #[error("not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// The file was removed, and nothing holds it open.
+    #[error("the file is gone")]
+    Stale,
+    /// There is no such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// An attribute's name of no or more than 255 bytes.
+    #[error("the attribute's name has a bad length")]
+    AttributeName,
+    /// An attribute's value of more than 64 KiB.
+    #[error("the attribute's value is too long")]
+    AttributeTooBig,
+    /// This file system, or this kind of file, does not do that.
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+    /// No data, or no hole, at or past the offset.
+    #[error("nothing there")]
+    NoData,
+    /// What was read makes no sense.
+    #[error("damaged: {0}")]
+    Corrupted(String),
+    /// What the logical disk said.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Linux's error numbers, the same on every architecture that matters here.
+mod errno {
+    pub(super) const EPERM: i32 = 1;
+    pub(super) const ENOENT: i32 = 2;
+    pub(super) const EIO: i32 = 5;
+    pub(super) const ENXIO: i32 = 6;
+    pub(super) const E2BIG: i32 = 7;
+    pub(super) const EEXIST: i32 = 17;
+    pub(super) const ENOTDIR: i32 = 20;
+    pub(super) const EISDIR: i32 = 21;
+    pub(super) const EINVAL: i32 = 22;
+    pub(super) const EFBIG: i32 = 27;
+    pub(super) const ENOSPC: i32 = 28;
+    pub(super) const EROFS: i32 = 30;
+    pub(super) const EMLINK: i32 = 31;
+    pub(super) const ERANGE: i32 = 34;
+    pub(super) const ENAMETOOLONG: i32 = 36;
+    pub(super) const ENOTEMPTY: i32 = 39;
+    pub(super) const ENODATA: i32 = 61;
+    pub(super) const EOPNOTSUPP: i32 = 95;
+    pub(super) const ESTALE: i32 = 116;
+}
+
+impl FsError {
+    /// Linux's number for it, positive.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::NotFound => errno::ENOENT,
+            Self::Exists => errno::EEXIST,
+            Self::NotDirectory => errno::ENOTDIR,
+            Self::IsDirectory => errno::EISDIR,
+            Self::NotEmpty => errno::ENOTEMPTY,
+            Self::NameTooLong => errno::ENAMETOOLONG,
+            Self::TooManyLinks => errno::EMLINK,
+            Self::Invalid(_) => errno::EINVAL,
+            Self::FileTooBig => errno::EFBIG,
+            Self::Full(_) => errno::ENOSPC,
+            Self::ReadOnly => errno::EROFS,
+            Self::NotPermitted(_) => errno::EPERM,
+            Self::Stale => errno::ESTALE,
+            Self::NoAttribute => errno::ENODATA,
+            Self::AttributeName => errno::ERANGE,
+            Self::AttributeTooBig => errno::E2BIG,
+            Self::NotSupported(_) => errno::EOPNOTSUPP,
+            Self::NoData => errno::ENXIO,
+            Self::Corrupted(_) => errno::EIO,
+            Self::Disk(error) => match error {
+                DiskError::NoSpace { .. } => errno::ENOSPC,
+                DiskError::ReadOnly(_) | DiskError::Failed(_) | DiskError::NoSuchView(_) => {
+                    errno::EROFS
+                }
+                DiskError::OutOfRange { .. } => errno::EFBIG,
+                DiskError::NoSuchList(_)
+                | DiskError::ListExists(_)
+                | DiskError::RecordTooLong(_)
+                | DiskError::Corrupted(_)
+                | DiskError::Io(_) => errno::EIO,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_damaged_one_have_the_numbers_of_linux() {
+        let full = DiskError::NoSpace { needed_bytes: 1, available_bytes: 0 };
+        assert_eq!(FsError::from(full).errno(), 28);
+        assert_eq!(FsError::from(DiskError::Corrupted("x".into())).errno(), 5);
+        assert_eq!(FsError::from(DiskError::Failed("x".into())).errno(), 30);
+        assert_eq!(FsError::Corrupted("x".into()).errno(), 5);
+    }
+}

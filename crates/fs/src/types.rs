@@ -1,0 +1,379 @@
+//! What callers pass in and get back.
+
+use std::fmt;
+
+use dendro_base::Timestamp;
+use dendro_disk::{Lid, View};
+
+/// The longest name of a directory entry or an extended attribute, in bytes.
+pub const MAX_NAME_LEN_BYTES: usize = 255;
+
+/// The longest target of a symbolic link, in bytes.
+pub const MAX_SYMLINK_LEN_BYTES: usize = 4095;
+
+/// The longest value of an extended attribute, in bytes.
+pub const MAX_XATTR_LEN_BYTES: usize = 65_536;
+
+/// The largest size of a file, in bytes: what a signed file offset can name.
+pub const MAX_FILE_SIZE_BYTES: u64 = i64::MAX as u64;
+
+/// An i-node's number, which is its list's: never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// The root directory.
+    pub const ROOT: Self = Self(Lid::FIRST.0);
+
+    /// The list that holds the file.
+    pub(crate) const fn lid(self) -> Lid {
+        Lid(self.0)
+    }
+}
+
+impl fmt::Display for Ino {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A file's time: wider than [`Timestamp`], since users set it at will.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileTime {
+    /// Whole seconds since 1970, negative before it.
+    pub secs: i64,
+    /// Nanoseconds past `secs`, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+impl From<Timestamp> for FileTime {
+    fn from(time: Timestamp) -> Self {
+        Self { secs: time.secs(), nanos: time.subsec_nanos() }
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// A named pipe.
+    Fifo,
+    /// A character device.
+    CharDevice,
+    /// A directory.
+    Directory,
+    /// A block device.
+    BlockDevice,
+    /// A regular file.
+    Regular,
+    /// A symbolic link.
+    Symlink,
+    /// A socket.
+    Socket,
+}
+
+impl FileKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Fifo,
+        Self::CharDevice,
+        Self::Directory,
+        Self::BlockDevice,
+        Self::Regular,
+        Self::Symlink,
+        Self::Socket,
+    ];
+
+    /// The type's bits in a mode (`S_IFMT`).
+    #[must_use]
+    pub const fn mode_bits(self) -> u32 {
+        (self.dirent_type() as u32) << 12
+    }
+
+    /// The number that directory entries have for it (`DT_*`).
+    #[must_use]
+    pub const fn dirent_type(self) -> u8 {
+        match self {
+            Self::Fifo => 1,
+            Self::CharDevice => 2,
+            Self::Directory => 4,
+            Self::BlockDevice => 6,
+            Self::Regular => 8,
+            Self::Symlink => 10,
+            Self::Socket => 12,
+        }
+    }
+
+    /// The kind that a number of [`Self::dirent_type`] names.
+    #[must_use]
+    pub const fn from_dirent_type(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Fifo,
+            2 => Self::CharDevice,
+            4 => Self::Directory,
+            6 => Self::BlockDevice,
+            8 => Self::Regular,
+            10 => Self::Symlink,
+            12 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The kind that a mode's type bits name.
+    #[must_use]
+    pub const fn from_mode(mode: u32) -> Option<Self> {
+        Self::from_dirent_type(((mode >> 12) & 0xf) as u8)
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags that users give a file, with the numbers of Linux's `FS_IOC_GETFLAGS`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct FileFlags: u32 {
+        /// Nothing of it may change.
+        const IMMUTABLE = 0x10;
+        /// It may only grow at its end; a directory may only gain entries.
+        const APPEND = 0x20;
+        /// Backups leave it out.
+        const NO_DUMP = 0x40;
+        /// Reading it does not change its access time.
+        const NO_ATIME = 0x80;
+    }
+
+    /// How to rename, with the numbers of Linux's `renameat2`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RenameFlags: u32 {
+        /// Fail when the new name exists.
+        const NO_REPLACE = 1;
+        /// Both names exist and change places.
+        const EXCHANGE = 2;
+        /// Leave a whiteout (character device 0:0) under the old name.
+        const WHITEOUT = 4;
+    }
+
+    /// What `fallocate` does, with the numbers of Linux. No flag: allocate, and grow the file.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct FallocateFlags: u32 {
+        /// Leave the size as it is.
+        const KEEP_SIZE = 0x01;
+        /// Make a hole; goes with [`Self::KEEP_SIZE`] only.
+        const PUNCH_HOLE = 0x02;
+        /// Take the range out; goes alone.
+        const COLLAPSE_RANGE = 0x08;
+        /// Make the range read as zeros; goes alone or with [`Self::KEEP_SIZE`].
+        const ZERO_RANGE = 0x10;
+        /// Push the rest of the file up; goes alone.
+        const INSERT_RANGE = 0x20;
+    }
+
+    /// How to set an extended attribute.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct XattrFlags: u32 {
+        /// Fail when it exists (`XATTR_CREATE`).
+        const CREATE = 1;
+        /// Fail when it does not exist (`XATTR_REPLACE`).
+        const REPLACE = 2;
+        /// Setting an access ACL takes the set-group-id bit away: the caller is not in the file's
+        /// group (FUSE's `SETXATTR_ACL_KILL_SGID`).
+        const ACL_KILL_SGID = 4;
+    }
+}
+
+/// Who asks. Whether they may is the kernel's to check (`default_permissions`); this is what the
+/// file system needs to own and shape what they make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The owner of what is made.
+    pub uid: u32,
+    /// The group of what is made, unless the directory is set-group-id.
+    pub gid: u32,
+    /// Permission bits to leave out, unless a default ACL says otherwise; zero when the kernel has
+    /// done so already.
+    pub umask: u32,
+}
+
+/// What there is to know about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Its number.
+    pub ino: Ino,
+    /// Tells a number's users apart; numbers are not reused, so it says little.
+    pub generation: u32,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Permission, set-id and sticky bits (`0o7777`).
+    pub perm: u32,
+    /// How many names it has; a directory: two, and one for each directory in it.
+    pub nlink: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// A device's number, as Linux's 32-bit encoding has it.
+    pub rdev: u32,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// What it takes, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// When it was last read.
+    pub atime: FileTime,
+    /// When its contents last changed.
+    pub mtime: FileTime,
+    /// When anything of it last changed.
+    pub ctime: FileTime,
+    /// When it was made.
+    pub btime: FileTime,
+    /// Its users' flags.
+    pub flags: FileFlags,
+}
+
+impl Attr {
+    /// Type and permission bits together, as `st_mode` has them.
+    #[must_use]
+    pub const fn mode(&self) -> u32 {
+        self.kind.mode_bits() | self.perm
+    }
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the call.
+    Now,
+    /// This one.
+    At(FileTime),
+}
+
+/// What to change of a file; `None` leaves it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission, set-id and sticky bits; type bits are ignored.
+    pub mode: Option<u32>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// The size: shorter cuts off, longer adds a hole.
+    pub size_bytes: Option<u64>,
+    /// The access time.
+    pub atime: Option<SetTime>,
+    /// The modification time.
+    pub mtime: Option<SetTime>,
+    /// The change time; that of the call when left out.
+    pub ctime: Option<FileTime>,
+    /// The users' flags.
+    pub flags: Option<FileFlags>,
+    /// A change of size takes the set-id bits away (FUSE's `FATTR_KILL_SUIDGID`). A change of
+    /// owner always does.
+    pub kill_priv: bool,
+}
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// For writing: fails on what cannot be written.
+    pub write: bool,
+    /// Cut it to nothing (`O_TRUNC`).
+    pub truncate: bool,
+    /// Cutting it takes the set-id bits away (FUSE's `OPEN_KILL_SUIDGID`).
+    pub kill_priv: bool,
+    /// [`crate::FileSystem::create`] alone: fail when the name exists (`O_EXCL`).
+    pub exclusive: bool,
+}
+
+/// An entry of a directory, as readdir passes it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// What it names.
+    pub ino: Ino,
+    /// Where to go on after it: positive as an `i64`, and stable while entries come and go.
+    pub cookie: u64,
+    /// What kind of file it names.
+    pub kind: FileKind,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
+/// What to look for from an offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// `SEEK_DATA`.
+    Data,
+    /// `SEEK_HOLE`; the end of the file counts as one.
+    Hole,
+}
+
+/// What the file system holds and could hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Unit of the counts that follow, in bytes.
+    pub block_size: u32,
+    /// All blocks.
+    pub blocks: u64,
+    /// Blocks without data.
+    pub blocks_free: u64,
+    /// Blocks that can be written.
+    pub blocks_available: u64,
+    /// How many files could be made, and how many there are, together: an estimate.
+    pub files: u64,
+    /// How many files could be made.
+    pub files_free: u64,
+    /// The longest name, in bytes.
+    pub name_max: u32,
+}
+
+/// When reading changes a file's access time. It is kept in memory and written with the i-node's
+/// next change, at fsync or sync, or when the i-node leaves the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AtimePolicy {
+    /// When it is not past the last change, or older than a day: Linux's default.
+    #[default]
+    Relatime,
+    /// Never.
+    Noatime,
+    /// Each time.
+    Strictatime,
+}
+
+/// How to make a file system.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// The root directory's owner.
+    pub uid: u32,
+    /// The root directory's group.
+    pub gid: u32,
+    /// The root directory's permission bits.
+    pub mode: u32,
+    /// A name for people: up to 255 bytes.
+    pub label: String,
+    /// 16 random bytes that key the hash of names, so that nobody can craft collisions.
+    pub hash_key: [u8; 16],
+}
+
+/// How to open a file system.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which version of the disk; one of the past is read-only.
+    pub view: View,
+    /// Refuse all changes, finishing what a crash left among them.
+    pub read_only: bool,
+    /// When reading changes access times.
+    pub atime: AtimePolicy,
+    /// How many i-nodes to keep in memory beyond those in use.
+    pub inode_cache_len: usize,
+    /// The front end never calls [`crate::FileSystem::open`] and
+    /// [`crate::FileSystem::release`] (FUSE's no-open mode): a removed file stays for as long as
+    /// it is known by a lookup.
+    pub lookups_hold_files: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            view: View::HEAD,
+            read_only: false,
+            atime: AtimePolicy::Relatime,
+            inode_cache_len: 65_536,
+            lookups_hold_files: false,
+        }
+    }
+}
