@@ -1,0 +1,222 @@
+//! A checkpoint: a state of the volume from which the log is rolled forward.
+
+use std::mem::{offset_of, size_of};
+
+use dendro_base::{Timestamp, Uuid};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::layout::{Addr, SegmentNo};
+use crate::node::NodePtr;
+use crate::usage::{USAGE_LEN_BYTES, Usage};
+use crate::{Malformed, Result, checksum};
+
+const MAGIC: [u8; 4] = *b"DCP1";
+const VERSION: u16 = 1;
+const OVERRIDE_LEN_BYTES: usize = 4 + USAGE_LEN_BYTES;
+
+/// The fixed part of a checkpoint, version 1. The usage overrides follow: a segment's number
+/// (4 bytes) and its usage (16) each, in ascending order.
+///
+/// | offset | size | field             | meaning                                              |
+/// |-------:|-----:|-------------------|------------------------------------------------------|
+/// |      0 |    4 | `magic`           | "DCP1"                                               |
+/// |      4 |    4 | `crc32c`          | over bytes 8.. to the end                            |
+/// |      8 |    2 | `version`         | 1                                                    |
+/// |     10 |    1 | `root_level`      | level of the map's root                              |
+/// |     11 |    1 | `flags`           | zero                                                 |
+/// |     12 |    4 | `override_count`  | usage overrides that follow                          |
+/// |     16 |   16 | `uuid`            | the volume                                           |
+/// |     32 |    8 | `seq`             | counts checkpoints                                   |
+/// |     40 |    8 | `root_addr`       | the map's root; all three zero for an empty map      |
+/// |     48 |    4 | `root_len`        | its bytes                                            |
+/// |     52 |    4 | `root_crc32c`     | its checksum                                         |
+/// |     56 |    4 | `log_segment`     | where the main log goes on                           |
+/// |     60 |    4 | `log_offset`      | in that segment                                      |
+/// |     64 |    8 | `log_seq`         | the number of the next partial segment there         |
+/// |     72 |    4 | `log_prev_crc32c` | the checksum of the one before it                    |
+/// |     76 |    4 | `next_segment`    | or where it goes on when it isn't there              |
+/// |     80 |    4 | `map_segment`     | where the map's head stood                           |
+/// |     84 |    4 | `map_offset`      | in that segment, behind this checkpoint              |
+/// |     88 |    8 | `next_list`       | the next number for a list                           |
+/// |     96 |    8 | `commit_seq`      | the last commit in it                                |
+/// |    104 |    8 | `epoch`           | the epoch at the time                                |
+/// |    112 |    8 | `live_bytes`      | of all segments                                      |
+/// |    120 |    8 | `time_ns`         | when it was taken                                    |
+/// |    128 |   64 | `reserved`        | zero                                                 |
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct CheckpointV1 {
+    magic: [u8; 4],
+    crc32c: U32,
+    version: U16,
+    root_level: u8,
+    flags: u8,
+    override_count: U32,
+    uuid: [u8; 16],
+    seq: U64,
+    root_addr: U64,
+    root_len: U32,
+    root_crc32c: U32,
+    log_segment: U32,
+    log_offset: U32,
+    log_seq: U64,
+    log_prev_crc32c: U32,
+    next_segment: U32,
+    map_segment: U32,
+    map_offset: U32,
+    next_list: U64,
+    commit_seq: U64,
+    epoch: U64,
+    live_bytes: U64,
+    time_ns: I64,
+    reserved: [u8; 64],
+}
+
+/// Bytes of the fixed part.
+pub const CHECKPOINT_FIXED_LEN_BYTES: usize = size_of::<CheckpointV1>();
+const _: () = assert!(CHECKPOINT_FIXED_LEN_BYTES == 192);
+const _: () = assert!(offset_of!(CheckpointV1, next_list) == 88);
+
+/// A place in a head's log: the end of what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadPosition {
+    /// The segment.
+    pub segment: SegmentNo,
+    /// Bytes from its start.
+    pub offset_bytes: u32,
+}
+
+/// A checkpoint in memory; [`CheckpointV1`] tells what each field means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The volume.
+    pub uuid: Uuid,
+    /// Counts checkpoints.
+    pub seq: u64,
+    /// The map's root with its level; `None` for an empty map.
+    pub root: Option<(NodePtr, u8)>,
+    /// Where the main log goes on.
+    pub log: HeadPosition,
+    /// The number of the next partial segment there.
+    pub log_seq: u64,
+    /// The checksum of the partial segment before it.
+    pub log_prev_crc32c: u32,
+    /// Where the log goes on if it does not go on there.
+    pub next_segment: SegmentNo,
+    /// Where the map's head stood.
+    pub map: HeadPosition,
+    /// The next number for a list.
+    pub next_list: u64,
+    /// The last commit in it.
+    pub commit_seq: u64,
+    /// The epoch at the time.
+    pub epoch: u64,
+    /// Of all segments.
+    pub live_bytes: u64,
+    /// When it was taken.
+    pub time: Timestamp,
+    /// Usage that differs from what the map's records say, by ascending segment: what writing the
+    /// checkpoint itself changed.
+    pub usage_overrides: Vec<(SegmentNo, Usage)>,
+}
+
+impl Checkpoint {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let (root, root_level) =
+            self.root.unwrap_or((NodePtr { addr: Addr(0), len_bytes: 0, crc32c: 0 }, 0));
+        let raw = CheckpointV1 {
+            magic: MAGIC,
+            crc32c: U32::ZERO,
+            version: VERSION.into(),
+            root_level,
+            flags: 0,
+            override_count: (self.usage_overrides.len() as u32).into(),
+            uuid: self.uuid.0,
+            seq: self.seq.into(),
+            root_addr: root.addr.0.into(),
+            root_len: root.len_bytes.into(),
+            root_crc32c: root.crc32c.into(),
+            log_segment: self.log.segment.0.into(),
+            log_offset: self.log.offset_bytes.into(),
+            log_seq: self.log_seq.into(),
+            log_prev_crc32c: self.log_prev_crc32c.into(),
+            next_segment: self.next_segment.0.into(),
+            map_segment: self.map.segment.0.into(),
+            map_offset: self.map.offset_bytes.into(),
+            next_list: self.next_list.into(),
+            commit_seq: self.commit_seq.into(),
+            epoch: self.epoch.into(),
+            live_bytes: self.live_bytes.into(),
+            time_ns: self.time.0.into(),
+            reserved: [0; 64],
+        };
+        let mut out = raw.as_bytes().to_vec();
+        for (segment, usage) in &self.usage_overrides {
+            out.extend_from_slice(&segment.0.to_le_bytes());
+            out.extend_from_slice(&usage.encode());
+        }
+        let crc32c = checksum(&out[8..]);
+        out[4..8].copy_from_slice(&crc32c.to_le_bytes());
+        out
+    }
+
+    /// Reads a checkpoint: `bytes` are exactly its own.
+    ///
+    /// # Errors
+    /// When they are not a checkpoint of volume `uuid`, or are damaged.
+    pub fn decode(bytes: &[u8], uuid: &Uuid) -> Result<Self> {
+        const WRONG: fn(&'static str) -> Malformed =
+            |problem| Malformed::new("checkpoint", problem);
+        let (raw, rest) =
+            CheckpointV1::ref_from_prefix(bytes).map_err(|_| WRONG("ends too early"))?;
+        if raw.magic != MAGIC {
+            return Err(WRONG("there is none"));
+        }
+        if raw.crc32c.get() != checksum(&bytes[8..]) {
+            return Err(WRONG("its checksum is wrong"));
+        }
+        if raw.version.get() != VERSION || raw.uuid != uuid.0 {
+            return Err(WRONG("it is of another version or volume"));
+        }
+        if rest.len() as u64 != u64::from(raw.override_count.get()) * OVERRIDE_LEN_BYTES as u64 {
+            return Err(WRONG("its length is wrong"));
+        }
+        let usage_overrides = rest
+            .chunks_exact(OVERRIDE_LEN_BYTES)
+            .map(|entry| {
+                let number = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+                Ok((SegmentNo(number), Usage::decode(&entry[4..])?))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let root = NodePtr {
+            addr: Addr(raw.root_addr.get()),
+            len_bytes: raw.root_len.get(),
+            crc32c: raw.root_crc32c.get(),
+        };
+        Ok(Self {
+            uuid: *uuid,
+            seq: raw.seq.get(),
+            root: (root.len_bytes != 0).then_some((root, raw.root_level)),
+            log: HeadPosition {
+                segment: SegmentNo(raw.log_segment.get()),
+                offset_bytes: raw.log_offset.get(),
+            },
+            log_seq: raw.log_seq.get(),
+            log_prev_crc32c: raw.log_prev_crc32c.get(),
+            next_segment: SegmentNo(raw.next_segment.get()),
+            map: HeadPosition {
+                segment: SegmentNo(raw.map_segment.get()),
+                offset_bytes: raw.map_offset.get(),
+            },
+            next_list: raw.next_list.get(),
+            commit_seq: raw.commit_seq.get(),
+            epoch: raw.epoch.get(),
+            live_bytes: raw.live_bytes.get(),
+            time: Timestamp(raw.time_ns.get()),
+            usage_overrides,
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! Chunks: where 32 aligned pages of a list lie.
+
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
+
+use crate::layout::Addr;
+use crate::varint::{Reader, put};
+use crate::{Malformed, Result};
+
+/// Pages that one entry of the map speaks for.
+pub const CHUNK_PAGES: u64 = 32;
+
+const KIND_SHIFT: u8 = 5;
+const KIND_WHOLE: u8 = 0;
+const KIND_BLOCK: u8 = 1;
+const KIND_ZERO: u8 = 2;
+
+/// Where one page lies and what its bytes' checksum is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRef {
+    /// Where its block starts; meaningless when it has none.
+    pub addr: Addr,
+    /// The checksum of the block as stored.
+    pub crc32c: u32,
+    /// Bytes stored, 0 to 4096; 0 is a page of zeros that has no block.
+    pub len_bytes: u16,
+    /// How it is compressed; 0: not.
+    pub compression: u8,
+    /// Reserved: 0.
+    pub flags: u8,
+}
+
+impl PageRef {
+    /// A page of zeros.
+    pub const ZERO: Self =
+        Self { addr: Addr(0), crc32c: 0, len_bytes: 0, compression: 0, flags: 0 };
+
+    /// Bytes of the device that the block takes: whole grains.
+    #[must_use]
+    pub const fn footprint_bytes(self) -> u32 {
+        align_up(self.len_bytes as u64, GRAIN_SIZE as u64) as u32
+    }
+
+    /// Whether the block is a whole page as it is.
+    #[must_use]
+    pub const fn is_whole(self) -> bool {
+        self.len_bytes as usize == PAGE_SIZE && self.compression == 0 && self.flags == 0
+    }
+}
+
+/// The pages of one chunk that an entry of the map owns: some of 32, each at a slot from 0 to 31.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// Bit `slot` is set when the entry owns the page.
+    present: u32,
+    /// Bit `slot` is set when the page was punched in this version, so that no older version
+    /// shows through. Zero as long as there is but one version.
+    holes: u32,
+    /// The owned pages, in the order of their slots.
+    refs: Vec<PageRef>,
+}
+
+impl Chunk {
+    /// The chunk that owns the given pages.
+    #[must_use]
+    pub fn from_slots(slots: &[Option<PageRef>; CHUNK_PAGES as usize]) -> Self {
+        let mut chunk =
+            Self { refs: Vec::with_capacity(slots.iter().flatten().count()), ..Self::default() };
+        for (slot, page) in slots.iter().enumerate() {
+            if let Some(page) = page {
+                chunk.present |= 1 << slot;
+                chunk.refs.push(*page);
+            }
+        }
+        chunk
+    }
+
+    /// Each slot's page.
+    #[must_use]
+    pub fn slots(&self) -> [Option<PageRef>; CHUNK_PAGES as usize] {
+        let mut slots = [None; CHUNK_PAGES as usize];
+        for (slot, page) in self.iter() {
+            slots[slot as usize] = Some(page);
+        }
+        slots
+    }
+
+    /// The page at `slot`, below 32.
+    #[must_use]
+    pub fn get(&self, slot: u32) -> Option<PageRef> {
+        let bit = 1_u32 << slot;
+        (self.present & bit != 0)
+            .then(|| self.refs[(self.present & (bit - 1)).count_ones() as usize])
+    }
+
+    /// Which slots are owned, a bit each.
+    #[must_use]
+    pub const fn present(&self) -> u32 {
+        self.present
+    }
+
+    /// Whether it owns nothing.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.present == 0 && self.holes == 0
+    }
+
+    /// How many pages it owns.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.refs.len()
+    }
+
+    /// The owned pages with their slots, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, PageRef)> + '_ {
+        (0..CHUNK_PAGES as u32)
+            .filter(|slot| self.present >> slot & 1 == 1)
+            .zip(self.refs.iter().copied())
+    }
+
+    /// Bytes that [`Self::encode`] adds at most.
+    #[must_use]
+    pub const fn encoded_len_bound(&self) -> usize {
+        10 + self.refs.len() * 12
+    }
+
+    /// Appends the chunk, run-length encoded: the bits of owned pages and of holes, then runs in
+    /// the order of their slots. A run starts with a byte, its length less one in the low five
+    /// bits and its kind above: 0, whole pages one after the other (address, a checksum each);
+    /// 1, one block (compression, flags, length, address, checksum); 2, pages of zeros.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put(out, u64::from(self.present));
+        put(out, u64::from(self.holes));
+        let mut refs = self.refs.as_slice();
+        while let Some(&first) = refs.first() {
+            let run = run_len(refs);
+            let tag = (run - 1) as u8;
+            if first.len_bytes == 0 {
+                out.push(tag | KIND_ZERO << KIND_SHIFT);
+            } else if first.is_whole() {
+                out.push(tag | KIND_WHOLE << KIND_SHIFT);
+                put(out, first.addr.0);
+                for page in &refs[..run] {
+                    out.extend_from_slice(&page.crc32c.to_le_bytes());
+                }
+            } else {
+                out.push(tag | KIND_BLOCK << KIND_SHIFT);
+                out.push(first.compression);
+                out.push(first.flags);
+                put(out, u64::from(first.len_bytes));
+                put(out, first.addr.0);
+                out.extend_from_slice(&first.crc32c.to_le_bytes());
+            }
+            refs = &refs[run..];
+        }
+    }
+
+    /// Reads what [`Self::encode`] wrote.
+    ///
+    /// # Errors
+    /// When the bytes are anything else.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let present: u32 = reader.number()?;
+        let holes: u32 = reader.number()?;
+        if present & holes != 0 {
+            return Err(reader.malformed("a page is there and not there"));
+        }
+        let count = present.count_ones() as usize;
+        let mut refs = Vec::with_capacity(count);
+        while refs.len() < count {
+            let tag = reader.byte()?;
+            let run = usize::from(tag & 31) + 1;
+            if run > count - refs.len() {
+                return Err(reader.malformed("a run is longer than its chunk"));
+            }
+            decode_run(reader, tag >> KIND_SHIFT, run, &mut refs)?;
+        }
+        Ok(Self { present, holes, refs })
+    }
+}
+
+/// How many of the first pages one run can speak for.
+fn run_len(refs: &[PageRef]) -> usize {
+    let first = refs[0];
+    let follows = |(index, page): (usize, &PageRef)| {
+        if first.len_bytes == 0 {
+            page.len_bytes == 0
+        } else {
+            first.is_whole()
+                && page.is_whole()
+                && page.addr == first.addr.plus_bytes((index * PAGE_SIZE) as u64)
+        }
+    };
+    1 + refs.iter().enumerate().skip(1).take_while(|&page| follows(page)).count()
+}
+
+fn decode_run(
+    reader: &mut Reader<'_>,
+    kind: u8,
+    run: usize,
+    refs: &mut Vec<PageRef>,
+) -> Result<()> {
+    match kind {
+        KIND_WHOLE => {
+            let first = Addr(reader.varint()?);
+            for index in 0..run {
+                refs.push(PageRef {
+                    addr: first.plus_bytes((index * PAGE_SIZE) as u64),
+                    crc32c: reader.u32_le()?,
+                    len_bytes: PAGE_SIZE as u16,
+                    ..PageRef::ZERO
+                });
+            }
+        }
+        KIND_BLOCK if run == 1 => {
+            let compression = reader.byte()?;
+            let flags = reader.byte()?;
+            let len_bytes: u16 = reader.number()?;
+            if len_bytes == 0 || usize::from(len_bytes) > PAGE_SIZE {
+                return Err(reader.malformed("a block is empty or longer than a page"));
+            }
+            let addr = Addr(reader.varint()?);
+            refs.push(PageRef { addr, crc32c: reader.u32_le()?, len_bytes, compression, flags });
+        }
+        KIND_ZERO => refs.extend(std::iter::repeat_n(PageRef::ZERO, run)),
+        _ => return Err(Malformed::new("chunk", "a run is of an unknown kind")),
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Keys of the map.
+
+use std::fmt;
+
+/// What a key's index counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Space {
+    /// The list itself; its index is 0.
+    List = 0,
+    /// Records.
+    Records = 1,
+    /// Chunks of 32 pages.
+    Chunks = 2,
+}
+
+impl Space {
+    /// The space with this number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::List),
+            1 => Some(Self::Records),
+            2 => Some(Self::Chunks),
+            _ => None,
+        }
+    }
+}
+
+/// A key of the map. Keys are in the order of their fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The list.
+    pub list: u64,
+    /// What `index` counts.
+    pub space: Space,
+    /// Which record or chunk.
+    pub index: u64,
+    /// The branch that it was written in.
+    pub branch: u32,
+    /// The epoch that it was written in.
+    pub epoch: u64,
+}
+
+impl Key {
+    /// The lowest key of all.
+    pub const MIN: Self = Self { list: 0, space: Space::List, index: 0, branch: 0, epoch: 0 };
+
+    /// The lowest key of a list's space from `index` on.
+    #[must_use]
+    pub const fn first(list: u64, space: Space, index: u64) -> Self {
+        Self { list, space, index, branch: 0, epoch: 0 }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let space = match self.space {
+            Space::List => "list",
+            Space::Records => "record",
+            Space::Chunks => "chunk",
+        };
+        write!(f, "{}/{space}/{}@{}:{}", self.list, self.index, self.branch, self.epoch)
+    }
+}

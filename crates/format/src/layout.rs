@@ -1,0 +1,186 @@
+//! How a device is cut into segments, and addresses in it.
+
+use std::fmt;
+use std::ops::Range;
+
+use dendro_base::units::{GRAIN_SIZE, MIB, PAGE_SIZE};
+
+use crate::{Malformed, Result};
+
+/// Binary logarithm of the smallest segment: 128 KiB.
+pub const MIN_SEGMENT_SIZE_LOG2: u8 = 17;
+/// Binary logarithm of the largest segment: 64 MiB.
+pub const MAX_SEGMENT_SIZE_LOG2: u8 = 26;
+/// Segments 0 and 1 hold the two superblock logs; the log starts after them.
+pub const FIRST_LOG_SEGMENT: SegmentNo = SegmentNo(2);
+/// The fewest segments a volume has.
+pub const MIN_SEGMENT_COUNT: u32 = 16;
+
+/// The number of a segment, counted from the start of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentNo(pub u32);
+
+impl fmt::Display for SegmentNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A place on the device, in grains of 64 bytes from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Addr(pub u64);
+
+impl Addr {
+    /// The place `offset` bytes from the start, a multiple of the grain.
+    #[must_use]
+    pub const fn from_bytes(offset: u64) -> Self {
+        debug_assert!(offset.is_multiple_of(GRAIN_SIZE as u64));
+        Self(offset / GRAIN_SIZE as u64)
+    }
+
+    /// Bytes from the start of the device.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0.saturating_mul(GRAIN_SIZE as u64)
+    }
+
+    /// The place `len_bytes` further on, a multiple of the grain.
+    #[must_use]
+    pub const fn plus_bytes(self, len_bytes: u64) -> Self {
+        Self(self.0.saturating_add(len_bytes / GRAIN_SIZE as u64))
+    }
+}
+
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}", self.bytes())
+    }
+}
+
+/// The shape of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    segment_size_log2: u8,
+    segment_count: u32,
+}
+
+impl Layout {
+    /// A volume of `segment_count` segments of 2^`segment_size_log2` bytes.
+    ///
+    /// # Errors
+    /// When either is out of bounds.
+    pub fn new(segment_size_log2: u8, segment_count: u32) -> Result<Self> {
+        if !(MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).contains(&segment_size_log2) {
+            return Err(Malformed::new("layout", "segments are not of 128 KiB to 64 MiB"));
+        }
+        if segment_count < MIN_SEGMENT_COUNT {
+            return Err(Malformed::new("layout", "there are fewer than 16 segments"));
+        }
+        Ok(Self { segment_size_log2, segment_count })
+    }
+
+    /// Binary logarithm of the bytes in a segment.
+    #[must_use]
+    pub const fn segment_size_log2(self) -> u8 {
+        self.segment_size_log2
+    }
+
+    /// Bytes in a segment.
+    #[must_use]
+    pub const fn segment_size_bytes(self) -> u64 {
+        1 << self.segment_size_log2
+    }
+
+    /// All segments, those of the superblock logs included.
+    #[must_use]
+    pub const fn segment_count(self) -> u32 {
+        self.segment_count
+    }
+
+    /// Bytes that the segments take together.
+    #[must_use]
+    pub const fn len_bytes(self) -> u64 {
+        (self.segment_count as u64) << self.segment_size_log2
+    }
+
+    /// The segments that the log may use.
+    pub fn log_segments(self) -> impl Iterator<Item = SegmentNo> {
+        (FIRST_LOG_SEGMENT.0..self.segment_count).map(SegmentNo)
+    }
+
+    /// Whether the log may use `segment`.
+    #[must_use]
+    pub fn is_log_segment(self, segment: SegmentNo) -> bool {
+        segment >= FIRST_LOG_SEGMENT && segment.0 < self.segment_count
+    }
+
+    /// Where `segment` starts, in bytes.
+    #[must_use]
+    pub const fn segment_offset(self, segment: SegmentNo) -> u64 {
+        (segment.0 as u64) << self.segment_size_log2
+    }
+
+    /// The segment that `addr` lies in; one past the last if it lies in none.
+    #[must_use]
+    pub fn segment_of(self, addr: Addr) -> SegmentNo {
+        let number = addr.bytes() >> self.segment_size_log2;
+        SegmentNo(u32::try_from(number).unwrap_or(u32::MAX).min(self.segment_count))
+    }
+
+    /// Whether `len_bytes` from `addr` on lie in one segment of the log.
+    #[must_use]
+    pub fn holds(self, addr: Addr, len_bytes: u64) -> bool {
+        let segment = self.segment_of(addr);
+        let end = self.segment_offset(segment) + self.segment_size_bytes();
+        self.is_log_segment(segment)
+            && addr.bytes().checked_add(len_bytes).is_some_and(|to| to <= end)
+    }
+
+    /// Superblocks that one of the two logs holds.
+    #[must_use]
+    pub const fn superblock_slot_count(self) -> u64 {
+        let area = if self.segment_size_bytes() < MIB { self.segment_size_bytes() } else { MIB };
+        area / PAGE_SIZE as u64
+    }
+
+    /// The bytes of superblock log 0 or 1.
+    #[must_use]
+    pub const fn superblock_area(self, area: u32) -> Range<u64> {
+        let start = self.segment_offset(SegmentNo(area));
+        start..start + self.superblock_slot_count() * PAGE_SIZE as u64
+    }
+
+    /// Where the superblock with number `seq` goes: the two logs are filled in turn.
+    #[must_use]
+    pub const fn superblock_offset(self, seq: u64) -> u64 {
+        let slots = self.superblock_slot_count();
+        let area = (seq / slots % 2) as u32;
+        self.superblock_area(area).start + seq % slots * PAGE_SIZE as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn superblocks_fill_the_two_logs_in_turn() {
+        let layout = Layout::new(17, 64).unwrap();
+        assert_eq!(layout.superblock_slot_count(), 32);
+        assert_eq!(layout.superblock_offset(0), 0);
+        assert_eq!(layout.superblock_offset(31), 31 * 4096);
+        assert_eq!(layout.superblock_offset(32), 128 * 1024);
+        assert_eq!(layout.superblock_offset(64), 0);
+    }
+
+    #[test]
+    fn an_address_off_the_device_is_in_no_segment() {
+        let layout = Layout::new(17, 64).unwrap();
+        assert!(layout.holds(Addr::from_bytes(2 << 17), 1 << 17));
+        assert!(!layout.holds(Addr::from_bytes(2 << 17), (1 << 17) + 1));
+        assert!(!layout.holds(Addr(0), 64));
+        assert!(!layout.holds(Addr(u64::MAX), 64));
+        assert!(Layout::new(16, 64).is_err());
+        assert!(Layout::new(17, 15).is_err());
+    }
+}

@@ -1,0 +1,351 @@
+//! Nodes of the map, a B+tree. A node takes as many bytes as it needs and lies wherever the log
+//! put it; whoever points to it knows its length and checksum.
+
+use std::mem::size_of;
+use std::sync::Arc;
+
+use dendro_base::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::chunk::Chunk;
+use crate::key::{Key, Space};
+use crate::layout::Addr;
+use crate::varint::{Reader, put};
+use crate::{Malformed, Result, checksum};
+
+/// Bytes in a node's header.
+pub const NODE_HEADER_LEN_BYTES: usize = 64;
+/// No node is longer than this.
+pub const MAX_NODE_LEN_BYTES: usize = 1 << 16;
+const MAGIC: [u8; 4] = *b"DND1";
+const VERSION: u16 = 1;
+
+const VALUE_MASK: u8 = 0b11;
+const VALUE_LIST: u8 = 0;
+const VALUE_RECORD: u8 = 1;
+const VALUE_CHUNK: u8 = 2;
+const TAG_LIST_CHANGES: u8 = 1 << 2;
+const SPACE_SHIFT: u8 = 3;
+const TAG_VERSION_CHANGES: u8 = 1 << 5;
+
+/// The header of a node, version 1. Its entries follow.
+///
+/// | offset | size | field            | meaning                                        |
+/// |-------:|-----:|------------------|------------------------------------------------|
+/// |      0 |    4 | `magic`          | "DND1"                                         |
+/// |      4 |    4 | `crc32c`         | over bytes 8..`len`                            |
+/// |      8 |    2 | `version`        | 1                                              |
+/// |     10 |    1 | `level`          | 0 for a leaf                                   |
+/// |     11 |    1 | `flags`          | zero                                           |
+/// |     12 |    4 | `len`            | bytes of the node                              |
+/// |     16 |    4 | `entry_count`    | at least 1                                     |
+/// |     20 |    4 | `reserved_a`     | zero                                           |
+/// |     24 |   16 | `uuid`           | the volume                                     |
+/// |     40 |    8 | `checkpoint_seq` | the checkpoint that wrote it                   |
+/// |     48 |    8 | `log_seq`        | the main log's next partial segment at the time|
+/// |     56 |    8 | `reserved_b`     | zero                                           |
+///
+/// An entry is a tag, the key as far as it differs from the one before (a first entry: from
+/// [`Key::MIN`]), and the value. The tag's bits 0 and 1 are the value's kind (0 list, 1 record,
+/// 2 chunk; 0 in nodes above the leaves), bit 2 says that the list changes, bits 3 and 4 are the
+/// key's space, bit 5 says that branch and epoch change. Then, each as LEB128: the step to the
+/// list, if it changes; the index, as a step if list and space are the same; branch and epoch, if
+/// they change. A list's value is its hints (16 bits), a record's is its length and bytes, a
+/// chunk's is as [`Chunk::encode`] tells, a child's is its address, length and checksum.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct NodeHeaderV1 {
+    magic: [u8; 4],
+    crc32c: U32,
+    version: U16,
+    level: u8,
+    flags: u8,
+    len: U32,
+    entry_count: U32,
+    reserved_a: U32,
+    uuid: [u8; 16],
+    checkpoint_seq: U64,
+    log_seq: U64,
+    reserved_b: [u8; 8],
+}
+
+const _: () = assert!(size_of::<NodeHeaderV1>() == NODE_HEADER_LEN_BYTES);
+
+/// Where a node lies and what its checksum is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodePtr {
+    /// Where it starts.
+    pub addr: Addr,
+    /// Its length in bytes.
+    pub len_bytes: u32,
+    /// The checksum in its header.
+    pub crc32c: u32,
+}
+
+/// What the map holds under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A list exists; its hints, as the client's interface encodes them.
+    List(u16),
+    /// A record's bytes.
+    Record(Arc<[u8]>),
+    /// Where pages lie.
+    Chunk(Arc<Chunk>),
+}
+
+impl Value {
+    /// The space of keys that such a value lies under.
+    #[must_use]
+    pub const fn space(&self) -> Space {
+        match self {
+            Self::List(_) => Space::List,
+            Self::Record(_) => Space::Records,
+            Self::Chunk(_) => Space::Chunks,
+        }
+    }
+}
+
+/// What a node holds, in the order of its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entries {
+    /// A leaf's keys and values.
+    Leaf(Vec<(Key, Value)>),
+    /// The first key that may lie under each child, and the child.
+    Inner(Vec<(Key, NodePtr)>),
+}
+
+/// What a node says of itself besides its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// 0 for a leaf.
+    pub level: u8,
+    /// The volume.
+    pub uuid: Uuid,
+    /// The checkpoint that wrote it.
+    pub checkpoint_seq: u64,
+    /// The main log's next partial segment at the time.
+    pub log_seq: u64,
+}
+
+/// The bytes of a node. They are the first of the returned; their checksum is in the second place.
+///
+/// # Panics
+/// When there is no entry, or they are not in order: the map never writes such a node.
+#[must_use]
+pub fn encode(info: &NodeInfo, entries: &Entries) -> (Vec<u8>, u32) {
+    let mut out = vec![0; NODE_HEADER_LEN_BYTES];
+    let mut keys = KeyWriter::default();
+    let count = match entries {
+        Entries::Leaf(entries) => {
+            for (key, value) in entries {
+                encode_value(&mut out, &mut keys, key, value);
+            }
+            entries.len()
+        }
+        Entries::Inner(entries) => {
+            for (key, child) in entries {
+                keys.put(&mut out, key, 0);
+                put(&mut out, child.addr.0);
+                put(&mut out, u64::from(child.len_bytes));
+                out.extend_from_slice(&child.crc32c.to_le_bytes());
+            }
+            entries.len()
+        }
+    };
+    assert!(
+        count > 0 && out.len() <= MAX_NODE_LEN_BYTES,
+        "a node has entries and a bounded length"
+    );
+    let header = NodeHeaderV1 {
+        magic: MAGIC,
+        crc32c: U32::ZERO,
+        version: VERSION.into(),
+        level: info.level,
+        flags: 0,
+        len: (out.len() as u32).into(),
+        entry_count: (count as u32).into(),
+        reserved_a: U32::ZERO,
+        uuid: info.uuid.0,
+        checkpoint_seq: info.checkpoint_seq.into(),
+        log_seq: info.log_seq.into(),
+        reserved_b: [0; 8],
+    };
+    out[..NODE_HEADER_LEN_BYTES].copy_from_slice(header.as_bytes());
+    let crc32c = checksum(&out[8..]);
+    out[4..8].copy_from_slice(&crc32c.to_le_bytes());
+    (out, crc32c)
+}
+
+fn encode_value(out: &mut Vec<u8>, keys: &mut KeyWriter, key: &Key, value: &Value) {
+    debug_assert_eq!(key.space, value.space(), "a value lies in its own space");
+    match value {
+        Value::List(hints) => {
+            keys.put(out, key, VALUE_LIST);
+            out.extend_from_slice(&hints.to_le_bytes());
+        }
+        Value::Record(bytes) => {
+            keys.put(out, key, VALUE_RECORD);
+            put(out, bytes.len() as u64);
+            out.extend_from_slice(bytes);
+        }
+        Value::Chunk(chunk) => {
+            keys.put(out, key, VALUE_CHUNK);
+            chunk.encode(out);
+        }
+    }
+}
+
+/// Reads a node: `bytes` are exactly its own.
+///
+/// # Errors
+/// When they are not a node of volume `uuid`, or are damaged.
+pub fn decode(bytes: &[u8], uuid: &Uuid) -> Result<(NodeInfo, Entries)> {
+    const WRONG: fn(&'static str) -> Malformed = |problem| Malformed::new("map node", problem);
+    let (header, _) = NodeHeaderV1::ref_from_prefix(bytes).map_err(|_| WRONG("ends too early"))?;
+    if header.magic != MAGIC {
+        return Err(WRONG("there is none"));
+    }
+    if header.len.get() as usize != bytes.len() || bytes.len() > MAX_NODE_LEN_BYTES {
+        return Err(WRONG("its length is wrong"));
+    }
+    if header.crc32c.get() != checksum(&bytes[8..]) {
+        return Err(WRONG("its checksum is wrong"));
+    }
+    if header.version.get() != VERSION || header.uuid != uuid.0 {
+        return Err(WRONG("it is of another version or volume"));
+    }
+    let info = NodeInfo {
+        level: header.level,
+        uuid: *uuid,
+        checkpoint_seq: header.checkpoint_seq.get(),
+        log_seq: header.log_seq.get(),
+    };
+    let mut reader = Reader::new(&bytes[NODE_HEADER_LEN_BYTES..], "map node");
+    let entries = decode_entries(&mut reader, info.level, header.entry_count.get())?;
+    if !reader.is_empty() {
+        return Err(WRONG("bytes follow its last entry"));
+    }
+    Ok((info, entries))
+}
+
+/// The length that a node's header gives for it, so that a sweep can find its end.
+///
+/// # Errors
+/// When `bytes` do not start with a node's header.
+pub fn peek_len_bytes(bytes: &[u8]) -> Result<usize> {
+    const WRONG: fn(&'static str) -> Malformed = |problem| Malformed::new("map node", problem);
+    let (header, _) = NodeHeaderV1::ref_from_prefix(bytes).map_err(|_| WRONG("ends too early"))?;
+    let len_bytes = header.len.get() as usize;
+    if header.magic != MAGIC || !(NODE_HEADER_LEN_BYTES..=MAX_NODE_LEN_BYTES).contains(&len_bytes) {
+        return Err(WRONG("there is none"));
+    }
+    Ok(len_bytes)
+}
+
+fn decode_entries(reader: &mut Reader<'_>, level: u8, count: u32) -> Result<Entries> {
+    if count == 0 || count as usize > MAX_NODE_LEN_BYTES {
+        return Err(reader.malformed("it has no entries, or too many"));
+    }
+    let mut keys = KeyReader::default();
+    // The count is not believed further than the smallest entries could bear it out.
+    let capacity = count.min(4096) as usize;
+    if level == 0 {
+        let mut entries = Vec::with_capacity(capacity);
+        for _ in 0..count {
+            let (key, kind) = keys.next(reader)?;
+            let value = match kind {
+                VALUE_LIST => {
+                    let hints = reader.take(2)?;
+                    Value::List(u16::from_le_bytes([hints[0], hints[1]]))
+                }
+                VALUE_RECORD => {
+                    let len: usize = reader.number()?;
+                    Value::Record(Arc::from(reader.take(len)?))
+                }
+                VALUE_CHUNK => Value::Chunk(Arc::new(Chunk::decode(reader)?)),
+                _ => return Err(reader.malformed("a value is of an unknown kind")),
+            };
+            if value.space() != key.space {
+                return Err(reader.malformed("a value lies in another's space"));
+            }
+            entries.push((key, value));
+        }
+        Ok(Entries::Leaf(entries))
+    } else {
+        let mut entries = Vec::with_capacity(capacity);
+        for _ in 0..count {
+            let (key, _) = keys.next(reader)?;
+            let addr = Addr(reader.varint()?);
+            let len_bytes = reader.number()?;
+            entries.push((key, NodePtr { addr, len_bytes, crc32c: reader.u32_le()? }));
+        }
+        Ok(Entries::Inner(entries))
+    }
+}
+
+/// Writes each key as its difference from the one before.
+struct KeyWriter(Key);
+
+impl Default for KeyWriter {
+    fn default() -> Self {
+        Self(Key::MIN)
+    }
+}
+
+impl KeyWriter {
+    fn put(&mut self, out: &mut Vec<u8>, key: &Key, value_kind: u8) {
+        let last = std::mem::replace(&mut self.0, *key);
+        let list_changes = key.list != last.list;
+        let version_changes = (key.branch, key.epoch) != (last.branch, last.epoch);
+        let mut tag = value_kind | (key.space as u8) << SPACE_SHIFT;
+        if list_changes {
+            tag |= TAG_LIST_CHANGES;
+        }
+        if version_changes {
+            tag |= TAG_VERSION_CHANGES;
+        }
+        out.push(tag);
+        if list_changes {
+            put(out, key.list - last.list);
+        }
+        let is_step = !list_changes && key.space == last.space;
+        put(out, if is_step { key.index - last.index } else { key.index });
+        if version_changes {
+            put(out, u64::from(key.branch));
+            put(out, key.epoch);
+        }
+    }
+}
+
+/// Reads what [`KeyWriter`] wrote and insists on the keys' order.
+#[derive(Default)]
+struct KeyReader {
+    last: Option<Key>,
+}
+
+impl KeyReader {
+    fn next(&mut self, reader: &mut Reader<'_>) -> Result<(Key, u8)> {
+        let last = self.last.unwrap_or(Key::MIN);
+        let tag = reader.byte()?;
+        let space = Space::from_number(tag >> SPACE_SHIFT & 0b11)
+            .ok_or(reader.malformed("a key is in an unknown space"))?;
+        let overflow = reader.malformed("a key's number is out of range");
+        let list_changes = tag & TAG_LIST_CHANGES != 0;
+        let step = if list_changes { reader.varint()? } else { 0 };
+        let list = last.list.checked_add(step).ok_or(overflow)?;
+        let base = if !list_changes && space == last.space { last.index } else { 0 };
+        let index = base.checked_add(reader.varint()?).ok_or(overflow)?;
+        let (branch, epoch) = if tag & TAG_VERSION_CHANGES == 0 {
+            (last.branch, last.epoch)
+        } else {
+            (reader.number()?, reader.varint()?)
+        };
+        let key = Key { list, space, index, branch, epoch };
+        if self.last.is_some_and(|last| last >= key) {
+            return Err(reader.malformed("keys are out of order"));
+        }
+        self.last = Some(key);
+        Ok((key, tag & VALUE_MASK))
+    }
+}

@@ -1,0 +1,204 @@
+//! The superblock: where a volume is found from.
+
+use std::mem::{offset_of, size_of};
+
+use dendro_base::{Timestamp, Uuid};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::layout::{Addr, Layout};
+use crate::{Malformed, Result, checksum};
+
+/// Bytes in a superblock and in its slot.
+pub const SUPERBLOCK_LEN_BYTES: usize = 4096;
+/// What every superblock starts with.
+pub const MAGIC: [u8; 8] = *b"dendrofs";
+/// The format that this code writes. Another major number cannot be read at all.
+pub const MAJOR_VERSION: u16 = 1;
+/// A higher minor number than this was written by newer software, which says with feature flags
+/// what it used.
+pub const MINOR_VERSION: u16 = 0;
+/// Incompatible features that this code knows: none yet. A volume with another is refused.
+pub const KNOWN_INCOMPATIBLE: u64 = 0;
+/// Features that this code can read but not write past: none yet. A volume with another is opened
+/// for reading only.
+pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
+/// Bytes that a label may have.
+pub const LABEL_LEN_BYTES: usize = 64;
+
+const STATE_CLEAN: u8 = 1;
+const CHECKSUM_CRC32C: u8 = 1;
+
+/// The superblock, version 1.
+///
+/// | offset | size | field                | meaning                                            |
+/// |-------:|-----:|----------------------|----------------------------------------------------|
+/// |      0 |    8 | `magic`              | "dendrofs"                                         |
+/// |      8 |    4 | `crc32c`             | over bytes 12..4096                                |
+/// |     12 |    2 | `major_version`      | 1                                                  |
+/// |     14 |    2 | `minor_version`      | 0                                                  |
+/// |     16 |   16 | `uuid`               | the volume's identity                              |
+/// |     32 |    8 | `seq`                | counts superblocks; the highest valid one counts   |
+/// |     40 |    8 | `compatible`         | features older software may ignore                 |
+/// |     48 |    8 | `read_only`          | features older software may read but not write     |
+/// |     56 |    8 | `incompatible`       | features older software must refuse                |
+/// |     64 |    1 | `segment_size_log2`  | 17 to 26                                           |
+/// |     65 |    1 | `state`              | 1: shut down cleanly and not opened since          |
+/// |     66 |    1 | `checksum_kind`      | 1: CRC-32C                                         |
+/// |     67 |    1 | `compression`        | how new pages are compressed by default; 0: not    |
+/// |     68 |    4 | `segment_count`      | all segments, superblock logs included             |
+/// |     72 |    8 | `checkpoint_addr`    | the checkpoint, in grains                          |
+/// |     80 |    4 | `checkpoint_len`     | its bytes                                          |
+/// |     84 |    4 | `checkpoint_crc32c`  | its checksum                                       |
+/// |     88 |    8 | `created_ns`         | when the volume was made                           |
+/// |     96 |    8 | `written_ns`         | when this superblock was written                   |
+/// |    104 |   16 | `hash_key`           | a random key for the clients' hash tables          |
+/// |    120 |   64 | `label`              | UTF-8, zero-padded                                 |
+/// |    184 | 3912 | `reserved`           | zero                                               |
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct SuperblockV1 {
+    magic: [u8; 8],
+    crc32c: U32,
+    major_version: U16,
+    minor_version: U16,
+    uuid: [u8; 16],
+    seq: U64,
+    compatible: U64,
+    read_only: U64,
+    incompatible: U64,
+    segment_size_log2: u8,
+    state: u8,
+    checksum_kind: u8,
+    compression: u8,
+    segment_count: U32,
+    checkpoint_addr: U64,
+    checkpoint_len: U32,
+    checkpoint_crc32c: U32,
+    created_ns: I64,
+    written_ns: I64,
+    hash_key: [u8; 16],
+    label: [u8; LABEL_LEN_BYTES],
+    reserved: [u8; 3912],
+}
+
+const _: () = assert!(size_of::<SuperblockV1>() == SUPERBLOCK_LEN_BYTES);
+const _: () = assert!(offset_of!(SuperblockV1, segment_size_log2) == 64);
+const _: () = assert!(offset_of!(SuperblockV1, label) == 120);
+
+/// A superblock in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The volume's identity.
+    pub uuid: Uuid,
+    /// Counts superblocks.
+    pub seq: u64,
+    /// Feature flags that older software may ignore.
+    pub compatible: u64,
+    /// Feature flags that older software may read but not write.
+    pub read_only: u64,
+    /// Feature flags that older software must refuse.
+    pub incompatible: u64,
+    /// The shape of the volume.
+    pub layout: Layout,
+    /// Whether the volume was shut down cleanly and has not been opened for writing since.
+    pub clean: bool,
+    /// How new pages are compressed by default; 0: not.
+    pub compression: u8,
+    /// Where the checkpoint lies.
+    pub checkpoint_addr: Addr,
+    /// Its length in bytes.
+    pub checkpoint_len_bytes: u32,
+    /// Its checksum.
+    pub checkpoint_crc32c: u32,
+    /// When the volume was made.
+    pub created: Timestamp,
+    /// When this superblock was written.
+    pub written: Timestamp,
+    /// A random key for the clients' hash tables.
+    pub hash_key: [u8; 16],
+    /// The volume's name, 64 bytes of UTF-8 at most.
+    pub label: String,
+}
+
+impl Superblock {
+    /// The bytes that go into its slot.
+    #[must_use]
+    pub fn encode(&self) -> Box<SuperblockV1> {
+        let mut label = [0; LABEL_LEN_BYTES];
+        let len = self.label.floor_char_boundary(LABEL_LEN_BYTES);
+        label[..len].copy_from_slice(&self.label.as_bytes()[..len]);
+        let mut raw = Box::new(SuperblockV1 {
+            magic: MAGIC,
+            crc32c: U32::ZERO,
+            major_version: MAJOR_VERSION.into(),
+            minor_version: MINOR_VERSION.into(),
+            uuid: self.uuid.0,
+            seq: self.seq.into(),
+            compatible: self.compatible.into(),
+            read_only: self.read_only.into(),
+            incompatible: self.incompatible.into(),
+            segment_size_log2: self.layout.segment_size_log2(),
+            state: if self.clean { STATE_CLEAN } else { 0 },
+            checksum_kind: CHECKSUM_CRC32C,
+            compression: self.compression,
+            segment_count: self.layout.segment_count().into(),
+            checkpoint_addr: self.checkpoint_addr.0.into(),
+            checkpoint_len: self.checkpoint_len_bytes.into(),
+            checkpoint_crc32c: self.checkpoint_crc32c.into(),
+            created_ns: self.created.0.into(),
+            written_ns: self.written.0.into(),
+            hash_key: self.hash_key,
+            label,
+            reserved: FromZeros::new_zeroed(),
+        });
+        raw.crc32c = checksum(&raw.as_bytes()[12..]).into();
+        raw
+    }
+
+    /// Reads a slot.
+    ///
+    /// # Errors
+    /// When there is no superblock in it, it is damaged, or it is of a format that this code does
+    /// not know.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        const WRONG: fn(&'static str) -> Malformed =
+            |problem| Malformed::new("superblock", problem);
+        let raw = SuperblockV1::ref_from_bytes(bytes).map_err(|_| WRONG("is not 4096 bytes"))?;
+        if raw.magic != MAGIC {
+            return Err(WRONG("there is none"));
+        }
+        if raw.crc32c.get() != checksum(&bytes[12..]) {
+            return Err(WRONG("its checksum is wrong"));
+        }
+        if raw.major_version.get() != MAJOR_VERSION || raw.checksum_kind != CHECKSUM_CRC32C {
+            return Err(WRONG("it is of a format that this version of dendrofs cannot read"));
+        }
+        let label_len = raw.label.iter().position(|&byte| byte == 0).unwrap_or(LABEL_LEN_BYTES);
+        Ok(Self {
+            uuid: Uuid(raw.uuid),
+            seq: raw.seq.get(),
+            compatible: raw.compatible.get(),
+            read_only: raw.read_only.get(),
+            incompatible: raw.incompatible.get(),
+            layout: Layout::new(raw.segment_size_log2, raw.segment_count.get())?,
+            clean: raw.state == STATE_CLEAN,
+            compression: raw.compression,
+            checkpoint_addr: Addr(raw.checkpoint_addr.get()),
+            checkpoint_len_bytes: raw.checkpoint_len.get(),
+            checkpoint_crc32c: raw.checkpoint_crc32c.get(),
+            created: Timestamp(raw.created_ns.get()),
+            written: Timestamp(raw.written_ns.get()),
+            hash_key: raw.hash_key,
+            label: String::from_utf8_lossy(&raw.label[..label_len]).into_owned(),
+        })
+    }
+}
+
+impl SuperblockV1 {
+    /// The slot's bytes.
+    #[must_use]
+    pub fn as_slot(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
