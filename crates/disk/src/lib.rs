@@ -8,11 +8,18 @@
 //! - [`View`]: names the version of the disk that a call reads or changes.
 //! - [`Error`]: what a call can answer, one kind for each thing a caller can do about it.
 //! - [`model`]: a plain implementation in memory, the reference for all others.
+//!
+//! With the feature `testing` also what implementations are tested with: `conformance`, tests that
+//! every one must pass, and `testgen`, random units.
 
 mod aru;
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod error;
 pub mod model;
 mod space;
+#[cfg(feature = "testing")]
+pub mod testgen;
 mod types;
 
 use std::ops::Range;

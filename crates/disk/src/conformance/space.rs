@@ -1,0 +1,103 @@
+//! Space and reservations.
+
+use super::rig::{Rig, noise};
+use crate::model::ModelState;
+use crate::{Aru, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
+
+/// What the figures may be off by, for what a disk stores besides the data.
+const SLACK_BYTES: u64 = 256 << 10;
+
+/// It grows by what is written and shrinks by what is deleted.
+pub fn space_follows_what_is_stored(disk: &dyn LogicalDisk) {
+    let mut rig = Rig::new(disk);
+    let list = rig.list();
+    let empty = disk.space();
+    assert!(empty.available_bytes <= empty.capacity_bytes, "{empty:?}");
+    assert_eq!(empty.reserved_bytes, 0);
+    rig.push(Op::WritePages { list, first_page: 0, data: noise(1, 4 << 20).into() });
+    let filled = disk.space();
+    let grown = filled.live_bytes - empty.live_bytes;
+    assert!(grown.abs_diff(4 << 20) <= SLACK_BYTES, "grown by {grown}");
+    assert!(filled.available_bytes + (4 << 20) <= empty.available_bytes + SLACK_BYTES);
+    rig.push(Op::WritePages { list, first_page: 0, data: noise(2, 4 << 20).into() });
+    let rewritten = disk.space();
+    assert!(rewritten.live_bytes <= filled.live_bytes + SLACK_BYTES, "{rewritten:?}");
+    rig.push(Op::DeleteList { list });
+    let deleted = disk.space();
+    assert!(deleted.live_bytes <= empty.live_bytes + SLACK_BYTES, "{deleted:?}");
+    assert_eq!(deleted.capacity_bytes, empty.capacity_bytes);
+}
+
+/// Used or dropped; more than there is cannot be had.
+pub fn reservations_are_counted_and_given_back(disk: &dyn LogicalDisk) {
+    let mut rig = Rig::new(disk);
+    let list = rig.list();
+    let before = disk.space();
+    let reservation = disk.reserve(1 << 20).expect("a MiB");
+    assert_eq!(reservation.len_bytes(), 1 << 20);
+    let during = disk.space();
+    assert_eq!(during.reserved_bytes, 1 << 20);
+    assert!(during.available_bytes + (1 << 20) <= before.available_bytes, "{during:?}");
+    assert!(matches!(disk.reserve(before.available_bytes + 1), Err(Error::NoSpace { .. })));
+    assert!(matches!(disk.reserve(u64::MAX), Err(Error::NoSpace { .. })));
+    rig.commit(|aru| {
+        aru.write_pages(list, 0, noise(1, 1 << 20)).use_reservation(reservation);
+    });
+    assert_eq!(disk.space().reserved_bytes, 0);
+    drop(disk.reserve(1 << 20).expect("a MiB"));
+    assert_eq!(disk.space().reserved_bytes, 0);
+    rig.check();
+}
+
+/// Fills a disk of at most 64 MiB until it refuses, sees that nothing was lost, deletes, and writes
+/// again. `background` is called after each commit for the work that a disk does on the side.
+///
+/// # Panics
+/// When the disk does not do what it must.
+pub fn a_full_disk_refuses_and_gives_space_back(
+    disk: &dyn LogicalDisk,
+    background: &mut dyn FnMut(),
+) {
+    let mut rig = Rig::new(disk);
+    let capacity = disk.space().capacity_bytes;
+    assert!(capacity <= 64 << 20, "this would take long with {capacity} bytes");
+    for round in 0..3 {
+        let lists = fill(&mut rig, capacity, background);
+        rig.check();
+        assert!(disk.read_only_reason().is_none(), "a full disk still takes deletions");
+        let stored = ModelState::read_from(disk).expect("readable").live_bytes();
+        assert!(stored >= capacity / 4, "round {round}: full with {stored} of {capacity} bytes");
+        for list in lists {
+            let mut aru = Aru::new(View::HEAD);
+            aru.delete_list(list).set_reclaims();
+            crate::model::apply(&mut rig.model, aru.ops()).expect("it is there");
+            disk.commit(aru).expect("a deletion on a full disk");
+            background();
+        }
+        rig.check();
+    }
+}
+
+/// Writes lists of 256 KiB until there is no space, and returns them.
+fn fill(rig: &mut Rig<'_>, capacity: u64, background: &mut dyn FnMut()) -> Vec<Lid> {
+    const PIECE: usize = 64 * PAGE_SIZE;
+    let mut lists = Vec::new();
+    for seed in 0..=capacity / PIECE as u64 {
+        let list = rig.disk.allocate_list().expect("a number");
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        aru.put_record(list, 0, vec![1; 100]).write_pages(list, 0, noise(seed, PIECE));
+        let mut changed = rig.model.clone();
+        crate::model::apply(&mut changed, aru.ops()).expect("the unit is right");
+        match rig.disk.commit(aru) {
+            Ok(_) => {
+                rig.model = changed;
+                lists.push(list);
+            }
+            Err(Error::NoSpace { .. }) => return lists,
+            Err(error) => panic!("instead of NoSpace: {error}"),
+        }
+        background();
+    }
+    panic!("{capacity} bytes took more than that");
+}

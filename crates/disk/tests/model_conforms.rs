@@ -1,0 +1,12 @@
+//! The model is a logical disk.
+
+use dendro_disk::conformance::space;
+use dendro_disk::model::ModelDisk;
+
+dendro_disk::conformance_tests!(|| Box::new(ModelDisk::new(None)));
+
+#[test]
+fn a_full_disk_refuses_and_gives_space_back() {
+    let disk = ModelDisk::new(Some(10_000_000));
+    space::a_full_disk_refuses_and_gives_space_back(&disk, &mut || ());
+}
