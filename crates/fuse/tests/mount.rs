@@ -1,0 +1,549 @@
+//! The file system over the model of the logical disk, mounted for real.
+//!
+//! The mounts need /dev/fuse and, unless run by root, fusermount3. `DENDRO_SKIP_MOUNT=1` leaves
+//! them out.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
+};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use dendro_base::{Clock, Rng, SystemClock};
+use dendro_disk::LogicalDisk;
+use dendro_disk::model::ModelDisk;
+use dendro_fs::{FileSystem, FormatOptions, Options};
+use dendro_fuse::{Access, Error, Mount, MountOptions, UnmountMode, unmount};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, SeekFrom as Place, Timespec,
+    Timestamps, XattrFlags,
+};
+
+const MIB: usize = 1 << 20;
+const CAPACITY_BYTES: u64 = 1 << 30;
+
+/// A mounted file system; unmounted, whatever happens, when dropped.
+struct Mounted {
+    directory: tempfile::TempDir,
+    fs: Arc<FileSystem>,
+    server: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// Mounts a new file system, unless mounts are to be left out.
+fn mounted() -> Option<Mounted> {
+    mounted_with(&new_disk(), MountOptions { access: Access::All, ..MountOptions::default() })
+}
+
+fn new_disk() -> Arc<ModelDisk> {
+    let disk = Arc::new(ModelDisk::new(Some(CAPACITY_BYTES)));
+    let options = FormatOptions {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        mode: 0o755,
+        label: "test".into(),
+        hash_key: *b"sixteen bytes...",
+    };
+    FileSystem::create_on(&*disk, &options, &SystemClock).unwrap();
+    disk
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the daemon's part")]
+fn mounted_with(disk: &Arc<ModelDisk>, options: MountOptions) -> Option<Mounted> {
+    if std::env::var_os("DENDRO_SKIP_MOUNT").is_some() {
+        eprintln!("left out, as DENDRO_SKIP_MOUNT is set");
+        return None;
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    let options = MountOptions {
+        access: if is_root { options.access } else { Access::Owner },
+        source: "model, with a comma".into(),
+        threads: 3,
+        ..options
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let disk: Arc<dyn LogicalDisk> = Arc::clone(disk) as _;
+    let fs_options =
+        Options { lookups_hold_files: true, read_only: options.read_only, ..Options::default() };
+    let fs = Arc::new(FileSystem::mount(disk, fs_options, clock).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let report = |operation: &str, error: &_| panic!("{operation}: {error}");
+    let mount = Mount::new(Arc::clone(&fs), directory.path(), &options, Arc::new(report))
+        .unwrap_or_else(|error| panic!("{error}\nDENDRO_SKIP_MOUNT=1 leaves such tests out"));
+    let server = Some(thread::spawn(move || mount.serve()));
+    Some(Mounted { directory, fs, server })
+}
+
+impl Mounted {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Unmounts in good order and shuts the file system down.
+    fn finish(mut self) {
+        unmount(self.root(), UnmountMode::Idle).unwrap();
+        self.server.take().unwrap().join().unwrap().unwrap();
+        self.fs.shut_down().unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            let _ = unmount(self.root(), UnmountMode::Abort);
+            let _ = server.join();
+        }
+    }
+}
+
+fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Rng::new(seed).fill(&mut bytes);
+    bytes
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn what_is_written_is_read_and_is_there_after_mounting_again() {
+    let disk = new_disk();
+    let options = || MountOptions { access: Access::All, ..MountOptions::default() };
+    let Some(mounted) = mounted_with(&disk, options()) else { return };
+    let bytes = random_bytes(1, 5 * MIB + 123);
+    fs::write(mounted.path("large"), &bytes).unwrap();
+    fs::write(mounted.path("small"), b"hello").unwrap();
+    fs::create_dir(mounted.path("dir")).unwrap();
+    fs::write(mounted.path("dir/empty"), b"").unwrap();
+    assert_eq!(fs::read(mounted.path("large")).unwrap(), bytes);
+    mounted.finish();
+
+    let disk = Arc::new(ModelDisk::from_state(disk.state(), Some(CAPACITY_BYTES)));
+    let Some(mounted) = mounted_with(&disk, options()) else { return };
+    assert_eq!(fs::read(mounted.path("large")).unwrap(), bytes);
+    assert_eq!(fs::read(mounted.path("small")).unwrap(), b"hello");
+    assert_eq!(names(mounted.root()), ["dir", "large", "small"].map(String::from).into());
+    assert_eq!(fs::metadata(mounted.path("dir/empty")).unwrap().len(), 0);
+    mounted.finish();
+}
+
+#[test]
+fn a_file_is_changed_in_the_middle_appended_to_truncated_and_extended() {
+    let Some(mounted) = mounted() else { return };
+    let path = mounted.path("file");
+    let mut expected = random_bytes(2, 300_000);
+    fs::write(&path, &expected).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(b"middle", 150_001).unwrap();
+    expected[150_001..150_007].copy_from_slice(b"middle");
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"end").unwrap();
+    expected.extend_from_slice(b"end");
+    assert_eq!(fs::read(&path).unwrap(), expected);
+
+    file.set_len(10_000).unwrap();
+    file.set_len(20_000).unwrap();
+    expected.truncate(10_000);
+    expected.resize(20_000, 0);
+    assert_eq!(fs::read(&path).unwrap(), expected);
+
+    // O_TRUNC of a file that exists, which must not get lost without an open request.
+    drop(File::create(&path).unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    mounted.finish();
+}
+
+#[test]
+fn writes_at_random_offsets_read_back_like_those_to_a_plain_array() {
+    let Some(mounted) = mounted() else { return };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(mounted.path("file"))
+        .unwrap();
+    let mut rng = Rng::new(3);
+    let mut expected = vec![0; 2 * MIB];
+    file.set_len(expected.len() as u64).unwrap();
+    for _ in 0..200 {
+        let start = rng.below(expected.len() as u64) as usize;
+        let len = (rng.below(200_000) as usize).min(expected.len() - start);
+        let bytes = random_bytes(rng.next_u64(), len);
+        file.write_all_at(&bytes, start as u64).unwrap();
+        expected[start..start + len].copy_from_slice(&bytes);
+    }
+    let mut actual = vec![0; expected.len()];
+    file.read_exact_at(&mut actual, 0).unwrap();
+    assert!(actual == expected);
+    mounted.finish();
+}
+
+#[test]
+fn a_large_directory_lists_every_name_once_and_can_be_emptied_while_it_is_read() {
+    let Some(mounted) = mounted() else { return };
+    let directory = mounted.path("many");
+    fs::create_dir(&directory).unwrap();
+    let expected: BTreeSet<String> = (0..3000).map(|index| format!("file-{index}")).collect();
+    for name in &expected {
+        fs::write(directory.join(name), name).unwrap();
+    }
+    // The second listing comes from the kernel's cache.
+    assert_eq!(names(&directory), expected);
+    assert_eq!(names(&directory), expected);
+    assert_eq!(fs::read_to_string(directory.join("file-2999")).unwrap(), "file-2999");
+    let mut removed = BTreeSet::new();
+    for entry in fs::read_dir(&directory).unwrap() {
+        let entry = entry.unwrap();
+        fs::remove_file(entry.path()).unwrap();
+        assert!(removed.insert(entry.file_name().into_string().unwrap()));
+    }
+    assert_eq!(removed, expected);
+    fs::remove_dir(&directory).unwrap();
+    assert!(!directory.exists());
+    mounted.finish();
+}
+
+#[test]
+fn a_name_that_was_absent_is_seen_once_it_is_made() {
+    let Some(mounted) = mounted() else { return };
+    let (path, other) = (mounted.path("name"), mounted.path("other"));
+    for _ in 0..3 {
+        assert_eq!(fs::metadata(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!other.exists());
+        fs::write(&path, b"x").unwrap();
+        assert!(path.exists());
+        fs::rename(&path, &other).unwrap();
+        assert!(other.exists() && !path.exists());
+        fs::remove_file(&other).unwrap();
+    }
+    mounted.finish();
+}
+
+#[test]
+fn an_unlinked_file_lives_until_it_is_closed_and_then_gives_its_space_back() {
+    let Some(mounted) = mounted() else { return };
+    let free = || rustix::fs::statvfs(mounted.root()).unwrap().f_bavail;
+    let before = free();
+    let bytes = random_bytes(4, 3 * MIB);
+    fs::write(mounted.path("reopened"), &bytes).unwrap();
+    // Once through create, once through open: they are counted differently.
+    let mut created = File::create_new(mounted.path("created")).unwrap();
+    created.write_all(&bytes).unwrap();
+    let mut reopened = File::open(mounted.path("reopened")).unwrap();
+    fs::remove_file(mounted.path("created")).unwrap();
+    fs::remove_file(mounted.path("reopened")).unwrap();
+    assert!(names(mounted.root()).is_empty());
+    created.write_all(b"more").unwrap();
+    assert_eq!(created.metadata().unwrap().len(), bytes.len() as u64 + 4);
+    assert_eq!(created.metadata().unwrap().nlink(), 0);
+    let mut actual = Vec::new();
+    reopened.read_to_end(&mut actual).unwrap();
+    assert!(actual == bytes);
+    assert!(free() < before);
+    drop((created, reopened));
+    // The kernel forgets in its own time.
+    let mut tries_left = 200;
+    while free() < before && tries_left > 0 {
+        tries_left -= 1;
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(free(), before);
+    mounted.finish();
+}
+
+#[test]
+fn every_kind_of_file_is_made_and_told_apart() {
+    let Some(mounted) = mounted() else { return };
+    fs::write(mounted.path("file"), b"data").unwrap();
+    fs::hard_link(mounted.path("file"), mounted.path("link")).unwrap();
+    symlink("file", mounted.path("symlink")).unwrap();
+    fs::DirBuilder::new().mode(0o700).create(mounted.path("dir")).unwrap();
+    let make = |name: &str, kind| {
+        rustix::fs::mknodat(CWD, mounted.path(name), kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    };
+    make("fifo", FileType::Fifo);
+    make("socket", FileType::Socket);
+
+    let metadata = |name: &str| fs::symlink_metadata(mounted.path(name)).unwrap();
+    assert_eq!(metadata("file").nlink(), 2);
+    assert_eq!(metadata("file").ino(), metadata("link").ino());
+    assert_eq!(fs::read_link(mounted.path("symlink")).unwrap(), Path::new("file"));
+    assert_eq!(fs::read(mounted.path("symlink")).unwrap(), b"data");
+    assert_eq!(metadata("dir").mode() & 0o7777, 0o700);
+    assert!(metadata("fifo").file_type().is_fifo());
+    assert!(metadata("socket").file_type().is_socket());
+    fs::remove_file(mounted.path("file")).unwrap();
+    assert_eq!(metadata("link").nlink(), 1);
+    mounted.finish();
+}
+
+#[test]
+fn rename_replaces_refuses_and_exchanges_as_it_is_told() {
+    let Some(mounted) = mounted() else { return };
+    let (first, second) = (mounted.path("first"), mounted.path("second"));
+    let rename = |flags| rustix::fs::renameat_with(CWD, &first, CWD, &second, flags);
+    fs::write(&first, b"1").unwrap();
+    fs::write(&second, b"2").unwrap();
+    assert_eq!(rename(RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
+    rename(RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read(&first).unwrap(), b"2");
+    assert_eq!(fs::read(&second).unwrap(), b"1");
+    fs::rename(&first, &second).unwrap();
+    assert_eq!(fs::read(&second).unwrap(), b"2");
+    assert!(!first.exists());
+
+    fs::create_dir_all(mounted.path("a/b")).unwrap();
+    assert!(fs::rename(mounted.path("a"), mounted.path("a/b/c")).is_err());
+    mounted.finish();
+}
+
+#[test]
+fn times_modes_and_owners_are_kept_to_the_nanosecond() {
+    let Some(mounted) = mounted() else { return };
+    let path = mounted.path("file");
+    fs::write(&path, b"x").unwrap();
+    let set = |secs, nanos| {
+        let time = Timespec { tv_sec: secs, tv_nsec: nanos };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (secs, nanos));
+        assert_eq!((metadata.atime(), metadata.atime_nsec()), (secs, nanos));
+    };
+    set(1_000_000_000, 123_456_789);
+    set(-2, 800_000_000);
+    set(1 << 33, 1);
+    let before = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 33);
+    fs::write(&path, b"y").unwrap();
+    assert!(fs::metadata(&path).unwrap().modified().unwrap() < before);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4711)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o4711);
+    mounted.finish();
+}
+
+#[test]
+fn the_umask_holds_and_a_strangers_write_takes_the_set_id_bits_away() {
+    let Some(mounted) = mounted() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: only root can act for another user");
+        return mounted.finish();
+    }
+    fs::set_permissions(mounted.root(), fs::Permissions::from_mode(0o777)).unwrap();
+    let parent = mounted.root().to_str().unwrap();
+    let as_stranger = |script: &str| {
+        let status = Command::new("sh")
+            .args(["-c", script])
+            .current_dir("/")
+            .env("M", parent)
+            .uid(65_534)
+            .gid(65_534)
+            .status()
+            .unwrap();
+        assert!(status.success(), "{script}");
+    };
+    // The way to the mount, which is in a private temporary directory's place.
+    as_stranger("umask 027; echo data > $M/file; mkdir $M/dir");
+    let metadata = fs::metadata(mounted.path("file")).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid()), (65_534, 65_534));
+    assert_eq!(metadata.mode() & 0o7777, 0o640);
+    assert_eq!(fs::metadata(mounted.path("dir")).unwrap().mode() & 0o7777, 0o750);
+
+    for change in ["echo x >> $M/set-id", "truncate -s 1 $M/set-id", ": > $M/set-id"] {
+        fs::write(mounted.path("set-id"), b"program").unwrap();
+        fs::set_permissions(mounted.path("set-id"), fs::Permissions::from_mode(0o6777)).unwrap();
+        as_stranger(change);
+        let mode = fs::metadata(mounted.path("set-id")).unwrap().mode() & 0o7777;
+        assert_eq!(mode, 0o777, "{change}");
+    }
+    mounted.finish();
+}
+
+#[test]
+fn extended_attributes_are_set_listed_and_removed() {
+    let Some(mounted) = mounted() else { return };
+    let path = mounted.path("file");
+    fs::write(&path, b"x").unwrap();
+    let value = random_bytes(5, 5000);
+    rustix::fs::setxattr(&path, "user.large", &value, XattrFlags::CREATE).unwrap();
+    rustix::fs::setxattr(&path, "user.small", b"s", XattrFlags::empty()).unwrap();
+    let again = rustix::fs::setxattr(&path, "user.small", b"t", XattrFlags::CREATE);
+    assert_eq!(again, Err(rustix::io::Errno::EXIST));
+    let mut buffer = vec![0; 8192];
+    let count = rustix::fs::getxattr(&path, "user.large", &mut buffer[..]).unwrap();
+    assert!(buffer[..count] == value);
+    let short = rustix::fs::getxattr(&path, "user.large", &mut buffer[..10]);
+    assert_eq!(short, Err(rustix::io::Errno::RANGE));
+    let count = rustix::fs::listxattr(&path, &mut buffer[..]).unwrap();
+    let mut listed: Vec<&[u8]> = buffer[..count].split(|&byte| byte == 0).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, [&b""[..], b"user.large", b"user.small"]);
+    rustix::fs::removexattr(&path, "user.large").unwrap();
+    let gone = rustix::fs::getxattr(&path, "user.large", &mut buffer[..]);
+    assert_eq!(gone, Err(rustix::io::Errno::NODATA));
+    mounted.finish();
+}
+
+#[test]
+fn holes_are_punched_found_and_copied() {
+    let Some(mounted) = mounted() else { return };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(mounted.path("sparse"))
+        .unwrap();
+    let bytes = random_bytes(6, MIB);
+    file.write_all(&bytes).unwrap();
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, flags, 64 << 10, 64 << 10).unwrap();
+    let mut expected = bytes;
+    expected[64 << 10..128 << 10].fill(0);
+    let mut actual = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut actual).unwrap();
+    assert!(actual == expected);
+    assert_eq!(rustix::fs::seek(&file, Place::Hole(0)).unwrap(), 64 << 10);
+    assert_eq!(rustix::fs::seek(&file, Place::Data(64 << 10)).unwrap(), 128 << 10);
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 * MIB as u64).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 2 * MIB as u64);
+
+    let copy = File::create_new(mounted.path("copy")).unwrap();
+    let (mut from, mut to) = (0, 0);
+    while rustix::fs::copy_file_range(&file, Some(&mut from), &copy, Some(&mut to), 4 * MIB)
+        .unwrap()
+        > 0
+    {}
+    expected.resize(2 * MIB, 0);
+    assert!(fs::read(mounted.path("copy")).unwrap() == expected);
+    mounted.finish();
+}
+
+#[test]
+fn a_program_on_the_mount_can_be_run() {
+    let Some(mounted) = mounted() else { return };
+    let program = fs::canonicalize("/bin/true").unwrap();
+    fs::copy(program, mounted.path("program")).unwrap();
+    assert!(Command::new(mounted.path("program")).status().unwrap().success());
+    mounted.finish();
+}
+
+#[test]
+fn direct_io_reads_what_buffered_io_wrote() {
+    let Some(mounted) = mounted() else { return };
+    let bytes = random_bytes(7, MIB);
+    fs::write(mounted.path("file"), &bytes).unwrap();
+    let status = Command::new("dd")
+        .arg(format!("if={}", mounted.path("file").display()))
+        .arg(format!("of={}", mounted.path("copy").display()))
+        .args(["bs=128k", "iflag=direct", "oflag=direct", "status=none"])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert!(fs::read(mounted.path("copy")).unwrap() == bytes);
+    mounted.finish();
+}
+
+#[test]
+fn fsync_of_files_and_directories_succeeds() {
+    let Some(mounted) = mounted() else { return };
+    let file = File::create_new(mounted.path("file")).unwrap();
+    (&file).write_all(b"x").unwrap();
+    file.sync_all().unwrap();
+    file.sync_data().unwrap();
+    File::open(mounted.root()).unwrap().sync_all().unwrap();
+    OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_DSYNC)
+        .open(mounted.path("file"))
+        .unwrap()
+        .write_all(b"y")
+        .unwrap();
+    drop(file);
+    mounted.finish();
+}
+
+#[test]
+fn many_threads_work_in_one_directory() {
+    let Some(mounted) = mounted() else { return };
+    thread::scope(|scope| {
+        for worker in 0..6u64 {
+            let mounted = &mounted;
+            scope.spawn(move || {
+                let mut rng = Rng::new(worker);
+                for round in 0..60 {
+                    let bytes = random_bytes(rng.next_u64(), rng.below(40_000) as usize);
+                    let path = mounted.path(&format!("{worker}-{round}"));
+                    fs::write(&path, &bytes).unwrap();
+                    let moved = mounted.path(&format!("{worker}-{round}-moved"));
+                    fs::rename(&path, &moved).unwrap();
+                    assert!(fs::read(&moved).unwrap() == bytes);
+                    if round % 2 == 0 {
+                        fs::remove_file(&moved).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(names(mounted.root()).len(), 6 * 30);
+    mounted.finish();
+}
+
+#[test]
+fn a_busy_mount_stays_and_a_detached_one_serves_those_who_use_it() {
+    let Some(mounted) = mounted() else { return };
+    let mut file = File::create_new(mounted.path("file")).unwrap();
+    match unmount(mounted.root(), UnmountMode::Idle) {
+        Err(Error::Busy(path)) => assert_eq!(path, mounted.root()),
+        other => panic!("{other:?}"),
+    }
+    unmount(mounted.root(), UnmountMode::Detach).unwrap();
+    assert!(names(mounted.root()).is_empty());
+    file.write_all(b"still here").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let mut mounted = mounted;
+    mounted.server.take().unwrap().join().unwrap().unwrap();
+    mounted.fs.shut_down().unwrap();
+}
+
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    let disk = new_disk();
+    let read_only = MountOptions { read_only: true, ..MountOptions::default() };
+    let Some(mounted) = mounted_with(&disk, read_only) else { return };
+    let error = fs::write(mounted.path("file"), b"x").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    assert!(names(mounted.root()).is_empty());
+    mounted.finish();
+}
+
+#[test]
+fn a_mount_point_of_no_use_is_named_in_the_error() {
+    let disk = new_disk();
+    let open = || {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let disk: Arc<dyn LogicalDisk> = Arc::clone(&disk) as _;
+        Arc::new(FileSystem::mount(disk, Options::default(), clock).unwrap())
+    };
+    for path in ["/nonexistent/mount/point", "/etc/passwd"] {
+        let error =
+            Mount::new(open(), Path::new(path), &MountOptions::default(), Arc::new(|_, _| ()))
+                .err()
+                .unwrap();
+        assert!(matches!(&error, Error::MountPoint { .. }), "{error}");
+        assert!(error.to_string().contains(path), "{error}");
+    }
+}
