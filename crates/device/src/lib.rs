@@ -4,12 +4,23 @@
 //! - [`Device`]: what every device does. Each call is one that could be a positioned write or one
 //!   object PUT (DESIGN §2).
 //! - [`AlignedBuf`]: memory that direct I/O takes as it is.
+//! - [`MemoryDevice`]: a device in memory, for tests and benchmarks.
+//! - [`FileDevice`], opened by [`OpenOptions`]: an image file or a block device.
+//! - `sim` (feature `sim`): a simulated device with seeded faults, power cuts and crash images.
 
 mod aligned;
+mod block;
 mod error;
+mod file;
+mod memory;
+mod range;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 
 pub use aligned::AlignedBuf;
 pub use error::{Error, Result};
+pub use file::{Direct, FileDevice, FileKind, OpenOptions};
+pub use memory::MemoryDevice;
 
 /// Bytes in the unit that writes and discards are made of: their offset and length are multiples
 /// of it. Reads may start and end anywhere.

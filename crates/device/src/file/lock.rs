@@ -1,0 +1,88 @@
+//! Keeping a volume to one process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::{Error, Result, block};
+
+/// How often a lock that someone holds is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long a block device may be locked before we give up on it, even for those who won't wait:
+/// udev locks a device while it looks at what was written to it.
+const PROBE_GRACE: Duration = Duration::from_secs(1);
+
+/// Holds for as long as it lives what [`lock`] took beyond the lock on the file itself.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// A claim on a block device.
+    pub(super) claim: Option<OwnedFd>,
+    /// The locked file that a loop device stands for.
+    _backing_file: Option<OwnedFd>,
+}
+
+/// Locks what was opened from `path` as `fd`, trying for as long as `wait`.
+pub(super) fn lock(
+    fd: impl AsFd,
+    path: &Path,
+    stat: &Stat,
+    read_only: bool,
+    wait: Duration,
+) -> Result<Held> {
+    let is_block = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+    let wait = if is_block { wait.max(PROBE_GRACE) } else { wait };
+    let mut tries_left = wait.as_millis().div_ceil(RETRY_INTERVAL.as_millis());
+    loop {
+        let answer = try_lock(&fd, path, stat, read_only);
+        let held_by_other = matches!(answer, Err(Errno::WOULDBLOCK | Errno::BUSY));
+        if held_by_other && tries_left > 0 {
+            tries_left -= 1;
+            std::thread::sleep(RETRY_INTERVAL);
+            continue;
+        }
+        let path = path.display().to_string();
+        return answer.map_err(|errno| match errno {
+            Errno::WOULDBLOCK | Errno::BUSY => Error::InUse { path },
+            errno => Error::Open { path, source: errno.into() },
+        });
+    }
+}
+
+fn try_lock(fd: impl AsFd, path: &Path, stat: &Stat, read_only: bool) -> rustix::io::Result<Held> {
+    let operation = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    flock(fd, operation)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
+        return Ok(Held::default());
+    }
+    let claim = if read_only { None } else { Some(block::claim(path)?) };
+    let backing_file = match block::loop_backing_file(stat.st_rdev) {
+        Some(backing) => lock_backing_file(&backing, operation)?,
+        None => None,
+    };
+    Ok(Held { claim, _backing_file: backing_file })
+}
+
+/// Locks the file behind a loop device. One that cannot be found or opened, as it was deleted or
+/// belongs to another namespace, cannot be opened as an image by that name either.
+fn lock_backing_file(
+    path: &Path,
+    operation: FlockOperation,
+) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => flock(&file, operation).map(|()| Some(file)),
+        Err(_) => Ok(None),
+    }
+}
+
+fn flock(fd: impl AsFd, operation: FlockOperation) -> rustix::io::Result<()> {
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&fd, operation))
+}

@@ -1,0 +1,229 @@
+//! Image files and block devices.
+
+mod lock;
+mod open;
+mod transfer;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dendro_base::sync::Mutex;
+use rustix::fd::OwnedFd;
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, retry_on_intr};
+
+pub use open::{Direct, OpenOptions};
+
+use crate::{BLOCK_SIZE, Device, Error, Result, block, range};
+use lock::Held;
+use transfer::Alignment;
+
+/// What a [`FileDevice`] lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    Image,
+    /// A disk, a partition, a loop device, a logical volume …
+    BlockDevice,
+}
+
+/// An image file or a block device; [`OpenOptions`] opens it and says what its lock covers.
+///
+/// A transfer that is aligned (always so with buffered I/O) is one system call and no copy; with
+/// direct I/O, others go through a buffer that each thread keeps. Transfers that stop short are
+/// completed and interrupted ones tried again. Calls on several threads run at the same time.
+pub struct FileDevice {
+    path: PathBuf,
+    fd: OwnedFd,
+    held: Mutex<Held>,
+    kind: FileKind,
+    read_only: bool,
+    /// `None` with buffered I/O.
+    direct: Option<Alignment>,
+    len_bytes: AtomicU64,
+    discards: AtomicBool,
+}
+
+impl FileDevice {
+    /// Opens an image or block device for reading and writing: [`OpenOptions::open`] with its
+    /// defaults.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        OpenOptions::new().open(path)
+    }
+
+    /// Makes a new, sparse image of `len_bytes`: [`OpenOptions::create`] with its defaults.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::create`].
+    pub fn create(path: impl AsRef<Path>, len_bytes: u64) -> Result<Self> {
+        OpenOptions::new().create(path, len_bytes)
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it lies on.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// Whether transfers bypass the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Whether [`Device::discard`] still does anything: until the file system or device has said
+    /// that it cannot.
+    #[must_use]
+    pub fn discards(&self) -> bool {
+        self.discards.load(Ordering::Relaxed)
+    }
+
+    /// Makes the device `len_bytes` long, rounded down to whole blocks, or leaves it alone when it
+    /// is as long already. An image file is extended sparsely; a block device has to have been
+    /// extended before.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Open`] when there is no room for it, or when it would become
+    /// shorter.
+    pub fn grow(&self, len_bytes: u64) -> Result<()> {
+        let fail = |source| Error::Open { path: self.path.display().to_string(), source };
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let len_bytes = round_down(len_bytes);
+        let old_len_bytes = self.len_bytes();
+        if len_bytes < old_len_bytes {
+            return Err(fail(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{len_bytes} bytes are less than its {old_len_bytes} bytes now"),
+            )));
+        }
+        let (kind, actual_len_bytes) = open::measure(&self.fd).map_err(fail)?;
+        if actual_len_bytes < len_bytes {
+            if kind == FileKind::BlockDevice {
+                return Err(fail(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("the block device has only {actual_len_bytes} bytes"),
+                )));
+            }
+            rustix::fs::ftruncate(&self.fd, len_bytes).map_err(|errno| fail(errno.into()))?;
+            rustix::fs::fsync(&self.fd).map_err(|errno| fail(errno.into()))?;
+        }
+        self.len_bytes.fetch_max(len_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives up the claim on a block device, so that the kernel can take it for a mount of type
+    /// fuseblk that this process serves; the lock stays. Does nothing for an image.
+    pub fn release_claim(&self) {
+        self.held.lock().claim = None;
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.direct.unwrap_or(Alignment::NONE)
+    }
+
+    fn check_write(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        range::check_blocks(self.len_bytes(), offset, len_bytes)
+    }
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("path", &self.path)
+            .field("kind", &self.kind)
+            .field("len_bytes", &self.len_bytes())
+            .field("read_only", &self.read_only)
+            .field("direct", &self.is_direct())
+            .finish_non_exhaustive()
+    }
+}
+
+/// `len_bytes` without what is not a whole block.
+fn round_down(len_bytes: u64) -> u64 {
+    len_bytes - len_bytes % BLOCK_SIZE as u64
+}
+
+impl Device for FileDevice {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes.load(Ordering::Relaxed)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len_bytes = buf.len() as u64;
+        range::check_bounds(self.len_bytes(), offset, len_bytes)?;
+        transfer::read(&self.fd, self.alignment(), offset, buf).map_err(|source| Error::Io {
+            operation: "read",
+            offset,
+            len_bytes,
+            source,
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let len_bytes = bytes.len() as u64;
+        self.check_write(offset, len_bytes)?;
+        transfer::write(&self.fd, self.alignment(), offset, bytes).map_err(|source| Error::Io {
+            operation: "write",
+            offset,
+            len_bytes,
+            source,
+        })
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        // Not tried again on an error, EINTR included: the kernel reports a lost write only once.
+        rustix::fs::fdatasync(&self.fd).map_err(|errno| Error::Io {
+            operation: "flush",
+            offset: 0,
+            len_bytes: self.len_bytes(),
+            source: errno.into(),
+        })
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.check_write(offset, len_bytes)?;
+        if len_bytes == 0 || !self.discards() {
+            return Ok(());
+        }
+        let answer = retry_on_intr(|| match self.kind {
+            FileKind::Image => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&self.fd, flags, offset, len_bytes)
+            }
+            FileKind::BlockDevice => block::discard(&self.fd, offset, len_bytes),
+        });
+        match answer {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => {
+                self.discards.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(errno) => {
+                Err(Error::Io { operation: "discard", offset, len_bytes, source: errno.into() })
+            }
+        }
+    }
+}

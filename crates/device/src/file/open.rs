@@ -1,0 +1,336 @@
+//! Opening and creating.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use dendro_base::sync::Mutex;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::io::Errno;
+
+use super::lock;
+use super::transfer::{self, Alignment};
+use super::{FileDevice, FileKind, round_down};
+use crate::{AlignedBuf, BLOCK_SIZE, Error, Result, block};
+
+/// Whether transfers bypass the page cache (`O_DIRECT`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// Where the file or device can.
+    #[default]
+    Auto,
+    /// Always; opening fails where it cannot be.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// How to open or create an image file, or open a block device.
+///
+/// By default: for reading and writing, with direct I/O where it works, without waiting for a lock.
+///
+/// # What the lock covers
+/// An open for writing excludes every other open through this type, and any number of opens for
+/// reading exclude one for writing, between processes and within one: by flock(2) on the file or
+/// device node. The lock ends when the device is dropped or the process dies, however it dies.
+///
+/// A block device opened for writing is claimed as well (`O_EXCL`), so it is refused while it is
+/// mounted, swapped to, part of an array or claimed by another name, and none of that can happen
+/// while it is open. Opened through a loop device, the lock is taken on the file behind it too, so
+/// that the image cannot be opened by its own name at the same time; the other order is refused
+/// likewise.
+///
+/// Not covered: programs that neither lock nor claim (such as `dd`), another kind of file system
+/// mounted from a loop device over an open image, a partition of a loop device against its image,
+/// and network file systems that keep locks to one machine.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    read_only: bool,
+    direct: Direct,
+    lock_wait: Duration,
+    overwrite: bool,
+}
+
+impl OpenOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Refuses writes, and shares the device with others that only read.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Whether to bypass the page cache.
+    #[must_use]
+    pub fn direct(mut self, direct: Direct) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// How long to try when another process has the device open: umount(8) of a FUSE mount returns
+    /// before its daemon has finished. On a block device, at least a second.
+    #[must_use]
+    pub fn lock_wait(mut self, wait: Duration) -> Self {
+        self.lock_wait = wait;
+        self
+    }
+
+    /// Lets [`Self::create`] replace a file that exists; its contents are lost.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Opens an image file or block device. A length that is not a multiple of [`BLOCK_SIZE`] is
+    /// rounded down.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when it is locked, claimed or mounted; [`Error::Open`] when it cannot be
+    /// opened, is neither a regular file nor a block device, is shorter than a block, has blocks
+    /// larger than [`BLOCK_SIZE`], is write-protected, or can't do direct I/O where that was asked
+    /// for.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice> {
+        let path = path.as_ref();
+        let fail = |source| open_error(path, source);
+        // Looked at before it is opened: opening a pipe would wait, a terminal or tape might act.
+        let stat = rustix::fs::stat(path).map_err(|errno| fail(errno.into()))?;
+        check_type(stat.st_mode).map_err(fail)?;
+        let flags = if self.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let (fd, is_direct) = self.open_fd(path, flags).map_err(fail)?;
+        self.adopt(path, fd, is_direct)
+    }
+
+    /// Makes a sparse image file of `len_bytes`, rounded down to whole blocks, and opens it for
+    /// writing. An existing file is an error, unless [`Self::overwrite`] allows to replace what is
+    /// in it.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when the existing file is locked; [`Error::Open`] when it exists, is not a
+    /// regular file, cannot be made that long, or `len_bytes` is less than a block.
+    pub fn create(&self, path: impl AsRef<Path>, len_bytes: u64) -> Result<FileDevice> {
+        let path = path.as_ref();
+        let fail = |source| open_error(path, source);
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let len_bytes = round_down(len_bytes);
+        check_len(len_bytes).map_err(fail)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let (fd, is_new) = match self.open_fd(path, flags) {
+            Ok((fd, _)) => (fd, true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.overwrite => {
+                let stat = rustix::fs::stat(path).map_err(|errno| fail(errno.into()))?;
+                check_regular(stat.st_mode).map_err(fail)?;
+                (self.open_fd(path, OFlags::RDWR).map_err(fail)?.0, false)
+            }
+            Err(error) => return Err(fail(error)),
+        };
+        let created = self.fill_and_adopt(path, fd, len_bytes);
+        if created.is_err() && is_new {
+            // What was made a moment ago and is of no use; the error that matters is the first.
+            let _ = rustix::fs::unlink(path);
+        }
+        created
+    }
+
+    fn fill_and_adopt(&self, path: &Path, fd: OwnedFd, len_bytes: u64) -> Result<FileDevice> {
+        let fail = |errno: Errno| open_error(path, errno.into());
+        let stat = rustix::fs::fstat(&fd).map_err(fail)?;
+        check_regular(stat.st_mode).map_err(|source| open_error(path, source))?;
+        // Locked before it is emptied: the file may be in use. The lock is on the open file, and
+        // adopt() takes the same one once more.
+        lock::lock(&fd, path, &stat, false, self.lock_wait)?;
+        rustix::fs::ftruncate(&fd, 0).map_err(fail)?;
+        rustix::fs::ftruncate(&fd, len_bytes).map_err(fail)?;
+        rustix::fs::fsync(&fd).map_err(fail)?;
+        sync_parent(path).map_err(fail)?;
+        let is_direct = rustix::fs::fcntl_getfl(&fd).map_err(fail)?.contains(OFlags::DIRECT);
+        self.adopt(path, fd, is_direct)
+    }
+
+    /// Opens `path`, with `O_DIRECT` where that is wanted and, if it need not be, possible.
+    fn open_fd(&self, path: &Path, flags: OFlags) -> io::Result<(OwnedFd, bool)> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+        let open = |flags| rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, mode));
+        match self.direct {
+            Direct::Never => Ok((open(flags)?, false)),
+            Direct::Always => {
+                open(flags | OFlags::DIRECT).map(|fd| (fd, true)).map_err(|errno| match errno {
+                    Errno::INVAL => no_direct_io(),
+                    errno => errno.into(),
+                })
+            }
+            Direct::Auto => match open(flags | OFlags::DIRECT) {
+                // A file system may notice only after it has made the file.
+                Err(Errno::INVAL) if flags.contains(OFlags::EXCL) => {
+                    Ok((open((flags - OFlags::EXCL) | OFlags::NOFOLLOW)?, false))
+                }
+                Err(Errno::INVAL) => Ok((open(flags)?, false)),
+                answer => Ok((answer?, true)),
+            },
+        }
+    }
+
+    /// Locks what was opened, looks at it, and makes a device of it.
+    fn adopt(&self, path: &Path, fd: OwnedFd, is_direct: bool) -> Result<FileDevice> {
+        let fail = |source| open_error(path, source);
+        let stat: Stat = rustix::fs::fstat(&fd).map_err(|errno| fail(errno.into()))?;
+        check_type(stat.st_mode).map_err(fail)?;
+        let held = lock::lock(&fd, path, &stat, self.read_only, self.lock_wait)?;
+        let (kind, len_bytes) = measure(&fd).map_err(fail)?;
+        check_len(len_bytes).map_err(fail)?;
+        if kind == FileKind::BlockDevice {
+            check_block_device(&fd, self.read_only).map_err(fail)?;
+        }
+        let direct = if is_direct { self.settle_direct(&fd).map_err(fail)? } else { None };
+        Ok(FileDevice {
+            path: absolute(path),
+            fd,
+            held: Mutex::new(held),
+            kind,
+            read_only: self.read_only,
+            direct,
+            len_bytes: AtomicU64::new(len_bytes),
+            discards: AtomicBool::new(true),
+        })
+    }
+
+    /// What direct I/O asks for on `fd`, which was opened for it; or goes back to buffered I/O
+    /// (`None`) where it does not work after all.
+    fn settle_direct(&self, fd: &OwnedFd) -> io::Result<Option<Alignment>> {
+        let alignment = direct_alignment(fd);
+        let probe = match alignment {
+            Some(alignment) => {
+                transfer::read(fd, alignment, 0, &mut AlignedBuf::zeroed(BLOCK_SIZE))
+                    .map(|()| alignment)
+            }
+            None => Err(no_direct_io()),
+        };
+        match probe {
+            Ok(alignment) => Ok(Some(alignment)),
+            Err(_) if self.direct == Direct::Auto => {
+                let flags = rustix::fs::fcntl_getfl(fd)?;
+                rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)?;
+                Ok(None)
+            }
+            // Reading may fail for reasons of its own; only this one is about direct I/O.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                Err(no_direct_io())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What kind of file `fd` is and how long, rounded down to whole blocks.
+pub(super) fn measure(fd: &OwnedFd) -> io::Result<(FileKind, u64)> {
+    let stat = rustix::fs::fstat(fd)?;
+    let (kind, len_bytes) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => (FileKind::BlockDevice, block::len_bytes(fd)?),
+        _ => (FileKind::Image, u64::try_from(stat.st_size).unwrap_or(0)),
+    };
+    Ok((kind, round_down(len_bytes)))
+}
+
+/// What the kernel says direct I/O on `fd` asks for. `None` when it says that there is none, or
+/// asks for more than a block; whole blocks when it says nothing (before Linux 6.1).
+fn direct_alignment(fd: impl AsFd) -> Option<Alignment> {
+    const WHOLE_BLOCKS: Alignment =
+        Alignment { offset_bytes: BLOCK_SIZE, memory_bytes: BLOCK_SIZE };
+    let Ok(statx) = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+        return Some(WHOLE_BLOCKS);
+    };
+    if statx.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return Some(WHOLE_BLOCKS);
+    }
+    let usable = |bytes: u32| {
+        let bytes = usize::try_from(bytes).ok()?;
+        (bytes.is_power_of_two() && bytes <= BLOCK_SIZE).then_some(bytes)
+    };
+    Some(Alignment {
+        offset_bytes: usable(statx.stx_dio_offset_align)?,
+        memory_bytes: usable(statx.stx_dio_mem_align)?,
+    })
+}
+
+fn open_error(path: &Path, source: io::Error) -> Error {
+    Error::Open { path: path.display().to_string(), source }
+}
+
+fn invalid(message: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message.into())
+}
+
+fn no_direct_io() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "direct I/O does not work on this file")
+}
+
+fn check_type(mode: u32) -> io::Result<()> {
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile | FileType::BlockDevice => Ok(()),
+        FileType::Directory => Err(invalid("is a directory, not an image file or block device")),
+        _ => Err(invalid("is neither a regular file nor a block device")),
+    }
+}
+
+fn check_regular(mode: u32) -> io::Result<()> {
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::BlockDevice => Err(invalid("is a block device, which cannot be created")),
+        _ => check_type(mode),
+    }
+}
+
+fn check_len(len_bytes: u64) -> io::Result<()> {
+    if len_bytes == 0 {
+        return Err(invalid(format!("is too small: a device has at least {BLOCK_SIZE} bytes")));
+    }
+    Ok(())
+}
+
+fn check_block_device(fd: &OwnedFd, read_only: bool) -> io::Result<()> {
+    let logical_block_bytes = block::logical_block_bytes(fd)?;
+    if logical_block_bytes as usize > BLOCK_SIZE {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("has blocks of {logical_block_bytes} bytes; only up to {BLOCK_SIZE} will do"),
+        ));
+    }
+    if !read_only && block::is_write_protected(fd)? {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the block device is write-protected",
+        ));
+    }
+    Ok(())
+}
+
+/// The path as it will still be right when the process has moved to another directory, as a daemon
+/// does.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// Makes the name of a new file durable.
+fn sync_parent(path: &Path) -> rustix::io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::open(parent, flags, Mode::empty()) {
+        Ok(directory) => rustix::fs::fsync(&directory),
+        // A directory one may enter and write but not list; its file system will sync it in time.
+        Err(Errno::ACCESS) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,195 @@
+//! Everything a workload did to a device, so that it can be crashed at any point without running
+//! it again.
+
+use dendro_base::Rng;
+use dendro_base::sync::Arc;
+
+use super::SimDevice;
+use super::blocks::BlockMap;
+use super::change::Change;
+use super::crash::{self, CrashStyle};
+use crate::BLOCK_SIZE;
+
+/// After how many changes the content is kept, so that an image need not redo all of them.
+const SNAPSHOT_INTERVAL: usize = 32;
+
+/// What happened to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// Bytes were written.
+    Write {
+        /// Where.
+        offset: u64,
+        /// How many.
+        len_bytes: u64,
+    },
+    /// A range was discarded.
+    Discard {
+        /// Where.
+        offset: u64,
+        /// How long it is.
+        len_bytes: u64,
+    },
+    /// Everything before became durable.
+    Flush,
+    /// A flush failed and took some of the unflushed writes with it.
+    FailedFlush,
+}
+
+pub(super) enum Event {
+    Change(Arc<Change>),
+    /// With the content it left.
+    Flush(BlockMap),
+    /// With the changes that will never be durable.
+    FailedFlush(Vec<Arc<Change>>),
+}
+
+/// The log of every write, discard and flush that had an effect, made by
+/// [`SimDevice::start_recording`] and taken by [`SimDevice::take_recording`].
+///
+/// [`Self::image_at`] gives a crash image at any point of it, in any order and on any number of
+/// threads. An image costs what the changes between it and the flush before it cost; they are
+/// shared, not copied.
+pub struct Recording {
+    len_bytes: u64,
+    base: BlockMap,
+    events: Vec<Event>,
+    /// Indices of flushes that worked.
+    flushes: Vec<usize>,
+    /// Content before the event of an index, in case nothing unflushed is lost.
+    snapshots: Vec<(usize, BlockMap)>,
+}
+
+impl Recording {
+    pub(super) fn new(len_bytes: u64, base: BlockMap) -> Self {
+        Self { len_bytes, base, events: Vec::new(), flushes: Vec::new(), snapshots: Vec::new() }
+    }
+
+    /// Adds a change; `current` is what the device reads as after it, if a crash may leave that.
+    pub(super) fn push_change(&mut self, change: Arc<Change>, current: Option<&BlockMap>) {
+        self.events.push(Event::Change(change));
+        let last_kept = self.snapshots.last().map_or(0, |(index, _)| *index);
+        let last_kept = self.flushes.last().map_or(last_kept, |flush| last_kept.max(*flush));
+        if let Some(current) = current
+            && self.events.len() - last_kept >= SNAPSHOT_INTERVAL
+        {
+            self.snapshots.push((self.events.len(), current.clone()));
+        }
+    }
+
+    pub(super) fn push_flush(&mut self, durable: BlockMap) {
+        self.flushes.push(self.events.len());
+        self.events.push(Event::Flush(durable));
+    }
+
+    pub(super) fn push_failed_flush(&mut self, doomed: Vec<Arc<Change>>) {
+        self.events.push(Event::FailedFlush(doomed));
+    }
+
+    /// How many events there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// What happened at `index`.
+    ///
+    /// # Panics
+    /// When `index` is not below [`Self::len`].
+    #[must_use]
+    pub fn event(&self, index: usize) -> EventKind {
+        let bytes = |blocks: u64| blocks * BLOCK_SIZE as u64;
+        match &self.events[index] {
+            Event::Flush(_) => EventKind::Flush,
+            Event::FailedFlush(_) => EventKind::FailedFlush,
+            Event::Change(change) => match **change {
+                Change::Write { first_block, ref blocks } => EventKind::Write {
+                    offset: bytes(first_block),
+                    len_bytes: bytes(blocks.len() as u64),
+                },
+                Change::Discard { first_block, block_count, .. } => {
+                    EventKind::Discard { offset: bytes(first_block), len_bytes: bytes(block_count) }
+                }
+            },
+        }
+    }
+
+    /// How many changes before event `event_index` were not flushed by then: in how much images
+    /// taken there can differ.
+    ///
+    /// # Panics
+    /// When `event_index` is past [`Self::len`].
+    #[must_use]
+    pub fn unflushed_at(&self, event_index: usize) -> usize {
+        self.events[self.flushed_before(event_index)..event_index]
+            .iter()
+            .filter(|event| matches!(event, Event::Change(_)))
+            .count()
+    }
+
+    /// A device as a crash leaves it when the first `event_index` events have happened and no
+    /// other: from 0, nothing, to [`Self::len`], all. It follows from the point, the style and the
+    /// state of `rng` alone.
+    ///
+    /// # Panics
+    /// When `event_index` is past [`Self::len`].
+    #[must_use]
+    pub fn image_at(&self, event_index: usize, rng: &mut Rng, style: CrashStyle) -> SimDevice {
+        let start = self.flushed_before(event_index);
+        let durable = match start.checked_sub(1).map(|flush| &self.events[flush]) {
+            Some(Event::Flush(durable)) => durable,
+            _ => &self.base,
+        };
+        let pending = self.pending(start, event_index);
+        let mut map = durable.clone();
+        let mut done_count = 0;
+        if matches!(style, CrashStyle::Everything | CrashStyle::LastTorn)
+            && let Some((index, snapshot)) = self.snapshot_between(start, event_index)
+            && pending.len() == event_index - start
+        {
+            map = snapshot.clone();
+            done_count = index - start;
+        }
+        crash::apply_some(&mut map, &pending[done_count..], style, rng);
+        SimDevice::with_content(self.len_bytes, map, rng.next_u64())
+    }
+
+    /// The index after the last flush that worked before `event_index`.
+    fn flushed_before(&self, event_index: usize) -> usize {
+        assert!(event_index <= self.events.len(), "the recording has no event {event_index}");
+        let count = self.flushes.partition_point(|&flush| flush < event_index);
+        count.checked_sub(1).map_or(0, |last| self.flushes[last] + 1)
+    }
+
+    /// The changes of these events, less those that a failed flush among them has doomed.
+    fn pending(&self, start: usize, end: usize) -> Vec<&Arc<Change>> {
+        let mut pending: Vec<&Arc<Change>> = Vec::with_capacity(end - start);
+        for event in &self.events[start..end] {
+            match event {
+                Event::Change(change) => pending.push(change),
+                Event::FailedFlush(doomed) => pending
+                    .retain(|change| !doomed.iter().any(|doomed| Arc::ptr_eq(doomed, change))),
+                Event::Flush(_) => {}
+            }
+        }
+        pending
+    }
+
+    /// The last snapshot after event `start` that leaves a change for the end to be torn.
+    fn snapshot_between(&self, start: usize, end: usize) -> Option<&(usize, BlockMap)> {
+        let count = self.snapshots.partition_point(|(index, _)| *index < end);
+        self.snapshots[..count].last().filter(|(index, _)| *index > start)
+    }
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recording({} events)", self.events.len())
+    }
+}
