@@ -123,8 +123,15 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Its bytes.
+    ///
+    /// # Panics
+    /// When the usage overrides are not in ascending order of segments.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        assert!(
+            self.usage_overrides.is_sorted_by(|(one, _), (next, _)| one < next),
+            "usage overrides are in order"
+        );
         let (root, root_level) =
             self.root.unwrap_or((NodePtr { addr: Addr(0), len_bytes: 0, crc32c: 0 }, 0));
         let raw = CheckpointV1 {
@@ -191,6 +198,9 @@ impl Checkpoint {
                 Ok((SegmentNo(number), Usage::decode(&entry[4..])?))
             })
             .collect::<Result<Vec<_>>>()?;
+        if !usage_overrides.is_sorted_by(|(one, _), (next, _)| one < next) {
+            return Err(WRONG("its usage overrides are out of order"));
+        }
         let root = NodePtr {
             addr: Addr(raw.root_addr.get()),
             len_bytes: raw.root_len.get(),

@@ -3,7 +3,7 @@
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
 
 use crate::layout::Addr;
-use crate::varint::{Reader, put};
+use crate::varint::{self, Reader, put};
 use crate::{Malformed, Result};
 
 /// Pages that one entry of the map speaks for.
@@ -119,8 +119,19 @@ impl Chunk {
 
     /// Bytes that [`Self::encode`] adds at most.
     #[must_use]
-    pub const fn encoded_len_bound(&self) -> usize {
-        10 + self.refs.len() * 12
+    pub fn encoded_len_bound(&self) -> usize {
+        let mut len = varint::len(u64::from(self.present)) + varint::len(u64::from(self.holes));
+        let mut refs = self.refs.as_slice();
+        while let Some(first) = refs.first() {
+            let run = run_len(refs);
+            len += 1 + match first.len_bytes {
+                0 => 0,
+                _ if first.is_whole() => varint::len(first.addr.0) + 4 * run,
+                bytes => 2 + varint::len(u64::from(bytes)) + varint::len(first.addr.0) + 4,
+            };
+            refs = &refs[run..];
+        }
+        len
     }
 
     /// Appends the chunk, run-length encoded: the bits of owned pages and of holes, then runs in

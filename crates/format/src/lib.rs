@@ -8,6 +8,8 @@
 //! - [`key`], [`chunk`], [`node`]: the map.
 //! - [`checkpoint`], [`usage`]: a frozen state of the whole.
 //!
+//! With the feature `testing` also `testing`: random structures, and what fuzzers run.
+//!
 //! All numbers are little-endian. Bytes from a device are hostile: every decoder bounds each count
 //! and offset before it uses it and answers [`Malformed`], never with a panic.
 
@@ -21,6 +23,8 @@ pub mod node;
 pub mod partial;
 pub mod record;
 pub mod superblock;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod usage;
 mod varint;
 

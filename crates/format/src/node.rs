@@ -28,6 +28,7 @@ const VALUE_CHUNK: u8 = 2;
 const TAG_LIST_CHANGES: u8 = 1 << 2;
 const SPACE_SHIFT: u8 = 3;
 const TAG_VERSION_CHANGES: u8 = 1 << 5;
+const TAG_UNUSED: u8 = 0b11 << 6;
 
 /// The header of a node, version 1. Its entries follow.
 ///
@@ -51,7 +52,7 @@ const TAG_VERSION_CHANGES: u8 = 1 << 5;
 /// 2 chunk; 0 in nodes above the leaves), bit 2 says that the list changes, bits 3 and 4 are the
 /// key's space, bit 5 says that branch and epoch change. Then, each as LEB128: the step to the
 /// list, if it changes; the index, as a step if list and space are the same; branch and epoch, if
-/// they change. A list's value is its hints (16 bits), a record's is its length and bytes, a
+/// they change. Bits 6 and 7 are zero. A list's value is its hints (16 bits), a record's is its length and bytes, a
 /// chunk's is as [`Chunk::encode`] tells, a child's is its address, length and checksum.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -131,11 +132,13 @@ pub struct NodeInfo {
 /// The bytes of a node. They are the first of the returned; their checksum is in the second place.
 ///
 /// # Panics
-/// When there is no entry, or they are not in order: the map never writes such a node.
+/// When there is no entry, they are not in order or do not fit the level, or the node would be
+/// longer than [`MAX_NODE_LEN_BYTES`]: the map never writes such a node.
 #[must_use]
 pub fn encode(info: &NodeInfo, entries: &Entries) -> (Vec<u8>, u32) {
     let mut out = vec![0; NODE_HEADER_LEN_BYTES];
     let mut keys = KeyWriter::default();
+    assert_eq!(info.level == 0, matches!(entries, Entries::Leaf(_)), "leaves are at level 0");
     let count = match entries {
         Entries::Leaf(entries) => {
             for (key, value) in entries {
@@ -275,7 +278,10 @@ fn decode_entries(reader: &mut Reader<'_>, level: u8, count: u32) -> Result<Entr
     } else {
         let mut entries = Vec::with_capacity(capacity);
         for _ in 0..count {
-            let (key, _) = keys.next(reader)?;
+            let (key, kind) = keys.next(reader)?;
+            if kind != 0 {
+                return Err(reader.malformed("a child is marked as a value"));
+            }
             let addr = Addr(reader.varint()?);
             let len_bytes = reader.number()?;
             entries.push((key, NodePtr { addr, len_bytes, crc32c: reader.u32_le()? }));
@@ -285,17 +291,15 @@ fn decode_entries(reader: &mut Reader<'_>, level: u8, count: u32) -> Result<Entr
 }
 
 /// Writes each key as its difference from the one before.
-struct KeyWriter(Key);
-
-impl Default for KeyWriter {
-    fn default() -> Self {
-        Self(Key::MIN)
-    }
+#[derive(Default)]
+struct KeyWriter {
+    last: Option<Key>,
 }
 
 impl KeyWriter {
     fn put(&mut self, out: &mut Vec<u8>, key: &Key, value_kind: u8) {
-        let last = std::mem::replace(&mut self.0, *key);
+        assert!(self.last.is_none_or(|last| last < *key), "a node's keys are in order");
+        let last = self.last.replace(*key).unwrap_or(Key::MIN);
         let list_changes = key.list != last.list;
         let version_changes = (key.branch, key.epoch) != (last.branch, last.epoch);
         let mut tag = value_kind | (key.space as u8) << SPACE_SHIFT;
@@ -328,6 +332,9 @@ impl KeyReader {
     fn next(&mut self, reader: &mut Reader<'_>) -> Result<(Key, u8)> {
         let last = self.last.unwrap_or(Key::MIN);
         let tag = reader.byte()?;
+        if tag & TAG_UNUSED != 0 {
+            return Err(reader.malformed("an entry's tag has unknown bits"));
+        }
         let space = Space::from_number(tag >> SPACE_SHIFT & 0b11)
             .ok_or(reader.malformed("a key is in an unknown space"))?;
         let overflow = reader.malformed("a key's number is out of range");

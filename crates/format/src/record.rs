@@ -223,6 +223,9 @@ pub enum Record<'a> {
 
 impl Record<'_> {
     /// Appends the record.
+    ///
+    /// # Panics
+    /// When a value or a run is longer than 16 bits can tell.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::CreateList { list, hints } => put_hints(out, CREATE_LIST, list, hints),
@@ -244,7 +247,7 @@ impl Record<'_> {
                 let raw = WriteRunV1 {
                     kind: WRITE_RUN,
                     flags: 0,
-                    count: (crcs.len() as u16).into(),
+                    count: u16_len(crcs.len()),
                     list: list.into(),
                     first_page: first_page.into(),
                     addr: addr.0.into(),
@@ -298,13 +301,17 @@ impl Record<'_> {
     }
 }
 
+fn u16_len(len: usize) -> U16 {
+    u16::try_from(len).expect("a record's length fits 16 bits").into()
+}
+
 fn put_hints(out: &mut Vec<u8>, kind: u8, list: u64, hints: u16) {
     let raw = HintsV1 { kind, flags: 0, hints: hints.into(), list: list.into() };
     out.extend_from_slice(raw.as_bytes());
 }
 
 fn put_record(out: &mut Vec<u8>, kind: u8, list: u64, index: u64, value: &[u8]) {
-    let len = U16::new(value.len() as u16);
+    let len = u16_len(value.len());
     let raw = RecordV1 { kind, flags: 0, len, list: list.into(), index: index.into() };
     out.extend_from_slice(raw.as_bytes());
     out.extend_from_slice(value);

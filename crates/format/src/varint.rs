@@ -11,6 +11,11 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Bytes that [`put`] appends.
+pub(crate) const fn len(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
 /// Takes numbers and bytes off the front of a slice.
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -78,6 +83,7 @@ mod tests {
         for value in (0..64).flat_map(|bit| [1_u64 << bit, (1 << bit) - 1]).chain([u64::MAX]) {
             let mut bytes = Vec::new();
             put(&mut bytes, value);
+            assert_eq!(bytes.len(), len(value));
             let mut reader = Reader::new(&bytes, "test");
             assert_eq!(reader.varint(), Ok(value));
             assert!(reader.is_empty());

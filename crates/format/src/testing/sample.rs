@@ -1,0 +1,265 @@
+//! Random structures, all of them valid.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dendro_base::units::{PAGE_SIZE, align_up_usize};
+use dendro_base::{Rng, Timestamp, Uuid};
+use zerocopy::little_endian::U32;
+
+use crate::checkpoint::HeadPosition;
+use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
+use crate::node::{self, NodeInfo};
+use crate::partial::HEADER_LEN_BYTES;
+use crate::{
+    Addr, CHUNK_PAGES, Checkpoint, Chunk, Entries, Head, Key, Layout, NodePtr, PageRef,
+    PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
+};
+
+/// A number of any magnitude.
+pub const fn number(rng: &mut Rng) -> u64 {
+    rng.next_u64() >> rng.below(64)
+}
+
+const fn number_u32(rng: &mut Rng) -> u32 {
+    (rng.next_u64() >> 32) as u32 >> rng.below(32)
+}
+
+/// A volume's identity.
+pub fn uuid(rng: &mut Rng) -> Uuid {
+    let mut bytes = [0; 16];
+    rng.fill(&mut bytes);
+    Uuid::from_random(bytes)
+}
+
+const fn time(rng: &mut Rng) -> Timestamp {
+    Timestamp(rng.next_u64().cast_signed())
+}
+
+const fn head(rng: &mut Rng) -> Head {
+    match rng.below(3) {
+        0 => Head::Main,
+        1 => Head::Map,
+        _ => Head::Survivors,
+    }
+}
+
+/// A superblock with a short label.
+pub fn superblock(rng: &mut Rng) -> Superblock {
+    let log2_span = u64::from(MAX_SEGMENT_SIZE_LOG2 - MIN_SEGMENT_SIZE_LOG2) + 1;
+    let segment_size_log2 = MIN_SEGMENT_SIZE_LOG2 + rng.below(log2_span) as u8;
+    let segment_count = MIN_SEGMENT_COUNT.saturating_add(number_u32(rng));
+    let mut hash_key = [0; 16];
+    rng.fill(&mut hash_key);
+    let label_len = rng.below(22) as usize;
+    Superblock {
+        uuid: uuid(rng),
+        seq: number(rng),
+        compatible: number(rng),
+        read_only: number(rng),
+        incompatible: number(rng),
+        layout: Layout::new(segment_size_log2, segment_count).expect("it is within bounds"),
+        clean: rng.chance(50),
+        compression: rng.below(3) as u8,
+        checkpoint_addr: Addr(number(rng)),
+        checkpoint_len_bytes: number_u32(rng),
+        checkpoint_crc32c: number_u32(rng),
+        created: time(rng),
+        written: time(rng),
+        hash_key,
+        label: (0..label_len).map(|_| if rng.chance(80) { 'a' } else { 'Ω' }).collect(),
+    }
+}
+
+/// Usage of a segment.
+pub const fn usage(rng: &mut Rng) -> Usage {
+    Usage { live_bytes: number_u32(rng), head: head(rng), written: time(rng) }
+}
+
+/// A checkpoint with some overrides.
+pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
+    let overrides: BTreeMap<u32, Usage> =
+        (0..rng.below(20)).map(|_| (number_u32(rng), usage(rng))).collect();
+    let root = NodePtr { len_bytes: 64 + number_u32(rng) / 2, ..node_ptr(rng) };
+    Checkpoint {
+        uuid: uuid(rng),
+        seq: number(rng),
+        root: rng.chance(90).then(|| (root, rng.below(8) as u8)),
+        log: position(rng),
+        log_seq: number(rng),
+        log_prev_crc32c: number_u32(rng),
+        next_segment: SegmentNo(number_u32(rng)),
+        map: position(rng),
+        next_list: number(rng),
+        commit_seq: number(rng),
+        epoch: number(rng),
+        live_bytes: number(rng),
+        time: time(rng),
+        usage_overrides: overrides
+            .into_iter()
+            .map(|(segment, usage)| (SegmentNo(segment), usage))
+            .collect(),
+    }
+}
+
+const fn position(rng: &mut Rng) -> HeadPosition {
+    HeadPosition { segment: SegmentNo(number_u32(rng)), offset_bytes: number_u32(rng) }
+}
+
+/// Where a node lies.
+pub const fn node_ptr(rng: &mut Rng) -> NodePtr {
+    NodePtr { addr: Addr(number(rng)), len_bytes: number_u32(rng), crc32c: number_u32(rng) }
+}
+
+/// A key; small numbers are likely, so that keys share fields.
+pub const fn key(rng: &mut Rng) -> Key {
+    let space = match rng.below(3) {
+        0 => Space::List,
+        1 => Space::Records,
+        _ => Space::Chunks,
+    };
+    let list = if rng.chance(80) { rng.below(8) } else { number(rng) };
+    let index = if rng.chance(50) { rng.below(64) } else { number(rng) };
+    let (branch, epoch) = if rng.chance(70) { (0, 0) } else { (number_u32(rng), number(rng)) };
+    Key { list, space, index, branch, epoch }
+}
+
+/// A page: a whole one, a short one, a compressed one, or zeros.
+pub const fn page_ref(rng: &mut Rng) -> PageRef {
+    let addr = Addr(number(rng));
+    let crc32c = number_u32(rng);
+    let short = 1 + rng.below(PAGE_SIZE as u64) as u16;
+    match rng.below(4) {
+        0 => PageRef::ZERO,
+        1 => PageRef { addr, crc32c, len_bytes: PAGE_SIZE as u16, compression: 0, flags: 0 },
+        2 => PageRef { addr, crc32c, len_bytes: short, compression: 0, flags: 0 },
+        _ => {
+            let (compression, flags) = (rng.below(4) as u8, rng.below(2) as u8);
+            PageRef { addr, crc32c, len_bytes: short, compression, flags }
+        }
+    }
+}
+
+/// A chunk of pages that often lie one after the other.
+pub fn chunk(rng: &mut Rng) -> Chunk {
+    let mut slots = [None; CHUNK_PAGES as usize];
+    let density = rng.below(101);
+    let mut last = page_ref(rng);
+    for slot in &mut slots {
+        let follows = rng.chance(70) && last.is_whole();
+        last = if follows {
+            let addr = last.addr.plus_bytes(PAGE_SIZE as u64);
+            PageRef { addr, crc32c: number_u32(rng), ..last }
+        } else {
+            page_ref(rng)
+        };
+        *slot = rng.chance(density).then_some(last);
+    }
+    Chunk::from_slots(&slots)
+}
+
+fn value(rng: &mut Rng, space: Space) -> Value {
+    match space {
+        Space::List => Value::List(number(rng) as u16),
+        Space::Records => {
+            let mut bytes = vec![0; (number(rng) % 1024) as usize];
+            rng.fill(&mut bytes);
+            Value::Record(Arc::from(bytes))
+        }
+        Space::Chunks => Value::Chunk(Arc::new(chunk(rng))),
+    }
+}
+
+/// What a node holds: up to 40 entries.
+pub fn entries(rng: &mut Rng, level: u8) -> Entries {
+    let keys: BTreeSet<Key> = (0..=rng.below(40)).map(|_| key(rng)).collect();
+    if level == 0 {
+        Entries::Leaf(keys.into_iter().map(|key| (key, value(rng, key.space))).collect())
+    } else {
+        Entries::Inner(keys.into_iter().map(|key| (key, node_ptr(rng))).collect())
+    }
+}
+
+/// A node.
+pub fn node(rng: &mut Rng) -> (NodeInfo, Entries) {
+    let level = rng.below(3) as u8;
+    let info =
+        NodeInfo { level, uuid: uuid(rng), checkpoint_seq: number(rng), log_seq: number(rng) };
+    (info, entries(rng, level))
+}
+
+/// A node's bytes.
+pub fn node_bytes(rng: &mut Rng) -> Vec<u8> {
+    let (info, entries) = node(rng);
+    node::encode(&info, &entries).0
+}
+
+/// A record; the longer ones take their value from `value` and their checksums from `crcs`.
+pub fn record<'a>(rng: &mut Rng, value: &'a [u8], crcs: &'a [U32]) -> Record<'a> {
+    let (list, index, count) = (number(rng), number(rng), number(rng));
+    match rng.below(13) {
+        0 => Record::CreateList { list, hints: index as u16 },
+        1 => Record::DeleteList { list },
+        2 => Record::SetHints { list, hints: index as u16 },
+        3 => Record::PutRecord { list, index, value },
+        4 => Record::DeleteRecord { list, index },
+        5 => Record::WriteRun { list, first_page: index, addr: Addr(count), crcs },
+        6 => {
+            let block = PageRef { len_bytes: 1 + rng.below(4096) as u16, ..page_ref(rng) };
+            Record::WriteBlock { list, page: index, block }
+        }
+        7 => Record::ZeroPages { list, first_page: index, count },
+        8 => Record::PunchPages { list, first_page: index, count },
+        9 => {
+            let to = number(rng);
+            Record::MovePages { from: list, from_page: index, to, to_page: number(rng), count }
+        }
+        10 => Record::SwapPages { a: list, b: index },
+        11 => Record::Node { place: node_ptr(rng), level: list as u8, first_key: key(rng) },
+        _ => {
+            let NodePtr { addr, len_bytes, crc32c } = node_ptr(rng);
+            Record::Checkpoint { addr, len_bytes, crc32c }
+        }
+    }
+}
+
+/// Up to 20 records' bytes.
+pub fn records(rng: &mut Rng) -> Vec<u8> {
+    let mut out = Vec::new();
+    for _ in 0..rng.below(20) {
+        let mut value = vec![0; (number(rng) % 300) as usize];
+        rng.fill(&mut value);
+        let crcs: Vec<U32> = (0..rng.below(40)).map(|_| number_u32(rng).into()).collect();
+        record(rng, &value, &crcs).encode(&mut out);
+    }
+    out
+}
+
+/// A partial segment: its header and all of its bytes, the header's included.
+pub fn partial(rng: &mut Rng) -> (PartialHeader, Vec<u8>) {
+    let records = records(rng);
+    let records_offset = HEADER_LEN_BYTES + rng.below(200) as usize;
+    let len = align_up_usize(records_offset + records.len() + rng.below(8000) as usize, PAGE_SIZE);
+    let header = PartialHeader {
+        head: head(rng),
+        len_bytes: len as u32,
+        uuid: uuid(rng),
+        seq: number(rng),
+        segment: SegmentNo(number_u32(rng)),
+        offset_bytes: number_u32(rng),
+        prev_crc32c: number_u32(rng),
+        next_segment: SegmentNo(number_u32(rng)),
+        records_offset_bytes: records_offset as u32,
+        records_len_bytes: records.len() as u32,
+        complete_len_bytes: rng.below(records.len() as u64 + 1) as u32,
+        commit_seq: number(rng),
+        durable_seq: number(rng),
+        time: time(rng),
+        epoch: number(rng),
+    };
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes);
+    bytes[records_offset..records_offset + records.len()].copy_from_slice(&records);
+    header.encode_into(&mut bytes);
+    (header, bytes)
+}

@@ -1,0 +1,140 @@
+//! Damage of every kind is answered, never with a panic.
+
+use dendro_base::Rng;
+use dendro_format::record::Records;
+use dendro_format::testing::target::Target;
+use dendro_format::testing::{mutate, sample, target};
+use dendro_format::{Checkpoint, PartialHeader, Superblock, Usage, node};
+
+/// Valid bytes of what the target of that name reads.
+fn valid(name: &str, rng: &mut Rng) -> Vec<u8> {
+    match name {
+        "superblock" => sample::superblock(rng).encode().as_slot().to_vec(),
+        "partial" => sample::partial(rng).1,
+        "records" => sample::records(rng),
+        "node" => sample::node_bytes(rng),
+        "checkpoint" => sample::checkpoint(rng).encode(),
+        "usage" => sample::usage(rng).encode().to_vec(),
+        _ => panic!("{name} has no sample"),
+    }
+}
+
+fn each_target(test: impl Fn(&str, Target, &mut Rng)) {
+    for (name, target) in target::ALL {
+        test(name, target, &mut Rng::new(7));
+    }
+}
+
+#[test]
+fn mutations_of_valid_structures_are_survived() {
+    each_target(|name, target, rng| {
+        for _ in 0..1000 {
+            let valid = valid(name, rng);
+            for _ in 0..100 {
+                let mut bytes = valid.clone();
+                mutate(rng, &mut bytes);
+                target(&bytes);
+            }
+        }
+    });
+}
+
+#[test]
+fn random_bytes_are_survived() {
+    each_target(|_, target, rng| {
+        for _ in 0..20_000 {
+            let limit = 1 << rng.below(10);
+            let mut bytes = vec![0; rng.below(limit) as usize];
+            rng.fill(&mut bytes);
+            target(&bytes);
+        }
+    });
+}
+
+#[test]
+fn truncation_at_every_length_is_survived() {
+    each_target(|name, target, rng| {
+        for _ in 0..5 {
+            let valid = valid(name, rng);
+            for len in 0..valid.len().min(3000) {
+                target(&valid[..len]);
+            }
+        }
+    });
+}
+
+/// Tells whether bytes are accepted as what they were.
+type Accepts = Box<dyn Fn(&[u8]) -> bool>;
+
+#[test]
+fn a_flip_of_any_bit_and_any_truncation_is_noticed_by_everything_with_a_checksum() {
+    for seed in 0..3 {
+        let mut rng = Rng::new(seed);
+        let superblock = sample::superblock(&mut rng).encode().as_slot().to_vec();
+        let checkpoint = sample::checkpoint(&mut rng);
+        let (info, entries) = sample::node(&mut rng);
+        let (header, partial) = sample::partial(&mut rng);
+        // The payload is covered by checksums in the records, not by the header's.
+        let records_end = (header.records_offset_bytes + header.records_len_bytes) as usize;
+        let header_and_records: Vec<u8> =
+            [&partial[..128], &partial[header.records_offset_bytes as usize..records_end]].concat();
+        let cases: [(&str, Vec<u8>, Accepts); 4] = [
+            ("superblock", superblock, Box::new(|bytes| Superblock::decode(bytes).is_ok())),
+            (
+                "checkpoint",
+                checkpoint.encode(),
+                Box::new(move |bytes| Checkpoint::decode(bytes, &checkpoint.uuid).is_ok()),
+            ),
+            (
+                "node",
+                node::encode(&info, &entries).0,
+                Box::new(move |bytes| node::decode(bytes, &info.uuid).is_ok()),
+            ),
+            (
+                "partial",
+                header_and_records,
+                Box::new(|bytes| {
+                    PartialHeader::decode(bytes).is_ok()
+                        && PartialHeader::verify(bytes, &bytes[128..])
+                }),
+            ),
+        ];
+        for (name, valid, accepts) in cases {
+            assert!(accepts(&valid), "{name} {seed}");
+            for bit in 0..valid.len() * 8 {
+                let mut bytes = valid.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(!accepts(&bytes), "{name} {seed}: bit {bit}");
+            }
+            for len in 0..valid.len() {
+                assert!(!accepts(&valid[..len]), "{name} {seed}: {len} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn records_cut_off_end_in_an_error_or_at_a_record() {
+    for seed in 0..200 {
+        let bytes = sample::records(&mut Rng::new(seed));
+        let whole: Vec<_> = Records::new(&bytes).collect();
+        for len in 0..bytes.len() {
+            let read: Vec<_> = Records::new(&bytes[..len]).collect();
+            let good = read.iter().take_while(|record| record.is_ok()).count();
+            assert_eq!(read[..good], whole[..good]);
+            assert!(read.len() - good <= 1, "an error is the last");
+        }
+    }
+}
+
+#[test]
+fn usage_of_another_length_or_head_is_refused() {
+    let bytes = sample::usage(&mut Rng::new(1)).encode();
+    assert!(Usage::decode(&bytes[..15]).is_err());
+    assert!(Usage::decode(&[&bytes[..], &[0]].concat()).is_err());
+    for head in 3..=255 {
+        let mut bytes = bytes;
+        bytes[4] = head;
+        assert!(Usage::decode(&bytes).is_err());
+    }
+}
