@@ -16,12 +16,12 @@ const READ_PAGE_COUNT: u64 = 64;
 /// One list: its hints, records and pages.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ModelList {
+    /// The bytes of records and pages. First, so that it decides most comparisons.
+    live_bytes: u64,
     hints: ListHints,
     records: BTreeMap<u64, Record>,
     /// What is not a hole, without trailing zeros.
     pages: BTreeMap<u64, Arc<[u8]>>,
-    /// The bytes of the two above.
-    live_bytes: u64,
 }
 
 impl ModelList {
@@ -97,8 +97,9 @@ impl std::fmt::Debug for ModelList {
 /// What a disk holds at one moment. A clone shares everything that does not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelState {
-    lists: BTreeMap<Lid, Arc<ModelList>>,
+    // First, so that it decides most comparisons.
     live_bytes: u64,
+    lists: BTreeMap<Lid, Arc<ModelList>>,
 }
 
 /// Makes the changes of `ops`, in their order, all or none.

@@ -1,0 +1,104 @@
+//! Crashes one seed after the other, without end, until something is wrong.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Parser;
+use dendro_sim::campaign::{Effort, Tally, images_at, run_seed, run_seeds};
+use dendro_sim::crash::{self, CrashId, Failure};
+use dendro_sim::disk::DiskSystem;
+use dendro_sim::journal::JournalEngine;
+use dendro_sim::system::System;
+use dendro_sim::workload;
+
+/// Simulated power cuts: random work on a simulated device, crash images of it, and a check that
+/// each holds a prefix of the work at or past the last flush.
+#[derive(Parser)]
+struct Arguments {
+    /// Repeat this seed only
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Repeat the crashes after this many device events of the seed only
+    #[arg(long, requires = "seed")]
+    event: Option<usize>,
+    /// Repeat this crash image at the event only
+    #[arg(long, requires = "event")]
+    image: Option<u64>,
+    /// The seed to start from
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Stop after so many seeds
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// Threads
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let make = |seed| {
+        let (profile, effort) = workload::of_seed(seed);
+        (DiskSystem { engine: JournalEngine::default(), profile }, effort)
+    };
+    let tally = Tally::default();
+    let outcome = match arguments.seed {
+        Some(seed) => {
+            let (system, effort) = make(seed);
+            repeat(&system, seed, &effort, &arguments, &tally)
+        }
+        None => soak(&arguments, &tally, make),
+    };
+    println!("{tally}");
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs seeds until one fails, and says once in a while how far it is.
+fn soak<S: System>(
+    arguments: &Arguments,
+    tally: &Tally,
+    make: impl Fn(u64) -> (S, Effort) + Sync,
+) -> Result<(), Failure> {
+    let end = arguments.seeds.map_or(u64::MAX, |count| arguments.from.saturating_add(count));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let report = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_secs(60));
+                println!("{tally}");
+            }
+        });
+        let outcome = run_seeds(arguments.from..end, arguments.threads, tally, make);
+        done.store(true, Ordering::Relaxed);
+        report.thread().unpark();
+        outcome
+    })
+}
+
+/// Does one seed again: all of it, one point, or one image.
+fn repeat<S: System>(
+    system: &S,
+    seed: u64,
+    effort: &Effort,
+    arguments: &Arguments,
+    tally: &Tally,
+) -> Result<(), Failure> {
+    let Some(event) = arguments.event else { return run_seed(system, seed, effort, tally) };
+    let run = crash::record(system, seed, effort.device_len_bytes, effort.step_count)?;
+    let images = match arguments.image {
+        Some(image) => image..image + 1,
+        None => images_at(&run, event, effort.images_per_point),
+    };
+    for image in images {
+        let count = crash::check(system, &run, CrashId { seed, event, image })?;
+        tally.images.fetch_add(count, Ordering::Relaxed);
+    }
+    Ok(())
+}

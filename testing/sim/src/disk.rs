@@ -1,0 +1,125 @@
+//! A logical disk as a system: random units, flushes, background work and reopenings, compared with
+//! the model.
+
+mod session;
+
+use dendro_base::Rng;
+use dendro_base::sync::Arc;
+use dendro_device::Device;
+use dendro_device::sim::SimDevice;
+use dendro_disk::model::ModelState;
+use dendro_disk::testgen::Profile;
+use dendro_disk::{Lid, LogicalDisk};
+
+use crate::system::{Outcome, System};
+use crate::trace::Trace;
+
+/// How a kind of logical disk is made, opened and driven.
+pub trait Engine: Sync {
+    /// The disk.
+    type Disk: LogicalDisk;
+
+    /// Makes an empty one, durable.
+    ///
+    /// # Errors
+    /// Whatever goes wrong.
+    fn format(&self, device: Arc<dyn Device>) -> Outcome<()>;
+
+    /// Opens one, recovering it if need be.
+    ///
+    /// # Errors
+    /// Whatever goes wrong.
+    fn open(&self, device: Arc<dyn Device>) -> Outcome<Self::Disk>;
+
+    /// Does a piece of background work, chosen by `rng`.
+    ///
+    /// # Errors
+    /// Whatever goes wrong.
+    fn background(&self, disk: &Self::Disk, rng: &mut Rng) -> Outcome<()>;
+
+    /// Checks whatever the disk can say about its own consistency. Nobody uses it meanwhile.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn verify(&self, _disk: &Self::Disk) -> Outcome<()> {
+        Ok(())
+    }
+}
+
+/// A moment of the work on a disk.
+#[derive(Clone, Debug)]
+pub struct DiskState {
+    /// What it holds.
+    pub contents: ModelState,
+    /// The highest list that was ever created; numbers up to it must not be given out again.
+    pub highest_list: Lid,
+}
+
+/// What is found on a disk.
+#[derive(Clone, Debug)]
+pub struct FoundDisk {
+    /// What it holds.
+    pub contents: ModelState,
+    /// The number it gives to a new list.
+    pub next_list: Lid,
+}
+
+/// A logical disk with the work that is done on it.
+#[derive(Clone, Debug)]
+pub struct DiskSystem<E> {
+    /// The disk.
+    pub engine: E,
+    /// What the units are like.
+    pub profile: Profile,
+}
+
+impl<E: Engine> DiskSystem<E> {
+    /// Looks at everything.
+    fn examine(&self, disk: &E::Disk) -> Outcome<FoundDisk> {
+        self.engine.verify(disk).map_err(|error| format!("it is inconsistent: {error}"))?;
+        let contents =
+            ModelState::read_from(disk).map_err(|error| format!("reading failed: {error}"))?;
+        let next_list =
+            disk.allocate_list().map_err(|error| format!("no list can be allocated: {error}"))?;
+        Ok(FoundDisk { contents, next_list })
+    }
+}
+
+impl<E: Engine> System for DiskSystem<E> {
+    type State = DiskState;
+    type Found = FoundDisk;
+
+    fn format(&self, device: &Arc<SimDevice>) -> Outcome<DiskState> {
+        self.engine.format(Arc::clone(device) as Arc<dyn Device>)?;
+        Ok(DiskState { contents: ModelState::default(), highest_list: Lid(0) })
+    }
+
+    fn work(
+        &self,
+        device: &Arc<SimDevice>,
+        rng: &mut Rng,
+        step_count: usize,
+        trace: &mut Trace<DiskState>,
+    ) -> Outcome<()> {
+        session::run(self, device, rng, step_count, trace)
+    }
+
+    fn inspect(&self, device: &Arc<SimDevice>) -> Outcome<FoundDisk> {
+        let disk = self.engine.open(Arc::clone(device) as Arc<dyn Device>)?;
+        self.examine(&disk)
+    }
+
+    fn is_state(&self, found: &FoundDisk, state: &DiskState) -> bool {
+        found.contents == state.contents && found.next_list > state.highest_list
+    }
+
+    fn explain(&self, found: &FoundDisk, state: &DiskState) -> String {
+        found.contents.diff(&state.contents).map_or_else(
+            || {
+                let (next, highest) = (found.next_list, state.highest_list);
+                format!("list {next} is given out though there was {highest}")
+            },
+            |difference| format!("{difference} (found left, expected right)"),
+        )
+    }
+}

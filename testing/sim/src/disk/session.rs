@@ -1,0 +1,269 @@
+//! Random work on a logical disk.
+
+use dendro_base::Rng;
+use dendro_base::sync::Arc;
+use dendro_device::Device;
+use dendro_device::sim::SimDevice;
+use dendro_disk::model::{ModelState, apply};
+use dendro_disk::testgen::Generator;
+use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, Op, PAGE_SIZE, View};
+
+use super::{DiskState, DiskSystem, Engine};
+use crate::system::{Outcome, System};
+use crate::trace::Trace;
+
+/// Units under construction at a time, at most: as many threads would have.
+const MAX_OPEN_UNITS: usize = 4;
+
+/// Changes of a unit that was begun some time ago.
+type Unit = Vec<Op<'static>>;
+
+struct Session<'a, E: Engine> {
+    system: &'a DiskSystem<E>,
+    device: &'a Arc<SimDevice>,
+    rng: &'a mut Rng,
+    generator: Generator,
+    trace: &'a mut Trace<DiskState>,
+    units: Vec<Unit>,
+    life: Life<E::Disk>,
+}
+
+/// A disk from its opening on.
+struct Life<D> {
+    disk: D,
+    /// What it holds now.
+    state: DiskState,
+    /// The state that was found when it was opened.
+    opened_at: usize,
+    /// The numbers of commits since then, and which state each made.
+    commits: Vec<(CommitSeq, usize)>,
+}
+
+impl<D> Life<D> {
+    /// The state that the disk is in.
+    fn newest(&self) -> usize {
+        self.commits.last().map_or(self.opened_at, |&(_, entry)| entry)
+    }
+}
+
+/// Opens the disk, and does `step_count` steps.
+pub(super) fn run<E: Engine>(
+    system: &DiskSystem<E>,
+    device: &Arc<SimDevice>,
+    rng: &mut Rng,
+    step_count: usize,
+    trace: &mut Trace<DiskState>,
+) -> Outcome<()> {
+    let generator = Generator::new(rng.fork(), system.profile.clone());
+    let life = open(system, device, trace)?;
+    let mut session = Session { system, device, rng, generator, trace, units: Vec::new(), life };
+    for step in 0..step_count {
+        session = session.step().map_err(|message| format!("step {step}: {message}"))?;
+    }
+    session.compare_all()?;
+    if session.rng.chance(30) {
+        session.shut_down()?;
+    }
+    Ok(())
+}
+
+fn open<E: Engine>(
+    system: &DiskSystem<E>,
+    device: &Arc<SimDevice>,
+    trace: &mut Trace<DiskState>,
+) -> Outcome<Life<E::Disk>> {
+    let event_count = device.recorded_count();
+    let disk = system
+        .engine
+        .open(Arc::clone(device) as Arc<dyn Device>)
+        .map_err(|error| format!("it cannot be opened: {error}"))?;
+    let found = system.examine(&disk)?;
+    let entry = trace.reopened(event_count, |state| system.is_state(&found, state)).map_err(
+        |not_found| {
+            let (newest, state) =
+                trace.allowed(event_count).next_back().expect("one is always allowed");
+            format!("{not_found}; unlike state {newest}: {}", system.explain(&found, state))
+        },
+    )?;
+    let state = trace.state(entry).clone();
+    Ok(Life { disk, state, opened_at: entry, commits: Vec::new() })
+}
+
+fn unexpected(what: &str, error: &Error) -> String {
+    format!("{what} failed: {error}")
+}
+
+impl<E: Engine> Session<'_, E> {
+    fn step(mut self) -> Outcome<Self> {
+        match self.rng.below(100) {
+            0..30 => self.begin_unit(),
+            30..70 => self.commit_any()?,
+            70..80 => self.flush()?,
+            80..92 => self
+                .system
+                .engine
+                .background(&self.life.disk, self.rng)
+                .map_err(|error| format!("background work failed: {error}"))?,
+            92..97 => self.compare_some()?,
+            97 => self.units.clear(),
+            98 => {
+                self.shut_down()?;
+                return self.reopen();
+            }
+            _ => return self.reopen(),
+        }
+        Ok(self)
+    }
+
+    fn begin_unit(&mut self) {
+        if self.units.len() < MAX_OPEN_UNITS {
+            let disk = &self.life.disk;
+            let unit =
+                self.generator.unit(&self.life.state.contents, &mut || disk.allocate_list().ok());
+            self.units.push(unit);
+        }
+    }
+
+    fn commit_any(&mut self) -> Outcome<()> {
+        if self.units.is_empty() {
+            self.begin_unit();
+        }
+        let which = self.rng.below(self.units.len() as u64) as usize;
+        let unit = self.units.swap_remove(which);
+        let mut after = self.life.state.clone();
+        let expected = apply(&mut after.contents, &unit);
+        for op in &unit {
+            if let Op::CreateList { list, .. } = op {
+                after.highest_list = after.highest_list.max(*list);
+            }
+        }
+        let mut aru = Aru::new(View::HEAD);
+        if self.rng.chance(20)
+            && let Ok(reservation) = self.life.disk.reserve(self.rng.below(1 << 20))
+        {
+            aru.use_reservation(reservation);
+        }
+        for op in &unit {
+            aru.push(op.clone());
+        }
+        let event_count = self.device.recorded_count();
+        match (self.life.disk.commit(aru), expected) {
+            (Ok(seq), Ok(())) => {
+                self.life.state = after.clone();
+                let entry = self.trace.push(after, event_count);
+                if self.life.commits.last().is_some_and(|(last, _)| seq <= *last) {
+                    return Err(format!("commit {seq:?} after {:?}", self.life.commits.last()));
+                }
+                self.life.commits.push((seq, entry));
+                Ok(())
+            }
+            (Err(Error::NoSpace { .. }), Ok(())) => self.make_room(),
+            (Err(answer), Err(expected)) if answer == expected => Ok(()),
+            (answer, expected) => {
+                Err(format!("a commit answered {answer:?} rather than {expected:?}"))
+            }
+        }
+    }
+
+    /// Deletes the largest list, which always works.
+    fn make_room(&mut self) -> Outcome<()> {
+        let contents = &self.life.state.contents;
+        let largest = contents.lists(Lid(0)).max_by_key(|(_, list)| list.page_count());
+        let Some((list, _)) = largest else {
+            return Err("an empty disk has no space".into());
+        };
+        let mut aru = Aru::new(View::HEAD);
+        aru.delete_list(list).set_reclaims();
+        let mut after = self.life.state.clone();
+        apply(&mut after.contents, aru.ops()).map_err(|error| error.to_string())?;
+        let event_count = self.device.recorded_count();
+        let seq = self
+            .life
+            .disk
+            .commit(aru)
+            .map_err(|error| unexpected("a deletion on a full disk", &error))?;
+        self.life.state = after.clone();
+        let entry = self.trace.push(after, event_count);
+        self.life.commits.push((seq, entry));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Outcome<()> {
+        let flushed = match self.rng.below(5) {
+            0 if !self.life.commits.is_empty() => {
+                let which = self.rng.below(self.life.commits.len() as u64) as usize;
+                let (seq, entry) = self.life.commits[which];
+                self.life.disk.flush(seq).map(|()| Some(entry))
+            }
+            1 => {
+                // What changed in the list is durable, and by the order of recovery everything
+                // else is too; but that is the log's promise and not the disk's.
+                let list = self.life.state.contents.last_list().unwrap_or(Lid(1));
+                self.life.disk.flush_list(View::HEAD, list).map(|()| None)
+            }
+            _ => self.life.disk.flush(CommitSeq::LATEST).map(|()| Some(self.life.newest())),
+        };
+        let promised = flushed.map_err(|error| unexpected("a flush", &error))?;
+        if let Some(entry) = promised {
+            self.trace.promise(entry, self.device.recorded_count());
+        }
+        Ok(())
+    }
+
+    fn compare_some(&mut self) -> Outcome<()> {
+        if self.rng.chance(20) {
+            return self.compare_all();
+        }
+        let lists: Vec<Lid> =
+            self.life.state.contents.lists(Lid(0)).map(|(list, _)| list).collect();
+        let Some(&list) = lists.get(self.rng.below(lists.len().max(1) as u64) as usize) else {
+            return Ok(());
+        };
+        let held = self.life.state.contents.list(list).expect("it is one of them");
+        let index = self.rng.below(64);
+        let record = self
+            .life
+            .disk
+            .record(View::HEAD, list, index)
+            .map_err(|error| unexpected("reading a record", &error))?;
+        if record.as_ref() != held.record(index) {
+            return Err(format!("record {index} of list {list} is wrong: {record:?}"));
+        }
+        let (first, count) = (self.rng.below(150), 1 + self.rng.below(40));
+        let mut buf = vec![0xa5; count as usize * PAGE_SIZE];
+        self.life
+            .disk
+            .read_pages(View::HEAD, list, first, &mut buf)
+            .map_err(|error| unexpected("reading pages", &error))?;
+        let mut expected = vec![0; buf.len()];
+        for (page, data) in held.pages(first..first + count) {
+            expected[(page - first) as usize * PAGE_SIZE..][..data.len()].copy_from_slice(data);
+        }
+        if buf != expected {
+            return Err(format!("pages {first} to {} of list {list} are wrong", first + count));
+        }
+        Ok(())
+    }
+
+    fn compare_all(&mut self) -> Outcome<()> {
+        let found = ModelState::read_from(&self.life.disk)
+            .map_err(|error| unexpected("reading", &error))?;
+        let difference = found.diff(&self.life.state.contents);
+        difference.map_or(Ok(()), |text| Err(format!("without a crash: {text}")))
+    }
+
+    fn shut_down(&mut self) -> Outcome<()> {
+        self.life.disk.shut_down().map_err(|error| unexpected("the shutdown", &error))?;
+        self.trace.promise(self.life.newest(), self.device.recorded_count());
+        Ok(())
+    }
+
+    /// Leaves the disk as a process does that is killed (or has shut it down), and opens it anew.
+    fn reopen(self) -> Outcome<Self> {
+        let Session { system, device, rng, generator, trace, life, .. } = self;
+        drop(life);
+        let life =
+            open(system, device, trace).map_err(|message| format!("opened again: {message}"))?;
+        Ok(Session { system, device, rng, generator, trace, units: Vec::new(), life })
+    }
+}
