@@ -48,13 +48,13 @@ fn dump(bytes: &[u8]) -> String {
             continue;
         }
         (last, starred) = (line, false);
-        write!(text, "{:08x} ", index * 16).unwrap();
+        write!(text, "{:08x} ", index * 16).expect("a string grows");
         for byte in line {
-            write!(text, " {byte:02x}").unwrap();
+            write!(text, " {byte:02x}").expect("a string grows");
         }
         text.push('\n');
     }
-    writeln!(text, "{:08x}", bytes.len()).unwrap();
+    writeln!(text, "{:08x}", bytes.len()).expect("a string grows");
     text
 }
 
@@ -62,9 +62,9 @@ fn check(name: &str, bytes: &[u8]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.hex"));
     let actual = dump(bytes);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &actual).unwrap();
+        std::fs::write(&path, &actual).expect("the dump can be written");
     }
-    let golden = std::fs::read_to_string(&path).unwrap();
+    let golden = std::fs::read_to_string(&path).expect("the dump was committed");
     assert!(actual == golden, "{name} is laid out in another way than it was:\n{actual}");
 }
 

@@ -57,7 +57,7 @@ fn forge(level: u8, count: u32, body: &[u8]) -> Vec<u8> {
 }
 
 fn problem(level: u8, count: u32, body: &[u8]) -> &'static str {
-    node::decode(&forge(level, count, body), &INFO.uuid).unwrap_err().problem
+    node::decode(&forge(level, count, body), &INFO.uuid).expect_err("it is damaged").problem
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_chunk_answers_for_each_slot() {
             assert_eq!(chunk.present() >> slot & 1 == 1, page.is_some());
         }
         assert_eq!(chunk.len(), slots.iter().flatten().count());
-        assert_eq!(chunk.is_empty(), chunk.len() == 0);
+        assert_eq!(chunk.is_empty(), chunk.iter().next().is_none());
         assert_eq!(Chunk::from_slots(&slots), chunk);
     }
 }
