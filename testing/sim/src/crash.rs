@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
-use dendro_device::sim::{CrashStyle, Recording, SimDevice};
+use dendro_device::Device;
+use dendro_device::sim::{CrashStyle, EventKind, Recording, SimDevice};
 
 use crate::system::{Outcome, System};
 use crate::trace::Trace;
@@ -123,6 +124,63 @@ pub fn check<S: System>(system: &S, run: &Run<S::State>, id: CrashId) -> Result<
             .map_err(|message| format!("{style:?}: {message}"))
     })
     .map_err(|message| Failure { seed: run.seed, crash: Some(id), message })
+}
+
+/// Damages what the run left behind: inverts bits or exchanges blocks where something was written.
+/// Afterwards the volume may refuse to open or to read; what it does say must be a state that was.
+/// Returns whether it could be read whole.
+///
+/// # Errors
+/// It says what never was, or panics.
+pub fn check_damaged<S: System>(
+    system: &S,
+    run: &Run<S::State>,
+    number: u64,
+) -> Result<bool, Failure> {
+    without_panic(|| {
+        let id = CrashId { seed: !run.seed, event: run.recording.len(), image: number };
+        let mut rng = id.rng();
+        let image = run.recording.image_at(id.event, &mut rng, CrashStyle::Everything);
+        let what = damage(&image, &run.recording, &mut rng);
+        let Ok(found) = system.inspect(&Arc::new(image)) else { return Ok(false) };
+        if run.trace.states().any(|state| system.is_state(&found, state)) {
+            return Ok(true);
+        }
+        let state = run.trace.state(run.trace.last());
+        Err(format!("damage {number}, {what}: {}", system.explain(&found, state)))
+    })
+    .map_err(|message| Failure { seed: run.seed, crash: None, message })
+}
+
+/// Says what it did.
+fn damage(image: &SimDevice, recording: &Recording, rng: &mut Rng) -> String {
+    let mut written = || loop {
+        if recording.is_empty() || rng.chance(10) {
+            // What lies at the start was written before the recording.
+            return rng.below(image.len_bytes().min(64 << 10));
+        }
+        let event = recording.event(rng.below(recording.len() as u64) as usize);
+        if let EventKind::Write { offset, len_bytes } = event {
+            return offset + rng.below(len_bytes);
+        }
+    };
+    let (place, other) = (written(), written());
+    match rng.below(4) {
+        0 => {
+            image.swap_blocks(place, other);
+            format!("blocks at {place} and {other} exchanged")
+        }
+        1 => {
+            image.corrupt(place..place + 1, 1);
+            format!("a bit of byte {place} inverted")
+        }
+        _ => {
+            let end = (place + 1 + rng.below(4096)).min(image.len_bytes());
+            let count = 1 + rng.below(20);
+            image.corrupt(place..end, count);
+            format!("{count} bits between {place} and {end} inverted")
+        }
+    }
 }
 
 fn check_image<S: System>(

@@ -2,6 +2,7 @@
 //! the model.
 
 mod session;
+pub mod threads;
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;

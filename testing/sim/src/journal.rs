@@ -46,16 +46,19 @@ pub enum Bug {
     /// Recovery takes the commits of a batch one by one until one is broken, rather than all or
     /// none, and so may do half of one.
     TornCommit,
+    /// After a failed write or flush it goes on as if nothing had been.
+    ForgetFailure,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::SkipFlush,
         Self::SkipPayloadHash,
         Self::SkipChain,
         Self::LoseChange,
         Self::TornCommit,
+        Self::ForgetFailure,
     ];
 }
 
@@ -113,6 +116,15 @@ impl Journal {
         Ok(Self { memory, device, tail: Mutex::new(tail), bug })
     }
 
+    /// Takes no more writes.
+    fn fail(&self, error: &dendro_device::Error) -> Error {
+        let why = error.to_string();
+        if self.bug != Some(Bug::ForgetFailure) {
+            self.memory.fail(&why);
+        }
+        Error::Failed(why)
+    }
+
     fn write(&self, tail: &mut Tail) -> Result<()> {
         if tail.batch.is_empty() {
             return Ok(());
@@ -125,9 +137,7 @@ impl Journal {
         bytes.extend(chain.to_le_bytes());
         bytes.append(&mut tail.batch);
         bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
-        self.device
-            .write_at(tail.offset, &bytes)
-            .map_err(|error| Error::Failed(error.to_string()))?;
+        self.device.write_at(tail.offset, &bytes).map_err(|error| self.fail(&error))?;
         tail.chain = chain;
         tail.offset += bytes.len() as u64;
         Ok(())
@@ -191,9 +201,10 @@ impl LogicalDisk for Journal {
     }
 
     fn flush(&self, up_to: CommitSeq) -> Result<()> {
+        self.memory.flush(CommitSeq(0))?;
         self.write(&mut self.tail.lock())?;
         if self.bug != Some(Bug::SkipFlush) {
-            self.device.flush().map_err(|error| Error::Failed(error.to_string()))?;
+            self.device.flush().map_err(|error| self.fail(&error))?;
         }
         self.memory.flush(up_to)
     }

@@ -102,6 +102,11 @@ impl<S> Trace<S> {
         })
     }
 
+    /// All states that ever were.
+    pub fn states(&self) -> impl Iterator<Item = &S> {
+        self.entries.iter().map(|entry| &entry.state)
+    }
+
     /// The newest state that a crash may leave after `event_count` events and `is_found` is true
     /// for.
     ///

@@ -3,8 +3,8 @@
 use dendro_base::Rng;
 use dendro_disk::testgen::Profile;
 use dendro_sim::campaign::{Effort, Tally, run_seeds};
-use dendro_sim::crash::{self, CrashId};
-use dendro_sim::disk::DiskSystem;
+use dendro_sim::crash::{self, CrashId, Failure};
+use dendro_sim::disk::{DiskSystem, threads};
 use dendro_sim::journal::{Bug, JournalEngine};
 
 fn system(bug: Option<Bug>) -> DiskSystem<JournalEngine> {
@@ -24,6 +24,38 @@ fn a_sound_disk_passes() {
         .unwrap_or_else(|e| panic!("{e}"));
     run_seeds(1..3, 2, &tally, |_| (system(None), Effort::LONG)).unwrap_or_else(|e| panic!("{e}"));
     println!("{tally}");
+}
+
+#[test]
+fn what_threads_commit_at_the_same_time_survives_in_the_order_of_its_numbers() {
+    for seed in 1..4 {
+        let system = system(None);
+        let run = threads::record(&system, seed, 48 << 20, 3, 80).unwrap_or_else(|e| panic!("{e}"));
+        let mut rng = Rng::new(seed);
+        for image in 0..100 {
+            let event = rng.below(run.recording.len() as u64 + 1) as usize;
+            let crash = CrashId { seed, event, image };
+            crash::check(&system, &run, crash).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+#[test]
+fn damage_is_not_taken_for_data_unless_the_check_is_left_out() {
+    let damaged = |bug| -> Result<u64, Failure> {
+        let mut readable = 0;
+        for seed in 1..4 {
+            let system = system(bug);
+            let run = crash::record(&system, seed, 16 << 20, 60)?;
+            for number in 0..100 {
+                readable += u64::from(crash::check_damaged(&system, &run, number)?);
+            }
+        }
+        Ok(readable)
+    };
+    let readable = damaged(None).unwrap_or_else(|e| panic!("{e}"));
+    assert!(readable > 0, "a damaged tail leaves an earlier state");
+    damaged(Some(Bug::SkipPayloadHash)).expect_err("damaged data");
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
 use dendro_device::Device;
-use dendro_device::sim::SimDevice;
+use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_disk::model::{ModelState, apply};
 use dendro_disk::testgen::Generator;
-use dendro_disk::{Aru, CommitSeq, Error, Lid, LogicalDisk, Op, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
 
 use super::{DiskState, DiskSystem, Engine};
 use crate::system::{Outcome, System};
@@ -26,6 +26,10 @@ struct Session<'a, E: Engine> {
     trace: &'a mut Trace<DiskState>,
     units: Vec<Unit>,
     life: Life<E::Disk>,
+    /// The device fails, and the disk has noticed.
+    failed: bool,
+    /// What the commit would have made that failed with it.
+    doubtful: Option<ModelState>,
 }
 
 /// A disk from its opening on.
@@ -56,10 +60,28 @@ pub(super) fn run<E: Engine>(
 ) -> Outcome<()> {
     let generator = Generator::new(rng.fork(), system.profile.clone());
     let life = open(system, device, trace)?;
-    let mut session = Session { system, device, rng, generator, trace, units: Vec::new(), life };
+    let mut session = Session {
+        system,
+        device,
+        rng,
+        generator,
+        trace,
+        units: Vec::new(),
+        life,
+        failed: false,
+        doubtful: None,
+    };
+    let break_at = session.rng.chance(15).then(|| session.rng.below(step_count as u64 + 1));
     for step in 0..step_count {
+        if break_at == Some(step as u64) {
+            session.break_device();
+        }
         session = session.step().map_err(|message| format!("step {step}: {message}"))?;
+        if session.failed {
+            return session.check_latched();
+        }
     }
+    device.clear_faults();
     session.compare_all()?;
     if session.rng.chance(30) {
         session.shut_down()?;
@@ -99,16 +121,19 @@ impl<E: Engine> Session<'_, E> {
             0..30 => self.begin_unit(),
             30..70 => self.commit_any()?,
             70..80 => self.flush()?,
-            80..92 => self
-                .system
-                .engine
-                .background(&self.life.disk, self.rng)
-                .map_err(|error| format!("background work failed: {error}"))?,
+            80..92 => {
+                let done = self.system.engine.background(&self.life.disk, self.rng);
+                if let Err(error) = done {
+                    self.notice(&format!("background work failed: {error}"))?;
+                }
+            }
             92..97 => self.compare_some()?,
             97 => self.units.clear(),
             98 => {
                 self.shut_down()?;
-                return self.reopen();
+                if !self.failed {
+                    return self.reopen();
+                }
             }
             _ => return self.reopen(),
         }
@@ -159,6 +184,13 @@ impl<E: Engine> Session<'_, E> {
             }
             (Err(Error::NoSpace { .. }), Ok(())) => self.make_room(),
             (Err(answer), Err(expected)) if answer == expected => Ok(()),
+            (Err(error @ Error::Failed(_)), Ok(())) => {
+                self.notice(&format!("a commit failed: {error}"))?;
+                // Nobody was told that it worked, but it may have been made, and logged.
+                self.trace.push(after.clone(), event_count);
+                self.doubtful = Some(after.contents);
+                Ok(())
+            }
             (answer, expected) => {
                 Err(format!("a commit answered {answer:?} rather than {expected:?}"))
             }
@@ -177,11 +209,15 @@ impl<E: Engine> Session<'_, E> {
         let mut after = self.life.state.clone();
         apply(&mut after.contents, aru.ops()).map_err(|error| error.to_string())?;
         let event_count = self.device.recorded_count();
-        let seq = self
-            .life
-            .disk
-            .commit(aru)
-            .map_err(|error| unexpected("a deletion on a full disk", &error))?;
+        let seq = match self.life.disk.commit(aru) {
+            Ok(seq) => seq,
+            Err(error) => {
+                self.notice(&format!("a deletion on a full disk failed: {error}"))?;
+                self.trace.push(after.clone(), event_count);
+                self.doubtful = Some(after.contents);
+                return Ok(());
+            }
+        };
         self.life.state = after.clone();
         let entry = self.trace.push(after, event_count);
         self.life.commits.push((seq, entry));
@@ -203,11 +239,56 @@ impl<E: Engine> Session<'_, E> {
             }
             _ => self.life.disk.flush(CommitSeq::LATEST).map(|()| Some(self.life.newest())),
         };
-        let promised = flushed.map_err(|error| unexpected("a flush", &error))?;
-        if let Some(entry) = promised {
-            self.trace.promise(entry, self.device.recorded_count());
+        match flushed {
+            Ok(Some(entry)) => self.trace.promise(entry, self.device.recorded_count()),
+            Ok(None) => {}
+            Err(error) => self.notice(&format!("a flush failed: {error}"))?,
         }
         Ok(())
+    }
+
+    /// Makes the device fail one of its next writes or flushes. Discards, whose failing must not
+    /// matter, fail from now on.
+    fn break_device(&mut self) {
+        let fault = match self.rng.below(3) {
+            0 => Fault::fail(Call::Flush),
+            1 => Fault::fail(Call::Write),
+            _ => Fault::fail_write_after(self.rng.below(64 << 10)),
+        };
+        self.device.inject(fault.nth(1 + self.rng.below(4)));
+        self.device.inject(Fault::fail(Call::Discard).forever());
+    }
+
+    /// Takes an error for what it is when the device fails and the disk has latched.
+    fn notice(&mut self, message: &str) -> Outcome<()> {
+        self.failed = self.device.struck_count() > 0 && self.life.disk.read_only_reason().is_some();
+        if self.failed { Ok(()) } else { Err(message.to_owned()) }
+    }
+
+    /// A disk that met an error of the device reads on, and never says again that something is
+    /// durable.
+    fn check_latched(mut self) -> Outcome<()> {
+        self.device.clear_faults();
+        if let Err(message) = self.compare_all() {
+            let found =
+                ModelState::read_from(&self.life.disk).map_err(|error| error.to_string())?;
+            if self.doubtful != Some(found) {
+                return Err(format!("after a device error: {message}"));
+            }
+        }
+        let disk = &self.life.disk;
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(Lid(1 << 40), ListHints::default());
+        let answers = [
+            disk.commit(aru).map(drop),
+            disk.flush(CommitSeq::LATEST),
+            disk.shut_down(),
+            disk.flush(CommitSeq::LATEST),
+        ];
+        match answers.iter().position(|answer| !matches!(answer, Err(Error::Failed(_)))) {
+            None => Ok(()),
+            Some(which) => Err(format!("call {which} after a device error: {answers:?}")),
+        }
     }
 
     fn compare_some(&mut self) -> Outcome<()> {
@@ -253,7 +334,9 @@ impl<E: Engine> Session<'_, E> {
     }
 
     fn shut_down(&mut self) -> Outcome<()> {
-        self.life.disk.shut_down().map_err(|error| unexpected("the shutdown", &error))?;
+        if let Err(error) = self.life.disk.shut_down() {
+            return self.notice(&format!("the shutdown failed: {error}"));
+        }
         self.trace.promise(self.life.newest(), self.device.recorded_count());
         Ok(())
     }
@@ -262,8 +345,20 @@ impl<E: Engine> Session<'_, E> {
     fn reopen(self) -> Outcome<Self> {
         let Session { system, device, rng, generator, trace, life, .. } = self;
         drop(life);
+        // What a failed flush has doomed would be there and not be there.
+        device.clear_faults();
         let life =
             open(system, device, trace).map_err(|message| format!("opened again: {message}"))?;
-        Ok(Session { system, device, rng, generator, trace, units: Vec::new(), life })
+        Ok(Session {
+            system,
+            device,
+            rng,
+            generator,
+            trace,
+            units: Vec::new(),
+            life,
+            failed: false,
+            doubtful: None,
+        })
     }
 }
