@@ -44,6 +44,9 @@ pub enum FsError {
     /// The file's flags forbid it, or its type does.
     #[error("not permitted: {0}")]
     NotPermitted(&'static str),
+    /// What was asked for may not be had by anybody.
+    #[error("denied: {0}")]
+    Denied(&'static str),
     /// The file was removed, and nothing holds it open.
     #[error("the file is gone")]
     Stale,
@@ -77,6 +80,7 @@ mod errno {
     pub(super) const EIO: i32 = 5;
     pub(super) const ENXIO: i32 = 6;
     pub(super) const E2BIG: i32 = 7;
+    pub(super) const EACCES: i32 = 13;
     pub(super) const EEXIST: i32 = 17;
     pub(super) const ENOTDIR: i32 = 20;
     pub(super) const EISDIR: i32 = 21;
@@ -110,6 +114,7 @@ impl FsError {
             Self::Full(_) => errno::ENOSPC,
             Self::ReadOnly => errno::EROFS,
             Self::NotPermitted(_) => errno::EPERM,
+            Self::Denied(_) => errno::EACCES,
             Self::Stale => errno::ESTALE,
             Self::NoAttribute => errno::ENODATA,
             Self::AttributeName => errno::ERANGE,

@@ -1,19 +1,34 @@
-//! The file system's operations.
+//! The file system as a whole: making, opening, and closing it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use dendro_base::Clock;
-use dendro_disk::{LogicalDisk, View};
+use dendro_base::sync::{Arc, Mutex};
+use dendro_base::{Clock, Timestamp};
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use zerocopy::IntoBytes;
 
-use crate::error::Result;
-use crate::types::{
-    Attr, Caller, DirEntry, FallocateFlags, FormatOptions, Ino, OpenOptions, Options, RenameFlags,
-    Seek, SetAttr, StatFs, XattrFlags,
+use crate::error::{FsError, Result};
+use crate::format::{
+    HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST, VOLUME_MAGIC, VolumeV1, split_bytes, split_head,
 };
+use crate::inode::Inode;
+use crate::names::NameHasher;
+use crate::node::{Node, NodeCache, RefTable, WriteGuard};
+use crate::records::RecordEdits;
+use crate::types::{
+    AtimePolicy, FileFlags, FileKind, FileTime, FormatOptions, Ino, MAX_NAME_LEN_BYTES, Options,
+    StatFs,
+};
+
+/// How old an access time may get under [`AtimePolicy::Relatime`].
+const RELATIME_AGE_NANOS: i64 = 24 * 60 * 60 * 1_000_000_000;
+
+/// What a small file takes at least, for an estimate of how many more there could be.
+const SMALL_FILE_LEN: u64 = 512;
 
 /// A mounted file system. All calls may come from any thread.
 ///
-/// **Lookups.** Each [`Attr`] that [`Self::lookup`], [`Self::mknod`], [`Self::mkdir`],
+/// **Lookups.** Each [`crate::Attr`] that [`Self::lookup`], [`Self::mknod`], [`Self::mkdir`],
 /// [`Self::symlink`], [`Self::link`], [`Self::create`], [`Self::tmpfile`] and
 /// [`Self::readdirplus`] (for an entry that was taken, other than `.` and `..`) give out counts as
 /// one lookup, to be taken back with [`Self::forget`].
@@ -21,61 +36,201 @@ use crate::types::{
 /// **Opens.** [`Self::open`], [`Self::create`] and [`Self::tmpfile`] count one open, to be taken
 /// back with [`Self::release`]. There are no handles: all calls name i-nodes. A file that was
 /// unlinked lives on while it is open; directories need no opening. A file that is gone but not
-/// forgotten still answers [`Self::getattr`]; other calls answer [`crate::FsError::Stale`].
+/// forgotten still answers [`Self::getattr`]; other calls answer [`FsError::Stale`].
 pub struct FileSystem {
-    _private: (),
+    pub(crate) disk: Arc<dyn LogicalDisk>,
+    pub(crate) view: View,
+    clock: Arc<dyn Clock>,
+    atime: AtimePolicy,
+    read_only: bool,
+    label: String,
+    pub(crate) hasher: NameHasher,
+    pub(crate) nodes: NodeCache,
+    pub(crate) refs: RefTable,
+    /// Files on the orphan list that something holds, and whether they may be linked.
+    pub(crate) orphans: Mutex<BTreeMap<Ino, bool>>,
+    /// Held by renames between directories: first in the lock order.
+    pub(crate) rename_lock: Mutex<()>,
 }
 
-#[allow(unused_variables, reason = "the interface comes first")]
+impl std::fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSystem")
+            .field("label", &self.label)
+            .field("view", &self.view)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the volume's description says.
+pub(crate) struct Volume {
+    pub(crate) label: String,
+    pub(crate) hasher: NameHasher,
+}
+
+impl Volume {
+    /// Reads the description; `writing` says whether features that only readers may ignore matter.
+    pub(crate) fn read(disk: &dyn LogicalDisk, view: View, writing: bool) -> Result<Self> {
+        let record = disk
+            .record(view, VOLUME_LIST, HEAD_INDEX)?
+            .ok_or_else(|| FsError::Corrupted("the disk has no file system".into()))?;
+        let (head, _) = split_head::<VolumeV1>(&record, "the volume's description")?;
+        if head.magic != VOLUME_MAGIC || head.version.get() != 1 {
+            return Err(FsError::Corrupted("not a file system that is known here".into()));
+        }
+        let unknown =
+            head.incompatible.get() | if writing { head.read_only_compatible.get() } else { 0 };
+        if unknown != 0 {
+            return Err(FsError::NotSupported("features of a later version"));
+        }
+        let header_len = usize::from(head.header_len.get()).max(size_of::<VolumeV1>());
+        let (_, rest) = split_bytes(&record, header_len, "the volume's description")?;
+        let (label, _) = split_bytes(rest, usize::from(head.label_len.get()), "the label")?;
+        Ok(Self {
+            label: String::from_utf8_lossy(label).into_owned(),
+            hasher: NameHasher::new(&head.hash_key),
+        })
+    }
+}
+
 impl FileSystem {
     /// Makes an empty file system on an empty disk, and makes it durable.
     ///
     /// # Errors
-    /// [`crate::FsError::Exists`] when the disk has lists; what the disk says;
-    /// [`crate::FsError::NameTooLong`] for the label.
+    /// [`FsError::Exists`] when the disk has lists; [`FsError::NameTooLong`] for the label; what
+    /// the disk says.
     pub fn create_on(
         disk: &dyn LogicalDisk,
         options: &FormatOptions,
         clock: &dyn Clock,
     ) -> Result<()> {
-        unimplemented!()
+        if options.label.len() > MAX_NAME_LEN_BYTES {
+            return Err(FsError::NameTooLong);
+        }
+        if !disk.lists(View::HEAD, Lid(0), 1)?.is_empty() {
+            return Err(FsError::Exists);
+        }
+        let now = FileTime::from(clock.now());
+        let mut root = Inode::new(FileKind::Directory, options.mode, now);
+        (root.uid, root.gid, root.nlink) = (options.uid, options.gid, 2);
+        root.parent = Ino::ROOT.0;
+        let volume = VolumeV1 {
+            magic: VOLUME_MAGIC,
+            version: 1.into(),
+            header_len: (size_of::<VolumeV1>() as u16).into(),
+            compatible: 0.into(),
+            read_only_compatible: 0.into(),
+            incompatible: 0.into(),
+            hash_key: options.hash_key,
+            created_secs: now.secs.into(),
+            created_nanos: now.nanos.into(),
+            label_len: (options.label.len() as u16).into(),
+            reserved: [0; 10],
+        };
+        let mut volume = volume.as_bytes().to_vec();
+        volume.extend_from_slice(options.label.as_bytes());
+        let mut aru = Aru::new(View::HEAD);
+        for list in [Ino::ROOT.lid(), VOLUME_LIST, ORPHAN_LIST] {
+            if disk.allocate_list()? != list {
+                return Err(FsError::Exists);
+            }
+            aru.create_list(list, ListHints::default());
+        }
+        aru.put_record(Ino::ROOT.lid(), HEAD_INDEX, root.encode());
+        aru.put_record(VOLUME_LIST, HEAD_INDEX, volume);
+        disk.commit(aru)?;
+        Ok(disk.flush(CommitSeq::LATEST)?)
     }
 
     /// Opens the file system on `disk`, and finishes removals and truncations that a crash
     /// interrupted.
     ///
     /// # Errors
-    /// [`crate::FsError::Corrupted`] when there is none or it makes no sense; what the disk says.
+    /// [`FsError::Corrupted`] when there is none or it makes no sense; [`FsError::NotSupported`]
+    /// when a later version made it; what the disk says.
     pub fn mount(
         disk: Arc<dyn LogicalDisk>,
         options: Options,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        unimplemented!()
+        Self::mount_with_hash_mask(disk, options, clock, u64::MAX)
+    }
+
+    /// As [`Self::mount`], with only those bits of names' hashes that `hash_mask` has.
+    pub(crate) fn mount_with_hash_mask(
+        disk: Arc<dyn LogicalDisk>,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        hash_mask: u64,
+    ) -> Result<Self> {
+        let view = options.view;
+        let read_only =
+            options.read_only || view.epoch.is_some() || disk.read_only_reason().is_some();
+        let volume = Volume::read(&*disk, view, !read_only)?;
+        let fs = Self {
+            disk,
+            view,
+            clock,
+            atime: if read_only { AtimePolicy::Noatime } else { options.atime },
+            read_only,
+            label: volume.label,
+            hasher: volume.hasher.with_mask(hash_mask),
+            nodes: NodeCache::new(options.inode_cache_len),
+            refs: RefTable::new(options.lookups_hold_files),
+            orphans: Mutex::default(),
+            rename_lock: Mutex::default(),
+        };
+        let root = fs.node(Ino::ROOT);
+        match root.read(&*fs.disk, view) {
+            Ok(inode) => inode.check_directory(),
+            Err(error) => Err(error),
+        }
+        .map_err(|error| match error {
+            FsError::Stale | FsError::NotDirectory => {
+                FsError::Corrupted("there is no root directory".into())
+            }
+            other => other,
+        })?;
+        if !read_only {
+            fs.finish_orphans()?;
+        }
+        Ok(fs)
     }
 
     /// The volume's label.
     #[must_use]
     pub fn label(&self) -> &str {
-        unimplemented!()
+        &self.label
     }
 
     /// Which version of the disk this is.
     #[must_use]
-    pub fn view(&self) -> View {
-        unimplemented!()
+    pub const fn view(&self) -> View {
+        self.view
     }
 
     /// Whether all changes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        unimplemented!()
+        self.read_only || self.disk.read_only_reason().is_some()
     }
 
     /// What the file system holds and could hold.
     #[must_use]
     pub fn statfs(&self) -> StatFs {
-        unimplemented!()
+        let space = self.disk.space();
+        let used = space.live_bytes.saturating_add(space.reserved_bytes);
+        let free = space.capacity_bytes.saturating_sub(used);
+        StatFs {
+            block_size: PAGE_SIZE as u32,
+            blocks: space.capacity_bytes / PAGE_SIZE as u64,
+            blocks_free: free / PAGE_SIZE as u64,
+            blocks_available: space.available_bytes.min(free) / PAGE_SIZE as u64,
+            files: space.capacity_bytes / SMALL_FILE_LEN,
+            files_free: space.available_bytes.min(free) / SMALL_FILE_LEN,
+            name_max: MAX_NAME_LEN_BYTES as u32,
+        }
     }
 
     /// Makes everything that was done before the call durable.
@@ -83,7 +238,8 @@ impl FileSystem {
     /// # Errors
     /// What the disk says.
     pub fn sync_all(&self) -> Result<()> {
-        unimplemented!()
+        self.write_back_all_atimes()?;
+        Ok(self.disk.flush(CommitSeq::LATEST)?)
     }
 
     /// Makes everything durable, removes files that were only held open, and shuts the disk down.
@@ -92,182 +248,12 @@ impl FileSystem {
     /// # Errors
     /// What the disk says.
     pub fn shut_down(&self) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// Finds an entry. `.` and `..` are known too. Counts a lookup.
-    ///
-    /// # Errors
-    /// `NotFound`, `NotDirectory`, `NameTooLong`.
-    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// Takes `count` lookups back.
-    pub fn forget(&self, ino: Ino, count: u64) {
-        unimplemented!()
-    }
-
-    /// What there is to know about a file, birth time and flags among it.
-    ///
-    /// # Errors
-    /// `Stale`.
-    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// Changes a file's attributes, all of them or none.
-    ///
-    /// # Errors
-    /// `IsDirectory` or `Invalid` for the size of what has none, `FileTooBig`, `NotPermitted`.
-    pub fn setattr(&self, caller: &Caller, ino: Ino, changes: &SetAttr) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// A symbolic link's target.
-    ///
-    /// # Errors
-    /// `Invalid` for anything else.
-    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        unimplemented!()
-    }
-
-    /// Makes a file of any kind but directory and symbolic link; `mode` has the type's bits too
-    /// (none: a regular file). Counts a lookup.
-    ///
-    /// # Errors
-    /// `Exists`, `NotDirectory`, `NameTooLong`, `Invalid`.
-    pub fn mknod(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        mode: u32,
-        rdev: u32,
-    ) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// Makes a directory. Counts a lookup.
-    ///
-    /// # Errors
-    /// As [`Self::mknod`], and `TooManyLinks`.
-    pub fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// Makes a symbolic link to `target`, 1 to 4095 bytes. Counts a lookup.
-    ///
-    /// # Errors
-    /// As [`Self::mknod`].
-    pub fn symlink(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        target: &[u8],
-    ) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// Gives a file one more name; one that [`Self::tmpfile`] made gets its first. Counts a lookup.
-    ///
-    /// # Errors
-    /// As [`Self::mknod`]; `NotPermitted` for a directory; `NotFound` for a file that was
-    /// unlinked; `TooManyLinks`.
-    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// Makes a regular file and opens it, or opens the one that is there. Counts a lookup and an
-    /// open.
-    ///
-    /// # Errors
-    /// As [`Self::mknod`] and [`Self::open`].
-    pub fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        mode: u32,
-        options: OpenOptions,
-    ) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// Makes a regular file without a name in `parent`'s file system and opens it (`O_TMPFILE`).
-    /// It is gone when closed, unless it was linked. Counts a lookup and an open.
-    ///
-    /// # Errors
-    /// `NotDirectory`.
-    pub fn tmpfile(&self, caller: &Caller, parent: Ino, mode: u32) -> Result<Attr> {
-        unimplemented!()
-    }
-
-    /// Takes a name of anything but a directory away, and the file with its last name unless it
-    /// is open.
-    ///
-    /// # Errors
-    /// `NotFound`, `NotDirectory`, `IsDirectory`, `NotPermitted`.
-    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// `NotFound`, `NotDirectory`, `NotEmpty`, `Invalid` for `.`.
-    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// Renames, replacing what has the new name unless `flags` say otherwise. The caller owns the
-    /// whiteout.
-    ///
-    /// # Errors
-    /// `NotFound`, `NotDirectory`, `IsDirectory`, `NotEmpty`, `Exists`, `TooManyLinks`, `Invalid`
-    /// when a directory would be moved into itself or the flags don't go together.
-    pub fn rename(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        new_parent: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// Opens a file. Counts an open.
-    ///
-    /// # Errors
-    /// `Stale`; `IsDirectory` for writing one; `ReadOnly`; `NotPermitted`.
-    pub fn open(&self, ino: Ino, options: OpenOptions) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// Takes an open back; the last one removes a file that has no name.
-    pub fn release(&self, ino: Ino) {
-        unimplemented!()
-    }
-
-    /// Reads from `offset` on; fewer bytes than `buf` has at the end of the file alone.
-    ///
-    /// # Errors
-    /// `IsDirectory`, `Invalid` for what has no data.
-    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        unimplemented!()
-    }
-
-    /// Writes `data` at `offset`, in one atomic recovery unit. `kill_priv` takes the set-id bits
-    /// away (FUSE's `WRITE_KILL_SUIDGID`). Returns how much was written: less than all at the
-    /// largest file offset alone.
-    ///
-    /// # Errors
-    /// As [`Self::read`], and `FileTooBig`, `NotPermitted`.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_priv: bool) -> Result<usize> {
-        unimplemented!()
+        if !self.is_read_only() {
+            self.finish_orphans()?;
+            self.orphans.lock().clear();
+            self.write_back_all_atimes()?;
+        }
+        Ok(self.disk.shut_down()?)
     }
 
     /// Makes a file durable, and with it everything that was done before the call.
@@ -275,7 +261,12 @@ impl FileSystem {
     /// # Errors
     /// What the disk says.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        unimplemented!()
+        let node = self.node(ino);
+        if !datasync && node.pending_atime().is_some() {
+            self.write_back_atime(&mut node.write(&*self.disk, self.view)?)?;
+        }
+        // Order is a promise: what came before is durable too, even if this file did not change.
+        Ok(self.disk.flush(CommitSeq::LATEST)?)
     }
 
     /// Makes everything that was done before the call durable, in whatever directory.
@@ -283,111 +274,86 @@ impl FileSystem {
     /// # Errors
     /// What the disk says.
     pub fn fsyncdir(&self, ino: Ino, datasync: bool) -> Result<()> {
-        unimplemented!()
+        if datasync { self.fsync(ino, datasync) } else { self.sync_all() }
     }
 
-    /// Passes a directory's entries after `cookie` (zero: from the start, `.` and `..` first) to
-    /// `sink`, until it answers false: then that entry was not taken. No lock is held while it
-    /// runs.
-    ///
-    /// # Errors
-    /// `NotDirectory`.
-    pub fn readdir(
+    /// The time of an operation.
+    pub(crate) fn now(&self) -> FileTime {
+        self.clock.now().into()
+    }
+
+    /// Refuses changes to what cannot be changed.
+    pub(crate) const fn check_writable(&self) -> Result<()> {
+        if self.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The node of `ino`, which may turn out not to exist when it is locked.
+    pub(crate) fn node(&self, ino: Ino) -> Arc<Node> {
+        let (node, dirty) = self.nodes.get(ino);
+        if let Some(mut victim) = dirty.as_deref().and_then(Node::try_write) {
+            // An access time is not worth failing for; it is tried again.
+            if let Err(error) = self.write_back_atime(&mut victim) {
+                tracing::debug!(%error, "an access time was not written");
+            }
+        }
+        node
+    }
+
+    /// A unit that changes this view.
+    pub(crate) const fn aru<'a>(&self) -> Aru<'a> {
+        Aru::new(self.view)
+    }
+
+    /// No changes to records yet.
+    pub(crate) fn edits(&self) -> RecordEdits<'_> {
+        RecordEdits::new(&*self.disk, self.view)
+    }
+
+    /// Commits `aru` with `inode` in it, and enters it.
+    pub(crate) fn commit_inode(
         &self,
-        ino: Ino,
-        cookie: u64,
-        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+        mut aru: Aru<'_>,
+        guard: &mut WriteGuard<'_>,
+        inode: Inode,
     ) -> Result<()> {
-        unimplemented!()
+        aru.put_record(guard.ino().lid(), HEAD_INDEX, inode.encode());
+        self.disk.commit(aru)?;
+        guard.set(inode);
+        Ok(())
     }
 
-    /// As [`Self::readdir`], with attributes. Counts a lookup for each entry that was taken, other
-    /// than `.` and `..`.
-    ///
-    /// # Errors
-    /// `NotDirectory`.
-    pub fn readdirplus(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        sink: &mut dyn FnMut(DirEntry<'_>, &Attr) -> bool,
-    ) -> Result<()> {
-        unimplemented!()
+    /// Notes that a file was read; the caller holds its shared lock.
+    pub(crate) fn touch_atime(&self, node: &Node, inode: &Inode) {
+        if self.atime == AtimePolicy::Noatime || inode.flags.contains(FileFlags::NO_ATIME) {
+            return;
+        }
+        let now = self.clock.now();
+        if self.atime == AtimePolicy::Relatime {
+            let atime = node.pending_atime().unwrap_or(inode.atime);
+            let day_ago = Timestamp(now.0.saturating_sub(RELATIME_AGE_NANOS));
+            if atime > inode.mtime && atime > inode.ctime && atime > day_ago.into() {
+                return;
+            }
+        }
+        node.set_pending_atime(now);
     }
 
-    /// Sets an extended attribute. ACLs (`system.posix_acl_*`) are checked and change the mode.
-    ///
-    /// # Errors
-    /// `Exists`, `NoAttribute`, `AttributeName`, `AttributeTooBig`, `NotSupported` for an unknown
-    /// namespace, `Invalid` for a malformed ACL, `Full`.
-    pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
-        unimplemented!()
+    fn write_back_atime(&self, guard: &mut WriteGuard<'_>) -> Result<()> {
+        let inode = guard.edit();
+        if inode.atime != guard.inode().atime {
+            self.commit_inode(self.aru(), guard, inode)?;
+        }
+        Ok(())
     }
 
-    /// An extended attribute's value.
-    ///
-    /// # Errors
-    /// `NoAttribute`, `NotSupported`.
-    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        unimplemented!()
-    }
-
-    /// The names of all extended attributes, each ended by a zero byte.
-    ///
-    /// # Errors
-    /// What the disk says.
-    pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
-        unimplemented!()
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// `NoAttribute`, `NotSupported`.
-    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// The first offset at or past `offset` that is in data or in a hole.
-    ///
-    /// # Errors
-    /// `NoData` at or past the end of the file, or when there is no more data.
-    pub fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
-        unimplemented!()
-    }
-
-    /// Allocates, punches, zeroes, collapses or inserts. `kill_priv` takes the set-id bits away.
-    /// Each GiB of a range to allocate, punch or zero is an atomic recovery unit of its own.
-    ///
-    /// # Errors
-    /// `Invalid` for a range that is empty or, to collapse or insert, not of whole pages;
-    /// `FileTooBig`, `NotSupported` for flags that don't go together, `NotPermitted`.
-    pub fn fallocate(
-        &self,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-        flags: FallocateFlags,
-        kill_priv: bool,
-    ) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// Copies up to `len` bytes between files, or between ranges of one file that don't overlap,
-    /// keeping holes. Returns how much: less than all at the source's end. Each MiB is an atomic
-    /// recovery unit of its own.
-    ///
-    /// # Errors
-    /// As [`Self::read`] and [`Self::write`]; `Invalid` when the ranges overlap.
-    pub fn copy_file_range(
-        &self,
-        ino_in: Ino,
-        offset_in: u64,
-        ino_out: Ino,
-        offset_out: u64,
-        len: u64,
-        kill_priv: bool,
-    ) -> Result<u64> {
-        unimplemented!()
+    fn write_back_all_atimes(&self) -> Result<()> {
+        for node in self.nodes.with_pending_atime() {
+            match node.write(&*self.disk, self.view) {
+                Ok(mut guard) => self.write_back_atime(&mut guard)?,
+                Err(FsError::Stale) => (),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }

@@ -12,9 +12,26 @@
 //!
 //! Left out: the transport (FUSE), caching of data, permission checks, background threads.
 
+mod acl;
+mod attributes;
+mod copy;
+mod data;
+mod dir;
 mod error;
+mod fallocate;
 mod filesystem;
+pub mod format;
+mod inode;
+mod names;
+mod namespace;
+mod node;
+mod orphan;
+mod readdir;
+mod records;
+mod rename;
+mod truncate;
 mod types;
+mod xattr;
 
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;

@@ -1,0 +1,290 @@
+//! What the file system keeps in the logical disk's records: fixed layouts, little-endian.
+//!
+//! | list | holds |
+//! |-----:|-------|
+//! | 1 | the root directory |
+//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it |
+//! | 3 | orphans: record *n* is an [`OrphanV1`] about i-node *n* |
+//! | others | one file each |
+//!
+//! A file's list has its records in three regions, told apart by the index's highest two bits:
+//!
+//! | index | holds |
+//! |-------|-------|
+//! | 0 | the i-node: [`InodeV1`], with inline data behind it |
+//! | 2⁶² + hash·2¹⁶ + slot·2⁸ + part | extended attributes whose name has that hash (46 bits): slot 0 is the [`XattrV1`] entries, other slots are values too long to share a record, cut in parts of [`XATTR_PART_LEN`] |
+//! | 2⁶³ + hash | directory entries whose name has that hash (55 bits, never 0): [`DirEntryV1`] |
+//!
+//! Nothing read here is trusted: decoding answers [`FsError::Corrupted`] for what makes no sense.
+
+use std::mem::offset_of;
+
+use dendro_disk::{Lid, MAX_RECORD_LEN_BYTES};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{FsError, Result};
+
+/// The list that describes the volume.
+pub const VOLUME_LIST: Lid = Lid(2);
+/// The list of orphans.
+pub const ORPHAN_LIST: Lid = Lid(3);
+/// The first list that is an ordinary file.
+pub const FIRST_FILE_LIST: Lid = Lid(4);
+
+/// Record index of the i-node, and of the volume's description.
+pub const HEAD_INDEX: u64 = 0;
+/// First record index of the extended attributes.
+pub const XATTR_BASE: u64 = 1 << 62;
+/// One past their last.
+pub const XATTR_END: u64 = 2 << 62;
+/// First record index of the directory entries, which reach to the end of the index space.
+pub const DIR_BASE: u64 = 1 << 63;
+
+/// Bits of a name's hash in the index of a directory record.
+pub const DIR_HASH_BITS: u32 = 55;
+/// Bits of a directory entry's slot in a readdir cookie, which is hash · 2⁷ + slot.
+pub const DIR_SLOT_BITS: u32 = 7;
+/// Bits of a name's hash in the index of an attribute's record.
+pub const XATTR_HASH_BITS: u32 = 46;
+/// Bytes of a long attribute value in each of its records.
+pub const XATTR_PART_LEN: usize = 1024;
+
+/// The first byte of an i-node, an orphan, and of records with entries.
+pub const RECORD_VERSION: u8 = 1;
+/// The first bytes of the volume's description.
+pub const VOLUME_MAGIC: [u8; 8] = *b"dendroFS";
+
+/// State bit: the data is behind the i-node in its record.
+pub const STATE_INLINE: u32 = 1 << 0;
+/// State bit: there is a `security.capability` attribute, to be removed with the next change.
+pub const STATE_CAPABILITY: u32 = 1 << 1;
+/// State bit: there may be pages past the end of the file, all zeros (preallocation).
+pub const STATE_EOF_PAGES: u32 = 1 << 2;
+/// State bit: pages past the end of the file are being freed; the i-node is on the orphan list.
+pub const STATE_TRUNCATING: u32 = 1 << 3;
+/// All state bits of this version.
+pub const STATE_ALL: u32 = STATE_INLINE | STATE_CAPABILITY | STATE_EOF_PAGES | STATE_TRUNCATING;
+
+/// Orphan: the file has no name, and is to be removed.
+pub const ORPHAN_REMOVE: u8 = 1;
+/// Orphan: pages past the end of the file are to be freed.
+pub const ORPHAN_TRUNCATE: u8 = 2;
+
+/// An i-node, version 1. Inline data follows at `header_len`; a later minor version may have more
+/// fields before it.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// |   0 | 1 | `version` | 1 |
+/// |   1 | 1 | `reserved0` | 0 |
+/// |   2 | 2 | `header_len` | bytes before the inline data, 120 or more |
+/// |   4 | 4 | `mode` | type and permission bits |
+/// |   8 | 4 | `uid` | owner |
+/// |  12 | 4 | `gid` | group |
+/// |  16 | 4 | `nlink` | names; for a directory 2 and one for each directory in it |
+/// |  20 | 4 | `flags` | users' flags (`FS_IOC_GETFLAGS`) |
+/// |  24 | 4 | `state` | `STATE_*` bits |
+/// |  28 | 4 | `generation` | tells a number's users apart |
+/// |  32 | 8 | `size` | bytes; for a directory the bytes of its entries |
+/// |  40 | 8 | `pages` | pages that are not holes, those still to be freed left out |
+/// |  48 | 8 | `parent` | a directory's parent; else 0 |
+/// |  56 | 8 | `atime_secs` | last read |
+/// |  64 | 8 | `mtime_secs` | last change of contents |
+/// |  72 | 8 | `ctime_secs` | last change |
+/// |  80 | 8 | `btime_secs` | creation |
+/// |  88 | 4 | `atime_nanos` | below 10⁹, as those that follow |
+/// |  92 | 4 | `mtime_nanos` | |
+/// |  96 | 4 | `ctime_nanos` | |
+/// | 100 | 4 | `btime_nanos` | |
+/// | 104 | 4 | `rdev` | a device's number |
+/// | 108 | 4 | `project` | project id, for quotas |
+/// | 112 | 4 | `xattr_names_len` | bytes that all attribute names take, with one more for each |
+/// | 116 | 4 | `reserved1` | 0 |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct InodeV1 {
+    pub version: u8,
+    pub reserved0: u8,
+    pub header_len: U16,
+    pub mode: U32,
+    pub uid: U32,
+    pub gid: U32,
+    pub nlink: U32,
+    pub flags: U32,
+    pub state: U32,
+    pub generation: U32,
+    pub size: U64,
+    pub pages: U64,
+    pub parent: U64,
+    pub atime_secs: I64,
+    pub mtime_secs: I64,
+    pub ctime_secs: I64,
+    pub btime_secs: I64,
+    pub atime_nanos: U32,
+    pub mtime_nanos: U32,
+    pub ctime_nanos: U32,
+    pub btime_nanos: U32,
+    pub rdev: U32,
+    pub project: U32,
+    pub xattr_names_len: U32,
+    pub reserved1: U32,
+}
+
+const _: () = assert!(size_of::<InodeV1>() == 120);
+const _: () = assert!(offset_of!(InodeV1, size) == 32);
+const _: () = assert!(offset_of!(InodeV1, atime_secs) == 56);
+const _: () = assert!(offset_of!(InodeV1, rdev) == 104);
+
+/// The volume's description, version 1; the label follows at `header_len`.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// |  0 |  8 | `magic` | `dendroFS` |
+/// |  8 |  2 | `version` | 1 |
+/// | 10 |  2 | `header_len` | bytes before the label, 64 or more |
+/// | 12 |  4 | `compatible` | features that may be ignored |
+/// | 16 |  4 | `read_only_compatible` | features that may be ignored when only reading |
+/// | 20 |  4 | `incompatible` | features that must be known |
+/// | 24 | 16 | `hash_key` | the SipHash key of names |
+/// | 40 |  8 | `created_secs` | when it was made |
+/// | 48 |  4 | `created_nanos` | |
+/// | 52 |  2 | `label_len` | bytes of the label |
+/// | 54 | 10 | `reserved` | 0 |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct VolumeV1 {
+    pub magic: [u8; 8],
+    pub version: U16,
+    pub header_len: U16,
+    pub compatible: U32,
+    pub read_only_compatible: U32,
+    pub incompatible: U32,
+    pub hash_key: [u8; 16],
+    pub created_secs: I64,
+    pub created_nanos: U32,
+    pub label_len: U16,
+    pub reserved: [u8; 10],
+}
+
+const _: () = assert!(size_of::<VolumeV1>() == 64);
+const _: () = assert!(offset_of!(VolumeV1, hash_key) == 24);
+
+/// An orphan, version 1.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// | 0 | 1 | `version` | 1 |
+/// | 1 | 1 | `kind` | `ORPHAN_*` |
+/// | 2 | 6 | `reserved` | 0 |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct OrphanV1 {
+    pub version: u8,
+    pub kind: u8,
+    pub reserved: [u8; 6],
+}
+
+const _: () = assert!(size_of::<OrphanV1>() == 8);
+
+/// The head of a directory entry, version 1; the name follows. A directory record is a version
+/// byte and then entries.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// |  0 | 8 | `ino` | what it names |
+/// |  8 | 1 | `slot` | below 128, and no other entry of the record has it |
+/// |  9 | 1 | `kind` | `DT_*` |
+/// | 10 | 1 | `name_len` | 1 to 255 |
+/// | 11 | 1 | `reserved` | 0 |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct DirEntryV1 {
+    pub ino: U64,
+    pub slot: u8,
+    pub kind: u8,
+    pub name_len: u8,
+    pub reserved: u8,
+}
+
+const _: () = assert!(size_of::<DirEntryV1>() == 12);
+// The smallest entries that fill a record must have a slot each.
+const _: () = assert!(MAX_RECORD_LEN_BYTES / (size_of::<DirEntryV1>() + 1) < 1 << DIR_SLOT_BITS);
+
+/// The head of an extended attribute, version 1; the name follows, and when `slot` is 0 the value.
+/// An attribute record is a version byte and then attributes.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// | 0 | 4 | `value_len` | bytes of the value, up to 65536 |
+/// | 4 | 1 | `slot` | 0: the value is here; else it is in the records of that slot |
+/// | 5 | 1 | `name_len` | 1 to 255 |
+/// | 6 | 2 | `reserved` | 0 |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct XattrV1 {
+    pub value_len: U32,
+    pub slot: u8,
+    pub name_len: u8,
+    pub reserved: U16,
+}
+
+const _: () = assert!(size_of::<XattrV1>() == 8);
+// A longest name and its head fit a record with the version byte.
+const _: () = assert!(1 + size_of::<XattrV1>() + 255 <= MAX_RECORD_LEN_BYTES);
+// All parts of a longest value can be told apart by eight bits.
+const _: () = assert!(crate::types::MAX_XATTR_LEN_BYTES.div_ceil(XATTR_PART_LEN) <= 256);
+
+/// Splits a fixed head off the front of `bytes`.
+///
+/// # Errors
+/// [`FsError::Corrupted`], naming `what`, when there are too few.
+pub fn split_head<'a, T>(bytes: &'a [u8], what: &str) -> Result<(&'a T, &'a [u8])>
+where
+    T: FromBytes + Immutable + KnownLayout + Unaligned,
+{
+    T::ref_from_prefix(bytes)
+        .map_err(|_| FsError::Corrupted(format!("{what} ends after {} bytes", bytes.len())))
+}
+
+/// Splits `len` bytes off the front of `bytes`.
+///
+/// # Errors
+/// [`FsError::Corrupted`], naming `what`, when there are fewer.
+pub fn split_bytes<'a>(bytes: &'a [u8], len: usize, what: &str) -> Result<(&'a [u8], &'a [u8])> {
+    bytes.split_at_checked(len).ok_or_else(|| {
+        FsError::Corrupted(format!("{what} of {len} bytes, of which {} are there", bytes.len()))
+    })
+}
+
+/// Takes the version byte off a record with entries.
+///
+/// # Errors
+/// [`FsError::Corrupted`], naming `what`, for another version.
+pub fn split_version<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [u8]> {
+    match bytes.split_first() {
+        Some((&RECORD_VERSION, rest)) => Ok(rest),
+        Some((version, _)) => {
+            Err(FsError::Corrupted(format!("{what} has the unknown version {version}")))
+        }
+        None => Err(FsError::Corrupted(format!("{what} is empty"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;
