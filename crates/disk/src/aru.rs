@@ -184,6 +184,12 @@ impl<'a> Aru<'a> {
         self.reservation.as_ref()
     }
 
+    /// Takes the reservation out, for the disk to use it up.
+    #[must_use]
+    pub const fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reservation.take()
+    }
+
     /// Says that the unit is part of giving space back (an unlink, a truncation), so that it may
     /// use what the disk keeps for that purpose when it is full.
     pub const fn set_reclaims(&mut self) -> &mut Self {

@@ -1,1 +1,38 @@
-//! Placeholder.
+//! The log-structured logical disk (DESIGN §§4–6, 9): a [`dendro_disk::LogicalDisk`] over a
+//! [`dendro_device::Device`]. It knows nothing of files.
+//!
+//! From the bottom up:
+//! - `segments`: what state each segment is in; `superblocks`: the two logs that all starts from.
+//! - `partial`: a partial segment under construction; `writer`: closed ones on their way.
+//! - `node`, `map`, `store`: the B+tree, functional in memory, and its cache.
+//! - `state`: the map and the segments' usage together, and how each change alters them.
+//! - `core`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
+//!   finds and checks blocks.
+//! - `checkpoint`, `recovery`: a frozen state is written, and found again.
+//! - `disk`: the interface.
+//!
+//! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
+
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod core;
+mod disk;
+mod fault;
+mod map;
+mod node;
+mod options;
+mod partial;
+mod prepare;
+mod read;
+mod recovery;
+mod segments;
+mod state;
+mod store;
+mod superblocks;
+mod writer;
+
+pub use disk::{LogDisk, Stats};
+pub use options::{FormatOptions, OpenOptions};
+pub use recovery::format;
+pub use segments::{SegmentCounts, SegmentState};

@@ -1,0 +1,440 @@
+//! Checkpoints: a frozen state of the map is written while writers go on (DESIGN §6).
+//!
+//! A checkpoint is done in steps that the caller paces. In order, with the loss that each prevents:
+//! 1. *Freeze*: the open partial segment is closed, usage records are brought up to date, the
+//!    root is held. From here on the live tree goes on in copies.
+//! 2. *Write*: dirty nodes go to the map's head, children first.
+//! 3. *Commit*: the checkpoint itself is written; everything of the log before it and all nodes
+//!    are flushed, so that the superblock never points to what is not there.
+//! 4. The superblock is appended and flushed. Only now may anything that older checkpoints need
+//!    be given up:
+//! 5. *Settle*: the live tree lets go of the nodes that were written, and segments that were empty
+//!    at the freeze become clean. Not those that became empty since: the new checkpoint needs them.
+
+use std::collections::BTreeMap;
+
+use dendro_base::Timestamp;
+use dendro_base::sync::Arc;
+use dendro_device::AlignedBuf;
+use dendro_disk::{Error, Result};
+use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition};
+use dendro_format::node::{self, NodeInfo};
+use dendro_format::record::MAX_FIXED_LEN_BYTES;
+use dendro_format::usage::USAGE_LEN_BYTES;
+use dendro_format::{Checkpoint, Head, NodePtr, PartialHeader, Record, SegmentNo, Usage, checksum};
+
+use crate::core::PARTIAL_LEN_BYTES;
+use crate::disk::LogDisk;
+use crate::fault::Fault;
+use crate::node::{Child, Node, Resident};
+use crate::partial::{MIN_CAPACITY_BYTES, Partial};
+use crate::segments::node_footprint_bytes;
+use crate::state::EPOCH;
+use crate::store::Held;
+use crate::superblocks;
+
+/// Where the map's head stands.
+#[derive(Debug, Default)]
+pub(crate) struct MapHead {
+    pub(crate) segment: Option<SegmentNo>,
+    pub(crate) offset_bytes: u32,
+    seq: u64,
+    prev_crc32c: u32,
+}
+
+/// What checkpoints keep between their steps.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints {
+    pub(crate) head: MapHead,
+    /// The number of the last one that is durable.
+    pub(crate) seq: u64,
+    pub(crate) taken: Timestamp,
+    job: Option<Job>,
+    buf: Option<AlignedBuf>,
+}
+
+impl Checkpoints {
+    /// Behind the checkpoint number `seq`.
+    pub(crate) fn after(seq: u64, taken: Timestamp, head: MapHead) -> Self {
+        Self { head, seq, taken, job: None, buf: None }
+    }
+}
+
+/// A checkpoint being taken.
+#[derive(Debug)]
+struct Job {
+    checkpoint: Checkpoint,
+    /// The dirty nodes of the frozen tree, children before parents.
+    order: Vec<Arc<Resident>>,
+    /// How many of them have been written.
+    written: usize,
+    /// Usage at the freeze of the segments whose record in the map is out of date, or that the
+    /// map's head was filling.
+    usage: BTreeMap<SegmentNo, Usage>,
+    /// What the checkpoint itself has added to each segment.
+    added: BTreeMap<SegmentNo, u32>,
+    /// Segments that were empty at the freeze.
+    pending: Vec<SegmentNo>,
+}
+
+impl LogDisk {
+    /// Whether enough has changed since the last checkpoint that one should be taken.
+    pub(crate) fn checkpoint_is_due(&self) -> bool {
+        let core = self.core.read();
+        core.log_bytes >= self.options.checkpoint_log_bytes
+            || core.state.map.dirty_bytes() > self.dirty_limit_bytes
+            || (core.state.segments.clean_count() <= self.low_segments()
+                && core.state.segments.has_pending())
+    }
+
+    /// Takes a whole checkpoint of the state at some moment after the call.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the device fails: the disk takes no more writes.
+    pub fn checkpoint(&self) -> Result<()> {
+        let mut checkpoints = self.checkpoints.lock();
+        self.finish_job(&mut checkpoints, false)?;
+        self.freeze(&mut checkpoints, false)?;
+        self.finish_job(&mut checkpoints, false)
+    }
+
+    /// Gives memory back: dirty nodes are written when there are too many.
+    pub(crate) fn relieve_memory(&self) -> Result<()> {
+        let mut checkpoints = self.checkpoints.lock();
+        self.finish_job(&mut checkpoints, false)?;
+        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
+            self.freeze(&mut checkpoints, false)?;
+            self.finish_job(&mut checkpoints, false)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the last checkpoint before the disk is closed.
+    pub(crate) fn checkpoint_clean(&self) -> Result<()> {
+        let mut checkpoints = self.checkpoints.lock();
+        self.finish_job(&mut checkpoints, false)?;
+        self.freeze(&mut checkpoints, true)?;
+        self.finish_job(&mut checkpoints, true)
+    }
+
+    /// Does one piece of a checkpoint if one is under way or due; says whether it did.
+    ///
+    /// # Errors
+    /// As [`Self::checkpoint`].
+    pub fn checkpoint_step(&self) -> Result<bool> {
+        // Somebody else is at it: nothing to do here.
+        let Some(mut checkpoints) = self.checkpoints.try_lock() else { return Ok(false) };
+        if checkpoints.job.is_none() {
+            if !self.checkpoint_is_due() {
+                return Ok(false);
+            }
+            self.freeze(&mut checkpoints, false)?;
+        } else {
+            self.step_job(&mut checkpoints, false)?;
+        }
+        Ok(true)
+    }
+
+    fn finish_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
+        while checkpoints.job.is_some() {
+            self.step_job(checkpoints, clean)?;
+        }
+        Ok(())
+    }
+
+    fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
+        let mut core = self.core.write();
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        let is_unchanged = core.log_bytes == 0
+            && core.log.open.as_ref().is_none_or(Partial::is_empty)
+            && core.state.segments.unrecorded().is_empty()
+            && core.state.map.dirty_bytes() == 0
+            && !core.state.segments.has_pending();
+        if is_unchanged && !always {
+            return Ok(());
+        }
+        core.close_partial();
+        let nodes = Held::loading(&self.store);
+        core.state.record_usage(&nodes).map_err(|fault| self.latch(fault))?;
+        // A place for the log to go on that recovery can find without a header naming it.
+        let room =
+            core.state.segments.layout().segment_size_bytes() - u64::from(core.log.offset_bytes);
+        if core.log.next_segment.is_none() || room < MIN_CAPACITY_BYTES as u64 {
+            core.open_partial().map_err(|fault| self.latch(fault))?;
+        }
+        let segments = &core.state.segments;
+        let mut usage: BTreeMap<_, _> = (segments.unrecorded().iter())
+            .map(|&number| (SegmentNo(number), segments.usage(SegmentNo(number))))
+            .collect();
+        if let Some(segment) = checkpoints.head.segment {
+            usage.insert(segment, segments.usage(segment));
+        }
+        let (root, root_level) = core.state.map.freeze().unzip();
+        let mut order = Vec::new();
+        if let Some(root) = &root {
+            collect_dirty(root, &mut order);
+        }
+        let placed = match &root {
+            Some(Child::Clean(place)) => Some(*place),
+            _ => None,
+        };
+        let checkpoint = Checkpoint {
+            uuid: core.uuid,
+            seq: checkpoints.seq + 1,
+            root: placed.zip(root_level),
+            log: HeadPosition { segment: core.log.segment, offset_bytes: core.log.offset_bytes },
+            log_seq: core.log.seq,
+            log_prev_crc32c: core.log.prev_crc32c,
+            next_segment: core.log.next_segment.unwrap_or(SegmentNo(0)),
+            map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
+            next_list: self.next_list().max(core.state.next_list),
+            commit_seq: core.commit_seq,
+            epoch: EPOCH,
+            live_bytes: segments.live_bytes(),
+            time: core.clock.now(),
+            usage_overrides: Vec::new(),
+        };
+        let pending = segments.pending();
+        core.log_bytes = 0;
+        checkpoints.job =
+            Some(Job { checkpoint, order, written: 0, usage, added: BTreeMap::new(), pending });
+        Ok(())
+    }
+
+    /// Writes one partial segment of nodes, or, when all are written, commits.
+    fn step_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
+        let Some(mut job) = checkpoints.job.take() else { return Ok(()) };
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        let mut partial = self.open_map_partial(checkpoints)?;
+        let info = NodeInfo {
+            level: 0,
+            uuid: job.checkpoint.uuid,
+            checkpoint_seq: job.checkpoint.seq,
+            log_seq: job.checkpoint.log_seq,
+        };
+        while let Some(resident) = job.order.get(job.written) {
+            let info = NodeInfo { level: resident.node.level(), ..info };
+            let (bytes, crc32c) = node::encode(&info, &resident.node.to_entries());
+            if !partial.fits(0, bytes.len(), MAX_FIXED_LEN_BYTES) {
+                let was_empty = partial.is_empty();
+                self.close_map_partial(checkpoints, partial, &job)?;
+                if !was_empty {
+                    checkpoints.job = Some(job);
+                    return Ok(());
+                }
+                partial = self.open_next_map_segment(checkpoints)?;
+                continue;
+            }
+            let offset = partial.place_block(&bytes);
+            let place =
+                NodePtr { addr: partial.addr_at(offset), len_bytes: bytes.len() as u32, crc32c };
+            let first_key = resident.node.first_key().expect("nodes have entries");
+            partial.push(&Record::Node { place, level: info.level, first_key });
+            resident.set_written(place);
+            *job.added.entry(partial.segment()).or_default() += node_footprint_bytes(&place);
+            if job.written + 1 == job.order.len() {
+                job.checkpoint.root = Some((place, info.level));
+            }
+            job.written += 1;
+        }
+        self.commit_job(checkpoints, job, partial, clean)
+    }
+
+    fn commit_job(
+        &self,
+        checkpoints: &mut Checkpoints,
+        mut job: Job,
+        mut partial: Partial,
+        clean: bool,
+    ) -> Result<()> {
+        for (segment, added) in &job.added {
+            let usage = job.usage.entry(*segment).or_insert(Usage {
+                live_bytes: 0,
+                head: Head::Map,
+                written: job.checkpoint.time,
+            });
+            usage.live_bytes += added;
+        }
+        job.checkpoint.live_bytes += job.added.values().map(|&added| u64::from(added)).sum::<u64>();
+        job.checkpoint.usage_overrides =
+            job.usage.iter().map(|(&at, &usage)| (at, usage)).collect();
+        let len = CHECKPOINT_FIXED_LEN_BYTES
+            + job.checkpoint.usage_overrides.len() * (4 + USAGE_LEN_BYTES);
+        if !partial.fits(0, len, MAX_FIXED_LEN_BYTES) {
+            self.close_map_partial(checkpoints, partial, &job)?;
+            partial = self.open_next_map_segment(checkpoints)?;
+        }
+        if !partial.fits(0, len, MAX_FIXED_LEN_BYTES) {
+            let why = format!("a checkpoint of {len} bytes does not fit into a segment");
+            return Err(self.latch(Fault::Error(Error::Failed(why))));
+        }
+        // The checkpoint tells where the head stands behind the partial segment that holds it, so
+        // its place is taken before its bytes are known.
+        let offset = partial.place_block(&vec![0; len]);
+        let end = partial.offset_bytes() as usize + partial.final_len(CHECKPOINT_PLACE_LEN_BYTES);
+        job.checkpoint.map = HeadPosition { segment: partial.segment(), offset_bytes: end as u32 };
+        let bytes = job.checkpoint.encode();
+        let addr = partial.addr_at(offset);
+        let crc32c = checksum(&bytes);
+        partial.fill_block(offset, &bytes);
+        partial.push(&Record::Checkpoint { addr, len_bytes: len as u32, crc32c });
+        self.close_map_partial(checkpoints, partial, &job)?;
+
+        self.write_log_through(job.checkpoint.log_seq.saturating_sub(1))?;
+        self.flush_device()?;
+        {
+            let mut superblock = self.superblock.lock();
+            superblock.seq = superblock.seq.wrapping_add(1);
+            superblock.clean = clean;
+            superblock.checkpoint_addr = addr;
+            superblock.checkpoint_len_bytes = len as u32;
+            superblock.checkpoint_crc32c = crc32c;
+            superblock.written = job.checkpoint.time;
+            superblocks::append(&self.device, &superblock)
+                .map_err(|error| self.latch(Fault::Error(error)))?;
+        }
+        self.note_durable(job.checkpoint.commit_seq, job.checkpoint.log_seq.saturating_sub(1));
+        checkpoints.seq = job.checkpoint.seq;
+        checkpoints.taken = job.checkpoint.time;
+        self.settle(job);
+        Ok(())
+    }
+
+    fn settle(&self, job: Job) {
+        let Job { checkpoint, order, pending, .. } = job;
+        let reusable = {
+            let mut core = self.core.write();
+            for resident in &order {
+                let place = resident.written().expect("the checkpoint wrote it");
+                core.state.segments.node_born(&place, checkpoint.time);
+                if resident.is_superseded() {
+                    core.state.segments.node_died(&place);
+                }
+            }
+            drop(order);
+            core.state.map.settle(&mut |place, resident| {
+                let resident = match &resident.node {
+                    Node::Leaf(_) => resident,
+                    // The cached copy holds its children by their places, so that each can be
+                    // evicted by itself.
+                    node => Resident::new(Node::from_entries(node.level(), node.to_entries())),
+                };
+                self.store.keep(place, resident);
+            });
+            // Somebody may still read what was there; the next checkpoint will find it again.
+            let is_free = |segment: &SegmentNo| !core.state.segments.is_pinned(*segment);
+            pending.into_iter().filter(is_free).collect::<Vec<_>>()
+        };
+        if self.options.discard {
+            let size = self.layout.segment_size_bytes();
+            for segment in &reusable {
+                // Only a courtesy to the device: a refusal changes nothing.
+                let _ = self.device.discard(self.layout.segment_offset(*segment), size);
+            }
+        }
+        let mut core = self.core.write();
+        for segment in reusable {
+            core.state.segments.set_clean(segment);
+        }
+    }
+
+    fn open_map_partial(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
+        let size = self.layout.segment_size_bytes();
+        if let Some(segment) = checkpoints.head.segment
+            && size - u64::from(checkpoints.head.offset_bytes) >= MIN_CAPACITY_BYTES as u64
+        {
+            return Ok(self.map_partial(checkpoints, segment));
+        }
+        self.open_next_map_segment(checkpoints)
+    }
+
+    fn open_next_map_segment(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
+        let segment = {
+            let mut core = self.core.write();
+            if let Some(full) = checkpoints.head.segment.take() {
+                core.state.segments.close(full);
+            }
+            core.state.segments.open(Head::Map)
+        };
+        let Some(segment) = segment else {
+            return Err(self.latch(Fault::Error(Error::Failed(
+                "no clean segment is left for a checkpoint".into(),
+            ))));
+        };
+        checkpoints.head.segment = Some(segment);
+        checkpoints.head.offset_bytes = 0;
+        Ok(self.map_partial(checkpoints, segment))
+    }
+
+    fn map_partial(&self, checkpoints: &mut Checkpoints, segment: SegmentNo) -> Partial {
+        let size = self.layout.segment_size_bytes();
+        let offset = checkpoints.head.offset_bytes;
+        let capacity = (size - u64::from(offset)).min(PARTIAL_LEN_BYTES as u64) as usize;
+        let buf = checkpoints
+            .buf
+            .take()
+            .unwrap_or_else(|| AlignedBuf::zeroed(PARTIAL_LEN_BYTES.min(size as usize)));
+        Partial::new(buf, capacity, segment, self.layout.segment_offset(segment), offset)
+    }
+
+    /// Writes a partial segment of the map's head, if there is anything in it.
+    fn close_map_partial(
+        &self,
+        checkpoints: &mut Checkpoints,
+        mut partial: Partial,
+        job: &Job,
+    ) -> Result<()> {
+        if partial.is_empty() {
+            checkpoints.buf = Some(partial.into_buf());
+            return Ok(());
+        }
+        partial.complete();
+        let base = partial.base();
+        let head = &mut checkpoints.head;
+        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+            head: Head::Map,
+            len_bytes: 0,
+            uuid: job.checkpoint.uuid,
+            seq: head.seq,
+            segment: SegmentNo(0),
+            offset_bytes: 0,
+            prev_crc32c: head.prev_crc32c,
+            next_segment: SegmentNo(0),
+            records_offset_bytes: 0,
+            records_len_bytes: 0,
+            complete_len_bytes: 0,
+            commit_seq: job.checkpoint.commit_seq,
+            durable_seq: 0,
+            time: job.checkpoint.time,
+            epoch: EPOCH,
+        });
+        let written = self.device.write_at(base.bytes(), &buf[..len_bytes]);
+        checkpoints.buf = Some(buf);
+        let head = &mut checkpoints.head;
+        head.offset_bytes += len_bytes as u32;
+        head.seq += 1;
+        head.prev_crc32c = crc32c;
+        self.core.write().written_bytes += len_bytes as u64;
+        written.map_err(|error| {
+            self.latch(Fault::Error(Error::Failed(format!("writing the map: {error}"))))
+        })
+    }
+}
+
+/// Bytes of the record that names a checkpoint's place.
+const CHECKPOINT_PLACE_LEN_BYTES: usize = 20;
+
+/// Lists the dirty nodes under `child`, children before parents.
+fn collect_dirty(child: &Child, order: &mut Vec<Arc<Resident>>) {
+    let Child::Dirty(resident) = child else { return };
+    if let Node::Inner(inner) = &resident.node {
+        for (_, child) in &inner.entries {
+            collect_dirty(child, order);
+        }
+    }
+    order.push(Arc::clone(resident));
+}

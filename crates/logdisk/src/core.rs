@@ -1,0 +1,413 @@
+//! What the disk's one lock guards: the state, the main log's head, and what of the log is still
+//! in memory.
+//!
+//! Invariants:
+//! 1. A recovery unit's records follow each other in the log: units are applied one at a time.
+//! 2. What lies in the open partial segment is changed only by units that end in it; all of it
+//!    takes effect or nothing does.
+//! 3. A block is read from memory as long as its partial segment has not been written.
+
+use dendro_base::sync::Arc;
+use dendro_base::units::PAGE_SIZE;
+use dendro_base::{Clock, Uuid};
+use dendro_device::AlignedBuf;
+use dendro_disk::{Aru, CommitSeq, Error, ListHints, Op};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES};
+use dendro_format::{Addr, Head, PageRef, PartialHeader, Record, SegmentNo};
+
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::partial::{MIN_CAPACITY_BYTES, Partial, page_record_bytes, stored_len};
+use crate::state::{EPOCH, State, groups, page_range};
+use crate::writer::{Closed, Writer};
+
+/// A partial segment is closed when it holds so much.
+pub(crate) const PARTIAL_LEN_BYTES: usize = 1 << 20;
+/// Room beyond that, so that a unit of that size fits into one.
+const PARTIAL_SLACK_BYTES: usize = 64 << 10;
+/// Buffers kept for the next partial segments.
+const POOL_LEN: usize = 6;
+
+/// Where the main log ends.
+#[derive(Debug)]
+pub(crate) struct MainHead {
+    pub(crate) segment: SegmentNo,
+    /// Where the open partial segment starts, or the next one will.
+    pub(crate) offset_bytes: u32,
+    /// The number of that partial segment.
+    pub(crate) seq: u64,
+    pub(crate) prev_crc32c: u32,
+    /// Where the log goes on; named in every header, so it is chosen ahead.
+    pub(crate) next_segment: Option<SegmentNo>,
+    pub(crate) open: Option<Partial>,
+}
+
+pub(crate) struct Core {
+    pub(crate) state: State,
+    pub(crate) log: MainHead,
+    /// The last commit.
+    pub(crate) commit_seq: u64,
+    /// Partial segments that have not been written yet (invariant 3).
+    pub(crate) in_memory: Vec<Arc<Closed>>,
+    /// The main log is durable up to this partial segment.
+    pub(crate) durable_seq: u64,
+    /// Bytes of log since the last checkpoint.
+    pub(crate) log_bytes: u64,
+    /// Why no more units are taken.
+    pub(crate) closed_reason: Option<Error>,
+    pub(crate) uuid: Uuid,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) writer: Arc<Writer>,
+    pool: Vec<AlignedBuf>,
+    /// Whether the unit being applied ends in a later partial segment than it began in.
+    spans: bool,
+    pub(crate) written_bytes: u64,
+}
+
+/// What a unit takes at worst.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Worst {
+    pages: usize,
+    record_bytes: usize,
+}
+
+impl Worst {
+    pub(crate) fn of(aru: &Aru<'_>) -> Self {
+        let mut worst = Self::default();
+        for op in aru.ops() {
+            match op {
+                Op::PutRecord { value, .. } => {
+                    worst.record_bytes += PUT_RECORD_LEN_BYTES + value.len();
+                }
+                Op::WritePages { data, .. } => {
+                    let pages = data.len().div_ceil(PAGE_SIZE);
+                    worst.pages += pages;
+                    worst.record_bytes += page_record_bytes(pages);
+                }
+                _ => worst.record_bytes += MAX_FIXED_LEN_BYTES,
+            }
+        }
+        worst
+    }
+
+    /// Bytes of log, the blocks that partial segments leave unused included.
+    pub(crate) const fn len_bytes(self) -> u64 {
+        let bytes = self.pages * PAGE_SIZE + self.record_bytes;
+        (bytes + bytes / 64 + 4 * PAGE_SIZE) as u64
+    }
+}
+
+/// The 16 bits that the map and the log keep of a list's hints.
+pub(crate) const fn encode_hints(hints: ListHints) -> u16 {
+    hints.compression as u16 | (hints.locality as u16) << 4
+}
+
+pub(crate) const fn decode_hints(bits: u16) -> ListHints {
+    use dendro_disk::{Compression, Locality};
+    let compression = match bits & 0xf {
+        1 => Compression::None,
+        2 => Compression::Lz4,
+        3 => Compression::Zstd,
+        _ => Compression::Default,
+    };
+    let locality = if bits >> 4 & 1 == 1 { Locality::Clustered } else { Locality::AsWritten };
+    ListHints { compression, locality }
+}
+
+impl Core {
+    pub(crate) fn new(
+        state: State,
+        log: MainHead,
+        commit_seq: u64,
+        uuid: Uuid,
+        clock: Arc<dyn Clock>,
+        writer: Arc<Writer>,
+    ) -> Self {
+        let durable_seq = log.seq.saturating_sub(1);
+        Self {
+            state,
+            log,
+            commit_seq,
+            in_memory: Vec::new(),
+            durable_seq,
+            log_bytes: 0,
+            closed_reason: None,
+            uuid,
+            clock,
+            writer,
+            pool: Vec::new(),
+            spans: false,
+            written_bytes: 0,
+        }
+    }
+
+    /// Bytes that the log can still take before the segments in reserve are touched.
+    pub(crate) fn room_bytes(&self, reserve_segments: u32) -> u64 {
+        let size = self.state.segments.layout().segment_size_bytes();
+        let used = self.log.open.as_ref().map_or(0, |open| open.used_bytes() as u64);
+        let here = size.saturating_sub(u64::from(self.log.offset_bytes) + used);
+        let ahead = u64::from(
+            self.state.segments.clean_count() + u32::from(self.log.next_segment.is_some()),
+        );
+        (here + ahead * size).saturating_sub(u64::from(reserve_segments) * size)
+    }
+
+    /// Applies a unit that was found sound and to fit.
+    pub(crate) fn apply(
+        &mut self,
+        aru: &Aru<'_>,
+        worst: Worst,
+        nodes: &dyn Nodes,
+    ) -> Outcome<CommitSeq> {
+        if aru.ops().is_empty() {
+            return Ok(CommitSeq(self.commit_seq));
+        }
+        self.spans = false;
+        self.open_partial()?;
+        if !self.fits(worst.pages, 0, worst.record_bytes) {
+            self.close_partial();
+            self.open_partial()?;
+            if !self.fits(worst.pages, 0, worst.record_bytes) {
+                self.spans = true;
+                self.partial().forget_changeable();
+            }
+        }
+        for op in aru.ops() {
+            self.apply_op(op, nodes)?;
+            self.state.account_for_nodes();
+        }
+        self.commit_seq += 1;
+        self.partial().complete();
+        if self.partial().used_bytes() >= PARTIAL_LEN_BYTES {
+            self.close_partial();
+        }
+        Ok(CommitSeq(self.commit_seq))
+    }
+
+    fn apply_op(&mut self, op: &Op<'_>, nodes: &dyn Nodes) -> Outcome<()> {
+        match op {
+            Op::CreateList { list, hints } => {
+                let hints = encode_hints(*hints);
+                self.push(&Record::CreateList { list: list.0, hints })?;
+                self.state.put_list(list.0, hints, nodes)
+            }
+            Op::DeleteList { list } => {
+                self.push(&Record::DeleteList { list: list.0 })?;
+                self.state.delete_list(list.0, nodes)
+            }
+            Op::SetHints { list, hints } => {
+                let hints = encode_hints(*hints);
+                self.push(&Record::SetHints { list: list.0, hints })?;
+                self.state.put_list(list.0, hints, nodes)
+            }
+            Op::PutRecord { list, index, value } => {
+                self.make_room(0, 0, PUT_RECORD_LEN_BYTES + value.len())?;
+                self.partial().push_put(list.0, *index, value);
+                self.state.put_record(list.0, *index, value, nodes)
+            }
+            Op::DeleteRecord { list, index } => {
+                self.push(&Record::DeleteRecord { list: list.0, index: *index })?;
+                self.state.delete_record(list.0, *index, nodes)
+            }
+            Op::WritePages { list, first_page, data } => {
+                self.write_pages(list.0, *first_page, data, nodes)
+            }
+            Op::ZeroPages { list, first_page, count } => {
+                self.push(&Record::ZeroPages {
+                    list: list.0,
+                    first_page: *first_page,
+                    count: *count,
+                })?;
+                self.state.zero_pages(list.0, page_range(*first_page, *count), nodes)
+            }
+            Op::PunchPages { list, first_page, count } => {
+                self.push(&Record::PunchPages {
+                    list: list.0,
+                    first_page: *first_page,
+                    count: *count,
+                })?;
+                self.state.punch_pages(list.0, page_range(*first_page, *count), nodes)
+            }
+            Op::MovePages { from, from_page, to, to_page, count } => {
+                self.push(&Record::MovePages {
+                    from: from.0,
+                    from_page: *from_page,
+                    to: to.0,
+                    to_page: *to_page,
+                    count: *count,
+                })?;
+                self.state.move_pages((from.0, *from_page), (to.0, *to_page), *count, nodes)
+            }
+            Op::SwapPages { a, b } => {
+                self.push(&Record::SwapPages { a: a.0, b: b.0 })?;
+                self.state.swap_pages(a.0, b.0, nodes)
+            }
+        }
+    }
+
+    fn write_pages(
+        &mut self,
+        list: u64,
+        first_page: u64,
+        data: &[u8],
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let count = data.len().div_ceil(PAGE_SIZE) as u64;
+        for (group, slots) in groups(first_page..first_page + count) {
+            let mut pages = self.state.slots(list, group, nodes)?;
+            for slot in slots {
+                let page_index = group * CHUNK_PAGES + u64::from(slot);
+                let start = (page_index - first_page) as usize * PAGE_SIZE;
+                let page = &data[start..data.len().min(start + PAGE_SIZE)];
+                let old = pages[slot as usize];
+                let block = self.write_page(list, page_index, page, old)?;
+                self.state.replace(&mut pages[slot as usize], block);
+            }
+            self.state.put_slots(list, group, &pages, nodes)?;
+        }
+        Ok(())
+    }
+
+    /// Puts one page into the log; returns where it lies.
+    pub(crate) fn write_page(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        page: &[u8],
+        old: Option<PageRef>,
+    ) -> Outcome<PageRef> {
+        if let Some(old) = old
+            && let Some(changed) = self.partial().change_page(&old, page)
+        {
+            return Ok(changed);
+        }
+        match stored_len(page) {
+            0 => {
+                self.push(&Record::ZeroPages { list, first_page: page_index, count: 1 })?;
+                Ok(PageRef::ZERO)
+            }
+            PAGE_SIZE => {
+                self.make_room(1, 0, page_record_bytes(1))?;
+                Ok(self.partial().push_page(list, page_index, page))
+            }
+            len => {
+                self.make_room(0, len, page_record_bytes(1))?;
+                Ok(self.partial().push_short(list, page_index, &page[..len]))
+            }
+        }
+    }
+
+    fn push(&mut self, record: &Record<'_>) -> Outcome<()> {
+        self.make_room(0, 0, MAX_FIXED_LEN_BYTES)?;
+        self.partial().push(record);
+        Ok(())
+    }
+
+    fn fits(&mut self, pages: usize, short_bytes: usize, record_bytes: usize) -> bool {
+        self.partial().fits(pages, short_bytes, record_bytes)
+    }
+
+    /// Goes on to the next partial segment if so much does not fit into this one.
+    fn make_room(&mut self, pages: usize, short_bytes: usize, record_bytes: usize) -> Outcome<()> {
+        while !self.fits(pages, short_bytes, record_bytes) {
+            assert!(self.spans, "a unit that was found to fit fits (invariant 2)");
+            self.close_partial();
+            self.open_partial()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn partial(&mut self) -> &mut Partial {
+        self.log.open.as_mut().expect("a partial segment was opened")
+    }
+
+    /// Begins a partial segment if none is open.
+    pub(crate) fn open_partial(&mut self) -> Outcome<()> {
+        if self.log.open.is_some() {
+            return Ok(());
+        }
+        let layout = self.state.segments.layout();
+        let size = layout.segment_size_bytes();
+        if size - u64::from(self.log.offset_bytes) < MIN_CAPACITY_BYTES as u64 {
+            let Some(next) = self.log.next_segment.take() else {
+                return Err(Error::Failed("the log has no segment to go on in".into()).into());
+            };
+            self.state.segments.close(self.log.segment);
+            self.log.segment = next;
+            self.log.offset_bytes = 0;
+        }
+        if self.log.next_segment.is_none() {
+            self.log.next_segment = self.state.segments.open(Head::Main);
+        }
+        let capacity = (size - u64::from(self.log.offset_bytes))
+            .min((PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES) as u64) as usize;
+        let buf = self.pool.pop().unwrap_or_else(|| {
+            AlignedBuf::zeroed((PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(size as usize))
+        });
+        self.state.now = self.clock.now();
+        self.log.open = Some(Partial::new(
+            buf,
+            capacity,
+            self.log.segment,
+            layout.segment_offset(self.log.segment),
+            self.log.offset_bytes,
+        ));
+        Ok(())
+    }
+
+    /// Ends the open partial segment and hands it to the writer.
+    pub(crate) fn close_partial(&mut self) {
+        let Some(partial) = self.log.open.take() else { return };
+        if partial.is_empty() {
+            self.log.open = Some(partial);
+            return;
+        }
+        let (segment, base) = (partial.segment(), partial.base());
+        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+            head: Head::Main,
+            len_bytes: 0,
+            uuid: self.uuid,
+            seq: self.log.seq,
+            segment,
+            offset_bytes: 0,
+            prev_crc32c: self.log.prev_crc32c,
+            next_segment: self.log.next_segment.unwrap_or(SegmentNo(0)),
+            records_offset_bytes: 0,
+            records_len_bytes: 0,
+            complete_len_bytes: 0,
+            commit_seq: self.commit_seq,
+            durable_seq: self.durable_seq,
+            time: self.state.now,
+            epoch: EPOCH,
+        });
+        let closed = Arc::new(Closed { buf, len_bytes, base, segment, seq: self.log.seq });
+        self.log.offset_bytes += len_bytes as u32;
+        self.log.seq += 1;
+        self.log.prev_crc32c = crc32c;
+        self.log_bytes += len_bytes as u64;
+        self.written_bytes += len_bytes as u64;
+        self.in_memory.push(Arc::clone(&closed));
+        self.writer.push(closed);
+    }
+
+    /// A partial segment has been written: it is read from the device from now on.
+    pub(crate) fn forget(&mut self, written: Arc<Closed>) {
+        self.in_memory.retain(|closed| closed.seq != written.seq);
+        if let Ok(closed) = Arc::try_unwrap(written)
+            && self.pool.len() < POOL_LEN
+        {
+            self.pool.push(closed.buf);
+        }
+    }
+
+    /// A block's stored bytes, if they are in memory (invariant 3).
+    pub(crate) fn block_in_memory(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
+        if let Some(open) = &self.log.open
+            && let Some(offset) = open.offset_of(addr)
+        {
+            return Some(open.block(offset, len_bytes));
+        }
+        self.in_memory.iter().find_map(|closed| closed.block(addr, len_bytes))
+    }
+}

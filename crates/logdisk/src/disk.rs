@@ -1,0 +1,422 @@
+//! The log-structured disk as its clients see it.
+//!
+//! Lock order: `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue. None is
+//! held over device I/O but `checkpoints` and `flushing`, which only background work and those
+//! who wait for durability take, and `superblock`.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::sync::{Arc, Mutex, RwLock};
+use dendro_device::Device;
+use dendro_disk::{
+    Aru, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record, Reservation,
+    Result, Space, View,
+};
+use dendro_format::{Layout, Superblock};
+
+use crate::checkpoint::Checkpoints;
+use crate::core::{Core, Worst};
+use crate::fault::Fault;
+use crate::options::OpenOptions;
+use crate::prepare;
+use crate::segments::SegmentCounts;
+use crate::store::{Held, NodeStore};
+use crate::writer::Writer;
+
+/// The log-structured logical disk.
+///
+/// It starts no threads. Whoever opens it may call [`Self::write_step`] and
+/// [`Self::background_step`] from threads of its own; without them commits and flushes do the work
+/// themselves.
+pub struct LogDisk {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) options: OpenOptions,
+    pub(crate) layout: Layout,
+    pub(crate) store: NodeStore,
+    pub(crate) core: RwLock<Core>,
+    pub(crate) writer: Arc<Writer>,
+    pub(crate) checkpoints: Mutex<Checkpoints>,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) dirty_limit_bytes: u64,
+    /// The last commit known to be durable.
+    durable: AtomicU64,
+    flushing: Mutex<()>,
+    next_list: AtomicU64,
+    ledger: Arc<Ledger>,
+    failure: Mutex<Option<String>>,
+}
+
+impl std::fmt::Debug for LogDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "LogDisk({}, {} segments)",
+            self.superblock.lock().uuid,
+            self.layout.segment_count()
+        )
+    }
+}
+
+/// Figures of a disk at work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// The last commit.
+    pub commit_seq: u64,
+    /// The last commit known to be durable.
+    pub durable_seq: u64,
+    /// The number of the last checkpoint.
+    pub checkpoint_seq: u64,
+    /// Bytes of log written since it.
+    pub log_bytes: u64,
+    /// Bytes written to the device since it was opened, superblocks aside.
+    pub written_bytes: u64,
+    /// About what dirty map nodes take in memory.
+    pub dirty_node_bytes: u64,
+    /// About what the cache of clean map nodes takes.
+    pub cached_node_bytes: u64,
+    /// Bytes of blocks and nodes that can be reached.
+    pub live_bytes: u64,
+    /// Segments by state.
+    pub segments: SegmentCounts,
+}
+
+impl LogDisk {
+    pub(crate) fn assemble(
+        device: Arc<dyn Device>,
+        options: OpenOptions,
+        superblock: Superblock,
+        store: NodeStore,
+        core: Core,
+        checkpoints: Checkpoints,
+    ) -> Self {
+        let layout = superblock.layout;
+        // A small volume must have room for the nodes of two checkpoints.
+        let dirty_limit_bytes =
+            (options.cache_size_bytes / 4).min(layout.len_bytes() / 64).max(256 << 10);
+        Self {
+            writer: Arc::clone(&core.writer),
+            durable: AtomicU64::new(core.commit_seq),
+            next_list: AtomicU64::new(core.state.next_list),
+            device,
+            options,
+            layout,
+            store,
+            core: RwLock::new(core),
+            checkpoints: Mutex::new(checkpoints),
+            superblock: Mutex::new(superblock),
+            dirty_limit_bytes,
+            flushing: Mutex::new(()),
+            ledger: Arc::new(Ledger::default()),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// The newest superblock.
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().clone()
+    }
+
+    /// Figures of the disk at work.
+    pub fn stats(&self) -> Stats {
+        let checkpoint_seq = self.checkpoints.try_lock().map_or(0, |checkpoints| checkpoints.seq);
+        let core = self.core.read();
+        Stats {
+            commit_seq: core.commit_seq,
+            durable_seq: self.durable.load(Ordering::Acquire),
+            checkpoint_seq,
+            log_bytes: core.log_bytes,
+            written_bytes: core.written_bytes,
+            dirty_node_bytes: core.state.map.dirty_bytes(),
+            cached_node_bytes: self.store.cached_bytes(),
+            live_bytes: core.state.segments.live_bytes(),
+            segments: core.state.segments.counts(),
+        }
+    }
+
+    /// Segments kept for checkpoints: the nodes of one that is being written and of the next, and
+    /// the heads' own.
+    pub(crate) fn checkpoint_reserve(&self) -> u32 {
+        (2 * self.dirty_limit_bytes).div_ceil(self.layout.segment_size_bytes()) as u32 + 3
+    }
+
+    /// Segments that only units that give space back may use, beyond those for checkpoints.
+    pub(crate) fn reclaim_reserve(&self) -> u32 {
+        2 + self.layout.segment_count() / 128
+    }
+
+    /// With so few clean segments left a checkpoint is taken as soon as it frees any.
+    pub(crate) fn low_segments(&self) -> u32 {
+        self.checkpoint_reserve() + self.reclaim_reserve() + 2
+    }
+
+    pub(crate) fn next_list(&self) -> u64 {
+        self.next_list.load(Ordering::Acquire)
+    }
+
+    /// Stops the disk from taking writes, for good, and says why.
+    pub(crate) fn latch(&self, fault: Fault) -> Error {
+        let why = match fault {
+            Fault::Error(Error::Failed(why)) => why,
+            Fault::Error(error) => error.to_string(),
+            Fault::Miss(place) => format!("the map's node at {} was not loaded", place.addr),
+        };
+        Error::Failed(self.failure.lock().get_or_insert(why).clone())
+    }
+
+    fn latch_write(&self, why: String) -> Error {
+        self.latch(Fault::Error(Error::Failed(why)))
+    }
+
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.lock().clone().map(Error::Failed)
+    }
+
+    fn check_writable(&self, core: &Core) -> Result<()> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        core.closed_reason.clone().map_or(Ok(()), Err)
+    }
+
+    /// Writes one full buffer of log if one waits, else waits up to `timeout` for one. The loop of
+    /// a writer thread; says whether it wrote.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the device fails: the disk takes no more writes.
+    pub fn write_step(&self, timeout: Duration) -> Result<bool> {
+        if self.write_one()? {
+            return Ok(true);
+        }
+        self.writer.wait(timeout);
+        Ok(false)
+    }
+
+    /// Does one piece of what is due in the background; says whether there was anything.
+    ///
+    /// # Errors
+    /// As [`Self::write_step`].
+    pub fn background_step(&self) -> Result<bool> {
+        if self.failure().is_some() || self.core.read().closed_reason.is_some() {
+            return Ok(false);
+        }
+        self.checkpoint_step()
+    }
+
+    fn write_one(&self) -> Result<bool> {
+        let written = self.writer.write_one(&*self.device).map_err(|why| self.latch_write(why))?;
+        let Some(closed) = written else { return Ok(false) };
+        self.core.write().forget(closed);
+        Ok(true)
+    }
+
+    /// Puts all of the main log up to partial segment `seq` on the device, not yet durable.
+    pub(crate) fn write_log_through(&self, seq: u64) -> Result<()> {
+        while self.write_one()? {}
+        self.writer.wait_written(seq).map_err(|why| self.latch_write(why))
+    }
+
+    pub(crate) fn flush_device(&self) -> Result<()> {
+        self.device.flush().map_err(|error| self.latch_write(error.to_string()))
+    }
+
+    pub(crate) fn note_durable(&self, commit_seq: u64, partial_seq: u64) {
+        self.durable.fetch_max(commit_seq, Ordering::AcqRel);
+        let mut core = self.core.write();
+        core.durable_seq = core.durable_seq.max(partial_seq);
+    }
+
+    fn check_view(view: View) -> Result<()> {
+        if view == View::HEAD { Ok(()) } else { Err(Error::NoSuchView(view)) }
+    }
+
+    /// What is wrong with the space a unit takes, if anything.
+    fn shortage(&self, core: &Core, needed: u64, reclaims: bool) -> Option<Error> {
+        let reserve = if reclaims {
+            self.checkpoint_reserve()
+        } else {
+            self.checkpoint_reserve() + self.reclaim_reserve()
+        };
+        let room = core.room_bytes(reserve);
+        let reserved = if reclaims { 0 } else { self.ledger.reserved_bytes() };
+        let available_bytes = room.saturating_sub(reserved);
+        (needed > available_bytes)
+            .then_some(Error::NoSpace { needed_bytes: needed, available_bytes })
+    }
+
+    /// Tries to make space; says whether there is any point in trying again.
+    fn make_space(&self, attempt: u32) -> Result<bool> {
+        // The first checkpoint frees what had become empty before it; writing it empties segments
+        // of the map itself, which the second frees.
+        if attempt >= 2 {
+            return Ok(false);
+        }
+        let before = self.core.read().state.segments.clean_count();
+        self.checkpoint()?;
+        let core = self.core.read();
+        Ok(core.state.segments.clean_count() > before || core.state.segments.has_pending())
+    }
+}
+
+impl LogicalDisk for LogDisk {
+    fn allocate_list(&self) -> Result<Lid> {
+        self.check_writable(&self.core.read())?;
+        Ok(Lid(self.next_list.fetch_add(1, Ordering::AcqRel)))
+    }
+
+    fn commit(&self, mut aru: Aru<'_>) -> Result<CommitSeq> {
+        Self::check_view(aru.view())?;
+        let worst = Worst::of(&aru);
+        // What was set aside for this unit is now used.
+        drop(aru.take_reservation());
+        let mut nodes = Held::cached(&self.store);
+        let mut attempt = 0;
+        let seq = loop {
+            let mut core = self.core.write();
+            self.check_writable(&core)?;
+            match prepare::check(&aru, &core.state, &nodes) {
+                Ok(()) => {}
+                Err(Fault::Error(error)) => return Err(error),
+                Err(Fault::Miss(place)) => {
+                    let _pin = core.state.segments.pin(place.addr);
+                    drop(core);
+                    nodes.load(&place)?;
+                    continue;
+                }
+            }
+            if let Some(shortage) = self.shortage(&core, worst.len_bytes(), aru.reclaims()) {
+                drop(core);
+                if !self.make_space(attempt)? {
+                    return Err(shortage);
+                }
+                attempt += 1;
+                continue;
+            }
+            nodes = nodes.into_loading();
+            let seq = core.apply(&aru, worst, &nodes).map_err(|fault| self.latch(fault))?;
+            self.next_list.fetch_max(core.state.next_list, Ordering::AcqRel);
+            let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
+            drop(core);
+            if is_crowded {
+                self.relieve_memory()?;
+            }
+            break seq;
+        };
+        while self.writer.is_crowded() && self.write_one()? {}
+        Ok(seq)
+    }
+
+    fn flush(&self, up_to: CommitSeq) -> Result<()> {
+        let target = up_to.0.min(self.core.read().commit_seq);
+        if self.durable.load(Ordering::Acquire) >= target {
+            return self.failure().map_or(Ok(()), Err);
+        }
+        let _flushing = self.flushing.lock();
+        // Whoever flushed while this call waited may have covered it.
+        if self.durable.load(Ordering::Acquire) >= target {
+            return Ok(());
+        }
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        let (commit_seq, partial_seq) = {
+            let mut core = self.core.write();
+            core.close_partial();
+            (core.commit_seq, core.log.seq.saturating_sub(1))
+        };
+        self.write_log_through(partial_seq)?;
+        self.flush_device()?;
+        self.note_durable(commit_seq, partial_seq);
+        Ok(())
+    }
+
+    fn flush_list(&self, view: View, _list: Lid) -> Result<()> {
+        Self::check_view(view)?;
+        self.flush(CommitSeq::LATEST)
+    }
+
+    fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
+        let core = self.core.read();
+        self.check_writable(&core)?;
+        let limit = core.room_bytes(self.checkpoint_reserve() + self.reclaim_reserve());
+        self.ledger.reserve(len_bytes, limit).ok_or_else(|| Error::NoSpace {
+            needed_bytes: len_bytes,
+            available_bytes: limit.saturating_sub(self.ledger.reserved_bytes()),
+        })
+    }
+
+    fn space(&self) -> Space {
+        let reserve = self.checkpoint_reserve() + self.reclaim_reserve();
+        let size = self.layout.segment_size_bytes();
+        let segments = self.layout.log_segments().count() as u64;
+        let core = self.core.read();
+        let reserved_bytes = self.ledger.reserved_bytes();
+        Space {
+            capacity_bytes: segments.saturating_sub(u64::from(reserve)) * size,
+            live_bytes: core.state.segments.live_bytes(),
+            available_bytes: core.room_bytes(reserve).saturating_sub(reserved_bytes),
+            reserved_bytes,
+        }
+    }
+
+    fn read_only_reason(&self) -> Option<String> {
+        let core = self.core.read();
+        self.check_writable(&core).err().map(|error| error.to_string())
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        {
+            let mut core = self.core.write();
+            if let Some(error) = self.failure() {
+                return Err(error);
+            }
+            if core.closed_reason.is_some() {
+                return Ok(());
+            }
+            core.closed_reason = Some(Error::ReadOnly("the disk was shut down".into()));
+        }
+        self.checkpoint_clean()
+    }
+
+    fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {
+        Self::check_view(view)?;
+        self.read_hints(list)
+    }
+
+    fn lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
+        Self::check_view(view)?;
+        self.read_lists(from, max)
+    }
+
+    fn record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
+        Self::check_view(view)?;
+        self.read_record(list, index)
+    }
+
+    fn records(&self, view: View, list: Lid, from: u64, max: usize) -> Result<Vec<(u64, Record)>> {
+        Self::check_view(view)?;
+        self.read_records(list, from, max)
+    }
+
+    fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
+        assert!(buf.len().is_multiple_of(PAGE_SIZE), "pages are read whole");
+        Self::check_view(view)?;
+        self.read_range(list, first_page, buf)
+    }
+
+    fn next_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
+        Self::check_view(view)?;
+        self.find_data(list, from)
+    }
+
+    fn next_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
+        Self::check_view(view)?;
+        self.find_hole(list, from)
+    }
+
+    fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
+        Self::check_view(view)?;
+        self.count_present(list, &range)
+    }
+}

@@ -1,0 +1,456 @@
+//! The map: a B+tree that is persistent in the functional sense (DESIGN §5).
+//!
+//! Invariants, by number where they are relied on:
+//! 1. A dirty node's parent is dirty: whoever changes a node has changed the path to it.
+//! 2. A node that a checkpoint holds is never changed: the live tree goes on with a copy, and the
+//!    old one is marked superseded.
+//! 3. Every clean node that the live tree lets go of is reported once, in [`Map::take_released`],
+//!    so that its segment's usage stays exact.
+
+use std::mem;
+use std::ops::ControlFlow;
+
+use dendro_base::sync::Arc;
+use dendro_format::{Key, NodePtr, Value};
+
+use crate::fault::Outcome;
+use crate::node::{
+    Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Leaf, Node, Resident,
+    entry_len_bytes, entry_memory_bytes,
+};
+
+/// Where nodes that are not dirty come from.
+pub(crate) trait Nodes {
+    /// The node at `place`.
+    fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>>;
+
+    /// The node at `place` if it takes no I/O.
+    fn node_if_cached(&self, place: &NodePtr) -> Option<Arc<Resident>>;
+}
+
+/// The live tree.
+#[derive(Debug, Default)]
+pub(crate) struct Map {
+    root: Option<Child>,
+    level: u8,
+    ledger: Ledger,
+}
+
+/// What changes of the tree leave to account for.
+#[derive(Debug, Default)]
+struct Ledger {
+    released: Vec<NodePtr>,
+    dirty_bytes: u64,
+}
+
+/// A node that was split off, with its first key.
+type Split = Option<(Key, Child)>;
+
+impl Map {
+    /// The tree whose root lies on the device.
+    pub(crate) fn from_root(root: Option<(NodePtr, u8)>) -> Self {
+        let level = root.map_or(0, |(_, level)| level);
+        Self { root: root.map(|(place, _)| Child::Clean(place)), level, ledger: Ledger::default() }
+    }
+
+    /// About what the dirty nodes take in memory.
+    pub(crate) const fn dirty_bytes(&self) -> u64 {
+        self.ledger.dirty_bytes
+    }
+
+    /// The clean nodes let go of since the last call (invariant 3).
+    pub(crate) fn take_released(&mut self) -> Vec<NodePtr> {
+        mem::take(&mut self.ledger.released)
+    }
+
+    pub(crate) const fn has_released(&self) -> bool {
+        !self.ledger.released.is_empty()
+    }
+
+    pub(crate) fn get(&self, key: &Key, nodes: &dyn Nodes) -> Outcome<Option<Value>> {
+        let Some(mut child) = self.root.as_ref() else { return Ok(None) };
+        // The dirty top of the tree is borrowed, what is below it comes from the cache.
+        let place = loop {
+            match child {
+                Child::Clean(place) => break *place,
+                Child::Dirty(resident) => match &resident.node {
+                    Node::Leaf(leaf) => return Ok(find(leaf, key)),
+                    Node::Inner(inner) => child = &inner.entries[inner.position(key)].1,
+                },
+            }
+        };
+        let mut resident = nodes.node(&place)?;
+        loop {
+            let next = match &resident.node {
+                Node::Leaf(leaf) => return Ok(find(leaf, key)),
+                Node::Inner(inner) => match &inner.entries[inner.position(key)].1 {
+                    Child::Clean(place) => nodes.node(place)?,
+                    Child::Dirty(child) => Arc::clone(child),
+                },
+            };
+            resident = next;
+        }
+    }
+
+    /// Calls `visit` with the entries from `from` to before `to`, in order, until it breaks.
+    pub(crate) fn visit(
+        &self,
+        from: &Key,
+        to: &Key,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
+    ) -> Outcome<()> {
+        if let Some(root) = &self.root {
+            let _ = visit_child(root, from, to, nodes, visit)?;
+        }
+        Ok(())
+    }
+
+    /// Puts `value` under `key`; returns what was there.
+    pub(crate) fn put(
+        &mut self,
+        key: Key,
+        value: Value,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<Value>> {
+        let Some(root) = &mut self.root else {
+            let leaf = Leaf { len_bytes: entry_len_bytes(&value), entries: vec![(key, value)] };
+            let node = Node::Leaf(leaf);
+            self.ledger.dirty_bytes += node.memory_bytes();
+            self.root = Some(Child::Dirty(Resident::new(node)));
+            self.level = 0;
+            return Ok(None);
+        };
+        let (old, split) = put_under(root, key, value, nodes, &mut self.ledger)?;
+        if let Some(right) = split {
+            let left = self.root.take().expect("the root was just split");
+            self.level += 1;
+            let entries = vec![(Key::MIN, left), right];
+            let node = Node::Inner(Inner { level: self.level, entries });
+            self.ledger.dirty_bytes += node.memory_bytes();
+            self.root = Some(Child::Dirty(Resident::new(node)));
+        }
+        Ok(old)
+    }
+
+    /// Takes the entry under `key` away; returns it.
+    pub(crate) fn remove(&mut self, key: &Key, nodes: &dyn Nodes) -> Outcome<Option<Value>> {
+        // Looking first keeps nodes clean that hold no such key.
+        if self.get(key, nodes)?.is_none() {
+            return Ok(None);
+        }
+        let root = self.root.as_mut().expect("the key is in the tree");
+        let old = remove_under(root, key, nodes, &mut self.ledger)?;
+        self.shrink_root();
+        Ok(Some(old))
+    }
+
+    /// Drops roots that have no entry, or a single child.
+    fn shrink_root(&mut self) {
+        while let Some(Child::Dirty(resident)) = &self.root {
+            let next = match &resident.node {
+                node if node.is_empty() => None,
+                Node::Inner(inner) if inner.entries.len() == 1 => Some(inner.entries[0].1.clone()),
+                _ => return,
+            };
+            self.ledger.drop_dirty(resident);
+            self.level = self.level.saturating_sub(1);
+            self.root = next;
+        }
+    }
+
+    /// Makes the path to the node at `level` that `key` belongs under dirty, so that the next
+    /// checkpoint writes it anew, if that node lies at `place`.
+    pub(crate) fn rewrite_node(
+        &mut self,
+        place: &NodePtr,
+        level: u8,
+        key: &Key,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        if !self.holds_node(place, level, key, nodes)? {
+            return Ok(false);
+        }
+        let mut child = self.root.as_mut().expect("the node is in the tree");
+        loop {
+            let node = self.ledger.make_mut(child, nodes)?;
+            match node {
+                Node::Inner(inner) if inner.level > level => {
+                    let at = inner.position(key);
+                    child = &mut inner.entries[at].1;
+                }
+                _ => return Ok(true),
+            }
+        }
+    }
+
+    /// Whether the node at `level` that `key` belongs under lies at `place`.
+    pub(crate) fn holds_node(
+        &self,
+        place: &NodePtr,
+        level: u8,
+        key: &Key,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        let Some(mut child) = self.root.clone() else { return Ok(false) };
+        let mut at_level = self.level;
+        while at_level > level {
+            let resident = match &child {
+                Child::Dirty(resident) => Arc::clone(resident),
+                Child::Clean(place) => nodes.node(place)?,
+            };
+            let Node::Inner(inner) = &resident.node else { return Ok(false) };
+            child = inner.entries[inner.position(key)].1.clone();
+            at_level -= 1;
+        }
+        Ok(at_level == level && matches!(child, Child::Clean(at) if at == *place))
+    }
+
+    /// The root as it is now, for a checkpoint: from here on invariant 2 keeps it as it is.
+    pub(crate) fn freeze(&self) -> Option<(Child, u8)> {
+        self.root.clone().map(|root| (root, self.level))
+    }
+
+    /// After a checkpoint: every node that it wrote and that the live tree still uses is held by
+    /// its place alone. `keep` is offered each, for a cache.
+    pub(crate) fn settle(&mut self, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) {
+        self.ledger.dirty_bytes = self.root.as_mut().map_or(0, |root| settle_child(root, keep));
+    }
+}
+
+impl Ledger {
+    fn drop_dirty(&mut self, resident: &Arc<Resident>) {
+        self.dirty_bytes = self.dirty_bytes.saturating_sub(resident.node.memory_bytes());
+        if Arc::strong_count(resident) > 1 {
+            resident.supersede();
+        }
+    }
+
+    /// The node of `child`, to be changed.
+    fn make_mut<'a>(&mut self, child: &'a mut Child, nodes: &dyn Nodes) -> Outcome<&'a mut Node> {
+        match child {
+            Child::Clean(place) => {
+                let resident = nodes.node(place)?;
+                let node = resident.node.clone();
+                self.dirty_bytes += node.memory_bytes();
+                self.released.push(*place);
+                *child = Child::Dirty(Resident::new(node));
+            }
+            Child::Dirty(_) => {}
+        }
+        let Child::Dirty(resident) = child else { unreachable!("it was just made dirty") };
+        Ok(unshare(resident))
+    }
+}
+
+/// The node, to be changed: a copy if a checkpoint holds it (invariant 2).
+fn unshare(resident: &mut Arc<Resident>) -> &mut Node {
+    if Arc::get_mut(resident).is_none() {
+        let copy = Resident::new(resident.node.clone());
+        mem::replace(resident, copy).supersede();
+    }
+    &mut Arc::get_mut(resident).expect("nobody else holds it").node
+}
+
+fn find(leaf: &Leaf, key: &Key) -> Option<Value> {
+    leaf.position(key).ok().map(|at| leaf.entries[at].1.clone())
+}
+
+fn visit_child(
+    child: &Child,
+    from: &Key,
+    to: &Key,
+    nodes: &dyn Nodes,
+    visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
+) -> Outcome<ControlFlow<()>> {
+    let loaded;
+    let resident = match child {
+        Child::Dirty(resident) => resident,
+        Child::Clean(place) => {
+            loaded = nodes.node(place)?;
+            &loaded
+        }
+    };
+    match &resident.node {
+        Node::Leaf(leaf) => {
+            let start = leaf.position(from).unwrap_or_else(|at| at);
+            for (key, value) in &leaf.entries[start..] {
+                if key >= to || visit(key, value).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        Node::Inner(inner) => {
+            for (first, child) in &inner.entries[inner.position(from)..] {
+                if first >= to {
+                    return Ok(ControlFlow::Break(()));
+                }
+                if visit_child(child, from, to, nodes, visit)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+fn put_under(
+    child: &mut Child,
+    key: Key,
+    value: Value,
+    nodes: &dyn Nodes,
+    ledger: &mut Ledger,
+) -> Outcome<(Option<Value>, Split)> {
+    match ledger.make_mut(child, nodes)? {
+        Node::Leaf(leaf) => {
+            ledger.dirty_bytes += entry_memory_bytes(&value);
+            leaf.len_bytes += entry_len_bytes(&value);
+            match leaf.position(&key) {
+                Ok(at) => {
+                    let old = mem::replace(&mut leaf.entries[at].1, value);
+                    leaf.len_bytes -= entry_len_bytes(&old);
+                    ledger.dirty_bytes =
+                        ledger.dirty_bytes.saturating_sub(entry_memory_bytes(&old));
+                    Ok((Some(old), split_leaf(leaf, at)))
+                }
+                Err(at) => {
+                    leaf.entries.insert(at, (key, value));
+                    Ok((None, split_leaf(leaf, at)))
+                }
+            }
+        }
+        Node::Inner(inner) => {
+            let at = inner.position(&key);
+            let (old, split) = put_under(&mut inner.entries[at].1, key, value, nodes, ledger)?;
+            let Some(right) = split else { return Ok((old, None)) };
+            inner.entries.insert(at + 1, right);
+            if inner.entries.len() <= FANOUT {
+                return Ok((old, None));
+            }
+            let upper = inner.split();
+            let first = upper.entries[0].0;
+            Ok((old, Some((first, Child::Dirty(Resident::new(Node::Inner(upper)))))))
+        }
+    }
+}
+
+fn split_leaf(leaf: &mut Leaf, changed_at: usize) -> Split {
+    if leaf.len_bytes <= LEAF_LEN_BYTES || leaf.entries.len() < 2 {
+        return None;
+    }
+    let upper = leaf.split(changed_at);
+    let first = upper.entries[0].0;
+    Some((first, Child::Dirty(Resident::new(Node::Leaf(upper)))))
+}
+
+fn remove_under(
+    child: &mut Child,
+    key: &Key,
+    nodes: &dyn Nodes,
+    ledger: &mut Ledger,
+) -> Outcome<Value> {
+    match ledger.make_mut(child, nodes)? {
+        Node::Leaf(leaf) => {
+            let at = leaf.position(key).expect("the key was just found");
+            let (_, old) = leaf.entries.remove(at);
+            leaf.len_bytes -= entry_len_bytes(&old);
+            ledger.dirty_bytes = ledger.dirty_bytes.saturating_sub(entry_memory_bytes(&old));
+            Ok(old)
+        }
+        Node::Inner(inner) => {
+            let at = inner.position(key);
+            let old = remove_under(&mut inner.entries[at].1, key, nodes, ledger)?;
+            shrink_child(inner, at, nodes, ledger);
+            Ok(old)
+        }
+    }
+}
+
+/// Drops the child at `at` if it is empty, or merges it with a neighbour if both are small. A
+/// neighbour that is not in memory is left alone: a small node costs little, I/O here much.
+fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Ledger) {
+    let Child::Dirty(child) = &inner.entries[at].1 else { return };
+    if child.node.is_empty() {
+        ledger.drop_dirty(child);
+        let (first, _) = inner.entries.remove(at);
+        // What belonged under the child that went now belongs under its neighbour; the first one
+        // must say so, or a merge of this node would hide it.
+        if let (0, Some(next)) = (at, inner.entries.first_mut()) {
+            next.0 = first;
+        }
+        return;
+    }
+    let is_small = match &child.node {
+        Node::Leaf(leaf) => leaf.len_bytes < LEAF_MIN_LEN_BYTES,
+        Node::Inner(child) => child.entries.len() < FANOUT_MIN,
+    };
+    if !is_small || inner.entries.len() < 2 {
+        return;
+    }
+    let left = at.saturating_sub(1);
+    let neighbour = if at == 0 { 1 } else { left };
+    // A clean neighbour is held here, so that it stays in memory until the merge is done.
+    let clean = match &inner.entries[neighbour].1 {
+        Child::Dirty(_) => None,
+        Child::Clean(place) => match nodes.node_if_cached(place) {
+            Some(resident) => Some(resident),
+            None => return,
+        },
+    };
+    if fits_with(child, clean.as_ref(), &inner.entries[neighbour].1) {
+        if let (Some(clean), Child::Clean(place)) = (&clean, &inner.entries[neighbour].1) {
+            ledger.released.push(*place);
+            ledger.dirty_bytes += clean.node.memory_bytes();
+            inner.entries[neighbour].1 = Child::Dirty(Resident::new(clean.node.clone()));
+        }
+        let (_, right) = inner.entries.remove(left + 1);
+        merge(&mut inner.entries[left].1, &right, ledger);
+    }
+}
+
+/// Whether a small node and its neighbour make one that is not nearly full.
+fn fits_with(child: &Resident, clean: Option<&Arc<Resident>>, neighbour: &Child) -> bool {
+    let neighbour = match (clean, neighbour) {
+        (Some(resident), _) | (None, Child::Dirty(resident)) => &resident.node,
+        (None, Child::Clean(_)) => return false,
+    };
+    match (&child.node, neighbour) {
+        (Node::Leaf(a), Node::Leaf(b)) => a.len_bytes + b.len_bytes <= LEAF_LEN_BYTES * 3 / 4,
+        (Node::Inner(a), Node::Inner(b)) => a.entries.len() + b.entries.len() <= FANOUT * 3 / 4,
+        _ => false,
+    }
+}
+
+/// Appends `right` to `left`, both dirty and of one level.
+fn merge(left: &mut Child, right: &Child, ledger: &mut Ledger) {
+    let (Child::Dirty(kept), Child::Dirty(gone)) = (&mut *left, right) else {
+        unreachable!("both were made dirty")
+    };
+    let added = gone.node.memory_bytes();
+    ledger.drop_dirty(gone);
+    match (unshare(kept), &gone.node) {
+        (Node::Leaf(kept), Node::Leaf(gone)) => kept.append(gone),
+        (Node::Inner(kept), Node::Inner(gone)) => kept.entries.extend_from_slice(&gone.entries),
+        _ => unreachable!("neighbours are of one level"),
+    }
+    ledger.dirty_bytes += added;
+}
+
+/// Returns what the dirty nodes under `child` take in memory.
+fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) -> u64 {
+    let Child::Dirty(resident) = child else { return 0 };
+    if let Some(place) = resident.written() {
+        keep(place, Arc::clone(resident));
+        *child = Child::Clean(place);
+        return 0;
+    }
+    let node = &mut Arc::get_mut(resident).expect("no checkpoint holds it").node;
+    let own = node.memory_bytes();
+    let below = match node {
+        Node::Leaf(_) => 0,
+        Node::Inner(inner) => {
+            inner.entries.iter_mut().map(|(_, child)| settle_child(child, keep)).sum()
+        }
+    };
+    own + below
+}

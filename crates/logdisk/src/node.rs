@@ -1,0 +1,215 @@
+//! Nodes of the map in memory.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dendro_base::sync::Arc;
+use dendro_format::node::{Entries, MAX_NODE_LEN_BYTES};
+use dendro_format::{Key, NodePtr, Value};
+
+/// A leaf is split when its entries take about this many bytes on the device.
+pub(crate) const LEAF_LEN_BYTES: usize = 8192;
+/// A leaf that takes less is merged with a neighbour when both fit in one.
+pub(crate) const LEAF_MIN_LEN_BYTES: usize = LEAF_LEN_BYTES / 4;
+/// A node above the leaves is split when it has more children.
+pub(crate) const FANOUT: usize = 256;
+/// And merged with a neighbour when it has fewer.
+pub(crate) const FANOUT_MIN: usize = FANOUT / 4;
+
+/// What an entry's key takes on the device, in the mean.
+const KEY_LEN_BYTES: usize = 14;
+/// What an entry takes in memory besides its value's bytes.
+const ENTRY_OVERHEAD_BYTES: usize = 88;
+
+// A split leaves no half longer than what the format allows, whatever the estimate missed.
+const _: () = assert!(2 * LEAF_LEN_BYTES + 4 * 1024 < MAX_NODE_LEN_BYTES);
+
+/// A node that is in memory, with what a checkpoint needs to know of it.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    pub(crate) node: Node,
+    /// Where a running checkpoint has written it.
+    written: OnceLock<NodePtr>,
+    /// Set when the live tree has gone on with a copy while a checkpoint held this one.
+    superseded: AtomicBool,
+}
+
+impl Resident {
+    pub(crate) fn new(node: Node) -> Arc<Self> {
+        Arc::new(Self { node, written: OnceLock::new(), superseded: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn written(&self) -> Option<NodePtr> {
+        self.written.get().copied()
+    }
+
+    pub(crate) fn set_written(&self, place: NodePtr) {
+        self.written.set(place).expect("a checkpoint writes each node once");
+    }
+
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn supersede(&self) {
+        self.superseded.store(true, Ordering::Release);
+    }
+}
+
+/// A node's contents.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    Leaf(Leaf),
+    Inner(Inner),
+}
+
+/// Keys and values, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leaf {
+    pub(crate) entries: Vec<(Key, Value)>,
+    /// About what the entries take on the device.
+    pub(crate) len_bytes: usize,
+}
+
+/// Children by the first key that may lie under them, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Inner {
+    pub(crate) level: u8,
+    pub(crate) entries: Vec<(Key, Child)>,
+}
+
+/// A node as its parent holds it.
+#[derive(Clone, Debug)]
+pub(crate) enum Child {
+    /// As it lies on the device; in memory, if at all, in the cache.
+    Clean(NodePtr),
+    /// Changed since it was written, and in memory for that reason.
+    Dirty(Arc<Resident>),
+}
+
+impl Leaf {
+    pub(crate) fn position(&self, key: &Key) -> Result<usize, usize> {
+        self.entries.binary_search_by(|(entry, _)| entry.cmp(key))
+    }
+
+    fn with(entries: Vec<(Key, Value)>) -> Self {
+        let len_bytes = entries.iter().map(|(_, value)| entry_len_bytes(value)).sum();
+        Self { entries, len_bytes }
+    }
+
+    /// Takes the upper part off. An insertion at the end is taken for the first of many: the new
+    /// leaf starts with it alone, and leaves filled in order stay full.
+    pub(crate) fn split(&mut self, inserted_at: usize) -> Self {
+        let at = if inserted_at + 1 == self.entries.len() {
+            inserted_at
+        } else {
+            let half = self.len_bytes / 2;
+            let mut sum = 0;
+            let at = self.entries.iter().position(|(_, value)| {
+                sum += entry_len_bytes(value);
+                sum > half
+            });
+            at.unwrap_or(0).clamp(1, self.entries.len() - 1)
+        };
+        let upper = Self::with(self.entries.split_off(at));
+        self.len_bytes -= upper.len_bytes;
+        upper
+    }
+
+    pub(crate) fn append(&mut self, right: &Self) {
+        self.entries.extend_from_slice(&right.entries);
+        self.len_bytes += right.len_bytes;
+    }
+}
+
+impl Inner {
+    /// The child that `key` belongs under.
+    pub(crate) fn position(&self, key: &Key) -> usize {
+        self.entries.partition_point(|(first, _)| first <= key).saturating_sub(1)
+    }
+
+    pub(crate) fn split(&mut self) -> Self {
+        let at = self.entries.len() / 2;
+        Self { level: self.level, entries: self.entries.split_off(at) }
+    }
+}
+
+impl Node {
+    pub(crate) const fn level(&self) -> u8 {
+        match self {
+            Self::Leaf(_) => 0,
+            Self::Inner(inner) => inner.level,
+        }
+    }
+
+    pub(crate) fn first_key(&self) -> Option<Key> {
+        match self {
+            Self::Leaf(leaf) => leaf.entries.first().map(|entry| entry.0),
+            Self::Inner(inner) => inner.entries.first().map(|entry| entry.0),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Leaf(leaf) => leaf.entries.is_empty(),
+            Self::Inner(inner) => inner.entries.is_empty(),
+        }
+    }
+
+    /// About what the node takes in memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::Leaf(leaf) => leaf.len_bytes + leaf.entries.len() * ENTRY_OVERHEAD_BYTES,
+            Self::Inner(inner) => inner.entries.len() * size_of::<(Key, Child)>(),
+        };
+        bytes as u64 + 128
+    }
+
+    pub(crate) fn from_entries(level: u8, entries: Entries) -> Self {
+        match entries {
+            Entries::Leaf(entries) => Self::Leaf(Leaf::with(entries)),
+            Entries::Inner(entries) => Self::Inner(Inner {
+                level,
+                entries: entries.into_iter().map(|(key, at)| (key, Child::Clean(at))).collect(),
+            }),
+        }
+    }
+
+    /// What the node looks like on the device, where all its children have their places.
+    pub(crate) fn to_entries(&self) -> Entries {
+        match self {
+            Self::Leaf(leaf) => Entries::Leaf(leaf.entries.clone()),
+            Self::Inner(inner) => Entries::Inner(
+                inner.entries.iter().map(|(key, child)| (*key, child.place())).collect(),
+            ),
+        }
+    }
+}
+
+impl Child {
+    /// Where the child lies on the device.
+    ///
+    /// # Panics
+    /// When it has not been written: a checkpoint writes children before their parents.
+    fn place(&self) -> NodePtr {
+        match self {
+            Self::Clean(place) => *place,
+            Self::Dirty(resident) => resident.written().expect("children are written first"),
+        }
+    }
+}
+
+/// About what an entry takes on the device.
+pub(crate) fn entry_len_bytes(value: &Value) -> usize {
+    KEY_LEN_BYTES
+        + match value {
+            Value::List(_) => 2,
+            Value::Record(bytes) => 2 + bytes.len(),
+            Value::Chunk(chunk) => 8 + 8 * chunk.len(),
+        }
+}
+
+/// About what an entry takes in memory.
+pub(crate) fn entry_memory_bytes(value: &Value) -> u64 {
+    (entry_len_bytes(value) + ENTRY_OVERHEAD_BYTES) as u64
+}

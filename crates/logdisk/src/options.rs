@@ -1,0 +1,58 @@
+//! How a volume is made and opened.
+
+use dendro_base::Uuid;
+use dendro_base::units::MIB;
+
+/// How a volume is made.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// Bytes in a segment: a power of two from 128 KiB to 64 MiB.
+    pub segment_size_bytes: u64,
+    /// The volume's name, 64 bytes of UTF-8 at most.
+    pub label: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// A random key for the clients' hash tables.
+    pub hash_key: [u8; 16],
+}
+
+impl Default for FormatOptions {
+    /// Segments of 4 MiB, no label; identity and hash key are zero and should be drawn.
+    fn default() -> Self {
+        Self {
+            segment_size_bytes: 4 * MIB,
+            label: String::new(),
+            uuid: Uuid::default(),
+            hash_key: [0; 16],
+        }
+    }
+}
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Nothing is written; the log is rolled forward in memory alone.
+    pub read_only: bool,
+    /// Bound on the clean map nodes kept in memory. Dirty ones take up to half as much more.
+    pub cache_size_bytes: u64,
+    /// A checkpoint is due after so many bytes of log: the bound on what recovery reads.
+    pub checkpoint_log_bytes: u64,
+    /// Freed segments are discarded, so that an image file shrinks.
+    pub discard: bool,
+    /// Accept payload in roll-forward without looking at its checksums. For the test of the crash
+    /// tests: with it they must fail.
+    #[doc(hidden)]
+    pub skip_payload_checks: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            cache_size_bytes: 64 * MIB,
+            checkpoint_log_bytes: 128 * MIB,
+            discard: true,
+            skip_payload_checks: false,
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! A partial segment under construction, in memory.
+//!
+//! Payload gets its place at once: whole pages one after the other from the second block on,
+//! shorter blocks in grains behind the header and then in blocks of their own. The records are
+//! kept apart and laid in at the end, wherever they fit. Until then a page or record written again
+//! is changed where it is: the whole takes effect or nothing does (DESIGN §4).
+
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
+use dendro_device::AlignedBuf;
+use dendro_format::partial::HEADER_LEN_BYTES;
+use dendro_format::record::{
+    self, LEN_OFFSET, PUT_RECORD_LEN_BYTES, WRITE_BLOCK_CRC_OFFSET, WRITE_BLOCK_LEN_BYTES,
+    WRITE_RUN_LEN_BYTES,
+};
+use dendro_format::{Addr, PageRef, PartialHeader, Record, SegmentNo, checksum};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The least room that a partial segment is begun in: any one change fits.
+pub(crate) const MIN_CAPACITY_BYTES: usize = 4 * PAGE_SIZE;
+
+/// A partial segment that is being filled.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    buf: AlignedBuf,
+    segment: SegmentNo,
+    /// Where it starts, in bytes from the segment's start.
+    offset_bytes: u32,
+    /// Where it starts on the device.
+    base: Addr,
+    /// How long it may become.
+    capacity: usize,
+    /// Where the next whole page goes.
+    tail: usize,
+    /// Where the next short block goes, and the end of the room for it.
+    short_at: usize,
+    short_end: usize,
+    records: Vec<u8>,
+    /// Bytes of `records` that were taken back.
+    void_bytes: usize,
+    complete_len: usize,
+    /// The run that a next whole page may join.
+    run: Option<Run>,
+    /// For each whole page, by ascending offset: where its checksum lies in the records.
+    pages: Vec<(usize, usize)>,
+    /// For each short block, by ascending offset: its room, and where its record lies.
+    shorts: Vec<(usize, usize, usize)>,
+    /// Records put in it that may still be changed, by list and index.
+    puts: FxHashMap<(u64, u64), usize>,
+    deleted_lists: FxHashSet<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    record_at: usize,
+    list: u64,
+    next_page: u64,
+    next_offset: usize,
+}
+
+/// A page as it is to be stored: trailing zeros cut off where that saves a grain.
+pub(crate) fn stored_len(page: &[u8]) -> usize {
+    let mut len = page.len();
+    // A word at a time: most pages end in something else than zeros at once.
+    while len >= 8 && page[len - 8..len] == [0; 8] {
+        len -= 8;
+    }
+    while len > 0 && page[len - 1] == 0 {
+        len -= 1;
+    }
+    if len + GRAIN_SIZE > PAGE_SIZE { PAGE_SIZE } else { len }
+}
+
+impl Partial {
+    /// An empty one at `offset_bytes` of `segment`, which starts at `segment_offset` on the device.
+    pub(crate) fn new(
+        buf: AlignedBuf,
+        capacity: usize,
+        segment: SegmentNo,
+        segment_offset: u64,
+        offset_bytes: u32,
+    ) -> Self {
+        let capacity = capacity.min(buf.len());
+        Self {
+            buf,
+            segment,
+            offset_bytes,
+            base: Addr::from_bytes(segment_offset + u64::from(offset_bytes)),
+            capacity,
+            tail: PAGE_SIZE,
+            short_at: HEADER_LEN_BYTES,
+            short_end: PAGE_SIZE,
+            records: Vec::new(),
+            void_bytes: 0,
+            complete_len: 0,
+            run: None,
+            pages: Vec::new(),
+            shorts: Vec::new(),
+            puts: FxHashMap::default(),
+            deleted_lists: FxHashSet::default(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// How much of it is used: what it takes on the device if it is closed now, about.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.tail + self.records.len() - self.void_bytes
+    }
+
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether so much more fits for sure: whole pages, bytes of a short block, and records.
+    pub(crate) fn fits(&self, pages: usize, short_bytes: usize, record_bytes: usize) -> bool {
+        let short = align_up_usize(short_bytes, GRAIN_SIZE);
+        let short = if self.short_at + short <= self.short_end {
+            0
+        } else {
+            align_up_usize(short, PAGE_SIZE)
+        };
+        let records = self.records.len() - self.void_bytes + record_bytes;
+        self.tail + pages * PAGE_SIZE + short + align_up_usize(records, PAGE_SIZE) <= self.capacity
+    }
+
+    /// Where `addr` lies in the buffer, if it lies in this partial segment.
+    pub(crate) fn offset_of(&self, addr: Addr) -> Option<usize> {
+        let offset = addr.0.checked_sub(self.base.0)?.checked_mul(GRAIN_SIZE as u64)?;
+        usize::try_from(offset).ok().filter(|&offset| offset < self.tail)
+    }
+
+    /// The stored bytes of a block in this partial segment.
+    pub(crate) fn block(&self, offset: usize, len_bytes: usize) -> &[u8] {
+        &self.buf[offset..offset + len_bytes]
+    }
+
+    /// Adds a record as it is.
+    pub(crate) fn push(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::DeleteRecord { list, index } => {
+                self.take_back_put(list, index);
+            }
+            // Its earlier records are not looked at again: a list made anew under the same number
+            // must not be mistaken for it.
+            Record::DeleteList { list } => {
+                self.deleted_lists.insert(list);
+            }
+            Record::CreateList { list, .. } if self.deleted_lists.contains(&list) => {
+                self.puts.clear();
+            }
+            _ => {}
+        }
+        self.run = None;
+        record.encode(&mut self.records);
+    }
+
+    /// Adds a put, in place of an earlier one of the same record that may still be changed.
+    pub(crate) fn push_put(&mut self, list: u64, index: u64, value: &[u8]) {
+        if let Some(&at) = self.puts.get(&(list, index)) {
+            let old_len = self.u16_at(at + LEN_OFFSET);
+            if old_len == value.len() {
+                let start = at + PUT_RECORD_LEN_BYTES;
+                self.records[start..start + old_len].copy_from_slice(value);
+                return;
+            }
+            self.take_back_put(list, index);
+        }
+        self.puts.insert((list, index), self.records.len());
+        self.run = None;
+        Record::PutRecord { list, index, value }.encode(&mut self.records);
+    }
+
+    fn u16_at(&self, at: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.records[at], self.records[at + 1]]))
+    }
+
+    fn take_back_put(&mut self, list: u64, index: u64) {
+        if let Some(at) = self.puts.remove(&(list, index)) {
+            let len = self.u16_at(at + LEN_OFFSET);
+            record::void(&mut self.records[at..]);
+            self.void_bytes += PUT_RECORD_LEN_BYTES + len;
+        }
+    }
+
+    /// Ends the time in which what has been written so far may be changed: a recovery unit follows
+    /// that ends in a later partial segment, and its changes must not take effect with this one.
+    pub(crate) fn forget_changeable(&mut self) {
+        self.puts.clear();
+        self.pages.clear();
+        self.shorts.clear();
+        self.run = None;
+    }
+
+    /// Adds a page that is stored whole. The caller has asked [`Self::fits`].
+    pub(crate) fn push_page(&mut self, list: u64, page_index: u64, page: &[u8]) -> PageRef {
+        let offset = self.tail;
+        self.tail += PAGE_SIZE;
+        let slot = &mut self.buf[offset..offset + PAGE_SIZE];
+        slot[..page.len()].copy_from_slice(page);
+        slot[page.len()..].fill(0);
+        let crc32c = checksum(slot);
+        let addr = self.base.plus_bytes(offset as u64);
+        let joins = self.run.filter(|run| {
+            run.list == list && run.next_page == page_index && run.next_offset == offset
+        });
+        let record_at = if let Some(run) = joins {
+            let count = ((self.records.len() - run.record_at - WRITE_RUN_LEN_BYTES) / 4 + 1) as u16;
+            let at = run.record_at + LEN_OFFSET;
+            self.records[at..at + 2].copy_from_slice(&count.to_le_bytes());
+            self.records.extend_from_slice(&crc32c.to_le_bytes());
+            run.record_at
+        } else {
+            let at = self.records.len();
+            let crcs = [crc32c.into()];
+            Record::WriteRun { list, first_page: page_index, addr, crcs: &crcs }
+                .encode(&mut self.records);
+            at
+        };
+        self.pages.push((offset, self.records.len() - 4));
+        let is_full = self.records.len() - record_at > WRITE_RUN_LEN_BYTES + 4 * 60_000;
+        self.run = (!is_full).then_some(Run {
+            record_at,
+            list,
+            next_page: page_index + 1,
+            next_offset: offset + PAGE_SIZE,
+        });
+        PageRef { addr, crc32c, len_bytes: PAGE_SIZE as u16, compression: 0, flags: 0 }
+    }
+
+    /// Adds a page that is stored as a short block. The caller has asked [`Self::fits`].
+    pub(crate) fn push_short(&mut self, list: u64, page_index: u64, stored: &[u8]) -> PageRef {
+        let offset = self.place_block(stored);
+        let block = PageRef {
+            addr: self.base.plus_bytes(offset as u64),
+            crc32c: checksum(stored),
+            len_bytes: stored.len() as u16,
+            compression: 0,
+            flags: 0,
+        };
+        let room = align_up_usize(stored.len(), GRAIN_SIZE);
+        self.shorts.push((offset, room, self.records.len()));
+        self.run = None;
+        Record::WriteBlock { list, page: page_index, block }.encode(&mut self.records);
+        block
+    }
+
+    /// Lays a block in grains down; returns its offset. The caller has asked [`Self::fits`].
+    pub(crate) fn place_block(&mut self, bytes: &[u8]) -> usize {
+        let room = align_up_usize(bytes.len(), GRAIN_SIZE);
+        if self.short_at + room > self.short_end {
+            if self.short_end == self.tail {
+                self.short_end = align_up_usize(self.short_at + room, PAGE_SIZE);
+            } else {
+                self.buf[self.short_at..self.short_end].fill(0);
+                self.short_at = self.tail;
+                self.short_end = self.tail + align_up_usize(room, PAGE_SIZE);
+            }
+            self.tail = self.short_end;
+        }
+        let offset = self.short_at;
+        self.short_at += room;
+        self.buf[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.buf[offset + bytes.len()..offset + room].fill(0);
+        offset
+    }
+
+    /// Fills a block that was laid down before its contents were known.
+    pub(crate) fn fill_block(&mut self, offset: usize, bytes: &[u8]) {
+        self.buf[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Gives the memory back without writing anything.
+    pub(crate) fn into_buf(self) -> AlignedBuf {
+        self.buf
+    }
+
+    /// Where an offset in it lies on the device.
+    pub(crate) const fn addr_at(&self, offset: usize) -> Addr {
+        self.base.plus_bytes(offset as u64)
+    }
+
+    /// Changes the page at `old`, if it lies in here and the new contents fit its place.
+    pub(crate) fn change_page(&mut self, old: &PageRef, page: &[u8]) -> Option<PageRef> {
+        let offset = self.offset_of(old.addr)?;
+        if old.is_whole() {
+            let at = self.pages.binary_search_by_key(&offset, |&(offset, _)| offset).ok()?;
+            let slot = &mut self.buf[offset..offset + PAGE_SIZE];
+            slot[..page.len()].copy_from_slice(page);
+            slot[page.len()..].fill(0);
+            let crc32c = checksum(slot);
+            let crc_at = self.pages[at].1;
+            self.records[crc_at..crc_at + 4].copy_from_slice(&crc32c.to_le_bytes());
+            return Some(PageRef { crc32c, ..*old });
+        }
+        let at = self.shorts.binary_search_by_key(&offset, |&(offset, _, _)| offset).ok()?;
+        let (_, room, record_at) = self.shorts[at];
+        let len = stored_len(page);
+        let is_last = offset + room == self.short_at;
+        let needed = align_up_usize(len, GRAIN_SIZE);
+        let limit = if is_last { self.short_end - offset } else { room };
+        if len == 0 || len == PAGE_SIZE || needed > limit {
+            return None;
+        }
+        if needed > room {
+            self.short_at = offset + needed;
+            self.shorts[at].1 = needed;
+        }
+        let room = self.shorts[at].1;
+        self.buf[offset..offset + len].copy_from_slice(&page[..len]);
+        self.buf[offset + len..offset + room].fill(0);
+        let block = PageRef { crc32c: checksum(&page[..len]), len_bytes: len as u16, ..*old };
+        let len_at = record_at + LEN_OFFSET;
+        self.records[len_at..len_at + 2].copy_from_slice(&block.len_bytes.to_le_bytes());
+        let crc_at = record_at + WRITE_BLOCK_CRC_OFFSET;
+        self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
+        Some(block)
+    }
+
+    /// All records so far end their recovery units.
+    pub(crate) fn complete(&mut self) {
+        self.complete_len = self.records.len();
+    }
+
+    /// What the partial segment takes on the device with `more_record_bytes` of records added.
+    pub(crate) fn final_len(&self, more_record_bytes: usize) -> usize {
+        let records = self.records.len() - self.void_bytes + more_record_bytes;
+        let at = self.records_place(records);
+        align_up_usize(at + records, PAGE_SIZE).max(self.tail)
+    }
+
+    /// Where the records go: behind the short blocks if they fit there, else at the end.
+    const fn records_place(&self, records_len: usize) -> usize {
+        if self.short_end == self.tail || self.short_at + records_len <= self.short_end {
+            self.short_at
+        } else {
+            self.tail
+        }
+    }
+
+    /// Ends it: lays the records in and writes the header, whose lengths and place are filled in
+    /// here. Returns the buffer, the bytes of it that count, and the header's checksum.
+    pub(crate) fn close(mut self, header: PartialHeader) -> (AlignedBuf, usize, u32) {
+        let complete_len = if self.void_bytes > 0 {
+            record::compact(&mut self.records, self.complete_len)
+        } else {
+            self.complete_len
+        };
+        self.void_bytes = 0;
+        let records_at = self.records_place(self.records.len());
+        let records_end = records_at + self.records.len();
+        let len = self.final_len(0);
+        debug_assert!(len <= self.capacity, "a partial segment keeps within its room");
+        if records_at != self.short_at {
+            self.buf[self.short_at..self.short_end].fill(0);
+        }
+        self.buf[records_at..records_end].copy_from_slice(&self.records);
+        let pad_end = if records_at == self.short_at && self.short_end < self.tail {
+            self.short_end
+        } else {
+            len
+        };
+        self.buf[records_end..pad_end].fill(0);
+        let header = PartialHeader {
+            len_bytes: len as u32,
+            segment: self.segment,
+            offset_bytes: self.offset_bytes,
+            records_offset_bytes: records_at as u32,
+            records_len_bytes: self.records.len() as u32,
+            complete_len_bytes: complete_len as u32,
+            ..header
+        };
+        let crc32c = header.encode_into(&mut self.buf[..len]);
+        (self.buf, len, crc32c)
+    }
+
+    pub(crate) const fn segment(&self) -> SegmentNo {
+        self.segment
+    }
+
+    pub(crate) const fn offset_bytes(&self) -> u32 {
+        self.offset_bytes
+    }
+
+    pub(crate) const fn base(&self) -> Addr {
+        self.base
+    }
+}
+
+/// Bytes of records that `pages` pages may take at worst: each a record of its own.
+pub(crate) const fn page_record_bytes(pages: usize) -> usize {
+    const LONGEST: usize = if WRITE_BLOCK_LEN_BYTES > WRITE_RUN_LEN_BYTES + 4 {
+        WRITE_BLOCK_LEN_BYTES
+    } else {
+        WRITE_RUN_LEN_BYTES + 4
+    };
+    pages * LONGEST
+}

@@ -1,0 +1,269 @@
+//! Reading: what the map says, then the blocks it names.
+
+use std::ops::{ControlFlow, Range};
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::{Addr, Key, PageRef, Space, Value, checksum};
+
+use crate::core::{Core, decode_hints};
+use crate::disk::LogDisk;
+use crate::fault::{Fault, Outcome};
+use crate::map::Nodes;
+use crate::segments::Pin;
+use crate::state::{key, slots_of};
+use crate::store::Held;
+
+/// A page to be read from the device, and where it goes in the caller's buffer.
+struct Fetch {
+    page_index: u64,
+    block: PageRef,
+    at: usize,
+    /// Keeps the block from being overwritten until it has been read.
+    _pin: Pin,
+}
+
+impl LogDisk {
+    /// Runs `look` with the map locked; loads what it misses with the lock released.
+    pub(crate) fn look<T>(
+        &self,
+        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<T> {
+        let nodes = Held::cached(&self.store);
+        loop {
+            let core = self.core.read();
+            match look(&core, &nodes) {
+                Ok(found) => return Ok(found),
+                Err(Fault::Error(error)) => return Err(error),
+                Err(Fault::Miss(place)) => {
+                    let _pin = core.state.segments.pin(place.addr);
+                    drop(core);
+                    nodes.load(&place)?;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn read_hints(&self, list: Lid) -> Result<Option<dendro_disk::ListHints>> {
+        self.look(|core, nodes| match core.state.map.get(&key(list.0, Space::List, 0), nodes)? {
+            Some(Value::List(hints)) if list < Lid::CLIENT_END => Ok(Some(decode_hints(hints))),
+            _ => Ok(None),
+        })
+    }
+
+    /// Lists are not neighbours in the map: what each holds lies between. So the next is looked
+    /// for behind the last of the one before.
+    pub(crate) fn read_lists(&self, from: Lid, max: usize) -> Result<Vec<Lid>> {
+        let mut lists = Vec::new();
+        let mut next = from.0;
+        while lists.len() < max {
+            let found = self.look(|core, nodes| {
+                let mut found = None;
+                let start = Key::first(next, Space::List, 0);
+                let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
+                core.state.map.visit(&start, &end, nodes, &mut |key, _| {
+                    found = Some(key.list);
+                    ControlFlow::Break(())
+                })?;
+                Ok(found)
+            })?;
+            let Some(list) = found else { break };
+            lists.push(Lid(list));
+            next = list + 1;
+        }
+        Ok(lists)
+    }
+
+    pub(crate) fn read_record(&self, list: Lid, index: u64) -> Result<Option<Record>> {
+        if list >= Lid::CLIENT_END {
+            return Ok(None);
+        }
+        self.look(|core, nodes| {
+            match core.state.map.get(&key(list.0, Space::Records, index), nodes)? {
+                Some(Value::Record(bytes)) => Ok(Some(bytes)),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    pub(crate) fn read_records(
+        &self,
+        list: Lid,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<(u64, Record)>> {
+        if max == 0 || list >= Lid::CLIENT_END {
+            return Ok(Vec::new());
+        }
+        self.look(|core, nodes| {
+            let mut records = Vec::new();
+            let start = Key::first(list.0, Space::Records, from);
+            let end = Key::first(list.0, Space::Chunks, 0);
+            core.state.map.visit(&start, &end, nodes, &mut |key, value| {
+                if let Value::Record(bytes) = value {
+                    records.push((key.index, Record::clone(bytes)));
+                }
+                if records.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            Ok(records)
+        })
+    }
+
+    /// Calls `visit` with the chunks of `pages`, in order.
+    fn visit_chunks(
+        &self,
+        list: Lid,
+        pages: &Range<u64>,
+        mut visit: impl FnMut(u64, u32) -> ControlFlow<()>,
+        mut restart: impl FnMut(),
+    ) -> Result<()> {
+        self.look(|core, nodes| {
+            restart();
+            core.state.visit_chunks(list.0, pages, nodes, &mut |group, chunk| {
+                visit(group, chunk.present())
+            })
+        })
+    }
+
+    pub(crate) fn find_data(&self, list: Lid, from: u64) -> Result<Option<u64>> {
+        let mut found = None;
+        let pages = from.min(MAX_PAGE_COUNT)..MAX_PAGE_COUNT;
+        self.visit_chunks(
+            list,
+            &pages,
+            |group, present| {
+                let slots = slots_of(group, &pages);
+                let mut owned = slots.filter(|slot| present >> slot & 1 == 1);
+                found = owned.next().map(|slot| group * CHUNK_PAGES + u64::from(slot));
+                if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+            || {},
+        )?;
+        Ok(found)
+    }
+
+    pub(crate) fn find_hole(&self, list: Lid, from: u64) -> Result<u64> {
+        let pages = from.min(MAX_PAGE_COUNT)..MAX_PAGE_COUNT;
+        let hole = std::cell::Cell::new(pages.start);
+        self.visit_chunks(
+            list,
+            &pages,
+            |group, present| {
+                // A gap between chunks is a hole too.
+                for slot in slots_of(group, &pages) {
+                    let page_index = group * CHUNK_PAGES + u64::from(slot);
+                    if page_index != hole.get() || present >> slot & 1 == 0 {
+                        return ControlFlow::Break(());
+                    }
+                    hole.set(page_index + 1);
+                }
+                ControlFlow::Continue(())
+            },
+            || hole.set(pages.start),
+        )?;
+        Ok(hole.get())
+    }
+
+    pub(crate) fn count_present(&self, list: Lid, pages: &Range<u64>) -> Result<u64> {
+        let count = std::cell::Cell::new(0);
+        self.visit_chunks(
+            list,
+            pages,
+            |group, present| {
+                let owned = slots_of(group, pages).filter(|slot| present >> slot & 1 == 1);
+                count.set(count.get() + owned.count() as u64);
+                ControlFlow::Continue(())
+            },
+            || count.set(0),
+        )?;
+        Ok(count.get())
+    }
+
+    pub(crate) fn read_range(&self, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
+        let count = (buf.len() / PAGE_SIZE) as u64;
+        crate::prepare::check_range(first_page, count)?;
+        let pages = first_page..first_page + count;
+        let fetches = self.look(|core, nodes| {
+            let mut fetches = Vec::new();
+            let mut filled = 0;
+            core.state.visit_chunks(list.0, &pages, nodes, &mut |group, chunk| {
+                let slots = slots_of(group, &pages);
+                for (slot, block) in chunk.iter().filter(|(slot, _)| slots.contains(slot)) {
+                    let page_index = group * CHUNK_PAGES + u64::from(slot);
+                    let at = (page_index - first_page) as usize * PAGE_SIZE;
+                    buf[filled..at].fill(0);
+                    filled = at + PAGE_SIZE;
+                    let page = &mut buf[at..filled];
+                    if block.len_bytes == 0 {
+                        page.fill(0);
+                    } else if let Some(stored) =
+                        core.block_in_memory(block.addr, usize::from(block.len_bytes))
+                    {
+                        page[..stored.len()].copy_from_slice(stored);
+                        page[stored.len()..].fill(0);
+                    } else {
+                        let pin = core.state.segments.pin(block.addr);
+                        fetches.push(Fetch { page_index, block, at, _pin: pin });
+                    }
+                }
+                ControlFlow::Continue(())
+            })?;
+            buf[filled..].fill(0);
+            Ok(fetches)
+        })?;
+        self.fetch(list, &fetches, buf)
+    }
+
+    /// Reads blocks; whole pages that lie one after the other, here and there, with one call.
+    fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
+        let joins = |a: &Fetch, b: &Fetch| {
+            a.block.is_whole()
+                && b.block.is_whole()
+                && b.at == a.at + PAGE_SIZE
+                && b.block.addr == a.block.addr.plus_bytes(PAGE_SIZE as u64)
+        };
+        for run in fetches.chunk_by(joins) {
+            let first = &run[0];
+            if first.block.is_whole() {
+                let bytes = &mut buf[first.at..first.at + run.len() * PAGE_SIZE];
+                self.read_device(first.block.addr, bytes)?;
+                for (fetch, page) in run.iter().zip(bytes.chunks(PAGE_SIZE)) {
+                    self.check_block(list, fetch.page_index, &fetch.block, page)?;
+                }
+            } else {
+                let len = usize::from(first.block.len_bytes);
+                let page = &mut buf[first.at..first.at + PAGE_SIZE];
+                page[len..].fill(0);
+                self.read_device(first.block.addr, &mut page[..len])?;
+                self.check_block(list, first.page_index, &first.block, &page[..len])?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_device(&self, addr: Addr, bytes: &mut [u8]) -> Result<()> {
+        self.device.read_at(addr.bytes(), bytes).map_err(|error| Error::Io(error.to_string()))
+    }
+
+    pub(crate) fn check_block(
+        &self,
+        list: Lid,
+        page_index: u64,
+        block: &PageRef,
+        stored: &[u8],
+    ) -> Result<()> {
+        if block.compression != 0 || block.flags != 0 {
+            return Err(Error::Corrupted(format!(
+                "page {page_index} of list {list} is stored in a way that this version does not know"
+            )));
+        }
+        if checksum(stored) == block.crc32c {
+            return Ok(());
+        }
+        Err(Error::Corrupted(format!(
+            "page {page_index} of list {list}, {} bytes at {} of the device: the checksum is wrong",
+            block.len_bytes, block.addr
+        )))
+    }
+}

@@ -1,0 +1,288 @@
+//! The segments: what state each is in, how much of it can be reached, who reads it now.
+
+use std::collections::BTreeSet;
+
+use dendro_base::Timestamp;
+use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::{AtomicU32, Ordering};
+use dendro_base::units::{GRAIN_SIZE, align_up};
+use dendro_format::{Addr, Head, Layout, NodePtr, PageRef, SegmentNo, Usage};
+
+/// What may be done with a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentState {
+    /// Holds nothing that anyone needs; may be filled.
+    Clean,
+    /// A head fills it, or will next.
+    Open,
+    /// Filled. When nothing in it can be reached it is *pending*: clean once a checkpoint that
+    /// no longer needs it is durable.
+    Dirty,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    state: SegmentState,
+    live_bytes: u32,
+    head: Head,
+    written: Timestamp,
+}
+
+/// Counts of segments by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentCounts {
+    /// That may be filled.
+    pub clean: u32,
+    /// That are being filled, or will be next.
+    pub open: u32,
+    /// That hold something.
+    pub dirty: u32,
+    /// That hold nothing any more, and wait for a checkpoint.
+    pub pending: u32,
+}
+
+/// The table of all segments. Usage is kept exact: at each moment a segment's live bytes are the
+/// sum of what the live map refers to in it.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    layout: Layout,
+    table: Vec<Segment>,
+    clean: BTreeSet<u32>,
+    /// Those whose usage record in the map is out of date.
+    unrecorded: BTreeSet<u32>,
+    live_bytes: u64,
+    pins: Pins,
+}
+
+/// Who reads a segment now: it is not filled anew as long as anyone does.
+#[derive(Clone, Debug)]
+pub(crate) struct Pins(Arc<[AtomicU32]>);
+
+/// Keeps a segment as it is.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pins: Pins,
+    segment: SegmentNo,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.pins.0[self.segment.0 as usize].fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Pins {
+    fn is_pinned(&self, segment: u32) -> bool {
+        self.0[segment as usize].load(Ordering::Acquire) != 0
+    }
+}
+
+impl Segments {
+    /// All clean.
+    pub(crate) fn new(layout: Layout) -> Self {
+        let segment = Segment {
+            state: SegmentState::Clean,
+            live_bytes: 0,
+            head: Head::Main,
+            written: Timestamp(0),
+        };
+        let count = layout.segment_count();
+        Self {
+            layout,
+            table: vec![segment; count as usize],
+            clean: layout.log_segments().map(|segment| segment.0).collect(),
+            unrecorded: BTreeSet::new(),
+            live_bytes: 0,
+            pins: Pins((0..count).map(|_| AtomicU32::new(0)).collect()),
+        }
+    }
+
+    pub(crate) const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub(crate) const fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    pub(crate) fn clean_count(&self) -> u32 {
+        self.clean.len() as u32
+    }
+
+    pub(crate) fn counts(&self) -> SegmentCounts {
+        let mut counts = SegmentCounts { clean: self.clean_count(), ..SegmentCounts::default() };
+        for segment in self.layout.log_segments() {
+            let entry = &self.table[segment.0 as usize];
+            match entry.state {
+                SegmentState::Clean => {}
+                SegmentState::Open => counts.open += 1,
+                SegmentState::Dirty if entry.live_bytes == 0 => counts.pending += 1,
+                SegmentState::Dirty => counts.dirty += 1,
+            }
+        }
+        counts
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        self.table.iter().any(|entry| entry.state == SegmentState::Dirty && entry.live_bytes == 0)
+    }
+
+    pub(crate) fn state(&self, segment: SegmentNo) -> SegmentState {
+        self.table[segment.0 as usize].state
+    }
+
+    pub(crate) fn usage(&self, segment: SegmentNo) -> Usage {
+        let entry = &self.table[segment.0 as usize];
+        Usage { live_bytes: entry.live_bytes, head: entry.head, written: entry.written }
+    }
+
+    /// Keeps the segment that `addr` lies in from being filled anew. Called with the map locked,
+    /// so that whoever found `addr` in it reads what was meant.
+    pub(crate) fn pin(&self, addr: Addr) -> Pin {
+        let segment = self.layout.segment_of(addr);
+        self.pins.0[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
+        Pin { pins: self.pins.clone(), segment }
+    }
+
+    /// Takes a clean segment that nobody reads, the lowest: what is used stays together at the
+    /// front, and an image file stays short.
+    pub(crate) fn open(&mut self, head: Head) -> Option<SegmentNo> {
+        let number = self.clean.iter().copied().find(|&number| !self.pins.is_pinned(number))?;
+        self.take(SegmentNo(number), head);
+        Some(SegmentNo(number))
+    }
+
+    /// Takes a segment, whatever state it is in, for a head to fill: recovery continues there.
+    pub(crate) fn take(&mut self, segment: SegmentNo, head: Head) {
+        self.clean.remove(&segment.0);
+        let entry = &mut self.table[segment.0 as usize];
+        entry.state = SegmentState::Open;
+        entry.head = head;
+    }
+
+    /// A head has done with the segment.
+    pub(crate) fn close(&mut self, segment: SegmentNo) {
+        self.clean.remove(&segment.0);
+        self.table[segment.0 as usize].state = SegmentState::Dirty;
+    }
+
+    /// The segments that nothing in the live map refers to and no head fills.
+    pub(crate) fn pending(&self) -> Vec<SegmentNo> {
+        let is_pending = |segment: &SegmentNo| {
+            let entry = &self.table[segment.0 as usize];
+            entry.state == SegmentState::Dirty && entry.live_bytes == 0
+        };
+        self.layout.log_segments().filter(is_pending).collect()
+    }
+
+    /// A durable checkpoint no longer needs the segment.
+    ///
+    /// # Panics
+    /// When something in it can be reached, or a head fills it: filling it anew would lose data.
+    pub(crate) fn set_clean(&mut self, segment: SegmentNo) {
+        let entry = &mut self.table[segment.0 as usize];
+        assert!(
+            entry.state == SegmentState::Dirty && entry.live_bytes == 0,
+            "segment {segment} is still needed"
+        );
+        entry.state = SegmentState::Clean;
+        self.clean.insert(segment.0);
+    }
+
+    /// Sets a segment's usage, as a checkpoint tells it.
+    pub(crate) fn restore(&mut self, segment: SegmentNo, usage: &Usage) {
+        let entry = &mut self.table[segment.0 as usize];
+        self.live_bytes =
+            self.live_bytes - u64::from(entry.live_bytes) + u64::from(usage.live_bytes);
+        entry.live_bytes = usage.live_bytes;
+        entry.head = usage.head;
+        entry.written = usage.written;
+        if usage.live_bytes > 0 {
+            entry.state = SegmentState::Dirty;
+            self.clean.remove(&segment.0);
+        } else if entry.state == SegmentState::Dirty {
+            entry.state = SegmentState::Clean;
+            self.clean.insert(segment.0);
+        }
+    }
+
+    pub(crate) fn block_born(&mut self, block: &PageRef, now: Timestamp) {
+        self.born(block.addr, block.footprint_bytes(), now);
+    }
+
+    pub(crate) fn block_died(&mut self, block: &PageRef) {
+        self.died(block.addr, block.footprint_bytes());
+    }
+
+    pub(crate) fn node_born(&mut self, node: &NodePtr, now: Timestamp) {
+        self.born(node.addr, node_footprint_bytes(node), now);
+    }
+
+    pub(crate) fn node_died(&mut self, node: &NodePtr) {
+        self.died(node.addr, node_footprint_bytes(node));
+    }
+
+    fn born(&mut self, addr: Addr, len_bytes: u32, now: Timestamp) {
+        if len_bytes == 0 {
+            return;
+        }
+        let segment = self.layout.segment_of(addr);
+        let entry = &mut self.table[segment.0 as usize];
+        let before = i128::from(entry.live_bytes);
+        let sum = before * i128::from(entry.written.0) + i128::from(len_bytes) * i128::from(now.0);
+        entry.written = Timestamp((sum / (before + i128::from(len_bytes))) as i64);
+        entry.live_bytes = entry.live_bytes.saturating_add(len_bytes);
+        debug_assert!(
+            u64::from(entry.live_bytes) <= self.layout.segment_size_bytes(),
+            "segment {segment} holds more than fits"
+        );
+        self.live_bytes += u64::from(len_bytes);
+        self.unrecorded.insert(segment.0);
+    }
+
+    fn died(&mut self, addr: Addr, len_bytes: u32) {
+        if len_bytes == 0 {
+            return;
+        }
+        let segment = self.layout.segment_of(addr);
+        let entry = &mut self.table[segment.0 as usize];
+        // Only an image that was made to deceive can get below zero; the checker tells.
+        debug_assert!(entry.live_bytes >= len_bytes, "usage of segment {segment} is exact");
+        let len_bytes = len_bytes.min(entry.live_bytes);
+        entry.live_bytes -= len_bytes;
+        self.live_bytes -= u64::from(len_bytes);
+        self.unrecorded.insert(segment.0);
+    }
+
+    /// After recovery: whatever holds something is not clean, whichever head filled it.
+    pub(crate) fn settle(&mut self) {
+        for segment in self.layout.log_segments() {
+            let entry = &self.table[segment.0 as usize];
+            if entry.live_bytes > 0 && entry.state == SegmentState::Clean {
+                self.close(segment);
+            }
+        }
+    }
+
+    /// Whether someone reads the segment now.
+    pub(crate) fn is_pinned(&self, segment: SegmentNo) -> bool {
+        self.pins.is_pinned(segment.0)
+    }
+
+    /// Takes the list of segments whose usage record is out of date.
+    pub(crate) fn take_unrecorded(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.unrecorded)
+    }
+
+    pub(crate) const fn unrecorded(&self) -> &BTreeSet<u32> {
+        &self.unrecorded
+    }
+
+    pub(crate) fn mark_unrecorded(&mut self, segment: SegmentNo) {
+        self.unrecorded.insert(segment.0);
+    }
+}
+
+pub(crate) fn node_footprint_bytes(node: &NodePtr) -> u32 {
+    align_up(u64::from(node.len_bytes), GRAIN_SIZE as u64) as u32
+}

@@ -1,0 +1,111 @@
+//! Closed partial segments on their way to the device.
+//!
+//! Whoever has the time writes them: the daemon's writer thread, a committing thread when too many
+//! wait, a flush. Their order does not matter: recovery takes none without those before it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use dendro_base::sync::{Arc, Condvar, Mutex};
+use dendro_device::{AlignedBuf, Device};
+
+use dendro_format::{Addr, SegmentNo};
+
+/// Committing threads lend a hand when so many partial segments wait.
+pub(crate) const MAX_WAITING: usize = 4;
+
+/// A partial segment that will not change any more.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub(crate) buf: AlignedBuf,
+    pub(crate) len_bytes: usize,
+    pub(crate) base: Addr,
+    pub(crate) segment: SegmentNo,
+    /// Its number in the main log.
+    pub(crate) seq: u64,
+}
+
+impl Closed {
+    /// The stored bytes of a block, if it lies in here.
+    pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
+        let offset = usize::try_from(addr.bytes().checked_sub(self.base.bytes())?).ok()?;
+        self.buf[..self.len_bytes].get(offset..offset.checked_add(len_bytes)?)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Arc<Closed>>,
+    /// The numbers of those being written now.
+    writing: Vec<u64>,
+    failure: Option<String>,
+}
+
+/// The queue of closed partial segments.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    queue: Mutex<Queue>,
+    more: Condvar,
+    done: Condvar,
+}
+
+impl Writer {
+    pub(crate) fn push(&self, closed: Arc<Closed>) {
+        self.queue.lock().waiting.push_back(closed);
+        self.more.notify_one();
+    }
+
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.queue.lock().waiting.len() >= MAX_WAITING
+    }
+
+    /// Waits up to `timeout` for something to write.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let mut queue = self.queue.lock();
+        if queue.waiting.is_empty() {
+            let _ = self.more.wait_for(&mut queue, timeout);
+        }
+    }
+
+    /// Writes one, if one waits; returns it once it is on the device, though not yet durable.
+    ///
+    /// # Errors
+    /// What the device said. From then on every call fails: what was to come after it in the log
+    /// must not be believed to be there.
+    pub(crate) fn write_one(&self, device: &dyn Device) -> Result<Option<Arc<Closed>>, String> {
+        let closed = {
+            let mut queue = self.queue.lock();
+            if let Some(failure) = &queue.failure {
+                return Err(failure.clone());
+            }
+            let Some(closed) = queue.waiting.pop_front() else { return Ok(None) };
+            queue.writing.push(closed.seq);
+            closed
+        };
+        let result = device.write_at(closed.base.bytes(), &closed.buf[..closed.len_bytes]);
+        let mut queue = self.queue.lock();
+        queue.writing.retain(|&seq| seq != closed.seq);
+        if let Err(error) = result {
+            queue.failure.get_or_insert_with(|| error.to_string());
+        }
+        drop(queue);
+        self.done.notify_all();
+        self.failure().map_or(Ok(Some(closed)), Err)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.queue.lock().failure.clone()
+    }
+
+    /// Waits until nothing up to number `seq` is being written by others.
+    ///
+    /// # Errors
+    /// As [`Self::write_one`].
+    pub(crate) fn wait_written(&self, seq: u64) -> Result<(), String> {
+        let mut queue = self.queue.lock();
+        while queue.failure.is_none() && queue.writing.iter().any(|&writing| writing <= seq) {
+            self.done.wait(&mut queue);
+        }
+        queue.failure.clone().map_or(Ok(()), Err)
+    }
+}
