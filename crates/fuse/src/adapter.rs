@@ -29,11 +29,8 @@ const MAX_WRITE_BYTES: u32 = 1 << 20;
 /// How many requests nobody waits for (read-ahead, direct I/O of many) may be under way.
 const MAX_BACKGROUND: u16 = 64;
 
-/// The handle of a file that the file system counts as open: one that was created.
-const CREATED: FileHandle = FileHandle(1);
-
-/// The handle of anything else. Names nothing.
-const UNCOUNTED: FileHandle = FileHandle(0);
+/// The handle of every open file: requests name i-nodes.
+const NO_HANDLE: FileHandle = FileHandle(0);
 
 /// What is asked of the kernel where it has it.
 const WANTED: [InitFlags; 11] = [
@@ -304,7 +301,7 @@ impl Filesystem for Adapter {
         if self.has_no_open {
             reply.error(Errno::ENOSYS);
         } else {
-            reply.opened(UNCOUNTED, FopenFlags::FOPEN_KEEP_CACHE);
+            reply.opened(NO_HANDLE, FopenFlags::FOPEN_KEEP_CACHE);
         }
     }
 
@@ -326,31 +323,16 @@ impl Filesystem for Adapter {
         };
         let caller = caller(request, umask);
         match self.fs.create(&caller, ino(parent), name.as_bytes(), mode, options) {
-            Ok(attr) => reply.created(
-                &FOREVER,
-                &convert::file_attr(&attr),
-                generation(&attr),
-                CREATED,
-                FopenFlags::FOPEN_KEEP_CACHE,
-            ),
+            Ok(attr) => {
+                // The lookup keeps the file. The kernel sends no release for what was created once
+                // it has been told that there is no open.
+                self.fs.release(attr.ino);
+                let attributes = convert::file_attr(&attr);
+                let flags = FopenFlags::FOPEN_KEEP_CACHE;
+                reply.created(&FOREVER, &attributes, generation(&attr), NO_HANDLE, flags);
+            }
             Err(error) => reply.error(self.fail("create", &error)),
         }
-    }
-
-    fn release(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        handle: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        if handle == CREATED {
-            self.fs.release(ino(number));
-        }
-        reply.ok();
     }
 
     fn read(
@@ -423,7 +405,7 @@ impl Filesystem for Adapter {
             reply.error(Errno::ENOSYS);
         } else {
             let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-            reply.opened(UNCOUNTED, flags);
+            reply.opened(NO_HANDLE, flags);
         }
     }
 

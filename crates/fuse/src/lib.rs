@@ -14,8 +14,7 @@
 //!   that recovery keeps the order of writes.
 //! - Files and directories are not opened: `open` and `opendir` say `ENOSYS` once and are not
 //!   called again, which saves two round trips for each open file. So the file system must be
-//!   mounted with [`dendro_fs::Options::lookups_hold_files`]; a file that was created counts as
-//!   open until it is released.
+//!   mounted with [`dendro_fs::Options::lookups_hold_files`].
 //!
 //! # What does not get through
 //! `fuser` 0.18 has no call for these; the file system's own interface has:

@@ -3,6 +3,8 @@
 //! The mounts need /dev/fuse and, unless run by root, fusermount3. `DENDRO_SKIP_MOUNT=1` leaves
 //! them out.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -163,6 +165,7 @@ fn a_file_is_changed_in_the_middle_appended_to_truncated_and_extended() {
     // O_TRUNC of a file that exists, which must not get lost without an open request.
     drop(File::create(&path).unwrap());
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    drop(file);
     mounted.finish();
 }
 
@@ -188,6 +191,7 @@ fn writes_at_random_offsets_read_back_like_those_to_a_plain_array() {
     let mut actual = vec![0; expected.len()];
     file.read_exact_at(&mut actual, 0).unwrap();
     assert!(actual == expected);
+    drop(file);
     mounted.finish();
 }
 
@@ -428,6 +432,7 @@ fn holes_are_punched_found_and_copied() {
     {}
     expected.resize(2 * MIB, 0);
     assert!(fs::read(mounted.path("copy")).unwrap() == expected);
+    drop((file, copy));
     mounted.finish();
 }
 
