@@ -421,6 +421,12 @@ impl<'a> Records<'a> {
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
+
+    /// The bytes that have not been walked over yet.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
 }
 
 impl<'a> Iterator for Records<'a> {

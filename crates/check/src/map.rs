@@ -1,0 +1,203 @@
+//! Walking the map.
+
+use std::fmt;
+
+use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
+use dendro_format::{Entries, Key, NodePtr, Value};
+use serde::Serialize;
+
+use crate::{Error, Volume, info, volume};
+
+/// No map is higher: even two children a node would fill the largest volume before.
+const MAX_LEVEL: u8 = 40;
+
+/// A node of the map that was read and is sound.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Where it lies.
+    pub place: NodePtr,
+    /// What it says of itself.
+    pub info: NodeInfo,
+    /// What it holds.
+    pub entries: Entries,
+}
+
+/// What kind of thing is wrong with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeProblemKind {
+    /// It is said to lie where no node can.
+    Outside,
+    /// The device failed to read it.
+    Unreadable,
+    /// It is damaged, or another than the one meant.
+    Damaged,
+    /// It is of another level than its parent says.
+    WrongLevel,
+    /// Its keys belong elsewhere.
+    WrongKeys,
+}
+
+/// A node that is not as it should be. What lies below it was not visited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("map node at byte {offset}, level {level}: {detail}")]
+pub struct NodeProblem {
+    /// Where, in bytes from the start of the device.
+    pub offset: u64,
+    /// The level it should have.
+    pub level: u8,
+    /// The kind of problem.
+    pub kind: NodeProblemKind,
+    /// The problem in words.
+    pub detail: String,
+}
+
+/// A node that is still to be visited, and between which keys it lies.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    place: NodePtr,
+    level: u8,
+    from: Option<Key>,
+    to: Option<Key>,
+}
+
+/// Visits nodes, each before its children, children in the order of their keys.
+///
+/// It ends on every input: a node's keys lie between those that its parent gives, so no node is
+/// descended into twice.
+pub struct Nodes<'v> {
+    volume: &'v Volume<'v>,
+    stack: Vec<Pending>,
+    from: Option<Key>,
+    to: Option<Key>,
+}
+
+impl<'v> Nodes<'v> {
+    pub(crate) fn new(
+        volume: &'v Volume<'v>,
+        root: Option<(NodePtr, u8)>,
+        from: Option<Key>,
+        to: Option<Key>,
+    ) -> Self {
+        let root = root.map(|(place, level)| Pending { place, level, from: None, to: None });
+        Self { volume, stack: root.into_iter().collect(), from, to }
+    }
+
+    fn visit(&mut self, pending: &Pending) -> Result<Node, NodeProblem> {
+        let problem = |kind, detail: String| NodeProblem {
+            offset: pending.place.addr.bytes(),
+            level: pending.level,
+            kind,
+            detail,
+        };
+        if pending.level > MAX_LEVEL {
+            return Err(problem(NodeProblemKind::WrongLevel, "no map is that high".into()));
+        }
+        let node = self.read(pending.place).map_err(|error| {
+            let kind = match &error {
+                Error::Device(_) => NodeProblemKind::Unreadable,
+                Error::OutsideLog { .. } => NodeProblemKind::Outside,
+                _ => NodeProblemKind::Damaged,
+            };
+            problem(kind, error.to_string())
+        })?;
+        if node.info.level != pending.level {
+            let detail = format!("it says that its level is {}", node.info.level);
+            return Err(problem(NodeProblemKind::WrongLevel, detail));
+        }
+        let (first, last) = first_and_last(&node.entries);
+        if pending.from.is_some_and(|from| first < from) || pending.to.is_some_and(|to| last >= to)
+        {
+            let detail = format!("its keys, {first} to {last}, belong elsewhere");
+            return Err(problem(NodeProblemKind::WrongKeys, detail));
+        }
+        self.push_children(pending, &node);
+        Ok(node)
+    }
+
+    fn read(&self, place: NodePtr) -> crate::Result<Node> {
+        let len = place.len_bytes as usize;
+        if !(NODE_HEADER_LEN_BYTES..=MAX_NODE_LEN_BYTES).contains(&len) {
+            let len_bytes = place.len_bytes.into();
+            return Err(Error::OutsideLog { what: "map node", addr: place.addr, len_bytes });
+        }
+        let bytes = self.volume.read("map node", place.addr, len as u64)?;
+        let (info, entries) = node::decode(&bytes[..len], &self.volume.superblock().uuid)
+            .map_err(|problem| Error::Damaged { addr: place.addr, problem })?;
+        volume::expect_checksum("map node", place.addr, &bytes, place.crc32c)?;
+        Ok(Node { place, info, entries })
+    }
+
+    fn push_children(&mut self, parent: &Pending, node: &Node) {
+        let Entries::Inner(children) = &node.entries else { return };
+        let mut to = parent.to;
+        for &(key, place) in children.iter().rev() {
+            let child = Pending { place, level: parent.level - 1, from: Some(key), to };
+            let wanted = self.to.is_none_or(|end| key < end)
+                && self.from.is_none_or(|start| to.is_none_or(|to| start < to));
+            if wanted {
+                self.stack.push(child);
+            }
+            to = Some(key);
+        }
+    }
+}
+
+fn first_and_last(entries: &Entries) -> (Key, Key) {
+    match entries {
+        Entries::Leaf(entries) => ends(entries),
+        Entries::Inner(entries) => ends(entries),
+    }
+}
+
+fn ends<T>(entries: &[(Key, T)]) -> (Key, Key) {
+    let (first, last) = (entries.first(), entries.last());
+    first.zip(last).map(|(first, last)| (first.0, last.0)).expect("a node has entries")
+}
+
+impl Iterator for Nodes<'_> {
+    type Item = Result<Node, NodeProblem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let pending = self.stack.pop()?;
+        Some(self.visit(&pending))
+    }
+}
+
+/// The map's entries, in the order of their keys.
+pub struct MapEntries<'v> {
+    nodes: Nodes<'v>,
+    leaf: std::vec::IntoIter<(Key, Value)>,
+}
+
+impl<'v> MapEntries<'v> {
+    pub(crate) fn new(nodes: Nodes<'v>) -> Self {
+        Self { nodes, leaf: Vec::new().into_iter() }
+    }
+}
+
+impl Iterator for MapEntries<'_> {
+    type Item = Result<(Key, Value), NodeProblem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (from, to) = (self.nodes.from, self.nodes.to);
+            let wanted =
+                |key: Key| from.is_none_or(|from| from <= key) && to.is_none_or(|to| key < to);
+            if let Some(entry) = self.leaf.find(|(key, _)| wanted(*key)) {
+                return Some(Ok(entry));
+            }
+            match self.nodes.next()? {
+                Ok(Node { entries: Entries::Leaf(leaf), .. }) => self.leaf = leaf.into_iter(),
+                Ok(_) => (),
+                Err(problem) => return Some(Err(problem)),
+            }
+        }
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        info::NodeInfo::from(self).fmt(f)
+    }
+}

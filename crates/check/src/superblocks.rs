@@ -1,0 +1,129 @@
+//! Finding a volume: its superblocks.
+
+use dendro_device::{AlignedBuf, Device};
+use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
+use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
+use dendro_format::{Malformed, Superblock};
+
+use crate::{Error, Result};
+
+/// Superblocks in the longest log of them.
+const MAX_SLOT_COUNT: u64 = 256;
+
+/// A superblock and where it lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundSuperblock {
+    /// Its slot, in bytes from the start of the device.
+    pub offset: u64,
+    /// What it says.
+    pub superblock: Superblock,
+}
+
+/// All valid superblocks of a volume, at least one, by ascending sequence number.
+#[derive(Clone, Debug)]
+pub struct Superblocks(Vec<FoundSuperblock>);
+
+impl Superblocks {
+    /// The one that counts: the newest.
+    #[must_use]
+    pub fn current(&self) -> &FoundSuperblock {
+        self.0.last().expect("there is at least one")
+    }
+
+    /// All of them, oldest first.
+    #[must_use]
+    pub fn all(&self) -> &[FoundSuperblock] {
+        &self.0
+    }
+}
+
+/// Finds the volume on a device whose segment size nobody knows: at slot 0 of the first superblock
+/// log or, while that is being written anew, of the second, at each place where that may start;
+/// if both are damaged, at their other slots. Then reads both logs.
+///
+/// # Errors
+/// [`Error::NoVolume`] when there is no valid superblock. A part of the device that cannot be read
+/// is taken for one without.
+pub fn find_superblocks(device: &dyn Device) -> Result<Superblocks> {
+    let mut problem = Malformed { structure: "superblock", problem: "there is none" };
+    let found = first(device, 0..1, &mut problem)
+        .or_else(|| first(device, 1..MAX_SLOT_COUNT, &mut problem))
+        .ok_or(Error::NoVolume(problem))?;
+    let layout = found.superblock.layout;
+    let mut all = Vec::new();
+    for area in [layout.superblock_area(0), layout.superblock_area(1)] {
+        for_each_slot(device, area.start, 0..layout.superblock_slot_count(), |offset, slot| {
+            all.extend(slot_at(offset, slot).ok().filter(|other| {
+                let (other, found) = (&other.superblock, &found.superblock);
+                other.uuid == found.uuid
+                    && other.layout.segment_size_log2() == layout.segment_size_log2()
+            }));
+            false
+        });
+    }
+    if all.is_empty() {
+        // The device answers otherwise than a moment ago.
+        all.push(found);
+    }
+    all.sort_by_key(|found| found.superblock.seq);
+    Ok(Superblocks(all))
+}
+
+/// The first superblock in the given slots of a log at each place where one may start. The places
+/// before the second log's true one lie in segment 0, which holds nothing that users wrote, so
+/// no image of a volume inside the volume is taken for it.
+fn first(
+    device: &dyn Device,
+    slots: std::ops::Range<u64>,
+    problem: &mut Malformed,
+) -> Option<FoundSuperblock> {
+    let second_log = (MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).map(|log2| 1_u64 << log2);
+    for start in std::iter::once(0).chain(second_log) {
+        let mut found = None;
+        for_each_slot(device, start, slots.clone(), |offset, slot| {
+            match slot_at(offset, slot) {
+                Ok(superblock) => found = Some(superblock),
+                // One that is there but cannot be read says more than none.
+                Err(worse) if worse.problem != "there is none" => *problem = worse,
+                Err(_) => (),
+            }
+            found.is_some()
+        });
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// The superblock in a slot, if it belongs there.
+fn slot_at(offset: u64, slot: &[u8]) -> std::result::Result<FoundSuperblock, Malformed> {
+    let superblock = Superblock::decode(slot)?;
+    if superblock.layout.superblock_offset(superblock.seq) != offset {
+        return Err(Malformed { structure: "superblock", problem: "it lies in another's slot" });
+    }
+    Ok(FoundSuperblock { offset, superblock })
+}
+
+/// Calls `visit` with each slot that can be read, until it answers true.
+fn for_each_slot(
+    device: &dyn Device,
+    start: u64,
+    slots: std::ops::Range<u64>,
+    mut visit: impl FnMut(u64, &[u8]) -> bool,
+) {
+    let len = SUPERBLOCK_LEN_BYTES as u64;
+    let (from, to) = (start + slots.start * len, start + slots.end * len);
+    let to = to.min(device.len_bytes() / len * len);
+    if from >= to {
+        return;
+    }
+    let mut buf = AlignedBuf::zeroed((to - from) as usize);
+    let whole = device.read_at(from, &mut buf).is_ok();
+    for (offset, slot) in (from..to).step_by(SUPERBLOCK_LEN_BYTES).zip(buf.chunks_mut(len as usize))
+    {
+        if (whole || device.read_at(offset, slot).is_ok()) && visit(offset, slot) {
+            return;
+        }
+    }
+}
