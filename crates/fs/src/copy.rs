@@ -42,8 +42,14 @@ impl FileSystem {
             return Err(FsError::Invalid("the ranges overlap"));
         }
         let (source, target) = (self.node(ino_in), self.node(ino_out));
-        self.read_live(&source)?.check_regular()?;
+        // A copy within one file may move its end, and then stops where it was.
+        let source_size = {
+            let inode = self.read_live(&source)?;
+            inode.check_regular()?;
+            inode.size
+        };
         self.read_live(&target)?.check_regular()?;
+        let len = len.min(source_size.saturating_sub(offset_in));
         let mut buf = Vec::new();
         let mut done = 0;
         while done < len {

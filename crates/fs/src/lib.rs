@@ -4,6 +4,8 @@
 //! - [`FileSystem`]: the operations, safe to call from any number of threads.
 //! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
 //! - [`FsError`]: what can go wrong, with Linux's number for it.
+//! - [`verify`]: checks that what a disk holds is a file system.
+//! - [`format`]: what it keeps in the disk's records.
 //!
 //! A file is a list (DESIGN §10). Each operation is one atomic recovery unit, so that after a crash
 //! it has happened or it has not; the exceptions are named at [`FileSystem::fallocate`] and
@@ -29,9 +31,15 @@ mod orphan;
 mod readdir;
 mod records;
 mod rename;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod truncate;
 mod types;
+mod verify;
 mod xattr;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
@@ -41,3 +49,4 @@ pub use types::{
     MAX_XATTR_LEN_BYTES, OpenOptions, Options, RenameFlags, Seek, SetAttr, SetTime, StatFs,
     XattrFlags,
 };
+pub use verify::{Finding, FindingCode, Severity, verify};

@@ -193,14 +193,14 @@ impl FileSystem {
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.check_writable()?;
         check_new_name(name)?;
-        if ino == parent {
-            return Err(FsError::NotPermitted("directories have one name"));
-        }
         let dir_node = self.node(parent);
         let node = self.node(ino);
         // A directory among the files could be above `parent`: look before locking in that order.
         if self.read_live(&node)?.kind == FileKind::Directory {
             return Err(FsError::NotPermitted("directories have one name"));
+        }
+        if ino == parent {
+            return Err(FsError::NotDirectory);
         }
         let mut dir = self.write_dir(&dir_node)?;
         let mut guard = node.write(&*self.disk, self.view)?;

@@ -1,0 +1,162 @@
+//! Everything that can be seen of a file system.
+
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::types::{FileKind, FileTime, Ino, Seek};
+
+/// Bytes of a unit of data in [`TreeNode::pages`].
+pub(super) const PAGE: usize = 4096;
+
+/// What can be seen of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are named as in Attr")]
+pub struct TreeNode {
+    pub kind: FileKind,
+    pub perm: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    /// A directory's is the implementation's own, and 0 here.
+    pub size: u64,
+    pub atime: FileTime,
+    pub mtime: FileTime,
+    pub ctime: FileTime,
+    pub btime: FileTime,
+    /// Hashes of the pages that are not all zeros.
+    pub pages: BTreeMap<u64, u64>,
+    /// A symbolic link's target.
+    pub target: Vec<u8>,
+    /// Extended attributes: names and hashes of their values.
+    pub xattrs: BTreeMap<Vec<u8>, u64>,
+    /// The first path that names the same file, when there is an earlier one.
+    pub same_as: Option<String>,
+}
+
+/// Everything that can be seen of a file system: its files by their paths, the root's empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    /// The files.
+    pub nodes: BTreeMap<String, TreeNode>,
+}
+
+/// A hash to tell contents apart.
+pub(super) fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// The path of `name` in the directory `parent`.
+pub(super) fn join(parent: &str, name: &str) -> String {
+    if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") }
+}
+
+impl Tree {
+    /// The tree of `fs`; nothing may change meanwhile.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn of_fs(fs: &FileSystem) -> Result<Self> {
+        let mut tree = Self::default();
+        let mut seen = BTreeMap::new();
+        let mut queue = vec![(String::new(), Ino::ROOT)];
+        // Names are visited in the order of their paths, so that `same_as` is the same for all.
+        while let Some((path, ino)) = queue.pop() {
+            let mut node = read_node(fs, ino)?;
+            node.same_as = seen.get(&ino).cloned();
+            if node.same_as.is_none() {
+                seen.insert(ino, path.clone());
+            }
+            if node.kind == FileKind::Directory {
+                let mut children = Vec::new();
+                fs.readdir(ino, 0, &mut |entry| {
+                    let name = String::from_utf8_lossy(entry.name).into_owned();
+                    if entry.cookie > 2 {
+                        children.push((join(&path, &name), entry.ino));
+                    }
+                    true
+                })?;
+                children.sort_by(|a, b| b.0.cmp(&a.0));
+                queue.extend(children);
+            }
+            tree.nodes.insert(path, node);
+        }
+        Ok(tree)
+    }
+
+    /// The first difference to `other`, in words; `None` when they are equal.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        for (path, node) in &self.nodes {
+            match other.nodes.get(path) {
+                None => return Some(format!("/{path} is there, and not in the other")),
+                Some(theirs) if theirs != node => {
+                    return Some(format!("/{path} differs:\n{node:?}\n{theirs:?}"));
+                }
+                Some(_) => (),
+            }
+        }
+        let extra = other.nodes.keys().find(|path| !self.nodes.contains_key(*path));
+        extra.map(|path| format!("/{path} is in the other, and not here"))
+    }
+}
+
+fn read_node(fs: &FileSystem, ino: Ino) -> Result<TreeNode> {
+    let attr = fs.getattr(ino)?;
+    let is = |kind| attr.kind == kind;
+    let mut node = TreeNode {
+        kind: attr.kind,
+        perm: attr.perm,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        size: if is(FileKind::Directory) { 0 } else { attr.size_bytes },
+        atime: attr.atime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        btime: attr.btime,
+        pages: BTreeMap::new(),
+        target: if is(FileKind::Symlink) { fs.readlink(ino)? } else { Vec::new() },
+        xattrs: BTreeMap::new(),
+        same_as: None,
+    };
+    for name in fs.listxattr(ino)?.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        node.xattrs.insert(name.to_vec(), digest(&fs.getxattr(ino, name)?));
+    }
+    if is(FileKind::Regular) {
+        node.pages = read_pages(fs, ino)?;
+    }
+    Ok(node)
+}
+
+/// Pages that are not zeros, found as a program would that skips holes.
+fn read_pages(fs: &FileSystem, ino: Ino) -> Result<BTreeMap<u64, u64>> {
+    let mut pages = BTreeMap::new();
+    let mut at = 0;
+    loop {
+        let data = match fs.lseek(ino, at, Seek::Data) {
+            Ok(data) => data,
+            Err(FsError::NoData) => return Ok(pages),
+            Err(error) => return Err(error),
+        };
+        let end = fs.lseek(ino, data, Seek::Hole)?;
+        let mut page = data / PAGE as u64;
+        while page * (PAGE as u64) < end {
+            let mut bytes = [0; PAGE];
+            let len = fs.read(ino, page * PAGE as u64, &mut bytes)?;
+            bytes[len..].fill(0);
+            if bytes != [0; PAGE] {
+                pages.insert(page, digest(&bytes));
+            }
+            page += 1;
+        }
+        at = end;
+    }
+}
