@@ -1,0 +1,116 @@
+//! (b), (c) The log on a file, beside plain writing to one.
+
+use std::fs::OpenOptions as FileOptions;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dendro_device::{AlignedBuf, Device, FileDevice};
+use dendro_disk::{Aru, CommitSeq, ListHints, LogicalDisk, PAGE_SIZE, View};
+
+use crate::engine;
+use crate::measure::{beside, print, time};
+
+const MIB: usize = 1 << 20;
+const BULK_BYTES: usize = 512 * MIB;
+const APPENDS: usize = 500;
+const O_DIRECT: i32 = 0o40000;
+
+pub(crate) fn run(directory: &Path) -> io::Result<()> {
+    let image = directory.join("dendro-bench.img");
+    let plain = directory.join("dendro-bench.plain");
+    let result = compare(&image, &plain);
+    for path in [&image, &plain] {
+        let _ = std::fs::remove_file(path);
+    }
+    result
+}
+
+fn compare(image: &Path, plain: &Path) -> io::Result<()> {
+    let device = FileDevice::create(image, 4096 * MIB as u64).map_err(io::Error::other)?;
+    let disk = engine::disk(Arc::new(device) as Arc<dyn Device>);
+    let list = disk.allocate_list().map_err(io::Error::other)?;
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).map_err(io::Error::other)?;
+    let mut source = AlignedBuf::zeroed(MIB);
+    dendro_base::Rng::new(1).fill(&mut source);
+    let file = FileOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(O_DIRECT)
+        .open(plain)?;
+    // Both write to fresh space in each round.
+    let ours = || {
+        time(|| {
+            let done = std::sync::atomic::AtomicBool::new(false);
+            let (done, disk) = (&done, &disk);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    while !done.load(std::sync::atomic::Ordering::Acquire) {
+                        disk.write_step(Duration::from_millis(5)).expect("the file can be written");
+                    }
+                });
+                for number in 0..(BULK_BYTES / MIB) as u64 {
+                    let mut aru = Aru::new(View::HEAD);
+                    aru.write_pages(list, number * (MIB / PAGE_SIZE) as u64, &source[..]);
+                    disk.commit(aru).expect("there is room");
+                }
+                disk.flush(CommitSeq::LATEST).expect("the file can be written");
+                done.store(true, std::sync::atomic::Ordering::Release);
+            });
+        })
+    };
+    let theirs = || {
+        file.set_len(0).expect("the file can be cut");
+        time(|| {
+            for number in 0..(BULK_BYTES / MIB) as u64 {
+                file.write_all_at(&source, number * MIB as u64).expect("there is room");
+            }
+            file.sync_data().expect("the file can be written");
+        })
+    };
+    let gib = BULK_BYTES as f64 / f64::from(1 << 30);
+    let (us, them) = beside(3, ours, theirs);
+    print("b  sequential writing, and plain O_DIRECT", " GiB/s", gib / us, gib / them);
+    fsyncs(&disk, &file, list)
+}
+
+fn fsyncs(
+    disk: &dendro_logdisk::LogDisk,
+    file: &std::fs::File,
+    list: dendro_disk::Lid,
+) -> io::Result<()> {
+    let block = AlignedBuf::zeroed(PAGE_SIZE);
+    file.write_all_at(&AlignedBuf::zeroed(4 * MIB), 0)?;
+    file.sync_all()?;
+    let mut next = 1 << 30;
+    let ours = || {
+        time(|| {
+            for _ in 0..APPENDS {
+                let mut aru = Aru::new(View::HEAD);
+                aru.write_pages(list, next, &[9_u8; 100][..]);
+                aru.put_record(list, 0, &[1_u8; 128][..]);
+                let seq = disk.commit(aru).expect("there is room");
+                disk.flush(seq).expect("the file can be written");
+                next += 1;
+            }
+        })
+    };
+    let theirs = || {
+        time(|| {
+            for number in 0..APPENDS {
+                file.write_all_at(&block, (number * PAGE_SIZE) as u64).expect("it is there");
+                file.sync_data().expect("the file can be written");
+            }
+        })
+    };
+    let count = APPENDS as f64;
+    let (us, them) = beside(5, ours, theirs);
+    print("c  small append + fsync, and 4 KiB write + fdatasync", "/s", count / us, count / them);
+    Ok(())
+}
