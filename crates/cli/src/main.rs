@@ -1,2 +1,65 @@
-//! Placeholder.
-fn main() {}
+//! `dendro`: one command to make, mount and look after volumes.
+//!
+//! It also answers to `mkfs.dendro`, `mount.dendro` and `mount.fuse.dendro`, so that mkfs(8),
+//! mount(8) and fstab work. This is where the concrete types of all layers are joined, and the
+//! only place where threads are started (see [`daemon`]).
+//!
+//! - [`args`]: what can be said on the command line; help, man pages and completions come from it.
+//! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`]: the commands.
+//! - [`daemon`]: the process behind a mount. [`volume`] opens what it serves.
+//! - [`target`]: from what the user names to a daemon or a device; [`mount_table`] helps.
+
+mod args;
+mod daemon;
+mod failure;
+mod generate;
+mod logging;
+mod mkfs;
+mod mount;
+mod mount_options;
+mod mount_table;
+mod output;
+mod signature;
+mod target;
+mod text;
+mod umount;
+mod volume;
+mod volume_commands;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use args::{Command, Invocation};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let name = arguments.first().map(|name| Path::new(name).to_path_buf()).unwrap_or_default();
+    let name = name.file_name().map(|name| name.to_string_lossy().into_owned());
+    let invocation = match args::parse(name.as_deref().unwrap_or("dendro"), &arguments) {
+        Ok(invocation) => invocation,
+        Err(code) => return code,
+    };
+    match run(&invocation) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}: {}", invocation.name, failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(invocation: &Invocation) -> Result<(), Failure> {
+    let quiet = invocation.quiet;
+    match &invocation.command {
+        Command::Mkfs(args) => mkfs::run(args, quiet),
+        Command::Mount(args) => mount::run(args, quiet),
+        Command::Umount(args) => umount::run(args, quiet),
+        Command::Sync(args) => volume_commands::sync(args),
+        Command::Info(args) => volume_commands::info(args),
+        Command::Stat(args) => volume_commands::stat(args),
+        Command::Completions { shell } => generate::completions(*shell),
+        Command::Man { directory } => generate::man_pages(directory),
+    }
+}

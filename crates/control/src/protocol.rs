@@ -145,18 +145,21 @@ pub struct SpaceInfo {
     pub reserved_bytes: u64,
 }
 
-/// The state that a mount starts from.
+/// The state that a mount starts from, and the log behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointInfo {
-    /// Its number.
+    /// Its number; 0 while the next one is being written.
     pub sequence: u64,
     /// When it was written, seconds since 1970.
     pub written_unix_s: i64,
-    /// The last commit it holds.
-    pub commit: u64,
-    /// Whether the log ends with it, so that nothing has to be rolled forward; nothing where that
-    /// was not looked at.
-    pub clean: Option<bool>,
+    /// Bytes of log written since, which a mount after a crash would read.
+    pub log_bytes: u64,
+    /// The number of the last commit.
+    pub last_commit: u64,
+    /// The number of the last commit that is known to be durable.
+    pub durable_commit: u64,
+    /// Whether the volume was shut down cleanly and has not been opened for writing since.
+    pub clean: bool,
 }
 
 /// Where and how a volume is mounted.

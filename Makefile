@@ -1,0 +1,93 @@
+# make run    a volume, mounted, with everything that takes
+# make test   what must pass before a change goes in
+# See README.md.
+
+IMG    ?= $(CURDIR)/dendro.img
+MNT    ?= $(CURDIR)/mnt
+SIZE   ?= 1G
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BINDIR  ?= $(PREFIX)/bin
+MANDIR  ?= $(PREFIX)/share/man
+# mount(8), mkfs(8) and fsck(8) look for their helpers here, wherever the rest is.
+SBINDIR ?= /usr/sbin
+
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+CARGO   ?= cargo
+TARGET  := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+DENDRO  := $(TARGET)/release/dendro
+
+.PHONY: all run stop setup test check-format lint doc unit soak bench fuzz install uninstall clean
+
+all:
+	$(CARGO) build --release --bin dendro
+
+## A volume, mounted
+
+run: setup all
+	@if findmnt --noheadings --types fuse.dendro --mountpoint "$(MNT)" > /dev/null 2>&1 \
+	    && ls "$(MNT)" > /dev/null 2>&1; then \
+	    echo "$(MNT) is mounted already."; \
+	else \
+	    test -s "$(IMG)" || "$(DENDRO)" mkfs --size "$(SIZE)" "$(IMG)" || exit 1; \
+	    mkdir -p "$(MNT)" 2> /dev/null; \
+	    "$(DENDRO)" mount "$(IMG)" "$(MNT)" || exit 1; \
+	    echo "$(IMG) is mounted on $(MNT)."; \
+	fi
+	@echo "Look at it with:  $(DENDRO) info $(MNT)"
+	@echo "Unmount it with:  $(DENDRO) umount $(MNT)   (or: make stop)"
+
+stop:
+	"$(DENDRO)" umount "$(MNT)"
+
+# Installs what is missing, and does nothing where nothing is.
+setup:
+	@.ci/setup
+
+## Tests
+
+test: setup check-format lint doc unit
+
+check-format:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+
+doc:
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps
+
+unit:
+	@test -c /dev/fuse -o -n "$$DENDRO_SKIP_MOUNT" || { \
+	    echo "There is no /dev/fuse, so nothing can be mounted: load it with modprobe fuse, or"; \
+	    echo "give the container --device /dev/fuse --cap-add SYS_ADMIN."; \
+	    echo "DENDRO_SKIP_MOUNT=1 leaves the tests that mount out."; exit 1; }
+	$(CARGO) test --workspace
+
+## Installation
+
+install: all
+	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(MANDIR)"
+	install -m 755 "$(DENDRO)" "$(DESTDIR)$(BINDIR)/dendro"
+	for name in mkfs.dendro mount.dendro mount.fuse.dendro; do \
+	    ln -sf "$(BINDIR)/dendro" "$(DESTDIR)$(SBINDIR)/$$name"; done
+	"$(DENDRO)" man "$(DESTDIR)$(MANDIR)"
+	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
+	    "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
+	    "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+	"$(DENDRO)" completions bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/dendro"
+	"$(DENDRO)" completions zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dendro"
+	"$(DENDRO)" completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dendro.fish"
+
+uninstall:
+	rm -f "$(DESTDIR)$(BINDIR)/dendro"
+	for name in mkfs.dendro mount.dendro mount.fuse.dendro; do \
+	    rm -f "$(DESTDIR)$(SBINDIR)/$$name" "$(DESTDIR)$(MANDIR)/man8/$$name.8"; done
+	rm -f "$(DESTDIR)$(MANDIR)"/man1/dendro.1 "$(DESTDIR)$(MANDIR)"/man1/dendro-*.1
+	rm -f "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/dendro" \
+	    "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dendro" \
+	    "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dendro.fish"
+
+clean:
+	$(CARGO) clean

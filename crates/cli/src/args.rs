@@ -1,0 +1,305 @@
+//! What can be said on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use dendro_base::Uuid;
+
+use crate::failure::code;
+use crate::text;
+
+/// One run of the command.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    /// What it was called as, for its messages.
+    pub(crate) name: String,
+    pub(crate) quiet: bool,
+    pub(crate) command: Command,
+}
+
+/// A log-structured file system for Linux in user space
+///
+/// TARGET is an image file, a block device, a mount point or a path inside a mount.
+#[derive(Debug, Parser)]
+#[command(name = "dendro", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Say nothing unless it fails
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a file system in an image file or on a block device
+    Mkfs(MkfsArgs),
+    /// Mount a file system
+    Mount(MountArgs),
+    /// Unmount a file system and wait until all of it is written
+    Umount(UmountArgs),
+    /// Make everything durable that was written so far
+    Sync(SyncArgs),
+    /// Show what a volume is like
+    Info(TargetArgs),
+    /// Show what a mounted volume has done so far
+    Stat(TargetArgs),
+    /// Write a shell's completions to standard output
+    #[command(hide = true)]
+    Completions { shell: clap_complete::Shell },
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man { directory: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MkfsArgs {
+    /// The image file or block device
+    pub(crate) target: PathBuf,
+    /// Make or grow the image file to this size, such as 10G
+    #[arg(short, long, value_parser = text::parse_size)]
+    pub(crate) size: Option<u64>,
+    /// A name for the volume, up to 64 bytes
+    #[arg(short = 'L', long, default_value = "", hide_default_value = true)]
+    pub(crate) label: String,
+    /// The volume's UUID [default: a random one]
+    #[arg(short = 'U', long)]
+    pub(crate) uuid: Option<Uuid>,
+    /// The size of a segment, a power of two from 128K to 64M [default: 4M, less where the
+    /// device is small]
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
+    pub(crate) segment_size: Option<u64>,
+    /// Destroy what is there now
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "OPTIONS of -o, separated by commas:
+  ro, rw                        read only, or not (default)
+  allow_other, allow_root       let other users, or root, in (root: allow_other by default)
+  noallow_other                 let nobody else in
+  relatime (default), noatime, strictatime   when reading changes access times
+  commit=SECONDS                what a crash may lose without fsync (default 5)
+  cache=SIZE                    memory for the map's nodes
+  checkpoint=SIZE               a checkpoint after so much log
+  direct, buffered              always or never bypass the page cache of the device
+  threads=N                     how many requests may wait for the device at a time
+  sync, dev, nodev, suid, nosuid, exec, noexec, fsname=NAME   as in mount(8)")]
+pub(crate) struct MountArgs {
+    /// The image file or block device
+    pub(crate) source: PathBuf,
+    /// The directory to mount on
+    pub(crate) directory: PathBuf,
+    /// Mount options, see below
+    #[arg(short, long, value_name = "OPTIONS")]
+    pub(crate) options: Vec<String>,
+    /// Stay in the foreground; Ctrl-C unmounts
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+    /// Where a mount in the background says what goes wrong [default: syslog]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+    /// This process is the one in the background; it reports on standard output
+    #[arg(long, hide = true)]
+    pub(crate) daemon: bool,
+    /// Called by mount(8): do everything but mount
+    #[arg(skip)]
+    pub(crate) fake: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UmountArgs {
+    /// The mount point, image file or block device
+    pub(crate) target: PathBuf,
+    /// Take it out of the directory tree now, and let those who use it finish
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+    /// Cut off those who use it
+    #[arg(short, long, conflicts_with = "lazy")]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SyncArgs {
+    /// Any path inside a mount, or the volume's image file or device
+    #[arg(default_value = ".")]
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TargetArgs {
+    /// An image file, a block device, a mount point or a path inside a mount
+    #[arg(default_value = ".")]
+    pub(crate) target: PathBuf,
+    /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The interface that mount(8) has to its helpers.
+#[derive(Debug, Parser)]
+#[command(version, about = "Mount a dendrofs volume; called by mount(8)")]
+struct MountHelper {
+    /// The image file or block device
+    source: PathBuf,
+    /// The directory to mount on
+    directory: PathBuf,
+    /// Mount options, as in `dendro mount --help`
+    #[arg(short)]
+    options: Vec<String>,
+    /// Do everything but mount
+    #[arg(short)]
+    fake: bool,
+    /// Ignore options that are not known
+    #[arg(short)]
+    sloppy: bool,
+    /// Do not write to mtab, which nobody does any more
+    #[arg(short)]
+    no_mtab: bool,
+    /// Say what is done
+    #[arg(short)]
+    verbose: bool,
+    /// Mount read-only
+    #[arg(short)]
+    read_only: bool,
+    /// Mount for reading and writing
+    #[arg(short = 'w')]
+    writable: bool,
+    /// The file system's type
+    #[arg(short = 't')]
+    fs_type: Option<String>,
+    /// The mount namespace, which mount(8) has entered already
+    #[arg(short = 'N')]
+    namespace: Option<PathBuf>,
+}
+
+impl MountHelper {
+    fn into_args(self) -> MountArgs {
+        let mut options = self.options;
+        if self.read_only {
+            options.push("ro".into());
+        }
+        if self.sloppy {
+            options.push("sloppy".into());
+        }
+        MountArgs {
+            source: self.source,
+            directory: self.directory,
+            options,
+            foreground: false,
+            log_file: None,
+            daemon: false,
+            fake: self.fake,
+        }
+    }
+}
+
+/// The command behind each linked name.
+pub(crate) const LINKED_NAMES: [(&str, &str); 3] =
+    [("mkfs.dendro", "mkfs"), ("mount.dendro", "mount"), ("mount.fuse.dendro", "mount")];
+
+/// Reads the command line of a process that was called as `name`. On failure the message has been
+/// printed, and the exit code is returned.
+pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, ExitCode> {
+    let linked = LINKED_NAMES.iter().find(|(linked, _)| *linked == name);
+    let parsed = match linked {
+        Some(&(name, "mount")) => {
+            let command = MountHelper::command().name(name);
+            parse_as(command, arguments).map(|helper: MountHelper| Invocation {
+                name: name.into(),
+                quiet: true,
+                command: Command::Mount(helper.into_args()),
+            })
+        }
+        Some(&(name, verb)) => {
+            let mut arguments = arguments.to_vec();
+            arguments.splice(..1.min(arguments.len()), ["dendro".into(), verb.into()]);
+            parse_dendro(name, &arguments)
+        }
+        None => parse_dendro("dendro", arguments),
+    };
+    parsed.map_err(|error| {
+        // Nothing can be done where even this fails.
+        let _ = error.print();
+        let is_mount = linked.is_some_and(|(_, verb)| *verb == "mount")
+            || arguments.get(1).is_some_and(|verb| verb == "mount");
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+            _ if is_mount => ExitCode::from(code::MOUNT_USAGE),
+            _ => ExitCode::from(code::USAGE),
+        }
+    })
+}
+
+fn parse_dendro(name: &str, arguments: &[OsString]) -> Result<Invocation, clap::Error> {
+    let cli: Cli = parse_as(Cli::command(), arguments)?;
+    Ok(Invocation { name: name.into(), quiet: cli.quiet, command: cli.command })
+}
+
+fn parse_as<T: FromArgMatches>(
+    mut command: clap::Command,
+    arguments: &[OsString],
+) -> Result<T, clap::Error> {
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Cli::command().debug_assert();
+        MountHelper::command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_a_screen() {
+        let mut cli = Cli::command();
+        cli.build();
+        for command in [&cli].into_iter().chain(cli.get_subcommands()) {
+            let lines = command.clone().render_help().to_string().lines().count();
+            assert!(lines <= 30, "{}: {lines} lines", command.get_name());
+        }
+    }
+
+    #[test]
+    fn mount_8_calls_the_helper_in_its_own_way() {
+        let line = "mount.fuse.dendro /image /mnt -n -v -o rw,noatime -t fuse.dendro";
+        let invocation = parse("mount.fuse.dendro", &arguments(line)).unwrap();
+        match invocation.command {
+            Command::Mount(args) => {
+                assert_eq!(args.source, PathBuf::from("/image"));
+                assert_eq!(args.options, ["rw,noatime"]);
+                assert!(!args.foreground && !args.fake);
+            }
+            other => panic!("{other:?}"),
+        }
+        let fake = parse("mount.dendro", &arguments("mount.dendro /image /mnt -f -r")).unwrap();
+        assert!(
+            matches!(fake.command, Command::Mount(args) if args.fake && args.options == ["ro"])
+        );
+    }
+
+    #[test]
+    fn mkfs_8_calls_the_same_command_as_people_do() {
+        for (name, line) in
+            [("mkfs.dendro", "mkfs.dendro -L x /dev/vdb"), ("dendro", "dendro mkfs -L x /dev/vdb")]
+        {
+            let invocation = parse(name, &arguments(line)).unwrap();
+            assert!(matches!(invocation.command, Command::Mkfs(args) if args.label == "x"));
+        }
+    }
+}

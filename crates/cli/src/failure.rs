@@ -1,0 +1,41 @@
+//! Why a command ends without success.
+
+use std::fmt::Display;
+
+/// Exit codes, as e2fsprogs and mount(8) have them.
+pub(crate) mod code {
+    /// The command could not be carried out.
+    pub(crate) const FAILED: u8 = 1;
+    /// The command makes no sense. mount(8) has 1 for it.
+    pub(crate) const USAGE: u8 = 2;
+    /// mount(8): mount or unmount failed.
+    pub(crate) const MOUNT_FAILED: u8 = 32;
+    /// mount(8): incorrect invocation or permissions.
+    pub(crate) const MOUNT_USAGE: u8 = 1;
+}
+
+/// What goes to standard error, and the exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    /// A failure with exit code 1. The message names the thing, says why, and what to do.
+    pub(crate) fn new(message: impl Display) -> Self {
+        Self { message: message.to_string(), code: code::FAILED }
+    }
+
+    /// The same with another exit code.
+    pub(crate) fn with_code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(error)
+    }
+}

@@ -1,0 +1,143 @@
+//! `dendro mkfs`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use dendro_control::VolumeInfo;
+use dendro_device::{Device, Direct, FileDevice, FileKind, OpenOptions};
+use dendro_format::superblock::LABEL_LEN_BYTES;
+
+use crate::args::MkfsArgs;
+use crate::failure::{Failure, code};
+use crate::volume::{self, NewVolume};
+use crate::{output, signature, text};
+
+pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
+    check_arguments(args)?;
+    let target = args.target.as_path();
+    let (device, is_new) = open_or_create(args)?;
+    let made = fill(args, device).inspect_err(|_| {
+        if is_new {
+            // It was made a moment ago and is of no use; the error that matters is the other.
+            let _ = fs::remove_file(target);
+        }
+    });
+    let info = made?;
+    match (args.json, quiet) {
+        (true, _) => output::print_json(&info),
+        (false, false) => output::print(&summary(&info)),
+        (false, true) => Ok(()),
+    }
+}
+
+fn check_arguments(args: &MkfsArgs) -> Result<(), Failure> {
+    if args.label.len() > LABEL_LEN_BYTES || args.label.contains('\0') {
+        return Err(Failure::new(format_args!(
+            "label \"{}\": has {} bytes; it can have {LABEL_LEN_BYTES}, and none may be zero",
+            args.label,
+            args.label.len()
+        ))
+        .with_code(code::USAGE));
+    }
+    match args.segment_size {
+        Some(size) if !size.is_power_of_two() || !(128 << 10..=64 << 20).contains(&size) => {
+            Err(Failure::new(format_args!(
+                "segment size {}: is no power of two from 128K to 64M",
+                text::size(size)
+            ))
+            .with_code(code::USAGE))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The device, locked, and whether its file was made just now.
+fn open_or_create(args: &MkfsArgs) -> Result<(FileDevice, bool), Failure> {
+    let target = args.target.as_path();
+    let fail = |why: &str| Failure::new(format_args!("{}: {why}", target.display()));
+    // Formatting is a few small writes: the page cache does no harm and works everywhere.
+    let options = OpenOptions::new().direct(Direct::Never);
+    match fs::metadata(target) {
+        Ok(metadata) if metadata.is_file() || metadata.file_type().is_block_device() => {
+            if metadata.is_file() && metadata.len() == 0 && args.size.is_none() {
+                return Err(fail("is empty; say with --size how large the image is to be"));
+            }
+            if metadata.is_file()
+                && let Some(size) = args.size.filter(|&size| size > metadata.len())
+            {
+                lengthen(target, size)?;
+            }
+            let device = options.open(target)?;
+            if args.size.is_some_and(|size| size < device.len_bytes()) {
+                return Err(fail(&format!(
+                    "is larger than --size says ({}); leave --size out, or remove the file first",
+                    text::size(device.len_bytes())
+                )));
+            }
+            Ok((device, false))
+        }
+        Ok(_) => Err(fail("is neither a regular file nor a block device")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match args.size {
+            Some(size) => Ok((options.create(target, size)?, true)),
+            None => Err(fail("does not exist; --size makes an image file of that size")),
+        },
+        Err(error) => Err(fail(&error.to_string())),
+    }
+}
+
+/// Makes an image file longer, unless someone has it open: an empty one cannot be opened as a
+/// device.
+fn lengthen(target: &Path, size: u64) -> Result<(), Failure> {
+    let fail = |error| Failure::new(format_args!("{}: {error}", target.display()));
+    let file = fs::File::options().write(true).open(target).map_err(fail)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
+        |_| {
+            let path = target.display().to_string();
+            Failure::new(dendro_device::Error::InUse { path })
+        },
+    )?;
+    file.set_len(size).map_err(fail)
+}
+
+fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
+    let target = args.target.as_path();
+    let is_file = device.kind() == FileKind::Image;
+    match signature::find(&device, is_file)? {
+        Some(found) if !args.force => {
+            return Err(Failure::new(format_args!(
+                "{}: holds {found}; --force destroys it",
+                target.display()
+            )));
+        }
+        _ => {}
+    }
+    // Gives an old image's blocks back. Where that does not work, nothing is lost.
+    let _ = device.discard(0, device.len_bytes());
+    volume::format(
+        target,
+        device,
+        NewVolume {
+            label: args.label.clone(),
+            uuid: args.uuid,
+            segment_size_bytes: args.segment_size,
+        },
+    )
+}
+
+fn summary(info: &VolumeInfo) -> String {
+    let label = match info.label.as_str() {
+        "" => String::new(),
+        label => format!(" \"{label}\""),
+    };
+    format!("{}: dendrofs volume{label}, {}\n", info.source, text::size(info.device_size_bytes))
+        + &output::table(&[
+            ("UUID", info.uuid.clone()),
+            (
+                "segments",
+                format!("{} of {}", info.segments.total, text::size(info.segments.size_bytes)),
+            ),
+            ("for data", text::size(info.space.available_bytes)),
+        ])
+}

@@ -1,0 +1,228 @@
+//! What follows `-o`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dendro_device::Direct;
+use dendro_fs::AtimePolicy;
+use dendro_fuse::Access;
+
+use crate::text;
+
+/// What mount(8), systemd and fstab deal with themselves and still pass on.
+const OTHERS_BUSINESS: [&str; 24] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "nofail",
+    "fail",
+    "_netdev",
+    "async",
+    "silent",
+    "loud",
+    "nomand",
+    "noiversion",
+    "default_permissions",
+    "atime",
+    "norelatime",
+    "nostrictatime",
+    "nosync",
+];
+
+/// The same, with a value.
+const OTHERS_BUSINESS_PREFIXES: [&str; 6] =
+    ["x-", "X-", "comment=", "uhelper=", "helper=", "subtype="];
+
+const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
+                     strictatime, commit=, cache=, checkpoint=, direct, buffered, threads=, sync, \
+                     dev, nodev, suid, nosuid, exec, noexec, fsname=";
+
+const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
+const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
+const SMALLEST_CHECKPOINT_BYTES: u64 = 1 << 20;
+const MOST_THREADS: usize = 256;
+
+/// How a volume is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountOptions {
+    pub(crate) read_only: bool,
+    /// `None`: as befits the user who mounts.
+    pub(crate) access: Option<Access>,
+    pub(crate) atime: AtimePolicy,
+    /// How long what was written may stay volatile.
+    pub(crate) commit_interval: Duration,
+    /// Memory for the map's nodes; `None`: the engine's default.
+    pub(crate) cache_bytes: Option<u64>,
+    /// Log between checkpoints; `None`: the engine's default.
+    pub(crate) checkpoint_bytes: Option<u64>,
+    pub(crate) direct: Direct,
+    pub(crate) threads: Option<usize>,
+    pub(crate) sync: bool,
+    pub(crate) dev: bool,
+    pub(crate) suid: bool,
+    pub(crate) exec: bool,
+    /// What the table of mounts shows as the source.
+    pub(crate) fs_name: Option<String>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            access: None,
+            atime: AtimePolicy::Relatime,
+            commit_interval: Duration::from_secs(5),
+            cache_bytes: None,
+            checkpoint_bytes: None,
+            direct: Direct::Auto,
+            threads: None,
+            sync: false,
+            dev: true,
+            suid: true,
+            exec: true,
+            fs_name: None,
+        }
+    }
+}
+
+impl MountOptions {
+    /// Reads lists of options; later ones win.
+    pub(crate) fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let all: Vec<&str> =
+            lists.into_iter().flat_map(|list| list.split(',')).map(str::trim).collect();
+        // sloppy comes from mount(8): NFS and automounters mix options of many systems.
+        let sloppy = all.contains(&"sloppy");
+        let mut options = Self::default();
+        let mut unknown = BTreeSet::new();
+        for option in all.into_iter().filter(|&option| !option.is_empty() && option != "sloppy") {
+            if !options.set(option)? && !is_others_business(option) && !sloppy {
+                unknown.insert(option);
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(options);
+        }
+        let unknown: Vec<String> = unknown.iter().map(|option| format!("\"{option}\"")).collect();
+        Err(format!("unknown mount option {}; known are {KNOWN}", unknown.join(", ")))
+    }
+
+    /// Takes one option; false if it is none of ours.
+    fn set(&mut self, option: &str) -> Result<bool, String> {
+        match option.split_once('=') {
+            Some((name, value)) => self.set_value(name, value),
+            None => self.set_flag(option),
+        }
+    }
+
+    fn set_flag(&mut self, option: &str) -> Result<bool, String> {
+        match option {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.access = Some(Access::All),
+            "allow_root" => self.access = Some(Access::OwnerAndRoot),
+            "noallow_other" => self.access = Some(Access::Owner),
+            "relatime" => self.atime = AtimePolicy::Relatime,
+            "noatime" => self.atime = AtimePolicy::Noatime,
+            "strictatime" => self.atime = AtimePolicy::Strictatime,
+            "direct" => self.direct = Direct::Always,
+            "buffered" => self.direct = Direct::Never,
+            "sync" => self.sync = true,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            "remount" => {
+                return Err(
+                    "a dendrofs mount cannot be changed in place; unmount it and mount it \
+                            again with the new options"
+                        .into(),
+                );
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn set_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let in_option = |why: String| format!("mount option {name}=: {why}");
+        let size = |smallest: u64| {
+            let bytes = text::parse_size(value).map_err(in_option)?;
+            match bytes {
+                bytes if bytes >= smallest => Ok(Some(bytes)),
+                _ => Err(in_option(format!(
+                    "{value} is too small; {} at least",
+                    text::size(smallest)
+                ))),
+            }
+        };
+        match name {
+            "commit" => {
+                let interval = text::parse_period(value).map_err(in_option)?;
+                if interval.is_zero() || interval > LONGEST_COMMIT {
+                    return Err(in_option(format!("{value} is not from 1 to 3600 seconds")));
+                }
+                self.commit_interval = interval;
+            }
+            "cache" => self.cache_bytes = size(SMALLEST_CACHE_BYTES)?,
+            "checkpoint" => self.checkpoint_bytes = size(SMALLEST_CHECKPOINT_BYTES)?,
+            "threads" => {
+                let threads =
+                    value.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
+                self.threads = Some(threads.ok_or_else(|| {
+                    in_option(format!("{value} is not a number from 1 to {MOST_THREADS}"))
+                })?);
+            }
+            "fsname" => self.fs_name = Some(value.to_owned()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn is_others_business(option: &str) -> bool {
+    OTHERS_BUSINESS.contains(&option)
+        || OTHERS_BUSINESS_PREFIXES.iter().any(|prefix| option.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_later_ones_win() {
+        let lists = ["ro,noatime,commit=30", "rw,cache=64M,x-systemd.automount,nofail,,direct"];
+        let options = MountOptions::parse(lists).unwrap();
+        assert!(!options.read_only);
+        assert_eq!(options.atime, AtimePolicy::Noatime);
+        assert_eq!(options.commit_interval, Duration::from_secs(30));
+        assert_eq!(options.cache_bytes, Some(64 << 20));
+        assert_eq!(options.direct, Direct::Always);
+        assert_eq!(MountOptions::parse(["defaults"]), Ok(MountOptions::default()));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (list, named) in [
+            ("rw,bogus,worse=1", "\"bogus\", \"worse=1\""),
+            ("commit=0", "commit=: 0 is not"),
+            ("commit=soon", "\"soon\""),
+            ("cache=5", "1 MiB at least"),
+            ("threads=0", "threads="),
+            ("remount,ro", "unmount it"),
+        ] {
+            let error = MountOptions::parse([list]).unwrap_err();
+            assert!(error.contains(named), "{list}: {error}");
+        }
+        assert!(MountOptions::parse(["bogus,sloppy"]).is_ok());
+    }
+}

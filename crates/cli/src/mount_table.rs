@@ -1,0 +1,136 @@
+//! The kernel's table of mounts.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::failure::Failure;
+
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// What a user's mount is called where the system knows no subtypes.
+const FS_TYPES: [&str; 2] = ["fuse.dendro", "fuseblk.dendro"];
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountEntry {
+    /// Names the mounted file system: all its mounts have the same number.
+    pub(crate) device: (u32, u32),
+    pub(crate) mount_point: PathBuf,
+    pub(crate) fs_type: String,
+    pub(crate) source: OsString,
+}
+
+impl MountEntry {
+    /// Whether it is one of ours.
+    pub(crate) fn is_dendro(&self) -> bool {
+        FS_TYPES.contains(&self.fs_type.as_str())
+    }
+}
+
+/// All mounts that this process sees, in the order in which they were made.
+pub(crate) fn read() -> Result<Vec<MountEntry>, Failure> {
+    let bytes = fs::read(TABLE).map_err(|error| Failure::new(format_args!("{TABLE}: {error}")))?;
+    Ok(parse(&bytes))
+}
+
+/// Whether the daemon behind the mount that `path` lies in is gone. The kernel may still know the
+/// attributes of files there, so it takes a question that only the daemon can answer.
+pub(crate) fn is_dead(path: &Path) -> bool {
+    matches!(rustix::fs::statfs(path), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// The mount that `path` lies in: by what the file system says, or, where it does not answer as
+/// its daemon is gone, by name.
+pub(crate) fn containing<'a>(table: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
+    let by_name = |path: &Path| {
+        table
+            .iter()
+            .rev()
+            .filter(|entry| path.starts_with(&entry.mount_point))
+            .max_by_key(|entry| entry.mount_point.as_os_str().len())
+    };
+    let Ok(metadata) = fs::metadata(path) else {
+        return by_name(&std::path::absolute(path).ok()?);
+    };
+    let device = metadata.dev();
+    let device = (rustix::fs::major(device), rustix::fs::minor(device));
+    let canonical = path.canonicalize().ok()?;
+    by_name(&canonical)
+        .filter(|entry| entry.device == device)
+        .or_else(|| table.iter().rev().find(|entry| entry.device == device))
+}
+
+fn parse(bytes: &[u8]) -> Vec<MountEntry> {
+    bytes.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+}
+
+/// One line: id, parent, device, root, mount point, options, tags …, `-`, type, source, options
+/// (proc(5)).
+fn parse_line(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let mount_point = PathBuf::from(unescape(fields.nth(1)?));
+    let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
+    Some(MountEntry {
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        mount_point,
+        fs_type: String::from_utf8_lossy(fields.next()?).into_owned(),
+        source: unescape(fields.next()?),
+    })
+}
+
+/// Undoes the kernel's `\040` for what would break the line.
+fn unescape(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| first == b'\\').and_then(|digits| {
+            digits.iter().try_fold(0u32, |sum, digit| {
+                digit.checked_sub(b'0').filter(|&digit| digit < 8).map(|d| sum * 8 + u32::from(d))
+            })
+        });
+        match octal.and_then(|octal| u8::try_from(octal).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_with_tags_and_escapes_are_read() {
+        let table = parse(
+            b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:7 - ext3 /dev/root rw\n\
+              99 35 0:51 / /mnt/a\\040b rw - fuse.dendro /images/x\\134y rw,user_id=0\n\
+              nonsense\n",
+        );
+        assert_eq!(table.len(), 2);
+        assert_eq!(table[0].device, (98, 0));
+        assert_eq!(table[0].fs_type, "ext3");
+        assert!(!table[0].is_dendro() && table[1].is_dendro());
+        assert_eq!(table[1].mount_point, PathBuf::from("/mnt/a b"));
+        assert_eq!(table[1].source, "/images/x\\y");
+    }
+
+    #[test]
+    fn the_root_lies_in_a_mount() {
+        let table = read().unwrap();
+        assert!(containing(&table, Path::new("/")).is_some());
+    }
+}

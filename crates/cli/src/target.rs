@@ -1,0 +1,125 @@
+//! From what the user names to a daemon, or to a device that nobody has mounted.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use dendro_control::{Client, Pong};
+
+use crate::failure::Failure;
+use crate::mount_table::{self, MountEntry};
+
+/// A volume, found.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// It is mounted, by this daemon.
+    Mounted(Client, Pong),
+    /// It is not: the image file or block device.
+    Unmounted(PathBuf),
+}
+
+/// The volume that `path` names: its image file or device, or anything in its mount.
+pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
+    let table = mount_table::read()?;
+    let metadata = metadata(&table, path)?;
+    let is_device = metadata.is_file() || metadata.file_type().is_block_device();
+    let daemons = Client::all();
+    if is_device {
+        let source = canonical(path)?;
+        if let Some((client, pong)) =
+            daemons.iter().find(|(_, pong)| Path::new(&pong.source) == source)
+        {
+            return Ok(Target::Mounted(client.clone(), pong.clone()));
+        }
+    }
+    let entry = mount_table::containing(&table, path).filter(|entry| entry.is_dendro());
+    match entry {
+        // A file in a mount may itself be an image; what begins as one is taken for one.
+        Some(_) if is_device && begins_like_a_volume(path) => {
+            Ok(Target::Unmounted(canonical(path)?))
+        }
+        Some(entry) => daemon_of(&table, entry, daemons),
+        None if is_device => Ok(Target::Unmounted(canonical(path)?)),
+        None => Err(Failure::new(format_args!(
+            "{}: is neither in a dendrofs mount nor an image file or block device",
+            path.display()
+        ))),
+    }
+}
+
+/// The daemon whose mount `path` lies in, or that has the device `path` open.
+pub(crate) fn find_mounted(path: &Path) -> Result<(Client, Pong), Failure> {
+    let table = mount_table::read()?;
+    metadata(&table, path)?;
+    match mount_table::containing(&table, path).filter(|entry| entry.is_dendro()) {
+        Some(entry) => match daemon_of(&table, entry, Client::all())? {
+            Target::Mounted(client, pong) => Ok((client, pong)),
+            Target::Unmounted(path) => Err(not_mounted(&path)),
+        },
+        None => match find(path)? {
+            Target::Mounted(client, pong) => Ok((client, pong)),
+            Target::Unmounted(path) => Err(not_mounted(&path)),
+        },
+    }
+}
+
+/// Every daemon that answers and serves one of the mounts of `entry`'s file system.
+pub(crate) fn daemon_behind(
+    table: &[MountEntry],
+    entry: &MountEntry,
+    daemons: Vec<(Client, Pong)>,
+) -> Option<(Client, Pong)> {
+    let mut mounts = table.iter().filter(|other| other.device == entry.device);
+    // Bind mounts make several mount points; the daemon knows the first.
+    let is_ours = |pong: &Pong| {
+        mounts.any(|mount| mount.mount_point == Path::new(&pong.mount_point))
+            || entry.source == *pong.source
+    };
+    let mut is_ours = is_ours;
+    daemons.into_iter().find(|(_, pong)| is_ours(pong))
+}
+
+fn daemon_of(
+    table: &[MountEntry],
+    entry: &MountEntry,
+    daemons: Vec<(Client, Pong)>,
+) -> Result<Target, Failure> {
+    daemon_behind(table, entry, daemons)
+        .map(|(client, pong)| Target::Mounted(client, pong))
+        .ok_or_else(|| {
+            Failure::new(format_args!(
+                "{}: its daemon does not answer; if it runs for another user, do this as that \
+                 user or root",
+                entry.mount_point.display()
+            ))
+        })
+}
+
+fn not_mounted(path: &Path) -> Failure {
+    Failure::new(format_args!("{}: is not mounted", path.display()))
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
+}
+
+/// What `path` is, with advice when its file system's daemon is gone.
+fn metadata(table: &[MountEntry], path: &Path) -> Result<fs::Metadata, Failure> {
+    let entry = mount_table::containing(table, path).filter(|entry| entry.is_dendro());
+    match entry.filter(|_| mount_table::is_dead(path)) {
+        Some(entry) => Err(Failure::new(format_args!(
+            "{mount}: the daemon behind this mount is gone; `dendro umount {mount}` clears it \
+             away, and mounting again recovers what was written",
+            mount = entry.mount_point.display()
+        ))),
+        None => fs::metadata(path)
+            .map_err(|error| Failure::new(format_args!("{}: {error}", path.display()))),
+    }
+}
+
+fn begins_like_a_volume(path: &Path) -> bool {
+    use std::io::Read;
+    let magic = dendro_format::superblock::MAGIC;
+    let mut start = [0; 8];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == magic
+}

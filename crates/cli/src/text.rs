@@ -1,0 +1,134 @@
+//! Numbers as people write and read them.
+
+use std::time::Duration;
+
+use dendro_base::units::{GIB, KIB, MIB, TIB};
+
+const PIB: u64 = 1 << 50;
+
+/// Reads a size: digits, an optional fraction, and an optional unit K, M, G, T or P (powers of
+/// 1024; `KiB` and `KB` are the same as `K`). Without a unit, bytes.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("\"{text}\" is no size; write for instance 512M, 1.5G or 4096");
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let unit = unit.trim().to_ascii_lowercase();
+    let unit_bytes = match unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit) {
+        "" => 1,
+        "k" => KIB,
+        "m" => MIB,
+        "g" => GIB,
+        "t" => TIB,
+        "p" => PIB,
+        _ => return Err(wrong()),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole: u64 = whole.parse().map_err(|_| wrong())?;
+    let size = whole.checked_mul(unit_bytes).ok_or_else(wrong)?;
+    if fraction.is_empty() {
+        return if number.ends_with('.') { Err(wrong()) } else { Ok(size) };
+    }
+    if fraction.len() > 9 {
+        return Err(wrong());
+    }
+    let scale = 10u128.pow(u32::try_from(fraction.len()).map_err(|_| wrong())?);
+    let fraction: u128 = fraction.parse().map_err(|_| wrong())?;
+    let part = u64::try_from(fraction * u128::from(unit_bytes) / scale).map_err(|_| wrong())?;
+    size.checked_add(part).ok_or_else(wrong)
+}
+
+/// A size with a unit and at most two decimals: `1.5 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [(PIB, "PiB"), (TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
+    let Some((unit_bytes, unit)) = units.into_iter().find(|&(unit, _)| bytes >= unit) else {
+        return format!("{bytes} bytes");
+    };
+    let whole = bytes / unit_bytes;
+    let hundredths = u128::from(bytes % unit_bytes) * 100 / u128::from(unit_bytes);
+    match hundredths {
+        0 => format!("{whole} {unit}"),
+        _ if whole >= 100 => format!("{whole} {unit}"),
+        _ if hundredths % 10 == 0 || whole >= 10 => format!("{whole}.{} {unit}", hundredths / 10),
+        _ => format!("{whole}.{hundredths:02} {unit}"),
+    }
+}
+
+/// Reads a period of whole seconds: `5`, `5s`, `2m`, `1h`.
+pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is no time; write for instance 5, 30s or 2m");
+    let (number, factor) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3600),
+        _ => (text, 1),
+    };
+    let count: u64 = number.parse().map_err(|_| wrong())?;
+    count.checked_mul(factor).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// A time as RFC 3339 has it, in UTC.
+pub(crate) fn time(unix_s: i64) -> String {
+    let (days, seconds) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
+    let (year, month, day) = civil_date(days);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of the day `days` after 1970-01-01, in the Gregorian calendar.
+fn civil_date(days: i64) -> (i64, i64, i64) {
+    // Years are counted from a 1 March, so that the leap day comes last; eras have 400 years.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("1k"), Ok(1024));
+        assert_eq!(parse_size("1.5G"), Ok(3 << 29));
+        assert_eq!(parse_size("2 MiB"), Ok(2 << 20));
+        assert_eq!(parse_size("3TB"), Ok(3 << 40));
+        for wrong in ["", "G", "-1", "1x", "1..5", "1.", "99999999999P", "1e3"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_print_short() {
+        assert_eq!(size(0), "0 bytes");
+        assert_eq!(size(1023), "1023 bytes");
+        assert_eq!(size(1 << 20), "1 MiB");
+        assert_eq!(size(3 << 29), "1.5 GiB");
+        assert_eq!(size(1_300_000), "1.23 MiB");
+        assert_eq!(size(u64::MAX), "16383 PiB");
+    }
+
+    #[test]
+    fn periods_have_units() {
+        assert_eq!(parse_period("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_period("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "5d5", "1.5", "-1"] {
+            assert!(parse_period(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_are_dates() {
+        assert_eq!(time(0), "1970-01-01 00:00:00Z");
+        assert_eq!(time(951_782_400), "2000-02-29 00:00:00Z");
+        assert_eq!(time(1_795_305_599), "2026-11-21 23:59:59Z");
+        assert_eq!(time(-1), "1969-12-31 23:59:59Z");
+    }
+}

@@ -1,0 +1,122 @@
+//! `dendro umount`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dendro_control::{Client, Pong};
+use dendro_device::{Direct, OpenOptions};
+use dendro_fuse::{UnmountMode, unmount};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::args::UmountArgs;
+use crate::failure::{Failure, code};
+use crate::mount_table::{self, MountEntry};
+use crate::target;
+
+/// After this, the user is told what is being waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the device's lock where the daemon cannot be asked who it is.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
+    let failed = |failure: Failure| failure.with_code(code::MOUNT_FAILED);
+    let table = mount_table::read()?;
+    let entry = find(&table, &args.target).map_err(failed)?;
+    // Asked before it is unmounted: the process number could be another's afterwards.
+    let daemon = target::daemon_behind(&table, &entry, Client::all());
+    let process = daemon.as_ref().and_then(|(client, pong)| watch(client, pong));
+    let mode = match (args.lazy, args.force) {
+        (true, _) => UnmountMode::Detach,
+        (_, true) => UnmountMode::Abort,
+        _ => UnmountMode::Idle,
+    };
+    let is_dead = mount_table::is_dead(&entry.mount_point);
+    let mode = if is_dead { UnmountMode::Detach } else { mode };
+    unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?;
+    let is_served_on = args.lazy || has_other_mounts(&entry)?;
+    if is_served_on || is_dead {
+        return Ok(());
+    }
+    match process {
+        Some(process) => wait_for_end(&process, &entry, quiet),
+        None => wait_for_lock(Path::new(&entry.source)),
+    }
+}
+
+/// The mount that the user means: by its mount point, or by what is mounted.
+fn find(table: &[MountEntry], named: &Path) -> Result<MountEntry, Failure> {
+    let fail = |why: &str| Failure::new(format_args!("{}: {why}", named.display()));
+    let path = match named.canonicalize() {
+        Ok(path) => path,
+        // A dead mount cannot be looked into, but it has a name.
+        Err(_) => std::path::absolute(named)?,
+    };
+    let at_path = table.iter().rev().find(|entry| entry.mount_point == path);
+    if let Some(entry) = at_path {
+        return match entry.is_dendro() {
+            true => Ok(entry.clone()),
+            false => {
+                Err(fail(&format!("is a mount of type {}; umount(8) is for that", entry.fs_type)))
+            }
+        };
+    }
+    let mounts: Vec<&MountEntry> = table
+        .iter()
+        .filter(|entry| entry.is_dendro() && entry.source == *path.as_os_str())
+        .collect();
+    match mounts[..] {
+        [entry] => Ok(entry.clone()),
+        [] if !path.exists() => Err(fail("there is no such file or directory")),
+        [] => Err(fail("is not mounted")),
+        _ => {
+            let points: Vec<String> =
+                mounts.iter().map(|entry| entry.mount_point.display().to_string()).collect();
+            Err(fail(&format!("is mounted on {}; say which", points.join(" and "))))
+        }
+    }
+}
+
+/// A handle on the daemon's process, if it is the one that answers.
+fn watch(client: &Client, pong: &Pong) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(pong.pid).ok()?)?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    // It still answers: so this is its process and not one that got its number.
+    client.ping().ok().filter(|again| again.pid == pong.pid).map(|_| process)
+}
+
+fn has_other_mounts(entry: &MountEntry) -> Result<bool, Failure> {
+    Ok(mount_table::read()?.iter().any(|other| other.device == entry.device))
+}
+
+fn wait_for_end(process: &OwnedFd, entry: &MountEntry, quiet: bool) -> Result<(), Failure> {
+    let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    let mut watched = [PollFd::new(process, PollFlags::IN)];
+    let has_ended = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&patience)))? > 0;
+    if has_ended {
+        return Ok(());
+    }
+    if !quiet {
+        eprintln!(
+            "dendro: {}: waiting until all is written",
+            PathBuf::from(&entry.source).display()
+        );
+    }
+    rustix::io::retry_on_intr(|| poll(&mut watched, None))?;
+    Ok(())
+}
+
+/// Waits for a daemon that cannot be asked, by the lock it holds. Without the right to open the
+/// device there is nothing to wait for.
+fn wait_for_lock(source: &Path) -> Result<(), Failure> {
+    let opened =
+        OpenOptions::new().read_only(true).direct(Direct::Never).lock_wait(LOCK_WAIT).open(source);
+    match opened {
+        Err(error @ dendro_device::Error::InUse { .. }) => Err(Failure::new(format_args!(
+            "it is unmounted, but its daemon has not finished: {error}"
+        ))
+        .with_code(code::MOUNT_FAILED)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,302 @@
+//! A volume, opened: device, logical disk and file system joined.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dendro_base::{Clock, SystemClock, Uuid};
+use dendro_control::{CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, VolumeInfo};
+use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
+use dendro_disk::{CommitSeq, LogicalDisk};
+use dendro_format::Superblock;
+use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
+use dendro_format::superblock::MAJOR_VERSION;
+use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, Options as FsOptions};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Stats};
+
+use crate::failure::Failure;
+use crate::mount_options::MountOptions;
+use crate::signature;
+
+/// How long a mount waits for the daemon of a mount that has just been taken away: umount(8)
+/// returns before it has written its last checkpoint.
+const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
+
+/// Binary logarithm of the bytes in a segment: 4 MiB.
+const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
+/// Fewer segments than this leave too little choice of which to write and which to keep.
+const GOOD_SEGMENT_COUNT: u64 = 64;
+
+/// A volume that is open, with its file system.
+pub(crate) struct Volume {
+    source: PathBuf,
+    disk: Arc<LogDisk>,
+    fs: Arc<FileSystem>,
+}
+
+impl Volume {
+    /// Opens the volume on `source`. `is_mounted`: another daemon serves it, so there is no point
+    /// in waiting for the device.
+    pub(crate) fn open(
+        source: &Path,
+        options: &MountOptions,
+        is_mounted: bool,
+    ) -> Result<Self, Failure> {
+        let device = DeviceOptions::new()
+            .read_only(options.read_only)
+            .direct(options.direct)
+            .lock_wait(if is_mounted { Duration::ZERO } else { LAST_DAEMON_GRACE })
+            .open(source)
+            .map_err(|error| explain_device(&error, options.read_only))?;
+        let mut disk_options =
+            OpenOptions { read_only: options.read_only, ..OpenOptions::default() };
+        if let Some(bytes) = options.cache_bytes {
+            disk_options.cache_size_bytes = bytes;
+        }
+        if let Some(bytes) = options.checkpoint_bytes {
+            disk_options.checkpoint_log_bytes = bytes;
+        }
+        let device = Arc::new(device);
+        let disk = Arc::new(open_disk(source, &device, disk_options)?);
+        let fs_options = FsOptions {
+            read_only: options.read_only,
+            atime: options.atime,
+            lookups_hold_files: true,
+            ..FsOptions::default()
+        };
+        let fs = FileSystem::mount(Arc::clone(&disk) as _, fs_options, clock())
+            .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
+        Ok(Self { source: source.to_path_buf(), disk, fs: Arc::new(fs) })
+    }
+
+    /// The image file or block device.
+    pub(crate) fn source(&self) -> &Path {
+        &self.source
+    }
+
+    pub(crate) fn fs(&self) -> &Arc<FileSystem> {
+        &self.fs
+    }
+
+    pub(crate) fn disk(&self) -> &LogDisk {
+        &self.disk
+    }
+
+    pub(crate) fn uuid(&self) -> Uuid {
+        self.disk.superblock().uuid
+    }
+
+    /// Makes everything durable that was written before.
+    pub(crate) fn commit(&self) -> Result<(), dendro_disk::Error> {
+        self.disk.flush(CommitSeq::LATEST)
+    }
+
+    /// What the volume is like, but for where it is mounted.
+    pub(crate) fn info(&self) -> VolumeInfo {
+        describe(&self.source, &self.disk)
+    }
+
+    /// Counters since it was opened.
+    pub(crate) fn stat(&self) -> Facts {
+        counters(&self.disk)
+    }
+}
+
+/// What an unmounted volume is like.
+pub(crate) fn info_offline(source: &Path) -> Result<VolumeInfo, Failure> {
+    let device = DeviceOptions::new()
+        .read_only(true)
+        .direct(Direct::Never)
+        .open(source)
+        .map_err(|error| explain_device(&error, true))?;
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let disk = open_disk(source, &Arc::new(device), options)?;
+    Ok(describe(source, &disk))
+}
+
+/// What a new volume is to be like.
+pub(crate) struct NewVolume {
+    pub(crate) label: String,
+    pub(crate) uuid: Option<Uuid>,
+    pub(crate) segment_size_bytes: Option<u64>,
+}
+
+/// Makes a file system on `device`, which is open for writing.
+pub(crate) fn format(
+    source: &Path,
+    device: FileDevice,
+    new: NewVolume,
+) -> Result<VolumeInfo, Failure> {
+    let fail =
+        |error: &dyn std::fmt::Display| Failure::new(format_args!("{}: {error}", source.display()));
+    let options = FormatOptions {
+        segment_size_bytes: new
+            .segment_size_bytes
+            .unwrap_or_else(|| default_segment_size_bytes(device.len_bytes())),
+        label: new.label.clone(),
+        uuid: match new.uuid {
+            Some(uuid) => uuid,
+            None => Uuid::from_random(random_bytes()?),
+        },
+        hash_key: random_bytes()?,
+    };
+    let device = Arc::new(device);
+    let formatted: Arc<dyn Device> = Arc::clone(&device) as _;
+    dendro_logdisk::format(&formatted, &options, &clock()).map_err(|error| fail(&error))?;
+    let disk = open_disk(source, &device, OpenOptions::default())?;
+    let fs_options = FsFormatOptions {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        mode: 0o755,
+        label: new.label,
+        hash_key: options.hash_key,
+    };
+    FileSystem::create_on(&disk, &fs_options, &SystemClock).map_err(|error| fail(&error))?;
+    disk.shut_down().map_err(|error| fail(&error))?;
+    Ok(describe(source, &disk))
+}
+
+/// 4 MiB; on a small device, so little that there are at least [`GOOD_SEGMENT_COUNT`].
+fn default_segment_size_bytes(device_len_bytes: u64) -> u64 {
+    let fits = |&size: &u64| device_len_bytes / size >= GOOD_SEGMENT_COUNT;
+    let smallest = 1 << MIN_SEGMENT_SIZE_LOG2;
+    (MIN_SEGMENT_SIZE_LOG2..=DEFAULT_SEGMENT_SIZE_LOG2)
+        .rev()
+        .map(|log2| 1 << log2)
+        .find(fits)
+        .unwrap_or(smallest)
+}
+
+fn open_disk(
+    source: &Path,
+    device: &Arc<FileDevice>,
+    options: OpenOptions,
+) -> Result<LogDisk, Failure> {
+    LogDisk::open(Arc::clone(device) as Arc<dyn Device>, options, clock()).map_err(|error| {
+        let is_file = device.kind() == dendro_device::FileKind::Image;
+        let found = signature::find(&**device, is_file).unwrap_or(None);
+        match found.filter(|found| !found.contains("dendrofs")) {
+            Some(found) => Failure::new(format_args!(
+                "{}: is {found}, not a dendrofs volume (or its start was overwritten: {error})",
+                source.display()
+            )),
+            None => Failure::new(format_args!("{}: {error}", source.display())),
+        }
+    })
+}
+
+fn explain_device(error: &dendro_device::Error, read_only: bool) -> Failure {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    match error {
+        dendro_device::Error::Open { source, .. }
+            if !read_only && matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) =>
+        {
+            Failure::new(format_args!("{error}; it may be mounted read-only, with -o ro"))
+        }
+        _ => Failure::new(error),
+    }
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}
+
+/// Bytes that nobody can guess.
+fn random_bytes() -> Result<[u8; 16], Failure> {
+    const SOURCE: &str = "/dev/urandom";
+    let mut bytes = [0; 16];
+    std::fs::File::open(SOURCE)
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .map_err(|error| Failure::new(format_args!("{SOURCE}: {error}")))?;
+    Ok(bytes)
+}
+
+fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
+    let superblock = disk.superblock();
+    let stats = disk.stats();
+    let space = disk.space();
+    VolumeInfo {
+        source: source.display().to_string(),
+        uuid: superblock.uuid.to_string(),
+        label: superblock.label.clone(),
+        format_version: u32::from(MAJOR_VERSION),
+        created_unix_s: superblock.created.secs(),
+        device_size_bytes: superblock.layout.len_bytes(),
+        segments: SegmentInfo {
+            size_bytes: superblock.layout.segment_size_bytes(),
+            total: u64::from(superblock.layout.segment_count()),
+            clean: Some(u64::from(stats.segments.clean)),
+        },
+        features: features(&superblock),
+        space: SpaceInfo {
+            capacity_bytes: space.capacity_bytes,
+            live_bytes: space.live_bytes,
+            available_bytes: space.available_bytes,
+            reserved_bytes: space.reserved_bytes,
+        },
+        checkpoint: CheckpointInfo {
+            sequence: stats.checkpoint_seq,
+            written_unix_s: superblock.written.secs(),
+            log_bytes: stats.log_bytes,
+            last_commit: stats.commit_seq,
+            durable_commit: stats.durable_seq,
+            clean: superblock.clean,
+        },
+        mount: None,
+    }
+}
+
+fn features(superblock: &Superblock) -> FeatureInfo {
+    // No feature has a name yet; a flag set by newer software is shown by its place.
+    let names = |flags: u64| {
+        (0..u64::BITS).filter(|bit| flags >> bit & 1 == 1).map(|bit| format!("bit {bit}")).collect()
+    };
+    FeatureInfo {
+        compatible: names(superblock.compatible),
+        read_only_compatible: names(superblock.read_only),
+        incompatible: names(superblock.incompatible),
+    }
+}
+
+fn counters(disk: &LogDisk) -> Facts {
+    let Stats {
+        commit_seq,
+        durable_seq,
+        checkpoint_seq,
+        log_bytes,
+        written_bytes,
+        dirty_node_bytes,
+        cached_node_bytes,
+        live_bytes,
+        segments,
+    } = disk.stats();
+    let facts = [
+        ("last_commit", commit_seq),
+        ("durable_commit", durable_seq),
+        ("last_checkpoint", checkpoint_seq),
+        ("log_since_checkpoint_bytes", log_bytes),
+        ("written_bytes", written_bytes),
+        ("dirty_node_bytes", dirty_node_bytes),
+        ("cached_node_bytes", cached_node_bytes),
+        ("live_bytes", live_bytes),
+        ("segments_clean", u64::from(segments.clean)),
+        ("segments_open", u64::from(segments.open)),
+        ("segments_dirty", u64::from(segments.dirty)),
+        ("segments_pending", u64::from(segments.pending)),
+    ];
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_smaller_on_small_devices() {
+        assert_eq!(default_segment_size_bytes(1 << 40), 4 << 20);
+        assert_eq!(default_segment_size_bytes(256 << 20), 4 << 20);
+        assert_eq!(default_segment_size_bytes(64 << 20), 1 << 20);
+        assert_eq!(default_segment_size_bytes(1 << 20), 128 << 10);
+    }
+}

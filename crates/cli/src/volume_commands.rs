@@ -1,0 +1,123 @@
+//! `dendro sync`, `info` and `stat`.
+
+use dendro_control::{FeatureInfo, VolumeInfo};
+
+use crate::args::{SyncArgs, TargetArgs};
+use crate::failure::Failure;
+use crate::target::{self, Target};
+use crate::{output, text, volume};
+
+pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
+    let (client, pong) = target::find_mounted(&args.path)?;
+    client.sync().map_err(|error| Failure::new(format_args!("{}: {error}", pong.mount_point)))
+}
+
+pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
+    let info = match target::find(&args.target)? {
+        Target::Mounted(client, _) => client.info()?,
+        Target::Unmounted(source) => volume::info_offline(&source)?,
+    };
+    match args.json {
+        true => output::print_json(&info),
+        false => output::print(&info_text(&info)),
+    }
+}
+
+pub(crate) fn stat(args: &TargetArgs) -> Result<(), Failure> {
+    let (client, _) = target::find_mounted(&args.target)?;
+    let facts = client.stat()?;
+    if args.json {
+        return output::print_json(&facts);
+    }
+    let rows: Vec<(&str, String)> =
+        facts.iter().map(|(name, value)| (name.as_str(), value.to_string())).collect();
+    output::print(&output::table(&rows))
+}
+
+fn info_text(info: &VolumeInfo) -> String {
+    let space = &info.space;
+    let percent = match space.capacity_bytes {
+        0 => 0,
+        capacity => u128::from(space.live_bytes) * 100 / u128::from(capacity),
+    };
+    let clean = match info.segments.clean {
+        Some(clean) => format!(", {clean} clean"),
+        None => String::new(),
+    };
+    let state = match (info.checkpoint.clean, &info.mount) {
+        (_, Some(_)) => "",
+        (true, None) => "; shut down cleanly",
+        (false, None) => "; not shut down, the next mount recovers",
+    };
+    let mounted = match &info.mount {
+        None => "nowhere".into(),
+        Some(mount) => {
+            let read_only = match &mount.read_only {
+                Some(why) => format!("; read-only: {why}"),
+                None => String::new(),
+            };
+            format!(
+                "{} since {} by process {} (dendro {}){read_only}",
+                mount.mount_point,
+                text::time(mount.since_unix_s),
+                mount.pid,
+                mount.software
+            )
+        }
+    };
+    format!("{}\n", info.source)
+        + &output::table(&[
+            ("label", if info.label.is_empty() { "none".into() } else { info.label.clone() }),
+            ("UUID", info.uuid.clone()),
+            (
+                "format",
+                format!("{}, made {}", info.format_version, text::time(info.created_unix_s)),
+            ),
+            ("features", feature_text(&info.features)),
+            (
+                "size",
+                format!(
+                    "{}: {} segments of {}{clean}",
+                    text::size(info.device_size_bytes),
+                    info.segments.total,
+                    text::size(info.segments.size_bytes)
+                ),
+            ),
+            (
+                "used",
+                format!(
+                    "{} of {} ({percent}%); {} can be written",
+                    text::size(space.live_bytes),
+                    text::size(space.capacity_bytes),
+                    text::size(space.available_bytes)
+                ),
+            ),
+            (
+                "checkpoint",
+                format!(
+                    "number {}, {}; {} of log since{state}",
+                    info.checkpoint.sequence,
+                    text::time(info.checkpoint.written_unix_s),
+                    text::size(info.checkpoint.log_bytes)
+                ),
+            ),
+            (
+                "commits",
+                format!(
+                    "{}, of which {} durable",
+                    info.checkpoint.last_commit, info.checkpoint.durable_commit
+                ),
+            ),
+            ("mounted", mounted),
+        ])
+}
+
+fn feature_text(features: &FeatureInfo) -> String {
+    let all: Vec<&str> =
+        [&features.compatible, &features.read_only_compatible, &features.incompatible]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+    if all.is_empty() { "none".into() } else { all.join(", ") }
+}

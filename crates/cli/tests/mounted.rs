@@ -1,0 +1,403 @@
+//! Mounts by the real binary: what is written stays, what is wrong is said, what ends ends well.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use common::{Scratch, is_root, is_running, mounts, said, signal, skips_mounts, wait_until};
+
+/// Bytes that differ from each other and from those of another seed.
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    })
+    .take(len)
+    .collect()
+}
+
+#[test]
+fn what_is_written_is_there_after_unmounting_and_mounting_again() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let large = bytes(1, 9_000_001);
+    fs::create_dir_all(scratch.inside("a/b/c")).unwrap();
+    fs::write(scratch.inside("a/b/large"), &large).unwrap();
+    for index in 0..500 {
+        fs::write(scratch.inside(&format!("a/small-{index}")), bytes(index, 700)).unwrap();
+    }
+    symlink("b/large", scratch.inside("a/link")).unwrap();
+    for _ in 0..2 {
+        scratch.umount();
+        assert!(!scratch.is_mounted());
+        assert_eq!(fs::read_dir(scratch.path("mnt")).unwrap().count(), 0);
+        scratch.mount();
+        assert!(fs::read(scratch.inside("a/link")).unwrap() == large);
+        for index in 0..500 {
+            let small = fs::read(scratch.inside(&format!("a/small-{index}"))).unwrap();
+            assert!(small == bytes(index, 700));
+        }
+        assert_eq!(fs::read_dir(scratch.inside("a")).unwrap().count(), 502);
+    }
+    scratch.umount();
+    assert_eq!(scratch.info(&scratch.image())["checkpoint"]["clean"], true);
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said_with_the_exit_codes_of_mount_8() {
+    let scratch = Scratch::with_volume();
+    let (image, mount_point) = (scratch.image(), scratch.mount_point());
+    let missing = scratch.text("missing");
+    scratch
+        .dendro(["mount", &missing, &mount_point])
+        .fails(32, &[&missing, "No such file", "mkfs"]);
+    scratch.dendro(["mount", &image, &missing]).fails(32, &["mount point", &missing]);
+    scratch
+        .dendro(["mount", "-o", "bogus", &image, &mount_point])
+        .fails(1, &["\"bogus\"", "commit="]);
+    scratch.dendro(["mount", "-o", "commit=0", &image, &mount_point]).fails(1, &["commit="]);
+    scratch.dendro(["mount", &image]).fails(1, &["DIRECTORY"]);
+    let text = scratch.text("text");
+    fs::write(&text, "no file system\n".repeat(10_000)).unwrap();
+    scratch.dendro(["mount", &text, &mount_point]).fails(32, &[&text, "not a dendrofs volume"]);
+    if !skips_mounts() {
+        scratch.dendro(["mount", &image, &image]).fails(32, &[&image]);
+    }
+    assert!(!scratch.is_mounted());
+    // None of it has done the volume any harm.
+    assert_eq!(scratch.info(&image)["checkpoint"]["clean"], true);
+}
+
+#[test]
+fn a_volume_is_mounted_once() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::write(scratch.inside("file"), "x").unwrap();
+    let second = scratch.text("second");
+    fs::create_dir(&second).unwrap();
+    let (image, mount_point) = (scratch.image(), scratch.mount_point());
+    scratch
+        .dendro(["mount", &image, &second])
+        .fails(32, &[&image, "mounted already", &mount_point]);
+    scratch.dendro(["mkfs", "-f", &image]).fails(1, &[&image, "in use"]);
+    // Also for those who cannot see the daemon.
+    let mut blind = scratch.command(["mount", &image, &second]);
+    blind.env("DENDRO_RUNTIME_DIR", scratch.path("elsewhere"));
+    if let Ok(child) = blind.env("DENDRO_TEST", "1").spawn() {
+        // It waits for the lock, as for a daemon that is about to end, so it is not waited for.
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(fs::read_dir(&second).unwrap().count(), 0);
+        signal(child.id(), "TERM");
+    }
+    assert_eq!(fs::read_to_string(scratch.inside("file")).unwrap(), "x");
+    scratch.umount();
+}
+
+#[test]
+fn a_full_volume_says_so_and_works_again_once_files_are_removed() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.mkfs("48M");
+    scratch.mount();
+    fs::write(scratch.inside("kept"), bytes(7, 100_000)).unwrap();
+    let mut count = 0;
+    let error = loop {
+        match fs::write(scratch.inside(&format!("filler-{count}")), bytes(count, 500_000)) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+        assert!(count < 200, "48 MiB do not hold 100 MB");
+    };
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    assert!(count > 20, "only {count} files of 500 kB in 48 MiB");
+    for index in 0..count {
+        let filler = fs::read(scratch.inside(&format!("filler-{index}"))).unwrap();
+        assert!(filler == bytes(index, 500_000));
+    }
+    for index in 0..=count {
+        let removed = fs::remove_file(scratch.inside(&format!("filler-{index}")));
+        assert!(removed.is_ok() || index == count);
+    }
+    // Space comes back with a checkpoint.
+    scratch.dendro(["sync", &scratch.mount_point()]).succeeds();
+    wait_until("there is room again", || {
+        fs::write(scratch.inside("again"), bytes(9, 5_000_000)).is_ok()
+    });
+    assert!(fs::read(scratch.inside("kept")).unwrap() == bytes(7, 100_000));
+    scratch.umount();
+    scratch.mount();
+    assert!(fs::read(scratch.inside("again")).unwrap() == bytes(9, 5_000_000));
+    scratch.umount();
+}
+
+#[test]
+fn mount_8_and_umount_8_work() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    // mount(8) looks for helpers in /sbin alone; in a mount namespace of its own, the test puts
+    // one there.
+    let script = r#"
+        set -e
+        mkdir real farm
+        mount --bind /usr/sbin real
+        for file in real/*; do ln -s "$PWD/$file" farm/; done
+        ln -sf "$DENDRO" farm/mount.fuse.dendro
+        mount --bind farm /usr/sbin
+        mount -t fuse.dendro "$PWD/image" "$PWD/mnt" -o noatime,nodev,x-test=1
+        grep " $PWD/mnt fuse.dendro " /proc/mounts
+        echo content > mnt/file
+        umount mnt
+        mount -t fuse.dendro -o ro "$PWD/image" "$PWD/mnt"
+        cat mnt/file
+        if echo x > mnt/file; then exit 9; fi
+        umount mnt
+        if mount -t fuse.dendro -o bogus "$PWD/image" "$PWD/mnt"; then exit 10; fi
+        echo "$PWD/image $PWD/mnt fuse.dendro noauto,commit=7 0 0" > table
+        mount -T table "$PWD/mnt"
+        cat mnt/file
+        umount mnt
+    "#;
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "120", "unshare", "--mount", "sh", "-c", script]);
+    command.current_dir(scratch.path("")).env("DENDRO", env!("CARGO_BIN_EXE_dendro"));
+    scratch.prepare(&mut command);
+    let said = said(command.output().unwrap()).succeeds();
+    assert!(said.out.contains("nodev") && said.out.contains("noatime"), "{said:?}");
+    assert!(said.out.contains("content\ncontent\n"), "{said:?}");
+    assert!(said.err.contains("\"bogus\""), "{said:?}");
+}
+
+#[test]
+fn sigterm_and_ctrl_c_end_it_cleanly_even_when_files_are_open() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    for name in ["INT", "TERM"] {
+        let mut daemon = scratch.mount_in_foreground();
+        let mut file = File::create(scratch.inside(name)).unwrap();
+        file.write_all(b"accepted").unwrap();
+        signal(daemon.id(), name);
+        let status = daemon.wait().unwrap();
+        assert!(status.success(), "{status}");
+        assert!(!scratch.is_mounted());
+        assert!(file.write_all(b"too late").is_err());
+        assert_eq!(scratch.info(&scratch.image())["checkpoint"]["clean"], true);
+    }
+    scratch.mount();
+    for name in ["INT", "TERM"] {
+        assert_eq!(fs::read_to_string(scratch.inside(name)).unwrap(), "accepted");
+    }
+    scratch.umount();
+}
+
+#[test]
+fn a_killed_daemon_loses_nothing_that_was_synced_and_its_mount_is_replaced() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    // Nothing becomes durable by time alone.
+    let options = "commit=3600";
+    scratch.mount_with(options);
+    for (round, name) in ["fsync", "directory", "command"].into_iter().enumerate() {
+        let round = round as u64;
+        for index in 0..50 {
+            fs::write(scratch.inside(&format!("{name}-{index}")), bytes(round, 3000)).unwrap();
+        }
+        match name {
+            "fsync" => {
+                let mut file = File::create(scratch.inside("last")).unwrap();
+                file.write_all(b"x").unwrap();
+                file.sync_all().unwrap();
+            }
+            "directory" => File::open(scratch.path("mnt")).unwrap().sync_all().unwrap(),
+            _ => {
+                scratch.dendro(["sync", scratch.inside("command-0").to_str().unwrap()]).succeeds();
+            }
+        }
+        scratch.kill_daemon();
+        let mount_point = scratch.mount_point();
+        scratch.dendro(["info", &mount_point]).fails(1, &[&mount_point, "gone", "umount"]);
+        if name != "fsync" {
+            scratch.dendro(["umount", &mount_point]).succeeds();
+            assert!(!scratch.is_mounted());
+            assert_eq!(scratch.info(&scratch.image())["checkpoint"]["clean"], false);
+        }
+        scratch.mount_with(options);
+        for index in 0..50 {
+            let file = fs::read(scratch.inside(&format!("{name}-{index}"))).unwrap();
+            assert!(file == bytes(round, 3000), "{name}-{index}");
+        }
+    }
+    scratch.umount();
+}
+
+#[test]
+fn the_commit_interval_makes_things_durable_without_fsync() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount_with("commit=1");
+    fs::write(scratch.inside("file"), "written, not synced").unwrap();
+    thread::sleep(Duration::from_millis(3000));
+    scratch.kill_daemon();
+    scratch.mount();
+    assert_eq!(fs::read_to_string(scratch.inside("file")).unwrap(), "written, not synced");
+    scratch.umount();
+}
+
+#[test]
+fn umount_waits_for_the_daemon_and_refuses_what_is_busy() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let (image, mount_point) = (scratch.image(), scratch.mount_point());
+    scratch.mount();
+    let pid = scratch.daemon_pid();
+    let file = File::create(scratch.inside("file")).unwrap();
+    scratch.dendro(["umount", &mount_point]).fails(32, &[&mount_point, "busy", "fuser"]);
+    assert!(scratch.is_mounted());
+    drop(file);
+    // By the image's name too.
+    scratch.dendro(["umount", &image]).succeeds();
+    assert!(!is_running(pid));
+    scratch.dendro(["umount", &mount_point]).fails(32, &[&mount_point, "is not mounted"]);
+
+    scratch.mount();
+    let mut file = File::create(scratch.inside("lazy")).unwrap();
+    scratch.dendro(["umount", "--lazy", &mount_point]).succeeds();
+    assert!(!scratch.is_mounted());
+    file.write_all(b"late").unwrap();
+    drop(file);
+    scratch.mount();
+    assert_eq!(fs::read_to_string(scratch.inside("lazy")).unwrap(), "late");
+    scratch.umount();
+}
+
+#[test]
+fn info_and_stat_reach_the_daemon_from_anywhere() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let (image, mount_point) = (scratch.image(), scratch.mount_point());
+    let offline = scratch.info(&image);
+    scratch.mount();
+    fs::create_dir(scratch.inside("dir")).unwrap();
+    fs::write(scratch.inside("dir/file"), bytes(1, 1_000_000)).unwrap();
+    let inside = scratch.inside("dir/file").to_str().unwrap().to_owned();
+    for target in [&image, &mount_point, &inside] {
+        let info = scratch.info(target);
+        assert_eq!(info["uuid"], offline["uuid"]);
+        assert_eq!(info["mount"]["mount_point"], *mount_point);
+        assert!(info["mount"]["read_only"].is_null());
+    }
+    let stat = scratch.dendro(["stat", "--json", &inside]).succeeds();
+    assert!(serde_json::from_str::<serde_json::Value>(&stat.out).unwrap().is_object());
+    let text = scratch.dendro(["info", &mount_point]).succeeds().out;
+    assert!(text.contains(&mount_point), "{text}");
+    let here = said(scratch.command(["info"]).current_dir(scratch.inside("dir")).output().unwrap());
+    assert!(here.succeeds().out.contains(&mount_point));
+    scratch.umount();
+}
+
+#[test]
+fn mount_options_take_effect() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::write(scratch.inside("file"), "x").unwrap();
+    scratch.umount();
+    scratch.mount_with("ro,noexec,fsname=my volume");
+    let error = fs::write(scratch.inside("file"), "y").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+    let table = mounts();
+    let line = table.lines().find(|line| line.contains(&scratch.mount_point())).unwrap();
+    assert!(line.starts_with("my\\040volume ") && line.contains("noexec"), "{line}");
+    assert_eq!(
+        scratch.info(&scratch.mount_point())["mount"]["mount_point"],
+        *scratch.mount_point()
+    );
+    scratch.umount();
+    scratch.mount_with("buffered,cache=8M,checkpoint=4M,threads=1,strictatime,nosuid,nodev");
+    fs::write(scratch.inside("file"), "z").unwrap();
+    scratch.umount();
+}
+
+#[test]
+fn copies_of_a_volume_are_told_apart() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let (copy, second) = (scratch.text("copy"), scratch.text("second"));
+    fs::copy(scratch.path("image"), &copy).unwrap();
+    fs::create_dir(&second).unwrap();
+    scratch.mount();
+    scratch.dendro(["mount", &copy, &second]).succeeds();
+    let at = |target: &str| scratch.info(target)["mount"]["mount_point"].clone();
+    assert_eq!(at(&copy), *second);
+    assert_eq!(at(&scratch.image()), *scratch.mount_point());
+    scratch.dendro(["umount", &second]).succeeds();
+    scratch.umount();
+    assert_eq!(fs::read_dir(scratch.path("run")).unwrap().count(), 0);
+}
+
+#[test]
+fn unmounting_and_mounting_in_turn_needs_no_pause() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    for round in 0..5 {
+        scratch.mount();
+        fs::write(scratch.inside("file"), format!("{round}")).unwrap();
+        // umount(8) does not wait for the daemon; the next mount does.
+        let status = Command::new("umount").arg(scratch.mount_point()).status().unwrap();
+        assert!(status.success());
+    }
+    scratch.mount();
+    assert_eq!(fs::read_to_string(scratch.inside("file")).unwrap(), "4");
+    scratch.umount();
+}
+
+#[test]
+fn the_daemon_holds_no_directory_and_no_terminal() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let pid = scratch.daemon_pid();
+    let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).unwrap();
+    assert_eq!(link("cwd"), Path::new("/"));
+    for descriptor in ["fd/0", "fd/1", "fd/2"] {
+        assert_eq!(link(descriptor), Path::new("/dev/null"));
+    }
+    scratch.umount();
+}

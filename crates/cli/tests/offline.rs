@@ -1,0 +1,157 @@
+//! What needs no mount: mkfs, info, and all that is refused.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+mod common;
+
+use std::fs;
+
+use common::Scratch;
+
+#[test]
+fn mkfs_makes_an_image_that_info_describes() {
+    let scratch = Scratch::new();
+    let uuid = "123e4567-e89b-42d3-a456-426614174000";
+    let made = scratch
+        .dendro(["mkfs", "-L", "home", "-U", uuid, "--size", "64M", &scratch.image()])
+        .succeeds();
+    assert!(made.out.contains("\"home\", 64 MiB") && made.out.contains(uuid), "{made:?}");
+    assert_eq!(fs::metadata(scratch.path("image")).unwrap().len(), 64 << 20);
+    let info = scratch.info(&scratch.image());
+    assert_eq!(info["label"], "home");
+    assert_eq!(info["uuid"], uuid);
+    assert_eq!(info["device_size_bytes"], 64 << 20);
+    assert_eq!(info["checkpoint"]["clean"], true);
+    assert!(info["mount"].is_null());
+    let text = scratch.dendro(["info", &scratch.image()]).succeeds().out;
+    assert!(text.contains("home") && text.contains("shut down cleanly"), "{text}");
+}
+
+#[test]
+fn mkfs_prints_facts_as_json_or_nothing() {
+    let scratch = Scratch::new();
+    let json = scratch.dendro(["mkfs", "--json", "--size", "64M", &scratch.image()]).succeeds();
+    let facts: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(facts["uuid"].as_str().unwrap().len(), 36);
+    let quiet = scratch.dendro(["mkfs", "-q", "-f", &scratch.image()]).succeeds();
+    assert_eq!(quiet.out, "");
+    let again = scratch.info(&scratch.image());
+    assert_ne!(again["uuid"], facts["uuid"]);
+}
+
+#[test]
+fn mkfs_destroys_nothing_unless_forced() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.dendro(["mkfs", &image]).fails(1, &[&image, "a dendrofs volume", "--force"]);
+
+    let foreign = scratch.text("foreign");
+    let mut ext4 = vec![0; 32 << 20];
+    ext4[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);
+    fs::write(&foreign, &ext4).unwrap();
+    scratch.dendro(["mkfs", &foreign]).fails(1, &["ext4", "--force"]);
+    assert!(fs::read(&foreign).unwrap() == ext4);
+
+    let diary = scratch.text("diary");
+    fs::write(&diary, "dear diary\n".repeat(1 << 20)).unwrap();
+    scratch.dendro(["mkfs", &diary]).fails(1, &["another kind", "--force"]);
+    assert!(fs::read_to_string(&diary).unwrap().starts_with("dear diary"));
+    scratch.dendro(["mkfs", "--force", &diary]).succeeds();
+    scratch.dendro(["info", &diary]).succeeds();
+}
+
+#[test]
+fn mkfs_grows_an_image_and_never_cuts_it() {
+    let scratch = Scratch::new();
+    let image = scratch.image();
+    fs::write(&image, "").unwrap();
+    scratch.dendro(["mkfs", &image]).fails(1, &["is empty", "--size"]);
+    scratch.dendro(["mkfs", "--size", "32M", &image]).succeeds();
+    scratch.dendro(["mkfs", "-f", "--size", "64M", &image]).succeeds();
+    assert_eq!(scratch.info(&image)["device_size_bytes"], 64 << 20);
+    scratch.dendro(["mkfs", "-f", "--size", "32M", &image]).fails(1, &[&image, "64 MiB", "--size"]);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
+}
+
+#[test]
+fn mkfs_says_what_is_wrong_with_its_arguments() {
+    let scratch = Scratch::new();
+    let image = scratch.image();
+    scratch.dendro(["mkfs", &image]).fails(1, &[&image, "does not exist", "--size"]);
+    scratch.dendro(["mkfs", "--size", "big", &image]).fails(2, &["\"big\"", "512M"]);
+    scratch.dendro(["mkfs", "--size", "1M", "--segment-size", "3M", &image]).fails(2, &["3 MiB"]);
+    scratch.dendro(["mkfs", "--size", "64M", "-U", "nonsense", &image]).fails(2, &["UUID"]);
+    let long = "x".repeat(65);
+    scratch.dendro(["mkfs", "--size", "64M", "-L", &long, &image]).fails(2, &["65 bytes"]);
+    let directory = scratch.mount_point();
+    scratch.dendro(["mkfs", "-f", &directory]).fails(1, &[&directory, "neither"]);
+    // Too small for a log: nothing is left behind.
+    scratch.dendro(["mkfs", "--size", "8K", &image]).fails(1, &[&image]);
+    assert!(!scratch.path("image").exists());
+}
+
+#[test]
+fn mkfs_dendro_is_the_same_command() {
+    let scratch = Scratch::new();
+    let link = scratch.path("mkfs.dendro");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dendro"), &link).unwrap();
+    let mut command = std::process::Command::new(link);
+    scratch.prepare(&mut command);
+    let done = command.args(["-L", "linked", "--size", "64M", &scratch.image()]).output().unwrap();
+    common::said(done).succeeds();
+    assert_eq!(scratch.info(&scratch.image())["label"], "linked");
+}
+
+#[test]
+fn what_is_no_volume_is_said_to_be_none() {
+    let scratch = Scratch::new();
+    let missing = scratch.text("missing");
+    scratch.dendro(["info", &missing]).fails(1, &[&missing, "No such file"]);
+    scratch.dendro(["info", &scratch.mount_point()]).fails(1, &["neither in a dendrofs mount"]);
+    scratch.dendro(["sync", "/proc"]).fails(1, &["/proc", "neither in a dendrofs mount"]);
+    let zeros = scratch.text("zeros");
+    fs::write(&zeros, vec![0; 32 << 20]).unwrap();
+    scratch.dendro(["info", &zeros]).fails(1, &[&zeros]);
+    scratch.dendro(["stat", &zeros]).fails(1, &[&zeros, "is not mounted"]);
+    scratch.dendro(["umount", &zeros]).fails(32, &[&zeros, "is not mounted"]);
+    let tiny = scratch.text("tiny");
+    fs::write(&tiny, "x").unwrap();
+    scratch.dendro(["info", &tiny]).fails(1, &[&tiny]);
+}
+
+#[test]
+fn damaged_and_truncated_images_are_errors_that_name_them() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    let whole = fs::read(&image).unwrap();
+    for len in [0, 1, 4096, 1 << 20, (2 << 20) + 5000, 8 << 20] {
+        fs::write(&image, &whole[..len]).unwrap();
+        scratch.dendro(["info", &image]).fails(1, &[&image]);
+        let mount = scratch.dendro(["mount", &image, &scratch.mount_point()]);
+        mount.fails(32, &[&image]);
+    }
+    let mut zeroed = whole;
+    zeroed[..4 << 20].fill(0);
+    fs::write(&image, &zeroed).unwrap();
+    scratch.dendro(["info", &image]).fails(1, &[&image]);
+}
+
+#[test]
+fn completions_and_man_pages_are_generated() {
+    let scratch = Scratch::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = scratch.dendro(["completions", shell]).succeeds();
+        assert!(script.out.contains("umount"), "{shell}");
+    }
+    scratch.dendro(["man", &scratch.text("man")]).succeeds();
+    let page = fs::read_to_string(scratch.path("man/man1/dendro-mount.1")).unwrap();
+    assert!(page.contains("commit=SECONDS"));
+    assert!(scratch.path("man/man8/mkfs.dendro.8").exists());
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let scratch = Scratch::new();
+    assert!(scratch.dendro(["--help"]).succeeds().out.contains("mkfs"));
+    assert!(scratch.dendro(["--version"]).succeeds().out.starts_with("dendro "));
+    scratch.dendro(["explode"]).fails(2, &["explode"]);
+}
