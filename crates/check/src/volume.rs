@@ -2,7 +2,7 @@
 
 use dendro_device::{AlignedBuf, Device};
 use dendro_format::superblock::KNOWN_INCOMPATIBLE;
-use dendro_format::{Addr, Checkpoint, Key, Layout, SegmentNo, Superblock};
+use dendro_format::{Addr, Checkpoint, Key, Layout, SegmentNo, Superblock, checksum};
 
 use crate::map::{MapEntries, Nodes};
 use crate::{
@@ -66,7 +66,10 @@ impl<'d> Volume<'d> {
         let bytes = &bytes[..superblock.checkpoint_len_bytes as usize];
         let checkpoint = Checkpoint::decode(bytes, &superblock.uuid)
             .map_err(|problem| Error::Damaged { addr, problem })?;
-        expect_checksum("checkpoint", addr, bytes, superblock.checkpoint_crc32c)?;
+        let (found, expected) = (checksum(bytes), superblock.checkpoint_crc32c);
+        if found != expected {
+            return Err(Error::Misdirected { what: "checkpoint", addr, found, expected });
+        }
         Ok(checkpoint)
     }
 
@@ -140,16 +143,4 @@ impl<'d> Volume<'d> {
         let start = self.layout().segment_offset(segment);
         self.device.read_at(start + u64::from(offset_bytes), buf)
     }
-}
-
-/// Whether the checksum that a structure starts with, behind its magic, is the one its pointer
-/// gives.
-pub(crate) fn expect_checksum(
-    what: &'static str,
-    addr: Addr,
-    bytes: &[u8],
-    expected: u32,
-) -> Result<()> {
-    let found = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-    if found == expected { Ok(()) } else { Err(Error::Misdirected { what, addr, found, expected }) }
 }

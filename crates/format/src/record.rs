@@ -216,7 +216,7 @@ pub enum Record<'a> {
         addr: Addr,
         /// Its length.
         len_bytes: u32,
-        /// Its checksum.
+        /// The checksum of all its bytes.
         crc32c: u32,
     },
 }

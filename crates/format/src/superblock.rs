@@ -49,7 +49,7 @@ const CHECKSUM_CRC32C: u8 = 1;
 /// |     68 |    4 | `segment_count`      | all segments, superblock logs included             |
 /// |     72 |    8 | `checkpoint_addr`    | the checkpoint, in grains                          |
 /// |     80 |    4 | `checkpoint_len`     | its bytes                                          |
-/// |     84 |    4 | `checkpoint_crc32c`  | its checksum                                       |
+/// |     84 |    4 | `checkpoint_crc32c`  | the checksum of all its bytes                      |
 /// |     88 |    8 | `created_ns`         | when the volume was made                           |
 /// |     96 |    8 | `written_ns`         | when this superblock was written                   |
 /// |    104 |   16 | `hash_key`           | a random key for the clients' hash tables          |
@@ -109,7 +109,7 @@ pub struct Superblock {
     pub checkpoint_addr: Addr,
     /// Its length in bytes.
     pub checkpoint_len_bytes: u32,
-    /// Its checksum.
+    /// The checksum of all its bytes, its own checksum field included.
     pub checkpoint_crc32c: u32,
     /// When the volume was made.
     pub created: Timestamp,

@@ -214,8 +214,7 @@ impl Builder {
         self.map.write(&mut image);
         self.superblock.checkpoint_addr = addr;
         self.superblock.checkpoint_len_bytes = bytes.len() as u32;
-        self.superblock.checkpoint_crc32c =
-            u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        self.superblock.checkpoint_crc32c = checksum(&bytes);
         write_superblock(&mut image, &self.superblock);
         image
     }

@@ -1,0 +1,136 @@
+//! A volume of known contents.
+
+use std::sync::Arc;
+
+use dendro_base::units::KIB;
+use dendro_base::{Clock, ManualClock, Rng, Uuid};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{
+    Aru, CommitSeq, Compression, Lid, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT,
+    MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, View,
+};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+/// Bytes of the device: 48 segments of 128 KiB.
+const DEVICE_LEN_BYTES: u64 = 6 << 20;
+
+/// How a volume was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was shut down.
+    Clean,
+    /// It was left as a crash leaves it, with a log to roll forward.
+    Crashed,
+}
+
+/// A volume with lists, records and pages of all kinds.
+///
+/// # Errors
+/// When the engine refuses.
+pub fn image(end: End) -> Result<Vec<u8>> {
+    let memory = Arc::new(MemoryDevice::new(DEVICE_LEN_BYTES));
+    let device: Arc<dyn Device> = Arc::clone(&memory) as Arc<dyn Device>;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions {
+        segment_size_bytes: 128 * KIB,
+        label: "golden".into(),
+        uuid: Uuid::from_random(*b"golden image v1."),
+        hash_key: *b"known hash key..",
+    };
+    format(&device, &options, &clock)?;
+    let open = || LogDisk::open(Arc::clone(&device), OpenOptions::default(), Arc::clone(&clock));
+    let disk = open()?;
+    first_part(&disk)?;
+    disk.shut_down()?;
+    drop(disk);
+    let disk = open()?;
+    second_part(&disk)?;
+    match end {
+        End::Clean => disk.shut_down()?,
+        End::Crashed => disk.flush(CommitSeq::LATEST)?,
+    }
+    Ok(memory.to_bytes())
+}
+
+fn commit<'a>(disk: &LogDisk, ops: impl IntoIterator<Item = Op<'a>>) -> Result<()> {
+    let mut aru = Aru::new(View::HEAD);
+    for op in ops {
+        aru.push(op);
+    }
+    disk.commit(aru).map(drop)
+}
+
+fn create(disk: &LogDisk, hints: ListHints) -> Result<Lid> {
+    let list = disk.allocate_list()?;
+    commit(disk, [Op::CreateList { list, hints }])?;
+    Ok(list)
+}
+
+/// A page that its list and index tell, of `len` bytes that are not zero.
+fn page(list: Lid, index: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE_SIZE];
+    let line = format!("page {index} of list {}; ", list.0);
+    bytes[..len].iter_mut().zip(line.bytes().cycle()).for_each(|(to, from)| *to = from);
+    bytes
+}
+
+fn write(disk: &LogDisk, list: Lid, first_page: u64, lens: &[usize]) -> Result<()> {
+    let data: Vec<u8> =
+        (first_page..).zip(lens).flat_map(|(at, &len)| page(list, at, len)).collect();
+    commit(disk, [Op::WritePages { list, first_page, data: data.into() }])
+}
+
+fn put(disk: &LogDisk, list: Lid, index: u64, value: &[u8]) -> Result<()> {
+    commit(disk, [Op::PutRecord { list, index, value: value.into() }])
+}
+
+fn first_part(disk: &LogDisk) -> Result<()> {
+    let files = create(disk, ListHints::default())?;
+    write(disk, files, 0, &[PAGE_SIZE; 20])?;
+    write(disk, files, 31, &[PAGE_SIZE, 1, 64, 65, 4032, 4033, 0])?;
+    write(disk, files, MAX_PAGE_COUNT - 1, &[100])?;
+    let records = create(disk, ListHints { locality: Locality::Clustered, ..Default::default() })?;
+    for index in 0..200 {
+        put(disk, records, index * index, format!("record {index}").as_bytes())?;
+    }
+    put(disk, records, u64::MAX, &[0xff; MAX_RECORD_LEN_BYTES])?;
+    // Many lists, so that the map has nodes above its leaves.
+    for number in 0..400 {
+        let list =
+            create(disk, ListHints { compression: Compression::Zstd, ..Default::default() })?;
+        put(disk, list, 0, format!("list {number}").as_bytes())?;
+    }
+    let mut noise = vec![0; 5 * PAGE_SIZE];
+    Rng::new(1).fill(&mut noise);
+    let random = create(disk, ListHints { compression: Compression::None, ..Default::default() })?;
+    commit(disk, [Op::WritePages { list: random, first_page: 7, data: noise.into() }])?;
+    commit(disk, [Op::ZeroPages { list: random, first_page: 100, count: 3 }])
+}
+
+fn second_part(disk: &LogDisk) -> Result<()> {
+    let (files, records) = (Lid::FIRST, Lid(2));
+    let other = create(disk, ListHints::default())?;
+    commit(
+        disk,
+        [
+            Op::PunchPages { list: files, first_page: 3, count: 2 },
+            Op::MovePages { from: files, from_page: 8, to: other, to_page: 1000, count: 4 },
+            Op::ZeroPages { list: files, first_page: 0, count: 1 },
+        ],
+    )?;
+    write(disk, files, 1, &[PAGE_SIZE, 7])?;
+    let third = create(disk, ListHints::default())?;
+    write(disk, third, 0, &[3, PAGE_SIZE])?;
+    commit(disk, [Op::SwapPages { a: third, b: other }])?;
+    for list in 10..60 {
+        commit(disk, [Op::DeleteList { list: Lid(list) }])?;
+    }
+    commit(
+        disk,
+        [
+            Op::DeleteRecord { list: records, index: 4 },
+            Op::SetHints { list: records, hints: ListHints::default() },
+        ],
+    )?;
+    put(disk, records, 9, b"changed")
+}

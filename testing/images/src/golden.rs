@@ -1,0 +1,70 @@
+//! The images that are kept.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use dendro_format::superblock::{MAJOR_VERSION, MINOR_VERSION};
+
+use crate::contents::End;
+
+/// A golden image.
+#[derive(Clone, Debug)]
+pub struct Golden {
+    /// Its name: the version and how it ended.
+    pub name: String,
+    /// The image.
+    pub image: Vec<u8>,
+    /// What it holds.
+    pub manifest: String,
+}
+
+/// Where they are kept.
+#[must_use]
+pub fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+/// The name of the current version's image that ended so.
+#[must_use]
+pub fn name(end: End) -> String {
+    let end = match end {
+        End::Clean => "clean",
+        End::Crashed => "crashed",
+    };
+    format!("v{MAJOR_VERSION}.{MINOR_VERSION}-{end}")
+}
+
+/// All golden images, of every version, by name.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn all() -> io::Result<Vec<Golden>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "packed") {
+            names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort();
+    names
+        .into_iter()
+        .map(|name| {
+            let image = crate::unpack(&fs::read(dir().join(format!("{name}.packed")))?);
+            let manifest = fs::read_to_string(dir().join(format!("{name}.manifest")))?;
+            Ok(Golden { name, image, manifest })
+        })
+        .collect()
+}
+
+/// Keeps an image, if there is none of that name.
+///
+/// # Errors
+/// When there is one, or it cannot be written.
+pub fn keep(golden: &Golden) -> io::Result<()> {
+    let path = dir().join(format!("{}.packed", golden.name));
+    let mut file = fs::File::create_new(&path)?;
+    io::Write::write_all(&mut file, &crate::pack(&golden.image))?;
+    fs::write(path.with_extension("manifest"), &golden.manifest)
+}

@@ -1,0 +1,50 @@
+//! What a volume holds, as text: a line for each list, record and page.
+
+use std::fmt::Write as _;
+
+use dendro_disk::{Lid, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, Result, View};
+use dendro_format::checksum;
+
+/// The manifest of a disk.
+///
+/// # Errors
+/// When the disk cannot be read.
+pub fn of(disk: &dyn LogicalDisk) -> Result<String> {
+    let mut out = String::new();
+    let mut from = Lid(0);
+    loop {
+        let lists = disk.lists(View::HEAD, from, 64)?;
+        let Some(&last) = lists.last() else { return Ok(out) };
+        for list in lists {
+            add_list(&mut out, disk, list)?;
+        }
+        from = Lid(last.0 + 1);
+    }
+}
+
+fn add_list(out: &mut String, disk: &dyn LogicalDisk, list: Lid) -> Result<()> {
+    let hints = disk.hints(View::HEAD, list)?;
+    add(out, &format!("list {} {hints:?}", list.0));
+    let mut from = Some(0);
+    while let Some(index) = from {
+        let records = disk.records(View::HEAD, list, index, 64)?;
+        for (index, value) in &records {
+            let bytes: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            add(out, &format!("  record {index} {bytes}"));
+        }
+        from = records.last().and_then(|(index, _)| index.checked_add(1));
+    }
+    let mut page = disk.next_data(View::HEAD, list, 0)?;
+    while let Some(index) = page {
+        let mut bytes = [0; PAGE_SIZE];
+        disk.read_pages(View::HEAD, list, index, &mut bytes)?;
+        add(out, &format!("  page {index} {:08x}", checksum(&bytes)));
+        let next = index + 1;
+        page = if next < MAX_PAGE_COUNT { disk.next_data(View::HEAD, list, next)? } else { None };
+    }
+    Ok(())
+}
+
+fn add(out: &mut String, line: &str) {
+    writeln!(out, "{line}").expect("a string grows");
+}

@@ -1,0 +1,133 @@
+//! Volumes of every version so far are read by this one.
+
+use std::sync::Arc;
+
+use dendro_base::ManualClock;
+use dendro_check::{FindingKind, Options, Volume, verify};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, View};
+use dendro_format::{CHUNK_PAGES, Value};
+use dendro_images::contents::{End, image};
+use dendro_images::golden::{Golden, all, name};
+use dendro_images::manifest;
+use dendro_logdisk::{LogDisk, OpenOptions};
+
+fn open(image: &[u8], read_only: bool) -> (Arc<MemoryDevice>, LogDisk) {
+    let device = Arc::new(MemoryDevice::from_bytes(image));
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    let dynamic = Arc::clone(&device) as Arc<dyn Device>;
+    let disk = LogDisk::open(dynamic, options, Arc::new(ManualClock::default()))
+        .expect("a golden image opens");
+    (device, disk)
+}
+
+fn every_image(test: impl Fn(&Golden)) {
+    let images = all().expect("the images can be read");
+    assert!(!images.is_empty());
+    images.iter().for_each(test);
+}
+
+fn findings(device: &dyn Device) -> Vec<FindingKind> {
+    let report = verify(device, &Options { data: true });
+    report.findings.into_iter().map(|finding| finding.kind).collect()
+}
+
+#[test]
+fn the_current_version_has_its_images() {
+    let names: Vec<String> =
+        all().expect("the images can be read").into_iter().map(|golden| golden.name).collect();
+    for end in [End::Clean, End::Crashed] {
+        assert!(
+            names.contains(&name(end)),
+            "make the images of this version with `cargo run -p dendro-images`"
+        );
+    }
+}
+
+#[test]
+fn every_image_holds_what_it_held() {
+    every_image(|golden| {
+        for read_only in [true, false] {
+            let (_, disk) = open(&golden.image, read_only);
+            assert!(manifest::of(&disk).unwrap() == golden.manifest, "{}", golden.name);
+        }
+    });
+}
+
+#[test]
+fn opening_for_reading_changes_nothing() {
+    every_image(|golden| {
+        let (device, disk) = open(&golden.image, true);
+        drop(disk);
+        assert!(device.to_bytes() == golden.image, "{}", golden.name);
+    });
+}
+
+#[test]
+fn every_image_is_sound() {
+    every_image(|golden| {
+        let found = findings(&MemoryDevice::from_bytes(&golden.image));
+        let expected: &[_] =
+            if golden.name.ends_with("clean") { &[] } else { &[FindingKind::LogGoesOn] };
+        assert_eq!(found, expected, "{}", golden.name);
+    });
+}
+
+#[test]
+fn every_image_can_be_written_to() {
+    every_image(|golden| {
+        let (device, disk) = open(&golden.image, false);
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, Default::default()).put_record(list, 1, b"new");
+        aru.delete_list(Lid::FIRST);
+        disk.commit(aru).unwrap();
+        disk.flush(CommitSeq::LATEST).unwrap();
+        disk.shut_down().unwrap();
+        drop(disk);
+        assert_eq!(findings(&*device), [], "{}", golden.name);
+        let (_, disk) = open(&device.to_bytes(), true);
+        assert_eq!(disk.record(View::HEAD, list, 1).unwrap().as_deref(), Some(&b"new"[..]));
+        assert_eq!(disk.hints(View::HEAD, Lid::FIRST).unwrap(), None);
+    });
+}
+
+#[test]
+fn the_offline_readers_see_the_same_lists_and_pages_as_the_engine() {
+    every_image(|golden| {
+        if !golden.name.ends_with("clean") {
+            return;
+        }
+        let device = MemoryDevice::from_bytes(&golden.image);
+        let volume = Volume::open(&device).unwrap();
+        let checkpoint = volume.checkpoint().unwrap();
+        let mut lines = Vec::new();
+        for entry in volume.entries(&checkpoint, None, None) {
+            let (key, value) = entry.unwrap();
+            if key.list >= Lid::CLIENT_END.0 {
+                continue;
+            }
+            match value {
+                Value::List(_) => lines.push(format!("list {}", key.list)),
+                Value::Record(_) => lines.push(format!("  record {}", key.index)),
+                Value::Chunk(chunk) => lines.extend(chunk.iter().map(|(slot, _)| {
+                    format!("  page {}", key.index * CHUNK_PAGES + u64::from(slot))
+                })),
+            }
+        }
+        let expected = golden.manifest.lines();
+        assert_eq!(expected.clone().count(), lines.len(), "{}", golden.name);
+        for (line, expected) in lines.iter().zip(expected) {
+            assert!(format!("{expected} ").starts_with(&format!("{line} ")), "{line}: {expected}");
+        }
+    });
+}
+
+#[test]
+fn what_is_made_today_holds_what_the_image_of_today_holds() {
+    for end in [End::Clean, End::Crashed] {
+        let (_, disk) = open(&image(end).unwrap(), true);
+        let golden = all().unwrap().into_iter().find(|golden| golden.name == name(end)).unwrap();
+        assert!(manifest::of(&disk).unwrap() == golden.manifest);
+    }
+}
