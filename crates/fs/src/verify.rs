@@ -246,6 +246,10 @@ impl Verifier<'_> {
 
     fn check_pages(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let lid = ino.lid();
+        if self.orphans.get(&ino) == Some(&ORPHAN_REMOVE) {
+            // It may have been half freed.
+            return Ok(());
+        }
         if !matches!(inode.kind, FileKind::Regular | FileKind::Symlink) {
             if inode.pages != 0 || self.disk.next_data(self.view, lid, 0)?.is_some() {
                 self.find(FindingCode::WrongPageCount, ino, "pages, where there are none");

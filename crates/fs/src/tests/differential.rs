@@ -5,7 +5,7 @@ use dendro_disk::model::ModelDisk;
 
 use super::{Fixture, noatime};
 use crate::Options;
-use crate::testing::{Driver, Generator, Model, Profile, Tree};
+use crate::testing::{Driver, Generator, Model, Profile, StepClock, Tree};
 
 struct Run {
     seed: u64,
@@ -64,5 +64,69 @@ fn so_they_do_when_lookups_hold_files() {
     for seed in 100..106 {
         let options = Options { lookups_hold_files: true, inode_cache_len: 16, ..noatime() };
         Run { options, ..Run::new(seed, 1500) }.compare();
+    }
+}
+
+#[test]
+fn so_they_do_when_all_names_collide() {
+    for seed in 200..206 {
+        Run { hash_mask: 0, ..Run::new(seed, 1500) }.compare();
+    }
+}
+
+#[test]
+fn most_random_steps_succeed() {
+    let clock = StepClock::default();
+    let mut model = Model::new(clock.set_step(0), 0, 0, 0o755);
+    let mut generator = Generator::new(1, Profile::default());
+    let succeeded = (1..=3000)
+        .filter(|&number| {
+            let step = generator.next(&model);
+            model.run(&step, clock.set_step(number)).is_ok()
+        })
+        .count();
+    assert!((1800..2900).contains(&succeeded), "{succeeded}");
+}
+
+/// After a crash, the disk is as it was after some commit. Each such state must mount, hold a sound
+/// file system, and show the tree after some step.
+#[test]
+fn a_crash_after_any_commit_shows_the_tree_after_some_step() {
+    for seed in 300..304 {
+        let profile = Profile { one_unit_only: true, max_write_len: 9000, ..Profile::default() };
+        let disk = ModelDisk::new(None).recording();
+        let fixture = Fixture::with(disk, noatime(), u64::MAX);
+        let mut generator = Generator::new(seed, profile);
+        let mut model = Model::new(fixture.clock.set_step(0), 0, 0, 0o755);
+        let mut driver = Driver::new(Arc::clone(&fixture.fs));
+        let first = fixture.disk.history().len() - 1;
+        // For each commit, the trees before and after the step that made it.
+        let mut before = model.tree();
+        let mut expected = vec![(before.clone(), before.clone()); first + 1];
+        for number in 1..=200 {
+            let step = generator.next(&model);
+            let now = fixture.clock.set_step(number);
+            assert_eq!(driver.run(&step), model.run(&step, now), "seed {seed}: {step:?}");
+            let after = model.tree();
+            expected.resize(fixture.disk.history().len(), (before, after.clone()));
+            before = after;
+        }
+        for ((seq, state), (before, after)) in
+            fixture.disk.history().into_iter().zip(expected).skip(first)
+        {
+            let mut crashed = Fixture {
+                disk: Arc::new(ModelDisk::from_state(state, None)),
+                clock: Arc::clone(&fixture.clock),
+                fs: Arc::clone(&fixture.fs),
+                options: noatime(),
+                hash_mask: u64::MAX,
+            };
+            crashed.assert_sound();
+            crashed.remount();
+            crashed.assert_sound();
+            let tree = Tree::of_fs(&crashed.fs).unwrap();
+            let is_prefix = tree == before || tree == after;
+            assert!(is_prefix, "seed {seed}, {seq:?}: {:?}", tree.difference(&after));
+        }
     }
 }
