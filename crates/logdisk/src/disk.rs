@@ -1,8 +1,8 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue. None is
-//! held over device I/O but `checkpoints` and `flushing`, which only background work and those
-//! who wait for durability take, and `superblock`.
+//! Lock order: `cleaner`, `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue.
+//! `core` and the queue are not held over device I/O, but for nodes of the map that a change turns
+//! out to need; the others are taken by background work and by those who wait for it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use dendro_disk::{
 use dendro_format::{Layout, Superblock};
 
 use crate::checkpoint::Checkpoints;
+use crate::cleaner::{Choice, Cleaned, Cleaner};
 use crate::core::{Core, Worst};
 use crate::fault::Fault;
 use crate::options::OpenOptions;
@@ -24,6 +25,10 @@ use crate::prepare;
 use crate::segments::SegmentCounts;
 use crate::store::{Held, NodeStore};
 use crate::writer::Writer;
+
+/// How often a commit tries to make room: each time gains something, and together they gain more
+/// than any unit needs that the account of space lets through.
+const MAX_ATTEMPTS: u32 = 1000;
 
 /// The log-structured logical disk.
 ///
@@ -37,6 +42,8 @@ pub struct LogDisk {
     pub(crate) store: NodeStore,
     pub(crate) core: RwLock<Core>,
     pub(crate) writer: Arc<Writer>,
+    pub(crate) cleaner: Mutex<Cleaner>,
+    pub(crate) cleaned: Cleaned,
     pub(crate) checkpoints: Mutex<Checkpoints>,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) dirty_limit_bytes: u64,
@@ -80,6 +87,10 @@ pub struct Stats {
     pub live_bytes: u64,
     /// Segments by state.
     pub segments: SegmentCounts,
+    /// Segments cleaned since the disk was opened.
+    pub cleaned_segments: u64,
+    /// Bytes of blocks moved by cleaning.
+    pub moved_bytes: u64,
 }
 
 impl LogDisk {
@@ -104,6 +115,8 @@ impl LogDisk {
             layout,
             store,
             core: RwLock::new(core),
+            cleaner: Mutex::default(),
+            cleaned: Cleaned::default(),
             checkpoints: Mutex::new(checkpoints),
             superblock: Mutex::new(superblock),
             dirty_limit_bytes,
@@ -121,6 +134,7 @@ impl LogDisk {
     /// Figures of the disk at work.
     pub fn stats(&self) -> Stats {
         let checkpoint_seq = self.checkpoints.try_lock().map_or(0, |checkpoints| checkpoints.seq);
+        let (cleaned_segments, moved_bytes) = self.cleaned.totals();
         let core = self.core.read();
         Stats {
             commit_seq: core.commit_seq,
@@ -132,18 +146,28 @@ impl LogDisk {
             cached_node_bytes: self.store.cached_bytes(),
             live_bytes: core.state.segments.live_bytes(),
             segments: core.state.segments.counts(),
+            cleaned_segments,
+            moved_bytes,
         }
     }
 
-    /// Segments kept for checkpoints: the nodes of one that is being written and of the next, and
-    /// the heads' own.
+    /// Segments kept for checkpoints and cleaning: the nodes of one that is being written and of
+    /// the next, the heads' own, and one to move blocks to.
     pub(crate) fn checkpoint_reserve(&self) -> u32 {
-        (2 * self.dirty_limit_bytes).div_ceil(self.layout.segment_size_bytes()) as u32 + 3
+        (2 * self.dirty_limit_bytes).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
     }
 
-    /// Segments that only units that give space back may use, beyond those for checkpoints.
+    /// Segments that only units that give space back may use, and cleaning, beyond those for
+    /// checkpoints.
     pub(crate) fn reclaim_reserve(&self) -> u32 {
         2 + self.layout.segment_count() / 128
+    }
+
+    /// What clients can have in all: the segments less the reserves.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        let segments = self.layout.log_segments().count() as u64;
+        let reserve = u64::from(self.checkpoint_reserve() + self.reclaim_reserve());
+        segments.saturating_sub(reserve) * self.layout.segment_size_bytes()
     }
 
     /// With so few clean segments left a checkpoint is taken as soon as it frees any.
@@ -201,10 +225,10 @@ impl LogDisk {
         if self.failure().is_some() || self.core.read().closed_reason.is_some() {
             return Ok(false);
         }
-        self.checkpoint_step()
+        Ok(self.checkpoint_step()? || self.clean_step()?)
     }
 
-    fn write_one(&self) -> Result<bool> {
+    pub(crate) fn write_one(&self) -> Result<bool> {
         let written = self.writer.write_one(&*self.device).map_err(|why| self.latch_write(why))?;
         let Some(closed) = written else { return Ok(false) };
         self.core.write().forget(closed);
@@ -231,32 +255,57 @@ impl LogDisk {
         if view == View::HEAD { Ok(()) } else { Err(Error::NoSuchView(view)) }
     }
 
-    /// What is wrong with the space a unit takes, if anything.
-    fn shortage(&self, core: &Core, needed: u64, reclaims: bool) -> Option<Error> {
-        let reserve = if reclaims {
-            self.checkpoint_reserve()
-        } else {
-            self.checkpoint_reserve() + self.reclaim_reserve()
-        };
-        let room = core.room_bytes(reserve);
-        let reserved = if reclaims { 0 } else { self.ledger.reserved_bytes() };
-        let available_bytes = room.saturating_sub(reserved);
-        (needed > available_bytes)
-            .then_some(Error::NoSpace { needed_bytes: needed, available_bytes })
+    /// What is wrong with the space a unit takes, if anything: it does not fit among what can be
+    /// reached, or there is nowhere to write it before segments have been cleaned.
+    fn shortage(&self, core: &Core, needed: u64, reclaims: bool) -> Option<Shortage> {
+        if reclaims {
+            let room = core.room_bytes(self.checkpoint_reserve());
+            return (needed > room).then_some(Shortage::OfRoom(room));
+        }
+        let used = core.state.segments.live_bytes() + self.ledger.reserved_bytes();
+        let free = self.capacity_bytes().saturating_sub(used);
+        if needed > free {
+            return Some(Shortage::OfSpace(free));
+        }
+        let room = core.room_bytes(self.checkpoint_reserve() + self.reclaim_reserve());
+        (needed > room).then_some(Shortage::OfRoom(room))
     }
 
-    /// Tries to make space; says whether there is any point in trying again.
-    fn make_space(&self, attempt: u32) -> Result<bool> {
-        // The first checkpoint frees what had become empty before it; writing it empties segments
-        // of the map itself, which the second frees.
-        if attempt >= 2 {
-            return Ok(false);
-        }
-        let before = self.core.read().state.segments.clean_count();
-        self.checkpoint()?;
+    /// What can be written or will be once a checkpoint is durable.
+    fn free_bytes(&self) -> u64 {
         let core = self.core.read();
-        Ok(core.state.segments.clean_count() > before || core.state.segments.has_pending())
+        let pending = u64::from(core.state.segments.counts().pending);
+        core.room_bytes(0) + pending * self.layout.segment_size_bytes()
     }
+
+    /// Tries to make room; says whether there is any point in trying again. What is empty already
+    /// waits but for a checkpoint; when nothing is, segments are cleaned, as many as the reserve
+    /// can take.
+    fn make_room(&self) -> Result<bool> {
+        let clean_before = self.core.read().state.segments.clean_count();
+        if self.core.read().state.segments.has_pending() {
+            self.checkpoint()?;
+            if self.core.read().state.segments.clean_count() > clean_before {
+                return Ok(true);
+            }
+        }
+        let free_before = self.free_bytes();
+        for _ in 0..self.reclaim_reserve() {
+            if !self.clean_now(Choice::MostToGain)? {
+                break;
+            }
+        }
+        self.checkpoint()?;
+        Ok(self.free_bytes() > free_before)
+    }
+}
+
+/// Why a unit does not fit.
+enum Shortage {
+    /// Too much can be reached: only deleting helps. What is free, in bytes.
+    OfSpace(u64),
+    /// Too few segments are clean. What can be written, in bytes.
+    OfRoom(u64),
 }
 
 impl LogicalDisk for LogDisk {
@@ -285,13 +334,20 @@ impl LogicalDisk for LogDisk {
                     continue;
                 }
             }
-            if let Some(shortage) = self.shortage(&core, worst.len_bytes(), aru.reclaims()) {
-                drop(core);
-                if !self.make_space(attempt)? {
-                    return Err(shortage);
+            let needed_bytes = worst.len_bytes();
+            match self.shortage(&core, needed_bytes, aru.reclaims()) {
+                None => {}
+                Some(Shortage::OfSpace(available_bytes)) => {
+                    return Err(Error::NoSpace { needed_bytes, available_bytes });
                 }
-                attempt += 1;
-                continue;
+                Some(Shortage::OfRoom(available_bytes)) => {
+                    drop(core);
+                    if attempt == MAX_ATTEMPTS || !self.make_room()? {
+                        return Err(Error::NoSpace { needed_bytes, available_bytes });
+                    }
+                    attempt += 1;
+                    continue;
+                }
             }
             nodes = nodes.into_loading();
             let seq = core.apply(&aru, worst, &nodes).map_err(|fault| self.latch(fault))?;
@@ -339,7 +395,7 @@ impl LogicalDisk for LogDisk {
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         let core = self.core.read();
         self.check_writable(&core)?;
-        let limit = core.room_bytes(self.checkpoint_reserve() + self.reclaim_reserve());
+        let limit = self.capacity_bytes().saturating_sub(core.state.segments.live_bytes());
         self.ledger.reserve(len_bytes, limit).ok_or_else(|| Error::NoSpace {
             needed_bytes: len_bytes,
             available_bytes: limit.saturating_sub(self.ledger.reserved_bytes()),
@@ -347,15 +403,13 @@ impl LogicalDisk for LogDisk {
     }
 
     fn space(&self) -> Space {
-        let reserve = self.checkpoint_reserve() + self.reclaim_reserve();
-        let size = self.layout.segment_size_bytes();
-        let segments = self.layout.log_segments().count() as u64;
-        let core = self.core.read();
+        let live_bytes = self.core.read().state.segments.live_bytes();
         let reserved_bytes = self.ledger.reserved_bytes();
+        let capacity_bytes = self.capacity_bytes();
         Space {
-            capacity_bytes: segments.saturating_sub(u64::from(reserve)) * size,
-            live_bytes: core.state.segments.live_bytes(),
-            available_bytes: core.room_bytes(reserve).saturating_sub(reserved_bytes),
+            capacity_bytes,
+            live_bytes,
+            available_bytes: capacity_bytes.saturating_sub(live_bytes + reserved_bytes),
             reserved_bytes,
         }
     }

@@ -9,6 +9,7 @@
 //! - `core`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
 //!   finds and checks blocks.
 //! - `checkpoint`, `recovery`: a frozen state is written, and found again.
+//! - `cleaner`: what lives in a segment is written again, so that the segment becomes empty.
 //! - `disk`: the interface.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod cleaner;
 mod core;
 mod disk;
 mod fault;

@@ -106,6 +106,28 @@ impl Map {
         Ok(())
     }
 
+    /// Calls `visit` with every entry.
+    pub(crate) fn visit_all(
+        &self,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
+    ) -> Outcome<()> {
+        let end = Key { list: u64::MAX, ..Key::MIN };
+        self.visit(&Key::MIN, &end, nodes, visit)
+    }
+
+    /// Calls `visit` with the place, the level and a key of every clean node.
+    pub(crate) fn visit_places(
+        &self,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(&NodePtr, u8, &Key),
+    ) -> Outcome<()> {
+        match &self.root {
+            Some(root) => visit_places_under(root, self.level, &Key::MIN, nodes, visit),
+            None => Ok(()),
+        }
+    }
+
     /// Puts `value` under `key`; returns what was there.
     pub(crate) fn put(
         &mut self,
@@ -292,6 +314,33 @@ fn visit_child(
         }
     }
     Ok(ControlFlow::Continue(()))
+}
+
+fn visit_places_under(
+    child: &Child,
+    level: u8,
+    first: &Key,
+    nodes: &dyn Nodes,
+    visit: &mut dyn FnMut(&NodePtr, u8, &Key),
+) -> Outcome<()> {
+    let loaded;
+    let resident = match child {
+        Child::Dirty(resident) => resident,
+        Child::Clean(place) => {
+            visit(place, level, first);
+            if level == 0 {
+                return Ok(());
+            }
+            loaded = nodes.node(place)?;
+            &loaded
+        }
+    };
+    if let Node::Inner(inner) = &resident.node {
+        for (first, child) in &inner.entries {
+            visit_places_under(child, inner.level - 1, first, nodes, visit)?;
+        }
+    }
+    Ok(())
 }
 
 fn put_under(

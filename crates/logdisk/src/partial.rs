@@ -109,10 +109,6 @@ impl Partial {
         self.tail + self.records.len() - self.void_bytes
     }
 
-    pub(crate) const fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// Whether so much more fits for sure: whole pages, bytes of a short block, and records.
     pub(crate) fn fits(&self, pages: usize, short_bytes: usize, record_bytes: usize) -> bool {
         let short = align_up_usize(short_bytes, GRAIN_SIZE);

@@ -1,0 +1,147 @@
+//! Volumes that are full or nearly so, where cleaning is always under way.
+
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock, Rng};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::model::{ModelState, apply};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+const SEGMENT_BYTES: u64 = 128 << 10;
+
+fn small_disk(segment_count: u64) -> (Arc<dyn Device>, LogDisk) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(segment_count * SEGMENT_BYTES));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+    format(&device, &options, &clock).expect("the device is large enough");
+    let disk = open(&device);
+    (device, disk)
+}
+
+fn open(device: &Arc<dyn Device>) -> LogDisk {
+    let options = OpenOptions { checkpoint_log_bytes: 1 << 20, ..OpenOptions::default() };
+    LogDisk::open(Arc::clone(device), options, Arc::new(ManualClock::default()))
+        .expect("it was formatted")
+}
+
+fn new_list(disk: &LogDisk, model: &mut ModelState) -> Lid {
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    commit(disk, model, aru).expect("there is room");
+    list
+}
+
+fn commit(disk: &LogDisk, model: &mut ModelState, aru: Aru<'_>) -> Result<(), Error> {
+    let ops = aru.ops().to_vec();
+    disk.commit(aru)?;
+    apply(model, &ops).expect("the disk took it");
+    Ok(())
+}
+
+fn page(rng: &mut Rng) -> Vec<u8> {
+    let mut page = vec![0; PAGE_SIZE - 64 * rng.below(3) as usize * rng.below(30) as usize];
+    rng.fill(&mut page);
+    page
+}
+
+fn check(disk: LogDisk, device: &Arc<dyn Device>, model: &ModelState) {
+    let found = ModelState::read_from(&disk).expect("it can be read");
+    assert_eq!(found.diff(model), None);
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    let found = ModelState::read_from(&open(device)).expect("it can be read");
+    assert_eq!(found.diff(model), None);
+}
+
+#[test]
+fn a_volume_at_80_percent_takes_overwrites_of_many_times_its_size() {
+    let (device, disk) = small_disk(128);
+    let mut model = ModelState::default();
+    let list = new_list(&disk, &mut model);
+    let mut rng = Rng::new(1);
+    let pages = disk.space().capacity_bytes * 8 / 10 / PAGE_SIZE as u64;
+    for number in 0..pages * 12 {
+        let mut aru = Aru::new(View::HEAD);
+        let at = if number < pages { number } else { rng.below(pages) };
+        let data = page(&mut rng);
+        aru.write_pages(list, at, data);
+        aru.put_record(list, rng.below(50), number.to_le_bytes().to_vec());
+        commit(&disk, &mut model, aru).expect("there is always room at 80 percent");
+        if rng.chance(3) {
+            disk.background_step().expect("the device works");
+        }
+        if rng.chance(3) {
+            disk.flush(CommitSeq::LATEST).expect("the device works");
+        }
+    }
+    let stats = disk.stats();
+    assert!(stats.cleaned_segments > 100, "the cleaner had work: {stats:?}");
+    check(disk, &device, &model);
+}
+
+#[test]
+fn a_full_volume_refuses_and_takes_again_what_was_deleted_over_and_over() {
+    let (device, disk) = small_disk(96);
+    let mut model = ModelState::default();
+    let mut rng = Rng::new(2);
+    let mut lists = Vec::new();
+    let mut filled = Vec::new();
+    for _ in 0..8 {
+        let mut bytes = 0;
+        loop {
+            let list = disk.allocate_list().expect("the disk is writable");
+            let data: Vec<u8> = (0..1 + rng.below(20)).flat_map(|_| page(&mut rng)).collect();
+            let mut aru = Aru::new(View::HEAD);
+            aru.create_list(list, ListHints::default());
+            aru.put_record(list, 0, &[1_u8; 100][..]);
+            aru.write_pages(list, 0, &data[..]);
+            match commit(&disk, &mut model, aru) {
+                Ok(()) => {}
+                Err(Error::NoSpace { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+            bytes += data.len();
+            lists.push(list);
+        }
+        filled.push(bytes);
+        let mut kept = Vec::new();
+        for list in lists.drain(..) {
+            if rng.chance(50) {
+                let mut aru = Aru::new(View::HEAD);
+                aru.delete_list(list).set_reclaims();
+                commit(&disk, &mut model, aru).expect("deleting always works");
+            } else {
+                kept.push(list);
+            }
+        }
+        lists = kept;
+    }
+    // Each time about half of the volume is filled again, or the cleaner loses space.
+    assert!(filled[1..].iter().all(|&bytes| bytes > filled[0] / 4), "{filled:?}");
+    check(disk, &device, &model);
+}
+
+#[test]
+fn pages_moved_between_lists_survive_the_cleaning_of_their_segments() {
+    let (device, disk) = small_disk(96);
+    let mut model = ModelState::default();
+    let (a, b) = (new_list(&disk, &mut model), new_list(&disk, &mut model));
+    let mut rng = Rng::new(3);
+    let pages = disk.space().capacity_bytes * 4 / 10 / PAGE_SIZE as u64;
+    for _ in 0..pages * 30 {
+        let mut aru = Aru::new(View::HEAD);
+        let (from, to) = if rng.chance(50) { (a, b) } else { (b, a) };
+        if rng.chance(5) {
+            let (from_page, to_page) = (rng.below(pages), rng.below(pages));
+            let count = rng.below(10);
+            aru.push(dendro_disk::Op::MovePages { from, from_page, to, to_page, count });
+        } else {
+            aru.write_pages(from, rng.below(pages), page(&mut rng));
+        }
+        commit(&disk, &mut model, aru).expect("there is room");
+    }
+    assert!(disk.stats().cleaned_segments > 20, "{:?}", disk.stats());
+    check(disk, &device, &model);
+}
