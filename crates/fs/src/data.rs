@@ -51,7 +51,9 @@ impl FileSystem {
 
     /// Takes an open back; the last one removes a file that has no name.
     pub fn release(&self, ino: Ino) {
-        self.refs.drop_open(ino);
+        if let Some(gone) = self.refs.drop_open(ino) {
+            gone.forget_gone();
+        }
         self.reap(ino);
     }
 

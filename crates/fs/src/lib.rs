@@ -5,7 +5,7 @@
 //! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
 //! - [`FsError`]: what can go wrong, with Linux's number for it.
 //! - [`verify`]: checks that what a disk holds is a file system.
-//! - [`format`]: what it keeps in the disk's records.
+//! - [`mod@format`]: what it keeps in the disk's records.
 //!
 //! A file is a list (DESIGN §10). Each operation is one atomic recovery unit, so that after a crash
 //! it has happened or it has not; the exceptions are named at [`FileSystem::fallocate`] and

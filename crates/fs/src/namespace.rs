@@ -60,7 +60,9 @@ impl FileSystem {
 
     /// Takes `count` lookups back.
     pub fn forget(&self, ino: Ino, count: u64) {
-        self.refs.drop_lookups(ino, count);
+        if let Some(gone) = self.refs.drop_lookups(ino, count) {
+            gone.forget_gone();
+        }
         self.reap(ino);
     }
 
@@ -287,9 +289,9 @@ impl FileSystem {
         let mut child = guard.edit();
         let fate = self.drop_name(&mut aru, ino, &mut child, now);
         self.commit_inode(aru, &mut dir, new_dir)?;
-        self.enter_fate(&node, &mut guard, child, fate);
+        self.enter_fate(&mut guard, child, fate);
         drop((guard, dir));
-        self.finish_fate(ino, fate);
+        self.finish_fate(&node, fate);
         Ok(())
     }
 

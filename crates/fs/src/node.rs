@@ -148,6 +148,14 @@ impl Node {
         }
     }
 
+    /// Forgets how a removed file was.
+    pub(crate) fn forget_gone(&self) {
+        let mut slot = self.slot.write();
+        if let Slot::Gone(_) = *slot {
+            *slot = Slot::Unknown;
+        }
+    }
+
     /// The access time that is not on the disk yet.
     pub(crate) fn pending_atime(&self) -> Option<FileTime> {
         match self.pending_atime.load(Ordering::Relaxed) {
@@ -315,21 +323,24 @@ impl RefTable {
         self.shards[shard_of(ino)].lock().entry(ino.0).or_default().opens += 1;
     }
 
-    pub(crate) fn drop_lookups(&self, ino: Ino, count: u64) {
-        self.change(ino, |refs| refs.lookups = refs.lookups.saturating_sub(count));
+    /// Takes lookups back; answers what was remembered of a removed file that nobody holds now.
+    pub(crate) fn drop_lookups(&self, ino: Ino, count: u64) -> Option<Arc<Node>> {
+        self.change(ino, |refs| refs.lookups = refs.lookups.saturating_sub(count))
     }
 
-    pub(crate) fn drop_open(&self, ino: Ino) {
-        self.change(ino, |refs| refs.opens = refs.opens.saturating_sub(1));
+    /// As [`Self::drop_lookups`], for an open.
+    pub(crate) fn drop_open(&self, ino: Ino) -> Option<Arc<Node>> {
+        self.change(ino, |refs| refs.opens = refs.opens.saturating_sub(1))
     }
 
-    fn change(&self, ino: Ino, change: impl FnOnce(&mut Refs)) {
+    fn change(&self, ino: Ino, change: impl FnOnce(&mut Refs)) -> Option<Arc<Node>> {
         let mut shard = self.shards[shard_of(ino)].lock();
-        let Some(refs) = shard.get_mut(&ino.0) else { return };
+        let refs = shard.get_mut(&ino.0)?;
         change(refs);
-        if refs.lookups == 0 && refs.opens == 0 {
-            shard.remove(&ino.0);
+        if refs.lookups > 0 || refs.opens > 0 {
+            return None;
         }
+        shard.remove(&ino.0)?.gone
     }
 
     /// Whether the file must stay when it has no name.
@@ -340,10 +351,14 @@ impl RefTable {
             .is_some_and(|refs| refs.opens > 0 || (self.lookups_hold && refs.lookups > 0))
     }
 
-    /// Remembers a removed file until it is forgotten.
-    pub(crate) fn remember(&self, node: &Arc<Node>) {
-        if let Some(refs) = self.shards[shard_of(node.ino)].lock().get_mut(&node.ino.0) {
-            refs.gone = Some(Arc::clone(node));
+    /// Remembers a removed file until it is forgotten; false when it is already.
+    pub(crate) fn remember(&self, node: &Arc<Node>) -> bool {
+        match self.shards[shard_of(node.ino)].lock().get_mut(&node.ino.0) {
+            Some(refs) => {
+                refs.gone = Some(Arc::clone(node));
+                true
+            }
+            None => false,
         }
     }
 }

@@ -90,33 +90,41 @@ impl FileSystem {
     }
 
     /// Enters in memory what was committed.
-    pub(crate) fn enter_fate(
-        &self,
-        node: &Arc<Node>,
-        guard: &mut WriteGuard<'_>,
-        child: Inode,
-        fate: Fate,
-    ) {
+    pub(crate) fn enter_fate(&self, guard: &mut WriteGuard<'_>, child: Inode, fate: Fate) {
         match fate {
             Fate::Lives => guard.set(child),
             Fate::Held => {
                 guard.set(child);
-                self.orphans.lock().insert(node.ino(), false);
+                self.orphans.lock().insert(guard.ino(), false);
             }
-            Fate::Deleted | Fate::InSteps => {
-                guard.set_gone(child);
-                self.refs.remember(node);
-            }
+            Fate::Deleted | Fate::InSteps => guard.set_gone(child),
         }
     }
 
     /// Frees what was too large to free at once.
-    pub(crate) fn finish_fate(&self, ino: Ino, fate: Fate) {
-        if fate == Fate::InSteps
-            && let Err(error) = self.remove_in_steps(ino)
-        {
+    pub(crate) fn finish_fate(&self, node: &Arc<Node>, fate: Fate) {
+        match fate {
+            Fate::Lives => (),
+            // Whoever held it may have let go before it was entered as held.
+            Fate::Held => self.reap(node.ino()),
+            Fate::Deleted => self.remember_gone(node),
+            Fate::InSteps => self.remove_gone(node),
+        }
+    }
+
+    /// Keeps how a removed file was for as long as somebody knows it.
+    fn remember_gone(&self, node: &Arc<Node>) {
+        if !self.refs.remember(node) {
+            node.forget_gone();
+        }
+    }
+
+    fn remove_gone(&self, node: &Arc<Node>) {
+        let ino = node.ino();
+        match self.remove_in_steps(ino) {
+            Ok(()) => self.remember_gone(node),
             // It stays on the list; the next mount tries again.
-            tracing::warn!(%ino, %error, "a removed file's space was not all freed");
+            Err(error) => tracing::warn!(%ino, %error, "a removed file's space was not all freed"),
         }
     }
 
@@ -126,24 +134,22 @@ impl FileSystem {
             return;
         }
         let node = self.node(ino);
-        let reaped = match node.write(&*self.disk, self.view) {
+        match node.write(&*self.disk, self.view) {
             Ok(mut guard) => {
                 if guard.inode().nlink > 0 || self.refs.is_held(ino) {
                     return;
                 }
                 let inode = guard.edit();
                 guard.set_gone(inode);
-                self.refs.remember(&node);
                 self.orphans.lock().remove(&ino);
-                drop(guard);
-                self.remove_in_steps(ino)
             }
-            Err(FsError::Stale) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = reaped {
-            tracing::warn!(%ino, %error, "a removed file's space was not freed");
+            Err(FsError::Stale) => return,
+            Err(error) => {
+                tracing::warn!(%ino, %error, "a removed file's space was not freed");
+                return;
+            }
         }
+        self.remove_gone(&node);
     }
 
     /// Frees an orphan that nobody can reach: pages in bounded units, then the list.
@@ -211,7 +217,9 @@ impl FileSystem {
                 let inode = guard.edit();
                 guard.set_gone(inode);
                 drop(guard);
-                self.remove_in_steps(ino)
+                self.remove_in_steps(ino)?;
+                node.forget_gone();
+                Ok(())
             }
             _ => Err(FsError::Corrupted(format!("i-node {ino} is not the orphan it is listed as"))),
         }

@@ -9,7 +9,7 @@ use crate::format::HEAD_INDEX;
 use crate::inode::Inode;
 use crate::names::{check_name, is_dots};
 use crate::node::{Node, WriteGuard};
-use crate::orphan::Fate;
+use crate::records::RecordEdits;
 use crate::types::{Caller, FileKind, FileTime, Ino, RenameFlags};
 
 /// More directories above one another than any path leads through: a loop.
@@ -212,25 +212,12 @@ impl FileSystem {
         let mut edits = self.edits();
         let mut new_dirs = NewDirs::of(&dirs, now);
         let whiteout = if flags.contains(RenameFlags::WHITEOUT) {
-            let made = self.new_whiteout(caller, dirs.source(), now, &mut edits, &mut aru)?;
-            let record = edits.load(old.parent.lid(), self.hasher.dir_index(old.name))?;
-            dir::replace(record, old.name, made.0, FileKind::CharDevice)?;
-            Some(made)
+            Some(self.new_whiteout(caller, dirs.source(), now, &mut edits, &mut aru)?)
         } else {
-            let record = edits.load(old.parent.lid(), self.hasher.dir_index(old.name))?;
-            dir::remove(record, old.name)?;
-            let len = dir::entry_len(old.name) as u64;
-            new_dirs.old.size = new_dirs.old.size.saturating_sub(len);
             None
         };
-        let record = edits.load(new.parent.lid(), self.hasher.dir_index(new.name))?;
-        if target.is_some() {
-            dir::replace(record, new.name, source.0, source.1)?;
-        } else {
-            dir::insert(record, new.name, source.0, source.1)?;
-            let len = dir::entry_len(new.name) as u64;
-            new_dirs.target().size = new_dirs.target().size.saturating_add(len);
-        }
+        let whiteout_ino = whiteout.as_ref().map(|(ino, _)| *ino);
+        self.change_names(&mut edits, (old, new), (source, target), whiteout_ino, &mut new_dirs)?;
         let mut source_inode = source_guard.edit();
         source_inode.ctime = now;
         if source_inode.kind == FileKind::Directory {
@@ -254,14 +241,39 @@ impl FileSystem {
         if let Some((ino, inode)) = whiteout {
             self.enter_new(ino, inode);
         }
-        let mut unfinished = None;
         if let Some((node, mut guard, inode, fate)) = replaced {
-            self.enter_fate(node, &mut guard, inode, fate);
-            unfinished = Some((node.ino(), fate)).filter(|&(_, fate)| fate == Fate::InSteps);
+            self.enter_fate(&mut guard, inode, fate);
+            drop((guard, topology));
+            self.finish_fate(node, fate);
         }
-        drop(topology);
-        if let Some((ino, fate)) = unfinished {
-            self.finish_fate(ino, fate);
+        Ok(())
+    }
+
+    /// Puts `source` under the new name, in the place of `target` if there is one, and a whiteout
+    /// or nothing under the old name.
+    fn change_names(
+        &self,
+        edits: &mut RecordEdits<'_>,
+        (old, new): (Place<'_>, Place<'_>),
+        (source, target): ((Ino, FileKind), Option<(Ino, FileKind)>),
+        whiteout: Option<Ino>,
+        new_dirs: &mut NewDirs,
+    ) -> Result<()> {
+        let record = edits.load(old.parent.lid(), self.hasher.dir_index(old.name))?;
+        if let Some(whiteout) = whiteout {
+            dir::replace(record, old.name, whiteout, FileKind::CharDevice)?;
+        } else {
+            dir::remove(record, old.name)?;
+            let len = dir::entry_len(old.name) as u64;
+            new_dirs.old.size = new_dirs.old.size.saturating_sub(len);
+        }
+        let record = edits.load(new.parent.lid(), self.hasher.dir_index(new.name))?;
+        if target.is_some() {
+            dir::replace(record, new.name, source.0, source.1)?;
+        } else {
+            dir::insert(record, new.name, source.0, source.1)?;
+            let len = dir::entry_len(new.name) as u64;
+            new_dirs.target().size = new_dirs.target().size.saturating_add(len);
         }
         Ok(())
     }

@@ -1,6 +1,11 @@
 //! The file system over the model disk, against the reference model.
 
+mod attributes;
+mod damage;
+mod data;
 mod differential;
+mod names;
+mod threads;
 
 use dendro_base::sync::Arc;
 use dendro_disk::LogicalDisk;
@@ -8,7 +13,13 @@ use dendro_disk::View;
 use dendro_disk::model::ModelDisk;
 
 use crate::testing::StepClock;
-use crate::{AtimePolicy, FileSystem, FormatOptions, Options, verify};
+use crate::{
+    AtimePolicy, Attr, Caller, FileSystem, FormatOptions, Ino, OpenOptions, Options, SetAttr,
+    verify,
+};
+
+/// Who owns what tests make, unless they say otherwise.
+pub(crate) const USER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
 
 /// A file system on a model disk.
 pub(crate) struct Fixture {
@@ -44,6 +55,59 @@ impl Fixture {
         self.fs = mount(&self.disk, &self.clock, &self.options, self.hash_mask);
     }
 
+    /// Makes a file in the root directory, not open.
+    pub(crate) fn file(&self, name: &str) -> Ino {
+        let attr = self
+            .fs
+            .create(&USER, Ino::ROOT, name.as_bytes(), 0o644, OpenOptions::default())
+            .unwrap();
+        self.fs.release(attr.ino);
+        attr.ino
+    }
+
+    /// Makes a file in the root directory with contents.
+    pub(crate) fn file_with(&self, name: &str, data: &[u8]) -> Ino {
+        let ino = self.file(name);
+        assert_eq!(self.fs.write(ino, 0, data, false), Ok(data.len()));
+        ino
+    }
+
+    /// Makes a directory in the root directory.
+    pub(crate) fn dir(&self, name: &str) -> Ino {
+        self.fs.mkdir(&USER, Ino::ROOT, name.as_bytes(), 0o755).unwrap().ino
+    }
+
+    pub(crate) fn attr(&self, ino: Ino) -> Attr {
+        self.fs.getattr(ino).unwrap()
+    }
+
+    pub(crate) fn set(&self, ino: Ino, changes: SetAttr) -> Attr {
+        self.fs.setattr(&Caller::default(), ino, &changes).unwrap()
+    }
+
+    pub(crate) fn truncate(&self, ino: Ino, size: u64) {
+        self.set(ino, SetAttr { size_bytes: Some(size), ..SetAttr::default() });
+    }
+
+    /// All of a file.
+    pub(crate) fn contents(&self, ino: Ino) -> Vec<u8> {
+        let mut bytes = vec![0xee; self.attr(ino).size_bytes as usize];
+        assert_eq!(self.fs.read(ino, 0, &mut bytes), Ok(bytes.len()));
+        bytes
+    }
+
+    /// The names in a directory, `.` and `..` left out, in the order of the listing.
+    pub(crate) fn list(&self, ino: Ino) -> Vec<String> {
+        let mut names = Vec::new();
+        let sink = &mut |entry: crate::DirEntry<'_>| {
+            names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+            true
+        };
+        self.fs.readdir(ino, 0, sink).unwrap();
+        assert_eq!(names[..2], [".", ".."]);
+        names.split_off(2)
+    }
+
     pub(crate) fn assert_sound(&self) {
         let findings =
             verify::verify_with_hash_mask(&*self.disk, View::HEAD, self.hash_mask).unwrap();
@@ -61,4 +125,9 @@ fn mount(
     let clock = Arc::clone(clock) as Arc<dyn dendro_base::Clock>;
     let fs = FileSystem::mount_with_hash_mask(disk, options.clone(), clock, hash_mask);
     Arc::new(fs.unwrap())
+}
+
+/// The number of what went wrong.
+pub(crate) fn errno<T: std::fmt::Debug>(result: crate::Result<T>) -> i32 {
+    result.unwrap_err().errno()
 }

@@ -453,7 +453,7 @@ impl Verifier<'_> {
         if truncating && orphan.is_none() {
             find(FindingCode::BadOrphan, "its truncation is on no list".into());
         }
-        if is_rootless && self.inodes.get(&Ino(inode.parent)).is_none() {
+        if is_rootless && !self.inodes.contains_key(&Ino(inode.parent)) {
             find(FindingCode::WrongParent, format!("its parent {} is not there", inode.parent));
         }
         findings

@@ -661,7 +661,7 @@ impl Model {
         let end = offset.checked_add(len).filter(|&end| end <= MAX_SIZE).ok_or(EFBIG)?;
         self.regular(id)?;
         let data = &mut self.nodes.get_mut(&id).ok_or(ENOENT)?.data;
-        let is_aligned = offset % PAGE as u64 == 0 && len % PAGE as u64 == 0;
+        let is_aligned = [offset, len].iter().all(|at| at.is_multiple_of(PAGE as u64));
         let keep = flags.contains(FallocateFlags::KEEP_SIZE);
         let change = flags - FallocateFlags::KEEP_SIZE;
         if change.is_empty() || change == FallocateFlags::ZERO_RANGE {

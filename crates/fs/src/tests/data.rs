@@ -1,0 +1,271 @@
+//! Contents of files.
+
+use dendro_base::Rng;
+use dendro_disk::{Lid, LogicalDisk, PAGE_SIZE, View};
+
+use super::{Fixture, USER, errno, noatime};
+use crate::orphan::MAX_PAGES_FREED;
+use crate::{
+    AtimePolicy, FallocateFlags, FileSystem, FileTime, Ino, OpenOptions, Options, Seek, SetAttr,
+    SetTime,
+};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+const TIB: u64 = 1 << 40;
+
+#[test]
+fn a_short_file_costs_no_page_and_gets_one_when_it_grows() {
+    let mut fixture = Fixture::new();
+    let ino = fixture.file_with("f", b"hello");
+    let lid = Lid(ino.0);
+    assert_eq!(fixture.disk.next_data(View::HEAD, lid, 0), Ok(None));
+    assert_eq!(fixture.attr(ino).blocks_512, 1);
+    fixture.fs.write(ino, 5, b" world", false).unwrap();
+    fixture.truncate(ino, 8);
+    assert_eq!(fixture.contents(ino), b"hello wo");
+    assert_eq!(fixture.disk.next_data(View::HEAD, lid, 0), Ok(None));
+    fixture.fs.write(ino, 198, b"xyz", false).unwrap();
+    assert_eq!(fixture.disk.next_data(View::HEAD, lid, 0), Ok(Some(0)));
+    assert_eq!(fixture.attr(ino).blocks_512, 8);
+    fixture.remount();
+    let contents = fixture.contents(ino);
+    assert!(contents.starts_with(b"hello wo\0\0") && contents.ends_with(b"\0xyz"));
+    assert_eq!(contents.len(), 201);
+    fixture.assert_sound();
+}
+
+#[test]
+fn an_aligned_overwrite_is_one_commit_of_a_page_and_an_inode() {
+    let fixture =
+        Fixture::with(dendro_disk::model::ModelDisk::new(None).recording(), noatime(), u64::MAX);
+    let ino = fixture.file_with("f", &[1; 8 * PAGE_SIZE]);
+    let before = fixture.disk.history().len();
+    fixture.fs.write(ino, PAGE, &[2; PAGE_SIZE], false).unwrap();
+    assert_eq!(fixture.disk.history().len(), before + 1);
+    assert_eq!(fixture.attr(ino).blocks_512, 64);
+}
+
+#[test]
+fn reading_past_the_end_is_short_and_never_shows_what_was_cut_off() {
+    let fixture = Fixture::new();
+    let ino = fixture.file_with("f", &[7; 10_000]);
+    let mut buf = [0xee; 20_000];
+    assert_eq!(fixture.fs.read(ino, 9_000, &mut buf), Ok(1_000));
+    assert_eq!(fixture.fs.read(ino, 10_000, &mut buf), Ok(0));
+    assert_eq!(fixture.fs.read(ino, u64::MAX, &mut buf), Ok(0));
+    fixture.truncate(ino, 4_100);
+    fixture.truncate(ino, 10_000);
+    let contents = fixture.contents(ino);
+    assert_eq!((&contents[..4_100], &contents[4_100..]), (&[7; 4_100][..], &[0; 5_900][..]));
+    assert_eq!(fixture.attr(ino).blocks_512, 16);
+    fixture.assert_sound();
+}
+
+#[test]
+fn files_reach_the_largest_offset_and_no_further() {
+    let fixture = Fixture::new();
+    let ino = fixture.file("f");
+    let far = 20 * TIB + 5;
+    fixture.fs.write(ino, far, b"far", false).unwrap();
+    assert_eq!(fixture.attr(ino).size_bytes, far + 3);
+    assert_eq!(fixture.attr(ino).blocks_512, 8);
+    let mut buf = [0; 3];
+    fixture.fs.read(ino, far, &mut buf).unwrap();
+    assert_eq!(&buf, b"far");
+    let last = i64::MAX as u64;
+    assert_eq!(fixture.fs.write(ino, last - 2, b"abcdef", false), Ok(2));
+    assert_eq!(errno(fixture.fs.write(ino, last, b"a", false)), 27);
+    assert_eq!(fixture.attr(ino).size_bytes, last);
+    let too_large = SetAttr { size_bytes: Some(last + 1), ..SetAttr::default() };
+    assert_eq!(errno(fixture.fs.setattr(&USER, ino, &too_large)), 27);
+    fixture.truncate(ino, 0);
+    assert_eq!(fixture.attr(ino).blocks_512, 0);
+    fixture.assert_sound();
+}
+
+#[test]
+fn holes_and_data_are_found_where_they_are() {
+    let fixture = Fixture::new();
+    let ino = fixture.file("f");
+    fixture.fs.write(ino, 2 * PAGE + 10, &[1; 10], false).unwrap();
+    fixture.fs.write(ino, 5 * PAGE, &[2; 10], false).unwrap();
+    fixture.truncate(ino, 8 * PAGE);
+    let seek = |offset, what| fixture.fs.lseek(ino, offset, what);
+    assert_eq!(seek(0, Seek::Data), Ok(2 * PAGE));
+    assert_eq!(seek(2 * PAGE + 5, Seek::Data), Ok(2 * PAGE + 5));
+    assert_eq!(seek(0, Seek::Hole), Ok(0));
+    assert_eq!(seek(2 * PAGE + 5, Seek::Hole), Ok(3 * PAGE));
+    assert_eq!(seek(3 * PAGE, Seek::Data), Ok(5 * PAGE));
+    assert_eq!(errno(seek(6 * PAGE, Seek::Data)), 6);
+    assert_eq!(seek(6 * PAGE, Seek::Hole), Ok(6 * PAGE));
+    assert_eq!(errno(seek(8 * PAGE, Seek::Hole)), 6);
+    fixture.truncate(ino, 5 * PAGE + 3);
+    assert_eq!(seek(5 * PAGE, Seek::Hole), Ok(5 * PAGE + 3));
+    let short = fixture.file_with("short", b"abc");
+    assert_eq!(fixture.fs.lseek(short, 1, Seek::Data), Ok(1));
+    assert_eq!(fixture.fs.lseek(short, 1, Seek::Hole), Ok(3));
+}
+
+#[test]
+fn preallocation_counts_blocks_and_is_given_back_by_truncation() {
+    let fixture = Fixture::new();
+    let ino = fixture.file_with("f", b"abc");
+    let allocate = |offset, len, flags| fixture.fs.fallocate(ino, offset, len, flags, false);
+    allocate(0, 10 * PAGE, FallocateFlags::KEEP_SIZE).unwrap();
+    assert_eq!((fixture.attr(ino).size_bytes, fixture.attr(ino).blocks_512), (3, 80));
+    fixture.assert_sound();
+    fixture.fs.write(ino, 3 * PAGE, &[1; 100], false).unwrap();
+    assert_eq!(fixture.attr(ino).blocks_512, 80);
+    fixture.truncate(ino, 3 * PAGE + 100);
+    assert_eq!(fixture.attr(ino).blocks_512, 32);
+    allocate(20 * PAGE, 1, FallocateFlags::empty()).unwrap();
+    assert_eq!(fixture.attr(ino).size_bytes, 20 * PAGE + 1);
+    fixture.assert_sound();
+    assert_eq!(errno(allocate(0, 0, FallocateFlags::empty())), 22);
+    assert_eq!(errno(allocate(1, i64::MAX as u64, FallocateFlags::empty())), 27);
+    assert_eq!(errno(allocate(0, 5, FallocateFlags::PUNCH_HOLE)), 95);
+    assert_eq!(errno(allocate(1, PAGE, FallocateFlags::COLLAPSE_RANGE)), 22);
+    assert_eq!(errno(allocate(20 * PAGE, PAGE, FallocateFlags::COLLAPSE_RANGE)), 22);
+}
+
+#[test]
+fn a_large_truncation_or_removal_goes_in_steps_that_a_crash_may_interrupt() {
+    let disk = dendro_disk::model::ModelDisk::new(None).recording();
+    let fixture = Fixture::with(disk, noatime(), u64::MAX);
+    let make = |name| {
+        let ino = fixture.file(name);
+        // Allocated pages cost the model nothing.
+        let len = (3 * MAX_PAGES_FREED + 5) * PAGE;
+        fixture.fs.fallocate(ino, 0, len, FallocateFlags::empty(), false).unwrap();
+        fixture.fs.write(ino, 0, &[1; 2 * PAGE_SIZE], false).unwrap();
+        ino
+    };
+    let (cut, gone) = (make("cut"), make("gone"));
+    let before = fixture.disk.history().len();
+    fixture.truncate(cut, PAGE + 1);
+    fixture.fs.unlink(Ino::ROOT, b"gone").unwrap();
+    let history = fixture.disk.history();
+    assert!(history.len() - before >= 7, "{}", history.len() - before);
+    assert_eq!(fixture.attr(cut).blocks_512, 16);
+    assert_eq!(fixture.attr(gone).nlink, 0);
+    fixture.assert_sound();
+    for (_, state) in history.into_iter().skip(before) {
+        let disk = dendro_disk::model::ModelDisk::from_state(state, None);
+        let mut crashed = Fixture {
+            disk: std::sync::Arc::new(disk),
+            clock: fixture.clock.clone(),
+            fs: fixture.fs.clone(),
+            options: noatime(),
+            hash_mask: u64::MAX,
+        };
+        crashed.assert_sound();
+        crashed.remount();
+        crashed.assert_sound();
+        assert_eq!(crashed.attr(cut).size_bytes, PAGE + 1);
+        assert_eq!(crashed.attr(cut).blocks_512, 16);
+        crashed.truncate(cut, 10 * PAGE);
+        assert!(crashed.contents(cut)[PAGE_SIZE + 1..].iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn copies_keep_holes_and_stop_at_the_end() {
+    let fixture = Fixture::new();
+    let from = fixture.file("from");
+    let mut data = vec![0; 3 << 20];
+    Rng::new(1).fill(&mut data);
+    fixture.fs.write(from, 0, &data, false).unwrap();
+    fixture.fs.write(from, 9 << 20, &data[..5000], false).unwrap();
+    let to = fixture.file_with("to", &vec![3; 4 << 20]);
+    let copied = fixture.fs.copy_file_range(from, 0, to, 0, u64::MAX, false);
+    assert_eq!(copied, Ok((9 << 20) + 5000));
+    assert_eq!(fixture.contents(to), fixture.contents(from));
+    assert_eq!(fixture.attr(to).blocks_512, fixture.attr(from).blocks_512);
+    let unaligned = fixture.file("unaligned");
+    fixture.fs.copy_file_range(from, 1000, unaligned, 77, 2 << 20, false).unwrap();
+    assert_eq!(fixture.contents(unaligned)[77..], data[1000..(2 << 20) + 1000]);
+    assert_eq!(errno(fixture.fs.copy_file_range(to, 0, to, 10, 100, false)), 22);
+    assert_eq!(fixture.fs.copy_file_range(to, 0, to, 20 << 20, 100, false), Ok(100));
+    fixture.assert_sound();
+}
+
+#[test]
+fn reading_changes_the_access_time_as_the_policy_says() {
+    let options = |atime| Options { atime, ..Options::default() };
+    for (policy, first, second) in [
+        (AtimePolicy::Noatime, false, false),
+        (AtimePolicy::Relatime, true, false),
+        (AtimePolicy::Strictatime, true, true),
+    ] {
+        let disk = dendro_disk::model::ModelDisk::new(None).recording();
+        let mut fixture = Fixture::with(disk, options(policy), u64::MAX);
+        fixture.clock.set_step(10);
+        let ino = fixture.file_with("f", b"abc");
+        let commits = fixture.disk.history().len();
+        let read_at = |step| {
+            let now = fixture.clock.set_step(step);
+            fixture.fs.read(ino, 0, &mut [0; 3]).unwrap();
+            fixture.attr(ino).atime == now
+        };
+        assert_eq!(read_at(20), first, "{policy:?}");
+        assert_eq!(read_at(30), second, "{policy:?}");
+        assert_eq!(read_at(30 + 25 * 3600), policy != AtimePolicy::Noatime);
+        let atime = fixture.attr(ino).atime;
+        assert_eq!(fixture.disk.history().len(), commits, "reads commit nothing");
+        fixture.fs.sync_all().unwrap();
+        fixture.remount();
+        assert_eq!(fixture.attr(ino).atime, atime);
+        fixture.fs.read(ino, 0, &mut [0; 3]).unwrap();
+        let old = FileTime { secs: -1 << 40, nanos: 1 };
+        let changes = SetAttr {
+            atime: Some(SetTime::At(old)),
+            mtime: Some(SetTime::At(old)),
+            ..SetAttr::default()
+        };
+        assert_eq!(fixture.set(ino, changes).atime, old, "a time that is set wins");
+        fixture.remount();
+        assert_eq!((fixture.attr(ino).atime, fixture.attr(ino).mtime), (old, old));
+    }
+}
+
+#[test]
+fn access_times_survive_a_cache_that_is_too_small() {
+    let options =
+        Options { atime: AtimePolicy::Strictatime, inode_cache_len: 0, ..Options::default() };
+    let mut fixture = Fixture::with(dendro_disk::model::ModelDisk::new(None), options, u64::MAX);
+    let files: Vec<_> = (0..2000).map(|n| fixture.file_with(&format!("f{n}"), b"x")).collect();
+    let now = fixture.clock.set_step(1000);
+    for &ino in &files {
+        fixture.fs.read(ino, 0, &mut [0; 1]).unwrap();
+    }
+    assert!(fixture.fs.nodes.len() < 1000, "{}", fixture.fs.nodes.len());
+    fixture.fs.shut_down().unwrap();
+    let state = fixture.disk.state();
+    fixture.disk = std::sync::Arc::new(dendro_disk::model::ModelDisk::from_state(state, None));
+    fixture.remount();
+    assert!(files.iter().all(|&ino| fixture.attr(ino).atime == now));
+}
+
+#[test]
+fn opening_can_truncate_and_creating_can_open_what_is_there() {
+    let fixture = Fixture::new();
+    let ino = fixture.file_with("f", b"abc");
+    let options = OpenOptions { truncate: true, write: true, ..OpenOptions::default() };
+    fixture.fs.open(ino, options).unwrap();
+    assert_eq!(fixture.attr(ino).size_bytes, 0);
+    fixture.fs.release(ino);
+    let create = |name: &[u8], exclusive| {
+        let options = OpenOptions { exclusive, ..OpenOptions::default() };
+        fixture.fs.create(&USER, Ino::ROOT, name, 0o644, options)
+    };
+    assert_eq!(create(b"f", false).unwrap().ino, ino);
+    assert_eq!(errno(create(b"f", true)), 17);
+    fixture.dir("d");
+    assert_eq!(errno(create(b"d", false)), 21);
+    assert_eq!(errno(fixture.fs.open(Ino::ROOT, options)), 21);
+    assert_eq!(errno(fixture.fs.read(Ino::ROOT, 0, &mut [0; 10])), 21);
+}
+
+/// The library promises that this can be shared between threads.
+const fn assert_shareable<T: Send + Sync>() {}
+const _: () = assert_shareable::<FileSystem>();
