@@ -208,12 +208,14 @@ pub struct Partials<'v> {
     segment: SegmentNo,
     offset: u32,
     link: Option<Link>,
+    /// Of the one before.
+    commit_seq: u64,
     end: Option<Break>,
 }
 
 impl<'v> Partials<'v> {
     pub(crate) const fn new(volume: &'v Volume<'v>, segment: SegmentNo) -> Self {
-        Self { volume, segment, offset: 0, link: None, end: None }
+        Self { volume, segment, offset: 0, link: None, commit_seq: 0, end: None }
     }
 
     /// Why there are no more; `None` while there may be.
@@ -228,9 +230,20 @@ impl<'v> Partials<'v> {
         self.offset
     }
 
+    /// Heads other than the main log count anew each time the volume is opened, and may go on in a
+    /// segment that they began before.
+    fn begins_anew(&self, partial: &Partial) -> Option<()> {
+        let header = &partial.header;
+        let is_first = header.seq == 0 && header.prev_crc32c == 0;
+        (is_first && header.head != Head::Main && header.commit_seq >= self.commit_seq)
+            .then_some(())
+    }
+
     fn read(&self) -> Result<Partial, Break> {
         let partial = read_partial(self.volume, self.segment, self.offset)?;
-        self.link.map_or(Ok(()), |link| link.check(&partial))?;
+        if let Some(link) = self.link {
+            link.check(&partial).or_else(|reason| self.begins_anew(&partial).ok_or(reason))?;
+        }
         Ok(partial)
     }
 }
@@ -246,6 +259,7 @@ impl Iterator for Partials<'_> {
             Ok(partial) => {
                 self.offset += partial.header.len_bytes;
                 self.link = Some(Link::behind(&partial));
+                self.commit_seq = partial.header.commit_seq;
                 Some(partial)
             }
             Err(reason) => {

@@ -6,7 +6,7 @@ use std::fmt;
 use dendro_base::units::{GRAIN_SIZE, align_up};
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
-use dendro_format::usage::USAGE_LIST;
+use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::{
     Addr, CHUNK_PAGES, Checkpoint, Entries, Key, Layout, PageRef, SegmentNo, Space, Value, checksum,
 };
@@ -18,9 +18,6 @@ use crate::{Error, Finding, FindingKind, Severity, UsageTable, Volume};
 
 /// Findings of one kind that are listed; of more there is one that counts them.
 const MAX_FINDINGS_OF_A_KIND: u64 = 100;
-/// Lists from here on are the disk's own and exist without an entry.
-const FIRST_SYSTEM_LIST: u64 = USAGE_LIST;
-
 /// What to verify.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -156,10 +153,11 @@ fn verify_positions(layout: Layout, checkpoint: &Checkpoint, findings: &mut Find
     };
     check("the log", checkpoint.log);
     check("the map's head", checkpoint.map);
-    check(
-        "the log's next segment",
-        HeadPosition { segment: checkpoint.next_segment, offset_bytes: 0 },
-    );
+    // There was no clean segment left to go on in when it is zero.
+    if checkpoint.next_segment != SegmentNo(0) {
+        let next = HeadPosition { segment: checkpoint.next_segment, offset_bytes: 0 };
+        check("the log's next segment", next);
+    }
 }
 
 fn verify_log(volume: &Volume<'_>, checkpoint: &Checkpoint, findings: &mut Findings) {

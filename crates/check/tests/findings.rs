@@ -99,6 +99,8 @@ fn a_checkpoint_that_is_another_is_unusable() {
 fn a_log_position_outside_the_log_is_found() {
     let image = built(|builder| builder.checkpoint.next_segment = SegmentNo(1));
     assert_eq!(kinds(&image), [CheckpointPosition]);
+    let image = built(|builder| builder.checkpoint.next_segment = SegmentNo(0));
+    assert_eq!(kinds(&image), []);
     let image = built(|builder| {
         builder.checkpoint.map.segment = SegmentNo(16);
         builder.checkpoint.map.offset_bytes = 4096;

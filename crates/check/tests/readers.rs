@@ -152,6 +152,25 @@ fn the_partial_segments_of_a_segment_are_walked_to_their_end() {
     assert_eq!(volume_of(&image).1, Break::Checksum);
 }
 
+#[test]
+fn the_maps_head_may_count_anew_in_a_segment_that_it_began_before() {
+    let image = sound();
+    let end = {
+        let device = MemoryDevice::from_bytes(&image);
+        let volume = Volume::open(&device).unwrap();
+        volume.checkpoint().unwrap().map.offset_bytes as usize
+    };
+    for (commit_seq, count) in [(0, 1), (1, 2), (9, 2)] {
+        let mut image = image.clone();
+        let mut part = Part::new(Head::Map, MAP_SEGMENT, end, 0, 0);
+        part.header.commit_seq = commit_seq;
+        part.write(&mut image);
+        let device = MemoryDevice::from_bytes(&image);
+        let volume = Volume::open(&device).unwrap();
+        assert_eq!(volume.partials(SegmentNo(MAP_SEGMENT)).count(), count);
+    }
+}
+
 fn log_position(image: &[u8]) -> (usize, u32) {
     let device = MemoryDevice::from_bytes(image);
     let volume = Volume::open(&device).expect("it is sound");

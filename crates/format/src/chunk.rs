@@ -8,6 +8,8 @@ use crate::{Malformed, Result};
 
 /// Pages that one entry of the map speaks for.
 pub const CHUNK_PAGES: u64 = 32;
+/// A list's pages have indexes below this: 2⁶³ bytes.
+pub const MAX_PAGE_COUNT: u64 = 1 << 51;
 
 const KIND_SHIFT: u8 = 5;
 const KIND_WHOLE: u8 = 0;

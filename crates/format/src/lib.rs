@@ -29,7 +29,7 @@ pub mod usage;
 mod varint;
 
 pub use checkpoint::Checkpoint;
-pub use chunk::{CHUNK_PAGES, Chunk, PageRef};
+pub use chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT, PageRef};
 pub use key::{Key, Space};
 pub use layout::{Addr, Layout, SegmentNo};
 pub use node::{Entries, NodePtr, Value};

@@ -8,7 +8,7 @@ use dendro_base::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::chunk::Chunk;
+use crate::chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT};
 use crate::key::{Key, Space};
 use crate::layout::Addr;
 use crate::varint::{Reader, put};
@@ -349,6 +349,14 @@ impl KeyReader {
             (reader.number()?, reader.varint()?)
         };
         let key = Key { list, space, index, branch, epoch };
+        let last_index = match space {
+            Space::List => 0,
+            Space::Records => u64::MAX,
+            Space::Chunks => MAX_PAGE_COUNT / CHUNK_PAGES - 1,
+        };
+        if index > last_index {
+            return Err(reader.malformed("a key's index is out of range"));
+        }
         if self.last.is_some_and(|last| last >= key) {
             return Err(reader.malformed("keys are out of order"));
         }

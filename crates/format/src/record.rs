@@ -8,10 +8,11 @@ use std::mem::size_of;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::chunk::PageRef;
+use crate::chunk::{MAX_PAGE_COUNT, PageRef};
 use crate::key::{Key, Space};
 use crate::layout::Addr;
 use crate::node::NodePtr;
+use crate::usage::FIRST_SYSTEM_LIST;
 use crate::{Malformed, Result};
 
 const CREATE_LIST: u8 = 1;
@@ -457,6 +458,44 @@ fn view<T: FromBytes + Immutable + KnownLayout + Unaligned>(bytes: &[u8]) -> Res
 }
 
 fn decode(bytes: &[u8]) -> Result<Record<'_>> {
+    let record = decode_any(bytes)?;
+    check_reach(&record)?;
+    Ok(record)
+}
+
+/// Whether a record keeps to the clients' lists and to pages that there can be.
+fn check_reach(record: &Record<'_>) -> Result<()> {
+    let (lists, pages) = match *record {
+        Record::CreateList { list, .. }
+        | Record::SetHints { list, .. }
+        | Record::DeleteList { list }
+        | Record::PutRecord { list, .. }
+        | Record::DeleteRecord { list, .. } => ([list; 2], [(0, 0); 2]),
+        Record::WriteRun { list, first_page, crcs, .. } => {
+            ([list; 2], [(first_page, crcs.len() as u64); 2])
+        }
+        Record::WriteBlock { list, page, .. } => ([list; 2], [(page, 1); 2]),
+        Record::ZeroPages { list, first_page, count }
+        | Record::PunchPages { list, first_page, count } => ([list; 2], [(first_page, count); 2]),
+        Record::MovePages { from, from_page, to, to_page, count } => {
+            ([from, to], [(from_page, count), (to_page, count)])
+        }
+        Record::SwapPages { a, b } => ([a, b], [(0, 0); 2]),
+        Record::Node { .. } | Record::Checkpoint { .. } => return Ok(()),
+    };
+    if lists.iter().any(|&list| list >= FIRST_SYSTEM_LIST) {
+        return Err(Malformed::new("record", "it changes a list of the disk's own"));
+    }
+    let is_inside = |&(first, count): &(u64, u64)| {
+        first.checked_add(count).is_some_and(|end| end <= MAX_PAGE_COUNT)
+    };
+    if !pages.iter().all(is_inside) {
+        return Err(Malformed::new("record", "its pages are past the last that there can be"));
+    }
+    Ok(())
+}
+
+fn decode_any(bytes: &[u8]) -> Result<Record<'_>> {
     Ok(match bytes[0] {
         kind @ (CREATE_LIST | SET_HINTS) => {
             let raw: &HintsV1 = view(bytes)?;

@@ -9,9 +9,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::partial::Head;
 use crate::{Malformed, Result};
 
+/// Lists from this number on are the disk's own. They have no entry of their own in the map, and
+/// no record of the log changes them.
+pub const FIRST_SYSTEM_LIST: u64 = 1 << 62;
+
 /// The list that the disk keeps segments' usage in: a record for each segment that holds
 /// something, at the segment's number.
-pub const USAGE_LIST: u64 = 1 << 62;
+pub const USAGE_LIST: u64 = FIRST_SYSTEM_LIST;
 
 /// A segment's usage, version 1.
 ///

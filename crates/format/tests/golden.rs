@@ -120,7 +120,8 @@ fn partial_v1() {
 
 #[test]
 fn records_v1() {
-    let (list, index, count) = (KEY.list, KEY.index, 0x6162_6364_6566_6768);
+    let (list, index) = (KEY.list, KEY.index);
+    let (first_page, count) = (0x0003_6162_6364_6566, 0x0004_6869_6a6b_6c6d);
     let crcs = [U32::new(0x0102_0304), U32::new(0x0506_0708)];
     let records = [
         Record::CreateList { list, hints: 0x0102 },
@@ -128,11 +129,11 @@ fn records_v1() {
         Record::SetHints { list, hints: 0x0304 },
         Record::PutRecord { list, index, value: b"value" },
         Record::DeleteRecord { list, index },
-        Record::WriteRun { list, first_page: index, addr: Addr(count), crcs: &crcs },
-        Record::WriteBlock { list, page: index, block: BLOCK },
-        Record::ZeroPages { list, first_page: index, count },
-        Record::PunchPages { list, first_page: index, count },
-        Record::MovePages { from: list, from_page: index, to: 1, to_page: 2, count },
+        Record::WriteRun { list, first_page, addr: NODE.addr, crcs: &crcs },
+        Record::WriteBlock { list, page: first_page, block: BLOCK },
+        Record::ZeroPages { list, first_page, count },
+        Record::PunchPages { list, first_page, count },
+        Record::MovePages { from: list, from_page: first_page, to: 1, to_page: 2, count },
         Record::SwapPages { a: list, b: index },
         Record::Node { place: NODE, level: 5, first_key: KEY },
         Record::Checkpoint { addr: NODE.addr, len_bytes: NODE.len_bytes, crc32c: NODE.crc32c },

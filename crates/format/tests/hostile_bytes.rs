@@ -138,3 +138,43 @@ fn usage_of_another_length_or_head_is_refused() {
         assert!(Usage::decode(&bytes).is_err());
     }
 }
+
+#[test]
+fn records_that_reach_too_far_are_refused() {
+    use dendro_format::usage::FIRST_SYSTEM_LIST;
+    use dendro_format::{MAX_PAGE_COUNT, Malformed, Record};
+
+    let read = |record: Record<'_>| -> Result<(), Malformed> {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        Records::new(&bytes).next().unwrap().map(drop)
+    };
+    let end = MAX_PAGE_COUNT;
+    let (list, own) = (FIRST_SYSTEM_LIST - 1, FIRST_SYSTEM_LIST);
+    for (good, bad) in [(list, own), (1, u64::MAX)] {
+        for record in [
+            |list| Record::CreateList { list, hints: 0 },
+            |list| Record::DeleteList { list },
+            |list| Record::SetHints { list, hints: 0 },
+            |list| Record::PutRecord { list, index: u64::MAX, value: b"" },
+            |list| Record::DeleteRecord { list, index: u64::MAX },
+            |list| Record::SwapPages { a: 1, b: list },
+            |list| Record::SwapPages { a: list, b: 1 },
+        ] {
+            assert_eq!(read(record(good)), Ok(()));
+            assert!(read(record(bad)).is_err());
+        }
+    }
+    for (first_page, count) in [(0, end), (end - 1, 1), (end, 0)] {
+        assert_eq!(read(Record::ZeroPages { list, first_page, count }), Ok(()));
+        assert_eq!(read(Record::PunchPages { list, first_page, count }), Ok(()));
+    }
+    for (first_page, count) in [(1, end), (end, 1), (u64::MAX, 1), (1, u64::MAX)] {
+        assert!(read(Record::ZeroPages { list, first_page, count }).is_err());
+        assert!(read(Record::PunchPages { list, first_page, count }).is_err());
+        let (from, to) = (list, list);
+        let outward = Record::MovePages { from, from_page: 0, to, to_page: first_page, count };
+        let inward = Record::MovePages { from, from_page: first_page, to, to_page: 0, count };
+        assert!(read(outward).is_err() && read(inward).is_err());
+    }
+}

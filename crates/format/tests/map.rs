@@ -158,6 +158,9 @@ fn entries_that_contradict_their_node_are_refused() {
     assert_eq!(problem(0, 1, &[0b11000, 0, 0, 0]), "a key is in an unknown space");
     assert_eq!(problem(0, 1, &[0b01000 | 3, 0, 0, 0]), "a value is of an unknown kind");
     assert_eq!(problem(0, 1, &[0b01000, 0, 0, 0]), "a value lies in another's space");
+    assert_eq!(problem(0, 1, &[0, 1, 0, 0]), "a key's index is out of range");
+    let past_the_last_page = [0b10000 | 2, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10, 0, 0];
+    assert_eq!(problem(0, 1, &past_the_last_page), "a key's index is out of range");
     assert_eq!(problem(0, 1, &[1 << 6, 0, 0, 0]), "an entry's tag has unknown bits");
     assert_eq!(problem(1, 1, &[0b01000 | 1, 0, 0, 0, 0, 0, 0, 0]), "a child is marked as a value");
     assert_eq!(problem(0, 1, &[0, 0, 0, 0, 0]), "bytes follow its last entry");

@@ -11,9 +11,10 @@ use crate::checkpoint::HeadPosition;
 use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use crate::node::{self, NodeInfo};
 use crate::partial::HEADER_LEN_BYTES;
+use crate::usage::FIRST_SYSTEM_LIST;
 use crate::{
-    Addr, CHUNK_PAGES, Checkpoint, Chunk, Entries, Head, Key, Layout, NodePtr, PageRef,
-    PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
+    Addr, CHUNK_PAGES, Checkpoint, Chunk, Entries, Head, Key, Layout, MAX_PAGE_COUNT, NodePtr,
+    PageRef, PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
 };
 
 /// A number of any magnitude.
@@ -119,7 +120,12 @@ pub const fn key(rng: &mut Rng) -> Key {
         _ => Space::Chunks,
     };
     let list = if rng.chance(80) { rng.below(8) } else { number(rng) };
-    let index = if rng.chance(50) { rng.below(64) } else { number(rng) };
+    let index = match space {
+        Space::List => 0,
+        _ if rng.chance(50) => rng.below(64),
+        Space::Records => number(rng),
+        Space::Chunks => number(rng) % (MAX_PAGE_COUNT / CHUNK_PAGES),
+    };
     let (branch, epoch) = if rng.chance(70) { (0, 0) } else { (number_u32(rng), number(rng)) };
     Key { list, space, index, branch, epoch }
 }
@@ -196,31 +202,47 @@ pub fn node_bytes(rng: &mut Rng) -> Vec<u8> {
 
 /// A record; the longer ones take their value from `value` and their checksums from `crcs`.
 pub fn record<'a>(rng: &mut Rng, value: &'a [u8], crcs: &'a [U32]) -> Record<'a> {
-    let (list, index, count) = (number(rng), number(rng), number(rng));
+    let (list, index) = (list(rng), number(rng));
+    let (first_page, count) = pages(rng);
     match rng.below(13) {
         0 => Record::CreateList { list, hints: index as u16 },
         1 => Record::DeleteList { list },
         2 => Record::SetHints { list, hints: index as u16 },
         3 => Record::PutRecord { list, index, value },
         4 => Record::DeleteRecord { list, index },
-        5 => Record::WriteRun { list, first_page: index, addr: Addr(count), crcs },
+        5 => {
+            let first_page = first_page.min(MAX_PAGE_COUNT - crcs.len() as u64);
+            Record::WriteRun { list, first_page, addr: Addr(index), crcs }
+        }
         6 => {
             let block = PageRef { len_bytes: 1 + rng.below(4096) as u16, ..page_ref(rng) };
-            Record::WriteBlock { list, page: index, block }
+            Record::WriteBlock { list, page: first_page.min(MAX_PAGE_COUNT - 1), block }
         }
-        7 => Record::ZeroPages { list, first_page: index, count },
-        8 => Record::PunchPages { list, first_page: index, count },
+        7 => Record::ZeroPages { list, first_page, count },
+        8 => Record::PunchPages { list, first_page, count },
         9 => {
-            let to = number(rng);
-            Record::MovePages { from: list, from_page: index, to, to_page: number(rng), count }
+            let (from, to) = (list, self::list(rng));
+            let to_page = number(rng) % (MAX_PAGE_COUNT - count + 1);
+            Record::MovePages { from, from_page: first_page, to, to_page, count }
         }
-        10 => Record::SwapPages { a: list, b: index },
+        10 => Record::SwapPages { a: list, b: self::list(rng) },
         11 => Record::Node { place: node_ptr(rng), level: list as u8, first_key: key(rng) },
         _ => {
             let NodePtr { addr, len_bytes, crc32c } = node_ptr(rng);
             Record::Checkpoint { addr, len_bytes, crc32c }
         }
     }
+}
+
+/// A client's list.
+const fn list(rng: &mut Rng) -> u64 {
+    number(rng) % FIRST_SYSTEM_LIST
+}
+
+/// Some pages of a list: the first, and how many.
+const fn pages(rng: &mut Rng) -> (u64, u64) {
+    let first = number(rng) % MAX_PAGE_COUNT;
+    (first, number(rng) % (MAX_PAGE_COUNT - first + 1))
 }
 
 /// Up to 20 records' bytes.
