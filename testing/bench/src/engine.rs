@@ -20,6 +20,14 @@ pub(crate) fn disk(device: Arc<dyn Device>) -> LogDisk {
     LogDisk::open(device, OpenOptions::default(), clock).expect("it was just formatted")
 }
 
+/// As [`disk`], but blocks that the device has it keeps.
+pub(crate) fn disk_keeping_blocks(device: Arc<dyn Device>) -> LogDisk {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    format(&device, &FormatOptions::default(), &clock).expect("the device can be formatted");
+    let options = OpenOptions { discard: false, ..OpenOptions::default() };
+    LogDisk::open(device, options, clock).expect("it was just formatted")
+}
+
 pub(crate) fn run() {
     small_units();
     bandwidth();

@@ -15,6 +15,7 @@ use crate::measure::{beside, print, time};
 
 const MIB: usize = 1 << 20;
 const BULK_BYTES: usize = 512 * MIB;
+const IMAGE_BYTES: u64 = 2 << 30;
 const APPENDS: usize = 500;
 const O_DIRECT: i32 = 0o40000;
 
@@ -29,8 +30,14 @@ pub(crate) fn run(directory: &Path) -> io::Result<()> {
 }
 
 fn compare(image: &Path, plain: &Path) -> io::Result<()> {
-    let device = FileDevice::create(image, 4096 * MIB as u64).map_err(io::Error::other)?;
-    let disk = engine::disk(Arc::new(device) as Arc<dyn Device>);
+    // Both files have all their blocks, so that neither waits for the host to allocate any.
+    let device = FileDevice::create(image, IMAGE_BYTES).map_err(io::Error::other)?;
+    let zeros = AlignedBuf::zeroed(MIB);
+    for offset in (0..IMAGE_BYTES).step_by(MIB) {
+        device.write_at(offset, &zeros).map_err(io::Error::other)?;
+    }
+    device.flush().map_err(io::Error::other)?;
+    let disk = engine::disk_keeping_blocks(Arc::new(device) as Arc<dyn Device>);
     let list = disk.allocate_list().map_err(io::Error::other)?;
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(list, ListHints::default());
@@ -44,7 +51,10 @@ fn compare(image: &Path, plain: &Path) -> io::Result<()> {
         .truncate(true)
         .custom_flags(O_DIRECT)
         .open(plain)?;
-    // Both write to fresh space in each round.
+    for offset in (0..BULK_BYTES).step_by(MIB) {
+        file.write_all_at(&zeros, offset as u64)?;
+    }
+    file.sync_all()?;
     let ours = || {
         time(|| {
             let done = std::sync::atomic::AtomicBool::new(false);
@@ -66,7 +76,6 @@ fn compare(image: &Path, plain: &Path) -> io::Result<()> {
         })
     };
     let theirs = || {
-        file.set_len(0).expect("the file can be cut");
         time(|| {
             for number in 0..(BULK_BYTES / MIB) as u64 {
                 file.write_all_at(&source, number * MIB as u64).expect("there is room");
@@ -86,8 +95,6 @@ fn fsyncs(
     list: dendro_disk::Lid,
 ) -> io::Result<()> {
     let block = AlignedBuf::zeroed(PAGE_SIZE);
-    file.write_all_at(&AlignedBuf::zeroed(4 * MIB), 0)?;
-    file.sync_all()?;
     let mut next = 1 << 30;
     let ours = || {
         time(|| {
