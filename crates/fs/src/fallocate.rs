@@ -161,7 +161,8 @@ impl FileSystem {
             let pages = whole_pages(&step);
             if !pages.is_empty() {
                 let count = pages.end - pages.start;
-                inode.pages -= count - self.holes_in(ino, &inode, pages.clone())?.min(count);
+                let gone = count - self.holes_in(ino, &inode, pages.clone())?.min(count);
+                inode.pages = inode.pages.saturating_sub(gone);
                 aru.punch_pages(ino.lid(), pages.start, count);
             }
             if grow {

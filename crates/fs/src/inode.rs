@@ -1,6 +1,6 @@
 //! The i-node in memory.
 
-use dendro_disk::PAGE_SIZE;
+use dendro_disk::{MAX_PAGE_COUNT, PAGE_SIZE};
 use zerocopy::IntoBytes;
 
 use crate::error::{FsError, Result};
@@ -169,6 +169,9 @@ impl Inode {
     fn check(&self) -> std::result::Result<(), &'static str> {
         if self.size > MAX_FILE_SIZE_BYTES {
             return Err("its size is past the limit");
+        }
+        if self.pages > MAX_PAGE_COUNT {
+            return Err("it has more pages than there are");
         }
         let has_inline = self.state.contains(State::INLINE);
         if has_inline && !matches!(self.kind, FileKind::Regular | FileKind::Symlink) {

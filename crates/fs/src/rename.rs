@@ -241,11 +241,10 @@ impl FileSystem {
         if let Some((ino, inode)) = whiteout {
             self.enter_new(ino, inode);
         }
-        if let Some((node, mut guard, inode, fate)) = replaced {
-            self.enter_fate(&mut guard, inode, fate);
-            drop((guard, topology));
-            self.finish_fate(node, fate);
-        }
+        let Some((node, mut guard, inode, fate)) = replaced else { return Ok(()) };
+        self.enter_fate(&mut guard, inode, fate);
+        drop((guard, topology));
+        self.finish_fate(node, fate);
         Ok(())
     }
 

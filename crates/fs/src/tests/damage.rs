@@ -164,7 +164,17 @@ fn the_verifier_finds_lists_that_are_missing_or_too_many() {
 /// Whatever a record holds, nothing panics, hangs, or is taken for more than an error.
 #[test]
 fn no_damage_to_records_panics() {
-    for seed in 0..150 {
+    survive_damage(0..150);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn soak() {
+    survive_damage(1_000..10_000);
+}
+
+fn survive_damage(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
         let mut rng = Rng::new(seed);
         let fixture = sample();
         let disk = damaged(&fixture, &mut rng);
