@@ -4,6 +4,7 @@
 //! - [`golden`]: the images and the manifests of their contents, in `golden/`.
 //! - [`pack`], [`unpack`]: how an image is kept: without its zeros.
 //! - [`contents`]: how a volume of known contents is made.
+//! - [`hostile`]: damaged images under the engine.
 //! - [`manifest`]: what a volume holds, as text.
 //!
 //! `cargo run -p dendro-images` makes those of the current version, once, when the version is
@@ -13,6 +14,7 @@
 
 pub mod contents;
 pub mod golden;
+pub mod hostile;
 pub mod manifest;
 mod pack;
 

@@ -10,15 +10,25 @@ use dendro_format::checksum;
 /// # Errors
 /// When the disk cannot be read.
 pub fn of(disk: &dyn LogicalDisk) -> Result<String> {
+    of_first(disk, usize::MAX)
+}
+
+/// The manifest of the first `max` lists of a disk.
+///
+/// # Errors
+/// When the disk cannot be read.
+pub fn of_first(disk: &dyn LogicalDisk, max: usize) -> Result<String> {
     let mut out = String::new();
     let mut from = Lid(0);
+    let mut left = max;
     loop {
-        let lists = disk.lists(View::HEAD, from, 64)?;
+        let lists = disk.lists(View::HEAD, from, left.min(64))?;
         let Some(&last) = lists.last() else { return Ok(out) };
+        left -= lists.len();
         for list in lists {
             add_list(&mut out, disk, list)?;
         }
-        from = Lid(last.0 + 1);
+        from = Lid(last.0.saturating_add(1));
     }
 }
 

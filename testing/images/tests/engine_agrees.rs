@@ -16,13 +16,16 @@ fn assert_sound(device: &dyn Device, when: &str) {
     assert!(report.worst().is_none_or(|worst| worst == Severity::Note), "{when}:\n{report}");
 }
 
-fn run(seed: u64, unit_count: u64, profile: &Profile, checkpoint_log_bytes: u64) {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(96 << 20));
+/// Three rounds of random units, in which the log goes around the device more than once.
+fn run(seed: u64, unit_count: u64, profile: &Profile, device_len_bytes: u64) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(device_len_bytes));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
     format(&device, &options, &clock).expect("the device is large enough");
     assert_sound(&*device, "made just now");
+    let mut written_bytes = 0;
     for round in 0..3 {
+        let checkpoint_log_bytes = device_len_bytes / 64;
         let options = OpenOptions { checkpoint_log_bytes, ..OpenOptions::default() };
         let disk = LogDisk::open(Arc::clone(&device), options, Arc::clone(&clock))
             .expect("it was left in order");
@@ -42,14 +45,16 @@ fn run(seed: u64, unit_count: u64, profile: &Profile, checkpoint_log_bytes: u64)
         } else {
             disk.flush(dendro_disk::CommitSeq::LATEST).expect("the device works");
         }
+        written_bytes += disk.stats().written_bytes;
         drop(disk);
         assert_sound(&*device, &format!("seed {seed}, after round {round}"));
     }
+    assert!(written_bytes > device_len_bytes, "{written_bytes} bytes are too few to go around");
 }
 
 #[test]
 fn a_volume_is_sound_throughout_large_units() {
-    run(100, 400, &Profile::default(), 8 << 20);
+    run(100, 2000, &Profile::default(), 64 << 20);
 }
 
 #[test]
@@ -60,5 +65,5 @@ fn a_volume_is_sound_throughout_many_small_units() {
         target_bytes: 1 << 20,
         ..Profile::default()
     };
-    run(200, 2000, &profile, 256 << 10);
+    run(200, 3000, &profile, 24 << 20);
 }

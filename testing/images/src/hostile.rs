@@ -1,0 +1,59 @@
+//! Damaged images under the engine: whatever is there, it answers.
+
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock, Rng};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
+use dendro_logdisk::{LogDisk, OpenOptions};
+
+use crate::manifest;
+
+/// Lists whose contents are read; a damaged volume may claim to have any number.
+const MAX_LISTS: usize = 64;
+
+/// Opens an image, reads from it, writes to it and shuts it down, as far as it lets itself.
+/// Returns what was read, if all could be.
+///
+/// # Panics
+/// When the engine does.
+pub fn exercise(image: &[u8]) -> Option<String> {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(image));
+    let disk = LogDisk::open(device, OpenOptions::default(), clock).ok()?;
+    let before = manifest::of_first(&disk, MAX_LISTS).ok();
+    let _ = write(&disk);
+    let _ = disk.background_step();
+    let _ = disk.shut_down();
+    let _ = (disk.stats(), disk.space(), disk.read_only_reason());
+    before
+}
+
+fn write(disk: &LogDisk) -> dendro_disk::Result<()> {
+    for list in disk.lists(View::HEAD, Lid(0), 8)? {
+        let mut aru = Aru::new(View::HEAD);
+        let page = [7; PAGE_SIZE];
+        aru.put_record(list, 1, b"new").write_pages(list, 2, &page).punch_pages(list, 0, 2);
+        let _ = disk.commit(aru);
+    }
+    let list = disk.allocate_list()?;
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, Default::default()).delete_list(Lid::FIRST);
+    disk.commit(aru)?;
+    disk.flush(CommitSeq::LATEST)
+}
+
+/// Damages a random part of what an image holds.
+pub fn damage(rng: &mut Rng, image: &mut [u8]) {
+    let blocks: Vec<usize> = (0..image.len())
+        .step_by(PAGE_SIZE)
+        .filter(|&at| image[at..at + PAGE_SIZE].iter().any(|&byte| byte != 0))
+        .collect();
+    for _ in 0..=rng.below(4) {
+        let at = blocks[rng.below(blocks.len() as u64) as usize];
+        let mut bytes = image[at..at + PAGE_SIZE].to_vec();
+        dendro_format::testing::mutate(rng, &mut bytes);
+        bytes.resize(PAGE_SIZE, 0);
+        image[at..at + PAGE_SIZE].copy_from_slice(&bytes);
+    }
+}
