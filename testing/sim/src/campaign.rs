@@ -102,6 +102,31 @@ pub fn run_seeds<S: System>(
     tally: &Tally,
     make: impl Fn(u64) -> (S, Effort) + Sync,
 ) -> Result<(), Failure> {
+    run_some(seeds, u64::MAX, thread_count, tally, make)
+}
+
+/// Runs seeds from `first` on, as [`run_seeds`] does, until `image_count` crash images have been
+/// checked; what was begun is finished.
+///
+/// # Errors
+/// The first failure.
+pub fn run_images<S: System>(
+    first: u64,
+    image_count: u64,
+    thread_count: usize,
+    tally: &Tally,
+    make: impl Fn(u64) -> (S, Effort) + Sync,
+) -> Result<(), Failure> {
+    run_some(first..u64::MAX, image_count, thread_count, tally, make)
+}
+
+fn run_some<S: System>(
+    seeds: Range<u64>,
+    image_count: u64,
+    thread_count: usize,
+    tally: &Tally,
+    make: impl Fn(u64) -> (S, Effort) + Sync,
+) -> Result<(), Failure> {
     let next = AtomicU64::new(seeds.start);
     let failed = AtomicBool::new(false);
     let failure = Mutex::new(None);
@@ -110,7 +135,7 @@ pub fn run_seeds<S: System>(
             scope.spawn(|| {
                 while !failed.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
+                    if seed >= seeds.end || tally.images.load(Ordering::Relaxed) >= image_count {
                         break;
                     }
                     let (system, effort) = make(seed);

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
 use dendro_device::Device;
-use dendro_device::sim::{CrashStyle, EventKind, Recording, SimDevice};
+use dendro_device::sim::{Call, CrashStyle, EventKind, Fault, Recording, SimDevice};
 
 use crate::system::{Outcome, System};
 use crate::trace::Trace;
@@ -126,7 +126,8 @@ pub fn check<S: System>(system: &S, run: &Run<S::State>, id: CrashId) -> Result<
     .map_err(|message| Failure { seed: run.seed, crash: Some(id), message })
 }
 
-/// Damages what the run left behind: inverts bits or exchanges blocks where something was written.
+/// Damages what the run left behind: inverts bits, exchanges blocks, or makes a place unreadable,
+/// where something was written.
 /// Afterwards the volume may refuse to open or to read; what it does say must be a state that was.
 /// Returns whether it could be read whole.
 ///
@@ -142,7 +143,7 @@ pub fn check_damaged<S: System>(
         let mut rng = id.rng();
         let image = run.recording.image_at(id.event, &mut rng, CrashStyle::Everything);
         let what = damage(&image, &run.recording, &mut rng);
-        let Ok(found) = system.inspect(&Arc::new(image)) else { return Ok(false) };
+        let Ok(found) = system.inspect(&Arc::new(image), &mut rng) else { return Ok(false) };
         if run.trace.states().any(|state| system.is_state(&found, state)) {
             return Ok(true);
         }
@@ -165,10 +166,14 @@ fn damage(image: &SimDevice, recording: &Recording, rng: &mut Rng) -> String {
         }
     };
     let (place, other) = (written(), written());
-    match rng.below(4) {
+    match rng.below(5) {
         0 => {
             image.swap_blocks(place, other);
             format!("blocks at {place} and {other} exchanged")
+        }
+        4 => {
+            image.inject(Fault::fail(Call::Read).within(place..place + 1).forever());
+            format!("byte {place} unreadable")
         }
         1 => {
             image.corrupt(place..place + 1, 1);
@@ -195,7 +200,7 @@ fn check_image<S: System>(
     if depth < MAX_DEPTH && rng.chance(15) {
         return work_on(system, &image, trace, event, rng, depth);
     }
-    let found = system.inspect(&image)?;
+    let found = system.inspect(&image, rng)?;
     trace.find(event, |state| system.is_state(&found, state)).map_err(|not_found| {
         let (newest, state) = trace.allowed(event).next_back().expect("one is always allowed");
         format!("{not_found}; unlike state {newest}: {}", system.explain(&found, state))

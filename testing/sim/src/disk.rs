@@ -7,7 +7,7 @@ pub mod threads;
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
 use dendro_device::Device;
-use dendro_device::sim::SimDevice;
+use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_disk::model::ModelState;
 use dendro_disk::testgen::Profile;
 use dendro_disk::{Lid, LogicalDisk};
@@ -38,12 +38,20 @@ pub trait Engine: Sync {
     /// Whatever goes wrong.
     fn background(&self, disk: &Self::Disk, rng: &mut Rng) -> Outcome<()>;
 
-    /// Checks whatever the disk can say about its own consistency. Nobody uses it meanwhile.
+    /// Checks what lies on the device after a disk was opened, or shut down, there.
     ///
     /// # Errors
     /// What is wrong.
-    fn verify(&self, _disk: &Self::Disk) -> Outcome<()> {
+    fn verify(&self, _device: &dyn Device) -> Outcome<()> {
         Ok(())
+    }
+
+    /// Opens a disk for reading only; `None` when this kind cannot be.
+    ///
+    /// # Errors
+    /// Whatever goes wrong.
+    fn open_read_only(&self, _device: Arc<dyn Device>) -> Outcome<Option<Self::Disk>> {
+        Ok(None)
     }
 }
 
@@ -72,12 +80,25 @@ pub struct DiskSystem<E> {
     pub engine: E,
     /// What the units are like.
     pub profile: Profile,
+    /// How many units in a hundred change hundreds of records, so that the map has many nodes.
+    pub bulk_percent: u64,
+    /// The device forgets to flush, while it is worked on: the promise that all else stands on is
+    /// broken, which must be noticed.
+    pub loses_flushes: bool,
 }
 
 impl<E: Engine> DiskSystem<E> {
+    /// The device as the work finds it, without faults other than those of its kind.
+    fn restore_faults(&self, device: &SimDevice) {
+        device.clear_faults();
+        if self.loses_flushes {
+            device.inject(Fault::lose(Call::Flush).forever());
+        }
+    }
+
     /// Looks at everything.
-    fn examine(&self, disk: &E::Disk) -> Outcome<FoundDisk> {
-        self.engine.verify(disk).map_err(|error| format!("it is inconsistent: {error}"))?;
+    fn examine(&self, disk: &E::Disk, device: &dyn Device) -> Outcome<FoundDisk> {
+        self.engine.verify(device).map_err(|error| format!("it is inconsistent: {error}"))?;
         let contents =
             ModelState::read_from(disk).map_err(|error| format!("reading failed: {error}"))?;
         let next_list =
@@ -105,9 +126,25 @@ impl<E: Engine> System for DiskSystem<E> {
         session::run(self, device, rng, step_count, trace)
     }
 
-    fn inspect(&self, device: &Arc<SimDevice>) -> Outcome<FoundDisk> {
+    fn inspect(&self, device: &Arc<SimDevice>, rng: &mut Rng) -> Outcome<FoundDisk> {
+        let read_only = if rng.chance(10) {
+            let disk = self.engine.open_read_only(Arc::clone(device) as Arc<dyn Device>)?;
+            disk.map(|disk| ModelState::read_from(&disk)).transpose().map_err(|e| e.to_string())?
+        } else {
+            None
+        };
+        if rng.chance(5) {
+            // A device that cannot be read for a moment must not be taken for an empty one.
+            device.inject(Fault::fail(Call::Read).nth(1 + rng.below(20)));
+            drop(self.engine.open(Arc::clone(device) as Arc<dyn Device>));
+            device.clear_faults();
+        }
         let disk = self.engine.open(Arc::clone(device) as Arc<dyn Device>)?;
-        self.examine(&disk)
+        let found = self.examine(&disk, &**device)?;
+        match read_only.and_then(|contents| contents.diff(&found.contents)) {
+            None => Ok(found),
+            Some(difference) => Err(format!("opened for reading only (left): {difference}")),
+        }
     }
 
     fn is_state(&self, found: &FoundDisk, state: &DiskState) -> bool {

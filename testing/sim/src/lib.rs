@@ -6,6 +6,7 @@
 //! - [`trace::Trace`]: which states a crash may leave, at each point of the work.
 //! - [`system::System`]: what is crashed: a stack of layers on a device, and random work for it.
 //! - [`disk`]: a logical disk as a system, compared with the model.
+//! - [`log`]: the log-structured disk, made and opened in all ways.
 //! - [`crash`]: makes crash images and checks them; goes on working on some, and crashes them again.
 //! - [`workload`]: what a seed's work is like.
 //! - [`campaign`]: many seeds on several threads, and what is counted.
@@ -19,6 +20,7 @@ pub mod campaign;
 pub mod crash;
 pub mod disk;
 pub mod journal;
+pub mod log;
 pub mod system;
 pub mod trace;
 pub mod workload;

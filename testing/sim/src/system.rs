@@ -37,10 +37,11 @@ pub trait System: Sync {
     ) -> Outcome<()>;
 
     /// Opens the volume as after a crash, reads everything, and leaves it without shutting down.
+    /// How exactly it goes about it follows from `rng`.
     ///
     /// # Errors
     /// Whatever is not as it must be after any crash.
-    fn inspect(&self, device: &Arc<SimDevice>) -> Outcome<Self::Found>;
+    fn inspect(&self, device: &Arc<SimDevice>, rng: &mut Rng) -> Outcome<Self::Found>;
 
     /// Whether what was found is this state.
     fn is_state(&self, found: &Self::Found, state: &Self::State) -> bool;

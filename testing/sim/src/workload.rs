@@ -4,33 +4,65 @@ use dendro_base::Rng;
 use dendro_disk::testgen::Profile;
 
 use crate::campaign::Effort;
+use crate::disk::DiskSystem;
+use crate::log::LogEngine;
 
-/// The units that `seed` makes, and how much is done with them.
+/// The disk and the units that `seed` makes, and how much is done with them.
 #[must_use]
-pub fn of_seed(seed: u64) -> (Profile, Effort) {
+pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     let mut rng = Rng::new(seed.rotate_left(32));
-    let profile = match rng.below(3) {
+    let is_long = rng.chance(10);
+    let engine = LogEngine::draw(&mut rng, 20);
+    let segment_count = if is_long {
+        128 + rng.below(128)
+    } else {
+        // The smallest volumes can hold next to nothing, and their segments are used again soon.
+        let bits = rng.below(4);
+        16 + rng.below(16 << bits)
+    };
+    let device_len_bytes = engine.format.segment_size_bytes * segment_count;
+    let profile = profile(&mut rng, device_len_bytes);
+    let effort = if is_long {
+        Effort::LONG
+    } else {
+        // The longer, the fewer of its points.
+        let step_count = 40 << rng.below(4);
+        Effort {
+            step_count,
+            point_count: (step_count > 100).then_some(100),
+            images_per_point: 6,
+            ..Effort::SHORT
+        }
+    };
+    let bulk_percent = if rng.chance(50) { 0 } else { rng.below(30) };
+    let system = DiskSystem { engine, profile, bulk_percent, loses_flushes: false };
+    (system, Effort { device_len_bytes, ..effort })
+}
+
+/// Units for a volume so long. What is live stays small against it.
+fn profile(rng: &mut Rng, device_len_bytes: u64) -> Profile {
+    match rng.below(3) {
         // Many commits in a batch, and images that are checked fast.
         0 => Profile {
             max_lists: 4,
             max_ops: 30,
             max_write_bytes: 9000,
-            max_large_write_bytes: 100 << 10,
+            max_large_write_bytes: (100 << 10).min(device_len_bytes / 16),
             target_bytes: 64 << 10,
             wrong_percent: 3,
         },
         1 => Profile {
-            max_write_bytes: 32 << 10,
-            max_large_write_bytes: 300 << 10,
-            target_bytes: 256 << 10,
+            max_write_bytes: (32 << 10).min(device_len_bytes / 64),
+            max_large_write_bytes: (300 << 10).min(device_len_bytes / 16),
+            target_bytes: (256 << 10).min(device_len_bytes / 16),
             ..Profile::default()
         },
         // Units larger than a small segment.
         _ => Profile {
-            max_large_write_bytes: 1200 << 10,
-            target_bytes: 1 << 20,
+            max_write_bytes: (128 << 10).min(device_len_bytes / 64),
+            max_large_write_bytes: (1200 << 10).min(device_len_bytes / 8),
+            target_bytes: (1 << 20).min(device_len_bytes / 8),
             ..Profile::default()
         },
-    };
-    (profile, if rng.chance(85) { Effort::SHORT } else { Effort::LONG })
+    }
 }

@@ -7,8 +7,6 @@ use std::time::Duration;
 use clap::Parser;
 use dendro_sim::campaign::{Effort, Tally, images_at, run_seed, run_seeds};
 use dendro_sim::crash::{self, CrashId, Failure};
-use dendro_sim::disk::DiskSystem;
-use dendro_sim::journal::JournalEngine;
 use dendro_sim::system::System;
 use dendro_sim::workload;
 
@@ -38,10 +36,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let make = |seed| {
-        let (profile, effort) = workload::of_seed(seed);
-        (DiskSystem { engine: JournalEngine::default(), profile }, effort)
-    };
+    let make = workload::of_seed;
     let tally = Tally::default();
     let outcome = match arguments.seed {
         Some(seed) => {

@@ -26,8 +26,12 @@ struct Session<'a, E: Engine> {
     trace: &'a mut Trace<DiskState>,
     units: Vec<Unit>,
     life: Life<E::Disk>,
-    /// The device fails, and the disk has noticed.
+    /// The device is to fail a write or flush, or has done so.
+    breaks: bool,
+    /// It does, and the disk has noticed.
     failed: bool,
+    /// The disk is so full that not even deleting works.
+    stuck: bool,
     /// What the commit would have made that failed with it.
     doubtful: Option<ModelState>,
 }
@@ -59,6 +63,7 @@ pub(super) fn run<E: Engine>(
     trace: &mut Trace<DiskState>,
 ) -> Outcome<()> {
     let generator = Generator::new(rng.fork(), system.profile.clone());
+    system.restore_faults(device);
     let life = open(system, device, trace)?;
     let mut session = Session {
         system,
@@ -68,7 +73,9 @@ pub(super) fn run<E: Engine>(
         trace,
         units: Vec::new(),
         life,
+        breaks: false,
         failed: false,
+        stuck: false,
         doubtful: None,
     };
     let break_at = session.rng.chance(15).then(|| session.rng.below(step_count as u64 + 1));
@@ -80,10 +87,13 @@ pub(super) fn run<E: Engine>(
         if session.failed {
             return session.check_latched();
         }
+        if session.stuck {
+            break;
+        }
     }
-    device.clear_faults();
+    system.restore_faults(device);
     session.compare_all()?;
-    if session.rng.chance(30) {
+    if !session.stuck && session.rng.chance(30) {
         session.shut_down()?;
     }
     Ok(())
@@ -99,7 +109,7 @@ fn open<E: Engine>(
         .engine
         .open(Arc::clone(device) as Arc<dyn Device>)
         .map_err(|error| format!("it cannot be opened: {error}"))?;
-    let found = system.examine(&disk)?;
+    let found = system.examine(&disk, &**device)?;
     let entry = trace.reopened(event_count, |state| system.is_state(&found, state)).map_err(
         |not_found| {
             let (newest, state) =
@@ -117,6 +127,24 @@ fn unexpected(what: &str, error: &Error) -> String {
 
 impl<E: Engine> Session<'_, E> {
     fn step(mut self) -> Outcome<Self> {
+        let struck_count = self.device.struck_count();
+        let reads_fail = !self.breaks && self.rng.chance(4);
+        if reads_fail {
+            self.device.inject(Fault::fail(Call::Read).nth(1 + self.rng.below(4)));
+        }
+        self = self.act()?;
+        if reads_fail && !self.failed {
+            let has_struck = self.device.struck_count() > struck_count;
+            self.system.restore_faults(self.device);
+            if has_struck {
+                // Whatever was answered, nothing has changed by it.
+                self.compare_some()?;
+            }
+        }
+        Ok(self)
+    }
+
+    fn act(mut self) -> Outcome<Self> {
         match self.rng.below(100) {
             0..30 => self.begin_unit(),
             30..70 => self.commit_any()?,
@@ -127,7 +155,11 @@ impl<E: Engine> Session<'_, E> {
                     self.notice(&format!("background work failed: {error}"))?;
                 }
             }
-            92..97 => self.compare_some()?,
+            92..97 => match self.compare_some() {
+                // A read that fails may say so, but not answer anything else.
+                Err(message) if message.starts_with("reading") && self.has_struck() => {}
+                outcome => outcome?,
+            },
             97 => self.units.clear(),
             98 => {
                 self.shut_down()?;
@@ -140,13 +172,46 @@ impl<E: Engine> Session<'_, E> {
         Ok(self)
     }
 
+    /// Whether any fault has struck that can make calls fail.
+    fn has_struck(&self) -> bool {
+        !self.system.loses_flushes && self.device.struck_count() > 0
+    }
+
     fn begin_unit(&mut self) {
         if self.units.len() < MAX_OPEN_UNITS {
+            if self.rng.chance(self.system.bulk_percent)
+                && let Some(unit) = self.bulk_unit()
+            {
+                self.units.push(unit);
+                return;
+            }
             let disk = &self.life.disk;
             let unit =
                 self.generator.unit(&self.life.state.contents, &mut || disk.allocate_list().ok());
             self.units.push(unit);
         }
+    }
+
+    /// Puts or deletes hundreds of records of one list, neighbours or anywhere.
+    fn bulk_unit(&mut self) -> Option<Unit> {
+        let lists: Vec<Lid> =
+            self.life.state.contents.lists(Lid(0)).map(|(list, _)| list).collect();
+        let list = *lists.get(self.rng.below(lists.len().max(1) as u64) as usize)?;
+        let count = 1 + self.rng.below(400);
+        let (first, scattered) = (self.rng.below(2000), self.rng.chance(50));
+        let deletes = self.rng.chance(40);
+        let max_len = 1 << self.rng.below(9);
+        let rng = &mut *self.rng;
+        let unit = (first..first + count).map(|next| {
+            let index = if scattered { rng.below(3000) } else { next };
+            if deletes {
+                return Op::DeleteRecord { list, index };
+            }
+            let mut value = vec![0; 1 + rng.below(max_len) as usize];
+            rng.fill(&mut value);
+            Op::PutRecord { list, index, value: value.into() }
+        });
+        Some(unit.collect())
     }
 
     fn commit_any(&mut self) -> Outcome<()> {
@@ -184,6 +249,8 @@ impl<E: Engine> Session<'_, E> {
             }
             (Err(Error::NoSpace { .. }), Ok(())) => self.make_room(),
             (Err(answer), Err(expected)) if answer == expected => Ok(()),
+            // What the unit builds on could not be read.
+            (Err(Error::Io(_)), _) if self.has_struck() => Ok(()),
             (Err(error @ Error::Failed(_)), Ok(())) => {
                 self.notice(&format!("a commit failed: {error}"))?;
                 // Nobody was told that it worked, but it may have been made, and logged.
@@ -197,7 +264,8 @@ impl<E: Engine> Session<'_, E> {
         }
     }
 
-    /// Deletes the largest list, which always works.
+    /// Deletes the largest list, which works as long as there is anything left of the space that is
+    /// kept for it.
     fn make_room(&mut self) -> Outcome<()> {
         let contents = &self.life.state.contents;
         let largest = contents.lists(Lid(0)).max_by_key(|(_, list)| list.page_count());
@@ -211,6 +279,11 @@ impl<E: Engine> Session<'_, E> {
         let event_count = self.device.recorded_count();
         let seq = match self.life.disk.commit(aru) {
             Ok(seq) => seq,
+            Err(Error::NoSpace { .. }) => {
+                self.stuck = true;
+                return Ok(());
+            }
+            Err(Error::Io(_)) if self.has_struck() => return Ok(()),
             Err(error) => {
                 self.notice(&format!("a deletion on a full disk failed: {error}"))?;
                 self.trace.push(after.clone(), event_count);
@@ -257,11 +330,12 @@ impl<E: Engine> Session<'_, E> {
         };
         self.device.inject(fault.nth(1 + self.rng.below(4)));
         self.device.inject(Fault::fail(Call::Discard).forever());
+        self.breaks = true;
     }
 
     /// Takes an error for what it is when the device fails and the disk has latched.
     fn notice(&mut self, message: &str) -> Outcome<()> {
-        self.failed = self.device.struck_count() > 0 && self.life.disk.read_only_reason().is_some();
+        self.failed = self.has_struck() && self.life.disk.read_only_reason().is_some();
         if self.failed { Ok(()) } else { Err(message.to_owned()) }
     }
 
@@ -338,7 +412,12 @@ impl<E: Engine> Session<'_, E> {
             return self.notice(&format!("the shutdown failed: {error}"));
         }
         self.trace.promise(self.life.newest(), self.device.recorded_count());
-        Ok(())
+        if self.breaks {
+            return Ok(());
+        }
+        self.system.restore_faults(self.device);
+        let verified = self.system.engine.verify(&**self.device);
+        verified.map_err(|error| format!("inconsistent after the shutdown: {error}"))
     }
 
     /// Leaves the disk as a process does that is killed (or has shut it down), and opens it anew.
@@ -346,7 +425,7 @@ impl<E: Engine> Session<'_, E> {
         let Session { system, device, rng, generator, trace, life, .. } = self;
         drop(life);
         // What a failed flush has doomed would be there and not be there.
-        device.clear_faults();
+        system.restore_faults(device);
         let life =
             open(system, device, trace).map_err(|message| format!("opened again: {message}"))?;
         Ok(Session {
@@ -357,7 +436,9 @@ impl<E: Engine> Session<'_, E> {
             trace,
             units: Vec::new(),
             life,
+            breaks: false,
             failed: false,
+            stuck: false,
             doubtful: None,
         })
     }

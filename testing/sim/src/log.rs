@@ -1,0 +1,102 @@
+//! The log-structured disk, made and opened in all ways.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use dendro_base::sync::Arc;
+use dendro_base::{Clock, ManualClock, Rng, Uuid};
+use dendro_device::Device;
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
+
+use crate::disk::Engine;
+use crate::system::Outcome;
+
+/// Background work that goes on for longer without an end has none.
+const MAX_BACKGROUND_STEPS: usize = 10_000;
+
+/// Makes [`LogDisk`]s.
+#[derive(Clone, Debug)]
+pub struct LogEngine {
+    /// How volumes are made.
+    pub format: FormatOptions,
+    /// How they are opened.
+    pub open: OpenOptions,
+}
+
+impl LogEngine {
+    /// Any options, of segments not longer than 2^`max_segment_size_log2` bytes: caches so small
+    /// that nodes come and go, and checkpoints all the time.
+    #[must_use]
+    pub fn draw(rng: &mut Rng, max_segment_size_log2: u8) -> Self {
+        let mut uuid = Uuid::default();
+        rng.fill(&mut uuid.0);
+        let log2 = match rng.below(10) {
+            0..5 => 17,
+            5..7 => 18,
+            7..9 => 19,
+            _ => 20,
+        };
+        let format = FormatOptions {
+            segment_size_bytes: 1 << log2.min(max_segment_size_log2),
+            uuid,
+            ..FormatOptions::default()
+        };
+        let open = OpenOptions {
+            cache_size_bytes: [64 << 10, 64 << 10, 256 << 10, 16 << 20][rng.below(4) as usize],
+            checkpoint_log_bytes: [16 << 10, 64 << 10, 256 << 10, 1 << 20][rng.below(4) as usize],
+            discard: rng.chance(75),
+            ..OpenOptions::default()
+        };
+        Self { format, open }
+    }
+
+    fn open_with(&self, device: Arc<dyn Device>, options: OpenOptions) -> Outcome<LogDisk> {
+        LogDisk::open(device, options, clock()).map_err(text)
+    }
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(ManualClock::default())
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
+impl Engine for LogEngine {
+    type Disk = LogDisk;
+
+    fn format(&self, device: Arc<dyn Device>) -> Outcome<()> {
+        dendro_logdisk::format(&device, &self.format, &clock()).map_err(text)
+    }
+
+    fn open(&self, device: Arc<dyn Device>) -> Outcome<LogDisk> {
+        self.open_with(device, self.open.clone())
+    }
+
+    fn open_read_only(&self, device: Arc<dyn Device>) -> Outcome<Option<LogDisk>> {
+        let options = OpenOptions { read_only: true, ..self.open.clone() };
+        self.open_with(device, options).map(Some)
+    }
+
+    fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
+        match rng.below(10) {
+            0 => disk.checkpoint().map_err(text),
+            1 => {
+                for _ in 0..MAX_BACKGROUND_STEPS {
+                    if !disk.background_step().map_err(text)? {
+                        return Ok(());
+                    }
+                }
+                Err("background work has no end".into())
+            }
+            2..5 => disk.write_step(Duration::ZERO).map(drop).map_err(text),
+            _ => disk.background_step().map(drop).map_err(text),
+        }
+    }
+
+    fn verify(&self, device: &dyn Device) -> Outcome<()> {
+        let report = dendro_check::verify(device, &dendro_check::Options { data: true });
+        if report.is_sound() { Ok(()) } else { Err(report.to_string()) }
+    }
+}

@@ -1,0 +1,94 @@
+//! The log-structured disk under simulated power cuts, failing devices and damage.
+
+use std::sync::atomic::Ordering;
+
+use dendro_base::Rng;
+use dendro_sim::campaign::{Effort, Tally, run_images, run_seeds};
+use dendro_sim::crash::{self, CrashId, Failure};
+use dendro_sim::disk::{DiskSystem, threads};
+use dendro_sim::log::LogEngine;
+use dendro_sim::workload;
+
+/// What the tests look at at least, all together.
+const IMAGE_COUNT: u64 = 20_000;
+
+#[test]
+fn every_crash_leaves_a_prefix_at_or_past_the_last_flush() {
+    let tally = Tally::default();
+    run_images(1, IMAGE_COUNT, 2, &tally, workload::of_seed).unwrap_or_else(|e| panic!("{e}"));
+    println!("{tally}");
+    assert!(tally.images.load(Ordering::Relaxed) >= IMAGE_COUNT);
+}
+
+#[test]
+fn what_threads_commit_at_the_same_time_survives_in_the_order_of_its_numbers() {
+    for seed in 1..6 {
+        let (system, _) = workload::of_seed(seed);
+        let run = threads::record(&system, seed, 64 << 20, 3, 80).unwrap_or_else(|e| panic!("{e}"));
+        let mut rng = Rng::new(seed);
+        for image in 0..100 {
+            let event = rng.below(run.recording.len() as u64 + 1) as usize;
+            let crash = CrashId { seed, event, image };
+            crash::check(&system, &run, crash).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+/// Damages what `seeds` leave behind; returns how many of the images could be read whole.
+fn damage(
+    seeds: std::ops::Range<u64>,
+    change: impl Fn(&mut DiskSystem<LogEngine>),
+) -> Result<u64, Failure> {
+    let mut readable = 0;
+    for seed in seeds {
+        let (mut system, Effort { device_len_bytes, .. }) = workload::of_seed(seed);
+        change(&mut system);
+        let run = crash::record(&system, seed, device_len_bytes, 80)?;
+        for number in 0..150 {
+            readable += u64::from(crash::check_damaged(&system, &run, number)?);
+        }
+    }
+    Ok(readable)
+}
+
+#[test]
+fn damage_is_never_taken_for_data_and_never_a_panic() {
+    let readable = damage(1..21, |_| ()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(readable > 0, "damage where nothing lies any more does nothing");
+}
+
+#[test]
+fn a_disk_that_does_not_check_its_payload_is_found_out() {
+    let tally = Tally::default();
+    let failure = run_seeds(1..400, 2, &tally, |seed| {
+        let (mut system, effort) = workload::of_seed(seed);
+        system.engine.open.skip_payload_checks = true;
+        (system, effort)
+    })
+    .expect_err("payload was taken for what it is not");
+    println!("found with {tally}: {failure}");
+}
+
+#[test]
+fn a_device_that_forgets_to_flush_is_found_out() {
+    let tally = Tally::default();
+    let failure = run_seeds(1..400, 2, &tally, |seed| {
+        let (mut system, effort) = workload::of_seed(seed);
+        system.loses_flushes = true;
+        (system, effort)
+    })
+    .expect_err("what was promised to be durable was lost");
+    println!("found with {tally}: {failure}");
+}
+
+#[test]
+fn a_seed_names_a_run_of_the_log() {
+    let events = |seed| {
+        let (system, Effort { device_len_bytes, .. }) = workload::of_seed(seed);
+        let run = crash::record(&system, seed, device_len_bytes, 100).unwrap();
+        let events: Vec<_> = (0..run.recording.len()).map(|at| run.recording.event(at)).collect();
+        (events, run.trace.last())
+    };
+    assert_eq!(events(5), events(5));
+    assert_ne!(events(5), events(6));
+}
