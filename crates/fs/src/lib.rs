@@ -14,6 +14,8 @@
 //!
 //! Left out: the transport (FUSE), caching of data, permission checks, background threads.
 
+#![forbid(unsafe_code)]
+
 mod acl;
 mod attributes;
 mod copy;

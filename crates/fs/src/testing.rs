@@ -8,7 +8,8 @@
 //! - [`StepClock`]: the time of a step, the same for both.
 //!
 //! With [`Profile::one_unit_only`] each step is one atomic recovery unit so far as can be seen:
-//! after a crash the tree is the model's after some number of steps.
+//! after a crash the tree is the model's after some number of steps. Mount without access times then
+//! ([`crate::AtimePolicy::Noatime`]): they are written late.
 
 mod driver;
 mod generator;

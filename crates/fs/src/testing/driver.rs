@@ -105,6 +105,61 @@ impl Driver {
         let fs = Arc::clone(&self.fs);
         let caller = &step.caller;
         match &step.operation {
+            Operation::Unlink { path } => {
+                let (parent, name) = self.place(path)?;
+                // The kernel knows what it unlinks.
+                if let Ok(attr) = fs.lookup(parent, name) {
+                    self.counted(attr);
+                }
+                fs.unlink(parent, name)?;
+            }
+            Operation::Rmdir { path } => {
+                let (parent, name) = self.place(path)?;
+                fs.rmdir(parent, name)?;
+            }
+            Operation::Rename { from, to, flags } => {
+                let (parent, name) = self.place(from)?;
+                let (new_parent, new_name) = self.place(to)?;
+                fs.rename(caller, parent, name, new_parent, new_name, *flags)?;
+            }
+            Operation::Open { path, slot } => {
+                let attr = self.resolve(path)?;
+                if attr.kind != FileKind::Regular {
+                    return Err(Failure::Errno(EINVAL));
+                }
+                fs.open(attr.ino, OpenOptions::default())?;
+                self.hold(*slot, attr.ino);
+            }
+            Operation::Close { slot } => self.close(*slot),
+            Operation::Fsync { file } => {
+                let ino = self.file(file)?;
+                fs.fsync(ino, false)?;
+            }
+            Operation::Sync => fs.sync_all()?,
+            Operation::Create { .. }
+            | Operation::Mknod { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Symlink { .. }
+            | Operation::Link { .. }
+            | Operation::Tmpfile { .. } => return self.run_creation(step),
+            Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::Truncate { .. }
+            | Operation::Fallocate { .. }
+            | Operation::CopyRange { .. } => return self.run_data(step),
+            Operation::Chmod { .. }
+            | Operation::Chown { .. }
+            | Operation::Utimes { .. }
+            | Operation::SetXattr { .. }
+            | Operation::RemoveXattr { .. } => return self.run_attributes(step),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn run_creation(&mut self, step: &Step) -> std::result::Result<Answer, Failure> {
+        let fs = Arc::clone(&self.fs);
+        let caller = &step.caller;
+        match &step.operation {
             Operation::Create { path, mode, exclusive, slot } => {
                 let (parent, name) = self.place(path)?;
                 let options = OpenOptions { exclusive: *exclusive, ..OpenOptions::default() };
@@ -136,53 +191,13 @@ impl Driver {
                 let attr = fs.link(ino, parent, name)?;
                 self.counted(attr);
             }
-            Operation::Unlink { path } => {
-                let (parent, name) = self.place(path)?;
-                // The kernel knows what it unlinks.
-                if let Ok(attr) = fs.lookup(parent, name) {
-                    self.counted(attr);
-                }
-                fs.unlink(parent, name)?;
-            }
-            Operation::Rmdir { path } => {
-                let (parent, name) = self.place(path)?;
-                fs.rmdir(parent, name)?;
-            }
-            Operation::Rename { from, to, flags } => {
-                let (parent, name) = self.place(from)?;
-                let (new_parent, new_name) = self.place(to)?;
-                fs.rename(caller, parent, name, new_parent, new_name, *flags)?;
-            }
             Operation::Tmpfile { path, mode, slot } => {
                 let parent = self.resolve(path)?.ino;
                 let attr = fs.tmpfile(caller, parent, *mode)?;
                 self.counted(attr);
                 self.hold(*slot, attr.ino);
             }
-            Operation::Open { path, slot } => {
-                let attr = self.resolve(path)?;
-                if attr.kind != FileKind::Regular {
-                    return Err(Failure::Errno(EINVAL));
-                }
-                fs.open(attr.ino, OpenOptions::default())?;
-                self.hold(*slot, attr.ino);
-            }
-            Operation::Close { slot } => self.close(*slot),
-            Operation::Fsync { file } => {
-                let ino = self.file(file)?;
-                fs.fsync(ino, false)?;
-            }
-            Operation::Sync => fs.sync_all()?,
-            Operation::Read { .. }
-            | Operation::Write { .. }
-            | Operation::Truncate { .. }
-            | Operation::Fallocate { .. }
-            | Operation::CopyRange { .. } => return self.run_data(step),
-            Operation::Chmod { .. }
-            | Operation::Chown { .. }
-            | Operation::Utimes { .. }
-            | Operation::SetXattr { .. }
-            | Operation::RemoveXattr { .. } => return self.run_attributes(step),
+            other => unreachable!("{other:?} makes nothing"),
         }
         Ok(Answer::Done)
     }

@@ -382,6 +382,66 @@ impl Model {
     fn try_run(&mut self, step: &Step) -> Outcome {
         let caller = &step.caller;
         match &step.operation {
+            Operation::Unlink { path } => {
+                let (dir, name) = self.place(path)?;
+                let id = self.child(dir, name)?;
+                if self.node(id).kind == FileKind::Directory {
+                    return Err(EISDIR);
+                }
+                self.node_mut(dir).entries.remove(name);
+                self.touch(dir);
+                self.drop_name(id);
+            }
+            Operation::Rmdir { path } => {
+                let (dir, name) = self.place(path)?;
+                let id = self.child(dir, name)?;
+                if self.node(id).kind != FileKind::Directory {
+                    return Err(ENOTDIR);
+                }
+                if !self.node(id).entries.is_empty() {
+                    return Err(ENOTEMPTY);
+                }
+                self.node_mut(dir).entries.remove(name);
+                self.node_mut(dir).nlink -= 1;
+                self.touch(dir);
+                self.drop_name(id);
+            }
+            Operation::Rename { from, to, flags } => self.rename(caller, from, to, *flags)?,
+            Operation::Open { path, slot } => {
+                let id = self.resolve(path)?;
+                if self.node(id).kind != FileKind::Regular {
+                    return Err(EINVAL);
+                }
+                self.hold(*slot, id);
+            }
+            Operation::Close { slot } => self.slots[*slot] = None,
+            Operation::Fsync { file } => {
+                self.file(file)?;
+            }
+            Operation::Sync => (),
+            Operation::Create { .. }
+            | Operation::Mknod { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Symlink { .. }
+            | Operation::Link { .. }
+            | Operation::Tmpfile { .. } => return self.run_creation(step),
+            Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::Truncate { .. }
+            | Operation::Fallocate { .. }
+            | Operation::CopyRange { .. } => return self.run_data(&step.operation),
+            Operation::Chmod { .. }
+            | Operation::Chown { .. }
+            | Operation::Utimes { .. }
+            | Operation::SetXattr { .. }
+            | Operation::RemoveXattr { .. } => return self.run_attributes(&step.operation),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn run_creation(&mut self, step: &Step) -> Outcome {
+        let caller = &step.caller;
+        match &step.operation {
             Operation::Create { path, mode, exclusive, slot } => {
                 let place = self.place(path)?;
                 let id = match self.make(caller, place, FileKind::Regular, *mode) {
@@ -416,31 +476,6 @@ impl Model {
                 self.node_mut(id).target.clone_from(target);
             }
             Operation::Link { from, path } => self.link(from, path)?,
-            Operation::Unlink { path } => {
-                let (dir, name) = self.place(path)?;
-                let id = self.child(dir, name)?;
-                if self.node(id).kind == FileKind::Directory {
-                    return Err(EISDIR);
-                }
-                self.node_mut(dir).entries.remove(name);
-                self.touch(dir);
-                self.drop_name(id);
-            }
-            Operation::Rmdir { path } => {
-                let (dir, name) = self.place(path)?;
-                let id = self.child(dir, name)?;
-                if self.node(id).kind != FileKind::Directory {
-                    return Err(ENOTDIR);
-                }
-                if !self.node(id).entries.is_empty() {
-                    return Err(ENOTEMPTY);
-                }
-                self.node_mut(dir).entries.remove(name);
-                self.node_mut(dir).nlink -= 1;
-                self.touch(dir);
-                self.drop_name(id);
-            }
-            Operation::Rename { from, to, flags } => self.rename(caller, from, to, *flags)?,
             Operation::Tmpfile { path, mode, slot } => {
                 let dir = self.resolve(path)?;
                 if self.node(dir).kind != FileKind::Directory {
@@ -450,28 +485,7 @@ impl Model {
                 self.node_mut(id).is_linkable = true;
                 self.hold(*slot, id);
             }
-            Operation::Open { path, slot } => {
-                let id = self.resolve(path)?;
-                if self.node(id).kind != FileKind::Regular {
-                    return Err(EINVAL);
-                }
-                self.hold(*slot, id);
-            }
-            Operation::Close { slot } => self.slots[*slot] = None,
-            Operation::Fsync { file } => {
-                self.file(file)?;
-            }
-            Operation::Sync => (),
-            Operation::Read { .. }
-            | Operation::Write { .. }
-            | Operation::Truncate { .. }
-            | Operation::Fallocate { .. }
-            | Operation::CopyRange { .. } => return self.run_data(&step.operation),
-            Operation::Chmod { .. }
-            | Operation::Chown { .. }
-            | Operation::Utimes { .. }
-            | Operation::SetXattr { .. }
-            | Operation::RemoveXattr { .. } => return self.run_attributes(&step.operation),
+            other => unreachable!("{other:?} makes nothing"),
         }
         Ok(Answer::Done)
     }
