@@ -9,6 +9,8 @@
 //!
 //! There is no I/O here and no knowledge of any other layer.
 
+#![forbid(unsafe_code)]
+
 pub mod clock;
 pub mod rng;
 pub mod sync;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dendro_base::Uuid;
 
 use crate::failure::code;
@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Info(TargetArgs),
     /// Show what a mounted volume has done so far
     Stat(TargetArgs),
+    /// Show what lies on the device, structure by structure
+    Dump(DumpArgs),
     /// Write a shell's completions to standard output
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },
@@ -141,6 +143,49 @@ pub(crate) struct TargetArgs {
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "WHAT is one of:
+  superblocks   all superblocks, the oldest first
+  checkpoint    the checkpoint that the newest superblock names
+  segments      what the checkpoint says of each segment that is in use
+  partials      headers of partial segments; what a segment held before may show
+  records       the same with their records; + marks units that end further on
+  nodes         nodes of the map, each before its children
+  map           entries of the map, in the order of their keys
+Without it: the newest superblock, its checkpoint, and the log behind it.
+No lock is taken: of a mounted volume, parts of different moments may be seen.")]
+pub(crate) struct DumpArgs {
+    /// An image file, a block device, a mount point or a path inside a mount
+    pub(crate) target: PathBuf,
+    /// What to show, see below
+    #[arg(value_enum, hide_possible_values = true)]
+    pub(crate) what: Option<DumpWhat>,
+    /// Only this segment (segments, partials, records)
+    #[arg(long, value_name = "N")]
+    pub(crate) segment: Option<u32>,
+    /// Only the log behind the checkpoint, in its order (partials, records)
+    #[arg(long, conflicts_with = "segment")]
+    pub(crate) log: bool,
+    /// Only this list; a file's is its inode number (map)
+    #[arg(long, value_name = "N")]
+    pub(crate) list: Option<u64>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What a dump shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpWhat {
+    Superblocks,
+    Checkpoint,
+    Segments,
+    Partials,
+    Records,
+    Nodes,
+    Map,
 }
 
 /// The interface that mount(8) has to its helpers.

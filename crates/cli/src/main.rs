@@ -5,12 +5,15 @@
 //! only place where threads are started (see [`daemon`]).
 //!
 //! - [`args`]: what can be said on the command line; help, man pages and completions come from it.
-//! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`]: the commands.
+//! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`], [`dump`]: the commands.
 //! - [`daemon`]: the process behind a mount. [`volume`] opens what it serves.
 //! - [`target`]: from what the user names to a daemon or a device; [`mount_table`] helps.
 
+#![forbid(unsafe_code)]
+
 mod args;
 mod daemon;
+mod dump;
 mod failure;
 mod generate;
 mod logging;
@@ -59,6 +62,7 @@ fn run(invocation: &Invocation) -> Result<(), Failure> {
         Command::Sync(args) => volume_commands::sync(args),
         Command::Info(args) => volume_commands::info(args),
         Command::Stat(args) => volume_commands::stat(args),
+        Command::Dump(args) => dump::run(args, quiet),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { directory } => generate::man_pages(directory),
     }

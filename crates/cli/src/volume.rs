@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid};
-use dendro_control::{CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, VolumeInfo};
+use dendro_control::{
+    CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
+};
 use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
 use dendro_disk::{CommitSeq, LogicalDisk};
 use dendro_format::Superblock;
@@ -235,9 +237,13 @@ fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
             available_bytes: space.available_bytes,
             reserved_bytes: space.reserved_bytes,
         },
+        superblock: SuperblockInfo {
+            sequence: superblock.seq,
+            written_unix_s: superblock.written.secs(),
+        },
         checkpoint: CheckpointInfo {
             sequence: stats.checkpoint_seq,
-            written_unix_s: superblock.written.secs(),
+            written_unix_s: stats.checkpoint_time.secs(),
             log_bytes: stats.log_bytes,
             last_commit: stats.commit_seq,
             durable_commit: stats.durable_seq,
@@ -264,12 +270,15 @@ fn counters(disk: &LogDisk) -> Facts {
         commit_seq,
         durable_seq,
         checkpoint_seq,
+        checkpoint_time: _,
         log_bytes,
         written_bytes,
         dirty_node_bytes,
         cached_node_bytes,
         live_bytes,
         segments,
+        cleaned_segments,
+        moved_bytes,
     } = disk.stats();
     let facts = [
         ("last_commit", commit_seq),
@@ -284,6 +293,8 @@ fn counters(disk: &LogDisk) -> Facts {
         ("segments_open", u64::from(segments.open)),
         ("segments_dirty", u64::from(segments.dirty)),
         ("segments_pending", u64::from(segments.pending)),
+        ("segments_cleaned", cleaned_segments),
+        ("cleaner_moved_bytes", moved_bytes),
     ];
     facts.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
 }

@@ -93,6 +93,14 @@ fn info_text(info: &VolumeInfo) -> String {
                 ),
             ),
             (
+                "superblock",
+                format!(
+                    "number {}, {}",
+                    info.superblock.sequence,
+                    text::time(info.superblock.written_unix_s)
+                ),
+            ),
+            (
                 "checkpoint",
                 format!(
                     "number {}, {}; {} of log since{state}",

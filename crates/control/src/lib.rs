@@ -10,6 +10,8 @@
 //!
 //! No thread is started here: [`Server::run`] occupies those that call it.
 
+#![forbid(unsafe_code)]
+
 mod client;
 mod protocol;
 mod server;
@@ -19,6 +21,6 @@ pub use client::{Client, ClientError};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,
-    SpaceInfo, VolumeInfo,
+    SpaceInfo, SuperblockInfo, VolumeInfo,
 };
 pub use server::Server;

@@ -104,6 +104,9 @@ pub struct VolumeInfo {
     pub features: FeatureInfo,
     /// How its bytes are used.
     pub space: SpaceInfo,
+    /// Where the volume is found from.
+    #[serde(default)]
+    pub superblock: SuperblockInfo,
     /// Where the next mount would start.
     pub checkpoint: CheckpointInfo,
     /// Where it is mounted; nothing when the device was read offline.
@@ -145,12 +148,21 @@ pub struct SpaceInfo {
     pub reserved_bytes: u64,
 }
 
+/// The newest superblock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuperblockInfo {
+    /// Its number.
+    pub sequence: u64,
+    /// When it was written, seconds since 1970.
+    pub written_unix_s: i64,
+}
+
 /// The state that a mount starts from, and the log behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointInfo {
-    /// Its number; 0 while the next one is being written.
+    /// Its number.
     pub sequence: u64,
-    /// When it was written, seconds since 1970.
+    /// When it was taken, seconds since 1970.
     pub written_unix_s: i64,
     /// Bytes of log written since, which a mount after a crash would read.
     pub log_bytes: u64,

@@ -207,6 +207,22 @@ fn one_writer_excludes_all_and_readers_only_writers() {
 }
 
 #[test]
+fn an_open_without_a_lock_reads_beside_a_writer_and_writes_nothing() {
+    let folder = folder();
+    let path = folder.path().join("volume");
+    let writer = FileDevice::create(&path, MIB).unwrap();
+    let reader = OpenOptions::new().unlocked().open(&path).unwrap();
+    writer.write_at(0, &[7; BLOCK_SIZE]).unwrap();
+    let mut buf = [0; BLOCK_SIZE];
+    reader.read_at(0, &mut buf).unwrap();
+    assert_eq!(buf, [7; BLOCK_SIZE]);
+    assert!(matches!(reader.write_at(0, &buf), Err(Error::ReadOnly)));
+    drop(writer);
+    // Nor is it in the way of the next writer.
+    FileDevice::open(&path).unwrap();
+}
+
+#[test]
 fn whoever_waits_gets_the_lock_when_it_is_given_up() {
     let folder = folder();
     let path = folder.path().join("volume");

@@ -12,6 +12,8 @@
 //! With the feature `testing` also what implementations are tested with: `conformance`, tests that
 //! every one must pass, and `testgen`, random units.
 
+#![forbid(unsafe_code)]
+
 mod aru;
 #[cfg(feature = "testing")]
 pub mod conformance;

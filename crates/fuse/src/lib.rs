@@ -28,6 +28,8 @@
 //!
 //! ioctl is not implemented, and locks are the kernel's own.
 
+#![forbid(unsafe_code)]
+
 mod adapter;
 mod convert;
 mod mount;

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::Ordering;
 use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
 use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition};
@@ -257,6 +258,9 @@ impl LogDisk {
                 head: Head::Map,
                 written: job.checkpoint.time,
             });
+            if usage.live_bytes == 0 {
+                usage.written = job.checkpoint.time;
+            }
             usage.live_bytes += added;
         }
         job.checkpoint.live_bytes += job.added.values().map(|&added| u64::from(added)).sum::<u64>();
@@ -299,6 +303,8 @@ impl LogDisk {
         }
         self.note_durable(job.checkpoint.commit_seq, job.checkpoint.log_seq.saturating_sub(1));
         checkpoints.seq = job.checkpoint.seq;
+        self.checkpoint_time_ns.store(job.checkpoint.time.0, Ordering::Release);
+        self.checkpoint_seq.store(checkpoints.seq, Ordering::Release);
         checkpoints.taken = job.checkpoint.time;
         self.settle(job);
         Ok(())

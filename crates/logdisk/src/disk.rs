@@ -7,7 +7,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::Timestamp;
+use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use dendro_base::sync::{Arc, Mutex, RwLock};
 use dendro_device::Device;
 use dendro_disk::{
@@ -49,6 +50,9 @@ pub struct LogDisk {
     pub(crate) dirty_limit_bytes: u64,
     /// The last commit known to be durable.
     durable: AtomicU64,
+    /// The number and time of the last durable checkpoint, for those who do not wait for the next.
+    pub(crate) checkpoint_seq: AtomicU64,
+    pub(crate) checkpoint_time_ns: AtomicI64,
     flushing: Mutex<()>,
     next_list: AtomicU64,
     ledger: Arc<Ledger>,
@@ -75,6 +79,8 @@ pub struct Stats {
     pub durable_seq: u64,
     /// The number of the last checkpoint.
     pub checkpoint_seq: u64,
+    /// When it was taken.
+    pub checkpoint_time: Timestamp,
     /// Bytes of log written since it.
     pub log_bytes: u64,
     /// Bytes written to the device since it was opened, superblocks aside.
@@ -109,6 +115,8 @@ impl LogDisk {
         Self {
             writer: Arc::clone(&core.writer),
             durable: AtomicU64::new(core.commit_seq),
+            checkpoint_seq: AtomicU64::new(checkpoints.seq),
+            checkpoint_time_ns: AtomicI64::new(checkpoints.taken.0),
             next_list: AtomicU64::new(core.state.next_list),
             device,
             options,
@@ -133,13 +141,13 @@ impl LogDisk {
 
     /// Figures of the disk at work.
     pub fn stats(&self) -> Stats {
-        let checkpoint_seq = self.checkpoints.try_lock().map_or(0, |checkpoints| checkpoints.seq);
         let (cleaned_segments, moved_bytes) = self.cleaned.totals();
         let core = self.core.read();
         Stats {
             commit_seq: core.commit_seq,
             durable_seq: self.durable.load(Ordering::Acquire),
-            checkpoint_seq,
+            checkpoint_seq: self.checkpoint_seq.load(Ordering::Acquire),
+            checkpoint_time: Timestamp(self.checkpoint_time_ns.load(Ordering::Acquire)),
             log_bytes: core.log_bytes,
             written_bytes: core.written_bytes,
             dirty_node_bytes: core.state.map.dirty_bytes(),

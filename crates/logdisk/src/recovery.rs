@@ -183,8 +183,12 @@ impl LogDisk {
         let core = Core::new(state, log, commit_seq, superblock.uuid, clock, writer);
         let disk = Self::assemble(device, options, superblock, store, core, checkpoints);
         if read_only {
-            disk.core.write().closed_reason =
+            let mut core = disk.core.write();
+            core.log_bytes =
+                chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes)).sum();
+            core.closed_reason =
                 Some(Error::ReadOnly("the volume is open for reading only".into()));
+            drop(core);
         } else if continues {
             disk.mark_unclean()?;
         } else {

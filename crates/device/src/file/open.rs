@@ -48,6 +48,7 @@ pub enum Direct {
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     read_only: bool,
+    unlocked: bool,
     direct: Direct,
     lock_wait: Duration,
     overwrite: bool,
@@ -64,6 +65,15 @@ impl OpenOptions {
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Opens for reading only and takes no lock, so that it works while another process writes:
+    /// what is read may be of different moments.
+    #[must_use]
+    pub fn unlocked(mut self) -> Self {
+        self.read_only = true;
+        self.unlocked = true;
         self
     }
 
@@ -185,7 +195,10 @@ impl OpenOptions {
         let fail = |source| open_error(path, source);
         let stat: Stat = rustix::fs::fstat(&fd).map_err(|errno| fail(errno.into()))?;
         check_type(stat.st_mode).map_err(fail)?;
-        let held = lock::lock(&fd, path, &stat, self.read_only, self.lock_wait)?;
+        let held = match self.unlocked {
+            true => lock::Held::default(),
+            false => lock::lock(&fd, path, &stat, self.read_only, self.lock_wait)?,
+        };
         let (kind, len_bytes) = measure(&fd).map_err(fail)?;
         check_len(len_bytes).map_err(fail)?;
         if kind == FileKind::BlockDevice {
