@@ -1,6 +1,10 @@
-# make run    a volume, mounted, with everything that takes
-# make test   what must pass before a change goes in
-# See README.md.
+# make run      a volume, mounted, with everything that takes
+# make test     what must pass before a change goes in
+# make soak     simulated crashes without end, until one is not survived
+# make bench    what things cost, in ratios to something measured beside it
+# make fuzz     each decoder under libFuzzer, in turn
+# make install  the command, its man pages and completions
+# See README.md and docs/DEVELOPMENT.md.
 
 IMG    ?= $(CURDIR)/dendro.img
 MNT    ?= $(CURDIR)/mnt
@@ -64,6 +68,31 @@ unit:
 	    echo "give the container --device /dev/fuse --cap-add SYS_ADMIN."; \
 	    echo "DENDRO_SKIP_MOUNT=1 leaves the tests that mount out."; exit 1; }
 	$(CARGO) test --workspace
+
+## Longer than anyone waits for: not part of `make test`
+
+# More for the command: make soak ARGS="--seed 7"
+ARGS ?=
+# Where the benchmark's image file goes: best a disk, not a tmpfs.
+DIR  ?= $(TARGET)/bench
+# What is fuzzed, and how long each.
+FUZZ_TARGETS ?= superblock partial records node checkpoint usage image engine
+FUZZ_SECONDS ?= 60
+
+soak: setup
+	$(CARGO) run --release --package dendro-sim --bin soak -- $(ARGS)
+
+bench: setup
+	mkdir -p "$(DIR)"
+	$(CARGO) run --release --package dendro-bench -- "$(DIR)"
+
+fuzz: setup
+	@$(CARGO) +nightly fuzz --version > /dev/null 2>&1 || { \
+	    echo "This takes cargo-fuzz and the nightly compiler:"; \
+	    echo "  rustup toolchain install nightly --profile minimal && cargo install cargo-fuzz"; \
+	    exit 1; }
+	for target in $(FUZZ_TARGETS); do \
+	    $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 ## Installation
 
