@@ -31,8 +31,11 @@ use crate::store::Held;
 
 /// Blocks moved with the lock held once.
 const BATCH_LEN: usize = 64;
-/// A segment of which more lives is not worth cleaning.
+/// A segment of which a larger share lives is not worth cleaning.
 const MOST_LIVE: f64 = 0.98;
+/// Nor, unless space is needed now, one where less is dead: moving what lives, and the checkpoint
+/// that follows, leave about as much unused in their turn, and cleaning would never end.
+const LEAST_DEAD_BYTES: f64 = (8 * PAGE_SIZE) as f64;
 
 /// What cleaning keeps between its steps.
 #[derive(Debug, Default)]
@@ -94,7 +97,8 @@ impl LogDisk {
             let counts = core.state.segments.counts();
             // What lives would take so many segments if it lay close; no cleaning gets below.
             let packed = core.state.segments.live_bytes().div_ceil(size * 9 / 10);
-            let possible = (self.layout.log_segments().count() as u64).saturating_sub(packed);
+            let possible = (self.layout.log_segments().count() as u64)
+                .saturating_sub(packed + u64::from(counts.open));
             let target = u64::from(self.low_segments() + self.layout.segment_count() / 32);
             u64::from(counts.clean + counts.pending) < target.min(possible)
                 && counts.clean > self.checkpoint_reserve()
@@ -127,11 +131,15 @@ impl LogDisk {
                 (1.0 - live(segment)) * age / (1.0 + live(segment))
             }
         };
+        // Moving what is nearly full gains less than its headers cost.
+        let most_live = match choice {
+            Choice::MostToGain => MOST_LIVE,
+            Choice::BenefitOverCost => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
+        };
         let may_be_cleaned = |segment: &SegmentNo| {
             segments.state(*segment) == SegmentState::Dirty
                 && live(*segment) > 0.0
-                // Moving what is nearly full gains less than its headers cost.
-                && live(*segment) < MOST_LIVE
+                && live(*segment) < most_live
                 && !cleaner.damaged.contains(segment)
                 // What has not been written yet cannot be read.
                 && core.in_memory.iter().all(|closed| closed.segment != *segment)
