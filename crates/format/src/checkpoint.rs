@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::{Addr, SegmentNo};
 use crate::node::NodePtr;
-use crate::usage::{USAGE_LEN_BYTES, Usage};
-use crate::{Malformed, Result, checksum};
+use crate::usage::{FIRST_SYSTEM_LIST, USAGE_LEN_BYTES, Usage};
+use crate::{Malformed, Result, can_be_counted, checksum};
 
 const MAGIC: [u8; 4] = *b"DCP1";
 const VERSION: u16 = 1;
@@ -187,6 +187,10 @@ impl Checkpoint {
         }
         if raw.version.get() != VERSION || raw.uuid != uuid.0 {
             return Err(WRONG("it is of another version or volume"));
+        }
+        let counters = [&raw.seq, &raw.log_seq, &raw.commit_seq, &raw.epoch].map(|raw| raw.get());
+        if !can_be_counted(&counters) || raw.next_list.get() > FIRST_SYSTEM_LIST {
+            return Err(WRONG("a number in it is out of range"));
         }
         if rest.len() as u64 != u64::from(raw.override_count.get()) * OVERRIDE_LEN_BYTES as u64 {
             return Err(WRONG("its length is wrong"));

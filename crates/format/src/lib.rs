@@ -66,5 +66,11 @@ impl Malformed {
     }
 }
 
+/// Whether numbers that count up from zero can be: none gets as far as 2⁶³ in any volume's life, so
+/// whoever reads one can count on.
+pub(crate) fn can_be_counted(counters: &[u64]) -> bool {
+    counters.iter().all(|&counter| counter < 1 << 63)
+}
+
 /// What a decoder answers.
 pub type Result<T> = std::result::Result<T, Malformed>;

@@ -12,7 +12,7 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::SegmentNo;
-use crate::{Malformed, Result, checksum, checksum_append};
+use crate::{Malformed, Result, can_be_counted, checksum, checksum_append};
 
 /// Bytes in a header; payload may follow at once.
 pub const HEADER_LEN_BYTES: usize = 128;
@@ -204,6 +204,10 @@ impl PartialHeader {
             && header.records_offset_bytes as usize >= HEADER_LEN_BYTES
             && records_end <= u64::from(header.len_bytes)
             && header.complete_len_bytes <= header.records_len_bytes;
+        let PartialHeader { seq, commit_seq, durable_seq, epoch, .. } = header;
+        if !can_be_counted(&[seq, commit_seq, durable_seq, epoch]) {
+            return Err(WRONG("a number in it is out of range"));
+        }
         if !sound {
             return Err(WRONG("its lengths contradict each other"));
         }

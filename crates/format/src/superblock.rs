@@ -7,7 +7,7 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::{Addr, Layout};
-use crate::{Malformed, Result, checksum};
+use crate::{Malformed, Result, can_be_counted, checksum};
 
 /// Bytes in a superblock and in its slot.
 pub const SUPERBLOCK_LEN_BYTES: usize = 4096;
@@ -173,6 +173,9 @@ impl Superblock {
         }
         if raw.major_version.get() != MAJOR_VERSION || raw.checksum_kind != CHECKSUM_CRC32C {
             return Err(WRONG("it is of a format that this version of dendrofs cannot read"));
+        }
+        if !can_be_counted(&[raw.seq.get()]) {
+            return Err(WRONG("its number is out of range"));
         }
         let label_len = raw.label.iter().position(|&byte| byte == 0).unwrap_or(LABEL_LEN_BYTES);
         Ok(Self {

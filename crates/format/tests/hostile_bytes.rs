@@ -178,3 +178,39 @@ fn records_that_reach_too_far_are_refused() {
         assert!(read(outward).is_err() && read(inward).is_err());
     }
 }
+
+#[test]
+fn counters_that_cannot_be_are_refused() {
+    use dendro_format::{Head, SegmentNo};
+
+    let rng = &mut Rng::new(1);
+    let (last, past) = ((1 << 63) - 1, 1 << 63);
+    let superblock = sample::superblock(rng);
+    let read = |seq| {
+        let superblock = Superblock { seq, ..superblock.clone() };
+        Superblock::decode(superblock.encode().as_slot()).is_ok()
+    };
+    assert!(read(last) && !read(past));
+    let checkpoint = sample::checkpoint(rng);
+    let read = |changed: Checkpoint| Checkpoint::decode(&changed.encode(), &changed.uuid).is_ok();
+    for (value, is_good) in [(last, true), (past, false)] {
+        assert_eq!(read(Checkpoint { seq: value, ..checkpoint.clone() }), is_good);
+        assert_eq!(read(Checkpoint { log_seq: value, ..checkpoint.clone() }), is_good);
+        assert_eq!(read(Checkpoint { commit_seq: value, ..checkpoint.clone() }), is_good);
+        assert_eq!(read(Checkpoint { epoch: value, ..checkpoint.clone() }), is_good);
+    }
+    assert!(read(Checkpoint { next_list: 1 << 62, ..checkpoint.clone() }));
+    assert!(!read(Checkpoint { next_list: (1 << 62) + 1, ..checkpoint }));
+    let (header, mut bytes) = sample::partial(rng);
+    let header = PartialHeader { head: Head::Main, segment: SegmentNo(2), ..header };
+    let mut read = |changed: PartialHeader| {
+        changed.encode_into(&mut bytes);
+        PartialHeader::decode(&bytes).is_ok()
+    };
+    for (value, is_good) in [(last, true), (past, false)] {
+        assert_eq!(read(PartialHeader { seq: value, ..header }), is_good);
+        assert_eq!(read(PartialHeader { commit_seq: value, ..header }), is_good);
+        assert_eq!(read(PartialHeader { durable_seq: value, ..header }), is_good);
+        assert_eq!(read(PartialHeader { epoch: value, ..header }), is_good);
+    }
+}

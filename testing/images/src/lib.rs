@@ -4,6 +4,7 @@
 //! - [`golden`]: the images and the manifests of their contents, in `golden/`.
 //! - [`pack`], [`unpack`]: how an image is kept: without its zeros.
 //! - [`contents`]: how a volume of known contents is made.
+//! - [`forge`]: damage that no checksum tells.
 //! - [`hostile`]: damaged images under the engine.
 //! - [`manifest`]: what a volume holds, as text.
 //!
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod contents;
+pub mod forge;
 pub mod golden;
 pub mod hostile;
 pub mod manifest;

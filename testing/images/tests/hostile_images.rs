@@ -1,6 +1,9 @@
 //! Damaged volumes: clear errors, no panic, no wrong data.
 
 use dendro_base::Rng;
+use dendro_device::MemoryDevice;
+use dendro_format::testing::mutate;
+use dendro_images::forge::Forge;
 use dendro_images::golden::all;
 use dendro_images::{hostile, manifest};
 
@@ -26,6 +29,33 @@ fn a_damaged_volume_never_panics_and_never_reads_wrong_data() {
 }
 
 #[test]
+fn forged_checksums_never_make_it_panic() {
+    for golden in all().unwrap() {
+        let forge = Forge::new(&golden.image).unwrap();
+        let untouched = forge.forge(|_| ());
+        assert!(untouched == golden.image, "{}", golden.name);
+        let targets = forge.targets();
+        let rng = &mut Rng::new(17);
+        for _ in 0..400 {
+            let image = forge.forge(|image| {
+                for _ in 0..=rng.below(2) {
+                    let target = targets[rng.below(targets.len() as u64) as usize].clone();
+                    let mut bytes = image[target.clone()].to_vec();
+                    let len = bytes.len();
+                    mutate(rng, &mut bytes);
+                    bytes.resize(len, 0);
+                    image[target].copy_from_slice(&bytes);
+                }
+            });
+            dendro_check::testing::image(&image);
+            if !hostile::deceives(&image) {
+                hostile::exercise(&image);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_volume_that_was_cut_off_is_refused() {
     for golden in all().unwrap() {
         for len in (0..golden.image.len()).step_by(100_000) {
@@ -46,7 +76,6 @@ fn a_foreign_device_is_refused() {
 #[test]
 fn manifests_are_of_as_many_lists_as_were_asked_for() {
     use dendro_base::ManualClock;
-    use dendro_device::MemoryDevice;
     use dendro_logdisk::{LogDisk, OpenOptions};
     use std::sync::Arc;
 

@@ -22,6 +22,11 @@ pub const fn number(rng: &mut Rng) -> u64 {
     rng.next_u64() >> rng.below(64)
 }
 
+/// A number that counts up.
+const fn counter(rng: &mut Rng) -> u64 {
+    number(rng) >> 1
+}
+
 const fn number_u32(rng: &mut Rng) -> u32 {
     (rng.next_u64() >> 32) as u32 >> rng.below(32)
 }
@@ -55,7 +60,7 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
     let label_len = rng.below(22) as usize;
     Superblock {
         uuid: uuid(rng),
-        seq: number(rng),
+        seq: counter(rng),
         compatible: number(rng),
         read_only: number(rng),
         incompatible: number(rng),
@@ -84,16 +89,16 @@ pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
     let root = NodePtr { len_bytes: 64 + number_u32(rng) / 2, ..node_ptr(rng) };
     Checkpoint {
         uuid: uuid(rng),
-        seq: number(rng),
+        seq: counter(rng),
         root: rng.chance(90).then(|| (root, rng.below(8) as u8)),
         log: position(rng),
-        log_seq: number(rng),
+        log_seq: counter(rng),
         log_prev_crc32c: number_u32(rng),
         next_segment: SegmentNo(number_u32(rng)),
         map: position(rng),
-        next_list: number(rng),
-        commit_seq: number(rng),
-        epoch: number(rng),
+        next_list: list(rng),
+        commit_seq: counter(rng),
+        epoch: counter(rng),
         live_bytes: number(rng),
         time: time(rng),
         usage_overrides: overrides
@@ -266,7 +271,7 @@ pub fn partial(rng: &mut Rng) -> (PartialHeader, Vec<u8>) {
         head: head(rng),
         len_bytes: len as u32,
         uuid: uuid(rng),
-        seq: number(rng),
+        seq: counter(rng),
         segment: SegmentNo(number_u32(rng)),
         offset_bytes: number_u32(rng),
         prev_crc32c: number_u32(rng),
@@ -274,10 +279,10 @@ pub fn partial(rng: &mut Rng) -> (PartialHeader, Vec<u8>) {
         records_offset_bytes: records_offset as u32,
         records_len_bytes: records.len() as u32,
         complete_len_bytes: rng.below(records.len() as u64 + 1) as u32,
-        commit_seq: number(rng),
-        durable_seq: number(rng),
+        commit_seq: counter(rng),
+        durable_seq: counter(rng),
         time: time(rng),
-        epoch: number(rng),
+        epoch: counter(rng),
     };
     let mut bytes = vec![0; len];
     rng.fill(&mut bytes);

@@ -1,0 +1,166 @@
+//! Damage that no checksum tells: an image is changed, and then every checksum and every pointer's
+//! checksum is put right. What an adversary would do, and what a bug in the engine would.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_check::{Error, Volume};
+use dendro_device::MemoryDevice;
+use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
+use dendro_format::{Entries, NodePtr, PartialHeader, checksum, checksum_append};
+
+/// An image that can be forged.
+pub struct Forge {
+    image: Vec<u8>,
+    superblock_at: usize,
+    checkpoint: Range<usize>,
+    /// The map's nodes, children before parents.
+    nodes: Vec<ForgedNode>,
+    /// The partial segments behind the checkpoint.
+    log: Vec<ForgedPartial>,
+}
+
+struct ForgedNode {
+    range: Range<usize>,
+    crc32c: u32,
+    parent: Option<Range<usize>>,
+}
+
+struct ForgedPartial {
+    start: usize,
+    records: Range<usize>,
+}
+
+fn range(place: &NodePtr) -> Range<usize> {
+    let start = place.addr.bytes() as usize;
+    start..start + place.len_bytes as usize
+}
+
+impl Forge {
+    /// Learns where everything lies in a sound image.
+    ///
+    /// # Errors
+    /// When it is not sound.
+    pub fn new(image: &[u8]) -> Result<Self, Error> {
+        let device = MemoryDevice::from_bytes(image);
+        let volume = Volume::open(&device)?;
+        let found = volume.superblocks().current();
+        let start = found.superblock.checkpoint_addr.bytes() as usize;
+        let checkpoint = volume.checkpoint()?;
+        let mut parents: HashMap<NodePtr, Range<usize>> = HashMap::new();
+        let mut nodes = Vec::new();
+        for node in volume.nodes(&checkpoint) {
+            let node = node?;
+            let range = range(&node.place);
+            if let Entries::Inner(children) = &node.entries {
+                parents.extend(children.iter().map(|(_, child)| (*child, range.clone())));
+            }
+            let crc32c = node.place.crc32c;
+            nodes.push(ForgedNode { range, crc32c, parent: parents.remove(&node.place) });
+        }
+        nodes.reverse();
+        let layout = volume.layout();
+        let log = volume.log(&checkpoint).map(|partial| {
+            let PartialHeader { segment, offset_bytes, .. } = partial.header;
+            let start = layout.segment_offset(segment) as usize + offset_bytes as usize;
+            let records = start + partial.header.records_offset_bytes as usize;
+            let records = records..records + partial.header.records_len_bytes as usize;
+            ForgedPartial { start, records }
+        });
+        Ok(Self {
+            image: image.to_vec(),
+            superblock_at: found.offset as usize,
+            checkpoint: start..start + found.superblock.checkpoint_len_bytes as usize,
+            nodes,
+            log: log.collect(),
+        })
+    }
+
+    /// The parts whose damage is most telling: the superblock, the checkpoint, the nodes, and the
+    /// log's headers and records.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Range<usize>> {
+        let superblock = self.superblock_at..self.superblock_at + 256;
+        let nodes = self.nodes.iter().map(|node| node.range.clone());
+        let log = self
+            .log
+            .iter()
+            .flat_map(|partial| [partial.start..partial.start + 128, partial.records.clone()]);
+        [superblock, self.checkpoint.clone()].into_iter().chain(nodes).chain(log).collect()
+    }
+
+    /// The image after `damage`, with all checksums right.
+    #[must_use]
+    pub fn forge(&self, damage: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let mut image = self.image.clone();
+        damage(&mut image);
+        for node in &self.nodes {
+            let start = node.range.start;
+            let crc32c = checksum(&image[start + 8..node.range.end]);
+            put(&mut image, start + 4, crc32c);
+            let pointer = match &node.parent {
+                Some(parent) => {
+                    find(&image[parent.clone()], node.crc32c).map(|at| parent.start + at)
+                }
+                None => Some(self.checkpoint.start + 52),
+            };
+            // A parent that was damaged itself may not name its child any more.
+            if let Some(at) = pointer {
+                put(&mut image, at, crc32c);
+            }
+        }
+        let mut prev_crc32c = None;
+        for partial in &self.log {
+            if let Some(crc32c) = prev_crc32c {
+                put(&mut image, partial.start + 48, crc32c);
+            }
+            let header = checksum(&image[partial.start + 8..partial.start + 128]);
+            let crc32c = checksum_append(header, &image[partial.records.clone()]);
+            put(&mut image, partial.start + 4, crc32c);
+            prev_crc32c = Some(crc32c);
+        }
+        let checkpoint = self.checkpoint.clone();
+        let crc32c = checksum(&image[checkpoint.start + 8..checkpoint.end]);
+        put(&mut image, checkpoint.start + 4, crc32c);
+        let crc32c = checksum(&image[checkpoint]);
+        put(&mut image, self.superblock_at + 84, crc32c);
+        let end = self.superblock_at + SUPERBLOCK_LEN_BYTES;
+        let crc32c = checksum(&image[self.superblock_at + 12..end]);
+        put(&mut image, self.superblock_at + 8, crc32c);
+        image
+    }
+
+    /// Forges what a fuzzer's input says: patches, each a place among the telling parts (4 bytes),
+    /// a length (1 byte), and the bytes that go there.
+    #[must_use]
+    pub fn patched(&self, mut input: &[u8]) -> Vec<u8> {
+        let targets = self.targets();
+        let total: usize = targets.iter().map(ExactSizeIterator::len).sum();
+        self.forge(|image| {
+            while let Some((head, rest)) = input.split_at_checked(5) {
+                let place = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+                let len = usize::from(head[4] % 16 + 1).min(rest.len());
+                let mut at = place % total;
+                for target in &targets {
+                    if at < target.len() {
+                        let start = target.start + at;
+                        let len = len.min(image.len() - start).min(PAGE_SIZE);
+                        image[start..start + len].copy_from_slice(&rest[..len]);
+                        break;
+                    }
+                    at -= target.len();
+                }
+                input = &rest[len..];
+            }
+        })
+    }
+}
+
+fn put(image: &mut [u8], at: usize, crc32c: u32) {
+    image[at..at + 4].copy_from_slice(&crc32c.to_le_bytes());
+}
+
+fn find(bytes: &[u8], crc32c: u32) -> Option<usize> {
+    bytes.windows(4).position(|window| window == crc32c.to_le_bytes())
+}
