@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use dendro_device::{AlignedBuf, Device, Direct, Error, FileDevice, FileKind, OpenOptions};
+use dendro_device::{
+    AlignedBuf, BLOCK_SIZE, Device, Direct, Error, FileDevice, FileKind, OpenOptions,
+};
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
