@@ -149,11 +149,12 @@ pub(crate) struct TargetArgs {
 #[command(after_help = "WHAT is one of:
   superblocks   all superblocks, the oldest first
   checkpoint    the checkpoint that the newest superblock names
-  segments      what the checkpoint says of each segment that is in use
-  partials      headers of partial segments; what a segment held before may show
-  records       the same with their records; + marks units that end further on
+  segments      what the checkpoint says of each segment in use
+  partials      headers of partial segments, those of a former use too
+  records       the same with their records; + marks units that go on
   nodes         nodes of the map, each before its children
   map           entries of the map, in the order of their keys
+
 Without it: the newest superblock, its checkpoint, and the log behind it.
 No lock is taken: of a mounted volume, parts of different moments may be seen.")]
 pub(crate) struct DumpArgs {
