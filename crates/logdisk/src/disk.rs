@@ -327,7 +327,7 @@ impl LogicalDisk for LogDisk {
         let worst = Worst::of(&aru);
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
-        let mut nodes = Held::cached(&self.store);
+        let mut nodes = Held::keeping(&self.store);
         let mut attempt = 0;
         let seq = loop {
             let mut core = self.core.write();

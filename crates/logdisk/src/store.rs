@@ -10,6 +10,7 @@ use dendro_format::node::{self, Entries, MAX_NODE_LEN_BYTES};
 use dendro_format::{Layout, NodePtr, Value};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use rustc_hash::FxHashMap;
 
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
@@ -110,23 +111,31 @@ fn damaged(place: &NodePtr, problem: &str) -> Error {
     Error::Corrupted(format!("the map's node at {}: {problem}", place.addr))
 }
 
-/// Nodes for one call. What it has seen stays in memory until it ends, so that trying again after
-/// a [`Fault::Miss`] gets further each time, however small the cache.
+/// Nodes for one call. What it has loaded stays in memory until it ends, so that trying again
+/// after a [`Fault::Miss`] gets further each time, however small the cache.
 pub(crate) struct Held<'a> {
     store: &'a NodeStore,
-    held: RefCell<Vec<(NodePtr, Arc<Resident>)>>,
+    held: RefCell<FxHashMap<NodePtr, Arc<Resident>>>,
+    /// What comes from the cache stays in memory, too.
+    keeps: bool,
     loads: bool,
 }
 
 impl<'a> Held<'a> {
     /// Answers [`Fault::Miss`] for what is not in memory.
-    pub(crate) const fn cached(store: &'a NodeStore) -> Self {
-        Self { store, held: RefCell::new(Vec::new()), loads: false }
+    pub(crate) fn cached(store: &'a NodeStore) -> Self {
+        Self { store, held: RefCell::default(), keeps: false, loads: false }
+    }
+
+    /// As [`Self::cached`], and all that it has found once it finds again without I/O: what was
+    /// looked at before a change can be changed then, and no error can come in between.
+    pub(crate) fn keeping(store: &'a NodeStore) -> Self {
+        Self { keeps: true, ..Self::cached(store) }
     }
 
     /// Reads from the device what is not in memory, locks held or not.
-    pub(crate) const fn loading(store: &'a NodeStore) -> Self {
-        Self { store, held: RefCell::new(Vec::new()), loads: true }
+    pub(crate) fn loading(store: &'a NodeStore) -> Self {
+        Self { loads: true, ..Self::cached(store) }
     }
 
     /// The same nodes, now reading from the device.
@@ -136,13 +145,8 @@ impl<'a> Held<'a> {
 
     pub(crate) fn load(&self, place: &NodePtr) -> Result<(), Error> {
         let resident = self.store.load(place)?;
-        self.held.borrow_mut().push((*place, resident));
+        self.held.borrow_mut().insert(*place, resident);
         Ok(())
-    }
-
-    fn find_held(&self, place: &NodePtr) -> Option<Arc<Resident>> {
-        let held = self.held.borrow();
-        held.iter().find(|(at, _)| at == place).map(|(_, resident)| Arc::clone(resident))
     }
 }
 
@@ -156,6 +160,13 @@ impl Nodes for Held<'_> {
     }
 
     fn node_if_cached(&self, place: &NodePtr) -> Option<Arc<Resident>> {
-        self.store.cache.get(place).or_else(|| self.find_held(place))
+        if let Some(resident) = self.held.borrow().get(place) {
+            return Some(Arc::clone(resident));
+        }
+        let resident = self.store.cache.get(place)?;
+        if self.keeps {
+            self.held.borrow_mut().insert(*place, Arc::clone(&resident));
+        }
+        Some(resident)
     }
 }
