@@ -110,6 +110,14 @@ impl LogDisk {
         Ok(())
     }
 
+    /// Takes a checkpoint even if nothing has changed: the log goes on in another place, which
+    /// nothing on the device names yet.
+    pub(crate) fn checkpoint_anew(&self) -> Result<()> {
+        let mut checkpoints = self.checkpoints.lock();
+        self.freeze(&mut checkpoints, true)?;
+        self.finish_job(&mut checkpoints, false)
+    }
+
     /// Takes the last checkpoint before the disk is closed.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();

@@ -192,7 +192,7 @@ impl LogDisk {
         } else if continues {
             disk.mark_unclean()?;
         } else {
-            disk.checkpoint()?;
+            disk.checkpoint_anew()?;
         }
         Ok(disk)
     }
