@@ -11,27 +11,32 @@ use crate::log::LogEngine;
 #[must_use]
 pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     let mut rng = Rng::new(seed.rotate_left(32));
-    let is_long = rng.chance(10);
-    let engine = LogEngine::draw(&mut rng, 20);
-    let segment_count = if is_long {
-        128 + rng.below(128)
-    } else {
-        // The smallest volumes can hold next to nothing, and their segments are used again soon.
-        let bits = rng.below(4);
-        16 + rng.below(16 << bits)
+    let kind = match rng.below(10) {
+        0 => Kind::Long,
+        1 | 2 => Kind::Full,
+        _ => Kind::Short,
+    };
+    let engine = LogEngine::draw(&mut rng, if kind == Kind::Full { 18 } else { 20 });
+    let segment_count = match kind {
+        Kind::Long => 128 + rng.below(128),
+        Kind::Full => 16 + rng.below(16),
+        Kind::Short => {
+            // The smallest volumes can hold next to nothing, and their segments are used again
+            // soon.
+            let bits = rng.below(4);
+            16 + rng.below(16 << bits)
+        }
     };
     let device_len_bytes = engine.format.segment_size_bytes * segment_count;
-    let profile = profile(&mut rng, device_len_bytes);
-    let effort = if is_long {
-        Effort::LONG
-    } else {
-        // The longer, the fewer of its points.
-        let step_count = 40 << rng.below(4);
-        Effort {
-            step_count,
-            point_count: (step_count > 100).then_some(100),
-            images_per_point: 6,
-            ..Effort::SHORT
+    let profile = profile(kind, &mut rng, device_len_bytes);
+    let effort = match kind {
+        Kind::Long => Effort::LONG,
+        Kind::Full => Effort { step_count: 200, point_count: Some(100), ..Effort::SHORT },
+        Kind::Short => {
+            // The longer, the fewer of its points.
+            let step_count = 40 << rng.below(4);
+            let point_count = (step_count > 100).then_some(100);
+            Effort { step_count, point_count, images_per_point: 6, ..Effort::SHORT }
         }
     };
     let bulk_percent = if rng.chance(50) { 0 } else { rng.below(30) };
@@ -39,8 +44,27 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     (system, Effort { device_len_bytes, ..effort })
 }
 
-/// Units for a volume so long. What is live stays small against it.
-fn profile(rng: &mut Rng, device_len_bytes: u64) -> Profile {
+/// What kind of work a seed does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Few steps, many crashes.
+    Short,
+    /// Many steps.
+    Long,
+    /// Nothing is deleted before there is no more space.
+    Full,
+}
+
+/// Units for a volume so long.
+fn profile(kind: Kind, rng: &mut Rng, device_len_bytes: u64) -> Profile {
+    if kind == Kind::Full {
+        return Profile {
+            max_write_bytes: device_len_bytes / 4,
+            max_large_write_bytes: device_len_bytes / 2,
+            target_bytes: device_len_bytes,
+            ..Profile::default()
+        };
+    }
     match rng.below(3) {
         // Many commits in a batch, and images that are checked fast.
         0 => Profile {

@@ -29,6 +29,9 @@ struct Arguments {
     /// Stop after so many seeds
     #[arg(long)]
     seeds: Option<u64>,
+    /// Crash each seed at so many random points, rather than as its kind of work says
+    #[arg(long)]
+    points: Option<u64>,
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -36,7 +39,11 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let make = workload::of_seed;
+    let make = |seed| {
+        let (system, effort) = workload::of_seed(seed);
+        let point_count = arguments.points.or(effort.point_count);
+        (system, Effort { point_count, ..effort })
+    };
     let tally = Tally::default();
     let outcome = match arguments.seed {
         Some(seed) => {
