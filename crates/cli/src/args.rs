@@ -247,9 +247,43 @@ impl MountHelper {
     }
 }
 
+/// The interface that umount(8) has to its helpers. It returns when all is written, which
+/// umount(2) does not wait for.
+#[derive(Debug, Parser)]
+#[command(version, about = "Unmount a dendrofs volume; called by umount(8)")]
+struct UmountHelper {
+    /// The mount point, image file or block device
+    target: PathBuf,
+    /// Cut off those who use it
+    #[arg(short, conflicts_with = "lazy")]
+    force: bool,
+    /// Take it out of the directory tree now, and let those who use it finish
+    #[arg(short)]
+    lazy: bool,
+    /// Do not write to mtab, which nobody does any more
+    #[arg(short)]
+    no_mtab: bool,
+    /// Make it read-only where it cannot be unmounted, which is not done
+    #[arg(short = 'r')]
+    read_only: bool,
+    /// Say what is done
+    #[arg(short)]
+    verbose: bool,
+    /// The file system's type
+    #[arg(short = 't')]
+    fs_type: Option<String>,
+    /// The mount namespace, which umount(8) has entered already
+    #[arg(short = 'N')]
+    namespace: Option<PathBuf>,
+}
+
 /// The command behind each linked name.
-pub(crate) const LINKED_NAMES: [(&str, &str); 3] =
-    [("mkfs.dendro", "mkfs"), ("mount.dendro", "mount"), ("mount.fuse.dendro", "mount")];
+pub(crate) const LINKED_NAMES: [(&str, &str); 4] = [
+    ("mkfs.dendro", "mkfs"),
+    ("mount.dendro", "mount"),
+    ("mount.fuse.dendro", "mount"),
+    ("umount.fuse.dendro", "umount"),
+];
 
 /// Reads the command line of a process that was called as `name`. On failure the message has been
 /// printed, and the exit code is returned.
@@ -262,6 +296,14 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
                 name: name.into(),
                 quiet: true,
                 command: Command::Mount(helper.into_args()),
+            })
+        }
+        Some(&(name, "umount")) => {
+            let command = UmountHelper::command().name(name);
+            parse_as(command, arguments).map(|helper: UmountHelper| {
+                let UmountHelper { target, lazy, force, .. } = helper;
+                let args = UmountArgs { target, lazy, force };
+                Invocation { name: name.into(), quiet: true, command: Command::Umount(args) }
             })
         }
         Some(&(name, verb)) => {
@@ -309,6 +351,7 @@ mod tests {
     fn the_definitions_are_sound() {
         Cli::command().debug_assert();
         MountHelper::command().debug_assert();
+        UmountHelper::command().debug_assert();
     }
 
     #[test]
@@ -337,6 +380,14 @@ mod tests {
         assert!(
             matches!(fake.command, Command::Mount(args) if args.fake && args.options == ["ro"])
         );
+    }
+
+    #[test]
+    fn umount_8_calls_the_helper_in_its_own_way() {
+        let line = "umount.fuse.dendro /mnt -n -l -v -t fuse.dendro";
+        let invocation = parse("umount.fuse.dendro", &arguments(line)).unwrap();
+        assert!(matches!(invocation.command, Command::Umount(args) if args.lazy && !args.force
+                && args.target == PathBuf::from("/mnt")));
     }
 
     #[test]

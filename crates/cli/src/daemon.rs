@@ -35,6 +35,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::Failure;
 use crate::mount_options::MountOptions;
 use crate::mount_table;
+use crate::target;
 use crate::volume::Volume;
 
 /// How long the writer waits for a buffer before it looks whether it is to stop.
@@ -127,8 +128,9 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), Failur
 /// a better message than the lock's.
 fn refuse_second_mount(config: &Config) -> Result<bool, Failure> {
     let table = mount_table::read()?;
-    let holder =
-        Client::all().into_iter().find(|(_, pong)| Path::new(&pong.source) == config.source);
+    let holder = Client::all()
+        .into_iter()
+        .find(|(_, pong)| target::is_same_file(Path::new(&pong.source), &config.source));
     let Some((client, pong)) = holder else { return Ok(false) };
     let is_there = table
         .iter()

@@ -1,7 +1,7 @@
 //! `dendro`: one command to make, mount and look after volumes.
 //!
-//! It also answers to `mkfs.dendro`, `mount.dendro` and `mount.fuse.dendro`, so that mkfs(8),
-//! mount(8) and fstab work. This is where the concrete types of all layers are joined, and the
+//! It also answers to `mkfs.dendro`, `mount.dendro`, `mount.fuse.dendro` and `umount.fuse.dendro`,
+//! so that mkfs(8), mount(8), umount(8) and fstab work. This is where the concrete types of all layers are joined, and the
 //! only place where threads are started (see [`daemon`]).
 //!
 //! - [`args`]: what can be said on the command line; help, man pages and completions come from it.

@@ -1,7 +1,7 @@
 //! From what the user names to a daemon, or to a device that nobody has mounted.
 
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use dendro_control::{Client, Pong};
@@ -25,9 +25,8 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     let is_device = metadata.is_file() || metadata.file_type().is_block_device();
     let daemons = Client::all();
     if is_device {
-        let source = canonical(path)?;
         if let Some((client, pong)) =
-            daemons.iter().find(|(_, pong)| Path::new(&pong.source) == source)
+            daemons.iter().find(|(_, pong)| is_same_file(Path::new(&pong.source), path))
         {
             return Ok(Target::Mounted(client.clone(), pong.clone()));
         }
@@ -101,6 +100,22 @@ fn not_mounted(path: &Path) -> Failure {
 
 fn canonical(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
+}
+
+/// Whether both are one image or one block device, whatever their names.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| {
+        let metadata = fs::metadata(path).ok()?;
+        let is_block = metadata.file_type().is_block_device();
+        // All device files of one device have its number.
+        Some(if is_block {
+            (true, 0, metadata.rdev())
+        } else {
+            (false, metadata.dev(), metadata.ino())
+        })
+    };
+    one == other
+        || identity(one).is_some_and(|identity_of_one| identity(other) == Some(identity_of_one))
 }
 
 /// What `path` is, with advice when its file system's daemon is gone.

@@ -96,6 +96,11 @@ fn a_volume_is_mounted_once() {
         .dendro(["mount", &image, &second])
         .fails(32, &[&image, "mounted already", &mount_point]);
     scratch.dendro(["mkfs", "-f", &image]).fails(1, &[&image, "in use"]);
+    // By another name too, and without waiting for the lock.
+    let linked = scratch.text("linked");
+    fs::hard_link(&image, &linked).unwrap();
+    scratch.dendro(["mount", &linked, &second]).fails(32, &["mounted already", &mount_point]);
+    scratch.dendro(["info", &linked]).succeeds();
     // Also for those who cannot see the daemon.
     let mut blind = scratch.command(["mount", &image, &second]);
     blind.env("DENDRO_RUNTIME_DIR", scratch.path("elsewhere"));
@@ -162,6 +167,7 @@ fn mount_8_and_umount_8_work() {
         mount --bind /usr/sbin real
         for file in real/*; do ln -s "$PWD/$file" farm/; done
         ln -sf "$DENDRO" farm/mount.fuse.dendro
+        ln -sf "$DENDRO" farm/umount.fuse.dendro
         mount --bind farm /usr/sbin
         mount -t fuse.dendro "$PWD/image" "$PWD/mnt" -o noatime,nodev,x-test=1
         grep " $PWD/mnt fuse.dendro " /proc/mounts
@@ -171,6 +177,8 @@ fn mount_8_and_umount_8_work() {
         cat mnt/file
         if echo x > mnt/file; then exit 9; fi
         umount mnt
+        # umount(8) has waited for the daemon: what the log says is all in a checkpoint.
+        "$DENDRO" info "$PWD/image" | grep "shut down cleanly"
         if mount -t fuse.dendro -o bogus "$PWD/image" "$PWD/mnt"; then exit 10; fi
         echo "$PWD/image $PWD/mnt fuse.dendro noauto,commit=7 0 0" > table
         mount -T table "$PWD/mnt"
