@@ -82,10 +82,14 @@ impl LogDisk {
     /// Whether enough has changed since the last checkpoint that one should be taken.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
         let core = self.core.read();
+        let counts = core.state.segments.counts();
+        // Writing the dirty nodes takes segments too: what it frees must be worth it. When there
+        // is no room at all a commit takes its own checkpoint.
+        let cost_bytes = core.state.map.dirty_bytes() + self.layout.segment_size_bytes() / 2;
+        let freed_bytes = u64::from(counts.pending) * self.layout.segment_size_bytes();
         core.log_bytes >= self.options.checkpoint_log_bytes
             || core.state.map.dirty_bytes() > self.dirty_limit_bytes
-            || (core.state.segments.clean_count() <= self.low_segments()
-                && core.state.segments.has_pending())
+            || (counts.clean <= self.low_segments() && freed_bytes > 2 * cost_bytes)
     }
 
     /// Takes a whole checkpoint of the state at some moment after the call.

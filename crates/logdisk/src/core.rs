@@ -70,6 +70,13 @@ pub(crate) struct Core {
 pub(crate) struct Worst {
     pages: usize,
     record_bytes: usize,
+    map_bytes: u64,
+}
+
+/// Bytes of map that `count` pages of zeros take at least, though they have no blocks. Who asks
+/// for more of them than the volume can map asks in vain.
+pub(crate) const fn zeroed_map_bytes(count: u64) -> u64 {
+    count / CHUNK_PAGES * 8
 }
 
 impl Worst {
@@ -85,6 +92,10 @@ impl Worst {
                     worst.pages += pages;
                     worst.record_bytes += page_record_bytes(pages);
                 }
+                Op::ZeroPages { count, .. } => {
+                    worst.record_bytes += MAX_FIXED_LEN_BYTES;
+                    worst.map_bytes += zeroed_map_bytes(*count);
+                }
                 _ => worst.record_bytes += MAX_FIXED_LEN_BYTES,
             }
         }
@@ -94,7 +105,7 @@ impl Worst {
     /// Bytes of log, the blocks that partial segments leave unused included.
     pub(crate) const fn len_bytes(self) -> u64 {
         let bytes = self.pages * PAGE_SIZE + self.record_bytes;
-        (bytes + bytes / 64 + 4 * PAGE_SIZE) as u64
+        (bytes + bytes / 64 + 4 * PAGE_SIZE) as u64 + self.map_bytes
     }
 }
 

@@ -27,9 +27,9 @@ use crate::segments::SegmentCounts;
 use crate::store::{Held, NodeStore};
 use crate::writer::Writer;
 
-/// How often a commit tries to make room: each time gains something, and together they gain more
-/// than any unit needs that the account of space lets through.
-const MAX_ATTEMPTS: u32 = 1000;
+/// How often in a row a commit tries to make room and gains nothing before it gives up: the nodes
+/// that a checkpoint writes can take at first what cleaning frees.
+const MAX_FRUITLESS: u32 = 2;
 
 /// The log-structured logical disk.
 ///
@@ -298,13 +298,20 @@ impl LogDisk {
             }
         }
         let free_before = self.free_bytes();
-        for _ in 0..self.reclaim_reserve() {
-            if !self.clean_now(Choice::MostToGain)? {
-                break;
-            }
-        }
+        while self.may_clean_more() && self.clean_now(Choice::MostToGain)? {}
         self.checkpoint()?;
         Ok(self.free_bytes() > free_before)
+    }
+
+    /// Whether the clean segments suffice to move another segment's blocks and then to write a
+    /// checkpoint: the more is cleaned before one, the less each costs.
+    fn may_clean_more(&self) -> bool {
+        let core = self.core.read();
+        let size = self.layout.segment_size_bytes();
+        let nodes = core.state.map.dirty_bytes().div_ceil(size) as u32;
+        let counts = core.state.segments.counts();
+        counts.clean > nodes + 4
+            && counts.pending < self.reclaim_reserve() + self.layout.segment_count() / 16
     }
 }
 
@@ -328,7 +335,7 @@ impl LogicalDisk for LogDisk {
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
         let mut nodes = Held::keeping(&self.store);
-        let mut attempt = 0;
+        let mut fruitless = 0;
         let seq = loop {
             let mut core = self.core.write();
             self.check_writable(&core)?;
@@ -350,10 +357,12 @@ impl LogicalDisk for LogDisk {
                 }
                 Some(Shortage::OfRoom(available_bytes)) => {
                     drop(core);
-                    if attempt == MAX_ATTEMPTS || !self.make_room()? {
+                    if self.make_room()? {
+                        fruitless = 0;
+                    } else if fruitless == MAX_FRUITLESS {
                         return Err(Error::NoSpace { needed_bytes, available_bytes });
                     }
-                    attempt += 1;
+                    fruitless += 1;
                     continue;
                 }
             }

@@ -24,6 +24,9 @@ pub(crate) trait Nodes {
     /// The node at `place`.
     fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>>;
 
+    /// The node at `place`, which nobody will ask for any more.
+    fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>>;
+
     /// The node at `place` if it takes no I/O.
     fn node_if_cached(&self, place: &NodePtr) -> Option<Arc<Resident>>;
 }
@@ -252,8 +255,9 @@ impl Ledger {
     fn make_mut<'a>(&mut self, child: &'a mut Child, nodes: &dyn Nodes) -> Outcome<&'a mut Node> {
         match child {
             Child::Clean(place) => {
-                let resident = nodes.node(place)?;
-                let node = resident.node.clone();
+                let resident = nodes.take(place)?;
+                let node = Arc::try_unwrap(resident)
+                    .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
                 self.dirty_bytes += node.memory_bytes();
                 self.released.push(*place);
                 *child = Child::Dirty(Resident::new(node));

@@ -25,7 +25,7 @@ use dendro_format::{
 };
 
 use crate::checkpoint::{Checkpoints, MapHead};
-use crate::core::{Core, MainHead};
+use crate::core::{Core, MainHead, zeroed_map_bytes};
 use crate::disk::LogDisk;
 use crate::fault::Fault;
 use crate::map::{Map, Nodes};
@@ -537,6 +537,9 @@ fn apply_record(
             state.set_page(list, page, block, nodes)
         }
         Record::ZeroPages { list, first_page, count } => {
+            if zeroed_map_bytes(count) > layout.len_bytes() {
+                return Err(Error::Corrupted("more pages than the volume can map".into()).into());
+            }
             state.zero_pages(list, page_range(first_page, count), nodes)
         }
         Record::PunchPages { list, first_page, count } => {

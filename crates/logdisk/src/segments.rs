@@ -41,6 +41,17 @@ pub struct SegmentCounts {
     pub pending: u32,
 }
 
+impl SegmentCounts {
+    const fn of(&mut self, segment: &Segment) -> &mut u32 {
+        match segment.state {
+            SegmentState::Clean => &mut self.clean,
+            SegmentState::Open => &mut self.open,
+            SegmentState::Dirty if segment.live_bytes == 0 => &mut self.pending,
+            SegmentState::Dirty => &mut self.dirty,
+        }
+    }
+}
+
 /// The table of all segments. Usage is kept exact: at each moment a segment's live bytes are the
 /// sum of what the live map refers to in it.
 #[derive(Debug)]
@@ -51,6 +62,7 @@ pub(crate) struct Segments {
     /// Those whose usage record in the map is out of date.
     unrecorded: BTreeSet<u32>,
     live_bytes: u64,
+    counts: SegmentCounts,
     pins: Pins,
 }
 
@@ -93,6 +105,10 @@ impl Segments {
             clean: layout.log_segments().map(|segment| segment.0).collect(),
             unrecorded: BTreeSet::new(),
             live_bytes: 0,
+            counts: SegmentCounts {
+                clean: layout.log_segments().count() as u32,
+                ..SegmentCounts::default()
+            },
             pins: Pins((0..count).map(|_| AtomicU32::new(0)).collect()),
         }
     }
@@ -109,22 +125,21 @@ impl Segments {
         self.clean.len() as u32
     }
 
-    pub(crate) fn counts(&self) -> SegmentCounts {
-        let mut counts = SegmentCounts { clean: self.clean_count(), ..SegmentCounts::default() };
-        for segment in self.layout.log_segments() {
-            let entry = &self.table[segment.0 as usize];
-            match entry.state {
-                SegmentState::Clean => {}
-                SegmentState::Open => counts.open += 1,
-                SegmentState::Dirty if entry.live_bytes == 0 => counts.pending += 1,
-                SegmentState::Dirty => counts.dirty += 1,
-            }
-        }
-        counts
+    pub(crate) const fn counts(&self) -> SegmentCounts {
+        self.counts
     }
 
-    pub(crate) fn has_pending(&self) -> bool {
-        self.table.iter().any(|entry| entry.state == SegmentState::Dirty && entry.live_bytes == 0)
+    pub(crate) const fn has_pending(&self) -> bool {
+        self.counts.pending > 0
+    }
+
+    /// Changes a segment and keeps the counts.
+    fn change<T>(&mut self, segment: SegmentNo, change: impl FnOnce(&mut Segment) -> T) -> T {
+        let entry = &mut self.table[segment.0 as usize];
+        *self.counts.of(entry) -= 1;
+        let result = change(entry);
+        *self.counts.of(entry) += 1;
+        result
     }
 
     pub(crate) fn state(&self, segment: SegmentNo) -> SegmentState {
@@ -155,15 +170,16 @@ impl Segments {
     /// Takes a segment, whatever state it is in, for a head to fill: recovery continues there.
     pub(crate) fn take(&mut self, segment: SegmentNo, head: Head) {
         self.clean.remove(&segment.0);
-        let entry = &mut self.table[segment.0 as usize];
-        entry.state = SegmentState::Open;
-        entry.head = head;
+        self.change(segment, |entry| {
+            entry.state = SegmentState::Open;
+            entry.head = head;
+        });
     }
 
     /// A head has done with the segment.
     pub(crate) fn close(&mut self, segment: SegmentNo) {
         self.clean.remove(&segment.0);
-        self.table[segment.0 as usize].state = SegmentState::Dirty;
+        self.change(segment, |entry| entry.state = SegmentState::Dirty);
     }
 
     /// The segments that nothing in the live map refers to and no head fills.
@@ -180,29 +196,34 @@ impl Segments {
     /// # Panics
     /// When something in it can be reached, or a head fills it: filling it anew would lose data.
     pub(crate) fn set_clean(&mut self, segment: SegmentNo) {
-        let entry = &mut self.table[segment.0 as usize];
-        assert!(
-            entry.state == SegmentState::Dirty && entry.live_bytes == 0,
-            "segment {segment} is still needed"
-        );
-        entry.state = SegmentState::Clean;
+        self.change(segment, |entry| {
+            assert!(
+                entry.state == SegmentState::Dirty && entry.live_bytes == 0,
+                "segment {segment} is still needed"
+            );
+            entry.state = SegmentState::Clean;
+        });
         self.clean.insert(segment.0);
     }
 
     /// Sets a segment's usage, as a checkpoint tells it.
     pub(crate) fn restore(&mut self, segment: SegmentNo, usage: &Usage) {
-        let entry = &mut self.table[segment.0 as usize];
-        self.live_bytes =
-            self.live_bytes - u64::from(entry.live_bytes) + u64::from(usage.live_bytes);
-        entry.live_bytes = usage.live_bytes;
-        entry.head = usage.head;
-        entry.written = usage.written;
-        if usage.live_bytes > 0 {
-            entry.state = SegmentState::Dirty;
-            self.clean.remove(&segment.0);
-        } else if entry.state == SegmentState::Dirty {
-            entry.state = SegmentState::Clean;
+        let before = self.usage(segment).live_bytes;
+        self.live_bytes = self.live_bytes - u64::from(before) + u64::from(usage.live_bytes);
+        self.change(segment, |entry| {
+            entry.live_bytes = usage.live_bytes;
+            entry.head = usage.head;
+            entry.written = usage.written;
+            entry.state = match entry.state {
+                _ if usage.live_bytes > 0 => SegmentState::Dirty,
+                SegmentState::Dirty => SegmentState::Clean,
+                other => other,
+            };
+        });
+        if self.state(segment) == SegmentState::Clean {
             self.clean.insert(segment.0);
+        } else {
+            self.clean.remove(&segment.0);
         }
     }
 
@@ -227,15 +248,17 @@ impl Segments {
             return;
         }
         let segment = self.layout.segment_of(addr);
-        let entry = &mut self.table[segment.0 as usize];
-        let before = i128::from(entry.live_bytes);
-        let sum = before * i128::from(entry.written.0) + i128::from(len_bytes) * i128::from(now.0);
-        entry.written = Timestamp((sum / (before + i128::from(len_bytes))) as i64);
-        entry.live_bytes = entry.live_bytes.saturating_add(len_bytes);
-        debug_assert!(
-            u64::from(entry.live_bytes) <= self.layout.segment_size_bytes(),
-            "segment {segment} holds more than fits"
-        );
+        let size = self.layout.segment_size_bytes();
+        self.change(segment, |entry| {
+            let (before, added) = (i128::from(entry.live_bytes), i128::from(len_bytes));
+            let sum = before * i128::from(entry.written.0) + added * i128::from(now.0);
+            entry.written = Timestamp((sum / (before + added)) as i64);
+            entry.live_bytes = entry.live_bytes.saturating_add(len_bytes);
+            debug_assert!(
+                u64::from(entry.live_bytes) <= size,
+                "segment {segment} holds more than fits"
+            );
+        });
         self.live_bytes += u64::from(len_bytes);
         self.unrecorded.insert(segment.0);
     }
@@ -245,12 +268,14 @@ impl Segments {
             return;
         }
         let segment = self.layout.segment_of(addr);
-        let entry = &mut self.table[segment.0 as usize];
-        // Only an image that was made to deceive can get below zero; the checker tells.
-        debug_assert!(entry.live_bytes >= len_bytes, "usage of segment {segment} is exact");
-        let len_bytes = len_bytes.min(entry.live_bytes);
-        entry.live_bytes -= len_bytes;
-        self.live_bytes -= u64::from(len_bytes);
+        let died = self.change(segment, |entry| {
+            // Only an image that was made to deceive can get below zero; the checker tells.
+            debug_assert!(entry.live_bytes >= len_bytes, "usage of segment {segment} is exact");
+            let died = len_bytes.min(entry.live_bytes);
+            entry.live_bytes -= died;
+            died
+        });
+        self.live_bytes -= u64::from(died);
         self.unrecorded.insert(segment.0);
     }
 

@@ -66,8 +66,15 @@ impl NodeStore {
         self.cache.insert(place, resident);
     }
 
-    /// Reads and checks the node at `place`, and keeps it in the cache.
+    /// Reads the node at `place`, and keeps it in the cache.
     pub(crate) fn load(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
+        let resident = self.read(place)?;
+        self.cache.insert(*place, Arc::clone(&resident));
+        Ok(resident)
+    }
+
+    /// Reads and checks the node at `place`.
+    fn read(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
         if !self.layout.holds(place.addr, u64::from(place.len_bytes))
             || place.len_bytes as usize > MAX_NODE_LEN_BYTES
         {
@@ -86,9 +93,7 @@ impl NodeStore {
         if info.level > MAX_LEVEL || !self.refers_soundly(&entries) {
             return Err(damaged(place, "it refers to places that are not on the device"));
         }
-        let resident = Resident::new(Node::from_entries(info.level, entries));
-        self.cache.insert(*place, Arc::clone(&resident));
-        Ok(resident)
+        Ok(Resident::new(Node::from_entries(info.level, entries)))
     }
 
     fn refers_soundly(&self, entries: &Entries) -> bool {
@@ -155,6 +160,17 @@ impl Nodes for Held<'_> {
         match self.node_if_cached(place) {
             Some(resident) => Ok(resident),
             None if self.loads => Ok(self.store.load(place)?),
+            None => Err(Fault::Miss(*place)),
+        }
+    }
+
+    fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+        let cached = self.store.cache.remove(place).map(|(_, resident)| resident);
+        // Let go of in both places, so that it need not be copied.
+        let held = self.held.borrow_mut().remove(place);
+        match cached.or(held) {
+            Some(resident) => Ok(resident),
+            None if self.loads => Ok(self.store.read(place)?),
             None => Err(Fault::Miss(*place)),
         }
     }
