@@ -96,7 +96,10 @@ fuzz: setup
 
 ## Installation
 
-install: all
+# Builds only where there is a cargo: `make && sudo make install` needs none for root.
+install:
+	@if command -v "$(CARGO)" > /dev/null 2>&1; then $(MAKE) all; else \
+	    test -x "$(DENDRO)" || { echo "Build it first, with make."; exit 1; }; fi
 	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(MANDIR)"
 	install -m 755 "$(DENDRO)" "$(DESTDIR)$(BINDIR)/dendro"
 	for name in mkfs.dendro mount.dendro mount.fuse.dendro; do \
