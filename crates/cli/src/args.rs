@@ -341,6 +341,8 @@ fn parse_as<T: FromArgMatches>(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn arguments(line: &str) -> Vec<OsString> {
@@ -387,7 +389,7 @@ mod tests {
         let line = "umount.fuse.dendro /mnt -n -l -v -t fuse.dendro";
         let invocation = parse("umount.fuse.dendro", &arguments(line)).unwrap();
         assert!(matches!(invocation.command, Command::Umount(args) if args.lazy && !args.force
-                && args.target == PathBuf::from("/mnt")));
+                && args.target == Path::new("/mnt")));
     }
 
     #[test]

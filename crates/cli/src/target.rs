@@ -25,9 +25,8 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     let is_device = metadata.is_file() || metadata.file_type().is_block_device();
     let daemons = Client::all();
     if is_device {
-        if let Some((client, pong)) =
-            daemons.iter().find(|(_, pong)| is_same_file(Path::new(&pong.source), path))
-        {
+        let serves_it = |pong: &Pong| is_same_file(Path::new(&pong.source), path);
+        if let Some((client, pong)) = daemons.iter().find(|(_, pong)| serves_it(pong)) {
             return Ok(Target::Mounted(client.clone(), pong.clone()));
         }
     }

@@ -178,7 +178,7 @@ fn mount_8_and_umount_8_work() {
         if echo x > mnt/file; then exit 9; fi
         umount mnt
         # umount(8) has waited for the daemon: what the log says is all in a checkpoint.
-        "$DENDRO" info "$PWD/image" | grep "shut down cleanly"
+        "$DENDRO" info "$PWD/image" | grep -q "shut down cleanly"
         if mount -t fuse.dendro -o bogus "$PWD/image" "$PWD/mnt"; then exit 10; fi
         echo "$PWD/image $PWD/mnt fuse.dendro noauto,commit=7 0 0" > table
         mount -T table "$PWD/mnt"
