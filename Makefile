@@ -21,6 +21,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 CARGO   ?= cargo
 TARGET  := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 DENDRO  := $(TARGET)/release/dendro
+# The other names that it answers to.
+LINKS   := mkfs.dendro mount.dendro mount.fuse.dendro umount.fuse.dendro
 
 .PHONY: all run stop setup test check-format lint doc unit soak bench fuzz install uninstall clean
 
@@ -102,7 +104,7 @@ install:
 	    test -x "$(DENDRO)" || { echo "Build it first, with make."; exit 1; }; fi
 	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(MANDIR)"
 	install -m 755 "$(DENDRO)" "$(DESTDIR)$(BINDIR)/dendro"
-	for name in mkfs.dendro mount.dendro mount.fuse.dendro; do \
+	for name in $(LINKS); do \
 	    ln -sf "$(BINDIR)/dendro" "$(DESTDIR)$(SBINDIR)/$$name"; done
 	"$(DENDRO)" man "$(DESTDIR)$(MANDIR)"
 	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
@@ -114,7 +116,7 @@ install:
 
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/dendro"
-	for name in mkfs.dendro mount.dendro mount.fuse.dendro; do \
+	for name in $(LINKS); do \
 	    rm -f "$(DESTDIR)$(SBINDIR)/$$name" "$(DESTDIR)$(MANDIR)/man8/$$name.8"; done
 	rm -f "$(DESTDIR)$(MANDIR)"/man1/dendro.1 "$(DESTDIR)$(MANDIR)"/man1/dendro-*.1
 	rm -f "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/dendro" \
