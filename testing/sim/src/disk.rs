@@ -18,7 +18,7 @@ use crate::trace::Trace;
 /// How a kind of logical disk is made, opened and driven.
 pub trait Engine: Sync {
     /// The disk.
-    type Disk: LogicalDisk;
+    type Disk: LogicalDisk + 'static;
 
     /// Makes an empty one, durable.
     ///

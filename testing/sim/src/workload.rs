@@ -5,6 +5,7 @@ use dendro_disk::testgen::Profile;
 
 use crate::campaign::Effort;
 use crate::disk::DiskSystem;
+use crate::files::FsSystem;
 use crate::log::LogEngine;
 
 /// The disk and the units that `seed` makes, and how much is done with them.
@@ -42,6 +43,32 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     let bulk_percent = if rng.chance(50) { 0 } else { rng.below(30) };
     let system = DiskSystem { engine, profile, bulk_percent, loses_flushes: false };
     (system, Effort { device_len_bytes, ..effort })
+}
+
+/// The file system that `seed` makes, and how much is done with it.
+#[must_use]
+pub fn files_of_seed(seed: u64) -> (FsSystem<LogEngine>, Effort) {
+    let mut rng = Rng::new(seed.rotate_left(16));
+    let engine = LogEngine::draw(&mut rng, 19);
+    let device_len_bytes = (8 << 20) + engine.format.segment_size_bytes * rng.below(64);
+    let profile = dendro_fs::testing::Profile {
+        target_files: 5 + rng.below(40) as usize,
+        max_write_len: [500, 9000, 40_000][rng.below(3) as usize],
+        max_offset: [5000, 100_000][rng.below(2) as usize],
+        max_xattr_len: [60, 3000][rng.below(2) as usize],
+        sync_percent: [3, 10][rng.below(2) as usize],
+        one_unit_only: true,
+        ..Default::default()
+    };
+    let step_count = 50 << rng.below(4);
+    let effort = Effort {
+        device_len_bytes,
+        step_count,
+        point_count: (step_count > 50).then_some(60),
+        images_per_point: 5,
+    };
+    let inode_cache_len = if rng.chance(50) { 0 } else { 1000 };
+    (FsSystem { engine, profile, inode_cache_len }, effort)
 }
 
 /// What kind of work a seed does.

@@ -5,10 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
+use dendro_base::Rng;
 use dendro_sim::campaign::{Effort, Tally, images_at, run_seed, run_seeds};
 use dendro_sim::crash::{self, CrashId, Failure};
+use dendro_sim::disk::threads;
 use dendro_sim::system::System;
 use dendro_sim::workload;
+
+/// Bytes of the device that several threads work on.
+const THREADS_DEVICE_LEN_BYTES: u64 = 64 << 20;
 
 /// Simulated power cuts: random work on a simulated device, crash images of it, and a check that
 /// each holds a prefix of the work at or past the last flush.
@@ -29,28 +34,29 @@ struct Arguments {
     /// Stop after so many seeds
     #[arg(long)]
     seeds: Option<u64>,
+    /// Crash the file system over the disk, rather than the disk alone
+    #[arg(long)]
+    files: bool,
     /// Crash each seed at so many random points, rather than as its kind of work says
     #[arg(long)]
     points: Option<u64>,
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Let so many threads work on each disk at the same time. Such a run cannot be repeated
+    #[arg(long, conflicts_with_all = ["seed", "files"])]
+    workers: Option<u64>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let make = |seed| {
-        let (system, effort) = workload::of_seed(seed);
-        let point_count = arguments.points.or(effort.point_count);
-        (system, Effort { point_count, ..effort })
-    };
     let tally = Tally::default();
-    let outcome = match arguments.seed {
-        Some(seed) => {
-            let (system, effort) = make(seed);
-            repeat(&system, seed, &effort, &arguments, &tally)
-        }
-        None => soak(&arguments, &tally, make),
+    let outcome = if arguments.workers.is_some() {
+        soak_threads(&arguments, &tally)
+    } else if arguments.files {
+        run(&arguments, &tally, workload::files_of_seed)
+    } else {
+        run(&arguments, &tally, workload::of_seed)
     };
     println!("{tally}");
     match outcome {
@@ -59,6 +65,26 @@ fn main() -> ExitCode {
             eprintln!("{failure}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Runs the seed that was asked for, or all.
+fn run<S: System>(
+    arguments: &Arguments,
+    tally: &Tally,
+    of_seed: impl Fn(u64) -> (S, Effort) + Sync,
+) -> Result<(), Failure> {
+    let make = |seed| {
+        let (system, effort) = of_seed(seed);
+        let point_count = arguments.points.or(effort.point_count);
+        (system, Effort { point_count, ..effort })
+    };
+    match arguments.seed {
+        Some(seed) => {
+            let (system, effort) = make(seed);
+            repeat(&system, seed, &effort, arguments, tally)
+        }
+        None => soak(arguments, tally, make),
     }
 }
 
@@ -82,6 +108,25 @@ fn soak<S: System>(
         report.thread().unpark();
         outcome
     })
+}
+
+/// Runs seeds with several threads at work on each disk until one fails.
+fn soak_threads(arguments: &Arguments, tally: &Tally) -> Result<(), Failure> {
+    let end = arguments.seeds.map_or(u64::MAX, |count| arguments.from.saturating_add(count));
+    for seed in arguments.from..end {
+        let (system, _) = workload::of_seed(seed);
+        let workers = arguments.workers.unwrap_or(2);
+        let run = threads::record(&system, seed, THREADS_DEVICE_LEN_BYTES, workers, 100)?;
+        tally.runs.fetch_add(1, Ordering::Relaxed);
+        tally.events.fetch_add(run.recording.len() as u64, Ordering::Relaxed);
+        let mut rng = Rng::new(seed);
+        for image in 0..arguments.points.unwrap_or(100) {
+            let event = rng.below(run.recording.len() as u64 + 1) as usize;
+            let count = crash::check(&system, &run, CrashId { seed, event, image })?;
+            tally.images.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+    Ok(())
 }
 
 /// Does one seed again: all of it, one point, or one image.
