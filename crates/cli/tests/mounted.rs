@@ -137,6 +137,16 @@ fn a_full_volume_says_so_and_works_again_once_files_are_removed() {
         let filler = fs::read(scratch.inside(&format!("filler-{index}"))).unwrap();
         assert!(filler == bytes(index, 500_000));
     }
+    // To the last byte. Then an access time, which does not fit either, keeps fsync from nothing.
+    let mut number = 0;
+    for length in [4096, 100, 0] {
+        while fs::write(scratch.inside(&format!("small-{number}")), vec![1; length]).is_ok() {
+            number += 1;
+        }
+    }
+    fs::read(scratch.inside("kept")).unwrap();
+    fs::File::open(scratch.inside("kept")).unwrap().sync_all().unwrap();
+    fs::File::open(scratch.mount_point()).unwrap().sync_all().unwrap();
     for index in 0..=count {
         let removed = fs::remove_file(scratch.inside(&format!("filler-{index}")));
         assert!(removed.is_ok() || index == count);

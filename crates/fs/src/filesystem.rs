@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use dendro_base::sync::{Arc, Mutex};
 use dendro_base::{Clock, Timestamp};
-use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{
+    Aru, CommitSeq, Error as DiskError, Lid, ListHints, LogicalDisk, PAGE_SIZE, View,
+};
 use zerocopy::IntoBytes;
 
 use crate::error::{FsError, Result};
@@ -338,12 +340,16 @@ impl FileSystem {
         node.set_pending_atime(now);
     }
 
+    /// On a full disk the time waits for room: that somebody read is no reason for fsync to fail.
     fn write_back_atime(&self, guard: &mut WriteGuard<'_>) -> Result<()> {
         let inode = guard.edit();
-        if inode.atime != guard.inode().atime {
-            self.commit_inode(self.aru(), guard, inode)?;
+        if inode.atime == guard.inode().atime {
+            return Ok(());
         }
-        Ok(())
+        match self.commit_inode(self.aru(), guard, inode) {
+            Err(FsError::Disk(DiskError::NoSpace { .. })) => Ok(()),
+            other => other,
+        }
     }
 
     fn write_back_all_atimes(&self) -> Result<()> {
