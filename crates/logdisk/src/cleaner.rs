@@ -91,12 +91,11 @@ impl LogDisk {
     /// [`dendro_disk::Error::Failed`] when the device fails.
     pub fn clean_step(&self) -> Result<bool> {
         let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(false) };
-        let size = self.layout.segment_size_bytes();
         let is_needed = {
             let core = self.core.read();
             let counts = core.state.segments.counts();
             // What lives would take so many segments if it lay close; no cleaning gets below.
-            let packed = core.state.segments.live_bytes().div_ceil(size * 9 / 10);
+            let packed = core.state.segments.live_bytes().div_ceil(self.fillable_bytes());
             let possible = (self.layout.log_segments().count() as u64)
                 .saturating_sub(packed + u64::from(counts.open));
             let target = u64::from(self.low_segments() + self.layout.segment_count() / 32);

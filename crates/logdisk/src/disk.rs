@@ -19,7 +19,7 @@ use dendro_format::{Layout, Superblock};
 
 use crate::checkpoint::Checkpoints;
 use crate::cleaner::{Choice, Cleaned, Cleaner};
-use crate::core::{Core, Worst};
+use crate::core::{Core, PARTIAL_LEN_BYTES, Worst};
 use crate::fault::Fault;
 use crate::options::OpenOptions;
 use crate::prepare;
@@ -30,6 +30,10 @@ use crate::writer::Writer;
 /// How often in a row a commit tries to make room and gains nothing before it gives up: the nodes
 /// that a checkpoint writes can take at first what cleaning frees.
 const MAX_FRUITLESS: u32 = 2;
+/// How often at all: together they empty more segments than any unit needs.
+const MAX_ATTEMPTS: u32 = 64;
+/// Of so many bytes one stays dead, so that cleaning has something to gain.
+const OVER_PROVISION: u64 = 25;
 
 /// The log-structured logical disk.
 ///
@@ -171,11 +175,21 @@ impl LogDisk {
         2 + self.layout.segment_count() / 128
     }
 
-    /// What clients can have in all: the segments less the reserves.
+    /// What clients can have in all: the segments less the reserves, each as far as it can be
+    /// filled with blocks that live.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         let segments = self.layout.log_segments().count() as u64;
         let reserve = u64::from(self.checkpoint_reserve() + self.reclaim_reserve());
-        segments.saturating_sub(reserve) * self.layout.segment_size_bytes()
+        segments.saturating_sub(reserve) * self.fillable_bytes()
+    }
+
+    /// How much of a segment can live before cleaning gains nothing: partial segments have
+    /// headers, records and blocks filled in part, four blocks each at worst, and a share must be
+    /// dead, or each segment gained would cost very many moved.
+    pub(crate) fn fillable_bytes(&self) -> u64 {
+        let size = self.layout.segment_size_bytes();
+        let partials = size.div_ceil(PARTIAL_LEN_BYTES as u64);
+        size - size / OVER_PROVISION - partials * 4 * PAGE_SIZE as u64
     }
 
     /// With so few clean segments left a checkpoint is taken as soon as it frees any.
@@ -335,7 +349,7 @@ impl LogicalDisk for LogDisk {
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
         let mut nodes = Held::keeping(&self.store);
-        let mut fruitless = 0;
+        let (mut attempts, mut fruitless) = (0, 0);
         let seq = loop {
             let mut core = self.core.write();
             self.check_writable(&core)?;
@@ -357,12 +371,13 @@ impl LogicalDisk for LogDisk {
                 }
                 Some(Shortage::OfRoom(available_bytes)) => {
                     drop(core);
-                    if self.make_room()? {
-                        fruitless = 0;
-                    } else if fruitless == MAX_FRUITLESS {
+                    attempts += 1;
+                    fruitless = if self.make_room()? { 0 } else { fruitless + 1 };
+                    if fruitless > MAX_FRUITLESS || attempts > MAX_ATTEMPTS {
                         return Err(Error::NoSpace { needed_bytes, available_bytes });
                     }
-                    fruitless += 1;
+                    // The nodes that were looked at have moved.
+                    nodes = Held::keeping(&self.store);
                     continue;
                 }
             }

@@ -145,3 +145,31 @@ fn pages_moved_between_lists_survive_the_cleaning_of_their_segments() {
     assert!(disk.stats().cleaned_segments > 20, "{:?}", disk.stats());
     check(disk, &device, &model);
 }
+
+#[test]
+fn a_tiny_volume_that_is_full_and_often_killed_answers_and_does_not_clean_for_ever() {
+    let (device, disk) = small_disk(32);
+    disk.shut_down().expect("the device works");
+    let mut refused = 0;
+    for number in 0..400 {
+        let disk = open(&device);
+        let list = disk.allocate_list().expect("the disk is writable");
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default()).write_pages(list, 0, vec![7; 20_000]);
+        match disk.commit(aru) {
+            Ok(seq) => disk.flush(seq).expect("the device works"),
+            Err(Error::NoSpace { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        // Every other time the deletion is lost with the process.
+        if refused == 0 {
+            let mut aru = Aru::new(View::HEAD);
+            aru.delete_list(list).set_reclaims();
+            disk.commit(aru).expect("deleting always works");
+        }
+        if number % 2 == 0 {
+            disk.shut_down().expect("the device works");
+        }
+    }
+    assert!(refused > 0, "the volume was to run full");
+}
