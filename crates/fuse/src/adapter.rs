@@ -56,12 +56,11 @@ pub(crate) struct Adapter {
     fs: Arc<FileSystem>,
     report: Arc<Report>,
     has_no_open: bool,
-    has_no_opendir: bool,
 }
 
 impl Adapter {
     pub(crate) fn new(fs: Arc<FileSystem>, report: Arc<Report>) -> Self {
-        Self { fs, report, has_no_open: false, has_no_opendir: false }
+        Self { fs, report, has_no_open: false }
     }
 
     /// The errno for `error`, which is reported if nobody expects it.
@@ -144,7 +143,6 @@ impl Filesystem for Adapter {
         }
         let capabilities = config.capabilities();
         self.has_no_open = capabilities.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        self.has_no_opendir = capabilities.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         // Both take these values always; the answer is the one before.
         let _ = config.set_max_write(MAX_WRITE_BYTES);
         let _ = config.set_max_background(MAX_BACKGROUND);
@@ -400,13 +398,12 @@ impl Filesystem for Adapter {
         self.reply_empty("fsync", self.fs.fsync(ino(number), datasync), reply);
     }
 
+    /// The kernel's cache of listings stays off, so `ENOSYS`, which turns it on for all
+    /// directories, is no answer. Where several list a directory that changes, the kernel lets one
+    /// go on in the middle with the cache that another began to fill before the change, and misses
+    /// entries that were there from the beginning of its own listing.
     fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        if self.has_no_opendir {
-            reply.error(Errno::ENOSYS);
-        } else {
-            let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-            reply.opened(NO_HANDLE, flags);
-        }
+        reply.opened(NO_HANDLE, FopenFlags::empty());
     }
 
     fn readdir(

@@ -8,13 +8,13 @@
 //! # What is agreed with the kernel
 //! - The kernel checks permissions (`default_permissions`, with ACLs); the file system takes set-id
 //!   bits away (`HANDLE_KILLPRIV_V2`) and applies the umask (`DONT_MASK`, as default ACLs need).
-//! - Attributes, names, absent names, symbolic links, data and directory listings are cached by
-//!   the kernel for good: nothing changes behind its back.
+//! - Attributes, names, absent names, symbolic links and data are cached by the kernel for good:
+//!   nothing changes behind its back. Listings are not: the kernel's cache of them loses entries
+//!   where several list a directory that changes.
 //! - There is no writeback cache: when write(2) has returned, the file system has the data, so
 //!   that recovery keeps the order of writes.
-//! - Files and directories are not opened: `open` and `opendir` say `ENOSYS` once and are not
-//!   called again, which saves two round trips for each open file. So the file system must be
-//!   mounted with [`dendro_fs::Options::lookups_hold_files`].
+//! - Files are not opened: `open` says `ENOSYS` once and is not called again, which saves two
+//!   round trips for each open file. So the file system must be mounted with [`dendro_fs::Options::lookups_hold_files`].
 //!
 //! # What does not get through
 //! `fuser` 0.18 has no call for these; the file system's own interface has:

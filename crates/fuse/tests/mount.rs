@@ -507,6 +507,37 @@ fn many_threads_work_in_one_directory() {
 }
 
 #[test]
+fn a_listing_has_what_was_there_before_it_began_whatever_others_do() {
+    let Some(mounted) = mounted() else { return };
+    for number in 0..400 {
+        fs::write(mounted.path(&format!("old-{number}")), "").unwrap();
+    }
+    thread::scope(|scope| {
+        for worker in 0..5 {
+            let mounted = &mounted;
+            scope.spawn(move || {
+                let mut own = std::collections::VecDeque::new();
+                for round in 0..300 {
+                    let name = format!("{worker}-{round}");
+                    fs::write(mounted.path(&name), "").unwrap();
+                    own.push_back(name);
+                    if own.len() > 60 {
+                        fs::remove_file(mounted.path(&own.pop_front().unwrap())).unwrap();
+                    }
+                    if round % 3 == 0 {
+                        let listed = names(mounted.root());
+                        let missing: Vec<_> =
+                            own.iter().filter(|name| !listed.contains(*name)).collect();
+                        assert!(missing.is_empty(), "{missing:?}");
+                    }
+                }
+            });
+        }
+    });
+    mounted.finish();
+}
+
+#[test]
 fn a_busy_mount_stays_and_a_detached_one_serves_those_who_use_it() {
     let Some(mounted) = mounted() else { return };
     let mut file = File::create_new(mounted.path("file")).unwrap();
