@@ -110,7 +110,10 @@ impl LogDisk {
         })
     }
 
-    /// Calls `visit` with the chunks of `pages`, in order.
+    /// Calls `visit` with the chunks of `pages`, in order. A walk that misses a node goes on where
+    /// it was, and lets go of what it has passed, so that it takes time in proportion to what it
+    /// visits and hardly any memory; when the disk has changed meanwhile it starts again, after a
+    /// call of `restart`, for it must see one state.
     fn visit_chunks(
         &self,
         list: Lid,
@@ -118,12 +121,35 @@ impl LogDisk {
         mut visit: impl FnMut(u64, u32) -> ControlFlow<()>,
         mut restart: impl FnMut(),
     ) -> Result<()> {
-        self.look(|core, nodes| {
-            restart();
-            core.state.visit_chunks(list.0, pages, nodes, &mut |group, chunk| {
+        let mut nodes = Held::cached(&self.store);
+        let mut from = pages.start;
+        let mut seen_commit = None;
+        loop {
+            let core = self.core.read();
+            if seen_commit.replace(core.commit_seq) != Some(core.commit_seq) {
+                restart();
+                from = pages.start;
+            }
+            let mut next = from;
+            let rest = from..pages.end;
+            let walked = core.state.visit_chunks(list.0, &rest, &nodes, &mut |group, chunk| {
+                next = (group + 1) * CHUNK_PAGES;
                 visit(group, chunk.present())
-            })
-        })
+            });
+            match walked {
+                Ok(()) => return Ok(()),
+                Err(Fault::Error(error)) => return Err(error),
+                Err(Fault::Miss(place)) => {
+                    let _pin = core.state.segments.pin(place.addr);
+                    drop(core);
+                    if next > from {
+                        from = next;
+                        nodes = Held::cached(&self.store);
+                    }
+                    nodes.load(&place)?;
+                }
+            }
+        }
     }
 
     pub(crate) fn find_data(&self, list: Lid, from: u64) -> Result<Option<u64>> {
