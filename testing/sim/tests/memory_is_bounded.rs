@@ -1,5 +1,7 @@
 //! A map many times larger than the memory it may take.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::{Device, MemoryDevice};
