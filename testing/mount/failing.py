@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""A device that fails a write: the image lies on a host file system that becomes full.
+
+The volume has to stop taking writes and say why, in its log and in `dendro info`; what was fsynced
+is read all the while, and is there, with nothing after it, when the host has room again and the
+volume is mounted anew. Needs root, for a tmpfs.
+
+    failing.py [--room 40M]
+"""
+
+import argparse
+import hashlib
+import os
+import pathlib
+import sys
+
+import volume
+
+FILE_BYTES = 1 << 20
+
+
+def write_until_it_fails(root):
+    """Writes and fsyncs file after file; answers the checksums of those that succeeded."""
+    known = {}
+    for number in range(1000):
+        name = "file%d" % number
+        data = os.urandom(FILE_BYTES)
+        try:
+            with open(root / name, "wb", buffering=0) as file:
+                file.write(data)
+                os.fsync(file.fileno())
+        except OSError:
+            return known
+        known[name] = hashlib.sha256(data).digest()
+    raise volume.Failed("no write failed")
+
+
+def differences(root, known):
+    for name, checksum in known.items():
+        try:
+            if hashlib.sha256((root / name).read_bytes()).digest() != checksum:
+                yield "%s has other data" % name
+        except OSError as error:
+            yield "%s: %s" % (name, error)
+
+
+def complaints_of(disk, outside):
+    """The whole of it; yields what is wrong."""
+    known = write_until_it_fails(disk.root)
+    reason = disk.info()["mount"]["read_only"]
+    print("%d files were fsynced; then: %s" % (len(known), reason))
+    if not reason or "No space left" not in reason:
+        yield "info does not say why it takes no writes: %s" % reason
+    if "stopped taking writes" not in disk.log.read_text():
+        yield "the log does not say that it stopped"
+    yield from differences(disk.root, known)
+    fd = os.open(disk.root, os.O_RDONLY)
+    for what, work in (("a write", lambda: (disk.root / "new").write_bytes(b"x")),
+                       ("fsync", lambda: os.fsync(fd))):
+        try:
+            work()
+            yield "%s succeeds after a write was lost" % what
+        except OSError:
+            pass
+    os.close(fd)
+    disk.umount()
+    volume.run("mount", "-o", "remount,size=80%", outside)
+    disk.mount()
+    yield from differences(disk.root, known)
+    later = set(os.listdir(disk.root)) - known.keys()
+    if len(later) > 1:
+        yield "there is more than was accepted: %s" % sorted(later)
+    (disk.root / "new").write_bytes(b"x")
+    disk.umount()
+    yield from disk.panics()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--room", default="40M", help="how much the host has room for")
+    parser.add_argument("--size", default="256M")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("left out: it takes root")
+        return 0
+    with volume.scratch("failing") as directory:
+        outside = pathlib.Path(directory) / "outside"
+        outside.mkdir()
+        volume.run("mount", "-t", "tmpfs", "-o", "size=" + arguments.room, "none", outside)
+        disk = volume.Volume(outside, arguments.size)
+        disk.log = directory / "log"
+        disk.mkfs()
+        disk.mount()
+        found = list(complaints_of(disk, outside))
+        disk.discard()
+    for complaint in found[:10]:
+        print("    FAILED: " + complaint)
+    print("%d failed" % len(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

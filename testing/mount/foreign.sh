@@ -1,0 +1,60 @@
+#!/bin/bash
+# Test suites by others, on a mounted volume: fsx (random operations on one file, everything read
+# back) with several seeds at a time, and pjdfstest (the rules of POSIX), as root.
+#
+#     cargo install fsx pjdfstest
+#     foreign.sh [OPERATIONS [SEED...]]
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+operations=${1:-100000}
+[ $# -gt 0 ] && shift
+seeds=${*:-1 2 3}
+dendro=${DENDRO:-${CARGO_TARGET_DIR:-$here/../../target}/release/dendro}
+work=$(mktemp -d "${DENDRO_TEST_DIR:-/var/tmp}/dendro-foreign-XXXXXX")
+# Sockets' paths must be short.
+mnt=$(mktemp -d /tmp/XXXXXX)
+failed=0
+
+finish() {
+    umount "$work/second" 2> /dev/null || true
+    "$dendro" umount "$mnt" 2> /dev/null || umount -l "$mnt" 2> /dev/null || true
+    rmdir "$mnt"
+    rm -rf "$work"
+}
+trap finish EXIT
+
+mkdir "$work/second" "$work/artifacts"
+"$dendro" -q mkfs --size 4G "$work/img"
+"$dendro" mount --log-file "$work/log" "$work/img" "$mnt"
+chmod 755 "$mnt"
+
+if command -v fsx > /dev/null; then
+    for seed in $seeds; do
+        fsx -q -f "$here/fsx.toml" -N "$operations" -S "$seed" -P "$work/artifacts" \
+            "$mnt/fsx-$seed" > "$work/fsx-$seed.txt" 2>&1 &
+        pids="${pids:-} $!:$seed"
+    done
+    for pid in $pids; do
+        if wait "${pid%%:*}"; then
+            echo "fsx, seed ${pid##*:}: $operations operations"
+        else
+            tail -30 "$work/fsx-${pid##*:}.txt"
+            failed=1
+        fi
+    done
+else
+    echo "fsx is not installed: cargo install fsx"
+fi
+
+if command -v pjdfstest > /dev/null && [ "$(id -u)" = 0 ]; then
+    mount -t tmpfs none "$work/second"
+    mkdir "$mnt/p"
+    pjdfstest -c "$here/pjdfstest.toml" -p "$mnt/p" -s "$work/second" \
+        > "$work/pjdfstest.txt" 2>&1 || failed=1
+    grep -i -A3 "failed$\|panicked" "$work/pjdfstest.txt" | head -60
+    grep "^Summary" "$work/pjdfstest.txt" | sed "s/^Summary/pjdfstest/"
+else
+    echo "pjdfstest is left out: it takes root and cargo install pjdfstest"
+fi
+if grep panick "$work/log"; then failed=1; fi
+exit $failed
