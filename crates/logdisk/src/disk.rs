@@ -312,19 +312,25 @@ impl LogDisk {
             }
         }
         let free_before = self.free_bytes();
-        while self.may_clean_more() && self.clean_now(Choice::MostToGain)? {}
+        // The first moves the least; crashes one after the other may have left little more than
+        // it takes.
+        let mut spare = 2;
+        while self.may_clean_more(spare) && self.clean_now(Choice::MostToGain)? {
+            spare = 4;
+        }
         self.checkpoint()?;
         Ok(self.free_bytes() > free_before)
     }
 
-    /// Whether the clean segments suffice to move another segment's blocks and then to write a
-    /// checkpoint: the more is cleaned before one, the less each costs.
-    fn may_clean_more(&self) -> bool {
+    /// Whether the clean segments suffice to move another segment's blocks, with `spare` of them
+    /// for the nodes that this changes, and then to write a checkpoint: the more is cleaned before
+    /// one, the less each costs.
+    fn may_clean_more(&self, spare: u32) -> bool {
         let core = self.core.read();
         let size = self.layout.segment_size_bytes();
         let nodes = core.state.map.dirty_bytes().div_ceil(size) as u32;
         let counts = core.state.segments.counts();
-        counts.clean > nodes + 4
+        counts.clean > nodes + spare
             && counts.pending < self.reclaim_reserve() + self.layout.segment_count() / 16
     }
 }
