@@ -46,6 +46,11 @@ pub trait Engine: Sync {
         Ok(())
     }
 
+    /// Figures of the disk, for the message of a failure.
+    fn describe(&self, _disk: &Self::Disk) -> String {
+        String::new()
+    }
+
     /// Opens a disk for reading only; `None` when this kind cannot be.
     ///
     /// # Errors

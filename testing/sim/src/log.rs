@@ -79,6 +79,10 @@ impl Engine for LogEngine {
         self.open_with(device, options).map(Some)
     }
 
+    fn describe(&self, disk: &LogDisk) -> String {
+        format!("{:?}", disk.stats())
+    }
+
     fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
         match rng.below(10) {
             0 => disk.checkpoint().map_err(text),

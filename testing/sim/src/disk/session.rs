@@ -279,7 +279,8 @@ impl<E: Engine> Session<'_, E> {
         let seq = match self.life.disk.commit(aru) {
             Ok(seq) => seq,
             Err(Error::NoSpace { .. }) => {
-                return Err(format!("a deletion does not fit: {:?}", self.life.disk.space()));
+                let figures = self.system.engine.describe(&self.life.disk);
+                return Err(format!("a deletion does not fit: {figures}"));
             }
             Err(Error::Io(_)) if self.has_struck() => return Ok(()),
             Err(error) => {
