@@ -5,7 +5,8 @@ A volume is filled with files whose checksums are known. Then, many times over, 
 is damaged (bytes flipped, sectors or blocks overwritten, swapped or zeroed, the end cut off) and
 mounted, if it can be. Everything is read, some things are changed, and it is unmounted. No file may
 have other data than it had, no name may be missing without an error, and no daemon may panic, die
-or hang.
+or hang. Where the volume was not unmounted, damage in the log since its last checkpoint may look
+like its end: then what is there has to be an earlier state, whole.
 
     damage.py [--rounds 100] [--seed 1] [--size 64M]
 """
@@ -26,25 +27,47 @@ SECTOR_BYTES = 512
 BLOCK_BYTES = 4096
 
 
+class Known:
+    """What a volume holds, and in which order it was made."""
+
+    def __init__(self):
+        self.checksums, self.made, self.removed = {}, {}, {}
+
+    def add(self, path, checksum, number):
+        self.checksums[path] = checksum
+        self.made.setdefault(path, number)
+
+    def remove(self, path, number):
+        del self.checksums[path]
+        self.removed[path] = number
+
+    def is_earlier_state(self, problems, found):
+        """Whether what differs is what was not done yet at one moment."""
+        moments = [self.removed.get(path, self.made.get(path, -1)) for path in problems]
+        first = min(moments)
+        later = [path for path in found if self.made.get(path, -1) > first]
+        return first >= 0 and not later
+
+
 def fill(disk, rng):
-    """Makes the files; answers path → checksum (None for a directory)."""
+    """Makes the files; answers what there is."""
     disk.mount("checkpoint=4M")
-    known = {}
+    known = Known()
     for number in range(600):
         directory = "d%d" % (number % 23)
         os.makedirs(disk.root / directory, exist_ok=True)
-        known[directory] = None
+        known.add(directory, None, number)
         path = "%s/file%d" % (directory, number)
         data = rng.randbytes(rng.choice([0, 100, 3000, 4096, 20000, 100_000]))
         (disk.root / path).write_bytes(data)
         if number % 5 == 0:
             os.setxattr(disk.root / path, "user.x", data[:300])
-        known[path] = hashlib.sha256(data).digest()
+        known.add(path, hashlib.sha256(data).digest(), number)
         if number % 7 == 0:
             victim = "d%d/file%d" % ((number // 2) % 23, number // 2)
-            if victim in known and victim != path:
+            if victim in known.checksums and victim != path:
                 os.unlink(disk.root / victim)
-                del known[victim]
+                known.remove(victim, number)
     return known
 
 
@@ -98,9 +121,13 @@ class Reading:
 
     def __init__(self, root, known):
         self.found, self.errors, self.wrong, self.unlisted = set(), 0, [], False
+        self.problems = []
         self.read_directory(root, "", known)
         # What an unreadable directory has is not missing.
-        self.missing = [] if self.unlisted else sorted(known.keys() - self.found)
+        names = known.checksums.keys()
+        self.missing = [] if self.unlisted else sorted(names - self.found)
+        self.problems += self.missing
+        self.is_earlier = bool(self.problems) and known.is_earlier_state(self.problems, self.found)
 
     def read_directory(self, root, below, known):
         try:
@@ -113,14 +140,15 @@ class Reading:
         for name in names:
             path = os.path.join(below, name)
             self.found.add(path)
-            if path not in known:
+            if path not in known.checksums:
                 self.wrong.append("%s was not there" % path)
+                self.problems.append(path)
                 continue
             try:
-                if known[path] is None:
+                if known.checksums[path] is None:
                     self.read_directory(root, path, known)
                 else:
-                    self.read_file(root, path, known[path])
+                    self.read_file(root, path, known.checksums[path])
             except OSError:
                 self.errors += 1
 
@@ -130,8 +158,10 @@ class Reading:
         for name in os.listxattr(os.path.join(root, path)):
             if os.getxattr(os.path.join(root, path), name) != data[:300]:
                 self.wrong.append("%s has another attribute" % path)
+                self.problems.append(path)
         if hashlib.sha256(data).digest() != checksum:
             self.wrong.append("%s has other data" % path)
+            self.problems.append(path)
 
 
 def change(root):
@@ -149,7 +179,7 @@ def change(root):
             pass
 
 
-def try_volume(disk, known):
+def try_volume(disk, known, is_crashed):
     """Mounts a damaged volume and uses it; answers complaints, and how it went."""
     complaints = []
     for command in (["info"], ["info", "--json"], ["dump"]):
@@ -166,8 +196,10 @@ def try_volume(disk, known):
         return complaints, "not mounted"
     pid = disk.pid()
     reading = Reading(disk.root, known)
-    complaints += reading.wrong[:3]
-    if reading.missing:
+    is_earlier = is_crashed and reading.is_earlier
+    if not is_earlier:
+        complaints += reading.wrong[:3]
+    if reading.missing and not is_earlier:
         complaints.append("%d names are missing without an error, such as %s" % (
             len(reading.missing), reading.missing[0]))
     change(disk.root)
@@ -185,6 +217,8 @@ def try_volume(disk, known):
         time.sleep(0.1)
     else:
         complaints.append("the daemon does not end")
+    if is_earlier:
+        return complaints, "an earlier state"
     return complaints, "%d errors" % reading.errors if reading.errors else "all of it is right"
 
 
@@ -273,7 +307,7 @@ def main():
                 disk.image.unlink(missing_ok=True)
                 shutil.copyfile(images[name], disk.image)
                 what = damage(disk.image, blocks[name], rng)
-                complaints, outcome = try_volume(disk, known)
+                complaints, outcome = try_volume(disk, known, name == "crashed")
                 complaints += disk.panics()
                 disk.log.unlink(missing_ok=True)
                 outcomes[outcome.lstrip("0123456789 ")] += 1

@@ -269,7 +269,7 @@ def punch(fd, offset, length):
 
 
 def write_along(writer, seed, root, journal):
-    """One writer's process: works until the mount dies."""
+    """One writer's process: works until the mount dies, or is full."""
     os.umask(0o022)
     fd = os.open(journal, os.O_WRONLY | os.O_APPEND)
     for number, (_, kind, arguments) in enumerate(operations((seed, writer)), 1):
@@ -279,7 +279,7 @@ def write_along(writer, seed, root, journal):
         try:
             perform(root, kind, arguments)
         except OSError as error:
-            if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED):
+            if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED, errno.ENOSPC):
                 os.write(fd, b"%d %d x %s: %s\n" % (writer, number, kind.encode(), str(error).encode()))
             return
         os.write(fd, b"%d %d e %s\n" % (writer, number, kind.encode()))
