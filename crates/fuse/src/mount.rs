@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dendro_fs::FileSystem;
 use fuser::{Config, MountOption, Session, SessionACL};
@@ -190,11 +191,26 @@ pub enum UnmountMode {
     Abort,
 }
 
-/// Takes away what is mounted on `mount_point`.
+/// How often and after what pause a busy mount is tried again: the kernel holds a file for a moment
+/// longer than its last user, while it reads ahead or gives the file back.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Takes away what is mounted on `mount_point`. One that is in use is tried again for a second.
 ///
 /// # Errors
 /// [`Error::Busy`], [`Error::Unmount`].
 pub fn unmount(mount_point: &Path, mode: UnmountMode) -> Result<()> {
+    for _ in 1..BUSY_TRIES {
+        match unmount_once(mount_point, mode) {
+            Err(Error::Busy(_)) => std::thread::sleep(BUSY_PAUSE),
+            outcome => return outcome,
+        }
+    }
+    unmount_once(mount_point, mode)
+}
+
+fn unmount_once(mount_point: &Path, mode: UnmountMode) -> Result<()> {
     let fail = |source| Error::Unmount { path: mount_point.to_path_buf(), source };
     let flags = UnmountFlags::NOFOLLOW
         | match mode {
