@@ -15,7 +15,7 @@
 //!   of the tests.
 //!
 //! Everything follows from seeds: a failure is a seed, an event and the number of an image, and
-//! `soak --seed N --event M --image K` does it again.
+//! `soak --seed N --event M --image K` (with `--files` for the file system) does it again.
 
 pub mod campaign;
 pub mod crash;

@@ -30,8 +30,6 @@ struct Session<'a, E: Engine> {
     breaks: bool,
     /// It does, and the disk has noticed.
     failed: bool,
-    /// The disk is so full that not even deleting works.
-    stuck: bool,
     /// What the commit would have made that failed with it.
     doubtful: Option<ModelState>,
 }
@@ -75,7 +73,6 @@ pub(super) fn run<E: Engine>(
         life,
         breaks: false,
         failed: false,
-        stuck: false,
         doubtful: None,
     };
     let break_at = session.rng.chance(15).then(|| session.rng.below(step_count as u64 + 1));
@@ -87,13 +84,10 @@ pub(super) fn run<E: Engine>(
         if session.failed {
             return session.check_latched();
         }
-        if session.stuck {
-            break;
-        }
     }
     system.restore_faults(device);
     session.compare_all()?;
-    if !session.stuck && session.rng.chance(30) {
+    if session.rng.chance(30) {
         session.shut_down()?;
     }
     Ok(())
@@ -264,8 +258,7 @@ impl<E: Engine> Session<'_, E> {
         }
     }
 
-    /// Deletes the largest list, which works as long as there is anything left of the space that is
-    /// kept for it.
+    /// Deletes the largest list, which always works.
     fn make_room(&mut self) -> Outcome<()> {
         let contents = &self.life.state.contents;
         let largest = contents.lists(Lid(0)).max_by_key(|(_, list)| list.page_count());
@@ -437,7 +430,6 @@ impl<E: Engine> Session<'_, E> {
             life,
             breaks: false,
             failed: false,
-            stuck: false,
             doubtful: None,
         })
     }
