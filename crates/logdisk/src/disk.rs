@@ -192,7 +192,7 @@ impl LogDisk {
         size - size / OVER_PROVISION - partials * 4 * PAGE_SIZE as u64
     }
 
-    /// With so few clean segments left a checkpoint is taken as soon as it frees any.
+    /// With so few clean segments left a checkpoint is taken as soon as it frees more than it costs.
     pub(crate) fn low_segments(&self) -> u32 {
         self.checkpoint_reserve() + self.reclaim_reserve() + 2
     }
