@@ -63,18 +63,7 @@ pub(super) fn run<E: Engine>(
     let generator = Generator::new(rng.fork(), system.profile.clone());
     system.restore_faults(device);
     let life = open(system, device, trace)?;
-    let mut session = Session {
-        system,
-        device,
-        rng,
-        generator,
-        trace,
-        units: Vec::new(),
-        life,
-        breaks: false,
-        failed: false,
-        doubtful: None,
-    };
+    let mut session = Session::begin(system, device, rng, generator, trace, life);
     let break_at = session.rng.chance(15).then(|| session.rng.below(step_count as u64 + 1));
     for step in 0..step_count {
         if break_at == Some(step as u64) {
@@ -119,7 +108,7 @@ fn unexpected(what: &str, error: &Error) -> String {
     format!("{what} failed: {error}")
 }
 
-impl<E: Engine> Session<'_, E> {
+impl<'a, E: Engine> Session<'a, E> {
     fn step(mut self) -> Outcome<Self> {
         let struck_count = self.device.struck_count();
         let reads_fail = !self.breaks && self.rng.chance(10);
@@ -412,15 +401,16 @@ impl<E: Engine> Session<'_, E> {
         verified.map_err(|error| format!("inconsistent after the shutdown: {error}"))
     }
 
-    /// Leaves the disk as a process does that is killed (or has shut it down), and opens it anew.
-    fn reopen(self) -> Outcome<Self> {
-        let Session { system, device, rng, generator, trace, life, .. } = self;
-        drop(life);
-        // What a failed flush has doomed would be there and not be there.
-        system.restore_faults(device);
-        let life =
-            open(system, device, trace).map_err(|message| format!("opened again: {message}"))?;
-        Ok(Session {
+    /// A session on a disk that was just opened, whose device works.
+    fn begin(
+        system: &'a DiskSystem<E>,
+        device: &'a Arc<SimDevice>,
+        rng: &'a mut Rng,
+        generator: Generator,
+        trace: &'a mut Trace<DiskState>,
+        life: Life<E::Disk>,
+    ) -> Self {
+        Self {
             system,
             device,
             rng,
@@ -431,6 +421,17 @@ impl<E: Engine> Session<'_, E> {
             breaks: false,
             failed: false,
             doubtful: None,
-        })
+        }
+    }
+
+    /// Leaves the disk as a process does that is killed (or has shut it down), and opens it anew.
+    fn reopen(self) -> Outcome<Self> {
+        let Session { system, device, rng, generator, trace, life, .. } = self;
+        drop(life);
+        // What a failed flush has doomed would be there and not be there.
+        system.restore_faults(device);
+        let life =
+            open(system, device, trace).map_err(|message| format!("opened again: {message}"))?;
+        Ok(Session::begin(system, device, rng, generator, trace, life))
     }
 }
