@@ -338,6 +338,7 @@ impl Core {
         if self.log.open.is_some() {
             return Ok(());
         }
+        self.forget_written();
         let layout = self.state.segments.layout();
         let size = layout.segment_size_bytes();
         if size - u64::from(self.log.offset_bytes) < MIN_CAPACITY_BYTES as u64 {
@@ -402,13 +403,15 @@ impl Core {
         self.writer.push(closed);
     }
 
-    /// A partial segment has been written: it is read from the device from now on.
-    pub(crate) fn forget(&mut self, written: Arc<Closed>) {
-        self.in_memory.retain(|closed| closed.seq != written.seq);
-        if let Ok(closed) = Arc::try_unwrap(written)
-            && self.pool.len() < POOL_LEN
-        {
-            self.pool.push(closed.buf);
+    /// What has been written is read from the device from now on.
+    pub(crate) fn forget_written(&mut self) {
+        for written in self.writer.take_written() {
+            self.in_memory.retain(|closed| closed.seq != written.seq);
+            if let Ok(closed) = Arc::try_unwrap(written)
+                && self.pool.len() < POOL_LEN
+            {
+                self.pool.push(closed.buf);
+            }
         }
     }
 

@@ -251,10 +251,12 @@ impl LogDisk {
     }
 
     pub(crate) fn write_one(&self) -> Result<bool> {
-        let written = self.writer.write_one(&*self.device).map_err(|why| self.latch_write(why))?;
-        let Some(closed) = written else { return Ok(false) };
-        self.core.write().forget(closed);
-        Ok(true)
+        let wrote = self.writer.write_one(&*self.device).map_err(|why| self.latch_write(why))?;
+        // Whoever holds the core must not keep the device waiting for the next; it will see to it.
+        if let Some(mut core) = self.core.try_write() {
+            core.forget_written();
+        }
+        Ok(wrote)
     }
 
     /// Puts all of the main log up to partial segment `seq` on the device, not yet durable.

@@ -12,7 +12,7 @@ use dendro_format::record::{
     self, LEN_OFFSET, PUT_RECORD_LEN_BYTES, WRITE_BLOCK_CRC_OFFSET, WRITE_BLOCK_LEN_BYTES,
     WRITE_RUN_LEN_BYTES,
 };
-use dendro_format::{Addr, PageRef, PartialHeader, Record, SegmentNo, checksum};
+use dendro_format::{Addr, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The least room that a partial segment is begun in: any one change fits.
@@ -68,6 +68,19 @@ pub(crate) fn stored_len(page: &[u8]) -> usize {
         len -= 1;
     }
     if len + GRAIN_SIZE > PAGE_SIZE { PAGE_SIZE } else { len }
+}
+
+/// Copies a page, with zeros behind it, and returns the checksum of all that.
+fn copy_page(slot: &mut [u8], page: &[u8]) -> u32 {
+    let (data, rest) = slot.split_at_mut(page.len());
+    // In this order the copy finds the page in the nearest cache, and both take as long as one.
+    let crc32c = checksum(page);
+    data.copy_from_slice(page);
+    if rest.is_empty() {
+        return crc32c;
+    }
+    rest.fill(0);
+    checksum_append(crc32c, rest)
 }
 
 impl Partial {
@@ -193,10 +206,7 @@ impl Partial {
     pub(crate) fn push_page(&mut self, list: u64, page_index: u64, page: &[u8]) -> PageRef {
         let offset = self.tail;
         self.tail += PAGE_SIZE;
-        let slot = &mut self.buf[offset..offset + PAGE_SIZE];
-        slot[..page.len()].copy_from_slice(page);
-        slot[page.len()..].fill(0);
-        let crc32c = checksum(slot);
+        let crc32c = copy_page(&mut self.buf[offset..offset + PAGE_SIZE], page);
         let addr = self.base.plus_bytes(offset as u64);
         let joins = self.run.filter(|run| {
             run.list == list && run.next_page == page_index && run.next_offset == offset
@@ -282,10 +292,7 @@ impl Partial {
         let offset = self.offset_of(old.addr)?;
         if old.is_whole() {
             let at = self.pages.binary_search_by_key(&offset, |&(offset, _)| offset).ok()?;
-            let slot = &mut self.buf[offset..offset + PAGE_SIZE];
-            slot[..page.len()].copy_from_slice(page);
-            slot[page.len()..].fill(0);
-            let crc32c = checksum(slot);
+            let crc32c = copy_page(&mut self.buf[offset..offset + PAGE_SIZE], page);
             let crc_at = self.pages[at].1;
             self.records[crc_at..crc_at + 4].copy_from_slice(&crc32c.to_le_bytes());
             return Some(PageRef { crc32c, ..*old });

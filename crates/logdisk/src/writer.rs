@@ -38,6 +38,8 @@ struct Queue {
     waiting: VecDeque<Arc<Closed>>,
     /// The numbers of those being written now.
     writing: Vec<u64>,
+    /// Those on the device, which the log still holds.
+    written: Vec<Arc<Closed>>,
     failure: Option<String>,
 }
 
@@ -67,18 +69,19 @@ impl Writer {
         }
     }
 
-    /// Writes one, if one waits; returns it once it is on the device, though not yet durable.
+    /// Writes one, if one waits, and says whether one did: it is on the device then, though not
+    /// yet durable, and [`Self::take_written`] has it.
     ///
     /// # Errors
     /// What the device said. From then on every call fails: what was to come after it in the log
     /// must not be believed to be there.
-    pub(crate) fn write_one(&self, device: &dyn Device) -> Result<Option<Arc<Closed>>, String> {
+    pub(crate) fn write_one(&self, device: &dyn Device) -> Result<bool, String> {
         let closed = {
             let mut queue = self.queue.lock();
             if let Some(failure) = &queue.failure {
                 return Err(failure.clone());
             }
-            let Some(closed) = queue.waiting.pop_front() else { return Ok(None) };
+            let Some(closed) = queue.waiting.pop_front() else { return Ok(false) };
             queue.writing.push(closed.seq);
             closed
         };
@@ -88,13 +91,14 @@ impl Writer {
         if let Err(error) = result {
             queue.failure.get_or_insert_with(|| error.to_string());
         }
-        drop(queue);
+        queue.written.push(closed);
         self.done.notify_all();
-        self.failure().map_or(Ok(Some(closed)), Err)
+        queue.failure.clone().map_or(Ok(true), Err)
     }
 
-    fn failure(&self) -> Option<String> {
-        self.queue.lock().failure.clone()
+    /// What was written since the last call.
+    pub(crate) fn take_written(&self) -> Vec<Arc<Closed>> {
+        std::mem::take(&mut self.queue.lock().written)
     }
 
     /// Waits until nothing up to number `seq` is being written by others.
