@@ -1,0 +1,100 @@
+//! What a policy sees: a segment in a few numbers, and the present.
+
+use crate::Class;
+
+/// A segment, as a policy sees it. Times are on the log clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Segment {
+    /// Which segment it is.
+    pub number: u32,
+    /// Bytes of it that can still be reached.
+    pub live_bytes: u32,
+    /// Bytes it has room for.
+    pub capacity_bytes: u32,
+    /// What it was filled with.
+    pub class: Class,
+    /// When the blocks that live in it were written by their clients, in the mean.
+    pub written_at: u64,
+    /// When a block in it last died; the time it was filled when none has, or when it is not known.
+    pub last_death: u64,
+    /// When its last block was written to it, by a client or the cleaner.
+    pub filled_at: u64,
+    /// How often it has been cleaned; 0 for all where nobody counts.
+    pub times_cleaned: u32,
+}
+
+impl Segment {
+    /// Counts a block of `len_bytes` that is put into this segment now, at `clock`, and was written
+    /// by its client at `written_at`: now, or, when the cleaner moves it, the
+    /// [`written_at`](Self::written_at) of the segment it comes from.
+    pub const fn add(&mut self, len_bytes: u32, written_at: u64, clock: u64) {
+        let (live, len) = (self.live_bytes as u128, len_bytes as u128);
+        let sum = self.written_at as u128 * live + written_at as u128 * len;
+        if let Some(mean) = sum.checked_div(live + len) {
+            self.written_at = mean as u64;
+        }
+        self.live_bytes = self.live_bytes.saturating_add(len_bytes);
+        self.filled_at = clock;
+        self.last_death = clock;
+    }
+
+    /// Counts a block of `len_bytes` that dies at `clock`. The mean time of writing stays: nobody
+    /// knows when this one block was written.
+    pub const fn remove(&mut self, len_bytes: u32, clock: u64) {
+        self.live_bytes = self.live_bytes.saturating_sub(len_bytes);
+        self.last_death = clock;
+    }
+
+    /// The share of it that lives, from 0 to 1.
+    #[must_use]
+    pub fn utilisation(&self) -> f64 {
+        f64::from(self.live_bytes.min(self.capacity_bytes)) / f64::from(self.capacity_bytes.max(1))
+    }
+
+    /// Whether cleaning it would make room.
+    #[must_use]
+    pub const fn has_dead(&self) -> bool {
+        self.live_bytes < self.capacity_bytes
+    }
+}
+
+/// The volume as it is now, as far as a policy needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// The log clock: bytes of blocks that clients have written since the volume was made.
+    pub clock: u64,
+    /// Bytes that can be reached.
+    pub live_bytes: u64,
+    /// Bytes in a segment.
+    pub segment_bytes: u64,
+    /// Segments of the volume.
+    pub segment_count: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_writing_is_the_mean_of_what_lives() {
+        let mut segment = Segment { capacity_bytes: 100, ..Segment::default() };
+        segment.add(10, 1000, 1000);
+        segment.add(30, 2000, 3000);
+        assert_eq!((segment.written_at, segment.live_bytes), (1750, 40));
+        assert_eq!((segment.filled_at, segment.last_death), (3000, 3000));
+        segment.remove(20, 4000);
+        assert_eq!((segment.written_at, segment.live_bytes), (1750, 20));
+        assert_eq!((segment.filled_at, segment.last_death), (3000, 4000));
+        segment.add(20, 1850, 5000);
+        assert_eq!(segment.written_at, 1800);
+    }
+
+    #[test]
+    fn times_late_in_a_volumes_life_do_not_overflow() {
+        let mut segment = Segment::default();
+        let late = u64::MAX - 1;
+        segment.add(1 << 26, late, late);
+        segment.add(1 << 26, late, late);
+        assert_eq!(segment.written_at, late);
+    }
+}
