@@ -279,6 +279,10 @@ fn counters(disk: &LogDisk) -> Facts {
         segments,
         cleaned_segments,
         moved_bytes,
+        cleaned_live_bytes,
+        user_page_bytes,
+        user_record_bytes,
+        stalled,
     } = disk.stats();
     let facts = [
         ("last_commit", commit_seq),
@@ -295,6 +299,10 @@ fn counters(disk: &LogDisk) -> Facts {
         ("segments_pending", u64::from(segments.pending)),
         ("segments_cleaned", cleaned_segments),
         ("cleaner_moved_bytes", moved_bytes),
+        ("cleaned_live_bytes", cleaned_live_bytes),
+        ("user_page_bytes", user_page_bytes),
+        ("user_record_bytes", user_record_bytes),
+        ("stalled_ms", stalled.as_millis() as u64),
     ];
     facts.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
 }

@@ -50,12 +50,14 @@ pub(crate) struct Cleaner {
 pub(crate) struct Cleaned {
     segments: AtomicU64,
     moved_bytes: AtomicU64,
+    live_bytes: AtomicU64,
 }
 
 impl Cleaned {
-    /// Segments, and bytes of blocks moved.
-    pub(crate) fn totals(&self) -> (u64, u64) {
-        (self.segments.load(Ordering::Relaxed), self.moved_bytes.load(Ordering::Relaxed))
+    /// Segments, bytes of blocks moved, and bytes that were alive in the segments.
+    pub(crate) fn totals(&self) -> (u64, u64, u64) {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (value(&self.segments), value(&self.moved_bytes), value(&self.live_bytes))
     }
 }
 
@@ -154,6 +156,8 @@ impl LogDisk {
         let size = self.layout.segment_size_bytes() as usize;
         let mut buf = cleaner.buf.take().unwrap_or_else(|| AlignedBuf::zeroed(size));
         let base = Addr::from_bytes(self.layout.segment_offset(victim));
+        let live_bytes = self.core.read().state.segments.usage(victim).live_bytes;
+        self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
         let read = self.read_device(base, &mut buf);
         let result = read.and_then(|()| {
             let summary = self.summarize(victim, &buf);

@@ -63,6 +63,9 @@ pub(crate) struct Core {
     /// Whether the unit being applied ends in a later partial segment than it began in.
     spans: bool,
     pub(crate) written_bytes: u64,
+    /// Bytes of pages and of records in the units applied.
+    pub(crate) user_page_bytes: u64,
+    pub(crate) user_record_bytes: u64,
 }
 
 /// What a unit takes at worst.
@@ -150,6 +153,8 @@ impl Core {
             pool: Vec::new(),
             spans: false,
             written_bytes: 0,
+            user_page_bytes: 0,
+            user_record_bytes: 0,
         }
     }
 
@@ -213,6 +218,7 @@ impl Core {
                 self.state.put_list(list.0, hints, nodes)
             }
             Op::PutRecord { list, index, value } => {
+                self.user_record_bytes += value.len() as u64;
                 self.make_room(0, 0, PUT_RECORD_LEN_BYTES + value.len())?;
                 self.partial().push_put(list.0, *index, value);
                 self.state.put_record(list.0, *index, value, nodes)
@@ -222,6 +228,7 @@ impl Core {
                 self.state.delete_record(list.0, *index, nodes)
             }
             Op::WritePages { list, first_page, data } => {
+                self.user_page_bytes += data.len() as u64;
                 self.write_pages(list.0, *first_page, data, nodes)
             }
             Op::ZeroPages { list, first_page, count } => {

@@ -61,6 +61,8 @@ pub struct LogDisk {
     next_list: AtomicU64,
     ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
+    /// How long commits have waited for room, all together.
+    stalled_ns: AtomicU64,
 }
 
 impl std::fmt::Debug for LogDisk {
@@ -101,6 +103,14 @@ pub struct Stats {
     pub cleaned_segments: u64,
     /// Bytes of blocks moved by cleaning.
     pub moved_bytes: u64,
+    /// Bytes that were alive in the segments cleaned, when their turn came.
+    pub cleaned_live_bytes: u64,
+    /// Bytes of pages that clients have committed since it was opened.
+    pub user_page_bytes: u64,
+    /// Bytes of records that they have.
+    pub user_record_bytes: u64,
+    /// How long commits have waited for room, all together.
+    pub stalled: Duration,
 }
 
 impl LogDisk {
@@ -135,6 +145,7 @@ impl LogDisk {
             flushing: Mutex::new(()),
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
+            stalled_ns: AtomicU64::new(0),
         }
     }
 
@@ -145,7 +156,7 @@ impl LogDisk {
 
     /// Figures of the disk at work.
     pub fn stats(&self) -> Stats {
-        let (cleaned_segments, moved_bytes) = self.cleaned.totals();
+        let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaned.totals();
         let core = self.core.read();
         Stats {
             commit_seq: core.commit_seq,
@@ -160,6 +171,10 @@ impl LogDisk {
             segments: core.state.segments.counts(),
             cleaned_segments,
             moved_bytes,
+            cleaned_live_bytes,
+            user_page_bytes: core.user_page_bytes,
+            user_record_bytes: core.user_record_bytes,
+            stalled: Duration::from_nanos(self.stalled_ns.load(Ordering::Relaxed)),
         }
     }
 
@@ -378,9 +393,12 @@ impl LogicalDisk for LogDisk {
                     return Err(Error::NoSpace { needed_bytes, available_bytes });
                 }
                 Some(Shortage::OfRoom(available_bytes)) => {
+                    let (clock, began) = (Arc::clone(&core.clock), core.clock.now());
                     drop(core);
                     attempts += 1;
                     fruitless = if self.make_room()? { 0 } else { fruitless + 1 };
+                    let waited_ns = clock.now().since(began).as_nanos() as u64;
+                    self.stalled_ns.fetch_add(waited_ns, Ordering::Relaxed);
                     if fruitless > MAX_FRUITLESS || attempts > MAX_ATTEMPTS {
                         return Err(Error::NoSpace { needed_bytes, available_bytes });
                     }
