@@ -328,7 +328,7 @@ impl Summary {
 
 impl crate::core::Core {
     /// Writes a block again as it is stored, if the map still names it at its old place.
-    fn relocate(
+    pub(crate) fn relocate(
         &mut self,
         list: u64,
         page_index: u64,

@@ -217,18 +217,32 @@ impl Map {
         key: &Key,
         nodes: &dyn Nodes,
     ) -> Outcome<bool> {
-        let Some(mut child) = self.root.clone() else { return Ok(false) };
+        Ok(self.node_place(level, key, nodes)? == Some(*place))
+    }
+
+    /// Where the node at `level` that `key` belongs under lies, if there is one and it has not
+    /// changed since it was written.
+    pub(crate) fn node_place(
+        &self,
+        level: u8,
+        key: &Key,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<NodePtr>> {
+        let Some(mut child) = self.root.clone() else { return Ok(None) };
         let mut at_level = self.level;
         while at_level > level {
             let resident = match &child {
                 Child::Dirty(resident) => Arc::clone(resident),
                 Child::Clean(place) => nodes.node(place)?,
             };
-            let Node::Inner(inner) = &resident.node else { return Ok(false) };
+            let Node::Inner(inner) = &resident.node else { return Ok(None) };
             child = inner.entries[inner.position(key)].1.clone();
             at_level -= 1;
         }
-        Ok(at_level == level && matches!(child, Child::Clean(at) if at == *place))
+        Ok(match child {
+            Child::Clean(place) if at_level == level => Some(place),
+            _ => None,
+        })
     }
 
     /// The root as it is now, for a checkpoint: from here on invariant 2 keeps it as it is.
