@@ -20,6 +20,7 @@ use dendro_format::{Layout, Superblock};
 use crate::checkpoint::Checkpoints;
 use crate::cleaner::{Choice, Cleaned, Cleaner};
 use crate::core::{Core, PARTIAL_LEN_BYTES, Worst};
+use crate::external;
 use crate::fault::Fault;
 use crate::options::OpenOptions;
 use crate::prepare;
@@ -49,6 +50,7 @@ pub struct LogDisk {
     pub(crate) writer: Arc<Writer>,
     pub(crate) cleaner: Mutex<Cleaner>,
     pub(crate) cleaned: Cleaned,
+    pub(crate) external: external::Counters,
     pub(crate) checkpoints: Mutex<Checkpoints>,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) dirty_limit_bytes: u64,
@@ -105,6 +107,10 @@ pub struct Stats {
     pub moved_bytes: u64,
     /// Bytes that were alive in the segments cleaned, when their turn came.
     pub cleaned_live_bytes: u64,
+    /// Bytes of blocks moved on the word of a cleaner outside.
+    pub external_moved_bytes: u64,
+    /// Segments that such a cleaner released.
+    pub external_released_segments: u64,
     /// Bytes of pages that clients have committed since it was opened.
     pub user_page_bytes: u64,
     /// Bytes of records that they have.
@@ -139,6 +145,7 @@ impl LogDisk {
             core: RwLock::new(core),
             cleaner: Mutex::default(),
             cleaned: Cleaned::default(),
+            external: external::Counters::default(),
             checkpoints: Mutex::new(checkpoints),
             superblock: Mutex::new(superblock),
             dirty_limit_bytes,
@@ -157,6 +164,7 @@ impl LogDisk {
     /// Figures of the disk at work.
     pub fn stats(&self) -> Stats {
         let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaned.totals();
+        let (external_moved_bytes, external_released_segments) = self.external.totals();
         let core = self.core.read();
         Stats {
             commit_seq: core.commit_seq,
@@ -172,6 +180,8 @@ impl LogDisk {
             cleaned_segments,
             moved_bytes,
             cleaned_live_bytes,
+            external_moved_bytes,
+            external_released_segments,
             user_page_bytes: core.user_page_bytes,
             user_record_bytes: core.user_record_bytes,
             stalled: Duration::from_nanos(self.stalled_ns.load(Ordering::Relaxed)),

@@ -10,6 +10,7 @@
 //!   finds and checks blocks.
 //! - `checkpoint`, `recovery`: a frozen state is written, and found again.
 //! - `cleaner`: what lives in a segment is written again, so that the segment becomes empty.
+//! - [`external`]: the same by another process.
 //! - `disk`: the interface.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
@@ -20,6 +21,7 @@ mod checkpoint;
 mod cleaner;
 mod core;
 mod disk;
+pub mod external;
 mod fault;
 mod map;
 mod node;
