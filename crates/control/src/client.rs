@@ -5,6 +5,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::cleaning::{
+    Block, Blocks, BlocksNamed, BlocksRequest, Marked, Places, Released, Segments, SegmentsNamed,
+    SegmentsRequest, SegwaitRequest, Waited,
+};
 use crate::protocol::{
     Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, VolumeInfo,
 };
@@ -102,6 +106,103 @@ impl Client {
         }
     }
 
+    /// [`Command::Metrics`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn metrics(&self) -> Result<String, ClientError> {
+        match self.ask(Command::Metrics, None)? {
+            Outcome::Metrics(text) => Ok(text),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Segments`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn segments(&self, request: SegmentsRequest) -> Result<Segments, ClientError> {
+        match self.ask(Command::Segments(request), None)? {
+            Outcome::Segments(segments) => Ok(segments),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Segments`], as often as it takes to hear of all.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn all_segments(&self) -> Result<Segments, ClientError> {
+        let mut all = self.segments(SegmentsRequest::default())?;
+        while let Some(from) = all.next {
+            let more = self.segments(SegmentsRequest { from, max: None })?;
+            if more.next.is_some_and(|next| next <= from) {
+                return Err(self.malformed("segments without end".into()));
+            }
+            all.segments.extend(more.segments);
+            (all.present, all.next) = (more.present, more.next);
+        }
+        Ok(all)
+    }
+
+    /// [`Command::Blocks`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused when the segment is clean by now, or open.
+    pub fn blocks(&self, request: BlocksRequest) -> Result<Blocks, ClientError> {
+        match self.ask(Command::Blocks(request), None)? {
+            Outcome::Blocks(blocks) => Ok(blocks),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Bmapv`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn bmapv(&self, blocks: Vec<Block>) -> Result<Places, ClientError> {
+        let count = blocks.len();
+        match self.ask(Command::Bmapv(BlocksNamed { blocks }), None)? {
+            Outcome::Places(places) if places.live.len() == count => Ok(places),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Markv`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn markv(&self, blocks: Vec<Block>) -> Result<Marked, ClientError> {
+        let count = blocks.len();
+        match self.ask(Command::Markv(BlocksNamed { blocks }), None)? {
+            Outcome::Marked(marked) if marked.blocks.len() == count => Ok(marked),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Segwait`]: waits as long as it is told.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn segwait(&self, request: SegwaitRequest) -> Result<Waited, ClientError> {
+        match self.ask(Command::Segwait(request), None)? {
+            Outcome::Waited(waited) => Ok(waited),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Segclean`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn segclean(&self, segments: Vec<u32>) -> Result<Released, ClientError> {
+        let count = segments.len();
+        match self.ask(Command::Segclean(SegmentsNamed { segments }), None)? {
+            Outcome::Released(released) if released.segments.len() == count => Ok(released),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// [`Command::Sync`]: waits as long as it takes.
     ///
     /// # Errors
@@ -128,9 +229,8 @@ impl Client {
     fn ask(&self, command: Command, timeout: Option<Duration>) -> Result<Outcome, ClientError> {
         let exchange = || {
             let stream = UnixStream::connect(&self.path)?;
-            stream.set_read_timeout(timeout)?;
             server::send(&stream, command)?;
-            server::read_line(&stream, MAX_REPLY_LEN_BYTES)
+            server::read_line(&stream, MAX_REPLY_LEN_BYTES, timeout)
         };
         let line = exchange()
             .map_err(|source| ClientError::Unreachable { path: self.path.clone(), source })?;

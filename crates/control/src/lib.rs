@@ -2,25 +2,30 @@
 //!
 //! - [`Request`] and [`Reply`]: the protocol. One request and one reply per connection, each one
 //!   line of JSON of bounded length, each with the protocol's version.
+//! - [`cleaning`]: what cleaners in other processes say and hear.
 //! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
 //!   a file system or a logical disk.
 //! - [`Server`]: listens for a daemon.
 //! - [`Client`]: talks to one daemon; [`Client::all`] finds those that run.
 //! - [`socket`]: where the sockets are.
 //!
-//! No thread is started here: [`Server::run`] occupies those that call it.
+//! No thread is started here: [`Server::run`] and [`Server::run_waits`] occupy those that call them.
+//! `docs/CONTROL.md` describes the protocol for those who speak it in another language.
 
 #![forbid(unsafe_code)]
 
+pub mod cleaning;
 mod client;
+mod http;
 mod protocol;
 mod server;
 pub mod socket;
+mod wait;
 
 pub use client::{Client, ClientError};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,
-    SpaceInfo, SuperblockInfo, VolumeInfo,
+    SpaceInfo, SuperblockInfo, VolumeInfo, parse_request,
 };
 pub use server::Server;

@@ -4,11 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The version that both sides name. A side that is told of a later one says so and does nothing.
+use crate::cleaning::{
+    self, Blocks, BlocksNamed, BlocksRequest, Cleaning, MAX_BLOCKS, MAX_SEGMENTS, Marked, Places,
+    Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
+};
+
+/// The version that both sides name. A side that is told of another one says so and does nothing.
+/// New commands, and new members of messages, come without a new version: a daemon answers a
+/// command that it does not know with an error, and members that are not known are passed over.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The longest request, its newline included, in bytes.
-pub const MAX_REQUEST_LEN_BYTES: usize = 64 << 10;
+pub const MAX_REQUEST_LEN_BYTES: usize = 256 << 10;
 
 /// The longest reply, its newline included, in bytes.
 pub const MAX_REPLY_LEN_BYTES: usize = 16 << 20;
@@ -24,7 +31,7 @@ pub struct Request {
 }
 
 /// What can be asked of a daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
     /// Who are you? Answered at once, whatever else goes on.
@@ -37,6 +44,20 @@ pub enum Command {
     Sync,
     /// Unmount and end cleanly. The answer comes before the end.
     Shutdown,
+    /// Counters in Prometheus's text format.
+    Metrics,
+    /// Which segments are there, and how full are they?
+    Segments(SegmentsRequest),
+    /// What does a segment hold?
+    Blocks(BlocksRequest),
+    /// Where do these blocks lie now?
+    Bmapv(BlocksNamed),
+    /// Write these blocks again.
+    Markv(BlocksNamed),
+    /// Answer once there are few clean segments.
+    Segwait(SegwaitRequest),
+    /// Make these segments clean.
+    Segclean(SegmentsNamed),
 }
 
 /// A daemon's answer.
@@ -59,6 +80,20 @@ pub enum Outcome {
     Info(Box<VolumeInfo>),
     /// The answer to [`Command::Stat`].
     Stat(Facts),
+    /// The answer to [`Command::Metrics`].
+    Metrics(String),
+    /// The answer to [`Command::Segments`].
+    Segments(Segments),
+    /// The answer to [`Command::Blocks`].
+    Blocks(Blocks),
+    /// The answer to [`Command::Bmapv`].
+    Places(Places),
+    /// The answer to [`Command::Markv`].
+    Marked(Marked),
+    /// The answer to [`Command::Segwait`].
+    Waited(Waited),
+    /// The answer to [`Command::Segclean`].
+    Released(Released),
     /// It was done, and there is nothing to tell.
     Done,
     /// It was not done, and why.
@@ -195,7 +230,7 @@ pub struct MountInfo {
 pub struct AdminError(pub String);
 
 /// What a daemon can be asked to do. Calls come from several threads at once.
-pub trait Admin: Send + Sync {
+pub trait Admin: Cleaning {
     /// Who it is. Must not wait for anything.
     fn ping(&self) -> Pong;
 
@@ -210,6 +245,12 @@ pub trait Admin: Send + Sync {
     /// # Errors
     /// When they cannot be had.
     fn stat(&self) -> Result<Facts, AdminError>;
+
+    /// The same and more, in Prometheus's text format.
+    ///
+    /// # Errors
+    /// When they cannot be had.
+    fn metrics(&self) -> Result<String, AdminError>;
 
     /// Returns once all that was written before is durable.
     ///
@@ -239,14 +280,24 @@ impl Reply {
         Self { version: PROTOCOL_VERSION, outcome }
     }
 
-    /// What `admin` answers to the request that `line` holds, which may be anything.
+    /// That it was not done, and why.
     #[must_use]
-    pub fn to_line(line: &[u8], admin: &dyn Admin) -> Self {
-        Self::new(answer(line, admin).unwrap_or_else(|AdminError(why)| Outcome::Error(why)))
+    pub fn refusal(AdminError(why): AdminError) -> Self {
+        Self::new(Outcome::Error(why))
+    }
+
+    /// What `admin` answers to `command`, at once: [`Command::Segwait`] says how it is now.
+    #[must_use]
+    pub fn to(command: &Command, admin: &dyn Admin) -> Self {
+        answer(command, admin).map_or_else(Self::refusal, Self::new)
     }
 }
 
-fn answer(line: &[u8], admin: &dyn Admin) -> Result<Outcome, AdminError> {
+/// The command of the request that `line` holds, which may be anything.
+///
+/// # Errors
+/// What to answer when it is no request, or asks for more than the protocol allows.
+pub fn parse_request(line: &[u8]) -> Result<Command, AdminError> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -260,11 +311,35 @@ fn answer(line: &[u8], admin: &dyn Admin) -> Result<Outcome, AdminError> {
         )));
     }
     let request: Request = serde_json::from_slice(line).map_err(malformed)?;
-    Ok(match request.command {
+    match &request.command {
+        Command::Bmapv(named) | Command::Markv(named) => {
+            cleaning::check_count("blocks", named.blocks.len(), MAX_BLOCKS)?;
+        }
+        Command::Segclean(named) => {
+            cleaning::check_count("segments", named.segments.len(), MAX_SEGMENTS)?;
+        }
+        _ => {}
+    }
+    Ok(request.command)
+}
+
+fn answer(command: &Command, admin: &dyn Admin) -> Result<Outcome, AdminError> {
+    Ok(match command {
         Command::Ping => Outcome::Pong(admin.ping()),
         Command::Info => Outcome::Info(Box::new(admin.info()?)),
         Command::Stat => Outcome::Stat(admin.stat()?),
         Command::Sync => admin.sync().map(|()| Outcome::Done)?,
         Command::Shutdown => admin.shut_down().map(|()| Outcome::Done)?,
+        Command::Metrics => Outcome::Metrics(admin.metrics()?),
+        Command::Segments(request) => Outcome::Segments(admin.segments(request)?),
+        Command::Blocks(request) => Outcome::Blocks(admin.blocks(request)?),
+        Command::Bmapv(named) => Outcome::Places(admin.bmapv(&named.blocks)?),
+        Command::Markv(named) => Outcome::Marked(admin.markv(&named.blocks)?),
+        Command::Segwait(request) => {
+            let present = admin.present();
+            let is_low = present.clean_count < request.clean_below;
+            Outcome::Waited(Waited { is_low, present })
+        }
+        Command::Segclean(named) => Outcome::Released(admin.segclean(&named.segments)?),
     })
 }

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::protocol::{Admin, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Outcome, Reply, Request};
-use crate::{Command, socket};
+use crate::protocol::{
+    Admin, AdminError, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Reply, Request, parse_request,
+};
+use crate::wait::{Waiter, Waiters, now};
+use crate::{Command, http, socket};
 
-/// How long a client may keep a thread waiting for its request, or for taking the reply.
+/// How long a client may keep a thread waiting for all of its request, or for taking the reply.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many copies of one volume can be mounted at a time.
@@ -23,6 +26,7 @@ pub struct Server {
     listener: UnixListener,
     path: PathBuf,
     stopped: AtomicBool,
+    waiters: Waiters,
 }
 
 impl Server {
@@ -52,7 +56,12 @@ impl Server {
                 other => other.map_err(annotate)?,
             };
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(annotate)?;
-            return Ok(Self { listener, path, stopped: AtomicBool::new(false) });
+            return Ok(Self {
+                listener,
+                path,
+                stopped: AtomicBool::new(false),
+                waiters: Waiters::default(),
+            });
         }
         Err(annotate(io::Error::other(format!("{MAX_COPIES} daemons have volume {uuid} open"))))
     }
@@ -71,7 +80,7 @@ impl Server {
             match self.listener.accept() {
                 Ok((stream, _)) if !self.stopped.load(Ordering::Acquire) => {
                     // The client may be gone by now; nobody else wants to know.
-                    let _ = serve(&stream, admin);
+                    let _ = self.serve(stream, admin);
                 }
                 Ok(_) => {}
                 // Out of descriptors or memory: give others time to return some.
@@ -82,14 +91,66 @@ impl Server {
         self.wake();
     }
 
+    /// Answers those who wait for segments to become few, until [`Self::stop`]. One thread of its
+    /// own calls it; without it they wait for ever.
+    pub fn run_waits(&self, admin: &dyn Admin) {
+        while !self.stopped.load(Ordering::Acquire) {
+            self.waiters.rest();
+            let (clean_count, now) = (admin.present().clean_count, now());
+            for waiter in self.waiters.take(|waiter| waiter.is_over(clean_count, now)) {
+                let reply = Reply::to(&Command::Segwait(waiter.request), admin);
+                // The reply is short and finds room in the socket; a client that is gone does not
+                // want it.
+                let _ = write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
+            }
+        }
+        let refusal = Reply::refusal(AdminError("the daemon ends".into()));
+        for waiter in self.waiters.take(|_| true) {
+            let _ = write_line(&waiter.stream, &refusal, MAX_REPLY_LEN_BYTES);
+        }
+    }
+
     /// Lets every [`Self::run`] return once it is done with the connection it serves.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
+        self.waiters.wake();
         self.wake();
     }
 
     fn wake(&self) {
         let _ = UnixStream::connect(&self.path);
+    }
+
+    fn serve(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {
+        let reply = match read_request(&stream, MAX_REQUEST_LEN_BYTES, Some(CLIENT_TIMEOUT)) {
+            Ok(head) if http::is_request(&head) => return http::answer(&stream, &head, admin),
+            Ok(line) => match parse_request(&line) {
+                Ok(Command::Segwait(request)) => {
+                    let waiter = Waiter::new(stream, request);
+                    if !waiter.is_over(admin.present().clean_count, now()) {
+                        return self.wait(waiter);
+                    }
+                    let reply = Reply::to(&Command::Segwait(request), admin);
+                    return write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
+                }
+                Ok(command) => Reply::to(&command, admin),
+                Err(error) => Reply::refusal(error),
+            },
+            Err(error) => {
+                Reply::refusal(AdminError(format!("the request cannot be read: {error}")))
+            }
+        };
+        write_line(&stream, &reply, MAX_REPLY_LEN_BYTES)
+    }
+
+    fn wait(&self, waiter: Waiter) -> io::Result<()> {
+        match self.waiters.add(waiter) {
+            Ok(()) => Ok(()),
+            Err(Waiter { stream, .. }) => {
+                let why = "too many clients wait for segments already";
+                write_line(&stream, &Reply::refusal(AdminError(why.into())), MAX_REPLY_LEN_BYTES)
+            }
+        }
     }
 }
 
@@ -99,37 +160,74 @@ impl Drop for Server {
     }
 }
 
-fn serve(stream: &UnixStream, admin: &dyn Admin) -> io::Result<()> {
-    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
-    let reply = match read_line(stream, MAX_REQUEST_LEN_BYTES) {
-        Ok(line) => Reply::to_line(&line, admin),
-        Err(error) => Reply::new(Outcome::Error(format!("the request cannot be read: {error}"))),
+/// One line without its newline, of at most `max_len_bytes` with it, all of it within `timeout`.
+pub(crate) fn read_line(
+    stream: &UnixStream,
+    max_len_bytes: usize,
+    timeout: Option<Duration>,
+) -> io::Result<Vec<u8>> {
+    let ends = |bytes: &[u8], from: usize| {
+        bytes[from..].iter().position(|&byte| byte == b'\n').map(|at| from + at)
     };
-    write_line(stream, &reply, MAX_REPLY_LEN_BYTES)
+    read_until(stream, max_len_bytes, timeout, ends)
 }
 
-/// One line without its newline, of at most `max_len_bytes` with it.
-pub(crate) fn read_line(stream: &UnixStream, max_len_bytes: usize) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
+/// A line as [`read_line`] reads it, or the head of a request of HTTP.
+fn read_request(
+    stream: &UnixStream,
+    max_len_bytes: usize,
+    timeout: Option<Duration>,
+) -> io::Result<Vec<u8>> {
+    let ends = |bytes: &[u8], from: usize| {
+        if http::is_request(bytes) {
+            // Across what was looked at before, too.
+            let from = from.saturating_sub(3);
+            let ends = |rest: &[u8]| rest.starts_with(b"\n\r\n") || rest.starts_with(b"\n\n");
+            return (from..bytes.len()).find(|&at| ends(&bytes[at..]));
+        }
+        bytes[from..].iter().position(|&byte| byte == b'\n').map(|at| from + at)
+    };
+    read_until(stream, max_len_bytes, timeout, ends)
+}
+
+/// Reads until `ends`, called with all bytes and how many of them it has seen before, says where.
+fn read_until(
+    stream: &UnixStream,
+    max_len_bytes: usize,
+    timeout: Option<Duration>,
+    ends: impl Fn(&[u8], usize) -> Option<usize>,
+) -> io::Result<Vec<u8>> {
+    let deadline = timeout.map(|timeout| now() + timeout);
+    let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     let mut stream = stream;
     loop {
+        // A client that sends a byte now and then must not take longer than one that sends none.
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(now());
+            if left.is_zero() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long"));
+            }
+            stream.set_read_timeout(Some(left))?;
+        }
         let count = match stream.read(&mut chunk) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
         };
-        let part = &chunk[..count];
-        let end = part.iter().position(|&byte| byte == b'\n');
-        line.extend_from_slice(&part[..end.unwrap_or(count)]);
-        if line.len() >= max_len_bytes {
+        let seen = bytes.len();
+        bytes.extend_from_slice(&chunk[..count]);
+        let end = ends(&bytes, seen);
+        if end.unwrap_or(bytes.len()) >= max_len_bytes {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("it is longer than {max_len_bytes} bytes"),
             ));
         }
         match end {
-            Some(_) => return Ok(line),
+            Some(end) => {
+                bytes.truncate(end);
+                return Ok(bytes);
+            }
             None if count == 0 => {
                 return Err(io::Error::new(
                     io::ErrorKind::UnexpectedEof,
@@ -151,8 +249,28 @@ pub(crate) fn write_line<T: serde::Serialize>(
     if line.len() > max_len_bytes {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "longer than the protocol allows"));
     }
-    let mut stream = stream;
-    stream.write_all(&line)
+    write_all(stream, &line)
+}
+
+/// Writes all of `bytes`, and gives a client that does not take them [`CLIENT_TIMEOUT`].
+pub(crate) fn write_all(stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    let deadline = now() + CLIENT_TIMEOUT;
+    let (mut stream, mut rest) = (stream, bytes);
+    while !rest.is_empty() {
+        // One that takes a little now and then must not take longer than one that takes nothing.
+        let left = deadline.saturating_duration_since(now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody takes the rest"));
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => rest = &rest[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Sends `command` over `stream`.

@@ -3,16 +3,65 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use dendro_control::{
-    Admin, AdminError, Client, ClientError, Facts, MAX_REQUEST_LEN_BYTES, Pong, Server, VolumeInfo,
+use std::time::Duration;
+
+use dendro_control::cleaning::{
+    Block, BlockOutcome, Blocks, BlocksRequest, Cleaning, MAX_BLOCKS, MAX_SEGMENTS, Marked,
+    NodeName, Places, Present, Released, SegmentOutcome, Segments, SegmentsRequest, SegwaitRequest,
 };
+use dendro_control::{
+    Admin, AdminError, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES, Pong, Request,
+    Server, VolumeInfo, parse_request,
+};
+
+/// How many threads serve.
+const THREADS: usize = 2;
 
 #[derive(Default)]
 struct Volume {
     syncs: AtomicU32,
+    clean_count: AtomicU32,
+}
+
+/// Answers with what shows that the request arrived as it was sent.
+impl Cleaning for Volume {
+    fn present(&self) -> Present {
+        Present { clean_count: self.clean_count.load(Ordering::Relaxed), ..Present::default() }
+    }
+
+    fn segments(&self, request: &SegmentsRequest) -> Result<Segments, AdminError> {
+        let segments = [Default::default(); 3].to_vec();
+        let next = (request.from < 30).then_some(request.from + 10);
+        Ok(Segments { present: self.present(), segments, next })
+    }
+
+    fn blocks(&self, request: &BlocksRequest) -> Result<Blocks, AdminError> {
+        let blocks = vec![Block::Page { list: 1, page: 2, addr: request.segment.into() }];
+        Ok(Blocks { blocks, next: request.cursor.clone() })
+    }
+
+    fn bmapv(&self, blocks: &[Block]) -> Result<Places, AdminError> {
+        let is_page = |block: &Block| matches!(block, Block::Page { .. });
+        let addr = |block: &Block| match *block {
+            Block::Page { addr, .. } | Block::Node { addr, .. } => Some(addr),
+        };
+        Ok(Places {
+            live: blocks.iter().map(is_page).collect(),
+            addrs: blocks.iter().map(addr).collect(),
+        })
+    }
+
+    fn markv(&self, blocks: &[Block]) -> Result<Marked, AdminError> {
+        Ok(Marked { blocks: vec![BlockOutcome::NoRoom; blocks.len()] })
+    }
+
+    fn segclean(&self, segments: &[u32]) -> Result<Released, AdminError> {
+        Ok(Released { segments: vec![SegmentOutcome::Live; segments.len()] })
+    }
 }
 
 impl Admin for Volume {
@@ -34,6 +83,10 @@ impl Admin for Volume {
         Ok(Facts::from([("syncs".into(), self.syncs.load(Ordering::Relaxed).into())]))
     }
 
+    fn metrics(&self) -> Result<String, AdminError> {
+        Ok(format!("dendro_syncs_total {}\n", self.syncs.load(Ordering::Relaxed)))
+    }
+
     fn sync(&self) -> Result<(), AdminError> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -44,17 +97,24 @@ impl Admin for Volume {
     }
 }
 
-/// Runs `test` while two threads serve.
+/// Runs `test` while [`THREADS`] threads serve, and one sees to those that wait.
 fn with_server(test: impl FnOnce(&Server)) {
+    with_volume(|server, _| test(server));
+}
+
+fn with_volume(test: impl FnOnce(&Server, &Volume)) {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::bind(&directory.path().join("run"), "uuid").unwrap();
     let volume = Volume::default();
     thread::scope(|scope| {
-        for _ in 0..2 {
+        for _ in 0..THREADS {
             scope.spawn(|| server.run(&volume));
         }
-        test(&server);
+        scope.spawn(|| server.run_waits(&volume));
+        // What fails is to be said, not waited for.
+        let result = catch_unwind(AssertUnwindSafe(|| test(&server, &volume)));
         server.stop();
+        result.unwrap_or_else(|panic| resume_unwind(panic));
     });
     let path = server.path().to_path_buf();
     drop(server);
@@ -154,4 +214,221 @@ fn a_dead_daemons_socket_is_replaced_and_a_live_ones_is_not() {
 fn a_daemon_that_is_gone_is_named_in_the_error() {
     let error = Client::new("/nonexistent/uuid.sock").ping().unwrap_err();
     assert!(error.to_string().contains("/nonexistent/uuid.sock"), "{error}");
+}
+
+const PAGE: Block = Block::Page { list: u64::MAX, page: 1 << 63, addr: 4096 };
+const NODE: Block = Block::Node {
+    node: NodeName {
+        level: 3,
+        list: u64::MAX,
+        space: 2,
+        index: u64::MAX,
+        branch: u32::MAX,
+        epoch: u64::MAX,
+    },
+    addr: u64::MAX,
+};
+
+#[test]
+fn cleaners_are_answered_block_by_block() {
+    with_server(|server| {
+        let client = Client::new(server.path());
+        let places = client.bmapv(vec![PAGE, NODE]).unwrap();
+        assert_eq!(places.live, [true, false]);
+        assert_eq!(places.addrs, [Some(4096), Some(u64::MAX)]);
+        let marked = client.markv(vec![NODE; MAX_BLOCKS]).unwrap();
+        assert_eq!(marked.blocks, vec![BlockOutcome::NoRoom; MAX_BLOCKS]);
+        let released = client.segclean(vec![u32::MAX; MAX_SEGMENTS]).unwrap();
+        assert_eq!(released.segments.len(), MAX_SEGMENTS);
+        let request =
+            BlocksRequest { segment: 9, cursor: Some("x".into()), ..BlocksRequest::default() };
+        let blocks = client.blocks(request).unwrap();
+        assert_eq!(blocks.blocks, [Block::Page { list: 1, page: 2, addr: 9 }]);
+        assert_eq!(blocks.next.as_deref(), Some("x"));
+        // From 0, 10, 20 and 30 on, three each.
+        assert_eq!(client.all_segments().unwrap().segments.len(), 12);
+    });
+}
+
+#[test]
+fn more_than_a_request_may_name_is_refused_whole() {
+    with_server(|server| {
+        let client = Client::new(server.path());
+        let too_many = [
+            client.markv(vec![PAGE; MAX_BLOCKS + 1]).unwrap_err(),
+            client.bmapv(vec![PAGE; MAX_BLOCKS + 1]).unwrap_err(),
+            client.segclean(vec![0; MAX_SEGMENTS + 1]).unwrap_err(),
+        ];
+        for error in too_many {
+            assert!(error.to_string().contains("are the most"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn hostile_requests_of_cleaners_are_refused_by_the_protocol() {
+    let parse = |text: &str| parse_request(text.as_bytes()).map_err(|error| error.0);
+    for wrong in [
+        r#"{"version":1,"command":"markv"}"#,
+        r#"{"version":1,"command":"markv","blocks":7}"#,
+        r#"{"version":1,"command":"markv","blocks":[7]}"#,
+        r#"{"version":1,"command":"markv","blocks":[{}]}"#,
+        r#"{"version":1,"command":"markv","blocks":[{"list":1,"page":1}]}"#,
+        r#"{"version":1,"command":"markv","blocks":[{"list":-1,"page":1,"addr":0}]}"#,
+        r#"{"version":1,"command":"markv","blocks":[{"list":1.5,"page":1,"addr":0}]}"#,
+        r#"{"version":1,"command":"markv","blocks":[{"list":18446744073709551616,"page":1,"addr":0}]}"#,
+        r#"{"version":1,"command":"markv","blocks":[{"node":{"level":256,"list":1,"space":0,"index":0,"branch":0,"epoch":0},"addr":0}]}"#,
+        r#"{"version":1,"command":"segclean","segments":[4294967296]}"#,
+        r#"{"version":1,"command":"segclean","segments":[-1]}"#,
+        r#"{"version":1,"command":"segments","from":-1}"#,
+        r#"{"version":1,"command":"segments","max":1e300}"#,
+        r#"{"version":1,"command":"blocks"}"#,
+        r#"{"version":1,"command":"blocks","segment":1,"source":"the moon"}"#,
+        r#"{"version":1,"command":"blocks","segment":1,"cursor":5}"#,
+        r#"{"version":1,"command":"segwait","clean_below":1}"#,
+        r#"{"version":1,"command":"segwait","clean_below":1,"timeout_ms":-5}"#,
+    ] {
+        let error = parse(wrong).unwrap_err();
+        assert!(error.contains("not a request of this protocol"), "{wrong}: {error}");
+    }
+    // What is not known is passed over; what may be missing is filled in.
+    let request = r#"{"version":1,"command":"segments","max":3,"colour":"red"}"#;
+    let asked = SegmentsRequest { from: 0, max: Some(3) };
+    assert_eq!(parse(request), Ok(Command::Segments(asked)));
+    for command in [
+        Command::Markv(dendro_control::cleaning::BlocksNamed { blocks: vec![PAGE, NODE] }),
+        Command::Segwait(SegwaitRequest { clean_below: 7, timeout_ms: u64::MAX }),
+    ] {
+        let line = serde_json::to_string(&Request::new(command.clone())).unwrap();
+        assert_eq!(parse(&line), Ok(command));
+    }
+}
+
+#[test]
+fn any_bytes_are_no_more_than_refused() {
+    // Bits of requests, cut and stirred.
+    let sound = br#"{"version":1,"command":"markv","blocks":[{"list":1,"page":2,"addr":4096}]}"#;
+    let mut state = 1_u64;
+    let mut below = |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % limit
+    };
+    let mut accepted = 0;
+    for _ in 0..20_000 {
+        let mut line = sound.to_vec();
+        for _ in 0..1 + below(3) {
+            let (at, from) = (below(line.len()), below(line.len()));
+            match below(3) {
+                0 => line[at] = below(256) as u8,
+                1 => line.truncate(at.max(1)),
+                _ => line[at] = line[from],
+            }
+        }
+        accepted += u32::from(parse_request(&line).is_ok());
+    }
+    assert!((1..10_000).contains(&accepted), "{accepted} of them are requests still");
+}
+
+#[test]
+fn a_wait_ends_when_segments_are_few_or_its_time_is_over() {
+    with_volume(|server, volume| {
+        volume.clean_count.store(10, Ordering::Relaxed);
+        let client = Client::new(server.path());
+        let wait = |clean_below, timeout_ms| {
+            client.segwait(SegwaitRequest { clean_below, timeout_ms }).unwrap()
+        };
+        assert!(wait(11, 60_000).is_low);
+        assert!(!wait(10, 0).is_low);
+        assert!(!wait(10, 150).is_low);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait(10, 60_000));
+            thread::sleep(Duration::from_millis(100));
+            assert!(!waiting.is_finished());
+            volume.clean_count.store(9, Ordering::Relaxed);
+            let waited = waiting.join().unwrap();
+            assert!(waited.is_low);
+            assert_eq!(waited.present.clean_count, 9);
+        });
+    });
+}
+
+#[test]
+fn many_that_wait_or_die_waiting_keep_nobody_from_being_answered() {
+    with_server(|server| {
+        let request =
+            b"{\"version\":1,\"command\":\"segwait\",\"clean_below\":0,\"timeout_ms\":600000}\n";
+        let begin = || {
+            let mut stream = UnixStream::connect(server.path()).unwrap();
+            stream.write_all(request).unwrap();
+            stream
+        };
+        let waiting: Vec<UnixStream> = (0..60).map(|_| begin()).collect();
+        assert_eq!(Client::new(server.path()).ping().unwrap().pid, 7);
+        drop(waiting);
+        // Each dies at once, many more than may wait at a time.
+        for _ in 0..300 {
+            drop(begin());
+        }
+        thread::sleep(Duration::from_millis(200));
+        let mut waiting: Vec<UnixStream> = (0..64).map(|_| begin()).collect();
+        for stream in &mut waiting {
+            stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        }
+        thread::sleep(Duration::from_millis(200));
+        let refused =
+            waiting.iter().filter(|stream| (&**stream).read(&mut [0; 16]).is_ok()).count();
+        assert_eq!(refused, 0, "the dead make room for the living");
+        let mut reply = String::new();
+        begin().read_to_string(&mut reply).unwrap();
+        assert!(reply.contains("too many"), "{reply}");
+        // At its end the daemon lets them go.
+        server.stop();
+        for stream in &mut waiting {
+            let mut reply = String::new();
+            stream.set_read_timeout(None).unwrap();
+            stream.read_to_string(&mut reply).unwrap();
+            assert!(reply.contains("the daemon ends"), "{reply}");
+        }
+    });
+}
+
+#[test]
+fn metrics_can_be_scraped_over_http_and_asked_for() {
+    with_server(|server| {
+        assert_eq!(Client::new(server.path()).metrics().unwrap(), "dendro_syncs_total 0\n");
+        let reply = raw(server, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n");
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"));
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+        assert_eq!(body, "dendro_syncs_total 0\n");
+        let reply = raw(server, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("\r\n\r\n"), "{reply}");
+        for wrong in [&b"GET /secrets HTTP/1.1\r\n\r\n"[..], b"GET \r\n\r\n", b"GET  \n\n"] {
+            assert!(raw(server, wrong).starts_with("HTTP/1.1 404"));
+        }
+        let reply = raw(server, b"POST /metrics HTTP/1.1\r\n\r\n");
+        assert!(reply.contains("\"outcome\":\"error\""), "{reply}");
+        let endless =
+            [&b"GET /metrics HTTP/1.1\r\n"[..], &vec![b'x'; MAX_REQUEST_LEN_BYTES]].concat();
+        let reply = raw(server, &endless);
+        assert!(reply.is_empty() || reply.contains("longer than"), "{reply}");
+    });
+}
+
+#[test]
+fn a_request_in_many_pieces_is_one_request() {
+    with_server(|server| {
+        for request in
+            [&b"{\"version\":1,\"command\":\"ping\"}\n"[..], b"GET /metrics HTTP/1.1\r\n\r\n"]
+        {
+            let mut stream = UnixStream::connect(server.path()).unwrap();
+            for byte in request {
+                stream.write_all(&[*byte]).unwrap();
+                thread::sleep(Duration::from_millis(1));
+            }
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).unwrap();
+            assert!(reply.contains("pong") || reply.contains("200 OK"), "{reply}");
+        }
+    });
 }

@@ -1,0 +1,41 @@
+//! As much of HTTP as it takes to scrape metrics: `curl --unix-socket SOCKET http://localhost/metrics`.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+
+use crate::protocol::{Admin, AdminError};
+use crate::server;
+
+/// Prometheus's text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
+
+/// Whether a request that begins so is one of HTTP.
+pub(crate) fn is_request(start: &[u8]) -> bool {
+    start.starts_with(b"GET ") || start.starts_with(b"HEAD ")
+}
+
+/// Answers a request whose head, up to the empty line, is `head`, which may be anything that
+/// [`is_request`].
+pub(crate) fn answer(stream: &UnixStream, head: &[u8], admin: &dyn Admin) -> io::Result<()> {
+    let line = head.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
+    let mut words = line.split(|&byte| byte == b' ');
+    let is_head = words.next() == Some(b"HEAD");
+    let path = words.next().unwrap_or_default();
+    let (status, content_type, body) = match path {
+        b"/metrics" => match admin.metrics() {
+            Ok(metrics) => ("200 OK", METRICS_TYPE, metrics),
+            Err(AdminError(why)) => ("503 Service Unavailable", PLAIN_TYPE, why + "\n"),
+        },
+        _ => ("404 Not Found", PLAIN_TYPE, "there is /metrics, and nothing else\n".to_owned()),
+    };
+    let mut reply = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    if !is_head {
+        reply.push_str(&body);
+    }
+    server::write_all(stream, reply.as_bytes())
+}
