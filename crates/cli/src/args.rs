@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dendro_base::Uuid;
+use dendro_policy::Kind;
 
 use crate::failure::code;
 use crate::text;
@@ -45,8 +47,14 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Show what a volume is like
     Info(TargetArgs),
-    /// Show what a mounted volume has done so far
-    Stat(TargetArgs),
+    /// Show what a mounted volume has done so far, or does
+    Stat(StatArgs),
+    /// Show how full the segments are, in figures and in a picture
+    Segments(SegmentsArgs),
+    /// Clean segments of a mounted volume now
+    Clean(CleanArgs),
+    /// Clean segments of a mounted volume whenever clean ones get few, until ended
+    Cleanerd(CleanerdArgs),
     /// Show what lies on the device, structure by structure
     Dump(DumpArgs),
     /// Write a shell's completions to standard output
@@ -143,6 +151,133 @@ pub(crate) struct TargetArgs {
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Columns of --watch: what was written by programs and to the device each \
+                        second; device bytes per byte of theirs in the interval, and since the \
+                        mount; segments cleaned and how full they were; segments clean now; how \
+                        long writers waited for room.")]
+pub(crate) struct StatArgs {
+    /// An image file, a block device, a mount point or a path inside a mount
+    #[arg(default_value = ".")]
+    pub(crate) target: PathBuf,
+    /// Print a line each so many seconds, until ended
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+          value_parser = text::parse_interval)]
+    pub(crate) watch: Option<Duration>,
+    /// With --watch: end after so many lines
+    #[arg(short, long, value_name = "N", requires = "watch")]
+    pub(crate) count: Option<u64>,
+    /// Print Prometheus's text format
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    pub(crate) metrics: bool,
+    /// Print the facts as JSON; with --watch, an object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "The picture has a character for each segment, or for several side by side:
+  .      clean              o      pending: empty, clean after the next checkpoint
+  ▁ to █ how much is alive  @      being filled, or will be next
+Ages are told in bytes that were written to the log since.")]
+pub(crate) struct SegmentsArgs {
+    /// An image file, a block device, a mount point or a path inside a mount
+    #[arg(default_value = ".")]
+    pub(crate) target: PathBuf,
+    /// Print a line for each segment instead
+    #[arg(short, long)]
+    pub(crate) list: bool,
+    /// Draw them into this file instead, whose name ends in .svg or .png
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["list", "json"])]
+    pub(crate) plot: Option<PathBuf>,
+    /// Print the facts as JSON
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CleanArgs {
+    /// A mount point, a path inside a mount, or the volume's image file or device
+    pub(crate) target: PathBuf,
+    /// Clean so many segments
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) segments: Option<u64>,
+    /// Clean until so many segments are clean
+    #[arg(short, long, value_name = "N", conflicts_with = "segments")]
+    pub(crate) until_clean: Option<u32>,
+    /// Clean all segments that are worth it (default)
+    #[arg(short, long, conflicts_with_all = ["segments", "until_clean"])]
+    pub(crate) all: bool,
+    /// How to choose the next one: ladder, greedy, cost-benefit, age-threshold, cost-age-times or
+    /// d-choices
+    #[arg(short, long, value_name = "NAME", default_value_t = Kind::Greedy)]
+    pub(crate) policy: Kind,
+    /// Leave segments alone of which more is alive
+    #[arg(short, long, value_name = "PERCENT", default_value = "90%",
+          value_parser = text::parse_percent)]
+    pub(crate) most_live: f64,
+    /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CleanerdArgs {
+    /// A mount point, a path inside a mount, or the volume's image file or device
+    pub(crate) target: PathBuf,
+    /// How to choose the next one: ladder, greedy, cost-benefit, age-threshold, cost-age-times or
+    /// d-choices
+    #[arg(short, long, value_name = "NAME", default_value_t = Kind::default())]
+    pub(crate) policy: Kind,
+    /// Begin when fewer segments than this are clean, a number or a percentage
+    #[arg(long, value_name = "SHARE", default_value = "10%")]
+    pub(crate) min_clean_segments: Share,
+    /// End when so many are
+    #[arg(long, value_name = "SHARE", default_value = "20%")]
+    pub(crate) max_clean_segments: Share,
+    /// Leave segments alone of which more is alive
+    #[arg(short, long, value_name = "PERCENT", default_value = "90%",
+          value_parser = text::parse_percent)]
+    pub(crate) most_live: f64,
+    /// Rest for so long after each segment
+    #[arg(long, value_name = "SECONDS", default_value = "0.01",
+          value_parser = text::parse_interval)]
+    pub(crate) pause: Duration,
+    /// Say what becomes of each segment
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+/// A number of segments, or a share of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Share {
+    Count(u32),
+    Fraction(f64),
+}
+
+impl Share {
+    /// How many of `total` it comes to.
+    pub(crate) fn of(self, total: u32) -> u32 {
+        match self {
+            Self::Count(count) => count,
+            Self::Fraction(fraction) => (f64::from(total) * fraction).ceil() as u32,
+        }
+    }
+}
+
+impl std::str::FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.ends_with('%') {
+            return text::parse_percent(text).map(Self::Fraction);
+        }
+        text.parse().map(Self::Count).map_err(|_| {
+            format!("\"{text}\" is no number of segments; write for instance 20 or 10%")
+        })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@
 //! | `background` | checkpoints, cleans                                              |
 //! | `commit`     | makes the tail of the log durable every few seconds              |
 //! | `control-N`  | answer at the control socket                                     |
+//! | `waits`      | answers those who wait there for segments to become few          |
 //! | `signals`    | unmounts at Ctrl-C or SIGTERM                                    |
 //!
 //! The end always comes in the same order: the mount goes away (by umount(8), a signal, or the
@@ -23,6 +24,10 @@ use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock};
+use dendro_control::cleaning::{
+    Block, Blocks, BlocksRequest, Cleaning, Marked, Places, Present, Released, Segments,
+    SegmentsRequest,
+};
 use dendro_control::{
     Admin, AdminError, Client, Facts, MountInfo, Pong, Server, VolumeInfo, socket,
 };
@@ -32,6 +37,8 @@ use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, UnmountMode, unmou
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::cleaning::service;
+use crate::counters;
 use crate::failure::Failure;
 use crate::mount_options::MountOptions;
 use crate::mount_table;
@@ -44,8 +51,8 @@ const WRITER_WAIT: Duration = Duration::from_millis(50);
 const BACKGROUND_REST: Duration = Duration::from_millis(100);
 /// How long a thread rests after an error, which does not go away.
 const ERROR_REST: Duration = Duration::from_secs(1);
-/// One request may wait for the device while others are answered.
-const CONTROL_THREADS: usize = 3;
+/// Requests that wait for the device, as a cleaner's do, must not keep others from being answered.
+const CONTROL_THREADS: usize = 6;
 /// Requests wait for the device, and those that could share one flush wait together; so there are
 /// more threads than cores.
 const SPARE_THREADS: usize = 2;
@@ -206,6 +213,7 @@ impl Daemon<'_> {
             for number in 0..CONTROL_THREADS {
                 spawn(scope, &format!("control-{number}"), move || server.run(self))?;
             }
+            spawn(scope, "waits", move || server.run_waits(self))?;
         }
         Ok(())
     }
@@ -285,12 +293,44 @@ impl Admin for Daemon<'_> {
         Ok(self.volume.stat())
     }
 
+    fn metrics(&self) -> Result<String, AdminError> {
+        let source = self.volume.source().display().to_string();
+        let mount_point = self.mount_point.display().to_string();
+        Ok(counters::metrics(self.volume.disk(), &source, &mount_point))
+    }
+
     fn sync(&self) -> Result<(), AdminError> {
         self.volume.fs().sync_all().map_err(|error| AdminError(error.to_string()))
     }
 
     fn shut_down(&self) -> Result<(), AdminError> {
         unmount(&self.mount_point, UnmountMode::Idle).map_err(|error| AdminError(error.to_string()))
+    }
+}
+
+impl Cleaning for Daemon<'_> {
+    fn present(&self) -> Present {
+        service::present(self.volume.disk())
+    }
+
+    fn segments(&self, request: &SegmentsRequest) -> Result<Segments, AdminError> {
+        Ok(service::segments(self.volume.disk(), request))
+    }
+
+    fn blocks(&self, request: &BlocksRequest) -> Result<Blocks, AdminError> {
+        service::blocks(self.volume.disk(), request)
+    }
+
+    fn bmapv(&self, blocks: &[Block]) -> Result<Places, AdminError> {
+        service::bmapv(self.volume.disk(), blocks)
+    }
+
+    fn markv(&self, blocks: &[Block]) -> Result<Marked, AdminError> {
+        service::markv(self.volume.disk(), blocks)
+    }
+
+    fn segclean(&self, segments: &[u32]) -> Result<Released, AdminError> {
+        service::segclean(self.volume.disk(), segments)
     }
 }
 

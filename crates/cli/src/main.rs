@@ -5,13 +5,16 @@
 //! only place where threads are started (see [`daemon`]).
 //!
 //! - [`args`]: what can be said on the command line; help, man pages and completions come from it.
-//! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`], [`dump`]: the commands.
+//! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`], [`stat`], [`segments`], [`dump`]: the
+//!   commands. [`cleaning`]: those that clean, and what the daemon does for them.
 //! - [`daemon`]: the process behind a mount. [`volume`] opens what it serves.
 //! - [`target`]: from what the user names to a daemon or a device; [`mount_table`] helps.
 
 #![forbid(unsafe_code)]
 
 mod args;
+mod cleaning;
+mod counters;
 mod daemon;
 mod dump;
 mod failure;
@@ -22,7 +25,9 @@ mod mount;
 mod mount_options;
 mod mount_table;
 mod output;
+mod segments;
 mod signature;
+mod stat;
 mod target;
 mod text;
 mod umount;
@@ -61,7 +66,10 @@ fn run(invocation: &Invocation) -> Result<(), Failure> {
         Command::Umount(args) => umount::run(args, quiet),
         Command::Sync(args) => volume_commands::sync(args),
         Command::Info(args) => volume_commands::info(args),
-        Command::Stat(args) => volume_commands::stat(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Segments(args) => segments::run(args),
+        Command::Clean(args) => cleaning::clean::run(args, quiet),
+        Command::Cleanerd(args) => cleaning::cleanerd::run(args, quiet),
         Command::Dump(args) => dump::run(args, quiet),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { directory } => generate::man_pages(directory),

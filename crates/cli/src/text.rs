@@ -54,6 +54,18 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// A size of few characters, for columns: `1.5M`.
+pub(crate) fn short_size(bytes: u64) -> String {
+    let units = [(PIB, "P"), (TIB, "T"), (GIB, "G"), (MIB, "M"), (KIB, "K")];
+    match units.into_iter().find(|&(unit, _)| bytes >= unit) {
+        None => bytes.to_string(),
+        Some((unit_bytes, unit)) => {
+            let value = bytes as f64 / unit_bytes as f64;
+            if value < 9.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+        }
+    }
+}
+
 /// Reads a period of whole seconds: `5`, `5s`, `2m`, `1h`.
 pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     let wrong = || format!("\"{text}\" is no time; write for instance 5, 30s or 2m");
@@ -65,6 +77,27 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     };
     let count: u64 = number.parse().map_err(|_| wrong())?;
     count.checked_mul(factor).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// Reads an interval of seconds and parts of them: `1`, `0.5`, `2s`, `1m`, `250ms`.
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is no time; write for instance 1, 0.5, 250ms or 2m");
+    let (number, factor) = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)]
+        .iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)))
+        .unwrap_or((text, 1.0));
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds: f64 = number.parse().ok().filter(|_| is_plain).ok_or_else(wrong)?;
+    Duration::try_from_secs_f64(seconds * factor).map_err(|_| wrong())
+}
+
+/// Reads a percentage from 0 to 100 as a fraction.
+pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    match number.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err(format!("\"{text}\" is no percentage; write for instance 90%")),
+    }
 }
 
 /// A time as RFC 3339 has it, in UTC.
@@ -116,11 +149,41 @@ mod tests {
     }
 
     #[test]
+    fn short_sizes_fit_a_column() {
+        assert_eq!(short_size(1023), "1023");
+        assert_eq!(short_size(1 << 10), "1.0K");
+        assert_eq!(short_size(10_188), "9.9K");
+        assert_eq!(short_size(10_200), "10K");
+        assert_eq!(short_size((1 << 20) - 1), "1024K");
+        assert_eq!(short_size(u64::MAX), "16384P");
+    }
+
+    #[test]
     fn periods_have_units() {
         assert_eq!(parse_period("5"), Ok(Duration::from_secs(5)));
         assert_eq!(parse_period("2m"), Ok(Duration::from_secs(120)));
         for wrong in ["", "s", "5d5", "1.5", "-1"] {
             assert!(parse_period(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn intervals_have_units_and_fractions() {
+        assert_eq!(parse_interval("1"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_interval("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_interval("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_interval("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "-1", "1e3", "inf", "1d", "99999999999999999999999"] {
+            assert!(parse_interval(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn percentages_are_fractions() {
+        assert_eq!(parse_percent("90%"), Ok(0.9));
+        assert_eq!(parse_percent("5"), Ok(0.05));
+        for wrong in ["", "%", "101%", "-1", "NaN"] {
+            assert!(parse_percent(wrong).is_err(), "{wrong}");
         }
     }
 

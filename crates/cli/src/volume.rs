@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid};
+use dendro_control::cleaning::Segments;
 use dendro_control::{
     CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
 };
@@ -15,8 +16,10 @@ use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
 use dendro_format::superblock::MAJOR_VERSION;
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, Options as FsOptions};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Stats};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
 
+use crate::cleaning::service;
+use crate::counters;
 use crate::failure::Failure;
 use crate::mount_options::MountOptions;
 use crate::signature;
@@ -101,20 +104,28 @@ impl Volume {
 
     /// Counters since it was opened.
     pub(crate) fn stat(&self) -> Facts {
-        counters(&self.disk)
+        counters::facts(&self.disk)
     }
 }
 
 /// What an unmounted volume is like.
 pub(crate) fn info_offline(source: &Path) -> Result<VolumeInfo, Failure> {
+    Ok(describe(source, &open_offline(source)?))
+}
+
+/// The segments of an unmounted volume.
+pub(crate) fn segments_offline(source: &Path) -> Result<Segments, Failure> {
+    Ok(service::all_segments(&open_offline(source)?))
+}
+
+fn open_offline(source: &Path) -> Result<LogDisk, Failure> {
     let device = DeviceOptions::new()
         .read_only(true)
         .direct(Direct::Never)
         .open(source)
         .map_err(|error| explain_device(&error, true))?;
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let disk = open_disk(source, &Arc::new(device), options)?;
-    Ok(describe(source, &disk))
+    open_disk(source, &Arc::new(device), options)
 }
 
 /// What a new volume is to be like.
@@ -263,52 +274,6 @@ fn features(superblock: &Superblock) -> FeatureInfo {
         read_only_compatible: names(superblock.read_only),
         incompatible: names(superblock.incompatible),
     }
-}
-
-fn counters(disk: &LogDisk) -> Facts {
-    let Stats {
-        commit_seq,
-        durable_seq,
-        checkpoint_seq,
-        checkpoint_time: _,
-        log_bytes,
-        written_bytes,
-        dirty_node_bytes,
-        cached_node_bytes,
-        live_bytes,
-        segments,
-        cleaned_segments,
-        moved_bytes,
-        cleaned_live_bytes,
-        external_moved_bytes,
-        external_released_segments,
-        user_page_bytes,
-        user_record_bytes,
-        stalled,
-    } = disk.stats();
-    let facts = [
-        ("last_commit", commit_seq),
-        ("durable_commit", durable_seq),
-        ("last_checkpoint", checkpoint_seq),
-        ("log_since_checkpoint_bytes", log_bytes),
-        ("written_bytes", written_bytes),
-        ("dirty_node_bytes", dirty_node_bytes),
-        ("cached_node_bytes", cached_node_bytes),
-        ("live_bytes", live_bytes),
-        ("segments_clean", u64::from(segments.clean)),
-        ("segments_open", u64::from(segments.open)),
-        ("segments_dirty", u64::from(segments.dirty)),
-        ("segments_pending", u64::from(segments.pending)),
-        ("segments_cleaned", cleaned_segments),
-        ("cleaner_moved_bytes", moved_bytes),
-        ("cleaned_live_bytes", cleaned_live_bytes),
-        ("external_moved_bytes", external_moved_bytes),
-        ("external_released_segments", external_released_segments),
-        ("user_page_bytes", user_page_bytes),
-        ("user_record_bytes", user_record_bytes),
-        ("stalled_ms", stalled.as_millis() as u64),
-    ];
-    facts.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `dendro sync`, `info` and `stat`.
+//! `dendro sync` and `info`.
 
 use dendro_control::{FeatureInfo, VolumeInfo};
 
@@ -21,17 +21,6 @@ pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
         true => output::print_json(&info),
         false => output::print(&info_text(&info)),
     }
-}
-
-pub(crate) fn stat(args: &TargetArgs) -> Result<(), Failure> {
-    let (client, _) = target::find_mounted(&args.target)?;
-    let facts = client.stat()?;
-    if args.json {
-        return output::print_json(&facts);
-    }
-    let rows: Vec<(&str, String)> =
-        facts.iter().map(|(name, value)| (name.as_str(), value.to_string())).collect();
-    output::print(&output::table(&rows))
 }
 
 fn info_text(info: &VolumeInfo) -> String {

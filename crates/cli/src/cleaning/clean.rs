@@ -1,0 +1,149 @@
+//! `dendro clean`: cleans now, as much as it is told to.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal, Write};
+
+use dendro_control::cleaning::{Present, SegmentState};
+use serde::Serialize;
+
+use super::cleaner::{Cleaner, Done, End};
+use crate::args::CleanArgs;
+use crate::failure::Failure;
+use crate::{output, target, text};
+
+/// What is said at the end.
+#[derive(Serialize)]
+struct Outcome {
+    cleaned_segments: u64,
+    moved_blocks: u64,
+    /// How much of the segments was alive, in the mean; nothing when there were none.
+    mean_utilisation: Option<f64>,
+    /// Segments that could not be emptied.
+    stuck_segments: u64,
+    clean_segments_before: u32,
+    clean_segments_after: u32,
+    /// Whether it ended because there was no room to move blocks to.
+    ended_for_room: bool,
+}
+
+pub(crate) fn run(args: &CleanArgs, quiet: bool) -> Result<(), Failure> {
+    let (client, pong) = target::find_mounted(&args.target)?;
+    let fail = |error| Failure::new(format_args!("{}: {error}", pong.mount_point));
+    let mut cleaner = Cleaner::new(client.clone(), args.policy, args.most_live);
+    let all = client.all_segments().map_err(fail)?;
+    // What the cleaning itself fills is not cleaned again.
+    let mut left: BTreeSet<u32> = (all.segments.iter())
+        .filter(|facts| facts.state == SegmentState::Dirty)
+        .map(|facts| facts.number)
+        .collect();
+    let mut progress = Progress::new(args, quiet);
+    let (mut stuck_segments, mut ended_for_room) = (0, false);
+    while args.segments.is_none_or(|count| cleaner.done.segments < count) {
+        let (victim, present) = cleaner.choose(|number| left.contains(&number)).map_err(fail)?;
+        let clean_count = present.clean_count + cleaner.emptied_count();
+        let is_enough = args.until_clean.is_some_and(|count| clean_count >= count);
+        if is_enough && cleaner.emptied_count() > 0 {
+            // Some of them others may have counted already.
+            cleaner.release().map_err(fail)?;
+            continue;
+        }
+        let Some(victim) = victim.filter(|_| !is_enough) else { break };
+        progress.show(&cleaner.done, &present);
+        left.remove(&victim.number);
+        match cleaner.clean(&victim).map_err(fail)? {
+            End::Emptied | End::Gone => {}
+            End::Stuck => stuck_segments += 1,
+            End::NoRoom => {
+                ended_for_room = true;
+                break;
+            }
+        }
+    }
+    cleaner.release().map_err(fail)?;
+    progress.end();
+    let after = client.segments(Default::default()).map_err(fail)?.present;
+    let outcome = outcome(&cleaner.done, &all.present, &after, stuck_segments, ended_for_room);
+    if args.json {
+        return output::print_json(&outcome);
+    }
+    if quiet { Ok(()) } else { output::print(&outcome_text(&pong.mount_point, &outcome, &after)) }
+}
+
+fn outcome(
+    done: &Done,
+    before: &Present,
+    after: &Present,
+    stuck_segments: u64,
+    ended_for_room: bool,
+) -> Outcome {
+    let cleaned_bytes = done.segments as f64 * after.segment_bytes as f64;
+    Outcome {
+        cleaned_segments: done.segments,
+        moved_blocks: done.moved_blocks,
+        mean_utilisation: (done.segments > 0).then(|| done.live_bytes as f64 / cleaned_bytes),
+        stuck_segments,
+        clean_segments_before: before.clean_count,
+        clean_segments_after: after.clean_count,
+        ended_for_room,
+    }
+}
+
+fn outcome_text(mount_point: &str, outcome: &Outcome, after: &Present) -> String {
+    let Outcome { cleaned_segments, moved_blocks, stuck_segments, .. } = outcome;
+    let mut said = format!("{mount_point}: {cleaned_segments} segments cleaned");
+    if let Some(utilisation) = outcome.mean_utilisation {
+        let percent = utilisation * 100.0;
+        said += &format!(", {percent:.0}% full in the mean; {moved_blocks} blocks moved");
+    }
+    said += &format!(
+        "\n{} of {} segments of {} are clean; there were {}\n",
+        after.clean_count,
+        after.segment_count,
+        text::size(after.segment_bytes),
+        outcome.clean_segments_before
+    );
+    if *stuck_segments > 0 {
+        said += &format!("{stuck_segments} could not be emptied: blocks in them are damaged\n");
+    }
+    if outcome.ended_for_room {
+        said += "it ended because there is no room to move blocks to; delete something\n";
+    }
+    said
+}
+
+/// A line on a terminal that says how far it is.
+struct Progress {
+    is_shown: bool,
+    goal: Option<u64>,
+    until_clean: Option<u32>,
+}
+
+impl Progress {
+    fn new(args: &CleanArgs, quiet: bool) -> Self {
+        let is_shown = !quiet && io::stderr().is_terminal();
+        Self { is_shown, goal: args.segments, until_clean: args.until_clean }
+    }
+
+    fn show(&self, done: &Done, present: &Present) {
+        if !self.is_shown {
+            return;
+        }
+        let of = match (self.goal, self.until_clean) {
+            (Some(goal), _) => format!(" of {goal}"),
+            (None, _) => String::new(),
+        };
+        let until = self.until_clean.map_or(String::new(), |count| format!(" of {count} wanted"));
+        eprint!(
+            "\r\x1b[K{}{of} segments cleaned, {}{until} clean",
+            done.segments, present.clean_count
+        );
+        // Nothing is lost where this is not seen.
+        let _ = io::stderr().flush();
+    }
+
+    fn end(&mut self) {
+        if self.is_shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `dendro cleanerd`: cleans in the foreground whenever segments get few, until it is ended or the
+//! volume is unmounted. It keeps nothing that matters, so it may be killed at any moment.
+
+use std::thread;
+use std::time::Duration;
+
+use dendro_control::cleaning::{Present, SegwaitRequest};
+use dendro_control::{Client, ClientError, Pong};
+
+use super::cleaner::{Cleaner, End};
+use crate::args::{CleanerdArgs, Share};
+use crate::failure::Failure;
+use crate::target;
+
+/// How long one wait for segments to become few lasts at most.
+const WAIT_MS: u64 = 60_000;
+/// The pause after which it is looked again whether there is anything worth cleaning.
+const IDLE_PAUSE: Duration = Duration::from_secs(2);
+
+pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
+    let (client, pong) = target::find_mounted(&args.target)?;
+    let present = client.segments(Default::default())?.present;
+    let (min, max) = thresholds(args, &present)?;
+    if !quiet {
+        eprintln!(
+            "{}: cleaning when fewer than {min} of {} segments are clean, until {max} are; Ctrl-C \
+             ends it",
+            pong.mount_point, present.segment_count
+        );
+    }
+    let mut cleaner = Cleaner::new(client.clone(), args.policy, args.most_live);
+    loop {
+        let request = SegwaitRequest { clean_below: min, timeout_ms: WAIT_MS };
+        let round = client.segwait(request).and_then(|waited| {
+            if waited.is_low { clean_until(max, &mut cleaner, args, quiet) } else { Ok(true) }
+        });
+        match round {
+            Ok(true) => {}
+            Ok(false) => {
+                cleaner.forget_failures();
+                thread::sleep(IDLE_PAUSE);
+            }
+            Err(error) => return end(&client, &pong, error, quiet),
+        }
+    }
+}
+
+/// Cleans until so many segments are clean; false when nothing is left that is worth it.
+fn clean_until(
+    max: u32,
+    cleaner: &mut Cleaner,
+    args: &CleanerdArgs,
+    quiet: bool,
+) -> Result<bool, ClientError> {
+    loop {
+        let (victim, present) = cleaner.choose(|_| true)?;
+        if present.clean_count + cleaner.emptied_count() >= max {
+            cleaner.release()?;
+            return Ok(true);
+        }
+        let Some(victim) = victim else {
+            cleaner.release()?;
+            return Ok(false);
+        };
+        let end = cleaner.clean(&victim)?;
+        if !quiet && args.verbose {
+            let percent = u64::from(victim.live_bytes) * 100 / present.segment_bytes.max(1);
+            eprintln!("segment {}, {percent}% full: {}", victim.number, what(end));
+        }
+        if end == End::NoRoom {
+            cleaner.release()?;
+            return Ok(false);
+        }
+        thread::sleep(args.pause);
+    }
+}
+
+const fn what(end: End) -> &'static str {
+    match end {
+        End::Emptied => "cleaned",
+        End::Gone => "cleaned by somebody else, or in use",
+        End::NoRoom => "no room to move its blocks to",
+        End::Stuck => "cannot be emptied, since blocks in it are damaged",
+    }
+}
+
+fn thresholds(args: &CleanerdArgs, present: &Present) -> Result<(u32, u32), Failure> {
+    let count = |share: Share| share.of(present.segment_count);
+    let (min, max) = (count(args.min_clean_segments), count(args.max_clean_segments));
+    if min > max {
+        return Err(Failure::new(format_args!(
+            "--min-clean-segments comes to {min} segments, more than --max-clean-segments, {max}"
+        ))
+        .with_code(crate::failure::code::USAGE));
+    }
+    Ok((min, max))
+}
+
+/// The daemon does not answer: that is the end, a good one when the volume was unmounted.
+fn end(client: &Client, pong: &Pong, error: ClientError, quiet: bool) -> Result<(), Failure> {
+    let is_over = matches!(error, ClientError::Unreachable { .. }) || client.ping().is_err();
+    if !is_over {
+        return Err(Failure::new(format_args!("{}: {error}", pong.mount_point)));
+    }
+    if !quiet {
+        eprintln!("{}: its daemon has ended, and so does this", pong.mount_point);
+    }
+    Ok(())
+}

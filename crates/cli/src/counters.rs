@@ -1,0 +1,296 @@
+//! What a volume has done since it was mounted, in one table: `dendro stat` and the metrics are made
+//! from it.
+
+use std::fmt::Write;
+
+use dendro_control::Facts;
+use dendro_disk::{LogicalDisk, Space};
+use dendro_logdisk::{LogDisk, Stats};
+use serde_json::Value;
+
+/// How a figure changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// A figure.
+#[derive(Clone, Debug)]
+struct Figure {
+    /// What it is called in `dendro stat`.
+    name: &'static str,
+    /// What it is called among metrics, with its labels.
+    metric: &'static str,
+    labels: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: Value,
+}
+
+fn counter(
+    name: &'static str,
+    metric: &'static str,
+    help: &'static str,
+    value: impl Into<Value>,
+) -> Figure {
+    Figure { name, metric, labels: "", kind: Kind::Counter, help, value: value.into() }
+}
+
+fn gauge(
+    name: &'static str,
+    metric: &'static str,
+    help: &'static str,
+    value: impl Into<Value>,
+) -> Figure {
+    Figure { kind: Kind::Gauge, ..counter(name, metric, help, value) }
+}
+
+/// How much was written to the device for each byte that clients wrote; nothing as long as they
+/// have written nothing.
+fn write_amplification(stats: &Stats) -> Value {
+    let user_bytes = stats.user_page_bytes + stats.user_record_bytes;
+    match user_bytes {
+        0 => Value::Null,
+        _ => (stats.written_bytes as f64 / user_bytes as f64).into(),
+    }
+}
+
+/// How much of the segments cleaned was alive, in the mean; nothing as long as none was.
+fn cleaned_utilisation(stats: &Stats, segment_size_bytes: u64) -> Value {
+    match stats.cleaned_segments {
+        0 => Value::Null,
+        count => {
+            let bytes = count as f64 * segment_size_bytes as f64;
+            (stats.cleaned_live_bytes as f64 / bytes).into()
+        }
+    }
+}
+
+fn figures(disk: &LogDisk) -> Vec<Figure> {
+    let stats = disk.stats();
+    let size = disk.superblock().layout.segment_size_bytes();
+    let mut figures = traffic(&stats);
+    figures.extend(cleaning(&stats, size));
+    figures.extend(segments(&stats));
+    figures.extend(state(&stats, &disk.space()));
+    figures
+}
+
+fn traffic(stats: &Stats) -> Vec<Figure> {
+    vec![
+        counter(
+            "written_bytes",
+            "dendro_device_written_bytes_total",
+            "Bytes written to the device, superblocks aside.",
+            stats.written_bytes,
+        ),
+        counter(
+            "user_page_bytes",
+            "dendro_user_page_bytes_total",
+            "Bytes of file data written by clients.",
+            stats.user_page_bytes,
+        ),
+        counter(
+            "user_record_bytes",
+            "dendro_user_record_bytes_total",
+            "Bytes of records, such as i-nodes and names, written by clients.",
+            stats.user_record_bytes,
+        ),
+        gauge(
+            "write_amplification",
+            "dendro_write_amplification",
+            "Bytes written to the device for each byte written by clients, since the mount.",
+            write_amplification(stats),
+        ),
+        counter(
+            "stalled_s",
+            "dendro_stalled_seconds_total",
+            "How long writers have waited for room.",
+            stats.stalled.as_secs_f64(),
+        ),
+    ]
+}
+
+fn cleaning(stats: &Stats, segment_size_bytes: u64) -> Vec<Figure> {
+    vec![
+        counter(
+            "segments_cleaned",
+            "dendro_cleaned_segments_total",
+            "Segments cleaned by the daemon's own cleaner.",
+            stats.cleaned_segments,
+        ),
+        counter(
+            "cleaned_live_bytes",
+            "dendro_cleaned_live_bytes_total",
+            "Bytes alive in the segments cleaned by the daemon's own cleaner.",
+            stats.cleaned_live_bytes,
+        ),
+        gauge(
+            "cleaned_utilisation",
+            "dendro_cleaned_utilisation",
+            "The share of the segments cleaned that was alive, in the mean, since the mount.",
+            cleaned_utilisation(stats, segment_size_bytes),
+        ),
+        counter(
+            "cleaner_moved_bytes",
+            "dendro_cleaner_moved_bytes_total",
+            "Bytes of blocks moved by the daemon's own cleaner.",
+            stats.moved_bytes,
+        ),
+        counter(
+            "external_released_segments",
+            "dendro_external_released_segments_total",
+            "Segments made clean at the word of cleaners in other processes.",
+            stats.external_released_segments,
+        ),
+        counter(
+            "external_moved_bytes",
+            "dendro_external_moved_bytes_total",
+            "Bytes of blocks moved at the word of cleaners in other processes.",
+            stats.external_moved_bytes,
+        ),
+    ]
+}
+
+fn segments(stats: &Stats) -> Vec<Figure> {
+    let help = "Segments by state.";
+    [
+        ("segments_clean", "state=\"clean\"", stats.segments.clean),
+        ("segments_open", "state=\"open\"", stats.segments.open),
+        ("segments_dirty", "state=\"dirty\"", stats.segments.dirty),
+        ("segments_pending", "state=\"pending\"", stats.segments.pending),
+    ]
+    .into_iter()
+    .map(|(name, labels, value)| Figure { labels, ..gauge(name, "dendro_segments", help, value) })
+    .collect()
+}
+
+fn state(stats: &Stats, space: &Space) -> Vec<Figure> {
+    vec![
+        gauge(
+            "capacity_bytes",
+            "dendro_capacity_bytes",
+            "Bytes that could be used if the volume were empty.",
+            space.capacity_bytes,
+        ),
+        gauge("live_bytes", "dendro_live_bytes", "Bytes that can be reached.", stats.live_bytes),
+        gauge(
+            "available_bytes",
+            "dendro_available_bytes",
+            "Bytes that can still be written.",
+            space.available_bytes,
+        ),
+        counter(
+            "last_commit",
+            "dendro_commits_total",
+            "The last commit's number.",
+            stats.commit_seq,
+        ),
+        counter(
+            "durable_commit",
+            "dendro_durable_commits_total",
+            "The number of the last commit known to be durable.",
+            stats.durable_seq,
+        ),
+        counter(
+            "last_checkpoint",
+            "dendro_checkpoints_total",
+            "The last checkpoint's number.",
+            stats.checkpoint_seq,
+        ),
+        gauge(
+            "log_since_checkpoint_bytes",
+            "dendro_log_since_checkpoint_bytes",
+            "Bytes of log that a mount after a crash would read.",
+            stats.log_bytes,
+        ),
+        gauge(
+            "dirty_node_bytes",
+            "dendro_dirty_node_bytes",
+            "Memory taken by changed nodes of the map.",
+            stats.dirty_node_bytes,
+        ),
+        gauge(
+            "cached_node_bytes",
+            "dendro_cached_node_bytes",
+            "Memory taken by the cache of the map's nodes.",
+            stats.cached_node_bytes,
+        ),
+    ]
+}
+
+/// Names and numbers, for `dendro stat`.
+pub(crate) fn facts(disk: &LogDisk) -> Facts {
+    let size = disk.superblock().layout.segment_size_bytes();
+    figures(disk)
+        .into_iter()
+        .map(|figure| (figure.name.to_owned(), figure.value))
+        .chain([("segment_bytes".to_owned(), size.into())])
+        .collect()
+}
+
+/// The same as metrics, in Prometheus's text format, version 0.0.4.
+pub(crate) fn metrics(disk: &LogDisk, source: &str, mount_point: &str) -> String {
+    let superblock = disk.superblock();
+    let mut text = format!(
+        "# HELP dendro_volume_info The volume.\n# TYPE dendro_volume_info gauge\n\
+         dendro_volume_info{{uuid=\"{}\",label=\"{}\",source=\"{}\",mount_point=\"{}\"}} 1\n",
+        superblock.uuid,
+        escape(&superblock.label),
+        escape(source),
+        escape(mount_point)
+    );
+    let mut last = "";
+    for Figure { metric, labels, kind, help, value, .. } in figures(disk) {
+        // A sample that has no value yet is left out.
+        if value.is_null() {
+            continue;
+        }
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        if metric != last {
+            let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
+            last = metric;
+        }
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let _ = writeln!(text, "{metric}{labels} {value}");
+    }
+    text
+}
+
+/// A label's value as the format has it.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_have_no_meaning_yet_have_no_value() {
+        let stats = Stats::default();
+        assert_eq!(write_amplification(&stats), Value::Null);
+        assert_eq!(cleaned_utilisation(&stats, 1000), Value::Null);
+        let stats = Stats {
+            written_bytes: 300,
+            user_page_bytes: 80,
+            user_record_bytes: 20,
+            cleaned_segments: 4,
+            cleaned_live_bytes: 1000,
+            ..Stats::default()
+        };
+        assert_eq!(write_amplification(&stats), Value::from(3.0));
+        assert_eq!(cleaned_utilisation(&stats, 1000), Value::from(0.25));
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escape("a\\b\"c\nd"), "a\\\\b\\\"c\\nd");
+    }
+}

@@ -1,0 +1,133 @@
+//! Segments, counted.
+
+use std::collections::BTreeMap;
+
+use dendro_control::cleaning::{SegmentState, Segments};
+use serde::Serialize;
+
+use super::state_name;
+
+/// Bars of the histogram.
+pub(super) const HISTOGRAM_LEN: usize = 10;
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    pub(super) source: String,
+    #[serde(flatten)]
+    pub(super) figures: Figures,
+    #[serde(flatten)]
+    pub(super) segments: &'a Segments,
+}
+
+/// Counts and means.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Figures {
+    /// How many segments are in each state.
+    pub(super) states: BTreeMap<&'static str, u32>,
+    /// What is alive, as a share of all segments of the log.
+    pub(super) utilisation: f64,
+    /// How many dirty segments are from 0 to 10% full, from 10 to 20%, and so on.
+    pub(super) histogram: [u32; HISTOGRAM_LEN],
+    /// Dirty segments by class.
+    pub(super) classes: Vec<ClassFigures>,
+}
+
+/// The dirty segments of a class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct ClassFigures {
+    pub(super) class: u8,
+    pub(super) segments: u32,
+    pub(super) utilisation: f64,
+    /// How long ago what lives in them was written, in the mean.
+    pub(super) age: u64,
+    /// How long ago something in them last died, in the mean.
+    pub(super) last_death_age: u64,
+}
+
+impl Figures {
+    pub(super) fn of(segments: &Segments) -> Self {
+        let present = &segments.present;
+        let size = present.segment_bytes.max(1) as f64;
+        let mut figures = Self::default();
+        for state in
+            [SegmentState::Clean, SegmentState::Open, SegmentState::Dirty, SegmentState::Pending]
+        {
+            figures.states.insert(state_name(state), 0);
+        }
+        let mut live_bytes = 0;
+        let mut by_class: BTreeMap<u8, (u32, u64, u128, u128)> = BTreeMap::new();
+        for facts in &segments.segments {
+            *figures.states.entry(state_name(facts.state)).or_default() += 1;
+            live_bytes += u64::from(facts.live_bytes);
+            if facts.state != SegmentState::Dirty {
+                continue;
+            }
+            figures.histogram[bar(f64::from(facts.live_bytes) / size)] += 1;
+            let age = |at: u64| u128::from(present.clock.saturating_sub(at));
+            let (count, live, written, died) = by_class.entry(facts.class).or_default();
+            *count += 1;
+            *live += u64::from(facts.live_bytes);
+            *written += age(facts.written_at);
+            *died += age(facts.last_death);
+        }
+        figures.utilisation = live_bytes as f64 / (size * segments.segments.len().max(1) as f64);
+        let class =
+            |(class, (count, live, written, died)): (u8, (u32, u64, u128, u128))| ClassFigures {
+                class,
+                segments: count,
+                utilisation: live as f64 / (f64::from(count) * size),
+                age: (written / u128::from(count)) as u64,
+                last_death_age: (died / u128::from(count)) as u64,
+            };
+        figures.classes = by_class.into_iter().map(class).collect();
+        figures
+    }
+}
+
+/// The bar that a utilisation belongs to.
+fn bar(utilisation: f64) -> usize {
+    ((utilisation * HISTOGRAM_LEN as f64) as usize).min(HISTOGRAM_LEN - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_control::cleaning::{Present, SegmentFacts};
+
+    use super::*;
+
+    #[test]
+    fn segments_are_counted_by_state_fullness_and_class() {
+        let present = Present { clock: 1000, segment_bytes: 100, ..Present::default() };
+        let dirty = |live_bytes, class, written_at| SegmentFacts {
+            state: SegmentState::Dirty,
+            live_bytes,
+            class,
+            written_at,
+            last_death: 990,
+            ..SegmentFacts::default()
+        };
+        let open = SegmentFacts { state: SegmentState::Open, ..dirty(50, 0, 0) };
+        let segments = Segments {
+            present,
+            segments: vec![
+                dirty(9, 0, 0),
+                dirty(10, 1, 900),
+                dirty(100, 1, 700),
+                open,
+                SegmentFacts::default(),
+            ],
+            next: None,
+        };
+        let figures = Figures::of(&segments);
+        assert_eq!(figures.histogram, [1, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(figures.states["dirty"], 3);
+        assert_eq!((figures.states["clean"], figures.states["pending"]), (1, 0));
+        assert_eq!(figures.utilisation, 169.0 / 500.0);
+        let [cold, hot] = &figures.classes[..] else { panic!("{figures:?}") };
+        assert_eq!((cold.class, cold.segments, cold.age, cold.last_death_age), (0, 1, 1000, 10));
+        assert_eq!((hot.class, hot.segments, hot.age, hot.utilisation), (1, 2, 200, 0.55));
+        // Nothing to count is no harm.
+        assert_eq!(Figures::of(&Segments::default()).classes, []);
+    }
+}

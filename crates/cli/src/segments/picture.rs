@@ -1,0 +1,121 @@
+//! The segments as characters, in the order in which they lie on the device.
+
+use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
+
+/// Lines of a picture at most; with more segments a character stands for several.
+const MAX_LINES: usize = 32;
+const DEFAULT_WIDTH: usize = 80;
+const WIDEST: usize = 160;
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// The number of a line's first segment.
+const NUMBER_LEN: usize = 10;
+
+/// What is seen of one or several segments side by side.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Cell {
+    Clean,
+    Pending,
+    Open,
+    /// So large a share is alive.
+    Live(f64),
+}
+
+impl Cell {
+    /// `segment_bytes` is the size of each.
+    pub(super) fn of(group: &[SegmentFacts], segment_bytes: u64) -> Self {
+        let has = |state| group.iter().any(|facts| facts.state == state);
+        if has(SegmentState::Open) {
+            return Self::Open;
+        }
+        if has(SegmentState::Dirty) {
+            let live: u64 = group.iter().map(|facts| u64::from(facts.live_bytes)).sum();
+            return Self::Live(live as f64 / (group.len() as u64 * segment_bytes).max(1) as f64);
+        }
+        if has(SegmentState::Pending) { Self::Pending } else { Self::Clean }
+    }
+
+    fn char(self) -> char {
+        match self {
+            Self::Clean => '.',
+            Self::Pending => 'o',
+            Self::Open => '@',
+            Self::Live(share) => {
+                let level = (share * LEVELS.len() as f64) as usize;
+                LEVELS[level.min(LEVELS.len() - 1)]
+            }
+        }
+    }
+}
+
+/// Columns of the terminal, or what does for a file.
+pub(super) fn width() -> usize {
+    let columns = match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => DEFAULT_WIDTH,
+    };
+    columns.min(WIDEST)
+}
+
+/// The picture, so many columns wide.
+pub(super) fn of(segments: &Segments, columns: usize) -> String {
+    let across = columns.saturating_sub(NUMBER_LEN + 2).max(8);
+    let group_len = segments.segments.len().div_ceil(across * MAX_LINES).max(1);
+    let mut picture = String::new();
+    for line in segments.segments.chunks(across * group_len) {
+        picture += &format!("{:>NUMBER_LEN$}  ", line[0].number);
+        let cell = |group: &[SegmentFacts]| Cell::of(group, segments.present.segment_bytes).char();
+        picture.extend(line.chunks(group_len).map(cell));
+        picture.push('\n');
+    }
+    if group_len > 1 {
+        picture += &format!("{:NUMBER_LEN$}  each stands for {group_len} segments\n", "");
+    }
+    picture
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_control::cleaning::Present;
+
+    use super::*;
+
+    fn segments(count: u32) -> Segments {
+        let all = (0..count).map(|at| SegmentFacts {
+            number: at + 2,
+            state: if at % 2 == 0 { SegmentState::Dirty } else { SegmentState::Clean },
+            live_bytes: if at % 2 == 0 { at % 101 } else { 0 },
+            ..SegmentFacts::default()
+        });
+        let present = Present { segment_bytes: 100, ..Present::default() };
+        Segments { present, segments: all.collect(), next: None }
+    }
+
+    #[test]
+    fn each_state_has_its_sign() {
+        let with = |state, live_bytes| {
+            let facts = SegmentFacts { state, live_bytes, ..SegmentFacts::default() };
+            Cell::of(&[facts], 100).char()
+        };
+        assert_eq!(with(SegmentState::Clean, 0), '.');
+        assert_eq!(with(SegmentState::Pending, 0), 'o');
+        assert_eq!(with(SegmentState::Open, 50), '@');
+        assert_eq!(with(SegmentState::Dirty, 1), '▁');
+        assert_eq!(with(SegmentState::Dirty, 50), '▅');
+        assert_eq!(with(SegmentState::Dirty, 100), '█');
+    }
+
+    #[test]
+    fn a_large_volume_fits_a_screen() {
+        for count in [0, 1, 67, 68, 69, 3000, 100_000] {
+            let picture = of(&segments(count), 80);
+            assert!(picture.lines().count() <= MAX_LINES + 1, "{count}");
+            assert!(picture.lines().all(|line| line.chars().count() <= 80), "{count}");
+            let signs = picture
+                .lines()
+                .filter(|line| !line.contains("stands"))
+                .map(|line| line.chars().skip(NUMBER_LEN + 2).count());
+            let group_len = (count as usize).div_ceil(68 * MAX_LINES).max(1);
+            assert_eq!(signs.sum::<usize>(), (count as usize).div_ceil(group_len));
+        }
+    }
+}
