@@ -14,7 +14,13 @@ pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
 
 pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
     let info = match target::find(&args.target)? {
-        Target::Mounted(client, _) => client.info()?,
+        Target::Mounted(client, _) => {
+            let mut info = client.info()?;
+            if let Some(mount) = &mut info.mount {
+                mount.socket = client.path().display().to_string();
+            }
+            info
+        }
         Target::Unmounted(source) => volume::info_offline(&source)?,
     };
     match args.json {
@@ -53,6 +59,11 @@ fn info_text(info: &VolumeInfo) -> String {
                 mount.software
             )
         }
+    };
+    // In line with the rows above it.
+    let socket = match &info.mount {
+        Some(mount) => format!("  {:12}{}\n", "socket", mount.socket),
+        None => String::new(),
     };
     format!("{}\n", info.source)
         + &output::table(&[
@@ -107,6 +118,7 @@ fn info_text(info: &VolumeInfo) -> String {
             ),
             ("mounted", mounted),
         ])
+        + &socket
 }
 
 fn feature_text(features: &FeatureInfo) -> String {

@@ -222,6 +222,9 @@ pub struct MountInfo {
     pub read_only: Option<String>,
     /// When it was mounted, seconds since 1970.
     pub since_unix_s: i64,
+    /// Its control socket, as the one who asked reached it.
+    #[serde(default)]
+    pub socket: String,
 }
 
 /// Why a daemon did not do what it was asked.
