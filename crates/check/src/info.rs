@@ -47,7 +47,7 @@ const fn head_name(head: Head) -> &'static str {
     match head {
         Head::Main => "main",
         Head::Map => "map",
-        Head::Survivors => "survivors",
+        Head::Payload => "payload",
     }
 }
 
@@ -534,8 +534,11 @@ pub struct UsageInfo {
     pub live_bytes: u32,
     /// The head that filled it.
     pub head: &'static str,
-    /// When its data was written, in the mean.
-    pub written: String,
+    /// What it was filled with: 0 the main log or the map, 1 to 31 what clients wrote, the hottest
+    /// first, from 32 on what survived cleaning, the youngest first.
+    pub class: u8,
+    /// When its data was written, in the mean: bytes of blocks that clients had written by then.
+    pub written_at: u64,
     /// Where this stands.
     pub source: UsageSource,
 }
@@ -546,7 +549,8 @@ impl From<UsageRow> for UsageInfo {
             segment: row.segment.0,
             live_bytes: row.usage.live_bytes,
             head: head_name(row.usage.head),
-            written: rfc3339(row.usage.written),
+            class: row.usage.class,
+            written_at: row.usage.written_at,
             source: row.source,
         }
     }
@@ -554,8 +558,11 @@ impl From<UsageRow> for UsageInfo {
 
 impl fmt::Display for UsageInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { segment, live_bytes, head, written, .. } = self;
-        write!(f, "segment {segment}: {live_bytes} bytes live, {head}, written {written}")
+        let Self { segment, live_bytes, head, class, written_at, .. } = self;
+        write!(
+            f,
+            "segment {segment}: {live_bytes} bytes live, {head} {class}, written at {written_at}"
+        )
     }
 }
 

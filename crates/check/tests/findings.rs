@@ -17,7 +17,7 @@ const PAGE_AT: usize = LOG_SEGMENT as usize * SEGMENT_SIZE + 4096;
 const FIRST_LEAF_AT: usize = MAP_SEGMENT as usize * SEGMENT_SIZE + 4096;
 
 fn usage(live_bytes: u32) -> Usage {
-    Usage { live_bytes, head: Head::Main, written: dendro_base::Timestamp(0) }
+    Usage { live_bytes, head: Head::Main, class: 0, written_at: 0 }
 }
 
 /// A volume whose map is one leaf.

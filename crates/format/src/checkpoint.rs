@@ -43,7 +43,8 @@ const OVERRIDE_LEN_BYTES: usize = 4 + USAGE_LEN_BYTES;
 /// |    104 |    8 | `epoch`           | the epoch at the time                                |
 /// |    112 |    8 | `live_bytes`      | of all segments                                      |
 /// |    120 |    8 | `time_ns`         | when it was taken                                    |
-/// |    128 |   64 | `reserved`        | zero                                                 |
+/// |    128 |    8 | `log_clock`       | bytes of blocks that clients had written by then     |
+/// |    136 |   56 | `reserved`        | zero                                                 |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CheckpointV1 {
@@ -70,7 +71,8 @@ pub struct CheckpointV1 {
     epoch: U64,
     live_bytes: U64,
     time_ns: I64,
-    reserved: [u8; 64],
+    log_clock: U64,
+    reserved: [u8; 56],
 }
 
 /// Bytes of the fixed part.
@@ -116,6 +118,8 @@ pub struct Checkpoint {
     pub live_bytes: u64,
     /// When it was taken.
     pub time: Timestamp,
+    /// Bytes of blocks that clients had written by then: the clock of temperatures.
+    pub log_clock: u64,
     /// Usage that differs from what the map's records say, by ascending segment: what writing the
     /// checkpoint itself changed.
     pub usage_overrides: Vec<(SegmentNo, Usage)>,
@@ -158,7 +162,8 @@ impl Checkpoint {
             epoch: self.epoch.into(),
             live_bytes: self.live_bytes.into(),
             time_ns: self.time.0.into(),
-            reserved: [0; 64],
+            log_clock: self.log_clock.into(),
+            reserved: [0; 56],
         };
         let mut out = raw.as_bytes().to_vec();
         for (segment, usage) in &self.usage_overrides {
@@ -230,6 +235,7 @@ impl Checkpoint {
             epoch: raw.epoch.get(),
             live_bytes: raw.live_bytes.get(),
             time: Timestamp(raw.time_ns.get()),
+            log_clock: raw.log_clock.get(),
             usage_overrides,
         })
     }

@@ -27,8 +27,9 @@ pub enum Head {
     Main = 0,
     /// Nodes of the map, and checkpoints.
     Map = 1,
-    /// Blocks that the cleaner moved; the main log's records name them.
-    Survivors = 2,
+    /// Blocks apart from the main log, whose records name them: users' data by temperature, and
+    /// what the cleaner moved.
+    Payload = 2,
 }
 
 /// The header of a partial segment, version 1.
@@ -38,8 +39,8 @@ pub enum Head {
 /// |      0 |    4 | `magic`          | "DLP1"                                                   |
 /// |      4 |    4 | `crc32c`         | over bytes 8..128, then the records                      |
 /// |      8 |    2 | `version`        | 1                                                        |
-/// |     10 |    1 | `head`           | 0 main, 1 map, 2 survivors                               |
-/// |     11 |    1 | `flags`          | zero                                                     |
+/// |     10 |    1 | `head`           | 0 main, 1 map, 2 payload                                 |
+/// |     11 |    1 | `class`          | temperature of a payload head's data; zero in others     |
 /// |     12 |    4 | `len`            | bytes of the whole, a multiple of 4096                   |
 /// |     16 |   16 | `uuid`           | the volume                                               |
 /// |     32 |    8 | `seq`            | counts the head's partial segments                       |
@@ -63,7 +64,7 @@ pub struct PartialHeaderV1 {
     crc32c: U32,
     version: U16,
     head: u8,
-    flags: u8,
+    class: u8,
     len: U32,
     uuid: [u8; 16],
     seq: U64,
@@ -91,6 +92,8 @@ const _: () = assert!(offset_of!(PartialHeaderV1, epoch) == 96);
 pub struct PartialHeader {
     /// The head that wrote it.
     pub head: Head,
+    /// The temperature of a payload head's data; zero in others.
+    pub class: u8,
     /// Bytes of the whole, a multiple of 4096.
     pub len_bytes: u32,
     /// The volume.
@@ -133,7 +136,7 @@ impl PartialHeader {
             crc32c: U32::ZERO,
             version: VERSION.into(),
             head: self.head as u8,
-            flags: 0,
+            class: self.class,
             len: self.len_bytes.into(),
             uuid: self.uuid.0,
             seq: self.seq.into(),
@@ -177,11 +180,12 @@ impl PartialHeader {
         let head = match raw.head {
             0 => Head::Main,
             1 => Head::Map,
-            2 => Head::Survivors,
+            2 => Head::Payload,
             _ => return Err(WRONG("it is of an unknown head")),
         };
         let header = Self {
             head,
+            class: raw.class,
             len_bytes: raw.len.get(),
             uuid: Uuid(raw.uuid),
             seq: raw.seq.get(),

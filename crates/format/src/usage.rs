@@ -2,8 +2,7 @@
 
 use std::mem::size_of;
 
-use dendro_base::Timestamp;
-use zerocopy::little_endian::{I64, U32};
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::partial::Head;
@@ -23,9 +22,9 @@ pub const USAGE_LIST: u64 = FIRST_SYSTEM_LIST;
 /// |-------:|-----:|-----------------|----------------------------------------------------|
 /// |      0 |    4 | `live`          | bytes of blocks and nodes that can be reached      |
 /// |      4 |    1 | `head`          | which head filled it                               |
-/// |      5 |    1 | `class`         | temperature; 0                                     |
+/// |      5 |    1 | `class`         | temperature of the data it was filled with         |
 /// |      6 |    2 | `reserved`      | zero                                               |
-/// |      8 |    8 | `written_ns`    | mean time at which its live blocks were written    |
+/// |      8 |    8 | `written_at`    | log clock at which its blocks were written, mean   |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct UsageV1 {
@@ -33,7 +32,7 @@ pub struct UsageV1 {
     head: u8,
     class: u8,
     reserved: [u8; 2],
-    written_ns: I64,
+    written_at: U64,
 }
 
 /// Bytes of a usage record.
@@ -47,8 +46,11 @@ pub struct Usage {
     pub live_bytes: u32,
     /// Which head filled it.
     pub head: Head,
-    /// When its data was written, in the mean.
-    pub written: Timestamp,
+    /// The temperature of the data it was filled with; zero for the main log and the map.
+    pub class: u8,
+    /// When its blocks were written, in the mean, on the log clock: bytes of blocks that clients
+    /// had written to the volume by then.
+    pub written_at: u64,
 }
 
 impl Usage {
@@ -58,9 +60,9 @@ impl Usage {
         zerocopy::transmute!(UsageV1 {
             live: self.live_bytes.into(),
             head: self.head as u8,
-            class: 0,
+            class: self.class,
             reserved: [0; 2],
-            written_ns: self.written.0.into(),
+            written_at: self.written_at.into(),
         })
     }
 
@@ -75,9 +77,14 @@ impl Usage {
         let head = match raw.head {
             0 => Head::Main,
             1 => Head::Map,
-            2 => Head::Survivors,
+            2 => Head::Payload,
             _ => return Err(WRONG("it names an unknown head")),
         };
-        Ok(Self { live_bytes: raw.live.get(), head, written: Timestamp(raw.written_ns.get()) })
+        Ok(Self {
+            live_bytes: raw.live.get(),
+            head,
+            class: raw.class,
+            written_at: raw.written_at.get(),
+        })
     }
 }

@@ -97,7 +97,8 @@ fn partial_v1() {
     let mut bytes = vec![0xee; 4096];
     bytes[192..204].copy_from_slice(b"the records!");
     let header = PartialHeader {
-        head: Head::Survivors,
+        head: Head::Payload,
+        class: 0x21,
         len_bytes: 4096,
         uuid: ID,
         seq: 0x0102_0304_0506_0708,
@@ -203,7 +204,7 @@ fn inner_node_v1() {
 
 #[test]
 fn checkpoint_v1() {
-    let usage = |live_bytes, head| Usage { live_bytes, head, written: Timestamp(0x0102_0304) };
+    let usage = |live_bytes, head| Usage { live_bytes, head, class: 0, written_at: 0x0102_0304 };
     let checkpoint = Checkpoint {
         uuid: ID,
         seq: 0x0102_0304_0506_0708,
@@ -218,6 +219,7 @@ fn checkpoint_v1() {
         epoch: 0x393a_3b3c_3d3e_3f40,
         live_bytes: 0x4142_4344_4546_4748,
         time: Timestamp(0x494a_4b4c_4d4e_4f50),
+        log_clock: 0x5152_5354_5556_5758,
         usage_overrides: vec![
             (SegmentNo(2), usage(0x0a0b_0c0d, Head::Main)),
             (SegmentNo(0x0102_0304), usage(64, Head::Map)),
@@ -235,8 +237,12 @@ fn checkpoint_v1() {
 
 #[test]
 fn usage_v1() {
-    let usage =
-        Usage { live_bytes: 0x0102_0304, head: Head::Survivors, written: Timestamp(0x0506_0708) };
+    let usage = Usage {
+        live_bytes: 0x0102_0304,
+        head: Head::Payload,
+        class: 0x21,
+        written_at: 0x0506_0708,
+    };
     check("usage_v1", &usage.encode());
 }
 

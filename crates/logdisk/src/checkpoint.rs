@@ -24,6 +24,8 @@ use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::usage::USAGE_LEN_BYTES;
 use dendro_format::{Checkpoint, Head, NodePtr, PartialHeader, Record, SegmentNo, Usage, checksum};
 
+use dendro_policy::Class;
+
 use crate::core::PARTIAL_LEN_BYTES;
 use crate::disk::LogDisk;
 use crate::fault::Fault;
@@ -89,7 +91,7 @@ impl LogDisk {
         let freed_bytes = u64::from(counts.pending) * self.layout.segment_size_bytes();
         core.log_bytes >= self.options.checkpoint_log_bytes
             || core.state.map.dirty_bytes() > self.dirty_limit_bytes
-            || (counts.clean <= self.low_segments() && freed_bytes > 2 * cost_bytes)
+            || (counts.clean <= self.low_segments(&core) && freed_bytes > 2 * cost_bytes)
     }
 
     /// Takes a whole checkpoint of the state at some moment after the call.
@@ -207,6 +209,7 @@ impl LogDisk {
             epoch: EPOCH,
             live_bytes: segments.live_bytes(),
             time: core.clock.now(),
+            log_clock: core.state.clock,
             usage_overrides: Vec::new(),
         };
         let pending = segments.pending();
@@ -268,10 +271,11 @@ impl LogDisk {
             let usage = job.usage.entry(*segment).or_insert(Usage {
                 live_bytes: 0,
                 head: Head::Map,
-                written: job.checkpoint.time,
+                class: 0,
+                written_at: job.checkpoint.log_clock,
             });
             if usage.live_bytes == 0 {
-                usage.written = job.checkpoint.time;
+                usage.written_at = job.checkpoint.log_clock;
             }
             usage.live_bytes += added;
         }
@@ -328,9 +332,9 @@ impl LogDisk {
             let mut core = self.core.write();
             for resident in &order {
                 let place = resident.written().expect("the checkpoint wrote it");
-                core.state.segments.node_born(&place, checkpoint.time);
+                core.state.segments.node_born(&place, checkpoint.log_clock);
                 if resident.is_superseded() {
-                    core.state.segments.node_died(&place);
+                    core.state.segments.node_died(&place, checkpoint.log_clock);
                 }
             }
             drop(order);
@@ -376,7 +380,7 @@ impl LogDisk {
             if let Some(full) = checkpoints.head.segment.take() {
                 core.state.segments.close(full);
             }
-            core.state.segments.open(Head::Map)
+            core.state.segments.open(Head::Map, Class::MAIN)
         };
         let Some(segment) = segment else {
             return Err(self.latch(Fault::Error(Error::Failed(
@@ -415,6 +419,7 @@ impl LogDisk {
         let head = &mut checkpoints.head;
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
             head: Head::Map,
+            class: 0,
             len_bytes: 0,
             uuid: job.checkpoint.uuid,
             seq: head.seq,

@@ -1,35 +1,31 @@
 //! Cleaning: what can be reached in a segment is written to the log again, so that the segment
 //! becomes empty (BSD-LFS; DESIGN §8).
 //!
-//! A block moved is a page written again with what it held: recovery needs no word for it, and a
-//! crash in the middle loses nothing. Nodes of the map are marked dirty and move with the next
-//! checkpoint. The segment is filled anew only after one.
+//! A segment is cleaned in steps that the caller paces: it is read and its live blocks are found;
+//! they are moved a few at a time; then its nodes of the map are marked dirty, to be written by the
+//! next checkpoint. The segment is filled anew only after one. Which segment is next, and where its
+//! blocks go, is for the policy to say ([`dendro_policy`]).
 //!
-//! Which blocks a segment holds is told by the records of its own partial segments, and which of
-//! them live by the map. Pages that were moved from one list to another are not where their
-//! records say; when a segment's usage shows that some were missed, the whole map is asked.
+//! Pages that were moved from one list to another are not where their records say; when a segment's
+//! usage shows that some were missed, the whole map is asked.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
+use dendro_base::Rng;
+use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
 use dendro_disk::Result;
-use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::record::Records;
-use dendro_format::{
-    Addr, Key, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Value, checksum,
-};
+use dendro_format::{Addr, Head, Key, NodePtr, SegmentNo};
+use dendro_policy::Policy;
 
+use crate::core::Core;
 use crate::disk::LogDisk;
-use crate::fault::Outcome;
-use crate::map::Nodes;
-use crate::partial::page_record_bytes;
-use crate::segments::SegmentState;
-use crate::store::Held;
+use crate::relocation::Block;
+use crate::segments::{Pin, SegmentState};
 
-/// Blocks moved with the lock held once.
+/// Blocks moved in one step, with the lock held once.
 const BATCH_LEN: usize = 64;
 /// A segment of which a larger share lives is not worth cleaning.
 const MOST_LIVE: f64 = 0.98;
@@ -37,19 +33,51 @@ const MOST_LIVE: f64 = 0.98;
 /// that follows, leave about as much unused in their turn, and cleaning would never end.
 const LEAST_DEAD_BYTES: f64 = (8 * PAGE_SIZE) as f64;
 
+/// Segments of the map's head are left alone for so many segments' worth of writing.
+const NODES_LIVE_SEGMENTS: u64 = 64;
+
 /// What cleaning keeps between its steps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cleaner {
     buf: Option<AlignedBuf>,
     /// Segments with blocks that could not be read: moving them would lose the evidence.
     damaged: BTreeSet<SegmentNo>,
+    job: Option<Job>,
+    /// For policies that draw lots.
+    rng: Rng,
+}
+
+impl Default for Cleaner {
+    fn default() -> Self {
+        Self { buf: None, damaged: BTreeSet::new(), job: None, rng: Rng::new(0) }
+    }
+}
+
+/// A segment being cleaned.
+#[derive(Debug)]
+struct Job {
+    victim: SegmentNo,
+    /// What lived in it when its turn came.
+    live_bytes: u32,
+    /// It may become empty by itself meanwhile, and must not be filled anew then: what was found in
+    /// it would be taken for what is there.
+    _pin: Pin,
+    base: Addr,
+    bytes: AlignedBuf,
+    blocks: Vec<Block>,
+    /// How many of the blocks have had their turn.
+    moved: usize,
+    nodes: Vec<(NodePtr, u8, Key)>,
+    /// Whether the whole map was asked for what the segment's records do not tell.
+    asked_map: bool,
+    is_sound: bool,
 }
 
 /// What has been cleaned since the disk was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaned {
     segments: AtomicU64,
-    moved_bytes: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
     live_bytes: AtomicU64,
 }
 
@@ -66,298 +94,210 @@ impl Cleaned {
 pub(crate) enum Choice {
     /// The one that lives least: space is needed now.
     MostToGain,
-    /// The best benefit for its cost, as BSD-LFS has it: (1 - u) · age / (1 + u), with u the share
-    /// that lives. Cold segments are worth cleaning at a higher u, for they stay clean longer.
-    BenefitOverCost,
-}
-
-/// A page that a segment's records name.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    list: u64,
-    page_index: u64,
-    page: PageRef,
-}
-
-/// What a segment holds, as its records tell.
-#[derive(Debug, Default)]
-struct Summary {
-    blocks: Vec<Block>,
-    nodes: Vec<(NodePtr, u8, Key)>,
+    /// The one that the policy says.
+    Policy,
 }
 
 impl LogDisk {
-    /// Cleans one segment if clean ones are getting few; says whether it did.
+    /// The policy that cleaning follows.
+    pub fn policy(&self) -> Arc<dyn Policy> {
+        Arc::clone(self.core.read().heads.policy())
+    }
+
+    /// From now on cleaning follows another policy.
+    pub fn set_policy(&self, policy: Arc<dyn Policy>) {
+        self.core.write().set_policy(policy);
+    }
+
+    /// Does a piece of cleaning if clean segments are getting few; says whether it did.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails.
     pub fn clean_step(&self) -> Result<bool> {
         let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(false) };
-        let is_needed = {
-            let core = self.core.read();
-            let counts = core.state.segments.counts();
-            // What lives would take so many segments if it lay close; no cleaning gets below.
-            let packed = core.state.segments.live_bytes().div_ceil(self.fillable_bytes());
-            let possible = (self.layout.log_segments().count() as u64)
-                .saturating_sub(packed + u64::from(counts.open));
-            let target = u64::from(self.low_segments() + self.layout.segment_count() / 32);
-            u64::from(counts.clean + counts.pending) < target.min(possible)
-                && counts.clean > self.checkpoint_reserve()
-        };
-        Ok(is_needed && self.clean_one(&mut cleaner, Choice::BenefitOverCost)?)
+        if cleaner.job.is_none() {
+            return Ok(self.cleaning_is_due() && self.begin_cleaning(&mut cleaner, Choice::Policy)?);
+        }
+        // A job that was begun with room enough may have to wait for a checkpoint.
+        Ok(self.may_go_on() && self.go_on_cleaning(&mut cleaner)?)
     }
 
-    /// Cleans one segment; says whether there was one to gain from.
+    /// Does a piece of cleaning for a commit; says how many bytes of room it will have made when
+    /// its segment is empty, or `None` when there is nothing to be done.
+    pub(crate) fn clean_for_room(&self) -> Result<Option<i64>> {
+        let mut cleaner = self.cleaner.lock();
+        if cleaner.job.is_none() {
+            let begun =
+                self.cleaning_is_due() && self.begin_cleaning(&mut cleaner, Choice::Policy)?;
+            return Ok(begun.then_some(0));
+        }
+        if !self.may_go_on() {
+            return Ok(None);
+        }
+        let gain = cleaner.job.as_ref().map_or(0, |job| {
+            let dead_bytes = job.bytes.len() as u64 - u64::from(job.live_bytes);
+            let batches = job.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
+            (dead_bytes / batches) as i64
+        });
+        self.go_on_cleaning(&mut cleaner)?;
+        Ok(Some(gain))
+    }
+
+    /// Whether so few segments are clean, or will be after a checkpoint, that some should be
+    /// cleaned, and there is something to gain and room to do it in.
+    fn cleaning_is_due(&self) -> bool {
+        let core = self.core.read();
+        let counts = core.state.segments.counts();
+        // What lives would take so many segments if it lay close; no cleaning gets below.
+        let packed = core.state.segments.live_bytes().div_ceil(self.fillable_bytes());
+        let possible = (self.layout.log_segments().count() as u64)
+            .saturating_sub(packed + u64::from(counts.open));
+        let target = u64::from(self.low_segments(&core) + self.pace_segments());
+        u64::from(counts.clean + counts.pending) < target.min(possible)
+            && counts.clean > self.checkpoint_reserve(&core)
+    }
+
+    /// Whether the clean segments suffice to move some more blocks and then to write a checkpoint.
+    fn may_go_on(&self) -> bool {
+        let core = self.core.read();
+        let nodes = core.state.map.dirty_bytes().div_ceil(self.layout.segment_size_bytes());
+        u64::from(core.state.segments.clean_count()) > nodes + 2
+    }
+
+    /// Cleans one segment to its end, or as far as there is room; says whether there was one to
+    /// gain from.
     pub(crate) fn clean_now(&self, choice: Choice) -> Result<bool> {
         let mut cleaner = self.cleaner.lock();
-        self.clean_one(&mut cleaner, choice)
-    }
-
-    fn clean_one(&self, cleaner: &mut Cleaner, choice: Choice) -> Result<bool> {
-        let Some(victim) = self.pick_victim(cleaner, choice) else { return Ok(false) };
-        self.clean_segment(victim, cleaner)?;
+        if cleaner.job.is_none() && !self.begin_cleaning(&mut cleaner, choice)? {
+            return Ok(false);
+        }
+        while self.may_go_on() && self.go_on_cleaning(&mut cleaner)? {}
         Ok(true)
     }
 
-    fn pick_victim(&self, cleaner: &Cleaner, choice: Choice) -> Option<SegmentNo> {
+    fn pick_victim(&self, cleaner: &mut Cleaner, core: &Core, choice: Choice) -> Option<SegmentNo> {
         let size = self.layout.segment_size_bytes() as f64;
-        let core = self.core.read();
         let segments = &core.state.segments;
-        let now = core.clock.now();
-        let live = |segment| f64::from(segments.usage(segment).live_bytes) / size;
-        let score = |segment| match choice {
-            Choice::MostToGain => 1.0 - live(segment),
-            Choice::BenefitOverCost => {
-                let age = now.since(segments.usage(segment).written).as_secs_f64() + 1.0;
-                (1.0 - live(segment)) * age / (1.0 + live(segment))
-            }
-        };
+        let live = |segment| f64::from(segments.live_bytes_of(segment)) / size;
         // Moving what is nearly full gains less than its headers cost.
         let most_live = match choice {
             Choice::MostToGain => MOST_LIVE,
-            Choice::BenefitOverCost => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
+            Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
         };
+        let damaged = &cleaner.damaged;
         let may_be_cleaned = |segment: &SegmentNo| {
             segments.state(*segment) == SegmentState::Dirty
                 && live(*segment) > 0.0
                 && live(*segment) < most_live
-                && !cleaner.damaged.contains(segment)
+                && !damaged.contains(segment)
                 // What has not been written yet cannot be read.
                 && core.in_memory.iter().all(|closed| closed.segment != *segment)
         };
-        self.layout
-            .log_segments()
-            .filter(may_be_cleaned)
-            .max_by(|&a, &b| score(a).total_cmp(&score(b)))
+        // Most nodes die with the next checkpoints anyway.
+        let clock = core.state.clock;
+        let young = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
+        let is_worth_it = |segment: &SegmentNo| {
+            choice == Choice::MostToGain
+                || segments.head(*segment) != Head::Map
+                || clock.saturating_sub(segments.figures(*segment).filled_at) >= young
+        };
+        let candidates = self.layout.log_segments().filter(may_be_cleaned).filter(is_worth_it);
+        match choice {
+            Choice::MostToGain => {
+                let mut candidates = candidates;
+                candidates.by_ref().min_by_key(|&segment| segments.live_bytes_of(segment))
+            }
+            Choice::Policy => core
+                .heads
+                .policy()
+                .victim(
+                    &mut candidates.map(|segment| segments.figures(segment)),
+                    &core.present(),
+                    &mut cleaner.rng,
+                )
+                .map(SegmentNo),
+        }
     }
 
-    /// Moves what lives in `victim`.
-    fn clean_segment(&self, victim: SegmentNo, cleaner: &mut Cleaner) -> Result<()> {
+    /// Picks a segment, reads it and finds what lives in it; says whether there was one.
+    fn begin_cleaning(&self, cleaner: &mut Cleaner, choice: Choice) -> Result<bool> {
+        let (victim, pin, live_bytes) = {
+            let core = self.core.read();
+            let Some(victim) = self.pick_victim(cleaner, &core, choice) else { return Ok(false) };
+            let base = Addr::from_bytes(self.layout.segment_offset(victim));
+            let segments = &core.state.segments;
+            (victim, segments.pin(base), segments.live_bytes_of(victim))
+        };
         let size = self.layout.segment_size_bytes() as usize;
-        let mut buf = cleaner.buf.take().unwrap_or_else(|| AlignedBuf::zeroed(size));
         let base = Addr::from_bytes(self.layout.segment_offset(victim));
-        let live_bytes = self.core.read().state.segments.usage(victim).live_bytes;
-        self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
-        let read = self.read_device(base, &mut buf);
-        let result = read.and_then(|()| {
-            let summary = self.summarize(victim, &buf);
-            let mut is_sound = self.move_blocks(&summary.blocks, base, &buf)?;
-            self.move_nodes(&summary.nodes)?;
-            if self.core.read().state.segments.usage(victim).live_bytes > 0 {
-                let missed = self.find_missed(victim)?;
-                is_sound &= self.move_blocks(&missed.blocks, base, &buf)?;
-                self.move_nodes(&missed.nodes)?;
-                is_sound &= self.core.read().state.segments.usage(victim).live_bytes == 0;
-            }
-            Ok(is_sound)
+        let mut bytes = cleaner.buf.take().unwrap_or_else(|| AlignedBuf::zeroed(size));
+        let found = self.read_device(base, &mut bytes).and_then(|()| {
+            let summary = self.summarize(victim, &bytes);
+            Ok((self.filter_live(&summary.blocks)?, summary.nodes))
         });
-        cleaner.buf = Some(buf);
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
-        // A segment that cannot be read or emptied is left as it is; others can be cleaned.
-        if !matches!(result, Ok(true)) {
-            cleaner.damaged.insert(victim);
-        }
-        match (result, self.failure()) {
-            (_, Some(error)) => Err(error),
-            _ => {
-                while self.writer.is_crowded() && self.write_one()? {}
-                Ok(())
+        self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
+        match found {
+            Ok((blocks, nodes)) => {
+                cleaner.job = Some(Job {
+                    victim,
+                    live_bytes,
+                    _pin: pin,
+                    base,
+                    bytes,
+                    blocks,
+                    moved: 0,
+                    nodes,
+                    asked_map: false,
+                    is_sound: true,
+                });
+            }
+            // A segment that cannot be read is left as it is; others can be cleaned.
+            Err(_) => {
+                cleaner.buf = Some(bytes);
+                cleaner.damaged.insert(victim);
             }
         }
+        self.failure().map_or(Ok(true), Err)
     }
 
-    /// Reads the records of a segment's partial segments. Those of an earlier life of the segment
-    /// that follow are read too: what they name is not where the map says.
-    fn summarize(&self, segment: SegmentNo, bytes: &[u8]) -> Summary {
-        let uuid = self.superblock.lock().uuid;
-        let mut summary = Summary::default();
-        let mut offset = 0;
-        while let Some(rest) = bytes.get(offset..).filter(|rest| rest.len() >= PAGE_SIZE) {
-            let Ok((header, _)) = PartialHeader::decode(rest) else { break };
-            let partial = rest.get(..header.len_bytes as usize);
-            let Some(records) = partial.and_then(|partial| header.records_of(partial)) else {
-                break;
-            };
-            let is_here = header.uuid == uuid
-                && header.segment == segment
-                && header.offset_bytes as usize == offset
-                && PartialHeader::verify(rest, records);
-            if !is_here {
-                break;
+    /// Moves a few blocks, or what else is next; says whether the job goes on.
+    fn go_on_cleaning(&self, cleaner: &mut Cleaner) -> Result<bool> {
+        let Some(mut job) = cleaner.job.take() else { return Ok(false) };
+        let result = self.advance(&mut job);
+        if matches!(result, Ok(true)) {
+            cleaner.job = Some(job);
+        } else {
+            let is_empty = self.core.read().state.segments.live_bytes_of(job.victim) == 0;
+            // One that cannot be emptied is left as it is; others can be cleaned.
+            if result.is_err() || !job.is_sound || !is_empty {
+                cleaner.damaged.insert(job.victim);
             }
-            for record in Records::new(records).map_while(std::result::Result::ok) {
-                summary.add(&record);
-            }
-            offset += header.len_bytes as usize;
+            cleaner.buf = Some(job.bytes);
         }
-        summary
-    }
-
-    /// Writes those blocks again that the map still names; says whether all could be read.
-    fn move_blocks(&self, blocks: &[Block], base: Addr, bytes: &[u8]) -> Result<bool> {
-        let mut is_sound = true;
-        let mut live = self.filter_live(blocks)?;
-        // Neighbours in a file become neighbours in the log.
-        live.sort_by_key(|block| (block.list, block.page_index));
-        for batch in live.chunks(BATCH_LEN) {
-            let nodes = Held::loading(&self.store);
-            let mut core = self.core.write();
-            if let Some(error) = self.failure() {
-                return Err(error);
-            }
-            for block in batch {
-                let start = (block.page.addr.bytes() - base.bytes()) as usize;
-                let stored = &bytes[start..start + usize::from(block.page.len_bytes)];
-                if checksum(stored) != block.page.crc32c {
-                    is_sound = false;
-                    continue;
-                }
-                let moved = core
-                    .relocate(block.list, block.page_index, &block.page, stored, &nodes)
-                    .map_err(|fault| self.latch(fault))?;
-                if moved {
-                    let bytes = u64::from(block.page.footprint_bytes());
-                    self.cleaned.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
-                }
-            }
+        if let Some(error) = self.failure() {
+            return Err(error);
         }
-        Ok(is_sound)
+        while self.writer.is_crowded() && self.write_one()? {}
+        Ok(cleaner.job.is_some())
     }
 
-    fn filter_live(&self, blocks: &[Block]) -> Result<Vec<Block>> {
-        let mut live = Vec::new();
-        for block in blocks {
-            let is_live = self.look(|core, nodes| {
-                let chunk = core.state.chunk(block.list, block.page_index / CHUNK_PAGES, nodes)?;
-                let slot = (block.page_index % CHUNK_PAGES) as u32;
-                Ok(chunk.and_then(|chunk| chunk.get(slot)) == Some(block.page))
-            })?;
-            if is_live {
-                live.push(*block);
-            }
+    fn advance(&self, job: &mut Job) -> Result<bool> {
+        if job.moved < job.blocks.len() {
+            let upto = job.blocks.len().min(job.moved + BATCH_LEN);
+            let batch = &job.blocks[job.moved..upto];
+            job.is_sound &= self.move_blocks(batch, job.base, &job.bytes)?;
+            job.moved = upto;
+            return Ok(true);
         }
-        Ok(live)
-    }
-
-    fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
-        for (place, level, first_key) in found {
-            let is_live = self
-                .look(|core, nodes| core.state.map.holds_node(place, *level, first_key, nodes))?;
-            if is_live {
-                let nodes = Held::loading(&self.store);
-                let mut core = self.core.write();
-                core.state
-                    .map
-                    .rewrite_node(place, *level, first_key, &nodes)
-                    .map_err(|fault| self.latch(fault))?;
-                core.state.account_for_nodes();
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks the whole map what lives in `segment`.
-    fn find_missed(&self, segment: SegmentNo) -> Result<Summary> {
-        let is_here = |addr: Addr| self.layout.segment_of(addr) == segment;
-        self.look(|core, nodes| {
-            let mut summary = Summary::default();
-            core.state.map.visit_all(nodes, &mut |key, value| {
-                if let Value::Chunk(chunk) = value {
-                    for (slot, page) in chunk.iter().filter(|(_, page)| page.len_bytes > 0) {
-                        if is_here(page.addr) {
-                            let page_index = key.index * CHUNK_PAGES + u64::from(slot);
-                            summary.blocks.push(Block { list: key.list, page_index, page });
-                        }
-                    }
-                }
-                ControlFlow::Continue(())
-            })?;
-            core.state.map.visit_places(nodes, &mut |place, level, key| {
-                if is_here(place.addr) {
-                    summary.nodes.push((*place, level, *key));
-                }
-            })?;
-            Ok(summary)
-        })
-    }
-}
-
-impl Summary {
-    fn add(&mut self, record: &Record<'_>) {
-        match *record {
-            Record::WriteRun { list, first_page, addr, crcs } => {
-                self.blocks.extend((0_u64..).zip(crcs).map(|(index, crc)| Block {
-                    list,
-                    page_index: first_page.saturating_add(index),
-                    page: PageRef {
-                        addr: addr.plus_bytes(index * PAGE_SIZE as u64),
-                        crc32c: crc.get(),
-                        len_bytes: PAGE_SIZE as u16,
-                        ..PageRef::ZERO
-                    },
-                }));
-            }
-            Record::WriteBlock { list, page, block } => {
-                self.blocks.push(Block { list, page_index: page, page: block });
-            }
-            Record::Node { place, level, first_key } => self.nodes.push((place, level, first_key)),
-            _ => {}
-        }
-    }
-}
-
-impl crate::core::Core {
-    /// Writes a block again as it is stored, if the map still names it at its old place.
-    pub(crate) fn relocate(
-        &mut self,
-        list: u64,
-        page_index: u64,
-        old: &PageRef,
-        stored: &[u8],
-        nodes: &dyn Nodes,
-    ) -> Outcome<bool> {
-        let group = page_index / CHUNK_PAGES;
-        let mut slots = self.state.slots(list, group, nodes)?;
-        let slot = &mut slots[(page_index % CHUNK_PAGES) as usize];
-        if *slot != Some(*old) {
+        self.move_nodes(&std::mem::take(&mut job.nodes))?;
+        let is_empty = self.core.read().state.segments.live_bytes_of(job.victim) == 0;
+        if is_empty || job.asked_map {
             return Ok(false);
         }
-        self.open_partial()?;
-        let is_whole = old.is_whole();
-        let (pages, short) = if is_whole { (1, 0) } else { (0, stored.len()) };
-        if !self.partial().fits(pages, short, page_record_bytes(1)) {
-            self.close_partial();
-            self.open_partial()?;
-        }
-        let block = if is_whole {
-            self.partial().push_page(list, page_index, stored)
-        } else {
-            self.partial().push_short(list, page_index, stored)
-        };
-        self.partial().complete();
-        self.state.replace(slot, block);
-        self.state.put_slots(list, group, &slots, nodes)?;
-        self.state.account_for_nodes();
+        job.asked_map = true;
+        let missed = self.find_missed(job.victim)?;
+        (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
         Ok(true)
     }
 }

@@ -9,14 +9,16 @@
 
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
-use dendro_base::{Clock, Uuid};
+use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::AlignedBuf;
 use dendro_disk::{Aru, CommitSeq, Error, ListHints, Op};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES};
 use dendro_format::{Addr, Head, PageRef, PartialHeader, Record, SegmentNo};
+use dendro_policy::Class;
 
 use crate::fault::Outcome;
+use crate::heads::Heads;
 use crate::map::Nodes;
 use crate::partial::{MIN_CAPACITY_BYTES, Partial, page_record_bytes, stored_len};
 use crate::state::{EPOCH, State, groups, page_range};
@@ -27,7 +29,7 @@ pub(crate) const PARTIAL_LEN_BYTES: usize = 1 << 20;
 /// Room beyond that, so that a unit of that size fits into one.
 const PARTIAL_SLACK_BYTES: usize = 64 << 10;
 /// Buffers kept for the next partial segments.
-const POOL_LEN: usize = 6;
+const POOL_LEN: usize = 16;
 
 /// Where the main log ends.
 #[derive(Debug)]
@@ -46,6 +48,9 @@ pub(crate) struct MainHead {
 pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) log: MainHead,
+    pub(crate) heads: Heads,
+    /// When the open partial segment of the main log was begun.
+    pub(crate) began: Timestamp,
     /// The last commit.
     pub(crate) commit_seq: u64,
     /// Partial segments that have not been written yet (invariant 3).
@@ -60,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
+    /// Whether the pages of the unit being applied go to payload heads.
+    apart: bool,
     /// Whether the unit being applied ends in a later partial segment than it began in.
     spans: bool,
     pub(crate) written_bytes: u64,
@@ -133,6 +140,7 @@ impl Core {
     pub(crate) fn new(
         state: State,
         log: MainHead,
+        heads: Heads,
         commit_seq: u64,
         uuid: Uuid,
         clock: Arc<dyn Clock>,
@@ -142,6 +150,8 @@ impl Core {
         Self {
             state,
             log,
+            heads,
+            began: clock.now(),
             commit_seq,
             in_memory: Vec::new(),
             durable_seq,
@@ -151,6 +161,7 @@ impl Core {
             clock,
             writer,
             pool: Vec::new(),
+            apart: false,
             spans: false,
             written_bytes: 0,
             user_page_bytes: 0,
@@ -180,13 +191,16 @@ impl Core {
             return Ok(CommitSeq(self.commit_seq));
         }
         self.spans = false;
+        self.apart = self.heads.are_used() && self.has_segments_for(worst);
+        let pages = if self.apart { 0 } else { worst.pages };
         self.open_partial()?;
-        if !self.fits(worst.pages, 0, worst.record_bytes) {
+        if !self.fits(pages, 0, worst.record_bytes) {
             self.close_partial();
             self.open_partial()?;
-            if !self.fits(worst.pages, 0, worst.record_bytes) {
+            if !self.fits(pages, 0, worst.record_bytes) {
                 self.spans = true;
                 self.partial().forget_changeable();
+                self.heads.forget_changeable();
             }
         }
         for op in aru.ops() {
@@ -199,6 +213,15 @@ impl Core {
             self.close_partial();
         }
         Ok(CommitSeq(self.commit_seq))
+    }
+
+    /// Whether the payload heads will find segments for so much, wherever it goes.
+    fn has_segments_for(&self, worst: Worst) -> bool {
+        let size = self.state.segments.layout().segment_size_bytes();
+        // Headers, and what is too little for another partial segment, take a part of each.
+        let bytes = worst.len_bytes() + worst.len_bytes() / 4;
+        let needed = bytes.div_ceil(size) as usize + self.heads.count() + 1;
+        self.state.segments.has_free(needed)
     }
 
     fn apply_op(&mut self, op: &Op<'_>, nodes: &dyn Nodes) -> Outcome<()> {
@@ -288,7 +311,7 @@ impl Core {
     }
 
     /// Puts one page into the log; returns where it lies.
-    pub(crate) fn write_page(
+    fn write_page(
         &mut self,
         list: u64,
         page_index: u64,
@@ -296,23 +319,61 @@ impl Core {
         old: Option<PageRef>,
     ) -> Outcome<PageRef> {
         if let Some(old) = old
-            && let Some(changed) = self.partial().change_page(&old, page)
+            && let Some(changed) = self.change_page(&old, page)
         {
             return Ok(changed);
         }
-        match stored_len(page) {
-            0 => {
-                self.push(&Record::ZeroPages { list, first_page: page_index, count: 1 })?;
-                Ok(PageRef::ZERO)
-            }
-            PAGE_SIZE => {
-                self.make_room(1, 0, page_record_bytes(1))?;
-                Ok(self.partial().push_page(list, page_index, page))
-            }
-            len => {
-                self.make_room(0, len, page_record_bytes(1))?;
-                Ok(self.partial().push_short(list, page_index, &page[..len]))
-            }
+        let len = stored_len(page);
+        if len == 0 {
+            self.push(&Record::ZeroPages { list, first_page: page_index, count: 1 })?;
+            return Ok(PageRef::ZERO);
+        }
+        let block = self.push_block(list, page_index, page, len, old)?;
+        self.heads.note_block(&block);
+        Ok(block)
+    }
+
+    /// Changes a page that was written since the open partial segment was begun where it is.
+    fn change_page(&mut self, old: &PageRef, page: &[u8]) -> Option<PageRef> {
+        let partial = self.log.open.as_mut()?;
+        if let Some(changed) = partial.change_page(old, page) {
+            return Some(changed);
+        }
+        if !partial.refers_to(old.addr) {
+            return None;
+        }
+        let changed = self.heads.change_page(old, page)?;
+        partial.change_reference(&changed);
+        Some(changed)
+    }
+
+    fn push_block(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        page: &[u8],
+        len: usize,
+        old: Option<PageRef>,
+    ) -> Outcome<PageRef> {
+        let is_whole = len == PAGE_SIZE;
+        let class = match self.apart.then(|| self.user_class(old)) {
+            // The room that the unit was found to have in the main log is for its records.
+            Some(Class::MAIN) => self.heads.any_user_class(),
+            Some(class) => class,
+            None => Class::MAIN,
+        };
+        if class != Class::MAIN {
+            self.make_room(0, 0, page_record_bytes(1))?;
+            return self.push_apart(class, list, page_index, page, len).ok_or_else(|| {
+                Error::Failed(format!("class {class} found no segment to go on in")).into()
+            });
+        }
+        if is_whole {
+            self.make_room(1, 0, page_record_bytes(1))?;
+            Ok(self.partial().push_page(list, page_index, page))
+        } else {
+            self.make_room(0, len, page_record_bytes(1))?;
+            Ok(self.partial().push_short(list, page_index, &page[..len]))
         }
     }
 
@@ -357,14 +418,12 @@ impl Core {
             self.log.offset_bytes = 0;
         }
         if self.log.next_segment.is_none() {
-            self.log.next_segment = self.state.segments.open(Head::Main);
+            self.log.next_segment = self.state.segments.open(Head::Main, Class::MAIN);
         }
         let capacity = (size - u64::from(self.log.offset_bytes))
             .min((PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES) as u64) as usize;
-        let buf = self.pool.pop().unwrap_or_else(|| {
-            AlignedBuf::zeroed((PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(size as usize))
-        });
-        self.state.now = self.clock.now();
+        let buf = self.take_buf();
+        self.began = self.clock.now();
         self.log.open = Some(Partial::new(
             buf,
             capacity,
@@ -375,16 +434,24 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the open partial segment and hands it to the writer.
+    pub(crate) fn take_buf(&mut self) -> AlignedBuf {
+        let size = self.state.segments.layout().segment_size_bytes() as usize;
+        let len = (PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(size);
+        self.pool.pop().unwrap_or_else(|| AlignedBuf::zeroed(len))
+    }
+
+    /// Ends the open partial segment, and hands it to the writer behind the blocks that it names.
     pub(crate) fn close_partial(&mut self) {
         let Some(partial) = self.log.open.take() else { return };
         if partial.is_empty() {
             self.log.open = Some(partial);
             return;
         }
+        self.close_heads();
         let (segment, base) = (partial.segment(), partial.base());
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
             head: Head::Main,
+            class: 0,
             len_bytes: 0,
             uuid: self.uuid,
             seq: self.log.seq,
@@ -397,15 +464,19 @@ impl Core {
             complete_len_bytes: 0,
             commit_seq: self.commit_seq,
             durable_seq: self.durable_seq,
-            time: self.state.now,
+            time: self.began,
             epoch: EPOCH,
         });
         let closed = Arc::new(Closed { buf, len_bytes, base, segment, seq: self.log.seq });
         self.log.offset_bytes += len_bytes as u32;
         self.log.seq += 1;
         self.log.prev_crc32c = crc32c;
-        self.log_bytes += len_bytes as u64;
-        self.written_bytes += len_bytes as u64;
+        self.hand_to_writer(closed);
+    }
+
+    pub(crate) fn hand_to_writer(&mut self, closed: Arc<Closed>) {
+        self.log_bytes += closed.len_bytes as u64;
+        self.written_bytes += closed.len_bytes as u64;
         self.in_memory.push(Arc::clone(&closed));
         self.writer.push(closed);
     }
@@ -413,7 +484,7 @@ impl Core {
     /// What has been written is read from the device from now on.
     pub(crate) fn forget_written(&mut self) {
         for written in self.writer.take_written() {
-            self.in_memory.retain(|closed| closed.seq != written.seq);
+            self.in_memory.retain(|closed| closed.base != written.base);
             if let Ok(closed) = Arc::try_unwrap(written)
                 && self.pool.len() < POOL_LEN
             {
@@ -428,6 +499,9 @@ impl Core {
             && let Some(offset) = open.offset_of(addr)
         {
             return Some(open.block(offset, len_bytes));
+        }
+        if let Some(block) = self.heads.block(addr, len_bytes) {
+            return Some(block);
         }
         self.in_memory.iter().find_map(|closed| closed.block(addr, len_bytes))
     }

@@ -33,6 +33,10 @@ use crate::writer::Writer;
 const MAX_FRUITLESS: u32 = 2;
 /// How often at all: together they empty more segments than any unit needs.
 const MAX_ATTEMPTS: u32 = 64;
+/// Pieces of background work that one commit does at most.
+const MAX_STEPS_LENT: usize = 8;
+/// As much dirty map is reckoned with at least.
+const MIN_DIRTY_BYTES: u64 = 256 << 10;
 /// Of so many bytes one stays dead, so that cleaning has something to gain.
 const OVER_PROVISION: u64 = 25;
 
@@ -65,6 +69,8 @@ pub struct LogDisk {
     failure: Mutex<Option<String>>,
     /// How long commits have waited for room, all together.
     stalled_ns: AtomicU64,
+    /// Bytes of room that commits have still to make for what they took.
+    owed_bytes: AtomicI64,
 }
 
 impl std::fmt::Debug for LogDisk {
@@ -153,6 +159,7 @@ impl LogDisk {
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
             stalled_ns: AtomicU64::new(0),
+            owed_bytes: AtomicI64::new(0),
         }
     }
 
@@ -188,23 +195,30 @@ impl LogDisk {
         }
     }
 
-    /// Segments kept for checkpoints and cleaning: the nodes of one that is being written and of
-    /// the next, the heads' own, and one to move blocks to.
-    pub(crate) fn checkpoint_reserve(&self) -> u32 {
-        (2 * self.dirty_limit_bytes).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
+    /// Segments kept for checkpoints and cleaning, with so many bytes of the map dirty: the nodes of
+    /// a checkpoint and what moving blocks adds to them, the main log's next and the map's, and one
+    /// to move blocks to.
+    fn reserve_for(&self, dirty_bytes: u64) -> u32 {
+        (dirty_bytes + dirty_bytes / 2).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
+    }
+
+    /// As much of that as is needed now.
+    pub(crate) fn checkpoint_reserve(&self, core: &Core) -> u32 {
+        let dirty_bytes = core.state.map.dirty_bytes();
+        self.reserve_for(dirty_bytes.clamp(MIN_DIRTY_BYTES, self.dirty_limit_bytes))
     }
 
     /// Segments that only units that give space back may use, and cleaning, beyond those for
     /// checkpoints.
     pub(crate) fn reclaim_reserve(&self) -> u32 {
-        2 + self.layout.segment_count() / 128
+        2 + (self.layout.segment_count() / 256).min(4)
     }
 
     /// What clients can have in all: the segments less the reserves, each as far as it can be
     /// filled with blocks that live.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         let segments = self.layout.log_segments().count() as u64;
-        let reserve = u64::from(self.checkpoint_reserve() + self.reclaim_reserve());
+        let reserve = u64::from(self.reserve_for(self.dirty_limit_bytes) + self.reclaim_reserve());
         segments.saturating_sub(reserve) * self.fillable_bytes()
     }
 
@@ -218,8 +232,14 @@ impl LogDisk {
     }
 
     /// With so few clean segments left a checkpoint is taken as soon as it frees more than it costs.
-    pub(crate) fn low_segments(&self) -> u32 {
-        self.checkpoint_reserve() + self.reclaim_reserve() + 2
+    pub(crate) fn low_segments(&self, core: &Core) -> u32 {
+        self.checkpoint_reserve(core) + self.reclaim_reserve() + 2
+    }
+
+    /// So many more clean segments than that are kept ready by cleaning in the background; with
+    /// fewer, commits lend it a hand in proportion to what is missing.
+    pub(crate) fn pace_segments(&self) -> u32 {
+        (self.layout.segment_count() / 64).clamp(2, 64)
     }
 
     pub(crate) fn next_list(&self) -> u64 {
@@ -308,7 +328,7 @@ impl LogDisk {
     /// reached, or there is nowhere to write it before segments have been cleaned.
     fn shortage(&self, core: &Core, needed: u64, reclaims: bool) -> Option<Shortage> {
         if reclaims {
-            let room = core.room_bytes(self.checkpoint_reserve());
+            let room = core.room_bytes(self.checkpoint_reserve(core));
             return (needed > room).then_some(Shortage::OfRoom(room));
         }
         let used = core.state.segments.live_bytes() + self.ledger.reserved_bytes();
@@ -316,7 +336,7 @@ impl LogDisk {
         if needed > free {
             return Some(Shortage::OfSpace(free));
         }
-        let room = core.room_bytes(self.checkpoint_reserve() + self.reclaim_reserve());
+        let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
         (needed > room).then_some(Shortage::OfRoom(room))
     }
 
@@ -347,6 +367,40 @@ impl LogDisk {
         }
         self.checkpoint()?;
         Ok(self.free_bytes() > free_before)
+    }
+
+    /// How much room a commit that took `bytes` should make in its turn: nothing while clean
+    /// segments are many, then more the fewer they are, up to twice what it took. So commits are
+    /// slowed down bit by bit, long before one would have to stop.
+    fn share_of_cleaning(&self, core: &Core, bytes: u64) -> i64 {
+        let size = self.layout.segment_size_bytes();
+        let window = u64::from(self.pace_segments() + 2) * size;
+        let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
+        let pending = u64::from(core.state.segments.counts().pending) * size;
+        let missing = window.saturating_sub(room + pending);
+        (u128::from(2 * bytes) * u128::from(missing) / u128::from(window)) as i64
+    }
+
+    /// Does background work until it has made so much room, or there is nothing to do.
+    fn lend_a_hand(&self, owed_bytes: i64) -> Result<()> {
+        let clock = Arc::clone(&self.core.read().clock);
+        let began = clock.now();
+        let mut owed = self.owed_bytes.fetch_add(owed_bytes, Ordering::Relaxed) + owed_bytes;
+        for _ in 0..MAX_STEPS_LENT {
+            if owed <= 0 {
+                break;
+            }
+            let gained = self.clean_for_room()?;
+            let Some(gained) = gained else {
+                // Nothing to gain now; what was owed is not held against later commits.
+                self.owed_bytes.store(0, Ordering::Relaxed);
+                break;
+            };
+            owed = self.owed_bytes.fetch_sub(gained, Ordering::Relaxed) - gained;
+        }
+        let waited_ns = clock.now().since(began).as_nanos() as u64;
+        self.stalled_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether the clean segments suffice to move another segment's blocks, with `spare` of them
@@ -421,9 +475,13 @@ impl LogicalDisk for LogDisk {
             let seq = core.apply(&aru, worst, &nodes).map_err(|fault| self.latch(fault))?;
             self.next_list.fetch_max(core.state.next_list, Ordering::AcqRel);
             let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
+            let owed_bytes = self.share_of_cleaning(&core, needed_bytes);
             drop(core);
             if is_crowded {
                 self.relieve_memory()?;
+            }
+            if owed_bytes > 0 {
+                self.lend_a_hand(owed_bytes)?;
             }
             break seq;
         };
@@ -447,6 +505,7 @@ impl LogicalDisk for LogDisk {
         let (commit_seq, partial_seq) = {
             let mut core = self.core.write();
             core.close_partial();
+            core.heads.note_flush();
             (core.commit_seq, core.log.seq.saturating_sub(1))
         };
         self.write_log_through(partial_seq)?;

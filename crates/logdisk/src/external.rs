@@ -193,12 +193,12 @@ impl LogDisk {
     pub fn present(&self) -> Present {
         let core = self.core.read();
         Present {
-            clock: core.clock.now().0.max(0).cast_unsigned(),
+            clock: core.state.clock,
             live_bytes: core.state.segments.live_bytes(),
             segment_bytes: self.layout.segment_size_bytes(),
             segment_count: self.layout.segment_count(),
             clean_count: core.state.segments.clean_count(),
-            reserved_count: self.checkpoint_reserve() + self.reclaim_reserve(),
+            reserved_count: self.checkpoint_reserve(&core) + self.reclaim_reserve(),
         }
     }
 
@@ -285,20 +285,19 @@ impl LogDisk {
 }
 
 fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
-    let usage = segments.usage(segment);
-    let written_at = usage.written.0.max(0).cast_unsigned();
+    let figures = segments.figures(segment);
     SegmentFacts {
         number: segment.0,
         status: match segments.state(segment) {
             SegmentState::Clean => SegmentStatus::Clean,
             SegmentState::Open => SegmentStatus::Open,
-            SegmentState::Dirty if usage.live_bytes == 0 => SegmentStatus::Pending,
+            SegmentState::Dirty if figures.live_bytes == 0 => SegmentStatus::Pending,
             SegmentState::Dirty => SegmentStatus::Dirty,
         },
-        live_bytes: usage.live_bytes,
-        class: 0,
-        written_at,
-        last_death: written_at,
-        filled_at: written_at,
+        live_bytes: figures.live_bytes,
+        class: figures.class.number(),
+        written_at: figures.written_at,
+        last_death: figures.last_death,
+        filled_at: figures.filled_at,
     }
 }

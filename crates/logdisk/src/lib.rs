@@ -9,8 +9,9 @@
 //! - `core`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
 //!   finds and checks blocks.
 //! - `checkpoint`, `recovery`: a frozen state is written, and found again.
-//! - `cleaner`: what lives in a segment is written again, so that the segment becomes empty.
-//! - [`external`]: the same by another process.
+//! - `heads`: where data goes that the cleaner's policy wants apart from the main log.
+//! - `cleaner`: which segment is emptied when; `relocation`: what lives in one is written again;
+//!   [`external`]: the same by another process.
 //! - `disk`: the interface.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
@@ -23,6 +24,7 @@ mod core;
 mod disk;
 pub mod external;
 mod fault;
+mod heads;
 mod map;
 mod node;
 mod options;
@@ -30,6 +32,7 @@ mod partial;
 mod prepare;
 mod read;
 mod recovery;
+mod relocation;
 mod segments;
 mod state;
 mod store;

@@ -1,7 +1,9 @@
 //! How a volume is made and opened.
 
 use dendro_base::Uuid;
+use dendro_base::sync::Arc;
 use dendro_base::units::MIB;
+use dendro_policy::{Kind, Policy};
 
 /// How a volume is made.
 #[derive(Clone, Debug)]
@@ -37,6 +39,12 @@ pub struct OpenOptions {
     pub cache_size_bytes: u64,
     /// A checkpoint is due after so many bytes of log: the bound on what recovery reads.
     pub checkpoint_log_bytes: u64,
+    /// What is cleaned next, and what is written together. It can be exchanged later.
+    pub policy: Arc<dyn Policy>,
+    /// With so many bytes of blocks between flushes, in the mean, blocks are kept apart from the
+    /// main log by temperature, as the policy says; with fewer they stay in it, where a flush costs
+    /// one write.
+    pub stream_bytes: u64,
     /// Freed segments are discarded, so that an image file shrinks.
     pub discard: bool,
     /// Accept payload in roll-forward without looking at its checksums. For the test of the crash
@@ -51,6 +59,8 @@ impl Default for OpenOptions {
             read_only: false,
             cache_size_bytes: 64 * MIB,
             checkpoint_log_bytes: 128 * MIB,
+            policy: Arc::from(Kind::default().policy()),
+            stream_bytes: 512 << 10,
             discard: true,
             skip_payload_checks: false,
         }

@@ -44,6 +44,9 @@ pub(crate) struct Partial {
     pages: Vec<(usize, usize)>,
     /// For each short block, by ascending offset: its room, and where its record lies.
     shorts: Vec<(usize, usize, usize)>,
+    /// For blocks in other heads' open partial segments, by their place: where their checksum lies
+    /// in the records, and their length if it is told.
+    references: FxHashMap<Addr, (usize, Option<usize>)>,
     /// Records put in it that may still be changed, by list and index.
     puts: FxHashMap<(u64, u64), usize>,
     deleted_lists: FxHashSet<u64>,
@@ -54,7 +57,7 @@ struct Run {
     record_at: usize,
     list: u64,
     next_page: u64,
-    next_offset: usize,
+    next_addr: Addr,
 }
 
 /// A page as it is to be stored: trailing zeros cut off where that saves a grain.
@@ -108,6 +111,7 @@ impl Partial {
             run: None,
             pages: Vec::new(),
             shorts: Vec::new(),
+            references: FxHashMap::default(),
             puts: FxHashMap::default(),
             deleted_lists: FxHashSet::default(),
         }
@@ -196,6 +200,7 @@ impl Partial {
     /// Ends the time in which what has been written so far may be changed: a recovery unit follows
     /// that ends in a later partial segment, and its changes must not take effect with this one.
     pub(crate) fn forget_changeable(&mut self) {
+        self.references.clear();
         self.puts.clear();
         self.pages.clear();
         self.shorts.clear();
@@ -207,32 +212,70 @@ impl Partial {
         let offset = self.tail;
         self.tail += PAGE_SIZE;
         let crc32c = copy_page(&mut self.buf[offset..offset + PAGE_SIZE], page);
-        let addr = self.base.plus_bytes(offset as u64);
+        let block = PageRef {
+            addr: self.base.plus_bytes(offset as u64),
+            crc32c,
+            len_bytes: PAGE_SIZE as u16,
+            ..PageRef::ZERO
+        };
+        self.record_page(list, page_index, &block);
+        self.pages.push((offset, self.records.len() - 4));
+        block
+    }
+
+    /// Records that a page was written whole, as part of a run if it continues one.
+    fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) {
         let joins = self.run.filter(|run| {
-            run.list == list && run.next_page == page_index && run.next_offset == offset
+            run.list == list && run.next_page == page_index && run.next_addr == block.addr
         });
         let record_at = if let Some(run) = joins {
             let count = ((self.records.len() - run.record_at - WRITE_RUN_LEN_BYTES) / 4 + 1) as u16;
             let at = run.record_at + LEN_OFFSET;
             self.records[at..at + 2].copy_from_slice(&count.to_le_bytes());
-            self.records.extend_from_slice(&crc32c.to_le_bytes());
+            self.records.extend_from_slice(&block.crc32c.to_le_bytes());
             run.record_at
         } else {
             let at = self.records.len();
-            let crcs = [crc32c.into()];
-            Record::WriteRun { list, first_page: page_index, addr, crcs: &crcs }
+            let crcs = [block.crc32c.into()];
+            Record::WriteRun { list, first_page: page_index, addr: block.addr, crcs: &crcs }
                 .encode(&mut self.records);
             at
         };
-        self.pages.push((offset, self.records.len() - 4));
         let is_full = self.records.len() - record_at > WRITE_RUN_LEN_BYTES + 4 * 60_000;
         self.run = (!is_full).then_some(Run {
             record_at,
             list,
             next_page: page_index + 1,
-            next_offset: offset + PAGE_SIZE,
+            next_addr: block.addr.plus_bytes(PAGE_SIZE as u64),
         });
-        PageRef { addr, crc32c, len_bytes: PAGE_SIZE as u16, compression: 0, flags: 0 }
+    }
+
+    /// Records that a page was written to another head's open partial segment.
+    pub(crate) fn refer(&mut self, list: u64, page_index: u64, block: &PageRef) {
+        if block.is_whole() {
+            self.record_page(list, page_index, block);
+            self.references.insert(block.addr, (self.records.len() - 4, None));
+        } else {
+            let at = self.records.len();
+            self.run = None;
+            Record::WriteBlock { list, page: page_index, block: *block }.encode(&mut self.records);
+            let places = (at + WRITE_BLOCK_CRC_OFFSET, Some(at + LEN_OFFSET));
+            self.references.insert(block.addr, places);
+        }
+    }
+
+    /// Whether the record of a block in another head's partial segment may still be changed.
+    pub(crate) fn refers_to(&self, addr: Addr) -> bool {
+        self.references.contains_key(&addr)
+    }
+
+    /// A block in another head's partial segment was changed.
+    pub(crate) fn change_reference(&mut self, block: &PageRef) {
+        let (crc_at, len_at) = self.references[&block.addr];
+        self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
+        if let Some(at) = len_at {
+            self.records[at..at + 2].copy_from_slice(&block.len_bytes.to_le_bytes());
+        }
     }
 
     /// Adds a page that is stored as a short block. The caller has asked [`Self::fits`].

@@ -9,6 +9,7 @@
 //! A volume that was not shut down cleanly goes on in fresh segments behind a checkpoint of its
 //! own: whatever lies behind the end that was found is never looked at again.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 use dendro_base::sync::Arc;
@@ -21,13 +22,16 @@ use dendro_format::record::Records;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{
     Addr, Checkpoint, Head, Key, Layout, PageRef, PartialHeader, Record, SegmentNo, Space,
-    Superblock, Usage, Value, checksum,
+    Superblock, Usage, Value, checksum, checksum_append,
 };
+
+use dendro_policy::{Class, Present};
 
 use crate::checkpoint::{Checkpoints, MapHead};
 use crate::core::{Core, MainHead, zeroed_map_bytes};
 use crate::disk::LogDisk;
 use crate::fault::Fault;
+use crate::heads::Heads;
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OpenOptions};
 use crate::partial::MIN_CAPACITY_BYTES;
@@ -91,15 +95,26 @@ pub fn format(
     let mut segments = Segments::new(layout);
     let log =
         fresh_head(&mut segments, 1, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
-    let state = State { map: Map::from_root(None), segments, next_list: Lid::FIRST.0, now };
+    let state = State { map: Map::from_root(None), segments, next_list: Lid::FIRST.0, clock: 0 };
     let options = OpenOptions::default();
     let store =
         NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
     let writer = Arc::new(Writer::default());
-    let core = Core::new(state, log, 0, superblock.uuid, Arc::clone(clock), writer);
+    let heads = Heads::new(Arc::clone(&options.policy), options.stream_bytes, &present(&state));
+    let core = Core::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
     let checkpoints = Checkpoints::default();
     let disk = LogDisk::assemble(Arc::clone(device), options, superblock, store, core, checkpoints);
     dendro_disk::LogicalDisk::shut_down(&disk)
+}
+
+fn present(state: &State) -> Present {
+    let layout = state.segments.layout();
+    Present {
+        clock: state.clock,
+        live_bytes: state.segments.live_bytes(),
+        segment_bytes: layout.segment_size_bytes(),
+        segment_count: layout.segment_count(),
+    }
 }
 
 /// Overwrites every place where a superblock of an earlier volume could be found.
@@ -122,8 +137,8 @@ fn wipe(device: &dyn Device, layout: Layout) -> Result<()> {
 
 /// A main head at the start of a clean segment.
 fn fresh_head(segments: &mut Segments, seq: u64, prev_crc32c: u32) -> Option<MainHead> {
-    let segment = segments.open(Head::Main)?;
-    let next_segment = segments.open(Head::Main);
+    let segment = segments.open(Head::Main, Class::MAIN)?;
+    let next_segment = segments.open(Head::Main, Class::MAIN);
     Some(MainHead { segment, offset_bytes: 0, seq, prev_crc32c, next_segment, open: None })
 }
 
@@ -148,9 +163,14 @@ impl LogDisk {
             options.cache_size_bytes,
         );
         let nodes = Held::loading(&store);
-        let mut state = restore(superblock.layout, &checkpoint, clock.now(), &nodes)?;
+        let mut state = restore(superblock.layout, &checkpoint, &nodes)?;
         let chain = Scan::new(&*device, superblock.uuid, superblock.layout, &checkpoint)
             .run(options.skip_payload_checks)?;
+        for &segment in &chain.payload_segments {
+            if let Some(class) = read_class(&*device, &superblock, segment) {
+                state.segments.set_class(segment, Head::Payload, class);
+            }
+        }
         replay(&mut state, &chain, superblock.layout, &nodes)?;
         let commit_seq =
             chain.partials.last().map_or(checkpoint.commit_seq, |last| last.header.commit_seq);
@@ -180,7 +200,8 @@ impl LogDisk {
         let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
         let read_only = options.read_only;
         let writer = Arc::new(Writer::default());
-        let core = Core::new(state, log, commit_seq, superblock.uuid, clock, writer);
+        let heads = Heads::new(Arc::clone(&options.policy), options.stream_bytes, &present(&state));
+        let core = Core::new(state, log, heads, commit_seq, superblock.uuid, clock, writer);
         let disk = Self::assemble(device, options, superblock, store, core, checkpoints);
         if read_only {
             let mut core = disk.core.write();
@@ -279,12 +300,7 @@ fn read_checkpoint(device: &dyn Device, superblock: &Superblock) -> Result<Check
 }
 
 /// The state that the checkpoint describes.
-fn restore(
-    layout: Layout,
-    checkpoint: &Checkpoint,
-    now: dendro_base::Timestamp,
-    nodes: &dyn Nodes,
-) -> Result<State> {
+fn restore(layout: Layout, checkpoint: &Checkpoint, nodes: &dyn Nodes) -> Result<State> {
     let map = Map::from_root(checkpoint.root);
     let mut segments = Segments::new(layout);
     let mut problem = None;
@@ -312,7 +328,7 @@ fn restore(
         segments.restore(*segment, usage);
         segments.mark_unrecorded(*segment);
     }
-    Ok(State { map, segments, next_list: checkpoint.next_list, now })
+    Ok(State { map, segments, next_list: checkpoint.next_list, clock: checkpoint.log_clock })
 }
 
 fn unwrap_fault(fault: Fault) -> Error {
@@ -334,18 +350,34 @@ struct Scanned {
 /// The log behind a checkpoint.
 struct Chain {
     partials: Vec<Scanned>,
+    /// Segments that other heads filled with what the records name.
+    payload_segments: BTreeSet<SegmentNo>,
     next_seq: u64,
     prev_crc32c: u32,
 }
 
 impl Chain {
-    /// Every segment that the chain touches, that it would have gone on in, and that it starts
-    /// from: none may be filled before a new checkpoint is durable.
-    fn segments(&self, checkpoint: &Checkpoint) -> Vec<SegmentNo> {
-        let mut segments = vec![checkpoint.log.segment];
+    /// Every segment that the chain touches or names blocks in, and that it starts from: none may
+    /// be filled before a new checkpoint is durable, or a crash until then would find a shorter
+    /// log.
+    fn segments(&self, checkpoint: &Checkpoint) -> BTreeSet<SegmentNo> {
+        let mut segments = self.payload_segments.clone();
+        segments.insert(checkpoint.log.segment);
         segments.extend(self.partials.iter().map(|partial| partial.header.segment));
         segments
     }
+}
+
+/// What a payload segment was filled with, as its first partial segment says.
+fn read_class(device: &dyn Device, superblock: &Superblock, segment: SegmentNo) -> Option<Class> {
+    let mut block = AlignedBuf::zeroed(PAGE_SIZE);
+    device.read_at(superblock.layout.segment_offset(segment), &mut block).ok()?;
+    let (header, _) = PartialHeader::decode(&block).ok()?;
+    let is_here = header.uuid == superblock.uuid
+        && header.segment == segment
+        && header.offset_bytes == 0
+        && header.head == Head::Payload;
+    is_here.then(|| Class::from_number(header.class))
 }
 
 /// Follows the chain.
@@ -384,14 +416,52 @@ impl<'a> Scan<'a> {
             partials.push(partial);
         }
         let durable = partials.iter().map(|partial| partial.header.durable_seq).max().unwrap_or(0);
-        let end = partials.iter().position(|partial| {
-            partial.header.seq > durable && !partial.payload_is_sound && !skip_payload_checks
-        });
+        let mut windows = Windows::new(self.device);
+        let mut end = None;
+        for (at, partial) in partials.iter().enumerate() {
+            if partial.header.seq > durable
+                && !skip_payload_checks
+                && !(partial.payload_is_sound && self.others_are_sound(partial, &mut windows)?)
+            {
+                end = Some(at);
+                break;
+            }
+        }
         // The number goes past all that were seen, the dropped ones too.
         let next_seq = self.seq;
         let prev_crc32c = self.prev_crc32c;
         partials.truncate(end.unwrap_or(partials.len()));
-        Ok(Chain { partials, next_seq, prev_crc32c })
+        let payload_segments = partials
+            .iter()
+            .flat_map(|partial| self.others(partial))
+            .map(|block| self.layout.segment_of(block.addr))
+            .filter(|segment| self.layout.is_log_segment(*segment))
+            .collect();
+        Ok(Chain { partials, payload_segments, next_seq, prev_crc32c })
+    }
+
+    /// The blocks that the records name outside their own partial segment, where other heads put
+    /// them.
+    fn others<'b>(&self, partial: &'b Scanned) -> impl Iterator<Item = PageRef> + use<'b> {
+        let base = self.layout.segment_offset(partial.header.segment)
+            + u64::from(partial.header.offset_bytes);
+        let own = base..base + u64::from(partial.header.len_bytes);
+        named_blocks(&partial.records)
+            .flatten()
+            .filter(move |block| !own.contains(&block.addr.bytes()))
+    }
+
+    /// Whether all those are as the records say. What cannot be read now may be there all the same:
+    /// that is an error, and not the end of the log.
+    fn others_are_sound(&self, partial: &Scanned, windows: &mut Windows<'_>) -> Result<bool> {
+        for block in self.others(partial) {
+            let is_sound = self.layout.holds(block.addr, u64::from(block.footprint_bytes()))
+                && windows.checksum_of(&block)? == block.crc32c;
+            if !is_sound {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn next(&mut self) -> Result<Option<Scanned>> {
@@ -442,34 +512,96 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether every block that the records name in this partial segment has its checksum.
-fn payload_is_sound(records: &[u8], partial: &[u8], base: u64) -> bool {
-    let block_is_sound = |addr: Addr, len_bytes: usize, crc32c: u32| {
-        let start = addr.bytes().checked_sub(base).and_then(|at| usize::try_from(at).ok());
-        let block = start.and_then(|at| partial.get(at..at.checked_add(len_bytes)?));
-        block.is_some_and(|block| checksum(block) == crc32c)
-    };
-    Records::new(records).all(|record| match record {
-        Ok(Record::WriteRun { addr, crcs, .. }) => crcs.iter().enumerate().all(|(index, crc)| {
-            block_is_sound(addr.plus_bytes((index * PAGE_SIZE) as u64), PAGE_SIZE, crc.get())
-        }),
-        Ok(Record::WriteBlock { block, .. }) => {
-            block_is_sound(block.addr, usize::from(block.len_bytes), block.crc32c)
+/// Parts of the device, kept while blocks in them are checked: each payload head was filled from
+/// front to back, and the records go round the heads.
+struct Windows<'a> {
+    device: &'a dyn Device,
+    loaded: VecDeque<(u64, AlignedBuf)>,
+}
+
+impl<'a> Windows<'a> {
+    const LEN_BYTES: u64 = 256 << 10;
+    /// More than there are heads.
+    const MAX_COUNT: usize = 32;
+
+    const fn new(device: &'a dyn Device) -> Self {
+        Self { device, loaded: VecDeque::new() }
+    }
+
+    /// The checksum of a block, which lies on the device, as it is there.
+    fn checksum_of(&mut self, block: &PageRef) -> Result<u32> {
+        let mut crc32c = checksum(&[]);
+        let (mut at, end) = (block.addr.bytes(), block.addr.bytes() + u64::from(block.len_bytes));
+        while at < end {
+            let base = at - at % Self::LEN_BYTES;
+            let upto = end.min(base + Self::LEN_BYTES);
+            let window = self.window(base)?;
+            crc32c = checksum_append(crc32c, &window[(at - base) as usize..(upto - base) as usize]);
+            at = upto;
         }
-        Ok(_) => true,
-        Err(_) => false,
+        Ok(crc32c)
+    }
+
+    fn window(&mut self, base: u64) -> Result<&AlignedBuf> {
+        if let Some(at) = self.loaded.iter().position(|(known, _)| *known == base) {
+            return Ok(&self.loaded[at].1);
+        }
+        let oldest =
+            if self.loaded.len() >= Self::MAX_COUNT { self.loaded.pop_front() } else { None };
+        let mut buf =
+            oldest.map_or_else(|| AlignedBuf::zeroed(Self::LEN_BYTES as usize), |(_, buf)| buf);
+        let len = Self::LEN_BYTES.min(self.device.len_bytes().saturating_sub(base)) as usize;
+        self.device
+            .read_at(base, &mut buf[..len])
+            .map_err(|error| Error::Io(format!("rolling the log forward: {error}")))?;
+        self.loaded.push_back((base, buf));
+        Ok(&self.loaded[self.loaded.len() - 1].1)
+    }
+}
+
+/// The blocks that records name, each with its checksum; an error where a record makes no sense.
+fn named_blocks(records: &[u8]) -> impl Iterator<Item = Option<PageRef>> {
+    Records::new(records).flat_map(|record| {
+        let (run, single) = match record {
+            Ok(Record::WriteRun { addr, crcs, .. }) => (Some((addr, crcs)), None),
+            Ok(Record::WriteBlock { block, .. }) => (None, Some(Some(block))),
+            Ok(_) => (None, None),
+            Err(_) => (None, Some(None)),
+        };
+        let of_run = run.into_iter().flat_map(|(addr, crcs)| {
+            (0_u64..).zip(crcs).map(move |(index, crc)| {
+                Some(PageRef {
+                    addr: addr.plus_bytes(index * PAGE_SIZE as u64),
+                    crc32c: crc.get(),
+                    len_bytes: PAGE_SIZE as u16,
+                    ..PageRef::ZERO
+                })
+            })
+        });
+        of_run.chain(single)
+    })
+}
+
+/// Whether every block that the records name in this partial segment has its checksum; those in
+/// other heads' are left to [`Scan::others_are_sound`].
+fn payload_is_sound(records: &[u8], partial: &[u8], base: u64) -> bool {
+    named_blocks(records).all(|block| {
+        let Some(block) = block else { return false };
+        let start = block.addr.bytes().checked_sub(base).and_then(|at| usize::try_from(at).ok());
+        let Some(start) = start.filter(|&start| start < partial.len()) else { return true };
+        let stored = partial.get(start..start + usize::from(block.len_bytes));
+        stored.is_some_and(|stored| checksum(stored) == block.crc32c)
     })
 }
 
 /// Applies the complete units of the chain; what follows the last complete one is dropped.
 fn replay(state: &mut State, chain: &Chain, layout: Layout, nodes: &dyn Nodes) -> Result<()> {
-    let mut pending: Vec<(dendro_base::Timestamp, &[u8])> = Vec::new();
+    let mut pending: Vec<&[u8]> = Vec::new();
     for partial in &chain.partials {
         let (complete, begun) =
             partial.records.split_at(partial.header.complete_len_bytes as usize);
         if !complete.is_empty() {
-            for (time, records) in pending.drain(..).chain([(partial.header.time, complete)]) {
-                state.now = time;
+            for records in pending.drain(..).chain([complete]) {
                 apply_records(state, records, layout, nodes).map_err(|error| {
                     Error::Corrupted(format!(
                         "the log at byte {} of segment {}: {error}",
@@ -479,7 +611,7 @@ fn replay(state: &mut State, chain: &Chain, layout: Layout, nodes: &dyn Nodes) -
             }
         }
         if !begun.is_empty() {
-            pending.push((partial.header.time, begun));
+            pending.push(begun);
         }
     }
     Ok(())

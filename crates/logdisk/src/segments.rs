@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU32, Ordering};
 use dendro_base::units::{GRAIN_SIZE, align_up};
 use dendro_format::{Addr, Head, Layout, NodePtr, PageRef, SegmentNo, Usage};
+use dendro_policy::Class;
 
 /// What may be done with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub enum SegmentState {
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     state: SegmentState,
-    live_bytes: u32,
     head: Head,
-    written: Timestamp,
+    /// What the cleaner's policies see of it.
+    figures: dendro_policy::Segment,
 }
 
 /// Counts of segments by state.
@@ -46,7 +46,7 @@ impl SegmentCounts {
         match segment.state {
             SegmentState::Clean => &mut self.clean,
             SegmentState::Open => &mut self.open,
-            SegmentState::Dirty if segment.live_bytes == 0 => &mut self.pending,
+            SegmentState::Dirty if segment.figures.live_bytes == 0 => &mut self.pending,
             SegmentState::Dirty => &mut self.dirty,
         }
     }
@@ -92,16 +92,19 @@ impl Pins {
 impl Segments {
     /// All clean.
     pub(crate) fn new(layout: Layout) -> Self {
-        let segment = Segment {
+        let segment = |number| Segment {
             state: SegmentState::Clean,
-            live_bytes: 0,
             head: Head::Main,
-            written: Timestamp(0),
+            figures: dendro_policy::Segment {
+                number,
+                capacity_bytes: layout.segment_size_bytes() as u32,
+                ..dendro_policy::Segment::default()
+            },
         };
         let count = layout.segment_count();
         Self {
             layout,
-            table: vec![segment; count as usize],
+            table: (0..count).map(segment).collect(),
             clean: layout.log_segments().map(|segment| segment.0).collect(),
             unrecorded: BTreeSet::new(),
             live_bytes: 0,
@@ -147,8 +150,31 @@ impl Segments {
     }
 
     pub(crate) fn usage(&self, segment: SegmentNo) -> Usage {
-        let entry = &self.table[segment.0 as usize];
-        Usage { live_bytes: entry.live_bytes, head: entry.head, written: entry.written }
+        let Segment { head, figures, .. } = &self.table[segment.0 as usize];
+        Usage {
+            live_bytes: figures.live_bytes,
+            head: *head,
+            class: figures.class.number(),
+            written_at: figures.written_at,
+        }
+    }
+
+    pub(crate) fn head(&self, segment: SegmentNo) -> Head {
+        self.table[segment.0 as usize].head
+    }
+
+    /// What the cleaner's policies see of the segment.
+    pub(crate) fn figures(&self, segment: SegmentNo) -> dendro_policy::Segment {
+        self.table[segment.0 as usize].figures
+    }
+
+    /// The segment that `addr` lies in, as the cleaner's policies see it.
+    pub(crate) fn figures_at(&self, addr: Addr) -> &dendro_policy::Segment {
+        &self.table[self.layout.segment_of(addr).0 as usize].figures
+    }
+
+    pub(crate) fn live_bytes_of(&self, segment: SegmentNo) -> u32 {
+        self.table[segment.0 as usize].figures.live_bytes
     }
 
     /// Keeps the segment that `addr` lies in from being filled anew. Called with the map locked,
@@ -161,10 +187,19 @@ impl Segments {
 
     /// Takes a clean segment that nobody reads, the lowest: what is used stays together at the
     /// front, and an image file stays short.
-    pub(crate) fn open(&mut self, head: Head) -> Option<SegmentNo> {
+    pub(crate) fn open(&mut self, head: Head, class: Class) -> Option<SegmentNo> {
         let number = self.clean.iter().copied().find(|&number| !self.pins.is_pinned(number))?;
         self.take(SegmentNo(number), head);
+        let figures = &mut self.table[number as usize].figures;
+        let dendro_policy::Segment { number, capacity_bytes, .. } = *figures;
+        *figures = dendro_policy::Segment { number, capacity_bytes, class, ..Default::default() };
         Some(SegmentNo(number))
+    }
+
+    /// Whether more than `count` clean segments can be opened.
+    pub(crate) fn has_free(&self, count: usize) -> bool {
+        let is_free = |number: &&u32| !self.pins.is_pinned(**number);
+        self.clean.iter().filter(is_free).nth(count).is_some()
     }
 
     /// Takes a segment, whatever state it is in, for a head to fill: recovery continues there.
@@ -186,7 +221,7 @@ impl Segments {
     pub(crate) fn pending(&self) -> Vec<SegmentNo> {
         let is_pending = |segment: &SegmentNo| {
             let entry = &self.table[segment.0 as usize];
-            entry.state == SegmentState::Dirty && entry.live_bytes == 0
+            entry.state == SegmentState::Dirty && entry.figures.live_bytes == 0
         };
         self.layout.log_segments().filter(is_pending).collect()
     }
@@ -198,7 +233,7 @@ impl Segments {
     pub(crate) fn set_clean(&mut self, segment: SegmentNo) {
         self.change(segment, |entry| {
             assert!(
-                entry.state == SegmentState::Dirty && entry.live_bytes == 0,
+                entry.state == SegmentState::Dirty && entry.figures.live_bytes == 0,
                 "segment {segment} is still needed"
             );
             entry.state = SegmentState::Clean;
@@ -208,12 +243,16 @@ impl Segments {
 
     /// Sets a segment's usage, as a checkpoint tells it.
     pub(crate) fn restore(&mut self, segment: SegmentNo, usage: &Usage) {
-        let before = self.usage(segment).live_bytes;
+        let before = self.live_bytes_of(segment);
         self.live_bytes = self.live_bytes - u64::from(before) + u64::from(usage.live_bytes);
         self.change(segment, |entry| {
-            entry.live_bytes = usage.live_bytes;
             entry.head = usage.head;
-            entry.written = usage.written;
+            entry.figures.live_bytes = usage.live_bytes;
+            entry.figures.class = Class::from_number(usage.class);
+            // When it was filled and lost blocks is not kept; this is the best guess.
+            entry.figures.written_at = usage.written_at;
+            entry.figures.filled_at = usage.written_at;
+            entry.figures.last_death = usage.written_at;
             entry.state = match entry.state {
                 _ if usage.live_bytes > 0 => SegmentState::Dirty,
                 SegmentState::Dirty => SegmentState::Clean,
@@ -227,35 +266,33 @@ impl Segments {
         }
     }
 
-    pub(crate) fn block_born(&mut self, block: &PageRef, now: Timestamp) {
-        self.born(block.addr, block.footprint_bytes(), now);
+    /// A block can be reached now, at `clock`, that its client wrote at `written_at`.
+    pub(crate) fn block_born(&mut self, block: &PageRef, written_at: u64, clock: u64) {
+        self.born(block.addr, block.footprint_bytes(), written_at, clock);
     }
 
-    pub(crate) fn block_died(&mut self, block: &PageRef) {
-        self.died(block.addr, block.footprint_bytes());
+    /// A block cannot be reached any more, at `clock`.
+    pub(crate) fn block_died(&mut self, block: &PageRef, clock: u64) {
+        self.died(block.addr, block.footprint_bytes(), clock);
     }
 
-    pub(crate) fn node_born(&mut self, node: &NodePtr, now: Timestamp) {
-        self.born(node.addr, node_footprint_bytes(node), now);
+    pub(crate) fn node_born(&mut self, node: &NodePtr, clock: u64) {
+        self.born(node.addr, node_footprint_bytes(node), clock, clock);
     }
 
-    pub(crate) fn node_died(&mut self, node: &NodePtr) {
-        self.died(node.addr, node_footprint_bytes(node));
+    pub(crate) fn node_died(&mut self, node: &NodePtr, clock: u64) {
+        self.died(node.addr, node_footprint_bytes(node), clock);
     }
 
-    fn born(&mut self, addr: Addr, len_bytes: u32, now: Timestamp) {
+    fn born(&mut self, addr: Addr, len_bytes: u32, written_at: u64, clock: u64) {
         if len_bytes == 0 {
             return;
         }
         let segment = self.layout.segment_of(addr);
-        let size = self.layout.segment_size_bytes();
         self.change(segment, |entry| {
-            let (before, added) = (i128::from(entry.live_bytes), i128::from(len_bytes));
-            let sum = before * i128::from(entry.written.0) + added * i128::from(now.0);
-            entry.written = Timestamp((sum / (before + added)) as i64);
-            entry.live_bytes = entry.live_bytes.saturating_add(len_bytes);
+            entry.figures.add(len_bytes, written_at, clock);
             debug_assert!(
-                u64::from(entry.live_bytes) <= size,
+                entry.figures.live_bytes <= entry.figures.capacity_bytes,
                 "segment {segment} holds more than fits"
             );
         });
@@ -263,27 +300,36 @@ impl Segments {
         self.unrecorded.insert(segment.0);
     }
 
-    fn died(&mut self, addr: Addr, len_bytes: u32) {
+    fn died(&mut self, addr: Addr, len_bytes: u32, clock: u64) {
         if len_bytes == 0 {
             return;
         }
         let segment = self.layout.segment_of(addr);
         let died = self.change(segment, |entry| {
             // Only an image that was made to deceive can get below zero; the checker tells.
-            debug_assert!(entry.live_bytes >= len_bytes, "usage of segment {segment} is exact");
-            let died = len_bytes.min(entry.live_bytes);
-            entry.live_bytes -= died;
+            debug_assert!(
+                entry.figures.live_bytes >= len_bytes,
+                "usage of segment {segment} is exact"
+            );
+            let died = len_bytes.min(entry.figures.live_bytes);
+            entry.figures.remove(died, clock);
             died
         });
         self.live_bytes -= u64::from(died);
         self.unrecorded.insert(segment.0);
     }
 
+    /// Says what a segment was filled with, when its partial segments tell and nothing else does.
+    pub(crate) fn set_class(&mut self, segment: SegmentNo, head: Head, class: Class) {
+        let entry = &mut self.table[segment.0 as usize];
+        (entry.head, entry.figures.class) = (head, class);
+    }
+
     /// After recovery: whatever holds something is not clean, whichever head filled it.
     pub(crate) fn settle(&mut self) {
         for segment in self.layout.log_segments() {
             let entry = &self.table[segment.0 as usize];
-            if entry.live_bytes > 0 && entry.state == SegmentState::Clean {
+            if entry.figures.live_bytes > 0 && entry.state == SegmentState::Clean {
                 self.close(segment);
             }
         }

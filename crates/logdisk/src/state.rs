@@ -4,7 +4,6 @@
 
 use std::ops::{ControlFlow, Range};
 
-use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_disk::{Error, MAX_PAGE_COUNT};
 use dendro_format::chunk::CHUNK_PAGES;
@@ -27,8 +26,8 @@ pub(crate) struct State {
     pub(crate) map: Map,
     pub(crate) segments: Segments,
     pub(crate) next_list: u64,
-    /// The time that goes with changes: when the partial segment that holds them was begun.
-    pub(crate) now: Timestamp,
+    /// The log clock: bytes of blocks that clients have written.
+    pub(crate) clock: u64,
 }
 
 pub(crate) const fn key(list: u64, space: Space, index: u64) -> Key {
@@ -146,7 +145,7 @@ impl State {
             self.map.remove(key, nodes)?;
         }
         for block in &blocks {
-            self.segments.block_died(block);
+            self.segments.block_died(block, self.clock);
         }
         Ok(())
     }
@@ -192,13 +191,24 @@ impl State {
 
     /// Puts a page's new block in the place of its old one.
     pub(crate) fn replace(&mut self, slot: &mut Option<PageRef>, block: PageRef) {
+        self.clock += u64::from(block.footprint_bytes());
         if let Some(old) = slot.replace(block) {
-            self.segments.block_died(&old);
+            self.segments.block_died(&old, self.clock);
         }
-        self.segments.block_born(&block, self.now);
+        self.segments.block_born(&block, self.clock, self.clock);
     }
 
-    /// A page was written as `block`.
+    /// Puts a block that was moved in the place of its old one, as old as that was.
+    pub(crate) fn replace_moved(&mut self, slot: &mut Option<PageRef>, block: PageRef) {
+        let mut written_at = self.clock;
+        if let Some(old) = slot.replace(block) {
+            written_at = self.segments.figures_at(old.addr).written_at;
+            self.segments.block_died(&old, self.clock);
+        }
+        self.segments.block_born(&block, written_at, self.clock);
+    }
+
+    /// A page was written as `block`, by a client or, if it lies among survivors, by the cleaner.
     pub(crate) fn set_page(
         &mut self,
         list: u64,
@@ -208,7 +218,13 @@ impl State {
     ) -> Outcome<()> {
         let group = page / CHUNK_PAGES;
         let mut slots = self.slots(list, group, nodes)?;
-        self.replace(&mut slots[(page % CHUNK_PAGES) as usize], block);
+        let slot = &mut slots[(page % CHUNK_PAGES) as usize];
+        let class = self.segments.figures_at(block.addr).class;
+        if class.survivor_index().is_some() {
+            self.replace_moved(slot, block);
+        } else {
+            self.replace(slot, block);
+        }
         self.put_slots(list, group, &slots, nodes)
     }
 
@@ -235,7 +251,7 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         for (_, block) in self.take_pages(list, &pages, nodes)? {
-            self.segments.block_died(&block);
+            self.segments.block_died(&block, self.clock);
         }
         Ok(())
     }
@@ -311,7 +327,7 @@ impl State {
     pub(crate) fn account_for_nodes(&mut self) {
         if self.map.has_released() {
             for node in self.map.take_released() {
-                self.segments.node_died(&node);
+                self.segments.node_died(&node, self.clock);
             }
         }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Closed {
     pub(crate) len_bytes: usize,
     pub(crate) base: Addr,
     pub(crate) segment: SegmentNo,
-    /// Its number in the main log.
+    /// Its number in the main log, or that of the one that names its blocks.
     pub(crate) seq: u64,
 }
 
@@ -87,7 +87,10 @@ impl Writer {
         };
         let result = device.write_at(closed.base.bytes(), &closed.buf[..closed.len_bytes]);
         let mut queue = self.queue.lock();
-        queue.writing.retain(|&seq| seq != closed.seq);
+        // Only one: what other heads hold is written under the same number.
+        if let Some(at) = queue.writing.iter().position(|&seq| seq == closed.seq) {
+            queue.writing.swap_remove(at);
+        }
         if let Err(error) = result {
             queue.failure.get_or_insert_with(|| error.to_string());
         }

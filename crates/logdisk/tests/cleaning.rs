@@ -57,12 +57,12 @@ fn check(disk: LogDisk, device: &Arc<dyn Device>, model: &ModelState) {
 
 #[test]
 fn a_volume_at_80_percent_takes_overwrites_of_many_times_its_size() {
-    let (device, disk) = small_disk(128);
+    let (device, disk) = small_disk(512);
     let mut model = ModelState::default();
     let list = new_list(&disk, &mut model);
     let mut rng = Rng::new(1);
     let pages = disk.space().capacity_bytes * 8 / 10 / PAGE_SIZE as u64;
-    for number in 0..pages * 12 {
+    for number in 0..pages * 6 {
         let mut aru = Aru::new(View::HEAD);
         let at = if number < pages { number } else { rng.below(pages) };
         let data = page(&mut rng);

@@ -21,12 +21,16 @@ mod class;
 mod kind;
 mod ladder;
 mod pick;
+#[cfg(feature = "testing")]
+mod scatter;
 mod segment;
 mod simple;
 
 pub use class::{Class, Classes};
 pub use kind::{Kind, UnknownPolicy};
 pub use ladder::Ladder;
+#[cfg(feature = "testing")]
+pub use scatter::Scatter;
 pub use segment::{Present, Segment};
 pub use simple::{AgeThreshold, CostAgeTimes, CostBenefit, DChoices, Greedy};
 

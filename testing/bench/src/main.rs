@@ -6,6 +6,7 @@
 //! asserted: machines are noisy, and figures are for people to read.
 
 mod amplification;
+mod cleaning;
 mod engine;
 mod file_device;
 mod measure;
@@ -15,6 +16,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let directory = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    if std::env::args().nth(1).as_deref() == Some("cleaning") {
+        cleaning::run();
+        return ExitCode::SUCCESS;
+    }
     println!("{:<58} {:>14} {:>14} {:>8}", "", "dendrofs", "beside it", "ratio");
     engine::run();
     amplification::run();

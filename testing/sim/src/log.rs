@@ -7,6 +7,7 @@ use dendro_base::sync::Arc;
 use dendro_base::{Clock, ManualClock, Rng, Uuid};
 use dendro_device::Device;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
+use dendro_policy::{Classes, Kind, Policy, Scatter};
 
 use crate::disk::Engine;
 use crate::system::Outcome;
@@ -45,6 +46,8 @@ impl LogEngine {
             cache_size_bytes: [64 << 10, 64 << 10, 256 << 10, 16 << 20][rng.below(4) as usize],
             checkpoint_log_bytes: [16 << 10, 64 << 10, 256 << 10, 1 << 20][rng.below(4) as usize],
             discard: rng.chance(75),
+            policy: policy(rng),
+            stream_bytes: [0, OpenOptions::default().stream_bytes][rng.below(2) as usize],
             ..OpenOptions::default()
         };
         Self { format, open }
@@ -53,6 +56,15 @@ impl LogEngine {
     fn open_with(&self, device: Arc<dyn Device>, options: OpenOptions) -> Outcome<LogDisk> {
         LogDisk::open(device, options, clock()).map_err(text)
     }
+}
+
+/// Any policy; half of the time one that keeps everything apart from everything.
+fn policy(rng: &mut Rng) -> Arc<dyn Policy> {
+    if rng.chance(50) {
+        let classes = Classes { users: rng.below(4) as u8, survivors: rng.below(4) as u8 };
+        return Arc::new(Scatter::new(classes, rng.next_u64()));
+    }
+    Arc::from(Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize].policy())
 }
 
 fn clock() -> Arc<dyn Clock> {
@@ -84,7 +96,11 @@ impl Engine for LogEngine {
     }
 
     fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
-        match rng.below(10) {
+        match rng.below(11) {
+            10 => {
+                disk.set_policy(policy(rng));
+                Ok(())
+            }
             0 => disk.checkpoint().map_err(text),
             1 => {
                 for _ in 0..MAX_BACKGROUND_STEPS {

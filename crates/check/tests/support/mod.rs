@@ -40,6 +40,7 @@ pub struct Part {
 impl Part {
     pub fn new(head: Head, segment: u32, offset: usize, seq: u64, prev_crc32c: u32) -> Self {
         let header = PartialHeader {
+            class: 0,
             head,
             len_bytes: 0,
             uuid: UUID,
@@ -147,6 +148,7 @@ impl Builder {
                 label: "small".into(),
             },
             checkpoint: Checkpoint {
+                log_clock: 0,
                 uuid: UUID,
                 seq: 1,
                 root: None,
@@ -192,7 +194,7 @@ impl Builder {
     /// Lays everything down.
     pub fn finish(mut self, root: Option<(NodePtr, u8)>) -> Vec<u8> {
         let mut image = vec![0; 16 * SEGMENT_SIZE];
-        let usage = |live_bytes| Usage { live_bytes, head: Head::Main, written: Timestamp(1) };
+        let usage = |live_bytes| Usage { live_bytes, head: Head::Main, class: 0, written_at: 1 };
         self.checkpoint.root = root;
         self.checkpoint.live_bytes = self.live_bytes;
         if self.checkpoint.usage_overrides.is_empty() {

@@ -18,7 +18,8 @@ struct SegmentLine {
     live_bytes: u32,
     live_percent: u64,
     head: Option<&'static str>,
-    written: Option<String>,
+    class: Option<u8>,
+    written_at: Option<u64>,
     source: Option<dendro_check::UsageSource>,
 }
 
@@ -26,10 +27,13 @@ impl fmt::Display for SegmentLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { segment, state, live_bytes, live_percent, .. } = self;
         let head = self.head.unwrap_or("-");
-        let written = self.written.as_deref().unwrap_or("-");
+        let text =
+            |number: Option<u64>| number.map_or_else(|| "-".into(), |number| number.to_string());
+        let class = text(self.class.map(u64::from));
+        let written_at = text(self.written_at);
         write!(
             f,
-            "{segment:>10}  {state:<8}  {live_bytes:>10}  {live_percent:>4}%  {head:<9}  {written}"
+            "{segment:>10}  {state:<8}  {live_bytes:>10}  {live_percent:>4}%  {head:<9}  {class:>5}  {written_at:>14}"
         )
     }
 }
@@ -75,7 +79,7 @@ impl fmt::Display for End {
 pub(super) fn dump(volume: &Volume<'_>, only: Option<u32>, out: &mut Output) -> io::Result<()> {
     let Some(checkpoint) = checkpoint(volume, out)? else { return Ok(()) };
     let Some(usage) = usage(volume, &checkpoint, out)? else { return Ok(()) };
-    out.line(&"   SEGMENT  STATE     LIVE BYTES  LIVE   HEAD       WRITTEN")?;
+    out.line(&"   SEGMENT  STATE     LIVE BYTES  LIVE   HEAD       CLASS      WRITTEN AT")?;
     let line = |segment| line(volume, &checkpoint, &usage, segment);
     if let Some(number) = only {
         out.item("segment", &line(SegmentNo(number)))?;
@@ -126,6 +130,7 @@ fn line(
         live_percent: u64::from(live_bytes) * 100 / volume.layout().segment_size_bytes(),
         head: info.as_ref().map(|info| info.head),
         source: info.as_ref().map(|info| info.source),
-        written: info.map(|info| info.written),
+        class: info.as_ref().map(|info| info.class),
+        written_at: info.map(|info| info.written_at),
     }
 }

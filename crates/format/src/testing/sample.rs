@@ -46,7 +46,7 @@ const fn head(rng: &mut Rng) -> Head {
     match rng.below(3) {
         0 => Head::Main,
         1 => Head::Map,
-        _ => Head::Survivors,
+        _ => Head::Payload,
     }
 }
 
@@ -79,7 +79,12 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
 
 /// Usage of a segment.
 pub const fn usage(rng: &mut Rng) -> Usage {
-    Usage { live_bytes: number_u32(rng), head: head(rng), written: time(rng) }
+    Usage {
+        live_bytes: number_u32(rng),
+        head: head(rng),
+        class: rng.below(256) as u8,
+        written_at: counter(rng),
+    }
 }
 
 /// A checkpoint with some overrides.
@@ -101,6 +106,7 @@ pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
         epoch: counter(rng),
         live_bytes: number(rng),
         time: time(rng),
+        log_clock: counter(rng),
         usage_overrides: overrides
             .into_iter()
             .map(|(segment, usage)| (SegmentNo(segment), usage))
@@ -269,6 +275,7 @@ pub fn partial(rng: &mut Rng) -> (PartialHeader, Vec<u8>) {
     let len = align_up_usize(records_offset + records.len() + rng.below(8000) as usize, PAGE_SIZE);
     let header = PartialHeader {
         head: head(rng),
+        class: rng.below(256) as u8,
         len_bytes: len as u32,
         uuid: uuid(rng),
         seq: counter(rng),

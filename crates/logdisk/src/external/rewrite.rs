@@ -111,7 +111,7 @@ impl LogDisk {
     fn has_room(&self, core: &Core, block_count: usize) -> bool {
         // Each page with a record of its own, and the end of a partial segment.
         let bytes = block_count * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE;
-        core.room_bytes(self.checkpoint_reserve()) >= bytes as u64
+        core.room_bytes(self.checkpoint_reserve(core)) >= bytes as u64
     }
 
     fn rewrite_pages(&self, mut pages: Vec<Found>, outcomes: &mut [Rewritten]) -> Result<()> {

@@ -1,0 +1,253 @@
+//! The payload heads: where blocks go that lie apart from the main log, by temperature.
+//!
+//! A payload head fills partial segments of its own. They carry no order: the main log's records
+//! name and check every block in them, and whatever is closed in the main log is preceded in the
+//! queue by what it names, so one flush covers both. Their own records are for the cleaner alone.
+
+use dendro_base::sync::Arc;
+use dendro_base::units::PAGE_SIZE;
+use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
+use dendro_policy::{Class, Classes, Policy, Present};
+
+use crate::core::{Core, PARTIAL_LEN_BYTES};
+use crate::partial::{MIN_CAPACITY_BYTES, Partial, page_record_bytes};
+use crate::state::EPOCH;
+use crate::writer::Closed;
+
+/// Where one payload head stands.
+#[derive(Debug)]
+struct PayloadHead {
+    class: Class,
+    segment: Option<SegmentNo>,
+    offset_bytes: u32,
+    seq: u64,
+    prev_crc32c: u32,
+    open: Option<Partial>,
+}
+
+/// All payload heads of a disk, and the policy that deals blocks out to them.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    policy: Arc<dyn Policy>,
+    classes: Classes,
+    heads: Vec<PayloadHead>,
+    /// See [`crate::OpenOptions::stream_bytes`].
+    stream_bytes: u64,
+    /// Bytes of blocks since the last flush, and the mean of that over recent flushes.
+    since_flush: u64,
+    mean_between_flushes: u64,
+}
+
+impl Heads {
+    pub(crate) fn new(policy: Arc<dyn Policy>, stream_bytes: u64, present: &Present) -> Self {
+        let classes = policy.classes(present);
+        // A volume that was just opened is more often filled than synced.
+        Self {
+            policy,
+            classes,
+            heads: Vec::new(),
+            stream_bytes,
+            since_flush: 0,
+            mean_between_flushes: 2 * stream_bytes,
+        }
+    }
+
+    pub(crate) const fn policy(&self) -> &Arc<dyn Policy> {
+        &self.policy
+    }
+
+    /// How many segments they may have open at most.
+    pub(crate) const fn count(&self) -> usize {
+        self.classes.count()
+    }
+
+    /// Whether what clients write is kept apart now.
+    pub(crate) fn are_used(&self) -> bool {
+        self.classes.users > 0
+            && self.mean_between_flushes.max(self.since_flush) >= self.stream_bytes
+    }
+
+    /// A class of users' data, the coldest. Only if there is one: see [`Self::are_used`].
+    pub(crate) const fn any_user_class(&self) -> Class {
+        Class::user(self.classes.users.saturating_sub(1))
+    }
+
+    pub(crate) const fn note_block(&mut self, block: &PageRef) {
+        self.since_flush += block.footprint_bytes() as u64;
+    }
+
+    pub(crate) const fn note_flush(&mut self) {
+        self.mean_between_flushes = (self.mean_between_flushes * 7 + self.since_flush) / 8;
+        self.since_flush = 0;
+    }
+
+    /// The stored bytes of a block in an open partial segment.
+    pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
+        self.heads.iter().find_map(|head| {
+            let open = head.open.as_ref()?;
+            Some(open.block(open.offset_of(addr)?, len_bytes))
+        })
+    }
+
+    /// Changes the page at `old` where it is, if it lies in an open partial segment.
+    pub(crate) fn change_page(&mut self, old: &PageRef, page: &[u8]) -> Option<PageRef> {
+        self.heads.iter_mut().find_map(|head| head.open.as_mut()?.change_page(old, page))
+    }
+
+    /// See [`Partial::forget_changeable`].
+    pub(crate) fn forget_changeable(&mut self) {
+        for open in self.heads.iter_mut().filter_map(|head| head.open.as_mut()) {
+            open.forget_changeable();
+        }
+    }
+
+    /// The number of the head of `class`, if that is a class in use.
+    fn find(&mut self, class: Class) -> Option<usize> {
+        if let Some(at) = self.heads.iter().position(|head| head.class == class) {
+            return Some(at);
+        }
+        self.classes.position(class)?;
+        self.heads.push(PayloadHead {
+            class,
+            segment: None,
+            offset_bytes: 0,
+            seq: 0,
+            prev_crc32c: 0,
+            open: None,
+        });
+        Some(self.heads.len() - 1)
+    }
+}
+
+impl Core {
+    pub(crate) fn present(&self) -> Present {
+        let layout = self.state.segments.layout();
+        Present {
+            clock: self.state.clock,
+            live_bytes: self.state.segments.live_bytes(),
+            segment_bytes: layout.segment_size_bytes(),
+            segment_count: layout.segment_count(),
+        }
+    }
+
+    /// From now on another policy deals out blocks.
+    pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
+        self.close_heads();
+        let heads = Heads::new(policy, self.heads.stream_bytes, &self.present());
+        for old in std::mem::replace(&mut self.heads, heads).heads {
+            if let Some(segment) = old.segment {
+                self.state.segments.close(segment);
+            }
+        }
+    }
+
+    /// Where the policy wants a page that a client writes over `old`.
+    pub(crate) fn user_class(&self, old: Option<PageRef>) -> Class {
+        let left =
+            old.filter(|old| old.len_bytes > 0).map(|old| self.state.segments.figures_at(old.addr));
+        self.heads.policy.user_class(left, &self.present())
+    }
+
+    /// Where the policy wants what survives in the segment of `addr`.
+    pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
+        self.heads.policy.survivor_class(self.state.segments.figures_at(addr), &self.present())
+    }
+
+    /// Whether there are clean segments enough that survivors may take some for each class.
+    pub(crate) fn may_keep_apart(&self) -> bool {
+        self.state.segments.has_free(self.heads.count() + 8)
+    }
+
+    /// Puts the first `len_bytes` of a page into the head of `class`. `None` when there is no such
+    /// head or it finds no segment: the main log must take the block.
+    pub(crate) fn push_apart(
+        &mut self,
+        class: Class,
+        list: u64,
+        page_index: u64,
+        page: &[u8],
+        len_bytes: usize,
+    ) -> Option<PageRef> {
+        let number = self.heads.find(class)?;
+        let is_whole = len_bytes == PAGE_SIZE;
+        let (pages, short) = if is_whole { (1, 0) } else { (0, len_bytes) };
+        let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
+        if !self.heads.heads[number].open.as_ref().is_some_and(fits) {
+            self.close_head(number);
+            self.open_head(number)?;
+        }
+        let open = self.heads.heads[number].open.as_mut()?;
+        let block = if is_whole {
+            open.push_page(list, page_index, page)
+        } else {
+            open.push_short(list, page_index, &page[..len_bytes])
+        };
+        self.partial().refer(list, page_index, &block);
+        Some(block)
+    }
+
+    fn open_head(&mut self, number: usize) -> Option<()> {
+        let layout = self.state.segments.layout();
+        let size = layout.segment_size_bytes();
+        let head = &mut self.heads.heads[number];
+        let is_full = size - u64::from(head.offset_bytes) < MIN_CAPACITY_BYTES as u64;
+        if let Some(full) = head.segment.filter(|_| is_full) {
+            self.state.segments.close(full);
+            head.segment = None;
+        }
+        if head.segment.is_none() {
+            head.segment = Some(self.state.segments.open(Head::Payload, head.class)?);
+            head.offset_bytes = 0;
+        }
+        let (segment, offset_bytes) = (head.segment?, head.offset_bytes);
+        let capacity = (size - u64::from(offset_bytes)).min(PARTIAL_LEN_BYTES as u64) as usize;
+        let buf = self.take_buf();
+        let segment_offset = layout.segment_offset(segment);
+        self.heads.heads[number].open =
+            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes));
+        Some(())
+    }
+
+    /// Hands what the payload heads hold to the writer, before the main log's partial segment
+    /// that names it.
+    pub(crate) fn close_heads(&mut self) {
+        for number in 0..self.heads.heads.len() {
+            self.close_head(number);
+        }
+    }
+
+    fn close_head(&mut self, number: usize) {
+        let head = &mut self.heads.heads[number];
+        let Some(mut partial) = head.open.take() else { return };
+        if partial.is_empty() {
+            head.open = Some(partial);
+            return;
+        }
+        partial.complete();
+        let (segment, base) = (partial.segment(), partial.base());
+        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+            head: Head::Payload,
+            class: head.class.number(),
+            len_bytes: 0,
+            uuid: self.uuid,
+            seq: head.seq,
+            segment,
+            offset_bytes: 0,
+            prev_crc32c: head.prev_crc32c,
+            next_segment: SegmentNo(0),
+            records_offset_bytes: 0,
+            records_len_bytes: 0,
+            complete_len_bytes: 0,
+            commit_seq: self.commit_seq,
+            durable_seq: 0,
+            time: self.began,
+            epoch: EPOCH,
+        });
+        head.offset_bytes += len_bytes as u32;
+        head.seq += 1;
+        head.prev_crc32c = crc32c;
+        // It counts as written with the main log's partial segment that will name it.
+        let seq = self.log.seq;
+        self.hand_to_writer(Arc::new(Closed { buf, len_bytes, base, segment, seq }));
+    }
+}

@@ -1,0 +1,225 @@
+//! Moving what can be reached out of a segment.
+//!
+//! Which blocks a segment holds is told by the records of its own partial segments, and which of
+//! them live by the map. A block moved is a page written again with what it held: recovery needs
+//! no word for it, and a crash in the middle loses nothing. Nodes of the map are marked dirty and
+//! move with the next checkpoint.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::Result;
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::Records;
+use dendro_format::{
+    Addr, Key, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Value, checksum,
+};
+use dendro_policy::Class;
+
+use crate::disk::LogDisk;
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::partial::page_record_bytes;
+use crate::store::Held;
+
+/// A page that a segment's records name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) list: u64,
+    pub(crate) page_index: u64,
+    pub(crate) page: PageRef,
+}
+
+/// What a segment holds, as its records tell.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) nodes: Vec<(NodePtr, u8, Key)>,
+}
+
+impl LogDisk {
+    /// Reads the records of a segment's partial segments. Those of an earlier life of the segment
+    /// that follow are read too: what they name is not where the map says.
+    pub(crate) fn summarize(&self, segment: SegmentNo, bytes: &[u8]) -> Summary {
+        let uuid = self.superblock.lock().uuid;
+        let mut summary = Summary::default();
+        let mut offset = 0;
+        while let Some(rest) = bytes.get(offset..).filter(|rest| rest.len() >= PAGE_SIZE) {
+            let Ok((header, _)) = PartialHeader::decode(rest) else { break };
+            let partial = rest.get(..header.len_bytes as usize);
+            let Some(records) = partial.and_then(|partial| header.records_of(partial)) else {
+                break;
+            };
+            let is_here = header.uuid == uuid
+                && header.segment == segment
+                && header.offset_bytes as usize == offset
+                && PartialHeader::verify(rest, records);
+            if !is_here {
+                break;
+            }
+            for record in Records::new(records).map_while(std::result::Result::ok) {
+                summary.add(&record);
+            }
+            offset += header.len_bytes as usize;
+        }
+        // The main log names blocks of other heads too; they are those segments' own concern.
+        let layout = self.layout;
+        summary.blocks.retain(|block| layout.segment_of(block.page.addr) == segment);
+        summary
+    }
+
+    /// Writes those blocks again that the map still names; says whether all could be read. `bytes`
+    /// are the segment's, which starts at `base`. The lock is held throughout: few at a time.
+    pub(crate) fn move_blocks(&self, blocks: &[Block], base: Addr, bytes: &[u8]) -> Result<bool> {
+        let mut is_sound = true;
+        let nodes = Held::loading(&self.store);
+        let mut core = self.core.write();
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        for block in blocks {
+            let start = (block.page.addr.bytes() - base.bytes()) as usize;
+            let stored = bytes.get(start..start + usize::from(block.page.len_bytes));
+            let Some(stored) = stored.filter(|stored| checksum(stored) == block.page.crc32c) else {
+                is_sound = false;
+                continue;
+            };
+            let moved = core
+                .relocate(block.list, block.page_index, &block.page, stored, &nodes)
+                .map_err(|fault| self.latch(fault))?;
+            if moved {
+                let bytes = u64::from(block.page.footprint_bytes());
+                self.cleaned.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+        Ok(is_sound)
+    }
+
+    /// Those of `blocks` that the map names, in the order of files and their pages: neighbours in
+    /// a file become neighbours in the log.
+    pub(crate) fn filter_live(&self, blocks: &[Block]) -> Result<Vec<Block>> {
+        let mut live = Vec::new();
+        for block in blocks {
+            let is_live = self.look(|core, nodes| {
+                let chunk = core.state.chunk(block.list, block.page_index / CHUNK_PAGES, nodes)?;
+                let slot = (block.page_index % CHUNK_PAGES) as u32;
+                Ok(chunk.and_then(|chunk| chunk.get(slot)) == Some(block.page))
+            })?;
+            if is_live {
+                live.push(*block);
+            }
+        }
+        live.sort_by_key(|block| (block.list, block.page_index));
+        Ok(live)
+    }
+
+    /// Marks those nodes dirty that the map still has where they were found.
+    pub(crate) fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
+        for (place, level, first_key) in found {
+            let is_live = self
+                .look(|core, nodes| core.state.map.holds_node(place, *level, first_key, nodes))?;
+            if is_live {
+                let nodes = Held::loading(&self.store);
+                let mut core = self.core.write();
+                core.state
+                    .map
+                    .rewrite_node(place, *level, first_key, &nodes)
+                    .map_err(|fault| self.latch(fault))?;
+                core.state.account_for_nodes();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the whole map what lives in `segment`.
+    pub(crate) fn find_missed(&self, segment: SegmentNo) -> Result<Summary> {
+        let is_here = |addr: Addr| self.layout.segment_of(addr) == segment;
+        self.look(|core, nodes| {
+            let mut summary = Summary::default();
+            core.state.map.visit_all(nodes, &mut |key, value| {
+                if let Value::Chunk(chunk) = value {
+                    for (slot, page) in chunk.iter().filter(|(_, page)| page.len_bytes > 0) {
+                        if is_here(page.addr) {
+                            let page_index = key.index * CHUNK_PAGES + u64::from(slot);
+                            summary.blocks.push(Block { list: key.list, page_index, page });
+                        }
+                    }
+                }
+                ControlFlow::Continue(())
+            })?;
+            core.state.map.visit_places(nodes, &mut |place, level, key| {
+                if is_here(place.addr) {
+                    summary.nodes.push((*place, level, *key));
+                }
+            })?;
+            Ok(summary)
+        })
+    }
+}
+
+impl Summary {
+    fn add(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::WriteRun { list, first_page, addr, crcs } => {
+                self.blocks.extend((0_u64..).zip(crcs).map(|(index, crc)| Block {
+                    list,
+                    page_index: first_page.saturating_add(index),
+                    page: PageRef {
+                        addr: addr.plus_bytes(index * PAGE_SIZE as u64),
+                        crc32c: crc.get(),
+                        len_bytes: PAGE_SIZE as u16,
+                        ..PageRef::ZERO
+                    },
+                }));
+            }
+            Record::WriteBlock { list, page, block } => {
+                self.blocks.push(Block { list, page_index: page, page: block });
+            }
+            Record::Node { place, level, first_key } => self.nodes.push((place, level, first_key)),
+            _ => {}
+        }
+    }
+}
+
+impl crate::core::Core {
+    /// Writes a block again as it is stored, if the map still names it at its old place.
+    pub(crate) fn relocate(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        old: &PageRef,
+        stored: &[u8],
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        let group = page_index / CHUNK_PAGES;
+        let mut slots = self.state.slots(list, group, nodes)?;
+        let slot = &mut slots[(page_index % CHUNK_PAGES) as usize];
+        if *slot != Some(*old) {
+            return Ok(false);
+        }
+        self.open_partial()?;
+        let is_whole = old.is_whole();
+        let (pages, short) = if is_whole { (1, 0) } else { (0, stored.len()) };
+        if !self.partial().fits(pages, short, page_record_bytes(1)) {
+            self.close_partial();
+            self.open_partial()?;
+        }
+        let class = self.survivor_class(old.addr);
+        let apart = if class == Class::MAIN || !self.may_keep_apart() {
+            None
+        } else {
+            self.push_apart(class, list, page_index, stored, stored.len())
+        };
+        let block = match apart {
+            Some(block) => block,
+            None if is_whole => self.partial().push_page(list, page_index, stored),
+            None => self.partial().push_short(list, page_index, stored),
+        };
+        self.partial().complete();
+        self.state.replace_moved(slot, block);
+        self.state.put_slots(list, group, &slots, nodes)?;
+        self.state.account_for_nodes();
+        Ok(true)
+    }
+}

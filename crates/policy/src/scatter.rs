@@ -1,0 +1,55 @@
+//! A policy for tests: everything anywhere.
+
+use dendro_base::Rng;
+use dendro_base::sync::Mutex;
+
+use crate::{Class, Classes, Kind, Policy, Present, Segment};
+
+/// Draws lots for each answer, so that every class fills and every segment is cleaned at some time,
+/// on volumes too small for other policies to use any class.
+#[derive(Debug)]
+pub struct Scatter {
+    classes: Classes,
+    rng: Mutex<Rng>,
+}
+
+impl Scatter {
+    /// One with so many classes, and lots that follow from `seed`.
+    #[must_use]
+    pub fn new(classes: Classes, seed: u64) -> Self {
+        Self { classes, rng: Mutex::new(Rng::new(seed)) }
+    }
+}
+
+impl Policy for Scatter {
+    /// As the default: nothing asks.
+    fn kind(&self) -> Kind {
+        Kind::default()
+    }
+
+    fn victim(
+        &self,
+        candidates: &mut dyn Iterator<Item = Segment>,
+        _present: &Present,
+        rng: &mut Rng,
+    ) -> Option<u32> {
+        let numbers: Vec<u32> =
+            candidates.filter(Segment::has_dead).map(|segment| segment.number).collect();
+        let at = rng.below(numbers.len().max(1) as u64) as usize;
+        numbers.get(at).copied()
+    }
+
+    fn classes(&self, _present: &Present) -> Classes {
+        self.classes
+    }
+
+    fn user_class(&self, _left: Option<&Segment>, _present: &Present) -> Class {
+        let index = self.rng.lock().below(u64::from(self.classes.users) + 1) as u8;
+        if index < self.classes.users { Class::user(index) } else { Class::MAIN }
+    }
+
+    fn survivor_class(&self, _left: &Segment, _present: &Present) -> Class {
+        let index = self.rng.lock().below(u64::from(self.classes.survivors) + 1) as u8;
+        if index < self.classes.survivors { Class::survivor(index) } else { Class::MAIN }
+    }
+}
