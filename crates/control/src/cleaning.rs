@@ -71,6 +71,19 @@ pub enum SegmentState {
     Pending,
 }
 
+/// What a segment was filled with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Head {
+    /// The log itself, with blocks that are kept nowhere else.
+    #[default]
+    Main,
+    /// Nodes of the map, which die by themselves while they are young.
+    Map,
+    /// Blocks alone, kept apart by temperature.
+    Payload,
+}
+
 /// A segment. Its times are on the clock of [`Present::clock`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentFacts {
@@ -80,6 +93,9 @@ pub struct SegmentFacts {
     pub state: SegmentState,
     /// Bytes in it that can be reached.
     pub live_bytes: u32,
+    /// What it was filled with.
+    #[serde(default)]
+    pub head: Head,
     /// The temperature of what it was filled with: a number of the policies' classes.
     pub class: u8,
     /// When what lives in it was written, in the mean.

@@ -30,7 +30,7 @@ mod rewrite;
 
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_disk::{Error, Result};
-use dendro_format::{Addr, Key, SegmentNo};
+use dendro_format::{Addr, Head, Key, SegmentNo};
 
 use crate::disk::LogDisk;
 use crate::segments::{SegmentState, Segments};
@@ -79,6 +79,8 @@ pub struct SegmentFacts {
     pub status: SegmentStatus,
     /// Bytes in it that can be reached.
     pub live_bytes: u32,
+    /// Which head filled it. What lies in the map's dies by itself while it is young.
+    pub head: Head,
     /// The temperature of what it was filled with: a number of the policy's classes.
     pub class: u8,
     /// When what lives in it was written, in the mean.
@@ -295,6 +297,7 @@ fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
             SegmentState::Dirty => SegmentStatus::Dirty,
         },
         live_bytes: figures.live_bytes,
+        head: segments.head(segment),
         class: figures.class.number(),
         written_at: figures.written_at,
         last_death: figures.last_death,

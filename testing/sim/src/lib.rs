@@ -7,6 +7,7 @@
 //! - [`system::System`]: what is crashed: a stack of layers on a device, and random work for it.
 //! - [`disk`]: a logical disk as a system, compared with the model.
 //! - [`log`]: the log-structured disk, made and opened in all ways.
+//! - `outside`: a cleaner in another process, at work on that disk.
 //! - [`files`]: the file system over a disk as a system, compared with its own model.
 //! - [`crash`]: makes crash images and checks them; goes on working on some, and crashes them again.
 //! - [`workload`]: what a seed's work is like.
@@ -23,6 +24,7 @@ pub mod disk;
 pub mod files;
 pub mod journal;
 pub mod log;
+mod outside;
 pub mod system;
 pub mod trace;
 pub mod workload;

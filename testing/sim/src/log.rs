@@ -10,6 +10,7 @@ use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
 use dendro_policy::{Classes, Kind, Policy, Scatter};
 
 use crate::disk::Engine;
+use crate::outside;
 use crate::system::Outcome;
 
 /// Background work that goes on for longer without an end has none.
@@ -111,6 +112,7 @@ impl Engine for LogEngine {
                 Err("background work has no end".into())
             }
             2..5 => disk.write_step(Duration::ZERO).map(drop).map_err(text),
+            5 => outside::clean(disk, rng).map_err(text),
             _ => disk.background_step().map(drop).map_err(text),
         }
     }

@@ -39,7 +39,8 @@ pub(crate) fn run(args: &CleanArgs, quiet: bool) -> Result<(), Failure> {
     let mut progress = Progress::new(args, quiet);
     let (mut stuck_segments, mut ended_for_room) = (0, false);
     while args.segments.is_none_or(|count| cleaner.done.segments < count) {
-        let (victim, present) = cleaner.choose(|number| left.contains(&number)).map_err(fail)?;
+        let (victim, present) =
+            cleaner.choose(|facts, _| left.contains(&facts.number)).map_err(fail)?;
         let clean_count = present.clean_count + cleaner.emptied_count();
         let is_enough = args.until_clean.is_some_and(|count| clean_count >= count);
         if is_enough && cleaner.emptied_count() > 0 {

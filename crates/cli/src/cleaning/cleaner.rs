@@ -68,7 +68,7 @@ impl Cleaner {
     /// The segment to clean next, of all or of those that `may_be` says, and the volume as it is.
     pub(crate) fn choose(
         &mut self,
-        may_be: impl Fn(u32) -> bool,
+        may_be: impl Fn(&SegmentFacts, &Present) -> bool,
     ) -> Result<(Option<SegmentFacts>, Present), ClientError> {
         let all = self.client.all_segments()?;
         let present = all.present;
@@ -77,7 +77,7 @@ impl Cleaner {
             facts.state == SegmentState::Dirty
                 && f64::from(facts.live_bytes) <= most_live_bytes
                 && !self.passed_over.contains(&facts.number)
-                && may_be(facts.number)
+                && may_be(facts, &present)
         };
         let candidates = all.segments.iter().filter(is_candidate);
         let mut candidates = candidates.map(|facts| as_policies_see_it(facts, &present));

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use dendro_control::cleaning::{Present, SegwaitRequest};
+use dendro_control::cleaning::{Head, Present, SegmentFacts, SegwaitRequest};
 use dendro_control::{Client, ClientError, Pong};
 
 use super::cleaner::{Cleaner, End};
@@ -14,6 +14,8 @@ use crate::target;
 
 /// How long one wait for segments to become few lasts at most.
 const WAIT_MS: u64 = 60_000;
+/// Segments of the map are left alone for so many segments' worth of writing, as by the daemon.
+const NODES_LIVE_SEGMENTS: u64 = 64;
 /// The pause after which it is looked again whether there is anything worth cleaning.
 const IDLE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -53,7 +55,7 @@ fn clean_until(
     quiet: bool,
 ) -> Result<bool, ClientError> {
     loop {
-        let (victim, present) = cleaner.choose(|_| true)?;
+        let (victim, present) = cleaner.choose(is_worth_it)?;
         if present.clean_count + cleaner.emptied_count() >= max {
             cleaner.release()?;
             return Ok(true);
@@ -73,6 +75,12 @@ fn clean_until(
         }
         thread::sleep(args.pause);
     }
+}
+
+/// Most nodes of the map die with the next checkpoints anyway.
+fn is_worth_it(facts: &SegmentFacts, present: &Present) -> bool {
+    let young = NODES_LIVE_SEGMENTS * present.segment_bytes;
+    facts.head != Head::Map || present.clock.saturating_sub(facts.filled_at) >= young
 }
 
 const fn what(end: End) -> &'static str {

@@ -5,7 +5,7 @@ use dendro_control::cleaning::{
     self as wire, BlockOutcome, BlockSource, Blocks, BlocksRequest, Marked, NodeName, Places,
     Present, Released, SegmentOutcome, SegmentState, Segments, SegmentsRequest,
 };
-use dendro_format::{Addr, Key, Space};
+use dendro_format::{Addr, Head, Key, Space};
 use dendro_logdisk::LogDisk;
 use dendro_logdisk::external::{
     self as engine, BlockName, MAX_BLOCKS_PER_CALL, MAX_SEGMENTS_PER_CALL, MapCursor, Rewritten,
@@ -61,18 +61,24 @@ fn segment(facts: engine::SegmentFacts) -> wire::SegmentFacts {
         number,
         status,
         live_bytes,
+        head,
         class,
         written_at,
         last_death,
         filled_at,
     } = facts;
+    let head = match head {
+        Head::Main => wire::Head::Main,
+        Head::Map => wire::Head::Map,
+        Head::Payload => wire::Head::Payload,
+    };
     let state = match status {
         SegmentStatus::Clean => SegmentState::Clean,
         SegmentStatus::Open => SegmentState::Open,
         SegmentStatus::Dirty => SegmentState::Dirty,
         SegmentStatus::Pending => SegmentState::Pending,
     };
-    wire::SegmentFacts { number, state, live_bytes, class, written_at, last_death, filled_at }
+    wire::SegmentFacts { number, state, live_bytes, head, class, written_at, last_death, filled_at }
 }
 
 pub(crate) fn blocks(disk: &LogDisk, request: &BlocksRequest) -> Result<Blocks, AdminError> {

@@ -196,6 +196,8 @@ impl LogDisk {
         for record in Records::new(&records).map_while(std::result::Result::ok) {
             push_blocks(&record, &mut blocks);
         }
+        // The main log names blocks of other heads too; they are those segments' own concern.
+        blocks.retain(|block| self.layout.segment_of(block.addr) == segment);
         Ok(Some(Partial { len_bytes: header.len_bytes, blocks }))
     }
 
