@@ -1,5 +1,7 @@
 //! The temperature ladder, the default.
 
+use std::cmp::Ordering;
+
 use dendro_base::Rng;
 
 use crate::pick::best;
@@ -8,26 +10,48 @@ use crate::{Class, Classes, Kind, Policy, Present, Segment};
 /// Classes of what clients write, at most.
 const USER_RUNGS: u8 = 6;
 /// Classes of what survives cleaning, at most.
-const SURVIVOR_RUNGS: u8 = 8;
-/// Segments of a volume for each class: the open segments must stay a small part.
+const SURVIVOR_RUNGS: u8 = 10;
+/// Segments of a volume for each class of a kind: the open segments must stay a small part.
 const SEGMENTS_PER_RUNG: u32 = 64;
+/// The shortest lifetime told apart, in segments' worth of writing.
+const SHORTEST_SEGMENTS: u64 = 4;
+/// The longest lifetime told apart, in times what lives.
+const LONGEST_LIVE: u64 = 8;
 
 /// The temperature ladder.
 ///
 /// Data that dies at the same time should lie in the same segment: then the segment empties by
 /// itself and cleaning it costs nothing. Nobody knows when a block will die, but its past tells: a
 /// block overwritten soon after it was written will be overwritten soon again (SepBIT, Wang et al.,
-/// FAST '22, builds on the same observation).
+/// "Separating data via block invalidation time inference for write amplification reduction in
+/// log-structured storage", FAST '22, builds on the same observation). No state is kept for a
+/// block; the numbers of the segment it leaves speak for it.
 ///
+/// # Placement
 /// What clients write has up to six classes by expected lifetime, spaced evenly on a logarithmic
-/// scale from four segments' worth of writing to four times the live data. A block overwritten goes
-/// to the class of the segment it leaves, moved by one step towards the class that its observed
-/// lifetime says: now less that segment's mean time of writing. No state is kept for a block. What
-/// survives cleaning has classes of its own by age: a survivor goes to the class that its age says,
-/// but never to a hotter one than it comes from.
+/// scale from four segments' worth of writing to eight times the live data. A block overwritten
+/// goes to the class of the segment it leaves, moved by *one* step towards the class that its
+/// observed lifetime says: now less that segment's mean time of writing. One step, for a single
+/// lifetime says little. A block written for the first time starts in the middle.
 ///
-/// The victim is the segment with the highest benefit over cost, (1 − u) · age / (1 + u), where age
-/// is the time since the last death in it.
+/// What survives cleaning has up to ten classes of its own on the same scale, by age. A survivor
+/// goes to the class that its age says, but never to a hotter one than it comes from; one that
+/// comes from a users' class goes no hotter than one step below the lifetime that is expected
+/// there, so cold data that is written again need not climb all the rungs again.
+///
+/// Volumes of less than 128 segments have one head: many open segments would hold more dead space
+/// than the classes save. Larger ones have a class of each kind for 64 segments.
+///
+/// # Victims
+/// A segment is worth cleaning if much of it is dead and little of the rest will die soon by
+/// itself. Holding dead space costs in proportion to 1 − u; waiting saves in proportion to the rate
+/// of deaths, which is u times the rate of each block. So the victim is the segment with the
+/// highest (1 − u) / u · age, where the inverse of age stands for the blocks' rate of death. An age
+/// is taken from both ends: the time since the segment was filled, which is steady but slow to see
+/// that hot data has cooled down, and the time since the last death in it, which sees it at once
+/// but is noisy. Their geometric mean is used, both in whole segments' worth of writing; where all
+/// blocks are alike ages are alike too, and the emptiest segment is chosen. Segments in which
+/// nothing lives come first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ladder;
 
@@ -42,11 +66,16 @@ impl Policy for Ladder {
         present: &Present,
         _rng: &mut Rng,
     ) -> Option<u32> {
-        let quantum = 16 * present.segment_bytes.max(1);
+        let segments_since = |clock: u64| {
+            (present.clock.saturating_sub(clock) / present.segment_bytes.max(1) + 1) as f64
+        };
         best(candidates, |segment| {
             let u = segment.utilisation();
-            let age = present.clock.saturating_sub(segment.last_death) / quantum + 1;
-            (1.0 - u) * age as f64 / (1.0 + u)
+            if segment.live_bytes == 0 {
+                return f64::INFINITY;
+            }
+            let age = segments_since(segment.filled_at) * segments_since(segment.last_death);
+            (1.0 - u) / u * age.sqrt()
         })
     }
 
@@ -65,37 +94,43 @@ impl Policy for Ladder {
         }
         let middle = rungs / 2;
         let Some(left) = left else { return Class::user(middle) };
-        let lifetime = present.clock.saturating_sub(left.written_at);
-        let observed = rung(lifetime, rungs, present);
+        let observed = rung(present.clock.saturating_sub(left.written_at), rungs, present);
         let from = match (left.class.user_index(), left.class.survivor_index()) {
             (Some(index), _) => index.min(rungs - 1),
             (_, Some(_)) => rungs - 1,
             _ => middle,
         };
         Class::user(match observed.cmp(&from) {
-            std::cmp::Ordering::Less => from - 1,
-            std::cmp::Ordering::Equal => from,
-            std::cmp::Ordering::Greater => from + 1,
+            Ordering::Less => from - 1,
+            Ordering::Equal => from,
+            Ordering::Greater => from + 1,
         })
     }
 
     fn survivor_class(&self, left: &Segment, present: &Present) -> Class {
-        let rungs = self.classes(present).survivors;
-        if rungs == 0 {
+        let Classes { users, survivors } = self.classes(present);
+        if survivors == 0 {
             return Class::MAIN;
         }
-        let age = present.clock.saturating_sub(left.written_at);
-        let at_least = left.class.survivor_index().unwrap_or(0);
-        Class::survivor(rung(age, rungs, present).max(at_least).min(rungs - 1))
+        let by_age = rung(present.clock.saturating_sub(left.written_at), survivors, present);
+        let at_least = match (left.class.user_index(), left.class.survivor_index()) {
+            (Some(index), _) => {
+                let same_lifetime = u32::from(index) * u32::from(survivors - 1);
+                (same_lifetime / u32::from(users - 1)).saturating_sub(1)
+            }
+            (_, Some(index)) => u32::from(index),
+            _ => 0,
+        };
+        Class::survivor(by_age.max(at_least.min(u32::from(survivors - 1)) as u8))
     }
 }
 
-/// The rung, of `rungs`, whose expected lifetime is the first not below `lifetime`.
+/// The rung, of `rungs`, whose lifetime is the first not below `lifetime`.
 fn rung(lifetime: u64, rungs: u8, present: &Present) -> u8 {
     let segment = present.segment_bytes.max(1);
-    let shortest = (4 * segment) as f64;
-    let longest = present.live_bytes.saturating_mul(4).max(8 * segment) as f64;
-    let step = (longest / shortest).ln() / f64::from(rungs.max(2) - 1);
-    let rung = ((lifetime.max(1) as f64 / shortest).ln() / step).ceil();
+    let shortest = SHORTEST_SEGMENTS * segment;
+    let longest = present.live_bytes.saturating_mul(LONGEST_LIVE).max(2 * shortest);
+    let step = (longest as f64 / shortest as f64).ln() / f64::from(rungs.max(2) - 1);
+    let rung = ((lifetime.max(1) as f64 / shortest as f64).ln() / step).ceil();
     (rung.max(0.0) as u8).min(rungs - 1)
 }

@@ -31,10 +31,11 @@ impl Policy for Greedy {
 
 /// The highest benefit over cost, (1 − u) · age / (1 + u), as in BSD-LFS.
 ///
-/// The room gained, times how long it stays gained, over the cost: a segment is read whole and its
-/// live part written back. The age is that of the data, in the mean (Rosenblum and Ousterhout took
-/// the youngest block's; Seltzer, Bostic, McKusick and Staelin, "An implementation of a
-/// log-structured file system for UNIX", USENIX Winter 1993, the segment's). One head.
+/// The room gained, times how long it is likely to stay gained, over the cost: a segment is read
+/// whole and its live part written back. As in BSD-LFS the age is that of the segment, since it was
+/// last written to (`su_lastmod`; Seltzer, Bostic, McKusick and Staelin, "An implementation of a
+/// log-structured file system for UNIX", USENIX Winter 1993); the formula is Rosenblum and
+/// Ousterhout's (TOCS 10(1), 1992), who took the age of the youngest block. One head.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CostBenefit;
 
@@ -51,7 +52,7 @@ impl Policy for CostBenefit {
     ) -> Option<u32> {
         best(candidates, |segment| {
             let u = segment.utilisation();
-            let age = present.clock.saturating_sub(segment.written_at) + 1;
+            let age = present.clock.saturating_sub(segment.filled_at) + 1;
             (1.0 - u) * age as f64 / (1.0 + u)
         })
     }
