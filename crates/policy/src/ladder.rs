@@ -134,3 +134,137 @@ fn rung(lifetime: u64, rungs: u8, present: &Present) -> u8 {
     let rung = ((lifetime.max(1) as f64 / shortest as f64).ln() / step).ceil();
     (rung.max(0.0) as u8).min(rungs - 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: u64 = 1 << 22;
+    /// All six classes and all ten.
+    const PRESENT: Present = Present {
+        clock: 1 << 50,
+        live_bytes: 2048 * SEGMENT,
+        segment_bytes: SEGMENT,
+        segment_count: 2560,
+    };
+
+    /// A segment of `class` whose blocks were written `age` segments' worth ago.
+    fn left(class: Class, age: u64) -> Segment {
+        let then = PRESENT.clock - age * SEGMENT;
+        Segment {
+            live_bytes: SEGMENT as u32 / 2,
+            capacity_bytes: SEGMENT as u32,
+            class,
+            written_at: then,
+            last_death: then,
+            filled_at: then,
+            ..Segment::default()
+        }
+    }
+
+    fn victim(segments: &[Segment]) -> Option<u32> {
+        Ladder.victim(&mut segments.iter().copied(), &PRESENT, &mut Rng::new(1))
+    }
+
+    #[test]
+    fn a_small_volume_keeps_nothing_apart() {
+        let small = Present { segment_count: 127, ..PRESENT };
+        assert_eq!(Ladder.classes(&small), Classes::NONE);
+        assert_eq!(Ladder.user_class(Some(&left(Class::user(3), 1)), &small), Class::MAIN);
+        assert_eq!(Ladder.survivor_class(&left(Class::survivor(3), 1), &small), Class::MAIN);
+        let larger = Present { segment_count: 128, ..PRESENT };
+        assert_eq!(Ladder.classes(&larger), Classes { users: 2, survivors: 2 });
+        let rungs = Classes { users: USER_RUNGS, survivors: SURVIVOR_RUNGS };
+        assert_eq!(Ladder.classes(&PRESENT), rungs);
+    }
+
+    #[test]
+    fn a_block_moves_by_one_class_towards_its_lifetime() {
+        let class = |class, age| Ladder.user_class(Some(&left(class, age)), &PRESENT);
+        assert_eq!(
+            Ladder.user_class(None, &PRESENT),
+            Class::user(3),
+            "a first one is in the middle"
+        );
+        assert_eq!(class(Class::user(3), 1), Class::user(2));
+        assert_eq!(class(Class::user(3), 1 << 20), Class::user(4));
+        assert_eq!(class(Class::user(3), 400), Class::user(3), "it lived as long as expected");
+        assert_eq!(class(Class::user(0), 1), Class::user(0), "there is none hotter");
+        assert_eq!(class(Class::user(5), 1 << 20), Class::user(5), "there is none colder");
+        assert_eq!(
+            class(Class::survivor(0), 1),
+            Class::user(4),
+            "survivors come down from the top"
+        );
+        assert_eq!(class(Class::MAIN, 1), Class::user(2), "the main log counts as the middle");
+    }
+
+    #[test]
+    fn rungs_are_evenly_spaced_from_four_segments_to_eight_times_what_lives() {
+        assert_eq!(rung(0, 6, &PRESENT), 0);
+        assert_eq!(rung(4 * SEGMENT, 6, &PRESENT), 0);
+        assert_eq!(rung(4 * SEGMENT + 1, 6, &PRESENT), 1);
+        // (8 · 2048 / 4)^(1/5) = 5.278
+        for (at, segments) in [(1, 21), (2, 111), (3, 588), (4, 3104), (5, 16_383)] {
+            assert_eq!(rung(segments * SEGMENT, 6, &PRESENT), at);
+            assert_eq!(rung((segments + 1) * SEGMENT, 6, &PRESENT), (at + 1).min(5));
+        }
+        assert_eq!(rung(u64::MAX, 6, &PRESENT), 5);
+    }
+
+    #[test]
+    fn a_survivor_goes_where_its_age_says_and_never_gets_hotter() {
+        let class = |class, age| Ladder.survivor_class(&left(class, age), &PRESENT);
+        assert_eq!(class(Class::user(0), 1), Class::survivor(0));
+        assert_eq!(class(Class::user(0), 1 << 20), Class::survivor(9));
+        assert_eq!(class(Class::survivor(5), 1), Class::survivor(5));
+        assert_eq!(class(Class::survivor(200), 1), Class::survivor(9), "of more classes than now");
+        let ages: Vec<_> = (0..20).map(|power| class(Class::MAIN, 1 << power)).collect();
+        assert!(ages.is_sorted());
+    }
+
+    #[test]
+    fn what_was_expected_to_live_long_survives_as_cold() {
+        let class = |user| Ladder.survivor_class(&left(Class::user(user), 1), &PRESENT);
+        assert_eq!([0, 1, 3, 5].map(class), [0, 0, 4, 8].map(Class::survivor));
+    }
+
+    #[test]
+    fn an_empty_segment_is_the_first_victim() {
+        let ancient = Segment { number: 1, ..left(Class::user(0), 1 << 20) };
+        let empty = Segment { number: 2, live_bytes: 0, ..left(Class::user(0), 0) };
+        assert_eq!(victim(&[ancient, empty]), Some(2));
+    }
+
+    #[test]
+    fn both_ages_of_a_segment_count() {
+        let at = |number, live_percent: u32, filled: u64, died: u64| Segment {
+            number,
+            live_bytes: live_percent,
+            capacity_bytes: 100,
+            filled_at: PRESENT.clock - filled * SEGMENT,
+            last_death: PRESENT.clock - died * SEGMENT,
+            ..left(Class::user(0), 0)
+        };
+        let cooled_down = at(1, 60, 99, 99);
+        let still_dying = at(2, 50, 99, 0);
+        assert_eq!(victim(&[still_dying, cooled_down]), Some(1), "the other empties by itself");
+        let just_filled = at(3, 50, 0, 0);
+        assert_eq!(victim(&[just_filled, still_dying]), Some(2));
+        let emptier = at(4, 5, 0, 0);
+        assert_eq!(victim(&[cooled_down, emptier]), Some(1));
+        assert_eq!(victim(&[still_dying, emptier]), Some(4));
+    }
+
+    #[test]
+    fn noise_within_a_segments_worth_of_writing_does_not_pick_the_victim() {
+        let emptier = Segment { number: 1, live_bytes: 100, ..left(Class::user(0), 5) };
+        let older = Segment {
+            number: 2,
+            live_bytes: 101,
+            last_death: emptier.last_death - SEGMENT / 2,
+            ..emptier
+        };
+        assert_eq!(victim(&[older, emptier]), Some(1));
+    }
+}
