@@ -29,6 +29,8 @@ use crate::segments::{Pin, SegmentState};
 const BATCH_LEN: usize = 64;
 /// A segment of which a larger share lives is not worth cleaning.
 const MOST_LIVE: f64 = 0.98;
+/// Nor in idle times one of which more lives than this.
+const MOST_LIVE_IN_IDLE_TIMES: f64 = 0.6;
 /// Nor, unless space is needed now, one where less is dead: moving what lives, and the checkpoint
 /// that follows, leave about as much unused in their turn, and cleaning would never end.
 const LEAST_DEAD_BYTES: f64 = (8 * PAGE_SIZE) as f64;
@@ -96,6 +98,8 @@ pub(crate) enum Choice {
     MostToGain,
     /// The one that the policy says.
     Policy,
+    /// The same among those of which little lives: there is time to wait for more to die.
+    Idle,
 }
 
 impl LogDisk {
@@ -114,9 +118,30 @@ impl LogDisk {
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails.
     pub fn clean_step(&self) -> Result<bool> {
+        self.clean_towards(self.pace_segments(), Choice::Policy)
+    }
+
+    /// Does a piece of cleaning for later, as long as there are segments of which little lives; says
+    /// whether it did. For times in which nobody writes.
+    ///
+    /// # Errors
+    /// As [`Self::clean_step`].
+    pub fn idle_step(&self) -> Result<bool> {
+        if self.failure().is_some() || self.core.read().closed_reason.is_some() {
+            return Ok(false);
+        }
+        self.clean_towards(self.idle_segments(), Choice::Idle)
+    }
+
+    fn clean_towards(&self, segment_count: u32, choice: Choice) -> Result<bool> {
+        if self.clean_settings().is_suspended {
+            return Ok(false);
+        }
         let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(false) };
         if cleaner.job.is_none() {
-            return Ok(self.cleaning_is_due() && self.begin_cleaning(&mut cleaner, Choice::Policy)?);
+            return Ok(
+                self.cleaning_is_due(segment_count) && self.begin_cleaning(&mut cleaner, choice)?
+            );
         }
         // A job that was begun with room enough may have to wait for a checkpoint.
         Ok(self.may_go_on() && self.go_on_cleaning(&mut cleaner)?)
@@ -127,8 +152,8 @@ impl LogDisk {
     pub(crate) fn clean_for_room(&self) -> Result<Option<i64>> {
         let mut cleaner = self.cleaner.lock();
         if cleaner.job.is_none() {
-            let begun =
-                self.cleaning_is_due() && self.begin_cleaning(&mut cleaner, Choice::Policy)?;
+            let begun = self.cleaning_is_due(self.pace_segments())
+                && self.begin_cleaning(&mut cleaner, Choice::Policy)?;
             return Ok(begun.then_some(0));
         }
         if !self.may_go_on() {
@@ -143,16 +168,16 @@ impl LogDisk {
         Ok(Some(gain))
     }
 
-    /// Whether so few segments are clean, or will be after a checkpoint, that some should be
-    /// cleaned, and there is something to gain and room to do it in.
-    fn cleaning_is_due(&self) -> bool {
+    /// Whether fewer segments than so many beyond the reserve are clean, or will be after a
+    /// checkpoint, and there is something to gain and room to do it in.
+    fn cleaning_is_due(&self, segment_count: u32) -> bool {
         let core = self.core.read();
         let counts = core.state.segments.counts();
         // What lives would take so many segments if it lay close; no cleaning gets below.
         let packed = core.state.segments.live_bytes().div_ceil(self.fillable_bytes());
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
-        let target = u64::from(self.low_segments(&core) + self.pace_segments());
+        let target = u64::from(self.low_segments(&core).saturating_add(segment_count));
         u64::from(counts.clean + counts.pending) < target.min(possible)
             && counts.clean > self.checkpoint_reserve(&core)
     }
@@ -183,6 +208,7 @@ impl LogDisk {
         let most_live = match choice {
             Choice::MostToGain => MOST_LIVE,
             Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
+            Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
         };
         let damaged = &cleaner.damaged;
         let may_be_cleaned = |segment: &SegmentNo| {
@@ -207,7 +233,7 @@ impl LogDisk {
                 let mut candidates = candidates;
                 candidates.by_ref().min_by_key(|&segment| segments.live_bytes_of(segment))
             }
-            Choice::Policy => core
+            Choice::Policy | Choice::Idle => core
                 .heads
                 .policy()
                 .victim(

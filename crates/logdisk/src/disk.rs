@@ -18,27 +18,16 @@ use dendro_disk::{
 use dendro_format::{Layout, Superblock};
 
 use crate::checkpoint::Checkpoints;
-use crate::cleaner::{Choice, Cleaned, Cleaner};
-use crate::core::{Core, PARTIAL_LEN_BYTES, Worst};
+use crate::cleaner::{Cleaned, Cleaner};
+use crate::core::{Core, Worst};
 use crate::external;
 use crate::fault::Fault;
 use crate::options::OpenOptions;
 use crate::prepare;
 use crate::segments::SegmentCounts;
+use crate::space::{MAX_ATTEMPTS, MAX_FRUITLESS, Pacing, Shortage};
 use crate::store::{Held, NodeStore};
 use crate::writer::Writer;
-
-/// How often in a row a commit tries to make room and gains nothing before it gives up: the nodes
-/// that a checkpoint writes can take at first what cleaning frees.
-const MAX_FRUITLESS: u32 = 2;
-/// How often at all: together they empty more segments than any unit needs.
-const MAX_ATTEMPTS: u32 = 64;
-/// Pieces of background work that one commit does at most.
-const MAX_STEPS_LENT: usize = 8;
-/// As much dirty map is reckoned with at least.
-const MIN_DIRTY_BYTES: u64 = 256 << 10;
-/// Of so many bytes one stays dead, so that cleaning has something to gain.
-const OVER_PROVISION: u64 = 25;
 
 /// The log-structured logical disk.
 ///
@@ -65,12 +54,9 @@ pub struct LogDisk {
     pub(crate) checkpoint_time_ns: AtomicI64,
     flushing: Mutex<()>,
     next_list: AtomicU64,
-    ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
-    /// How long commits have waited for room, all together.
-    stalled_ns: AtomicU64,
-    /// Bytes of room that commits have still to make for what they took.
-    owed_bytes: AtomicI64,
+    pub(crate) pacing: Pacing,
 }
 
 impl std::fmt::Debug for LogDisk {
@@ -144,6 +130,7 @@ impl LogDisk {
             checkpoint_seq: AtomicU64::new(checkpoints.seq),
             checkpoint_time_ns: AtomicI64::new(checkpoints.taken.0),
             next_list: AtomicU64::new(core.state.next_list),
+            pacing: Pacing::new(options.cleaning),
             device,
             options,
             layout,
@@ -158,8 +145,6 @@ impl LogDisk {
             flushing: Mutex::new(()),
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
-            stalled_ns: AtomicU64::new(0),
-            owed_bytes: AtomicI64::new(0),
         }
     }
 
@@ -191,55 +176,8 @@ impl LogDisk {
             external_released_segments,
             user_page_bytes: core.user_page_bytes,
             user_record_bytes: core.user_record_bytes,
-            stalled: Duration::from_nanos(self.stalled_ns.load(Ordering::Relaxed)),
+            stalled: self.pacing.stalled(),
         }
-    }
-
-    /// Segments kept for checkpoints and cleaning, with so many bytes of the map dirty: the nodes of
-    /// a checkpoint and what moving blocks adds to them, the main log's next and the map's, and one
-    /// to move blocks to.
-    fn reserve_for(&self, dirty_bytes: u64) -> u32 {
-        (dirty_bytes + dirty_bytes / 2).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
-    }
-
-    /// As much of that as is needed now.
-    pub(crate) fn checkpoint_reserve(&self, core: &Core) -> u32 {
-        let dirty_bytes = core.state.map.dirty_bytes();
-        self.reserve_for(dirty_bytes.clamp(MIN_DIRTY_BYTES, self.dirty_limit_bytes))
-    }
-
-    /// Segments that only units that give space back may use, and cleaning, beyond those for
-    /// checkpoints.
-    pub(crate) fn reclaim_reserve(&self) -> u32 {
-        2 + (self.layout.segment_count() / 256).min(4)
-    }
-
-    /// What clients can have in all: the segments less the reserves, each as far as it can be
-    /// filled with blocks that live.
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        let segments = self.layout.log_segments().count() as u64;
-        let reserve = u64::from(self.reserve_for(self.dirty_limit_bytes) + self.reclaim_reserve());
-        segments.saturating_sub(reserve) * self.fillable_bytes()
-    }
-
-    /// How much of a segment can live before cleaning gains nothing: partial segments have
-    /// headers, records and blocks filled in part, four blocks each at worst, and a share must be
-    /// dead, or each segment gained would cost very many moved.
-    pub(crate) fn fillable_bytes(&self) -> u64 {
-        let size = self.layout.segment_size_bytes();
-        let partials = size.div_ceil(PARTIAL_LEN_BYTES as u64);
-        size - size / OVER_PROVISION - partials * 4 * PAGE_SIZE as u64
-    }
-
-    /// With so few clean segments left a checkpoint is taken as soon as it frees more than it costs.
-    pub(crate) fn low_segments(&self, core: &Core) -> u32 {
-        self.checkpoint_reserve(core) + self.reclaim_reserve() + 2
-    }
-
-    /// So many more clean segments than that are kept ready by cleaning in the background; with
-    /// fewer, commits lend it a hand in proportion to what is missing.
-    pub(crate) fn pace_segments(&self) -> u32 {
-        (self.layout.segment_count() / 64).clamp(2, 64)
     }
 
     pub(crate) fn next_list(&self) -> u64 {
@@ -323,105 +261,6 @@ impl LogDisk {
     fn check_view(view: View) -> Result<()> {
         if view == View::HEAD { Ok(()) } else { Err(Error::NoSuchView(view)) }
     }
-
-    /// What is wrong with the space a unit takes, if anything: it does not fit among what can be
-    /// reached, or there is nowhere to write it before segments have been cleaned.
-    fn shortage(&self, core: &Core, needed: u64, reclaims: bool) -> Option<Shortage> {
-        if reclaims {
-            let room = core.room_bytes(self.checkpoint_reserve(core));
-            return (needed > room).then_some(Shortage::OfRoom(room));
-        }
-        let used = core.state.segments.live_bytes() + self.ledger.reserved_bytes();
-        let free = self.capacity_bytes().saturating_sub(used);
-        if needed > free {
-            return Some(Shortage::OfSpace(free));
-        }
-        let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
-        (needed > room).then_some(Shortage::OfRoom(room))
-    }
-
-    /// What can be written or will be once a checkpoint is durable.
-    fn free_bytes(&self) -> u64 {
-        let core = self.core.read();
-        let pending = u64::from(core.state.segments.counts().pending);
-        core.room_bytes(0) + pending * self.layout.segment_size_bytes()
-    }
-
-    /// Tries to make room; says whether there is any point in trying again. What is empty already
-    /// waits but for a checkpoint; when nothing is, segments are cleaned, as many as the reserve
-    /// can take.
-    fn make_room(&self) -> Result<bool> {
-        let clean_before = self.core.read().state.segments.clean_count();
-        if self.core.read().state.segments.has_pending() {
-            self.checkpoint()?;
-            if self.core.read().state.segments.clean_count() > clean_before {
-                return Ok(true);
-            }
-        }
-        let free_before = self.free_bytes();
-        // The first moves the least; crashes one after the other may have left little more than
-        // it takes.
-        let mut spare = 2;
-        while self.may_clean_more(spare) && self.clean_now(Choice::MostToGain)? {
-            spare = 4;
-        }
-        self.checkpoint()?;
-        Ok(self.free_bytes() > free_before)
-    }
-
-    /// How much room a commit that took `bytes` should make in its turn: nothing while clean
-    /// segments are many, then more the fewer they are, up to twice what it took. So commits are
-    /// slowed down bit by bit, long before one would have to stop.
-    fn share_of_cleaning(&self, core: &Core, bytes: u64) -> i64 {
-        let size = self.layout.segment_size_bytes();
-        let window = u64::from(self.pace_segments() + 2) * size;
-        let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
-        let pending = u64::from(core.state.segments.counts().pending) * size;
-        let missing = window.saturating_sub(room + pending);
-        (u128::from(2 * bytes) * u128::from(missing) / u128::from(window)) as i64
-    }
-
-    /// Does background work until it has made so much room, or there is nothing to do.
-    fn lend_a_hand(&self, owed_bytes: i64) -> Result<()> {
-        let clock = Arc::clone(&self.core.read().clock);
-        let began = clock.now();
-        let mut owed = self.owed_bytes.fetch_add(owed_bytes, Ordering::Relaxed) + owed_bytes;
-        for _ in 0..MAX_STEPS_LENT {
-            if owed <= 0 {
-                break;
-            }
-            let gained = self.clean_for_room()?;
-            let Some(gained) = gained else {
-                // Nothing to gain now; what was owed is not held against later commits.
-                self.owed_bytes.store(0, Ordering::Relaxed);
-                break;
-            };
-            owed = self.owed_bytes.fetch_sub(gained, Ordering::Relaxed) - gained;
-        }
-        let waited_ns = clock.now().since(began).as_nanos() as u64;
-        self.stalled_ns.fetch_add(waited_ns, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Whether the clean segments suffice to move another segment's blocks, with `spare` of them
-    /// for the nodes that this changes, and then to write a checkpoint: the more is cleaned before
-    /// one, the less each costs.
-    fn may_clean_more(&self, spare: u32) -> bool {
-        let core = self.core.read();
-        let size = self.layout.segment_size_bytes();
-        let nodes = core.state.map.dirty_bytes().div_ceil(size) as u32;
-        let counts = core.state.segments.counts();
-        counts.clean > nodes + spare
-            && counts.pending < self.reclaim_reserve() + self.layout.segment_count() / 16
-    }
-}
-
-/// Why a unit does not fit.
-enum Shortage {
-    /// Too much can be reached: only deleting helps. What is free, in bytes.
-    OfSpace(u64),
-    /// Too few segments are clean. What can be written, in bytes.
-    OfRoom(u64),
 }
 
 impl LogicalDisk for LogDisk {
@@ -457,12 +296,9 @@ impl LogicalDisk for LogDisk {
                     return Err(Error::NoSpace { needed_bytes, available_bytes });
                 }
                 Some(Shortage::OfRoom(available_bytes)) => {
-                    let (clock, began) = (Arc::clone(&core.clock), core.clock.now());
                     drop(core);
                     attempts += 1;
                     fruitless = if self.make_room()? { 0 } else { fruitless + 1 };
-                    let waited_ns = clock.now().since(began).as_nanos() as u64;
-                    self.stalled_ns.fetch_add(waited_ns, Ordering::Relaxed);
                     if fruitless > MAX_FRUITLESS || attempts > MAX_ATTEMPTS {
                         return Err(Error::NoSpace { needed_bytes, available_bytes });
                     }

@@ -12,7 +12,7 @@
 //! - `heads`: where data goes that the cleaner's policy wants apart from the main log.
 //! - `cleaner`: which segment is emptied when; `relocation`: what lives in one is written again;
 //!   [`external`]: the same by another process.
-//! - `disk`: the interface.
+//! - `space`: what fits, and how writers are slowed down when it gets little; `disk`: the interface.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
 
@@ -34,6 +34,7 @@ mod read;
 mod recovery;
 mod relocation;
 mod segments;
+mod space;
 mod state;
 mod store;
 mod superblocks;
@@ -43,3 +44,4 @@ pub use disk::{LogDisk, Stats};
 pub use options::{FormatOptions, OpenOptions};
 pub use recovery::format;
 pub use segments::{SegmentCounts, SegmentState};
+pub use space::CleanSettings;

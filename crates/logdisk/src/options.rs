@@ -5,6 +5,8 @@ use dendro_base::sync::Arc;
 use dendro_base::units::MIB;
 use dendro_policy::{Kind, Policy};
 
+use crate::space::CleanSettings;
+
 /// How a volume is made.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
@@ -41,6 +43,12 @@ pub struct OpenOptions {
     pub checkpoint_log_bytes: u64,
     /// What is cleaned next, and what is written together. It can be exchanged later.
     pub policy: Arc<dyn Policy>,
+    /// When cleaning goes on by itself. It can be changed later.
+    pub cleaning: CleanSettings,
+    /// The share of each segment, in percent, that stays free of live blocks when the volume is
+    /// full, so that cleaning has something to gain: with r percent the last overwrites at random
+    /// cost about 100 / 2r blocks written for each. 50 at most.
+    pub reserve_percent: u8,
     /// With so many bytes of blocks between flushes, in the mean, blocks are kept apart from the
     /// main log by temperature, as the policy says; with fewer they stay in it, where a flush costs
     /// one write.
@@ -60,6 +68,8 @@ impl Default for OpenOptions {
             cache_size_bytes: 64 * MIB,
             checkpoint_log_bytes: 128 * MIB,
             policy: Arc::from(Kind::default().policy()),
+            cleaning: CleanSettings::default(),
+            reserve_percent: 4,
             stream_bytes: 512 << 10,
             discard: true,
             skip_payload_checks: false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, ManualClock, Rng, Uuid};
 use dendro_device::Device;
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
+use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions};
 use dendro_policy::{Classes, Kind, Policy, Scatter};
 
 use crate::disk::Engine;
@@ -48,6 +48,12 @@ impl LogEngine {
             checkpoint_log_bytes: [16 << 10, 64 << 10, 256 << 10, 1 << 20][rng.below(4) as usize],
             discard: rng.chance(75),
             policy: policy(rng),
+            cleaning: CleanSettings {
+                min_clean_segments: rng.chance(50).then(|| rng.below(6) as u32),
+                max_clean_segments: rng.chance(50).then(|| rng.below(30) as u32),
+                is_suspended: rng.chance(10),
+            },
+            reserve_percent: [1, 4, 20][rng.below(3) as usize],
             stream_bytes: [0, OpenOptions::default().stream_bytes][rng.below(2) as usize],
             ..OpenOptions::default()
         };
@@ -97,7 +103,8 @@ impl Engine for LogEngine {
     }
 
     fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
-        match rng.below(11) {
+        match rng.below(12) {
+            11 => disk.idle_step().map(drop).map_err(text),
             10 => {
                 disk.set_policy(policy(rng));
                 Ok(())

@@ -1,0 +1,261 @@
+//! Space: what fits, what can be written now, and how writers are slowed down when that gets little
+//! (DESIGN §9).
+//!
+//! There are two accounts. *Logical free* is the capacity less what lives and what is reserved: when
+//! it is used up, only deleting helps. *Room* is what can be written before the clean segments that
+//! checkpoints and cleaning need are touched: when it is used up, cleaning helps.
+//!
+//! Segments are kept for those who must never wait, in this order: the nodes of the next checkpoint
+//! and what cleaning one segment takes; above these, what units take that give space back, so that
+//! deleting works on a full volume. Cleaning in the background keeps some more ready, and commits
+//! lend it a hand the more, the fewer of these are left.
+
+use std::time::Duration;
+
+use dendro_base::Timestamp;
+use dendro_base::sync::Mutex;
+use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::Result;
+
+use crate::cleaner::Choice;
+use crate::core::{Core, PARTIAL_LEN_BYTES};
+use crate::disk::LogDisk;
+
+/// How often in a row a commit tries to make room and gains nothing before it gives up: the nodes
+/// that a checkpoint writes can take at first what cleaning frees.
+pub(crate) const MAX_FRUITLESS: u32 = 2;
+/// How often at all: together they empty more segments than any unit needs.
+pub(crate) const MAX_ATTEMPTS: u32 = 64;
+/// Pieces of background work that one commit does at most.
+const MAX_STEPS_LENT: usize = 8;
+/// As much dirty map is reckoned with at least.
+const MIN_DIRTY_BYTES: u64 = 256 << 10;
+
+/// When cleaning goes on by itself. Everything may be changed while the disk is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanSettings {
+    /// Clean segments, beyond those in reserve, below which segments are cleaned; `None`: a 64th of
+    /// all, from 2 to 64.
+    pub min_clean_segments: Option<u32>,
+    /// So many are made in idle times; `None`: four times as many as the former.
+    pub max_clean_segments: Option<u32>,
+    /// Nothing is cleaned but for a commit that finds no room.
+    pub is_suspended: bool,
+}
+
+/// What commits owe for the room they took, and how long they have waited.
+#[derive(Debug)]
+pub(crate) struct Pacing {
+    settings: Mutex<CleanSettings>,
+    owed_bytes: AtomicI64,
+    stalled_ns: AtomicU64,
+}
+
+impl Pacing {
+    pub(crate) const fn new(settings: CleanSettings) -> Self {
+        Self {
+            settings: Mutex::new(settings),
+            owed_bytes: AtomicI64::new(0),
+            stalled_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// How long commits have waited for room, all together.
+    pub(crate) fn stalled(&self) -> Duration {
+        Duration::from_nanos(self.stalled_ns.load(Ordering::Relaxed))
+    }
+
+    fn note_stall(&self, began: Timestamp, ended: Timestamp) {
+        let waited_ns = ended.since(began).as_nanos() as u64;
+        self.stalled_ns.fetch_add(waited_ns, Ordering::Relaxed);
+    }
+
+    /// Adds to what is owed; returns the sum.
+    fn owe(&self, bytes: i64) -> i64 {
+        self.owed_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+
+    fn forgive(&self) {
+        self.owed_bytes.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Why a unit does not fit.
+pub(crate) enum Shortage {
+    /// Too much can be reached: only deleting helps. What is free, in bytes.
+    OfSpace(u64),
+    /// Too few segments are clean. What can be written, in bytes.
+    OfRoom(u64),
+}
+
+impl LogDisk {
+    /// When cleaning goes on by itself.
+    pub fn clean_settings(&self) -> CleanSettings {
+        *self.pacing.settings.lock()
+    }
+
+    /// Changes when cleaning goes on by itself.
+    pub fn set_clean_settings(&self, settings: CleanSettings) {
+        *self.pacing.settings.lock() = settings;
+    }
+
+    /// Clean segments that are never filled with what clients write, as much as is dirty now.
+    pub(crate) fn reserve_segments(&self, core: &Core) -> u32 {
+        self.checkpoint_reserve(core) + self.reclaim_reserve()
+    }
+
+    /// With so few clean segments left a checkpoint is taken as soon as it frees more than it costs.
+    pub(crate) fn low_segments(&self, core: &Core) -> u32 {
+        self.reserve_segments(core) + 2 + self.pace_segments() / 4
+    }
+
+    /// So many more clean segments than the reserve are kept ready by cleaning in the background;
+    /// with fewer, commits lend it a hand in proportion to what is missing.
+    pub(crate) fn pace_segments(&self) -> u32 {
+        let default = (self.layout.segment_count() / 64).clamp(2, 64);
+        self.clean_settings().min_clean_segments.unwrap_or(default)
+    }
+
+    /// So many are there after idle times.
+    pub(crate) fn idle_segments(&self) -> u32 {
+        let default = self.pace_segments().saturating_mul(4);
+        self.clean_settings().max_clean_segments.unwrap_or(default)
+    }
+
+    /// Segments kept for checkpoints and cleaning, with so many bytes of the map dirty: the nodes of
+    /// a checkpoint and what moving blocks adds to them, the main log's next and the map's, and one
+    /// to move blocks to.
+    fn reserve_for(&self, dirty_bytes: u64) -> u32 {
+        (dirty_bytes + dirty_bytes / 2).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
+    }
+
+    /// As much of that as is needed now.
+    pub(crate) fn checkpoint_reserve(&self, core: &Core) -> u32 {
+        let dirty_bytes = core.state.map.dirty_bytes();
+        self.reserve_for(dirty_bytes.clamp(MIN_DIRTY_BYTES, self.dirty_limit_bytes))
+    }
+
+    /// Segments that only units that give space back may use, and cleaning, beyond those for
+    /// checkpoints.
+    pub(crate) fn reclaim_reserve(&self) -> u32 {
+        2 + (self.layout.segment_count() / 256).min(4)
+    }
+
+    /// What clients can have in all: the segments less the reserves, each as far as it can be
+    /// filled with blocks that live.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        let segments = self.layout.log_segments().count() as u64;
+        let reserve = u64::from(self.reserve_for(self.dirty_limit_bytes) + self.reclaim_reserve());
+        segments.saturating_sub(reserve) * self.fillable_bytes()
+    }
+
+    /// How much of a segment can live before cleaning gains nothing: partial segments have
+    /// headers, records and blocks filled in part, four blocks each at worst, and a share must be
+    /// dead, or each segment gained would cost very many moved.
+    pub(crate) fn fillable_bytes(&self) -> u64 {
+        let size = self.layout.segment_size_bytes();
+        let partials = size.div_ceil(PARTIAL_LEN_BYTES as u64);
+        size - size * u64::from(self.options.reserve_percent) / 100
+            - partials * 4 * PAGE_SIZE as u64
+    }
+
+    /// What is wrong with the space a unit takes, if anything: it does not fit among what can be
+    /// reached, or there is nowhere to write it before segments have been cleaned.
+    pub(crate) fn shortage(&self, core: &Core, needed: u64, reclaims: bool) -> Option<Shortage> {
+        if reclaims {
+            let room = core.room_bytes(self.checkpoint_reserve(core));
+            return (needed > room).then_some(Shortage::OfRoom(room));
+        }
+        let used = core.state.segments.live_bytes() + self.ledger.reserved_bytes();
+        let free = self.capacity_bytes().saturating_sub(used);
+        if needed > free {
+            return Some(Shortage::OfSpace(free));
+        }
+        let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
+        (needed > room).then_some(Shortage::OfRoom(room))
+    }
+
+    /// What can be written or will be once a checkpoint is durable.
+    fn free_bytes(&self) -> u64 {
+        let core = self.core.read();
+        let pending = u64::from(core.state.segments.counts().pending);
+        core.room_bytes(0) + pending * self.layout.segment_size_bytes()
+    }
+
+    /// Tries to make room; says whether there is any point in trying again. What is empty already
+    /// waits but for a checkpoint; when nothing is, segments are cleaned, as many as the reserve
+    /// can take.
+    pub(crate) fn make_room(&self) -> Result<bool> {
+        let began = self.now();
+        let result = self.try_to_make_room();
+        self.pacing.note_stall(began, self.now());
+        result
+    }
+
+    fn try_to_make_room(&self) -> Result<bool> {
+        let clean_before = self.core.read().state.segments.clean_count();
+        if self.core.read().state.segments.has_pending() {
+            self.checkpoint()?;
+            if self.core.read().state.segments.clean_count() > clean_before {
+                return Ok(true);
+            }
+        }
+        let free_before = self.free_bytes();
+        // The first moves the least; crashes one after the other may have left little more than
+        // it takes.
+        let mut spare = 2;
+        while self.may_clean_more(spare) && self.clean_now(Choice::MostToGain)? {
+            spare = 4;
+        }
+        self.checkpoint()?;
+        Ok(self.free_bytes() > free_before)
+    }
+
+    /// How much room a commit that took `bytes` should make in its turn: nothing while clean
+    /// segments are many, then more the fewer they are, up to twice what it took. So commits are
+    /// slowed down bit by bit, long before one would have to stop.
+    pub(crate) fn share_of_cleaning(&self, core: &Core, bytes: u64) -> i64 {
+        let size = self.layout.segment_size_bytes();
+        let window = u64::from(self.pace_segments() + 2) * size;
+        let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
+        let pending = u64::from(core.state.segments.counts().pending) * size;
+        let missing = window.saturating_sub(room + pending);
+        (u128::from(2 * bytes) * u128::from(missing) / u128::from(window)) as i64
+    }
+
+    /// Does background work until it has made so much room, or there is nothing to do.
+    pub(crate) fn lend_a_hand(&self, owed_bytes: i64) -> Result<()> {
+        let began = self.now();
+        let mut owed = self.pacing.owe(owed_bytes);
+        for _ in 0..MAX_STEPS_LENT {
+            if owed <= 0 {
+                break;
+            }
+            let Some(gained) = self.clean_for_room()? else {
+                // Nothing to gain now; what was owed is not held against later commits.
+                self.pacing.forgive();
+                break;
+            };
+            owed = self.pacing.owe(-gained);
+        }
+        self.pacing.note_stall(began, self.now());
+        Ok(())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.core.read().clock.now()
+    }
+
+    /// Whether the clean segments suffice to move another segment's blocks, with `spare` of them
+    /// for the nodes that this changes, and then to write a checkpoint: the more is cleaned before
+    /// one, the less each costs.
+    fn may_clean_more(&self, spare: u32) -> bool {
+        let core = self.core.read();
+        let size = self.layout.segment_size_bytes();
+        let nodes = core.state.map.dirty_bytes().div_ceil(size) as u32;
+        let counts = core.state.segments.counts();
+        counts.clean > nodes + spare
+            && counts.pending < self.reclaim_reserve() + self.layout.segment_count() / 16
+    }
+}
