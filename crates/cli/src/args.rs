@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Clean(CleanArgs),
     /// Clean segments of a mounted volume whenever clean ones get few, until ended
     Cleanerd(CleanerdArgs),
+    /// Show or change how a mounted volume chooses what to clean
+    Policy(PolicyArgs),
     /// Show what lies on the device, structure by structure
     Dump(DumpArgs),
     /// Write a shell's completions to standard output
@@ -99,6 +101,7 @@ pub(crate) struct MkfsArgs {
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE                    memory for the map's nodes
   checkpoint=SIZE               a checkpoint after so much log
+  policy=NAME                   how the cleaner chooses, as in dendro policy --help
   direct, buffered              always or never bypass the page cache of the device
   threads=N                     how many requests may wait for the device at a time
   sync, dev, nodev, suid, nosuid, exec, noexec, fsname=NAME   as in mount(8)")]
@@ -248,6 +251,23 @@ pub(crate) struct CleanerdArgs {
     /// Say what becomes of each segment
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "POLICY is one of:
+  ladder          blocks are written together by how long they will live (default)
+  greedy          the segment in which the least is alive
+  cost-benefit    (1-u) * age / (1+u), as BSD-LFS
+  age-threshold   by age and emptiness, of the oldest fifth, as F2FS
+  cost-age-times  as cost-benefit, less often what was cleaned often
+  d-choices       the emptiest of ten drawn by lot
+
+It holds until the volume is unmounted; mount -o policy= says it for good.")]
+pub(crate) struct PolicyArgs {
+    /// A mount point, a path inside a mount, or the volume's image file or device
+    pub(crate) target: PathBuf,
+    /// The policy from now on; without it, the present one is shown
+    pub(crate) policy: Option<Kind>,
 }
 
 /// A number of segments, or a share of them.

@@ -228,7 +228,10 @@ pub(crate) fn facts(disk: &LogDisk) -> Facts {
     figures(disk)
         .into_iter()
         .map(|figure| (figure.name.to_owned(), figure.value))
-        .chain([("segment_bytes".to_owned(), size.into())])
+        .chain([
+            ("segment_bytes".to_owned(), size.into()),
+            ("policy".to_owned(), disk.policy().kind().name().into()),
+        ])
         .collect()
 }
 

@@ -34,6 +34,7 @@ use dendro_control::{
 use dendro_disk::LogicalDisk;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, UnmountMode, unmount};
+use dendro_policy::Kind;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -299,6 +300,12 @@ impl Admin for Daemon<'_> {
         let source = self.volume.source().display().to_string();
         let mount_point = self.mount_point.display().to_string();
         Ok(counters::metrics(self.volume.disk(), &source, &mount_point))
+    }
+
+    fn set_policy(&self, name: &str) -> Result<(), AdminError> {
+        let kind: Kind = name.parse().map_err(|error| AdminError(format!("{error}")))?;
+        self.volume.disk().set_policy(Arc::from(kind.policy()));
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), AdminError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::Access;
+use dendro_policy::Kind;
 
 use crate::text;
 
@@ -42,8 +43,8 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 6] =
     ["x-", "X-", "comment=", "uhelper=", "helper=", "subtype="];
 
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
-                     strictatime, commit=, cache=, checkpoint=, direct, buffered, threads=, sync, \
-                     dev, nodev, suid, nosuid, exec, noexec, fsname=";
+                     strictatime, commit=, cache=, checkpoint=, policy=, direct, buffered, \
+                     threads=, sync, dev, nodev, suid, nosuid, exec, noexec, fsname=";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -63,6 +64,8 @@ pub(crate) struct MountOptions {
     pub(crate) cache_bytes: Option<u64>,
     /// Log between checkpoints; `None`: the engine's default.
     pub(crate) checkpoint_bytes: Option<u64>,
+    /// How the cleaner chooses; `None`: the engine's default.
+    pub(crate) policy: Option<Kind>,
     pub(crate) direct: Direct,
     pub(crate) threads: Option<usize>,
     pub(crate) sync: bool,
@@ -82,6 +85,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             cache_bytes: None,
             checkpoint_bytes: None,
+            policy: None,
             direct: Direct::Auto,
             threads: None,
             sync: false,
@@ -175,6 +179,10 @@ impl MountOptions {
             }
             "cache" => self.cache_bytes = size(SMALLEST_CACHE_BYTES)?,
             "checkpoint" => self.checkpoint_bytes = size(SMALLEST_CHECKPOINT_BYTES)?,
+            "policy" => {
+                let kind = value.parse::<Kind>();
+                self.policy = Some(kind.map_err(|error| in_option(error.to_string()))?);
+            }
             "threads" => {
                 let threads =
                     value.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
@@ -200,13 +208,17 @@ mod tests {
 
     #[test]
     fn options_are_read_and_later_ones_win() {
-        let lists = ["ro,noatime,commit=30", "rw,cache=64M,x-systemd.automount,nofail,,direct"];
+        let lists = [
+            "ro,noatime,commit=30,policy=greedy",
+            "rw,cache=64M,x-systemd.automount,nofail,,direct",
+        ];
         let options = MountOptions::parse(lists).unwrap();
         assert!(!options.read_only);
         assert_eq!(options.atime, AtimePolicy::Noatime);
         assert_eq!(options.commit_interval, Duration::from_secs(30));
         assert_eq!(options.cache_bytes, Some(64 << 20));
         assert_eq!(options.direct, Direct::Always);
+        assert_eq!(options.policy, Some(Kind::Greedy));
         assert_eq!(MountOptions::parse(["defaults"]), Ok(MountOptions::default()));
     }
 
@@ -218,6 +230,7 @@ mod tests {
             ("commit=soon", "\"soon\""),
             ("cache=5", "1 MiB at least"),
             ("threads=0", "threads="),
+            ("policy=best", "policy=: there is no cleaning policy \"best\""),
             ("remount,ro", "unmount it"),
         ] {
             let error = MountOptions::parse([list]).unwrap_err();

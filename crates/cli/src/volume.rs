@@ -62,6 +62,9 @@ impl Volume {
         if let Some(bytes) = options.checkpoint_bytes {
             disk_options.checkpoint_log_bytes = bytes;
         }
+        if let Some(kind) = options.policy {
+            disk_options.policy = Arc::from(kind.policy());
+        }
         let device = Arc::new(device);
         let disk = Arc::new(open_disk(source, &device, disk_options)?);
         let fs_options = FsOptions {

@@ -1,8 +1,8 @@
-//! `dendro sync` and `info`.
+//! `dendro sync`, `info` and `policy`.
 
 use dendro_control::{FeatureInfo, VolumeInfo};
 
-use crate::args::{SyncArgs, TargetArgs};
+use crate::args::{PolicyArgs, SyncArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::target::{self, Target};
 use crate::{output, text, volume};
@@ -10,6 +10,17 @@ use crate::{output, text, volume};
 pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
     let (client, pong) = target::find_mounted(&args.path)?;
     client.sync().map_err(|error| Failure::new(format_args!("{}: {error}", pong.mount_point)))
+}
+
+pub(crate) fn policy(args: &PolicyArgs) -> Result<(), Failure> {
+    let (client, pong) = target::find_mounted(&args.target)?;
+    let fail = |error| Failure::new(format_args!("{}: {error}", pong.mount_point));
+    if let Some(policy) = args.policy {
+        return client.set_policy(policy.name()).map_err(fail);
+    }
+    let facts = client.stat().map_err(fail)?;
+    let name = facts.get("policy").and_then(|name| name.as_str()).unwrap_or("unknown");
+    output::print(&format!("{name}\n"))
 }
 
 pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {

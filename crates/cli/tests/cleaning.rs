@@ -162,6 +162,30 @@ fn clean_makes_as_many_segments_clean_as_it_is_told() {
 }
 
 #[test]
+fn the_policy_is_chosen_at_the_mount_and_changed_while_it_is_mounted() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount_with("policy=greedy");
+    let mount_point = scratch.mount_point();
+    let shown = || scratch.dendro(["policy", &mount_point]).succeeds().out;
+    assert_eq!(shown(), "greedy\n");
+    let mut churn = Churn::new(&scratch, 8000);
+    for policy in ["ladder", "cost-benefit", "age-threshold", "cost-age-times", "d-choices"] {
+        scratch.dendro(["policy", &mount_point, policy]).succeeds();
+        assert_eq!(shown(), format!("{policy}\n"));
+        churn.overwrite(4000);
+    }
+    assert!(scratch.asks(["stat", "--json", &mount_point])["segments_cleaned"].as_u64() > Some(10));
+    scratch.dendro(["policy", &mount_point, "best"]).fails(2, &["\"best\"", "ladder"]);
+    churn.check();
+    drop(churn);
+    scratch.umount();
+    scratch.verify();
+}
+
+#[test]
 fn the_cleaner_of_the_documentation_works() {
     if skips_mounts() {
         return;

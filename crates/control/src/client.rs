@@ -10,7 +10,8 @@ use crate::cleaning::{
     SegmentsRequest, SegwaitRequest, Waited,
 };
 use crate::protocol::{
-    Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, VolumeInfo,
+    Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, PolicyNamed, Pong, Reply,
+    VolumeInfo,
 };
 use crate::{server, socket};
 
@@ -209,6 +210,14 @@ impl Client {
     /// [`ClientError`].
     pub fn sync(&self) -> Result<(), ClientError> {
         self.done(Command::Sync)
+    }
+
+    /// [`Command::SetPolicy`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused when there is none of this name.
+    pub fn set_policy(&self, name: &str) -> Result<(), ClientError> {
+        self.done(Command::SetPolicy(PolicyNamed { policy: name.into() }))
     }
 
     /// [`Command::Shutdown`]. The daemon is still at work when this returns.

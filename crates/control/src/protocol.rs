@@ -46,6 +46,8 @@ pub enum Command {
     Shutdown,
     /// Counters in Prometheus's text format.
     Metrics,
+    /// Choose what to clean, and what is written together, in another way from now on.
+    SetPolicy(PolicyNamed),
     /// Which segments are there, and how full are they?
     Segments(SegmentsRequest),
     /// What does a segment hold?
@@ -58,6 +60,13 @@ pub enum Command {
     Segwait(SegwaitRequest),
     /// Make these segments clean.
     Segclean(SegmentsNamed),
+}
+
+/// Names a policy of cleaning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyNamed {
+    /// Its name.
+    pub policy: String,
 }
 
 /// A daemon's answer.
@@ -255,6 +264,12 @@ pub trait Admin: Cleaning {
     /// When they cannot be had.
     fn metrics(&self) -> Result<String, AdminError>;
 
+    /// Has the volume's own cleaner follow another policy from now on.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    fn set_policy(&self, name: &str) -> Result<(), AdminError>;
+
     /// Returns once all that was written before is durable.
     ///
     /// # Errors
@@ -334,6 +349,7 @@ fn answer(command: &Command, admin: &dyn Admin) -> Result<Outcome, AdminError> {
         Command::Sync => admin.sync().map(|()| Outcome::Done)?,
         Command::Shutdown => admin.shut_down().map(|()| Outcome::Done)?,
         Command::Metrics => Outcome::Metrics(admin.metrics()?),
+        Command::SetPolicy(named) => admin.set_policy(&named.policy).map(|()| Outcome::Done)?,
         Command::Segments(request) => Outcome::Segments(admin.segments(request)?),
         Command::Blocks(request) => Outcome::Blocks(admin.blocks(request)?),
         Command::Bmapv(named) => Outcome::Places(admin.bmapv(&named.blocks)?),

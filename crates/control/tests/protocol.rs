@@ -87,6 +87,10 @@ impl Admin for Volume {
         Ok(format!("dendro_syncs_total {}\n", self.syncs.load(Ordering::Relaxed)))
     }
 
+    fn set_policy(&self, name: &str) -> Result<(), AdminError> {
+        if name == "good" { Ok(()) } else { Err(AdminError(format!("no policy {name}"))) }
+    }
+
     fn sync(&self) -> Result<(), AdminError> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -141,6 +145,8 @@ fn every_command_gets_its_answer() {
         client.sync().unwrap();
         client.sync().unwrap();
         assert_eq!(client.stat().unwrap()["syncs"], 2);
+        client.set_policy("good").unwrap();
+        assert_eq!(client.set_policy("bad").unwrap_err().to_string(), "no policy bad");
         match client.shut_down() {
             Err(ClientError::Refused(why)) => assert_eq!(why, "busy"),
             other => panic!("{other:?}"),
