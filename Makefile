@@ -2,6 +2,7 @@
 # make test     what must pass before a change goes in
 # make soak     simulated crashes without end, until one is not survived
 # make bench    what things cost, in ratios to something measured beside it
+# make bench-cleaner  how close cleaning comes to what is possible, in simulation
 # make fuzz     each decoder under libFuzzer, in turn
 # make install  the command, its man pages and completions
 # See README.md and docs/DEVELOPMENT.md.
@@ -24,7 +25,7 @@ DENDRO  := $(TARGET)/release/dendro
 # The other names that it answers to.
 LINKS   := mkfs.dendro mount.dendro mount.fuse.dendro umount.fuse.dendro
 
-.PHONY: all run stop setup test check-format lint doc unit soak bench fuzz install uninstall clean
+.PHONY: all run stop setup test check-format lint doc unit soak bench bench-cleaner fuzz install uninstall clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -87,6 +88,11 @@ soak: setup
 bench: setup
 	mkdir -p "$(DIR)"
 	$(CARGO) run --release --package dendro-bench -- "$(DIR)"
+
+# Counts, not times: the same on every machine. POLICIES="ladder greedy" for some only.
+POLICIES ?=
+bench-cleaner: setup
+	$(CARGO) run --release --package dendro-bench --bin bench-cleaner -- $(POLICIES)
 
 fuzz: setup
 	@$(CARGO) +nightly fuzz --version > /dev/null 2>&1 || { \

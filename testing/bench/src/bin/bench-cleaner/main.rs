@@ -1,0 +1,110 @@
+//! How close the cleaning policies come to what is possible: write amplification, simulated.
+//!
+//! `bench-cleaner [POLICY…]` prints a table of all policies, or of those named, over all workloads.
+//! Blocks of one size on a volume in memory, of which 80% lives; counts, so a run repeats to the
+//! last digit. The policies are those that the engine runs, the very same code.
+//! `docs/CLEANER.md` says what the figures mean.
+
+mod limit;
+mod run;
+mod volume;
+mod workload;
+mod zipf;
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dendro_policy::Kind as PolicyKind;
+use run::{Length, amplification};
+use volume::{Decider, Shape};
+use workload::Kind;
+
+/// 8 GiB in segments of 4 MiB, the default, and full for a log.
+const SHAPE: Shape = Shape { segment_count: 2048, segment_blocks: 1024, live_percent: 80 };
+/// What is counted, in times the volume's blocks.
+const COUNTED: f64 = 4.0;
+/// The oracle needs no time to learn.
+const ORACLE_WARM_UP: f64 = 3.0;
+
+/// A line of the table: a policy, or the oracle.
+#[derive(Clone, Copy, Debug)]
+struct Row(Option<PolicyKind>);
+
+impl Row {
+    const fn name(self) -> &'static str {
+        match self.0 {
+            Some(kind) => kind.name(),
+            None => "oracle",
+        }
+    }
+
+    fn measure(self, kind: Kind) -> f64 {
+        let Some(policy) = self.0 else {
+            let length = Length { warm_up: ORACLE_WARM_UP, counted: COUNTED };
+            return amplification(SHAPE, kind, Decider::Oracle, length);
+        };
+        let policy = policy.policy();
+        let length = Length { warm_up: kind.warm_up(), counted: COUNTED };
+        amplification(SHAPE, kind, Decider::Policy(policy.as_ref()), length)
+    }
+}
+
+fn main() -> ExitCode {
+    let named: Result<Vec<Row>, _> =
+        std::env::args().skip(1).map(|name| name.parse().map(|kind| Row(Some(kind)))).collect();
+    let rows = match named {
+        Ok(rows) if rows.is_empty() => {
+            PolicyKind::ALL.into_iter().map(Some).chain([None]).map(Row).collect()
+        }
+        Ok(rows) => rows,
+        Err(error) => {
+            eprintln!("bench-cleaner: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    print_line("", Kind::ALL.map(|kind| kind.name().to_owned()));
+    print_line("aim", Kind::ALL.map(|kind| text(kind.aim())));
+    let limits = Kind::ALL.map(|kind| {
+        let rates = kind.workload(SHAPE.live_blocks(), 0).rates()?;
+        Some(limit::known_rates(&rates, f64::from(SHAPE.live_percent) / 100.0))
+    });
+    print_line("rates known", limits.map(text));
+    print_measured(&rows);
+    ExitCode::SUCCESS
+}
+
+/// Measures all cells, as many at a time as there are cores, and prints each line when it is whole.
+fn print_measured(rows: &[Row]) {
+    let columns = Kind::ALL.len();
+    let next = AtomicUsize::new(0);
+    let cells = Mutex::new(vec![None; rows.len() * columns]);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(row) = rows.get(at / columns) else { return };
+                    let measured = row.measure(Kind::ALL[at % columns]);
+                    let mut cells = cells.lock().unwrap_or_else(|broken| broken.into_inner());
+                    cells[at] = Some(measured);
+                    let first = at - at % columns;
+                    let line = &cells[first..first + columns];
+                    if line.iter().all(Option::is_some) {
+                        print_line(row.name(), line.iter().map(|cell| text(*cell)));
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn text(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.2}"))
+}
+
+fn print_line(name: &str, cells: impl IntoIterator<Item = String>) {
+    let cells: String = cells.into_iter().map(|cell| format!("{cell:>11}")).collect();
+    println!("{name:<15}{cells}");
+}
