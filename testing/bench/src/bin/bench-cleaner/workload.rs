@@ -239,7 +239,7 @@ impl Workload for TpcB {
 
 /// Files are created and, their time over, deleted.
 ///
-/// Sizes go from one block to 128, evenly on a logarithmic scale. Nine of ten files live a short
+/// Sizes go from one block to 64, evenly on a logarithmic scale. Nine of ten files live a short
 /// life and one a long one, both exponential, so that a tenth of what lives is short-lived.
 struct Churn {
     live: u32,
@@ -252,8 +252,8 @@ struct Churn {
 }
 
 impl Churn {
-    const MAX_FILE_BLOCKS: u32 = 128;
-    /// No more than live / this are there at a time; the mean size is 26 blocks.
+    const MAX_FILE_BLOCKS: u32 = 64;
+    /// No more than live / this are there at a time; the mean size is 15 blocks.
     const BLOCKS_PER_FILE: u32 = 6;
     const SHORT_LIVED_PERCENT: u64 = 90;
     /// Mean lives, in times of what lives.
@@ -309,7 +309,7 @@ impl Workload for Churn {
     }
 }
 
-/// All files, of 128 blocks, are overwritten from front to back, one after the other, in an order
+/// All files, of 64 blocks, are overwritten from front to back, one after the other, in an order
 /// that is drawn anew each time round.
 struct Sequential {
     /// The files in this round's order, and how many of them are done.
@@ -319,7 +319,7 @@ struct Sequential {
 }
 
 impl Sequential {
-    const FILE_BLOCKS: u32 = 128;
+    const FILE_BLOCKS: u32 = 64;
 
     fn new(live: u32, rng: Rng) -> Self {
         let order: Vec<u32> = (0..live / Self::FILE_BLOCKS).collect();
