@@ -55,8 +55,8 @@ pub(crate) enum Command {
     Clean(CleanArgs),
     /// Clean segments of a mounted volume whenever clean ones get few, until ended
     Cleanerd(CleanerdArgs),
-    /// Show or change how a mounted volume chooses what to clean
-    Policy(PolicyArgs),
+    /// Show or change how a mounted volume's own cleaner goes about it
+    Cleaner(CleanerArgs),
     /// Show what lies on the device, structure by structure
     Dump(DumpArgs),
     /// Write a shell's completions to standard output
@@ -101,7 +101,8 @@ pub(crate) struct MkfsArgs {
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE                    memory for the map's nodes
   checkpoint=SIZE               a checkpoint after so much log
-  policy=NAME                   how the cleaner chooses, as in dendro policy --help
+  policy=NAME                   how the cleaner chooses, as in dendro cleaner --help
+  reserve=PERCENT               what stays free of live data when it is full (4)
   direct, buffered              always or never bypass the page cache of the device
   threads=N                     how many requests may wait for the device at a time
   sync, dev, nodev, suid, nosuid, exec, noexec, fsname=NAME   as in mount(8)")]
@@ -254,7 +255,7 @@ pub(crate) struct CleanerdArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "POLICY is one of:
+#[command(after_help = "Policies:
   ladder          blocks are written together by how long they will live (default)
   greedy          the segment in which the least is alive
   cost-benefit    (1-u) * age / (1+u), as BSD-LFS
@@ -262,12 +263,28 @@ pub(crate) struct CleanerdArgs {
   cost-age-times  as cost-benefit, less often what was cleaned often
   d-choices       the emptiest of ten drawn by lot
 
-It holds until the volume is unmounted; mount -o policy= says it for good.")]
-pub(crate) struct PolicyArgs {
+What is changed holds until the volume is unmounted; see the options of dendro mount.")]
+pub(crate) struct CleanerArgs {
     /// A mount point, a path inside a mount, or the volume's image file or device
     pub(crate) target: PathBuf,
-    /// The policy from now on; without it, the present one is shown
+    /// How to choose what to clean, and what is written together
+    #[arg(short, long, value_name = "NAME")]
     pub(crate) policy: Option<Kind>,
+    /// Clean when fewer segments are clean, beyond those in reserve
+    #[arg(long, value_name = "N")]
+    pub(crate) min_clean_segments: Option<u32>,
+    /// Make so many in idle times
+    #[arg(long, value_name = "N")]
+    pub(crate) max_clean_segments: Option<u32>,
+    /// Clean only for writers that find no room
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) suspend: bool,
+    /// Clean again by itself
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A number of segments, or a share of them.

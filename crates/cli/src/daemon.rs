@@ -5,7 +5,7 @@
 //! | thread       | what it does                                                     |
 //! |--------------|------------------------------------------------------------------|
 //! | `writer`     | writes full buffers of the log                                   |
-//! | `background` | checkpoints, cleans                                              |
+//! | `background` | checkpoints, cleans, also for later when nobody writes           |
 //! | `commit`     | makes the tail of the log durable every few seconds              |
 //! | `control-N`  | answer at the control socket                                     |
 //! | `waits`      | answers those who wait there for segments to become few          |
@@ -25,8 +25,8 @@ use std::time::Duration;
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock};
 use dendro_control::cleaning::{
-    Block, Blocks, BlocksRequest, Cleaning, Marked, Places, Present, Released, Segments,
-    SegmentsRequest,
+    Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
+    Present, Released, Segments, SegmentsRequest,
 };
 use dendro_control::{
     Admin, AdminError, Client, Facts, MountInfo, Pong, Server, VolumeInfo, socket,
@@ -34,7 +34,6 @@ use dendro_control::{
 use dendro_disk::LogicalDisk;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, UnmountMode, unmount};
-use dendro_policy::Kind;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -50,6 +49,8 @@ use crate::volume::Volume;
 const WRITER_WAIT: Duration = Duration::from_millis(50);
 /// How long the background thread rests when there is nothing to do.
 const BACKGROUND_REST: Duration = Duration::from_millis(100);
+/// After so many rests in which nobody wrote, what can be cleaned for later is.
+const IDLE_RESTS: u32 = 10;
 /// How long a thread rests after an error, which does not go away.
 const ERROR_REST: Duration = Duration::from_secs(1);
 /// Requests that wait for the device, as a cleaner's do, must not keep others from being answered.
@@ -230,14 +231,26 @@ impl Daemon<'_> {
 
     fn work_in_background(&self) {
         let mut failing = Failing::new("background work");
+        let disk = self.volume.disk();
+        let (mut last_commit, mut quiet_rests) = (0, 0);
         loop {
-            let rest = match failing.note(self.volume.disk().background_step()) {
+            let done = match disk.background_step() {
+                Ok(false) if quiet_rests >= IDLE_RESTS => disk.idle_step(),
+                other => other,
+            };
+            let rest = match failing.note(done) {
                 Some(true) => Duration::ZERO,
                 Some(false) => BACKGROUND_REST,
                 None => ERROR_REST,
             };
             if self.stop.wait(rest) {
                 return;
+            }
+            let commit = disk.stats().commit_seq;
+            if std::mem::replace(&mut last_commit, commit) != commit {
+                quiet_rests = 0;
+            } else if !rest.is_zero() {
+                quiet_rests += 1;
             }
         }
     }
@@ -302,10 +315,8 @@ impl Admin for Daemon<'_> {
         Ok(counters::metrics(self.volume.disk(), &source, &mount_point))
     }
 
-    fn set_policy(&self, name: &str) -> Result<(), AdminError> {
-        let kind: Kind = name.parse().map_err(|error| AdminError(format!("{error}")))?;
-        self.volume.disk().set_policy(Arc::from(kind.policy()));
-        Ok(())
+    fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
+        service::change_cleaner(self.volume.disk(), change)
     }
 
     fn sync(&self) -> Result<(), AdminError> {

@@ -70,7 +70,7 @@ fn run(invocation: &Invocation) -> Result<(), Failure> {
         Command::Segments(args) => segments::run(args),
         Command::Clean(args) => cleaning::clean::run(args, quiet),
         Command::Cleanerd(args) => cleaning::cleanerd::run(args, quiet),
-        Command::Policy(args) => volume_commands::policy(args),
+        Command::Cleaner(args) => volume_commands::cleaner(args),
         Command::Dump(args) => dump::run(args, quiet),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { directory } => generate::man_pages(directory),

@@ -43,12 +43,13 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 6] =
     ["x-", "X-", "comment=", "uhelper=", "helper=", "subtype="];
 
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
-                     strictatime, commit=, cache=, checkpoint=, policy=, direct, buffered, \
+                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, direct, buffered, \
                      threads=, sync, dev, nodev, suid, nosuid, exec, noexec, fsname=";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
 const SMALLEST_CHECKPOINT_BYTES: u64 = 1 << 20;
+const MOST_RESERVE_PERCENT: u8 = 50;
 const MOST_THREADS: usize = 256;
 
 /// How a volume is mounted.
@@ -66,6 +67,9 @@ pub(crate) struct MountOptions {
     pub(crate) checkpoint_bytes: Option<u64>,
     /// How the cleaner chooses; `None`: the engine's default.
     pub(crate) policy: Option<Kind>,
+    /// What of each segment stays free of live data when the volume is full; `None`: the engine's
+    /// default.
+    pub(crate) reserve_percent: Option<u8>,
     pub(crate) direct: Direct,
     pub(crate) threads: Option<usize>,
     pub(crate) sync: bool,
@@ -86,6 +90,7 @@ impl Default for MountOptions {
             cache_bytes: None,
             checkpoint_bytes: None,
             policy: None,
+            reserve_percent: None,
             direct: Direct::Auto,
             threads: None,
             sync: false,
@@ -183,6 +188,14 @@ impl MountOptions {
                 let kind = value.parse::<Kind>();
                 self.policy = Some(kind.map_err(|error| in_option(error.to_string()))?);
             }
+            "reserve" => {
+                let percent = value.strip_suffix('%').unwrap_or(value).parse().ok();
+                let percent =
+                    percent.filter(|percent| (1..=MOST_RESERVE_PERCENT).contains(percent));
+                self.reserve_percent = Some(percent.ok_or_else(|| {
+                    in_option(format!("{value} is not from 1 to {MOST_RESERVE_PERCENT} percent"))
+                })?);
+            }
             "threads" => {
                 let threads =
                     value.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
@@ -230,6 +243,8 @@ mod tests {
             ("commit=soon", "\"soon\""),
             ("cache=5", "1 MiB at least"),
             ("threads=0", "threads="),
+            ("reserve=0", "reserve=: 0 is not"),
+            ("reserve=51%", "reserve=: 51% is not"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
             ("remount,ro", "unmount it"),
         ] {

@@ -65,6 +65,9 @@ impl Volume {
         if let Some(kind) = options.policy {
             disk_options.policy = Arc::from(kind.policy());
         }
+        if let Some(percent) = options.reserve_percent {
+            disk_options.reserve_percent = percent;
+        }
         let device = Arc::new(device);
         let disk = Arc::new(open_disk(source, &device, disk_options)?);
         let fs_options = FsOptions {

@@ -1,8 +1,9 @@
-//! `dendro sync`, `info` and `policy`.
+//! `dendro sync`, `info` and `cleaner`.
 
+use dendro_control::cleaning::CleanerChange;
 use dendro_control::{FeatureInfo, VolumeInfo};
 
-use crate::args::{PolicyArgs, SyncArgs, TargetArgs};
+use crate::args::{CleanerArgs, SyncArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::target::{self, Target};
 use crate::{output, text, volume};
@@ -12,15 +13,28 @@ pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
     client.sync().map_err(|error| Failure::new(format_args!("{}: {error}", pong.mount_point)))
 }
 
-pub(crate) fn policy(args: &PolicyArgs) -> Result<(), Failure> {
+pub(crate) fn cleaner(args: &CleanerArgs) -> Result<(), Failure> {
     let (client, pong) = target::find_mounted(&args.target)?;
-    let fail = |error| Failure::new(format_args!("{}: {error}", pong.mount_point));
-    if let Some(policy) = args.policy {
-        return client.set_policy(policy.name()).map_err(fail);
+    let change = CleanerChange {
+        policy: args.policy.map(|kind| kind.name().into()),
+        min_clean_segments: args.min_clean_segments,
+        max_clean_segments: args.max_clean_segments,
+        suspended: (args.suspend || args.resume).then_some(args.suspend),
+    };
+    let settings = client
+        .change_cleaner(change)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", pong.mount_point)))?;
+    if args.json {
+        return output::print_json(&settings);
     }
-    let facts = client.stat().map_err(fail)?;
-    let name = facts.get("policy").and_then(|name| name.as_str()).unwrap_or("unknown");
-    output::print(&format!("{name}\n"))
+    let count =
+        |count: Option<u32>| count.map_or("by the volume's size".into(), |count| count.to_string());
+    output::print(&output::table(&[
+        ("policy", settings.policy),
+        ("min_clean_segments", count(settings.min_clean_segments)),
+        ("max_clean_segments", count(settings.max_clean_segments)),
+        ("suspended", if settings.suspended { "yes" } else { "no" }.into()),
+    ]))
 }
 
 pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {

@@ -167,18 +167,51 @@ fn the_policy_is_chosen_at_the_mount_and_changed_while_it_is_mounted() {
         return;
     }
     let scratch = Scratch::with_volume();
-    scratch.mount_with("policy=greedy");
+    scratch.mount_with("policy=greedy,reserve=10");
     let mount_point = scratch.mount_point();
-    let shown = || scratch.dendro(["policy", &mount_point]).succeeds().out;
-    assert_eq!(shown(), "greedy\n");
+    let shown = || scratch.asks(["cleaner", "--json", &mount_point]);
+    assert_eq!(shown()["policy"], "greedy");
     let mut churn = Churn::new(&scratch, 8000);
     for policy in ["ladder", "cost-benefit", "age-threshold", "cost-age-times", "d-choices"] {
-        scratch.dendro(["policy", &mount_point, policy]).succeeds();
-        assert_eq!(shown(), format!("{policy}\n"));
+        let said = scratch.dendro(["cleaner", "--policy", policy, &mount_point]).succeeds();
+        assert!(said.out.contains(policy), "{said:?}");
+        assert_eq!(shown()["policy"], policy);
         churn.overwrite(4000);
     }
     assert!(scratch.asks(["stat", "--json", &mount_point])["segments_cleaned"].as_u64() > Some(10));
-    scratch.dendro(["policy", &mount_point, "best"]).fails(2, &["\"best\"", "ladder"]);
+    scratch.dendro(["cleaner", "-p", "best", &mount_point]).fails(2, &["\"best\"", "ladder"]);
+    churn.check();
+    drop(churn);
+    scratch.umount();
+    scratch.verify();
+}
+
+#[test]
+fn a_suspended_cleaner_rests_and_an_idle_one_makes_segments_for_later() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let mount_point = scratch.mount_point();
+    scratch.dendro(["cleaner", "--suspend", &mount_point]).succeeds();
+    let mut churn = Churn::new(&scratch, 5000);
+    churn.overwrite(3000);
+    churn.file.sync_all().unwrap();
+    let stat = || scratch.asks(["stat", "--json", &mount_point]);
+    let before = stat();
+    let changed = ["cleaner", "--json", "--max-clean-segments", "50", &mount_point];
+    let settings = scratch.asks(changed);
+    assert_eq!(
+        (&settings["suspended"], &settings["max_clean_segments"]),
+        (&true.into(), &50.into())
+    );
+    thread::sleep(Duration::from_millis(2500));
+    assert_eq!(stat()["segments_cleaned"], before["segments_cleaned"]);
+    scratch.dendro(["cleaner", "--resume", &mount_point]).succeeds();
+    wait_until("it cleans in the idle time", || {
+        stat()["segments_cleaned"].as_u64() > before["segments_cleaned"].as_u64()
+    });
     churn.check();
     drop(churn);
     scratch.umount();

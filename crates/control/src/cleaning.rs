@@ -239,6 +239,37 @@ pub struct Waited {
     pub present: Present,
 }
 
+/// Changes how the daemon's own cleaner goes about it. What is missing stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanerChange {
+    /// The policy by which it chooses what to clean, and what is written together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// It cleans when fewer segments than this are clean, beyond those in reserve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_clean_segments: Option<u32>,
+    /// In idle times it makes so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_clean_segments: Option<u32>,
+    /// Whether it cleans only for a writer that finds no room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<bool>,
+}
+
+/// How the daemon's own cleaner goes about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanerSettings {
+    /// The policy by which it chooses what to clean, and what is written together.
+    pub policy: String,
+    /// It cleans when fewer segments than this are clean, beyond those in reserve; nothing: as
+    /// befits the volume's size.
+    pub min_clean_segments: Option<u32>,
+    /// In idle times it makes so many; nothing: as befits the former.
+    pub max_clean_segments: Option<u32>,
+    /// Whether it cleans only for a writer that finds no room.
+    pub suspended: bool,
+}
+
 /// Names segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentsNamed {

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cleaning::{
-    Block, Blocks, BlocksNamed, BlocksRequest, Marked, Places, Released, Segments, SegmentsNamed,
-    SegmentsRequest, SegwaitRequest, Waited,
+    Block, Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Marked, Places,
+    Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
 };
 use crate::protocol::{
-    Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, PolicyNamed, Pong, Reply,
-    VolumeInfo,
+    Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, VolumeInfo,
 };
 use crate::{server, socket};
 
@@ -212,12 +211,15 @@ impl Client {
         self.done(Command::Sync)
     }
 
-    /// [`Command::SetPolicy`].
+    /// [`Command::Cleaner`].
     ///
     /// # Errors
-    /// [`ClientError`]; refused when there is none of this name.
-    pub fn set_policy(&self, name: &str) -> Result<(), ClientError> {
-        self.done(Command::SetPolicy(PolicyNamed { policy: name.into() }))
+    /// [`ClientError`]; refused when there is no policy of this name.
+    pub fn change_cleaner(&self, change: CleanerChange) -> Result<CleanerSettings, ClientError> {
+        match self.ask(Command::Cleaner(change), None)? {
+            Outcome::Cleaner(settings) => Ok(settings),
+            other => Err(self.unexpected(&other)),
+        }
     }
 
     /// [`Command::Shutdown`]. The daemon is still at work when this returns.

@@ -25,7 +25,7 @@ mod wait;
 pub use client::{Client, ClientError};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
-    MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, PolicyNamed, Pong, Reply, Request,
-    SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo, parse_request,
+    MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,
+    SpaceInfo, SuperblockInfo, VolumeInfo, parse_request,
 };
 pub use server::Server;

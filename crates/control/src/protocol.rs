@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cleaning::{
-    self, Blocks, BlocksNamed, BlocksRequest, Cleaning, MAX_BLOCKS, MAX_SEGMENTS, Marked, Places,
-    Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
+    self, Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, MAX_BLOCKS,
+    MAX_SEGMENTS, Marked, Places, Released, Segments, SegmentsNamed, SegmentsRequest,
+    SegwaitRequest, Waited,
 };
 
 /// The version that both sides name. A side that is told of another one says so and does nothing.
@@ -46,8 +47,8 @@ pub enum Command {
     Shutdown,
     /// Counters in Prometheus's text format.
     Metrics,
-    /// Choose what to clean, and what is written together, in another way from now on.
-    SetPolicy(PolicyNamed),
+    /// How does the daemon's own cleaner go about it? What is named is changed first.
+    Cleaner(CleanerChange),
     /// Which segments are there, and how full are they?
     Segments(SegmentsRequest),
     /// What does a segment hold?
@@ -60,13 +61,6 @@ pub enum Command {
     Segwait(SegwaitRequest),
     /// Make these segments clean.
     Segclean(SegmentsNamed),
-}
-
-/// Names a policy of cleaning.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyNamed {
-    /// Its name.
-    pub policy: String,
 }
 
 /// A daemon's answer.
@@ -91,6 +85,8 @@ pub enum Outcome {
     Stat(Facts),
     /// The answer to [`Command::Metrics`].
     Metrics(String),
+    /// The answer to [`Command::Cleaner`].
+    Cleaner(CleanerSettings),
     /// The answer to [`Command::Segments`].
     Segments(Segments),
     /// The answer to [`Command::Blocks`].
@@ -264,11 +260,11 @@ pub trait Admin: Cleaning {
     /// When they cannot be had.
     fn metrics(&self) -> Result<String, AdminError>;
 
-    /// Has the volume's own cleaner follow another policy from now on.
+    /// Changes how the daemon's own cleaner goes about it; returns how it does from now on.
     ///
     /// # Errors
-    /// When there is none of this name.
-    fn set_policy(&self, name: &str) -> Result<(), AdminError>;
+    /// When there is no policy of this name; then nothing is changed.
+    fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError>;
 
     /// Returns once all that was written before is durable.
     ///
@@ -349,7 +345,7 @@ fn answer(command: &Command, admin: &dyn Admin) -> Result<Outcome, AdminError> {
         Command::Sync => admin.sync().map(|()| Outcome::Done)?,
         Command::Shutdown => admin.shut_down().map(|()| Outcome::Done)?,
         Command::Metrics => Outcome::Metrics(admin.metrics()?),
-        Command::SetPolicy(named) => admin.set_policy(&named.policy).map(|()| Outcome::Done)?,
+        Command::Cleaner(change) => Outcome::Cleaner(admin.change_cleaner(change)?),
         Command::Segments(request) => Outcome::Segments(admin.segments(request)?),
         Command::Blocks(request) => Outcome::Blocks(admin.blocks(request)?),
         Command::Bmapv(named) => Outcome::Places(admin.bmapv(&named.blocks)?),

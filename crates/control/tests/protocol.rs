@@ -10,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use dendro_control::cleaning::{
-    Block, BlockOutcome, Blocks, BlocksRequest, Cleaning, MAX_BLOCKS, MAX_SEGMENTS, Marked,
-    NodeName, Places, Present, Released, SegmentOutcome, Segments, SegmentsRequest, SegwaitRequest,
+    Block, BlockOutcome, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning,
+    MAX_BLOCKS, MAX_SEGMENTS, Marked, NodeName, Places, Present, Released, SegmentOutcome,
+    Segments, SegmentsRequest, SegwaitRequest,
 };
 use dendro_control::{
     Admin, AdminError, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES, Pong, Request,
@@ -87,8 +88,16 @@ impl Admin for Volume {
         Ok(format!("dendro_syncs_total {}\n", self.syncs.load(Ordering::Relaxed)))
     }
 
-    fn set_policy(&self, name: &str) -> Result<(), AdminError> {
-        if name == "good" { Ok(()) } else { Err(AdminError(format!("no policy {name}"))) }
+    fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
+        match change.policy.as_deref() {
+            Some("bad") => Err(AdminError("no policy bad".into())),
+            policy => Ok(CleanerSettings {
+                policy: policy.unwrap_or_default().into(),
+                min_clean_segments: change.min_clean_segments,
+                max_clean_segments: change.max_clean_segments,
+                suspended: change.suspended.unwrap_or(false),
+            }),
+        }
     }
 
     fn sync(&self) -> Result<(), AdminError> {
@@ -145,8 +154,18 @@ fn every_command_gets_its_answer() {
         client.sync().unwrap();
         client.sync().unwrap();
         assert_eq!(client.stat().unwrap()["syncs"], 2);
-        client.set_policy("good").unwrap();
-        assert_eq!(client.set_policy("bad").unwrap_err().to_string(), "no policy bad");
+        assert_eq!(client.change_cleaner(CleanerChange::default()).unwrap(), Default::default());
+        let change = CleanerChange {
+            policy: Some("good".into()),
+            max_clean_segments: Some(7),
+            suspended: Some(true),
+            ..CleanerChange::default()
+        };
+        let settings = client.change_cleaner(change).unwrap();
+        assert_eq!((settings.policy.as_str(), settings.suspended), ("good", true));
+        assert_eq!((settings.min_clean_segments, settings.max_clean_segments), (None, Some(7)));
+        let change = CleanerChange { policy: Some("bad".into()), ..CleanerChange::default() };
+        assert_eq!(client.change_cleaner(change).unwrap_err().to_string(), "no policy bad");
         match client.shut_down() {
             Err(ClientError::Refused(why)) => assert_eq!(why, "busy"),
             other => panic!("{other:?}"),

@@ -1,16 +1,20 @@
 //! What a daemon does for cleaners: their messages, unpacked for the engine and packed again.
 
+use std::sync::Arc;
+
 use dendro_control::AdminError;
 use dendro_control::cleaning::{
-    self as wire, BlockOutcome, BlockSource, Blocks, BlocksRequest, Marked, NodeName, Places,
-    Present, Released, SegmentOutcome, SegmentState, Segments, SegmentsRequest,
+    self as wire, BlockOutcome, BlockSource, Blocks, BlocksRequest, CleanerChange, CleanerSettings,
+    Marked, NodeName, Places, Present, Released, SegmentOutcome, SegmentState, Segments,
+    SegmentsRequest,
 };
 use dendro_format::{Addr, Head, Key, Space};
-use dendro_logdisk::LogDisk;
 use dendro_logdisk::external::{
     self as engine, BlockName, MAX_BLOCKS_PER_CALL, MAX_SEGMENTS_PER_CALL, MapCursor, Rewritten,
     SegmentStatus, SummaryCursor,
 };
+use dendro_logdisk::{CleanSettings, LogDisk};
+use dendro_policy::{Kind, UnknownPolicy};
 
 const _: () = assert!(wire::MAX_BLOCKS == MAX_BLOCKS_PER_CALL);
 const _: () = assert!(wire::MAX_SEGMENTS == MAX_SEGMENTS_PER_CALL);
@@ -155,6 +159,32 @@ pub(crate) fn segclean(disk: &LogDisk, segments: &[u32]) -> Result<Released, Adm
         engine::Released::Unknown => SegmentOutcome::Unknown,
     };
     Ok(Released { segments: released.iter().map(outcome).collect() })
+}
+
+/// Changes what `change` names; says how the engine's cleaner goes about it from now on.
+pub(crate) fn change_cleaner(
+    disk: &LogDisk,
+    change: &CleanerChange,
+) -> Result<CleanerSettings, AdminError> {
+    if let Some(name) = &change.policy {
+        let kind: Kind = name.parse().map_err(|error: UnknownPolicy| refuse(error))?;
+        disk.set_policy(Arc::from(kind.policy()));
+    }
+    let now = disk.clean_settings();
+    let settings = CleanSettings {
+        min_clean_segments: change.min_clean_segments.or(now.min_clean_segments),
+        max_clean_segments: change.max_clean_segments.or(now.max_clean_segments),
+        is_suspended: change.suspended.unwrap_or(now.is_suspended),
+    };
+    if settings != now {
+        disk.set_clean_settings(settings);
+    }
+    Ok(CleanerSettings {
+        policy: disk.policy().kind().name().into(),
+        min_clean_segments: settings.min_clean_segments,
+        max_clean_segments: settings.max_clean_segments,
+        suspended: settings.is_suspended,
+    })
 }
 
 fn pack(block: &engine::Block) -> wire::Block {
