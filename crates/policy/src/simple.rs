@@ -60,11 +60,15 @@ impl Policy for CostBenefit {
 
 /// The best by age and emptiness of the oldest fifth, as F2FS's ATGC.
 ///
-/// Only segments whose data is older than a threshold come into question, of them the oldest fifth
-/// (ten at least), and of those the one with the highest 60% · age + 40% · (1 − u), the age scaled
-/// to the range of ages there are; when none is old enough, the threshold falls (`fs/f2fs/gc.c` of
-/// Linux since 5.10, `atgc_lookup_victim`). There the threshold is a week; on the log clock it is a
+/// Only segments older than a threshold come into question, of them the oldest fifth (ten at
+/// least), and of those the one with the highest 60% · age + 40% · (1 − u), the age scaled to the
+/// range of ages there are; when none is old enough, the threshold falls (`fs/f2fs/gc.c` of Linux
+/// since 5.10, `atgc_lookup_victim`). There the threshold is a week; on the log clock it is a
 /// sixteenth of the live data. Survivors have a head of their own.
+///
+/// The age is that of the segment since it was filled. F2FS takes the blocks', which survivors keep;
+/// it does so in the background only and is greedy when it needs room. Followed all the time, that
+/// cleans the oldest blocks over and over: nearly forty-fold write amplification in simulation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AgeThreshold;
 
@@ -86,19 +90,18 @@ impl Policy for AgeThreshold {
         present: &Present,
         _rng: &mut Rng,
     ) -> Option<u32> {
-        let mut oldest_first: Vec<_> = candidates.filter(Segment::has_dead).collect();
-        oldest_first.sort_unstable_by_key(|segment| (segment.written_at, segment.number));
-        let (oldest, youngest) =
-            (oldest_first.first()?.written_at, oldest_first.last()?.written_at);
+        let mut dirty: Vec<_> = candidates.filter(Segment::has_dead).collect();
+        let filled_at = || dirty.iter().map(|segment| segment.filled_at);
+        let (oldest, youngest) = (filled_at().min()?, filled_at().max()?);
         let range = youngest.saturating_sub(oldest).max(1) as f64;
-        let considered = (oldest_first.len() * Self::CANDIDATES_PERCENT / 100)
-            .max(Self::CANDIDATES_AT_LEAST)
-            .min(oldest_first.len());
         let threshold = present.clock.saturating_sub(present.live_bytes / Self::THRESHOLD_SHARE);
-        let old_enough = oldest_first.partition_point(|segment| segment.written_at <= threshold);
+        let old_enough = filled_at().filter(|at| *at <= threshold).count();
+        let fifth = dirty.len() * Self::CANDIDATES_PERCENT / 100;
+        let considered = fifth.max(Self::CANDIDATES_AT_LEAST).min(dirty.len());
         let count = if old_enough == 0 { considered } else { considered.min(old_enough) };
-        best(&mut oldest_first.into_iter().take(count), |segment| {
-            let age = youngest.saturating_sub(segment.written_at) as f64 / range;
+        dirty.select_nth_unstable_by_key(count - 1, |segment| (segment.filled_at, segment.number));
+        best(&mut dirty.into_iter().take(count), |segment| {
+            let age = youngest.saturating_sub(segment.filled_at) as f64 / range;
             Self::AGE_WEIGHT * age + (1.0 - Self::AGE_WEIGHT) * (1.0 - segment.utilisation())
         })
     }

@@ -1,6 +1,7 @@
 //! How close the cleaning policies come to what is possible: write amplification, simulated.
 //!
-//! `bench-cleaner [POLICY…]` prints a table of all policies, or of those named, over all workloads.
+//! `bench-cleaner [POLICY…]` prints a table of all policies, or of those named, over all workloads;
+//! `oracle` is one that knows when each block will die.
 //! Blocks of one size on a volume in memory, of which 80% lives; counts, so a run repeats to the
 //! last digit. The policies are those that the engine runs, the very same code.
 //! `docs/CLEANER.md` says what the figures mean.
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dendro_policy::Kind as PolicyKind;
+use dendro_policy::{Kind as PolicyKind, UnknownPolicy};
 use run::{Length, amplification};
 use volume::{Decider, Shape};
 use workload::Kind;
@@ -30,15 +31,21 @@ const COUNTED: f64 = 4.0;
 /// The oracle needs no time to learn.
 const ORACLE_WARM_UP: f64 = 3.0;
 
+const ORACLE: &str = "oracle";
+
 /// A line of the table: a policy, or the oracle.
 #[derive(Clone, Copy, Debug)]
 struct Row(Option<PolicyKind>);
 
 impl Row {
+    fn named(name: &str) -> Result<Self, UnknownPolicy> {
+        if name == ORACLE { Ok(Self(None)) } else { name.parse().map(|kind| Self(Some(kind))) }
+    }
+
     const fn name(self) -> &'static str {
         match self.0 {
             Some(kind) => kind.name(),
-            None => "oracle",
+            None => ORACLE,
         }
     }
 
@@ -55,7 +62,7 @@ impl Row {
 
 fn main() -> ExitCode {
     let named: Result<Vec<Row>, _> =
-        std::env::args().skip(1).map(|name| name.parse().map(|kind| Row(Some(kind)))).collect();
+        std::env::args().skip(1).map(|name| Row::named(&name)).collect();
     let rows = match named {
         Ok(rows) if rows.is_empty() => {
             PolicyKind::ALL.into_iter().map(Some).chain([None]).map(Row).collect()
