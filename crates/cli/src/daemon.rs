@@ -47,7 +47,7 @@ use crate::volume::Volume;
 
 /// How long the writer waits for a buffer before it looks whether it is to stop.
 const WRITER_WAIT: Duration = Duration::from_millis(50);
-/// How long the background thread rests when there is nothing to do.
+/// How long the background thread rests when there is nothing to do, unless a commit wakes it.
 const BACKGROUND_REST: Duration = Duration::from_millis(100);
 /// After so many rests in which nobody wrote, what can be cleaned for later is.
 const IDLE_RESTS: u32 = 10;
@@ -238,18 +238,24 @@ impl Daemon<'_> {
                 Ok(false) if quiet_rests >= IDLE_RESTS => disk.idle_step(),
                 other => other,
             };
-            let rest = match failing.note(done) {
-                Some(true) => Duration::ZERO,
-                Some(false) => BACKGROUND_REST,
-                None => ERROR_REST,
+            let is_rest = match failing.note(done) {
+                Some(true) => false,
+                Some(false) => {
+                    disk.wait_for_background_work(BACKGROUND_REST);
+                    true
+                }
+                None => {
+                    self.stop.wait(ERROR_REST);
+                    true
+                }
             };
-            if self.stop.wait(rest) {
+            if self.stop.is_set() {
                 return;
             }
             let commit = disk.stats().commit_seq;
             if std::mem::replace(&mut last_commit, commit) != commit {
                 quiet_rests = 0;
-            } else if !rest.is_zero() {
+            } else if is_rest {
                 quiet_rests += 1;
             }
         }

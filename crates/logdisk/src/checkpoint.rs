@@ -26,7 +26,7 @@ use dendro_format::{Checkpoint, Head, NodePtr, PartialHeader, Record, SegmentNo,
 
 use dendro_policy::Class;
 
-use crate::core::PARTIAL_LEN_BYTES;
+use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
 use crate::fault::Fault;
 use crate::node::{Child, Node, Resident};
@@ -83,15 +83,13 @@ struct Job {
 impl LogDisk {
     /// Whether enough has changed since the last checkpoint that one should be taken.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
-        let core = self.core.read();
-        let counts = core.state.segments.counts();
-        // Writing the dirty nodes takes segments too: what it frees must be worth it. When there
-        // is no room at all a commit takes its own checkpoint.
-        let cost_bytes = core.state.map.dirty_bytes() + self.layout.segment_size_bytes() / 2;
-        let freed_bytes = u64::from(counts.pending) * self.layout.segment_size_bytes();
+        self.checkpoint_is_due_in(&self.core.read())
+    }
+
+    pub(crate) fn checkpoint_is_due_in(&self, core: &Core) -> bool {
         core.log_bytes >= self.options.checkpoint_log_bytes
             || core.state.map.dirty_bytes() > self.dirty_limit_bytes
-            || (counts.clean <= self.low_segments(&core) && freed_bytes > 2 * cost_bytes)
+            || self.space_wants_checkpoint(core)
     }
 
     /// Takes a whole checkpoint of the state at some moment after the call.

@@ -118,7 +118,7 @@ impl LogDisk {
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails.
     pub fn clean_step(&self) -> Result<bool> {
-        self.clean_towards(self.pace_segments(), Choice::Policy)
+        self.clean_towards(0, Choice::Policy)
     }
 
     /// Does a piece of cleaning for later, as long as there are segments of which little lives; says
@@ -133,15 +133,13 @@ impl LogDisk {
         self.clean_towards(self.idle_segments(), Choice::Idle)
     }
 
-    fn clean_towards(&self, segment_count: u32, choice: Choice) -> Result<bool> {
+    fn clean_towards(&self, at_least: u32, choice: Choice) -> Result<bool> {
         if self.clean_settings().is_suspended {
             return Ok(false);
         }
-        let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(false) };
+        let mut cleaner = self.cleaner.lock();
         if cleaner.job.is_none() {
-            return Ok(
-                self.cleaning_is_due(segment_count) && self.begin_cleaning(&mut cleaner, choice)?
-            );
+            return Ok(self.cleaning_is_due(at_least) && self.begin_cleaning(&mut cleaner, choice)?);
         }
         // A job that was begun with room enough may have to wait for a checkpoint.
         Ok(self.may_go_on() && self.go_on_cleaning(&mut cleaner)?)
@@ -152,8 +150,8 @@ impl LogDisk {
     pub(crate) fn clean_for_room(&self) -> Result<Option<i64>> {
         let mut cleaner = self.cleaner.lock();
         if cleaner.job.is_none() {
-            let begun = self.cleaning_is_due(self.pace_segments())
-                && self.begin_cleaning(&mut cleaner, Choice::Policy)?;
+            let begun =
+                self.cleaning_is_due(0) && self.begin_cleaning(&mut cleaner, Choice::Policy)?;
             return Ok(begun.then_some(0));
         }
         if !self.may_go_on() {
@@ -168,17 +166,17 @@ impl LogDisk {
         Ok(Some(gain))
     }
 
-    /// Whether fewer segments than so many beyond the reserve are clean, or will be after a
-    /// checkpoint, and there is something to gain and room to do it in.
-    fn cleaning_is_due(&self, segment_count: u32) -> bool {
+    /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
+    /// after a checkpoint, and there is something to gain and room to do it in.
+    fn cleaning_is_due(&self, at_least: u32) -> bool {
         let core = self.core.read();
         let counts = core.state.segments.counts();
         // What lives would take so many segments if it lay close; no cleaning gets below.
         let packed = core.state.segments.live_bytes().div_ceil(self.fillable_bytes());
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
-        let target = u64::from(self.low_segments(&core).saturating_add(segment_count));
-        u64::from(counts.clean + counts.pending) < target.min(possible)
+        self.room_is_short(&core, at_least)
+            && u64::from(counts.clean + counts.pending) < possible
             && counts.clean > self.checkpoint_reserve(&core)
     }
 

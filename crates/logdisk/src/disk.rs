@@ -308,7 +308,11 @@ impl LogicalDisk for LogDisk {
                 }
             }
             nodes = nodes.into_loading();
+            let partial_seq = core.log.seq;
             let seq = core.apply(&aru, worst, &nodes).map_err(|fault| self.latch(fault))?;
+            if core.log.seq != partial_seq {
+                self.wake_background(&core);
+            }
             self.next_list.fetch_max(core.state.next_list, Ordering::AcqRel);
             let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
             let owed_bytes = self.share_of_cleaning(&core, needed_bytes);

@@ -13,8 +13,8 @@
 use std::time::Duration;
 
 use dendro_base::Timestamp;
-use dendro_base::sync::Mutex;
 use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::Result;
 
@@ -50,6 +50,9 @@ pub(crate) struct Pacing {
     settings: Mutex<CleanSettings>,
     owed_bytes: AtomicI64,
     stalled_ns: AtomicU64,
+    /// Whether background work has become due since somebody last waited for it.
+    is_due: Mutex<bool>,
+    due: Condvar,
 }
 
 impl Pacing {
@@ -58,7 +61,14 @@ impl Pacing {
             settings: Mutex::new(settings),
             owed_bytes: AtomicI64::new(0),
             stalled_ns: AtomicU64::new(0),
+            is_due: Mutex::new(false),
+            due: Condvar::new(),
         }
+    }
+
+    fn wake(&self) {
+        *self.is_due.lock() = true;
+        self.due.notify_one();
     }
 
     /// How long commits have waited for room, all together.
@@ -105,13 +115,56 @@ impl LogDisk {
         self.checkpoint_reserve(core) + self.reclaim_reserve()
     }
 
-    /// With so few clean segments left a checkpoint is taken as soon as it frees more than it costs.
-    pub(crate) fn low_segments(&self, core: &Core) -> u32 {
-        self.reserve_segments(core) + 2 + self.pace_segments() / 4
+    /// Waits up to `timeout` until background work is due. For the thread that does it, when
+    /// [`Self::background_step`] had nothing to do.
+    pub fn wait_for_background_work(&self, timeout: Duration) {
+        let mut is_due = self.pacing.is_due.lock();
+        if !*is_due {
+            let _ = self.pacing.due.wait_for(&mut is_due, timeout);
+        }
+        *is_due = false;
     }
 
-    /// So many more clean segments than the reserve are kept ready by cleaning in the background;
-    /// with fewer, commits lend it a hand in proportion to what is missing.
+    /// Wakes the thread that does background work, if there is some. Called when the log has grown.
+    pub(crate) fn wake_background(&self, core: &Core) {
+        if self.checkpoint_is_due_in(core) || self.room_is_short(core, 0) {
+            self.pacing.wake();
+        }
+    }
+
+    /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
+    /// after a checkpoint.
+    pub(crate) fn room_is_short(&self, core: &Core, at_least: u32) -> bool {
+        let counts = core.state.segments.counts();
+        let ready = self.pool_segments(core).max(at_least);
+        counts.clean + counts.pending < (self.reserve_segments(core) + 2).saturating_add(ready)
+    }
+
+    /// Whether a checkpoint should be taken for the segments that it makes clean. Writing the dirty
+    /// nodes takes segments too, and time: with some clean segments left it waits until it frees a
+    /// good many at once.
+    pub(crate) fn space_wants_checkpoint(&self, core: &Core) -> bool {
+        let counts = core.state.segments.counts();
+        let size = self.layout.segment_size_bytes();
+        let cost_bytes = core.state.map.dirty_bytes() + size / 2;
+        let reserve = self.reserve_segments(core) + 2;
+        let pool = self.pool_segments(core);
+        let is_urgent = counts.clean <= reserve;
+        let is_due = counts.clean <= reserve + pool / 2 && counts.pending >= pool / 4;
+        (is_urgent || is_due) && u64::from(counts.pending) * size > 2 * cost_bytes
+    }
+
+    /// So many more clean segments than the reserve, those that the next checkpoint frees included,
+    /// are kept ready by cleaning in the background. Each takes from the room in which segments
+    /// wait for more of their blocks to die; where much is dead, little is lost by having more, and
+    /// those who write much at a time need not wait.
+    pub(crate) fn pool_segments(&self, core: &Core) -> u32 {
+        let live = core.state.segments.live_bytes().div_ceil(self.layout.segment_size_bytes());
+        let dead = (self.layout.log_segments().count() as u64).saturating_sub(live);
+        self.pace_segments() + (dead / 8) as u32
+    }
+
+    /// With fewer than so many, commits lend cleaning a hand, in proportion to what is missing.
     pub(crate) fn pace_segments(&self) -> u32 {
         let default = (self.layout.segment_count() / 64).clamp(2, 64);
         self.clean_settings().min_clean_segments.unwrap_or(default)

@@ -1,33 +1,49 @@
 //! What dendrofs costs, in ratios to something measured beside it in the same run.
 //!
-//! `dendro-bench [DIRECTORY]` prints a table; DIRECTORY (the current one unless given) is where
-//! the image file of the device benchmarks goes, best a disk and not a tmpfs. Each figure is the
-//! median of several rounds that alternate with the rounds of what it is compared with. Nothing is
-//! asserted: machines are noisy, and figures are for people to read.
+//! - `dendro-bench [DIRECTORY]`: what operations cost. Each figure is the median of several rounds
+//!   that alternate with the rounds of what it is compared with.
+//! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
+//! - `dendro-bench tpc-b [DIRECTORY]`, `dendro-bench rewriting [DIRECTORY]`: how fast volumes are that
+//!   are nearly full.
+//!
+//! DIRECTORY (the current one unless given) is where image files go, best a disk and not a tmpfs.
+//! Nothing is asserted: machines are noisy, and figures are for people to read.
 
 mod amplification;
 mod cleaning;
 mod engine;
 mod file_device;
 mod measure;
+mod nearly_full;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let directory = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("."), PathBuf::from);
-    if std::env::args().nth(1).as_deref() == Some("cleaning") {
-        cleaning::run();
-        return ExitCode::SUCCESS;
-    }
-    println!("{:<58} {:>14} {:>14} {:>8}", "", "dendrofs", "beside it", "ratio");
-    engine::run();
-    amplification::run();
-    match file_device::run(&directory) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let directory = |at: usize| PathBuf::from(arguments.get(at).map_or(".", String::as_str));
+    let result = match arguments.first().map(String::as_str) {
+        Some("cleaning") => {
+            let chosen = |at: usize| arguments.get(at).map(String::as_str);
+            cleaning::run(chosen(1).unwrap_or_default(), chosen(2))
+        }
+        Some("tpc-b") => nearly_full::tpc_b(&directory(1)),
+        Some("rewriting") => nearly_full::rewriting(&directory(1)),
+        _ => costs(&directory(0)),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("dendro-bench: {}: {error}", directory.display());
+            eprintln!("dendro-bench: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn costs(directory: &Path) -> io::Result<()> {
+    println!("{:<58} {:>14} {:>14} {:>8}", "", "dendrofs", "beside it", "ratio");
+    engine::run();
+    amplification::run();
+    file_device::run(directory)
 }
