@@ -10,8 +10,8 @@ const NONE: u32 = u32::MAX;
 /// Cleaning begins when fewer segments are clean: the survivors of one victim fill one at most and
 /// may begin another, and one is left for whoever writes meanwhile.
 const CLEAN_AT_LEAST: usize = 3;
-/// Cleaning ends when as many are clean.
-const CLEAN_ENOUGH: usize = CLEAN_AT_LEAST + 1;
+/// Classes of the oracle; the survivors of one victim may begin a segment of each.
+const ORACLE_CLASSES: u8 = 40;
 
 /// How large a volume is and how full.
 #[derive(Clone, Copy, Debug)]
@@ -115,8 +115,8 @@ impl<'a> Volume<'a> {
         self.present.clock += u64::from(BLOCK_BYTES);
         self.present.live_bytes += u64::from(BLOCK_BYTES);
         self.append(block, class, self.present.clock);
-        if self.clean.len() < CLEAN_AT_LEAST {
-            while self.clean.len() < CLEAN_ENOUGH {
+        if self.clean.len() < self.clean_at_least() {
+            while self.clean.len() <= self.clean_at_least() {
                 self.clean_one();
             }
         }
@@ -130,6 +130,13 @@ impl<'a> Volume<'a> {
             let segment = &mut self.segments[(place / self.segment_blocks) as usize];
             segment.remove(BLOCK_BYTES, self.present.clock);
             self.present.live_bytes -= u64::from(BLOCK_BYTES);
+        }
+    }
+
+    const fn clean_at_least(&self) -> usize {
+        match self.decider {
+            Decider::Policy(_) => CLEAN_AT_LEAST,
+            Decider::Oracle => CLEAN_AT_LEAST + ORACLE_CLASSES as usize,
         }
     }
 
@@ -193,12 +200,11 @@ impl<'a> Volume<'a> {
     }
 
     /// Blocks that die at about the same time belong together: the oracle has classes by what is
-    /// left of a block's life, each a quarter longer than the one before.
+    /// left of a block's life, each 30% longer than the one before.
     fn class_by_death(&self, block: u32) -> Class {
-        const CLASSES: f64 = 40.0;
         let left = u64::from(self.dies_at[block as usize]).saturating_sub(self.written);
         let segments = left as f64 / f64::from(self.segment_blocks);
-        Class::survivor((segments.max(1.0).ln() / 1.25_f64.ln()).min(CLASSES - 1.0) as u8)
+        Class::survivor(((segments.max(1.0).ln() / 1.3_f64.ln()) as u8).min(ORACLE_CLASSES - 1))
     }
 }
 
