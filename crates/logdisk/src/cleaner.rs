@@ -257,7 +257,7 @@ impl LogDisk {
         let mut bytes = cleaner.buf.take().unwrap_or_else(|| AlignedBuf::zeroed(size));
         let found = self.read_device(base, &mut bytes).and_then(|()| {
             let summary = self.summarize(victim, &bytes);
-            Ok((self.filter_live(&summary.blocks)?, summary.nodes))
+            Ok((self.filter_live(summary.blocks)?, summary.nodes))
         });
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
         self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);

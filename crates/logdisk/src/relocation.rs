@@ -31,6 +31,14 @@ pub(crate) struct Block {
     pub(crate) page: PageRef,
 }
 
+impl Block {
+    /// Whether one entry of the map names both pages.
+    fn is_in_chunk_of(&self, other: &Self) -> bool {
+        let chunk = |block: &Self| (block.list, block.page_index / CHUNK_PAGES);
+        chunk(self) == chunk(other)
+    }
+}
+
 /// What a segment holds, as its records tell.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
@@ -78,39 +86,36 @@ impl LogDisk {
         if let Some(error) = self.failure() {
             return Err(error);
         }
+        let mut sound = Vec::with_capacity(blocks.len());
         for block in blocks {
             let start = (block.page.addr.bytes() - base.bytes()) as usize;
             let stored = bytes.get(start..start + usize::from(block.page.len_bytes));
-            let Some(stored) = stored.filter(|stored| checksum(stored) == block.page.crc32c) else {
-                is_sound = false;
-                continue;
-            };
-            let moved = core
-                .relocate(block.list, block.page_index, &block.page, stored, &nodes)
-                .map_err(|fault| self.latch(fault))?;
-            if moved {
-                let bytes = u64::from(block.page.footprint_bytes());
-                self.cleaned.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+            match stored.filter(|stored| checksum(stored) == block.page.crc32c) {
+                Some(stored) => sound.push((*block, stored)),
+                None => is_sound = false,
             }
+        }
+        for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
+            let moved_bytes = core.relocate(chunk, &nodes).map_err(|fault| self.latch(fault))?;
+            self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
         }
         Ok(is_sound)
     }
 
     /// Those of `blocks` that the map names, in the order of files and their pages: neighbours in
     /// a file become neighbours in the log.
-    pub(crate) fn filter_live(&self, blocks: &[Block]) -> Result<Vec<Block>> {
+    pub(crate) fn filter_live(&self, mut blocks: Vec<Block>) -> Result<Vec<Block>> {
+        blocks.sort_by_key(|block| (block.list, block.page_index));
         let mut live = Vec::new();
-        for block in blocks {
-            let is_live = self.look(|core, nodes| {
-                let chunk = core.state.chunk(block.list, block.page_index / CHUNK_PAGES, nodes)?;
+        for chunk in blocks.chunk_by(Block::is_in_chunk_of) {
+            let (list, group) = (chunk[0].list, chunk[0].page_index / CHUNK_PAGES);
+            let found = self.look(|core, nodes| core.state.chunk(list, group, nodes))?;
+            let Some(found) = found else { continue };
+            live.extend(chunk.iter().filter(|block| {
                 let slot = (block.page_index % CHUNK_PAGES) as u32;
-                Ok(chunk.and_then(|chunk| chunk.get(slot)) == Some(block.page))
-            })?;
-            if is_live {
-                live.push(*block);
-            }
+                found.get(slot) == Some(block.page)
+            }));
         }
-        live.sort_by_key(|block| (block.list, block.page_index));
         Ok(live)
     }
 
@@ -183,21 +188,45 @@ impl Summary {
 }
 
 impl crate::core::Core {
-    /// Writes a block again as it is stored, if the map still names it at its old place.
+    /// Writes blocks of one chunk again as they are stored, those that the map still names at their
+    /// old places. Returns how many bytes they take.
+    ///
+    /// # Panics
+    /// When there are none.
     pub(crate) fn relocate(
+        &mut self,
+        blocks: &[(Block, &[u8])],
+        nodes: &dyn Nodes,
+    ) -> Outcome<u64> {
+        let (list, group) = (blocks[0].0.list, blocks[0].0.page_index / CHUNK_PAGES);
+        let mut slots = self.state.slots(list, group, nodes)?;
+        let may_keep_apart = self.may_keep_apart();
+        let mut moved_bytes = 0;
+        for (Block { page_index, page: old, .. }, stored) in blocks {
+            let slot = &mut slots[(page_index % CHUNK_PAGES) as usize];
+            if *slot != Some(*old) {
+                continue;
+            }
+            let block = self.push_again(list, *page_index, old, stored, may_keep_apart)?;
+            self.state.replace_moved(slot, block);
+            moved_bytes += u64::from(old.footprint_bytes());
+        }
+        if moved_bytes > 0 {
+            self.state.put_slots(list, group, &slots, nodes)?;
+            self.state.account_for_nodes();
+        }
+        Ok(moved_bytes)
+    }
+
+    /// Puts what is stored of a page into the log again, as a unit of its own.
+    fn push_again(
         &mut self,
         list: u64,
         page_index: u64,
         old: &PageRef,
         stored: &[u8],
-        nodes: &dyn Nodes,
-    ) -> Outcome<bool> {
-        let group = page_index / CHUNK_PAGES;
-        let mut slots = self.state.slots(list, group, nodes)?;
-        let slot = &mut slots[(page_index % CHUNK_PAGES) as usize];
-        if *slot != Some(*old) {
-            return Ok(false);
-        }
+        may_keep_apart: bool,
+    ) -> Outcome<PageRef> {
         self.open_partial()?;
         let is_whole = old.is_whole();
         let (pages, short) = if is_whole { (1, 0) } else { (0, stored.len()) };
@@ -205,8 +234,8 @@ impl crate::core::Core {
             self.close_partial();
             self.open_partial()?;
         }
-        let class = self.survivor_class(old.addr);
-        let apart = if class == Class::MAIN || !self.may_keep_apart() {
+        let class = if may_keep_apart { self.survivor_class(old.addr) } else { Class::MAIN };
+        let apart = if class == Class::MAIN {
             None
         } else {
             self.push_apart(class, list, page_index, stored, stored.len())
@@ -217,9 +246,6 @@ impl crate::core::Core {
             None => self.partial().push_short(list, page_index, stored),
         };
         self.partial().complete();
-        self.state.replace_moved(slot, block);
-        self.state.put_slots(list, group, &slots, nodes)?;
-        self.state.account_for_nodes();
-        Ok(true)
+        Ok(block)
     }
 }

@@ -35,7 +35,7 @@ const MIN_DIRTY_BYTES: u64 = 256 << 10;
 /// When cleaning goes on by itself. Everything may be changed while the disk is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanSettings {
-    /// Clean segments, beyond those in reserve, below which segments are cleaned; `None`: a 64th of
+    /// Clean segments, beyond those in reserve, below which segments are cleaned; `None`: a 128th of
     /// all, from 2 to 64.
     pub min_clean_segments: Option<u32>,
     /// So many are made in idle times; `None`: four times as many as the former.
@@ -150,7 +150,7 @@ impl LogDisk {
         let reserve = self.reserve_segments(core) + 2;
         let pool = self.pool_segments(core);
         let is_urgent = counts.clean <= reserve;
-        let is_due = counts.clean <= reserve + pool / 2 && counts.pending >= pool / 4;
+        let is_due = counts.clean <= reserve + pool / 4 && counts.pending >= pool / 2;
         (is_urgent || is_due) && u64::from(counts.pending) * size > 2 * cost_bytes
     }
 
@@ -166,7 +166,7 @@ impl LogDisk {
 
     /// With fewer than so many, commits lend cleaning a hand, in proportion to what is missing.
     pub(crate) fn pace_segments(&self) -> u32 {
-        let default = (self.layout.segment_count() / 64).clamp(2, 64);
+        let default = (self.layout.segment_count() / 128).clamp(2, 64);
         self.clean_settings().min_clean_segments.unwrap_or(default)
     }
 

@@ -12,6 +12,7 @@ use crate::disk::LogDisk;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::partial::page_record_bytes;
+use crate::relocation;
 use crate::segments::{Pin, SegmentState};
 use crate::store::Held;
 
@@ -151,13 +152,14 @@ impl LogDisk {
                 outcomes[found.at] = Rewritten::NoRoom;
                 continue;
             }
-            let moved = core
-                .relocate(found.list, found.page_index, &found.page, &bytes[stored], &nodes)
+            let Found { list, page_index, page, .. } = *found;
+            let block = relocation::Block { list, page_index, page };
+            let moved_bytes = core
+                .relocate(&[(block, &bytes[stored])], &nodes)
                 .map_err(|fault| self.latch(fault))?;
-            if moved {
+            if moved_bytes > 0 {
                 outcomes[found.at] = Rewritten::Moved;
-                let len_bytes = u64::from(found.page.footprint_bytes());
-                self.external.moved_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+                self.external.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
             }
         }
         Ok(())
