@@ -406,7 +406,6 @@ impl Core {
         if self.log.open.is_some() {
             return Ok(());
         }
-        self.forget_written();
         let layout = self.state.segments.layout();
         let size = layout.segment_size_bytes();
         if size - u64::from(self.log.offset_bytes) < MIN_CAPACITY_BYTES as u64 {
@@ -435,6 +434,8 @@ impl Core {
     }
 
     pub(crate) fn take_buf(&mut self) -> AlignedBuf {
+        // What has been written meanwhile is the nearest to the processor.
+        self.forget_written();
         let size = self.state.segments.layout().segment_size_bytes() as usize;
         let len = (PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(size);
         self.pool.pop().unwrap_or_else(|| AlignedBuf::zeroed(len))
