@@ -67,6 +67,9 @@ pub(crate) struct Core {
     pool: Vec<AlignedBuf>,
     /// Whether the pages of the unit being applied go to payload heads.
     apart: bool,
+    /// What the policy last said, and of which segment (none: of pages written first): pages that
+    /// follow each other mostly leave the same one.
+    pub(crate) last_class: Option<(Option<SegmentNo>, Class)>,
     /// Whether the unit being applied ends in a later partial segment than it began in.
     spans: bool,
     pub(crate) written_bytes: u64,
@@ -162,6 +165,7 @@ impl Core {
             writer,
             pool: Vec::new(),
             apart: false,
+            last_class: None,
             spans: false,
             written_bytes: 0,
             user_page_bytes: 0,
@@ -297,6 +301,7 @@ impl Core {
         let count = data.len().div_ceil(PAGE_SIZE) as u64;
         for (group, slots) in groups(first_page..first_page + count) {
             let mut pages = self.state.slots(list, group, nodes)?;
+            self.last_class = None;
             for slot in slots {
                 let page_index = group * CHUNK_PAGES + u64::from(slot);
                 let start = (page_index - first_page) as usize * PAGE_SIZE;
@@ -336,14 +341,11 @@ impl Core {
     /// Changes a page that was written since the open partial segment was begun where it is.
     fn change_page(&mut self, old: &PageRef, page: &[u8]) -> Option<PageRef> {
         let partial = self.log.open.as_mut()?;
-        if let Some(changed) = partial.change_page(old, page) {
+        if let Some((changed, _)) = partial.change_page(old, page) {
             return Some(changed);
         }
-        if !partial.refers_to(old.addr) {
-            return None;
-        }
-        let changed = self.heads.change_page(old, page)?;
-        partial.change_reference(&changed);
+        let (changed, named) = self.heads.change_page(old, page)?;
+        partial.tell(named.expect("the main log names it"), &changed);
         Some(changed)
     }
 

@@ -10,7 +10,7 @@ use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::{Class, Classes, Policy, Present};
 
 use crate::core::{Core, PARTIAL_LEN_BYTES};
-use crate::partial::{MIN_CAPACITY_BYTES, Partial, page_record_bytes};
+use crate::partial::{MIN_CAPACITY_BYTES, Partial, Told, page_record_bytes};
 use crate::state::EPOCH;
 use crate::writer::Closed;
 
@@ -90,7 +90,11 @@ impl Heads {
     }
 
     /// Changes the page at `old` where it is, if it lies in an open partial segment.
-    pub(crate) fn change_page(&mut self, old: &PageRef, page: &[u8]) -> Option<PageRef> {
+    pub(crate) fn change_page(
+        &mut self,
+        old: &PageRef,
+        page: &[u8],
+    ) -> Option<(PageRef, Option<Told>)> {
         self.heads.iter_mut().find_map(|head| head.open.as_mut()?.change_page(old, page))
     }
 
@@ -142,10 +146,17 @@ impl Core {
     }
 
     /// Where the policy wants a page that a client writes over `old`.
-    pub(crate) fn user_class(&self, old: Option<PageRef>) -> Class {
-        let left =
-            old.filter(|old| old.len_bytes > 0).map(|old| self.state.segments.figures_at(old.addr));
-        self.heads.policy.user_class(left, &self.present())
+    pub(crate) fn user_class(&mut self, old: Option<PageRef>) -> Class {
+        let segments = &self.state.segments;
+        let left = old.filter(|old| old.len_bytes > 0);
+        let left = left.map(|old| segments.layout().segment_of(old.addr));
+        if let Some((_, class)) = self.last_class.filter(|&(last, _)| last == left) {
+            return class;
+        }
+        let figures = left.map(|left| segments.figures(left));
+        let class = self.heads.policy.user_class(figures.as_ref(), &self.present());
+        self.last_class = Some((left, class));
+        class
     }
 
     /// Where the policy wants what survives in the segment of `addr`.
@@ -177,12 +188,14 @@ impl Core {
             self.open_head(number)?;
         }
         let open = self.heads.heads[number].open.as_mut()?;
+        let main = self.log.open.as_mut().expect("a partial segment was opened");
         let block = if is_whole {
             open.push_page(list, page_index, page)
         } else {
             open.push_short(list, page_index, &page[..len_bytes])
         };
-        self.partial().refer(list, page_index, &block);
+        let named = main.refer(list, page_index, &block);
+        open.set_named(&block, named);
         Some(block)
     }
 

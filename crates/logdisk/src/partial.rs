@@ -40,16 +40,34 @@ pub(crate) struct Partial {
     complete_len: usize,
     /// The run that a next whole page may join.
     run: Option<Run>,
-    /// For each whole page, by ascending offset: where its checksum lies in the records.
-    pages: Vec<(usize, usize)>,
-    /// For each short block, by ascending offset: its room, and where its record lies.
-    shorts: Vec<(usize, usize, usize)>,
-    /// For blocks in other heads' open partial segments, by their place: where their checksum lies
-    /// in the records, and their length if it is told.
-    references: FxHashMap<Addr, (usize, Option<usize>)>,
+    /// The whole pages that may still be changed, by ascending offset.
+    pages: Vec<Placed>,
+    /// The short blocks that may still be changed, by ascending offset.
+    shorts: Vec<Short>,
     /// Records put in it that may still be changed, by list and index.
     puts: FxHashMap<(u64, u64), usize>,
     deleted_lists: FxHashSet<u64>,
+}
+
+/// Where the records tell of a block: of a whole page the place of its checksum, of a short block
+/// that of its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told(u32);
+
+/// A block that may still be changed where it is.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    offset: u32,
+    told: Told,
+    /// Where the records of the main log's open partial segment tell of it as well, if this is
+    /// one of another head.
+    named: Option<Told>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Short {
+    placed: Placed,
+    room: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +129,6 @@ impl Partial {
             run: None,
             pages: Vec::new(),
             shorts: Vec::new(),
-            references: FxHashMap::default(),
             puts: FxHashMap::default(),
             deleted_lists: FxHashSet::default(),
         }
@@ -200,7 +217,6 @@ impl Partial {
     /// Ends the time in which what has been written so far may be changed: a recovery unit follows
     /// that ends in a later partial segment, and its changes must not take effect with this one.
     pub(crate) fn forget_changeable(&mut self) {
-        self.references.clear();
         self.puts.clear();
         self.pages.clear();
         self.shorts.clear();
@@ -218,13 +234,13 @@ impl Partial {
             len_bytes: PAGE_SIZE as u16,
             ..PageRef::ZERO
         };
-        self.record_page(list, page_index, &block);
-        self.pages.push((offset, self.records.len() - 4));
+        let told = self.record_page(list, page_index, &block);
+        self.pages.push(Placed { offset: offset as u32, told, named: None });
         block
     }
 
     /// Records that a page was written whole, as part of a run if it continues one.
-    fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) {
+    fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) -> Told {
         let joins = self.run.filter(|run| {
             run.list == list && run.next_page == page_index && run.next_addr == block.addr
         });
@@ -248,34 +264,47 @@ impl Partial {
             next_page: page_index + 1,
             next_addr: block.addr.plus_bytes(PAGE_SIZE as u64),
         });
+        Told(self.records.len() as u32 - 4)
+    }
+
+    /// Records that a page was written as a block shorter than itself.
+    fn record_short(&mut self, list: u64, page_index: u64, block: &PageRef) -> Told {
+        let at = self.records.len();
+        self.run = None;
+        Record::WriteBlock { list, page: page_index, block: *block }.encode(&mut self.records);
+        Told(at as u32)
     }
 
     /// Records that a page was written to another head's open partial segment.
-    pub(crate) fn refer(&mut self, list: u64, page_index: u64, block: &PageRef) {
+    pub(crate) fn refer(&mut self, list: u64, page_index: u64, block: &PageRef) -> Told {
         if block.is_whole() {
-            self.record_page(list, page_index, block);
-            self.references.insert(block.addr, (self.records.len() - 4, None));
+            self.record_page(list, page_index, block)
         } else {
-            let at = self.records.len();
-            self.run = None;
-            Record::WriteBlock { list, page: page_index, block: *block }.encode(&mut self.records);
-            let places = (at + WRITE_BLOCK_CRC_OFFSET, Some(at + LEN_OFFSET));
-            self.references.insert(block.addr, places);
+            self.record_short(list, page_index, block)
         }
     }
 
-    /// Whether the record of a block in another head's partial segment may still be changed.
-    pub(crate) fn refers_to(&self, addr: Addr) -> bool {
-        self.references.contains_key(&addr)
+    /// The main log names the block that was added last there.
+    pub(crate) fn set_named(&mut self, block: &PageRef, named: Told) {
+        let last = if block.is_whole() {
+            self.pages.last_mut()
+        } else {
+            self.shorts.last_mut().map(|short| &mut short.placed)
+        };
+        if let Some(placed) = last {
+            placed.named = Some(named);
+        }
     }
 
-    /// A block in another head's partial segment was changed.
-    pub(crate) fn change_reference(&mut self, block: &PageRef) {
-        let (crc_at, len_at) = self.references[&block.addr];
+    /// Tells in the records what a block has become.
+    pub(crate) fn tell(&mut self, told: Told, block: &PageRef) {
+        let mut crc_at = told.0 as usize;
+        if !block.is_whole() {
+            let len_at = crc_at + LEN_OFFSET;
+            self.records[len_at..len_at + 2].copy_from_slice(&block.len_bytes.to_le_bytes());
+            crc_at += WRITE_BLOCK_CRC_OFFSET;
+        }
         self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
-        if let Some(at) = len_at {
-            self.records[at..at + 2].copy_from_slice(&block.len_bytes.to_le_bytes());
-        }
     }
 
     /// Adds a page that is stored as a short block. The caller has asked [`Self::fits`].
@@ -288,10 +317,10 @@ impl Partial {
             compression: 0,
             flags: 0,
         };
-        let room = align_up_usize(stored.len(), GRAIN_SIZE);
-        self.shorts.push((offset, room, self.records.len()));
-        self.run = None;
-        Record::WriteBlock { list, page: page_index, block }.encode(&mut self.records);
+        let told = self.record_short(list, page_index, &block);
+        let room = align_up_usize(stored.len(), GRAIN_SIZE) as u32;
+        let placed = Placed { offset: offset as u32, told, named: None };
+        self.shorts.push(Short { placed, room });
         block
     }
 
@@ -330,18 +359,26 @@ impl Partial {
         self.base.plus_bytes(offset as u64)
     }
 
-    /// Changes the page at `old`, if it lies in here and the new contents fit its place.
-    pub(crate) fn change_page(&mut self, old: &PageRef, page: &[u8]) -> Option<PageRef> {
+    /// Changes the page at `old`, if it lies in here and the new contents fit its place. Returns
+    /// what it has become, and where the main log tells of it too.
+    pub(crate) fn change_page(
+        &mut self,
+        old: &PageRef,
+        page: &[u8],
+    ) -> Option<(PageRef, Option<Told>)> {
         let offset = self.offset_of(old.addr)?;
         if old.is_whole() {
-            let at = self.pages.binary_search_by_key(&offset, |&(offset, _)| offset).ok()?;
+            let at = self.pages.binary_search_by_key(&(offset as u32), |page| page.offset).ok()?;
+            let Placed { told, named, .. } = self.pages[at];
             let crc32c = copy_page(&mut self.buf[offset..offset + PAGE_SIZE], page);
-            let crc_at = self.pages[at].1;
-            self.records[crc_at..crc_at + 4].copy_from_slice(&crc32c.to_le_bytes());
-            return Some(PageRef { crc32c, ..*old });
+            let block = PageRef { crc32c, ..*old };
+            self.tell(told, &block);
+            return Some((block, named));
         }
-        let at = self.shorts.binary_search_by_key(&offset, |&(offset, _, _)| offset).ok()?;
-        let (_, room, record_at) = self.shorts[at];
+        let at =
+            self.shorts.binary_search_by_key(&(offset as u32), |short| short.placed.offset).ok()?;
+        let Short { placed: Placed { told, named, .. }, room } = self.shorts[at];
+        let room = room as usize;
         let len = stored_len(page);
         let is_last = offset + room == self.short_at;
         let needed = align_up_usize(len, GRAIN_SIZE);
@@ -351,17 +388,14 @@ impl Partial {
         }
         if needed > room {
             self.short_at = offset + needed;
-            self.shorts[at].1 = needed;
+            self.shorts[at].room = needed as u32;
         }
-        let room = self.shorts[at].1;
+        let room = self.shorts[at].room as usize;
         self.buf[offset..offset + len].copy_from_slice(&page[..len]);
         self.buf[offset + len..offset + room].fill(0);
         let block = PageRef { crc32c: checksum(&page[..len]), len_bytes: len as u16, ..*old };
-        let len_at = record_at + LEN_OFFSET;
-        self.records[len_at..len_at + 2].copy_from_slice(&block.len_bytes.to_le_bytes());
-        let crc_at = record_at + WRITE_BLOCK_CRC_OFFSET;
-        self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
-        Some(block)
+        self.tell(told, &block);
+        Some((block, named))
     }
 
     /// All records so far end their recovery units.

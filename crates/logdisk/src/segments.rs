@@ -24,6 +24,8 @@ pub enum SegmentState {
 struct Segment {
     state: SegmentState,
     head: Head,
+    /// Whether its usage record in the map is out of date.
+    is_unrecorded: bool,
     /// What the cleaner's policies see of it.
     figures: dendro_policy::Segment,
 }
@@ -59,8 +61,8 @@ pub(crate) struct Segments {
     layout: Layout,
     table: Vec<Segment>,
     clean: BTreeSet<u32>,
-    /// Those whose usage record in the map is out of date.
-    unrecorded: BTreeSet<u32>,
+    /// Those that are marked as unrecorded, in the order in which they became so.
+    unrecorded: Vec<u32>,
     live_bytes: u64,
     counts: SegmentCounts,
     pins: Pins,
@@ -95,6 +97,7 @@ impl Segments {
         let segment = |number| Segment {
             state: SegmentState::Clean,
             head: Head::Main,
+            is_unrecorded: false,
             figures: dendro_policy::Segment {
                 number,
                 capacity_bytes: layout.segment_size_bytes() as u32,
@@ -106,7 +109,7 @@ impl Segments {
             layout,
             table: (0..count).map(segment).collect(),
             clean: layout.log_segments().map(|segment| segment.0).collect(),
-            unrecorded: BTreeSet::new(),
+            unrecorded: Vec::new(),
             live_bytes: 0,
             counts: SegmentCounts {
                 clean: layout.log_segments().count() as u32,
@@ -297,7 +300,7 @@ impl Segments {
             );
         });
         self.live_bytes += u64::from(len_bytes);
-        self.unrecorded.insert(segment.0);
+        self.mark_unrecorded(segment);
     }
 
     fn died(&mut self, addr: Addr, len_bytes: u32, clock: u64) {
@@ -316,7 +319,7 @@ impl Segments {
             died
         });
         self.live_bytes -= u64::from(died);
-        self.unrecorded.insert(segment.0);
+        self.mark_unrecorded(segment);
     }
 
     /// Says what a segment was filled with, when its partial segments tell and nothing else does.
@@ -342,15 +345,22 @@ impl Segments {
 
     /// Takes the list of segments whose usage record is out of date.
     pub(crate) fn take_unrecorded(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.unrecorded)
+        for number in &self.unrecorded {
+            self.table[*number as usize].is_unrecorded = false;
+        }
+        self.unrecorded.drain(..).collect()
     }
 
-    pub(crate) const fn unrecorded(&self) -> &BTreeSet<u32> {
+    pub(crate) fn unrecorded(&self) -> &[u32] {
         &self.unrecorded
     }
 
     pub(crate) fn mark_unrecorded(&mut self, segment: SegmentNo) {
-        self.unrecorded.insert(segment.0);
+        let entry = &mut self.table[segment.0 as usize];
+        if !entry.is_unrecorded {
+            entry.is_unrecorded = true;
+            self.unrecorded.push(segment.0);
+        }
     }
 }
 

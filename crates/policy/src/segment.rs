@@ -28,10 +28,18 @@ impl Segment {
     /// by its client at `written_at`: now, or, when the cleaner moves it, the
     /// [`written_at`](Self::written_at) of the segment it comes from.
     pub const fn add(&mut self, len_bytes: u32, written_at: u64, clock: u64) {
-        let (live, len) = (self.live_bytes as u128, len_bytes as u128);
-        let sum = self.written_at as u128 * live + written_at as u128 * len;
-        if let Some(mean) = sum.checked_div(live + len) {
-            self.written_at = mean as u64;
+        if self.live_bytes == 0 {
+            self.written_at = written_at;
+        } else {
+            // The mean moves by the block's share. Sums of times would need 128 bits, whose
+            // division takes as long as all the rest of a block's accounting.
+            let total = self.live_bytes as u64 + len_bytes as u64;
+            let towards = written_at.abs_diff(self.written_at).saturating_mul(len_bytes as u64);
+            if written_at >= self.written_at {
+                self.written_at += towards / total;
+            } else {
+                self.written_at -= towards / total;
+            }
         }
         self.live_bytes = self.live_bytes.saturating_add(len_bytes);
         self.filled_at = clock;
