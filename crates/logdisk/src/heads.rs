@@ -213,8 +213,10 @@ impl Core {
             head.offset_bytes = 0;
         }
         let (segment, offset_bytes) = (head.segment?, head.offset_bytes);
-        let capacity = (size - u64::from(offset_bytes)).min(PARTIAL_LEN_BYTES as u64) as usize;
+        let room = (size - u64::from(offset_bytes)) as usize;
         let buf = self.take_buf();
+        // The last partial segment takes what would be too little for one of its own.
+        let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
         let segment_offset = layout.segment_offset(segment);
         self.heads.heads[number].open =
             Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes));
