@@ -36,6 +36,16 @@ pub enum Error {
     /// A version that does not exist, or a change to one of the past.
     #[error("there is no {0} that allows this")]
     NoSuchView(View),
+    /// A name for a version that is empty, too long, or has characters that would be taken for
+    /// something else.
+    #[error("'{0}' cannot be the name of a version: {1}")]
+    BadName(String, &'static str),
+    /// A name that another version has.
+    #[error("there is a version called '{0}' already")]
+    NameTaken(String),
+    /// A version that must stay.
+    #[error("{0} cannot be deleted: {1}")]
+    InUse(View, &'static str),
     /// The disk is open for reading only, or was shut down.
     #[error("read-only: {0}")]
     ReadOnly(String),

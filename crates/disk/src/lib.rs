@@ -5,7 +5,8 @@
 //! - [`LogicalDisk`]: the interface. Its implementations may be log-structured, update-in-place or
 //!   remote.
 //! - [`Aru`]: an atomic recovery unit, a value that collects changes until it is committed.
-//! - [`View`]: names the version of the disk that a call reads or changes.
+//! - [`View`]: names the version of the disk that a call reads or changes. [`Versions`]: makes,
+//!   lists and deletes versions.
 //! - [`Error`]: what a call can answer, one kind for each thing a caller can do about it.
 //! - [`model`]: a plain implementation in memory, the reference for all others.
 //!
@@ -23,6 +24,7 @@ mod space;
 #[cfg(feature = "testing")]
 pub mod testgen;
 mod types;
+mod versions;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ pub use space::{Ledger, Reservation, Space};
 pub use types::{
     CommitSeq, Compression, Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, View,
 };
+pub use versions::{Branch, MAIN, MAX_NAME_LEN_BYTES, Share, Snapshot, VersionTable, Versions};
 
 /// A record's value. Reading one shares it with the disk's own memory.
 pub type Record = Arc<[u8]>;

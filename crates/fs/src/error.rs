@@ -128,6 +128,9 @@ impl FsError {
                     errno::EROFS
                 }
                 DiskError::OutOfRange { .. } => errno::EFBIG,
+                DiskError::BadName(..) => errno::EINVAL,
+                DiskError::NameTaken(_) => errno::EEXIST,
+                DiskError::InUse(..) => errno::EBUSY,
                 DiskError::NoSuchList(_)
                 | DiskError::ListExists(_)
                 | DiskError::RecordTooLong(_)

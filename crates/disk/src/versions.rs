@@ -1,0 +1,235 @@
+//! Versions of a disk: snapshots, and branches that go on from them.
+//!
+//! A **branch** is a line of history with a writable head. A new disk has one, number 0. A
+//! **snapshot** is a moment of a branch that stays readable. Time is counted in **epochs**: each
+//! snapshot ends one, so a pair of branch and epoch names a moment for good. A branch is made from
+//! a moment, or from a head, and sees what was there; from then on the two go their own ways.
+//!
+//! Making either takes one small record, whatever the disk holds. Each is a commit, in the order of
+//! all commits, and durable after a flush.
+
+use dendro_base::Timestamp;
+
+use crate::{LogicalDisk, Result, View};
+
+/// The longest name of a snapshot or branch, in bytes; the shortest has one.
+pub const MAX_NAME_LEN_BYTES: usize = 255;
+
+/// The name of the branch that a new disk has.
+pub const MAIN: &str = "main";
+
+/// A moment that stays readable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its branch.
+    pub branch: u32,
+    /// The last epoch that it sees.
+    pub epoch: u64,
+    /// When it was made.
+    pub time: Timestamp,
+    /// Its name, unlike all other snapshots'; `None` for one that was made by itself, for a rule
+    /// of retention to thin out.
+    pub name: Option<String>,
+    /// Whether it must not be deleted.
+    pub is_held: bool,
+}
+
+impl Snapshot {
+    /// What names it in calls that read.
+    #[must_use]
+    pub const fn view(&self) -> View {
+        View { branch: self.branch, epoch: Some(self.epoch) }
+    }
+}
+
+/// A line of history with a writable head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// Its number, never given out again.
+    pub branch: u32,
+    /// Its name, unlike all other branches'.
+    pub name: String,
+    /// The branch and the epoch that it was made from; `None` for the first.
+    pub parent: Option<(u32, u64)>,
+    /// When it was made.
+    pub time: Timestamp,
+}
+
+impl Branch {
+    /// What names its head.
+    #[must_use]
+    pub const fn head(&self) -> View {
+        View { branch: self.branch, epoch: None }
+    }
+}
+
+/// All versions that a disk has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionTable {
+    /// The branches with a head, by their numbers.
+    pub branches: Vec<Branch>,
+    /// The snapshots, by branch and epoch.
+    pub snapshots: Vec<Snapshot>,
+    /// Branches that have no head any more, and that others were made from: number and parent.
+    pub ancestors: Vec<(u32, Option<(u32, u64)>)>,
+    /// The number of the branch that is meant where none is named.
+    pub main: u32,
+    /// The epoch that heads write in now.
+    pub epoch: u64,
+}
+
+impl VersionTable {
+    /// The branch called `name`.
+    #[must_use]
+    pub fn branch(&self, name: &str) -> Option<&Branch> {
+        self.branches.iter().find(|branch| branch.name == name)
+    }
+
+    /// The snapshot called `name`.
+    #[must_use]
+    pub fn snapshot(&self, name: &str) -> Option<&Snapshot> {
+        self.snapshots.iter().find(|snapshot| snapshot.name.as_deref() == Some(name))
+    }
+
+    /// The head of the branch that is meant where none is named.
+    #[must_use]
+    pub const fn main_head(&self) -> View {
+        View { branch: self.main, epoch: None }
+    }
+
+    /// The line of history that ends in `view`: the branches that it goes through, from its own
+    /// back to the first, each with the last epoch that is seen of it.
+    #[must_use]
+    pub fn line(&self, view: View) -> Vec<(u32, u64)> {
+        let mut line = Vec::new();
+        let mut next = Some((view.branch, view.epoch.unwrap_or(u64::MAX)));
+        while let Some((branch, epoch)) = next {
+            line.push((branch, epoch));
+            let parent = self
+                .branches
+                .iter()
+                .map(|branch| (branch.branch, branch.parent))
+                .chain(self.ancestors.iter().copied())
+                .find(|(number, _)| *number == branch)
+                .and_then(|(_, parent)| parent);
+            // A parent is older than its child; whatever says otherwise is not followed in circles.
+            next = parent.filter(|(parent, _)| *parent < branch);
+        }
+        line
+    }
+
+    /// The snapshots on the line of history that ends in `view`, newest first.
+    #[must_use]
+    pub fn past(&self, view: View) -> Vec<&Snapshot> {
+        let mut past = Vec::new();
+        for (branch, last_epoch) in self.line(view) {
+            let seen =
+                |snapshot: &&Snapshot| snapshot.branch == branch && snapshot.epoch <= last_epoch;
+            past.extend(self.snapshots.iter().filter(seen).rev());
+        }
+        past
+    }
+
+    /// The newest moment at or before `time` on the line of history that ends in `view`.
+    #[must_use]
+    pub fn at(&self, view: View, time: Timestamp) -> Option<&Snapshot> {
+        self.past(view).into_iter().find(|snapshot| snapshot.time <= time)
+    }
+}
+
+/// What a version takes of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The version.
+    pub view: View,
+    /// Bytes that deleting it alone would free.
+    pub exclusive_bytes: u64,
+    /// Bytes of what it sees.
+    pub seen_bytes: u64,
+}
+
+/// A disk with versions.
+///
+/// Besides those named with each call, every change can answer [`Error::ReadOnly`],
+/// [`Error::Failed`], [`Error::NoSpace`], [`Error::Corrupted`] and [`Error::Io`].
+///
+/// The number of a list that was deleted can be used again only when no version has the list.
+///
+/// [`Error::ReadOnly`]: crate::Error::ReadOnly
+/// [`Error::Failed`]: crate::Error::Failed
+/// [`Error::NoSpace`]: crate::Error::NoSpace
+/// [`Error::Corrupted`]: crate::Error::Corrupted
+/// [`Error::Io`]: crate::Error::Io
+pub trait Versions: LogicalDisk {
+    /// All versions, as they are now.
+    fn versions(&self) -> VersionTable;
+
+    /// Keeps what the head of `branch` is now. Without a name it is one that a rule of retention
+    /// thins out.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView), [`BadName`](crate::Error::BadName),
+    /// [`NameTaken`](crate::Error::NameTaken).
+    fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot>;
+
+    /// Makes a branch that goes on from `view`, a head or a snapshot.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`].
+    fn branch_off(&self, view: View, name: &str) -> Result<Branch>;
+
+    /// Gives another name to the snapshot or the head that `view` names; a snapshot that had none
+    /// becomes one that stays.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`].
+    fn rename(&self, view: View, name: &str) -> Result<()>;
+
+    /// Says whether a snapshot must not be deleted.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView).
+    fn hold(&self, view: View, is_held: bool) -> Result<()>;
+
+    /// Deletes a snapshot, or a branch's head. What nobody else sees is freed in the background.
+    /// What branches were made from stays for them.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView); [`InUse`](crate::Error::InUse) for the main
+    /// branch and for what is held.
+    fn delete(&self, view: View) -> Result<()>;
+
+    /// Makes `branch` the one that is meant where none is named, under that one's name, which
+    /// takes this one's.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView).
+    fn promote(&self, branch: u32) -> Result<()>;
+
+    /// Puts a new branch that goes on from the snapshot `to` in the place of `branch`, whose head
+    /// is deleted: its name, and being the main one, go over. Snapshots stay, later ones too.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView), also when `to` is not in the past of `branch`.
+    fn roll_back(&self, branch: u32, to: View) -> Result<Branch>;
+
+    /// What each snapshot and each head takes. Goes through the whole map.
+    ///
+    /// # Errors
+    /// [`Corrupted`](crate::Error::Corrupted), [`Io`](crate::Error::Io).
+    fn shares(&self) -> Result<Vec<Share>>;
+
+    /// Up to `max` lists, with numbers from `from` on, in which the two views may differ. Takes time
+    /// in proportion to what was changed since the two parted, not to what the disk holds.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView), [`Corrupted`](crate::Error::Corrupted),
+    /// [`Io`](crate::Error::Io).
+    fn changed_lists(
+        &self,
+        a: View,
+        b: View,
+        from: crate::Lid,
+        max: usize,
+    ) -> Result<Vec<crate::Lid>>;
+}
