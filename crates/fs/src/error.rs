@@ -81,6 +81,7 @@ mod errno {
     pub(super) const ENXIO: i32 = 6;
     pub(super) const E2BIG: i32 = 7;
     pub(super) const EACCES: i32 = 13;
+    pub(super) const EBUSY: i32 = 16;
     pub(super) const EEXIST: i32 = 17;
     pub(super) const ENOTDIR: i32 = 20;
     pub(super) const EISDIR: i32 = 21;
