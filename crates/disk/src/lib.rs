@@ -36,7 +36,9 @@ pub use space::{Ledger, Reservation, Space};
 pub use types::{
     CommitSeq, Compression, Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, View,
 };
-pub use versions::{Branch, MAIN, MAX_NAME_LEN_BYTES, Share, Snapshot, VersionTable, Versions};
+pub use versions::{
+    Branch, MAIN, MAX_NAME_LEN_BYTES, Share, Snapshot, VersionTable, Versions, check_name,
+};
 
 /// A record's value. Reading one shares it with the disk's own memory.
 pub type Record = Arc<[u8]>;

@@ -7,10 +7,16 @@
 //!
 //! Making either takes one small record, whatever the disk holds. Each is a commit, in the order of
 //! all commits, and durable after a flush.
+//!
+//! [`VersionTable`] has the rules in full.
 
 use dendro_base::Timestamp;
 
-use crate::{LogicalDisk, Result, View};
+use crate::{Error, LogicalDisk, Result, View};
+
+mod table;
+
+pub use table::VersionTable;
 
 /// The longest name of a snapshot or branch, in bytes; the shortest has one.
 pub const MAX_NAME_LEN_BYTES: usize = 255;
@@ -63,78 +69,26 @@ impl Branch {
     }
 }
 
-/// All versions that a disk has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VersionTable {
-    /// The branches with a head, by their numbers.
-    pub branches: Vec<Branch>,
-    /// The snapshots, by branch and epoch.
-    pub snapshots: Vec<Snapshot>,
-    /// Branches that have no head any more, and that others were made from: number and parent.
-    pub ancestors: Vec<(u32, Option<(u32, u64)>)>,
-    /// The number of the branch that is meant where none is named.
-    pub main: u32,
-    /// The epoch that heads write in now.
-    pub epoch: u64,
-}
-
-impl VersionTable {
-    /// The branch called `name`.
-    #[must_use]
-    pub fn branch(&self, name: &str) -> Option<&Branch> {
-        self.branches.iter().find(|branch| branch.name == name)
-    }
-
-    /// The snapshot called `name`.
-    #[must_use]
-    pub fn snapshot(&self, name: &str) -> Option<&Snapshot> {
-        self.snapshots.iter().find(|snapshot| snapshot.name.as_deref() == Some(name))
-    }
-
-    /// The head of the branch that is meant where none is named.
-    #[must_use]
-    pub const fn main_head(&self) -> View {
-        View { branch: self.main, epoch: None }
-    }
-
-    /// The line of history that ends in `view`: the branches that it goes through, from its own
-    /// back to the first, each with the last epoch that is seen of it.
-    #[must_use]
-    pub fn line(&self, view: View) -> Vec<(u32, u64)> {
-        let mut line = Vec::new();
-        let mut next = Some((view.branch, view.epoch.unwrap_or(u64::MAX)));
-        while let Some((branch, epoch)) = next {
-            line.push((branch, epoch));
-            let parent = self
-                .branches
-                .iter()
-                .map(|branch| (branch.branch, branch.parent))
-                .chain(self.ancestors.iter().copied())
-                .find(|(number, _)| *number == branch)
-                .and_then(|(_, parent)| parent);
-            // A parent is older than its child; whatever says otherwise is not followed in circles.
-            next = parent.filter(|(parent, _)| *parent < branch);
-        }
-        line
-    }
-
-    /// The snapshots on the line of history that ends in `view`, newest first.
-    #[must_use]
-    pub fn past(&self, view: View) -> Vec<&Snapshot> {
-        let mut past = Vec::new();
-        for (branch, last_epoch) in self.line(view) {
-            let seen =
-                |snapshot: &&Snapshot| snapshot.branch == branch && snapshot.epoch <= last_epoch;
-            past.extend(self.snapshots.iter().filter(seen).rev());
-        }
-        past
-    }
-
-    /// The newest moment at or before `time` on the line of history that ends in `view`.
-    #[must_use]
-    pub fn at(&self, view: View, time: Timestamp) -> Option<&Snapshot> {
-        self.past(view).into_iter().find(|snapshot| snapshot.time <= time)
-    }
+/// Says whether a snapshot or a branch can be called `name`: from 1 to [`MAX_NAME_LEN_BYTES`] bytes,
+/// and nothing that means something else where versions are named (`target:branch@snapshot`,
+/// `@epoch`, `@-15m`, `a..b`) or where they are directories.
+///
+/// # Errors
+/// [`Error::BadName`], which says what is wrong.
+pub fn check_name(name: &str) -> Result<()> {
+    let why = match name {
+        "" => "it is empty",
+        "head" => "it stands for the head",
+        "." => "it stands for a directory itself",
+        _ if name.len() > MAX_NAME_LEN_BYTES => "it is longer than 255 bytes",
+        _ if name.contains("..") => "'..' stands between the two ends of a range",
+        _ if name.starts_with('-') => "a leading '-' starts a time before now",
+        _ if name.contains(['/', '@', ':']) => "'/', '@' and ':' stand between names",
+        _ if name.contains(char::is_control) => "it has control characters",
+        _ if name.bytes().all(|byte| byte.is_ascii_digit()) => "it would be taken for an epoch",
+        _ => return Ok(()),
+    };
+    Err(Error::BadName(name.to_owned(), why))
 }
 
 /// What a version takes of the disk.

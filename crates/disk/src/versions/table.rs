@@ -1,0 +1,395 @@
+//! All versions that a disk has, and the rules by which they change. No disk is needed for it:
+//! every implementation keeps its table with these methods, so all agree.
+//!
+//! - Epochs count from 1, one counter for all branches. A snapshot of a head at epoch E has epoch E,
+//!   and every head writes in E + 1 from then on. A branch made from a head ends an epoch as well;
+//!   one made from a snapshot does not.
+//! - Branches count from 0; a number is never given out again.
+//! - Names are as [`check_name`] says; no two snapshots have the same, and no two branches.
+//! - A branch whose head was deleted stays as an ancestor for as long as it has a snapshot, or
+//!   another branch was made from it.
+//!
+//! Every change that is refused leaves the table as it was.
+
+#[cfg(test)]
+mod tests;
+
+use dendro_base::Timestamp;
+
+use super::{Branch, MAIN, Snapshot, check_name};
+use crate::{Error, Result, View};
+
+/// The branch and epoch that a branch was made from; `None` for the first.
+type Parent = Option<(u32, u64)>;
+
+/// Where something is in a sorted list, or would be put.
+type Place = std::result::Result<usize, usize>;
+
+/// All versions that a disk has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionTable {
+    /// The branches with a head, in order of their numbers.
+    pub branches: Vec<Branch>,
+    /// The snapshots, in order of branch and epoch.
+    pub snapshots: Vec<Snapshot>,
+    /// Branches that have no head any more, and have snapshots or others that were made from them:
+    /// number and parent, in order of the numbers.
+    pub ancestors: Vec<(u32, Option<(u32, u64)>)>,
+    /// The number of the branch that is meant where none is named.
+    pub main: u32,
+    /// The epoch that heads write in now.
+    pub epoch: u64,
+    /// The number of the next branch.
+    pub next_branch: u32,
+}
+
+/// Looking things up.
+impl VersionTable {
+    /// The table of a new disk, made at `time`: one branch, number 0, called [`MAIN`].
+    #[must_use]
+    pub fn new(time: Timestamp) -> Self {
+        Self {
+            branches: vec![Branch { branch: 0, name: MAIN.to_owned(), parent: None, time }],
+            snapshots: Vec::new(),
+            ancestors: Vec::new(),
+            main: 0,
+            epoch: 1,
+            next_branch: 1,
+        }
+    }
+
+    /// The branch that has a head and is called `name`.
+    #[must_use]
+    pub fn branch_named(&self, name: &str) -> Option<&Branch> {
+        self.branches.iter().find(|branch| branch.name == name)
+    }
+
+    /// The snapshot called `name`.
+    #[must_use]
+    pub fn snapshot_named(&self, name: &str) -> Option<&Snapshot> {
+        self.snapshots.iter().find(|snapshot| snapshot.name.as_deref() == Some(name))
+    }
+
+    /// The branch whose head `view` names.
+    #[must_use]
+    pub fn branch_of(&self, view: View) -> Option<&Branch> {
+        match view.epoch {
+            None => self.place_of_branch(view.branch).ok().map(|place| &self.branches[place]),
+            Some(_) => None,
+        }
+    }
+
+    /// The snapshot that `view` names.
+    #[must_use]
+    pub fn snapshot_of(&self, view: View) -> Option<&Snapshot> {
+        let epoch = view.epoch?;
+        let place = self.place_of_snapshot(view.branch, epoch).ok()?;
+        Some(&self.snapshots[place])
+    }
+
+    /// Whether `branch` has a head.
+    #[must_use]
+    pub fn has_head(&self, branch: u32) -> bool {
+        self.place_of_branch(branch).is_ok()
+    }
+
+    /// Says whether `view` exists: the head of a branch, or a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`].
+    pub fn check(&self, view: View) -> Result<()> {
+        let exists = match view.epoch {
+            None => self.has_head(view.branch),
+            Some(epoch) => self.place_of_snapshot(view.branch, epoch).is_ok(),
+        };
+        if exists { Ok(()) } else { Err(Error::NoSuchView(view)) }
+    }
+
+    /// The head of the branch that is meant where none is named.
+    #[must_use]
+    pub const fn main_head(&self) -> View {
+        View { branch: self.main, epoch: None }
+    }
+
+    /// Every view: the heads, then the snapshots.
+    pub fn views(&self) -> impl Iterator<Item = View> {
+        let heads = self.branches.iter().map(Branch::head);
+        heads.chain(self.snapshots.iter().map(Snapshot::view))
+    }
+
+    /// The epochs of `branch` that must stay readable: its snapshots', and those that other
+    /// branches were made from, ancestors among them. In no order, some perhaps twice.
+    pub fn pins(&self, branch: u32) -> impl Iterator<Item = u64> {
+        let children = self.parents().filter_map(move |(_, parent)| parent);
+        let forks = children.filter(move |(parent, _)| *parent == branch).map(|(_, epoch)| epoch);
+        self.snapshots_on(branch).iter().map(|snapshot| snapshot.epoch).chain(forks)
+    }
+
+    /// The snapshots of `branch`, oldest first.
+    #[must_use]
+    pub fn snapshots_on(&self, branch: u32) -> &[Snapshot] {
+        let start = self.snapshots.partition_point(|snapshot| snapshot.branch < branch);
+        let end = self.snapshots.partition_point(|snapshot| snapshot.branch <= branch);
+        &self.snapshots[start..end.max(start)]
+    }
+
+    /// The line of history that ends in `view`: the branches that it goes through, from its own
+    /// back to the first, each with the last epoch that is seen of it.
+    #[must_use]
+    pub fn line(&self, view: View) -> Vec<(u32, u64)> {
+        let mut line = Vec::new();
+        let mut next = Some((view.branch, view.epoch.unwrap_or(u64::MAX)));
+        while let Some((branch, epoch)) = next {
+            line.push((branch, epoch));
+            // A parent is older than its child; whatever says otherwise is not followed in circles.
+            next = self.parent(branch).filter(|(parent, _)| *parent < branch);
+        }
+        line
+    }
+
+    /// The snapshots on the line of history that ends in `view`, newest first.
+    #[must_use]
+    pub fn past(&self, view: View) -> Vec<&Snapshot> {
+        let mut past = Vec::new();
+        for (branch, last_epoch) in self.line(view) {
+            let seen = |snapshot: &&Snapshot| snapshot.epoch <= last_epoch;
+            past.extend(self.snapshots_on(branch).iter().rev().filter(seen));
+        }
+        past
+    }
+
+    /// The newest moment at or before `time` on the line of history that ends in `view`.
+    #[must_use]
+    pub fn at(&self, view: View, time: Timestamp) -> Option<&Snapshot> {
+        self.past(view).into_iter().find(|snapshot| snapshot.time <= time)
+    }
+
+    /// Where `branch` is among those with a head.
+    fn place_of_branch(&self, branch: u32) -> Place {
+        self.branches.binary_search_by_key(&branch, |branch| branch.branch)
+    }
+
+    fn place_of_snapshot(&self, branch: u32, epoch: u64) -> Place {
+        let key = |snapshot: &Snapshot| (snapshot.branch, snapshot.epoch);
+        self.snapshots.binary_search_by_key(&(branch, epoch), key)
+    }
+
+    fn place_of_ancestor(&self, branch: u32) -> Place {
+        self.ancestors.binary_search_by_key(&branch, |(branch, _)| *branch)
+    }
+
+    /// What `branch`, with a head or without, was made from.
+    fn parent(&self, branch: u32) -> Parent {
+        match self.place_of_branch(branch) {
+            Ok(place) => self.branches[place].parent,
+            Err(_) => self.ancestors[self.place_of_ancestor(branch).ok()?].1,
+        }
+    }
+
+    /// All branches, with a head or without, and what they were made from.
+    fn parents(&self) -> impl Iterator<Item = (u32, Parent)> {
+        let with_head = self.branches.iter().map(|branch| (branch.branch, branch.parent));
+        with_head.chain(self.ancestors.iter().copied())
+    }
+}
+
+/// Changes.
+impl VersionTable {
+    /// Enters a snapshot of the head of `branch`, and ends the epoch.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`], [`Error::BadName`], [`Error::NameTaken`].
+    pub fn snapshot(
+        &mut self,
+        branch: u32,
+        name: Option<&str>,
+        time: Timestamp,
+    ) -> Result<Snapshot> {
+        self.check(View { branch, epoch: None })?;
+        if let Some(name) = name {
+            self.check_snapshot_name(name, None)?;
+        }
+        let next_epoch = self.next_epoch()?;
+        let epoch = self.epoch;
+        let name = name.map(str::to_owned);
+        let snapshot = Snapshot { branch, epoch, time, name, is_held: false };
+        let (Ok(place) | Err(place)) = self.place_of_snapshot(branch, epoch);
+        self.snapshots.insert(place, snapshot.clone());
+        self.epoch = next_epoch;
+        Ok(snapshot)
+    }
+
+    /// Enters a branch that goes on from `view`; when that is a head, ends the epoch.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`].
+    pub fn branch_off(&mut self, view: View, name: &str, time: Timestamp) -> Result<Branch> {
+        self.check(view)?;
+        self.check_branch_name(name, None)?;
+        let next_epoch = match view.epoch {
+            None => self.next_epoch()?,
+            Some(_) => self.epoch,
+        };
+        let parent = Some((view.branch, view.epoch.unwrap_or(self.epoch)));
+        let branch = self.new_branch(name.to_owned(), parent, time)?;
+        self.epoch = next_epoch;
+        Ok(branch)
+    }
+
+    /// Gives another name to the snapshot or the head that `view` names.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`].
+    pub fn rename(&mut self, view: View, name: &str) -> Result<()> {
+        self.check(view)?;
+        match view.epoch {
+            None => {
+                self.check_branch_name(name, Some(view.branch))?;
+                self.change_branch(view.branch, |branch| branch.name = name.to_owned());
+                Ok(())
+            }
+            Some(_) => {
+                self.check_snapshot_name(name, Some(view))?;
+                self.change_snapshot(view, |snapshot| snapshot.name = Some(name.to_owned()))
+            }
+        }
+    }
+
+    /// Says whether a snapshot must not be deleted.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`], for heads too.
+    pub fn hold(&mut self, view: View, is_held: bool) -> Result<()> {
+        self.change_snapshot(view, |snapshot| snapshot.is_held = is_held)
+    }
+
+    /// Takes a snapshot or a head out, and the ancestors that nothing needs any more.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`]; [`Error::InUse`] for the main branch's head and for what is held.
+    pub fn delete(&mut self, view: View) -> Result<()> {
+        self.check(view)?;
+        if self.snapshot_of(view).is_some_and(|snapshot| snapshot.is_held) {
+            return Err(Error::InUse(view, "it is held"));
+        }
+        if view == self.main_head() {
+            return Err(Error::InUse(view, "it is the main branch"));
+        }
+        match view.epoch {
+            None => self.delete_head(view.branch),
+            Some(epoch) => {
+                if let Ok(place) = self.place_of_snapshot(view.branch, epoch) {
+                    self.snapshots.remove(place);
+                }
+                self.prune(view.branch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `branch` the main one, and exchanges its name with that of the one that was.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`].
+    pub fn promote(&mut self, branch: u32) -> Result<()> {
+        let not_there = |branch| move |_| Error::NoSuchView(View { branch, epoch: None });
+        let new = self.place_of_branch(branch).map_err(not_there(branch))?;
+        let old = self.place_of_branch(self.main).map_err(not_there(self.main))?;
+        let old_name = std::mem::take(&mut self.branches[old].name);
+        let new_name = std::mem::replace(&mut self.branches[new].name, old_name);
+        if new != old {
+            self.branches[old].name = new_name;
+        }
+        self.main = branch;
+        Ok(())
+    }
+
+    /// Puts a new branch that goes on from the snapshot `to` in the place of `branch`, whose head
+    /// is deleted.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`], also when `to` is not in the past of `branch`.
+    pub fn roll_back(&mut self, branch: u32, to: View, time: Timestamp) -> Result<Branch> {
+        let head = View { branch, epoch: None };
+        let name = self.branch_of(head).ok_or(Error::NoSuchView(head))?.name.clone();
+        let parent = (to.branch, self.snapshot_of(to).ok_or(Error::NoSuchView(to))?.epoch);
+        let in_past = |&(line, last): &(u32, u64)| line == parent.0 && parent.1 <= last;
+        if !self.line(head).iter().any(in_past) {
+            return Err(Error::NoSuchView(to));
+        }
+        let new = self.new_branch(name, Some(parent), time)?;
+        if self.main == branch {
+            self.main = new.branch;
+        }
+        self.delete_head(branch);
+        Ok(new)
+    }
+
+    fn next_epoch(&self) -> Result<u64> {
+        let used_up = || Error::Corrupted(format!("the epoch is {}, and none follows", self.epoch));
+        self.epoch.checked_add(1).ok_or_else(used_up)
+    }
+
+    fn check_snapshot_name(&self, name: &str, but: Option<View>) -> Result<()> {
+        check_name(name)?;
+        match self.snapshot_named(name) {
+            Some(other) if Some(other.view()) != but => Err(Error::NameTaken(name.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_branch_name(&self, name: &str, but: Option<u32>) -> Result<()> {
+        check_name(name)?;
+        match self.branch_named(name) {
+            Some(other) if Some(other.branch) != but => Err(Error::NameTaken(name.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn new_branch(&mut self, name: String, parent: Parent, time: Timestamp) -> Result<Branch> {
+        let number = self.next_branch;
+        let used_up = || Error::Corrupted(format!("branch {number} is the last that can be"));
+        self.next_branch = number.checked_add(1).ok_or_else(used_up)?;
+        let branch = Branch { branch: number, name, parent, time };
+        let (Ok(place) | Err(place)) = self.place_of_branch(number);
+        self.branches.insert(place, branch.clone());
+        Ok(branch)
+    }
+
+    fn change_branch(&mut self, branch: u32, change: impl FnOnce(&mut Branch)) {
+        if let Ok(place) = self.place_of_branch(branch) {
+            change(&mut self.branches[place]);
+        }
+    }
+
+    fn change_snapshot(&mut self, view: View, change: impl FnOnce(&mut Snapshot)) -> Result<()> {
+        let epoch = view.epoch.ok_or(Error::NoSuchView(view))?;
+        let place = self.place_of_snapshot(view.branch, epoch);
+        change(&mut self.snapshots[place.map_err(|_| Error::NoSuchView(view))?]);
+        Ok(())
+    }
+
+    /// Makes an ancestor of a branch, and takes that out when nothing needs it.
+    fn delete_head(&mut self, branch: u32) {
+        let Ok(place) = self.place_of_branch(branch) else { return };
+        let deleted = self.branches.remove(place);
+        if let Err(place) = self.place_of_ancestor(branch) {
+            self.ancestors.insert(place, (branch, deleted.parent));
+        }
+        self.prune(branch);
+    }
+
+    /// Takes `branch` out if it is an ancestor that nothing needs any more, then perhaps what it
+    /// was made from, and so on.
+    fn prune(&mut self, branch: u32) {
+        let mut next = Some(branch);
+        while let Some(branch) = next {
+            let Ok(place) = self.place_of_ancestor(branch) else { return };
+            if self.pins(branch).next().is_some() {
+                return;
+            }
+            let (_, parent) = self.ancestors.remove(place);
+            next = parent.map(|(parent, _)| parent);
+        }
+    }
+}
