@@ -11,7 +11,8 @@ pub enum Error {
     /// A change to a list that is not there.
     #[error("there is no list {0}")]
     NoSuchList(Lid),
-    /// The creation of a list that is there, or whose number the disk keeps for itself.
+    /// The creation of a list that is there, or that another version has, or whose number the disk
+    /// keeps for itself.
     #[error("list {0} exists already")]
     ListExists(Lid),
     /// A record that is empty or longer than [`MAX_RECORD_LEN_BYTES`].

@@ -1,8 +1,9 @@
 //! A logical disk in memory, plain enough to be right at a glance: the reference that others are
 //! compared with, and a disk for the tests of clients.
 //!
-//! - [`ModelState`]: what a disk holds at one moment. Cheap to clone, comparable with `==`.
-//! - [`ModelDisk`]: a [`LogicalDisk`] around one. It can keep the state after every commit
+//! - [`ModelState`]: what one version holds at one moment. Cheap to clone, comparable with `==`.
+//! - [`ModelVersions`]: the versions of a disk, and a state for each.
+//! - [`ModelDisk`]: a [`LogicalDisk`] with [`Versions`] around them. It can keep the state after every commit
 //!   ([`ModelDisk::recording`]), which is every state that a crash may leave.
 //!
 //! Of the units it is given, the model takes the operations in order and each against what the
@@ -12,17 +13,21 @@
 mod state;
 #[cfg(test)]
 mod tests;
+mod versions;
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use dendro_base::sync::{RwLock, RwLockReadGuard};
+use dendro_base::sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+use dendro_base::{Clock, ManualClock};
 
 pub use state::{ModelList, ModelState, apply};
+pub use versions::ModelVersions;
 
 use crate::{
-    Aru, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE,
-    Record, Reservation, Result, Space, View,
+    Aru, Branch, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op,
+    PAGE_SIZE, Record, Reservation, Result, Share, Snapshot, Space, VersionTable, Versions, View,
 };
 
 /// Why a disk that was shut down takes no more writes.
@@ -31,12 +36,12 @@ const SHUT_DOWN: &str = "the disk was shut down";
 /// What changes under the lock.
 #[derive(Debug)]
 struct Inner {
-    state: ModelState,
+    versions: ModelVersions,
     next_list: Lid,
     last_commit: CommitSeq,
     flushed: CommitSeq,
     /// The state after each commit, when it is kept; the first is the one before any.
-    history: Option<Vec<(CommitSeq, ModelState)>>,
+    history: Option<Vec<(CommitSeq, ModelVersions)>>,
     shut_down: bool,
     failure: Option<String>,
 }
@@ -49,15 +54,33 @@ impl Inner {
             None => Ok(()),
         }
     }
+
+    /// Counts what was just done as a commit.
+    fn committed(&mut self) -> CommitSeq {
+        self.last_commit = CommitSeq(self.last_commit.0 + 1);
+        if let Some(history) = &mut self.history {
+            history.push((self.last_commit, self.versions.clone()));
+        }
+        self.last_commit
+    }
+
+    /// Makes a change to the versions, which is a commit.
+    fn change<T>(&mut self, change: impl FnOnce(&mut ModelVersions) -> Result<T>) -> Result<T> {
+        self.check_writable()?;
+        let done = change(&mut self.versions)?;
+        self.committed();
+        Ok(done)
+    }
 }
 
-/// A [`LogicalDisk`] in memory. It has one view, [`View::HEAD`].
+/// A [`LogicalDisk`] with [`Versions`] in memory.
 ///
-/// It counts as space the bytes of records and of pages without their trailing zeros. A unit
-/// needs at worst what it puts and writes, whatever that replaces.
-#[derive(Debug)]
+/// It counts as space the bytes of records and of pages without their trailing zeros; what
+/// versions share counts once. A unit needs at worst what it puts and writes, whatever that
+/// replaces; making a version needs nothing.
 pub struct ModelDisk {
     capacity_bytes: Option<u64>,
+    clock: Arc<dyn Clock>,
     ledger: Arc<Ledger>,
     inner: RwLock<Inner>,
 }
@@ -73,12 +96,21 @@ impl ModelDisk {
     /// from behind the last list that is there.
     #[must_use]
     pub fn from_state(state: ModelState, capacity_bytes: Option<u64>) -> Self {
-        let next_list = state.last_list().map_or(Lid::FIRST, |last| Lid(last.0 + 1));
+        let clock = Arc::new(ManualClock::default());
+        let versions = ModelVersions::new(state, clock.now());
+        Self::from_versions(versions, capacity_bytes).with_clock(clock)
+    }
+
+    /// As [`Self::from_state`], with several versions.
+    #[must_use]
+    pub fn from_versions(versions: ModelVersions, capacity_bytes: Option<u64>) -> Self {
+        let next_list = versions.last_list().map_or(Lid::FIRST, |last| Lid(last.0 + 1));
         Self {
             capacity_bytes,
+            clock: Arc::new(ManualClock::default()),
             ledger: Arc::default(),
             inner: RwLock::new(Inner {
-                state,
+                versions,
                 next_list,
                 last_commit: CommitSeq(0),
                 flushed: CommitSeq(0),
@@ -89,25 +121,46 @@ impl ModelDisk {
         }
     }
 
+    /// The same disk, taking the times of its versions from `clock` instead of a
+    /// [`ManualClock`].
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// The same disk, keeping the state after every commit from now on, for [`Self::history`].
     #[must_use]
     pub fn recording(mut self) -> Self {
         let inner = self.inner.get_mut();
-        inner.history = Some(vec![(inner.last_commit, inner.state.clone())]);
+        inner.history = Some(vec![(inner.last_commit, inner.versions.clone())]);
         self
     }
 
-    /// What the disk holds now.
+    /// What the main head holds now.
     #[must_use]
     pub fn state(&self) -> ModelState {
-        self.inner.read().state.clone()
+        self.inner.read().versions.main().clone()
     }
 
-    /// The state before the first commit and after each one, since [`Self::recording`]; empty if
-    /// that was not called. After a crash, the disk would be as in one of them, not before
-    /// [`Self::flushed`].
+    /// What all versions hold now.
+    #[must_use]
+    pub fn model_versions(&self) -> ModelVersions {
+        self.inner.read().versions.clone()
+    }
+
+    /// The state of the main head before the first commit and after each one, since
+    /// [`Self::recording`]; empty if that was not called. After a crash, the disk would be as in
+    /// one of them, not before [`Self::flushed`].
     #[must_use]
     pub fn history(&self) -> Vec<(CommitSeq, ModelState)> {
+        let history = self.version_history().into_iter();
+        history.map(|(seq, versions)| (seq, versions.main().clone())).collect()
+    }
+
+    /// As [`Self::history`], with all versions.
+    #[must_use]
+    pub fn version_history(&self) -> Vec<(CommitSeq, ModelVersions)> {
         self.inner.read().history.clone().unwrap_or_default()
     }
 
@@ -123,14 +176,17 @@ impl ModelDisk {
         self.inner.write().failure = Some(why.to_owned());
     }
 
-    fn available_bytes(&self, state: &ModelState) -> u64 {
+    fn available_bytes(&self, versions: &ModelVersions) -> u64 {
         self.capacity_bytes
             .unwrap_or(u64::MAX >> 1)
-            .saturating_sub(state.live_bytes())
+            .saturating_sub(versions.live_bytes())
             .saturating_sub(self.ledger.reserved_bytes())
     }
 
-    fn check_space(&self, state: &ModelState, aru: &Aru<'_>) -> Result<()> {
+    fn check_space(&self, versions: &ModelVersions, aru: &Aru<'_>) -> Result<()> {
+        if self.capacity_bytes.is_none() || aru.reclaims() {
+            return Ok(());
+        }
         let needed_bytes = aru
             .ops()
             .iter()
@@ -141,21 +197,27 @@ impl ModelDisk {
             })
             .sum();
         let set_aside = aru.reservation().map_or(0, Reservation::len_bytes);
-        let available_bytes = self.available_bytes(state).saturating_add(set_aside);
-        if needed_bytes > available_bytes && !aru.reclaims() {
+        let available_bytes = self.available_bytes(versions).saturating_add(set_aside);
+        if needed_bytes > available_bytes {
             return Err(Error::NoSpace { needed_bytes, available_bytes });
         }
         Ok(())
     }
 
-    fn look(&self, view: View) -> Result<RwLockReadGuard<'_, Inner>> {
-        check_view(view)?;
-        Ok(self.inner.read())
+    /// What `view` holds.
+    fn look(&self, view: View) -> Result<MappedRwLockReadGuard<'_, ModelState>> {
+        RwLockReadGuard::try_map(self.inner.read(), |inner| inner.versions.state(view).ok())
+            .map_err(|_| Error::NoSuchView(view))
     }
 }
 
-fn check_view(view: View) -> Result<()> {
-    if view == View::HEAD { Ok(()) } else { Err(Error::NoSuchView(view)) }
+impl fmt::Debug for ModelDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDisk")
+            .field("capacity_bytes", &self.capacity_bytes)
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
 }
 
 impl LogicalDisk for ModelDisk {
@@ -171,20 +233,15 @@ impl LogicalDisk for ModelDisk {
         let mut guard = self.inner.write();
         let inner = &mut *guard;
         inner.check_writable()?;
-        check_view(aru.view())?;
-        inner.state.check(aru.ops())?;
-        self.check_space(&inner.state, &aru)?;
-        apply(&mut inner.state, aru.ops())?;
+        inner.versions.check(aru.view(), aru.ops())?;
+        self.check_space(&inner.versions, &aru)?;
+        inner.versions.apply(aru.view(), aru.ops())?;
         for op in aru.ops() {
             if let Op::CreateList { list, .. } = op {
                 inner.next_list = inner.next_list.max(Lid(list.0 + 1));
             }
         }
-        inner.last_commit = CommitSeq(inner.last_commit.0 + 1);
-        if let Some(history) = &mut inner.history {
-            history.push((inner.last_commit, inner.state.clone()));
-        }
-        Ok(inner.last_commit)
+        Ok(inner.committed())
     }
 
     fn flush(&self, up_to: CommitSeq) -> Result<()> {
@@ -197,7 +254,7 @@ impl LogicalDisk for ModelDisk {
     }
 
     fn flush_list(&self, view: View, _list: Lid) -> Result<()> {
-        check_view(view)?;
+        self.inner.read().versions.table().check(view)?;
         self.flush(CommitSeq::LATEST)
     }
 
@@ -205,7 +262,7 @@ impl LogicalDisk for ModelDisk {
         // The write lock keeps commits from using the space between the look and the taking.
         let inner = self.inner.write();
         inner.check_writable()?;
-        let available_bytes = self.available_bytes(&inner.state);
+        let available_bytes = self.available_bytes(&inner.versions);
         let limit_bytes = self.ledger.reserved_bytes().saturating_add(available_bytes);
         self.ledger
             .reserve(len_bytes, limit_bytes)
@@ -216,8 +273,8 @@ impl LogicalDisk for ModelDisk {
         let inner = self.inner.read();
         Space {
             capacity_bytes: self.capacity_bytes.unwrap_or(u64::MAX >> 1),
-            live_bytes: inner.state.live_bytes(),
-            available_bytes: self.available_bytes(&inner.state),
+            live_bytes: inner.versions.live_bytes(),
+            available_bytes: self.available_bytes(&inner.versions),
             reserved_bytes: self.ledger.reserved_bytes(),
         }
     }
@@ -234,30 +291,30 @@ impl LogicalDisk for ModelDisk {
     }
 
     fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {
-        Ok(self.look(view)?.state.list(list).map(ModelList::hints))
+        Ok(self.look(view)?.list(list).map(ModelList::hints))
     }
 
     fn lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
-        Ok(self.look(view)?.state.lists(from).map(|(list, _)| list).take(max).collect())
+        Ok(self.look(view)?.lists(from).map(|(list, _)| list).take(max).collect())
     }
 
     fn record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
-        Ok(self.look(view)?.state.list(list).and_then(|list| list.record(index).cloned()))
+        Ok(self.look(view)?.list(list).and_then(|list| list.record(index).cloned()))
     }
 
     fn records(&self, view: View, list: Lid, from: u64, max: usize) -> Result<Vec<(u64, Record)>> {
-        let inner = self.look(view)?;
-        let Some(list) = inner.state.list(list) else { return Ok(Vec::new()) };
+        let state = self.look(view)?;
+        let Some(list) = state.list(list) else { return Ok(Vec::new()) };
         Ok(list.records(from).map(|(index, value)| (index, value.clone())).take(max).collect())
     }
 
     fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
         assert!(buf.len().is_multiple_of(PAGE_SIZE), "a read of {} bytes", buf.len());
-        let inner = self.look(view)?;
+        let state = self.look(view)?;
         let count = (buf.len() / PAGE_SIZE) as u64;
         let range = state::page_range(first_page, count)?;
         buf.fill(0);
-        let Some(list) = inner.state.list(list) else { return Ok(()) };
+        let Some(list) = state.list(list) else { return Ok(()) };
         for (page, data) in list.pages(range) {
             // Inside `buf`, whose length is a usize.
             let offset = (page - first_page) as usize * PAGE_SIZE;
@@ -267,14 +324,14 @@ impl LogicalDisk for ModelDisk {
     }
 
     fn next_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
-        let inner = self.look(view)?;
-        let Some(list) = inner.state.list(list) else { return Ok(None) };
+        let state = self.look(view)?;
+        let Some(list) = state.list(list) else { return Ok(None) };
         Ok(list.pages(from..MAX_PAGE_COUNT).next().map(|(page, _)| page))
     }
 
     fn next_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
-        let inner = self.look(view)?;
-        let Some(list) = inner.state.list(list) else { return Ok(from) };
+        let state = self.look(view)?;
+        let Some(list) = state.list(list) else { return Ok(from) };
         let mut hole = from;
         for (page, _) in list.pages(from..MAX_PAGE_COUNT) {
             if page != hole {
@@ -286,7 +343,54 @@ impl LogicalDisk for ModelDisk {
     }
 
     fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
-        let inner = self.look(view)?;
-        Ok(inner.state.list(list).map_or(0, |list| list.pages(range).count() as u64))
+        let state = self.look(view)?;
+        Ok(state.list(list).map_or(0, |list| list.pages(range).count() as u64))
+    }
+}
+
+impl Versions for ModelDisk {
+    fn versions(&self) -> VersionTable {
+        self.inner.read().versions.table().clone()
+    }
+
+    fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot> {
+        let now = self.clock.now();
+        self.inner.write().change(|versions| versions.snapshot(branch, name, now))
+    }
+
+    fn branch_off(&self, view: View, name: &str) -> Result<Branch> {
+        let now = self.clock.now();
+        self.inner.write().change(|versions| versions.branch_off(view, name, now))
+    }
+
+    fn rename(&self, view: View, name: &str) -> Result<()> {
+        self.inner.write().change(|versions| versions.rename(view, name))
+    }
+
+    fn hold(&self, view: View, is_held: bool) -> Result<()> {
+        self.inner.write().change(|versions| versions.hold(view, is_held))
+    }
+
+    fn delete(&self, view: View) -> Result<()> {
+        self.inner.write().change(|versions| versions.delete(view))
+    }
+
+    fn promote(&self, branch: u32) -> Result<()> {
+        self.inner.write().change(|versions| versions.promote(branch))
+    }
+
+    fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
+        let now = self.clock.now();
+        self.inner.write().change(|versions| versions.roll_back(branch, to, now))
+    }
+
+    fn shares(&self) -> Result<Vec<Share>> {
+        Ok(self.inner.read().versions.shares())
+    }
+
+    fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
+        let mut lists = self.inner.read().versions.changed_lists(a, b, from)?;
+        lists.truncate(max);
+        Ok(lists)
     }
 }

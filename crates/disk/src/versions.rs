@@ -105,7 +105,11 @@ pub struct Share {
 /// A disk with versions.
 ///
 /// Besides those named with each call, every change can answer [`Error::ReadOnly`],
-/// [`Error::Failed`], [`Error::NoSpace`], [`Error::Corrupted`] and [`Error::Io`].
+/// [`Error::Failed`], [`Error::NoSpace`], [`Error::Corrupted`] and [`Error::Io`]. What is wrong is
+/// looked for in the order in which the errors are named; what is refused changes nothing.
+///
+/// Every read takes any view that exists; a commit takes heads alone. A view of a snapshot names it
+/// exactly: epochs between two snapshots cannot be read.
 ///
 /// The number of a list that was deleted can be used again only when no version has the list.
 ///

@@ -161,11 +161,31 @@ impl ModelState {
         self.live_bytes
     }
 
+    /// The address and the length of every value that takes space. Clones of a state have values
+    /// that did not change at the same addresses.
+    pub(super) fn values(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.lists
+            .values()
+            .flat_map(|list| list.records.values().chain(list.pages.values()))
+            .filter(|value| !value.is_empty())
+            .map(|value| (value.as_ptr().addr(), value.len() as u64))
+    }
+
     /// Says whether [`apply`] would succeed.
     ///
     /// # Errors
     /// What [`apply`] would answer.
     pub fn check(&self, ops: &[Op<'_>]) -> Result<()> {
+        self.check_beside(ops, &|_| false)
+    }
+
+    /// As [`Self::check`] beside other versions, which have the lists that `has_elsewhere` tells:
+    /// none of those can be created.
+    pub(super) fn check_beside(
+        &self,
+        ops: &[Op<'_>],
+        has_elsewhere: &dyn Fn(Lid) -> bool,
+    ) -> Result<()> {
         // Lists that the unit itself created (true) or deleted (false).
         let mut changed = BTreeMap::new();
         for op in ops {
@@ -175,7 +195,7 @@ impl ModelState {
             };
             if let Op::CreateList { list, .. } = op {
                 let taken = *list < Lid::FIRST || *list >= Lid::CLIENT_END;
-                if taken || exists(list, &changed) {
+                if taken || exists(list, &changed) || has_elsewhere(*list) {
                     return Err(Error::ListExists(*list));
                 }
                 changed.insert(*list, true);
@@ -194,7 +214,8 @@ impl ModelState {
         Ok(())
     }
 
-    fn apply_checked(&mut self, op: &Op<'_>) {
+    /// Makes a change that was checked.
+    pub(super) fn apply_checked(&mut self, op: &Op<'_>) {
         match op {
             Op::CreateList { list, hints } => {
                 let created = ModelList { hints: *hints, ..ModelList::default() };
@@ -298,22 +319,31 @@ const fn named_lists(op: &Op<'_>) -> (Lid, Lid) {
 
 /// Reading a whole disk, and saying how two states differ.
 impl ModelState {
-    /// Reads everything that the head of `disk` holds. Nobody may change the disk meanwhile.
+    /// Reads everything that the head of branch 0 of `disk` holds. Nobody may change the disk
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::read_view`].
+    pub fn read_from(disk: &dyn LogicalDisk) -> Result<Self> {
+        Self::read_view(disk, View::HEAD)
+    }
+
+    /// Reads everything that `view` holds. Nobody may change it meanwhile.
     ///
     /// # Errors
     /// What a read answers; [`Error::Corrupted`] when what two calls say does not fit together.
-    pub fn read_from(disk: &dyn LogicalDisk) -> Result<Self> {
+    pub fn read_view(disk: &dyn LogicalDisk, view: View) -> Result<Self> {
         let mut state = Self::default();
         let mut from = Lid(0);
         loop {
-            let numbers = disk.lists(View::HEAD, from, 50)?;
+            let numbers = disk.lists(view, from, 50)?;
             let Some(&last) = numbers.last() else { return Ok(state) };
             for number in numbers {
                 if number < from {
                     return Err(disagree(number, "lists() is not in order"));
                 }
                 from = Lid(number.0 + 1);
-                let list = read_list(disk, number)?;
+                let list = read_list(disk, view, number)?;
                 state.live_bytes += list.live_bytes;
                 state.lists.insert(number, Arc::new(list));
             }
@@ -340,14 +370,14 @@ fn disagree(list: Lid, what: &str) -> Error {
     Error::Corrupted(format!("list {list}: {what}"))
 }
 
-fn read_list(disk: &dyn LogicalDisk, number: Lid) -> Result<ModelList> {
+fn read_list(disk: &dyn LogicalDisk, view: View, number: Lid) -> Result<ModelList> {
     let hints = disk
-        .hints(View::HEAD, number)?
+        .hints(view, number)?
         .ok_or_else(|| disagree(number, "in lists() but without hints"))?;
     let mut list = ModelList { hints, ..ModelList::default() };
     let mut from = Some(0);
     while let Some(first) = from {
-        let records = disk.records(View::HEAD, number, first, 50)?;
+        let records = disk.records(view, number, first, 50)?;
         from = records.last().and_then(|&(last, _)| last.checked_add(1));
         let mut expected = first;
         for (index, value) in records {
@@ -358,29 +388,29 @@ fn read_list(disk: &dyn LogicalDisk, number: Lid) -> Result<ModelList> {
             list.put_record(index, &value);
         }
     }
-    read_pages(disk, number, &mut list)?;
+    read_pages(disk, view, number, &mut list)?;
     Ok(list)
 }
 
-fn read_pages(disk: &dyn LogicalDisk, number: Lid, list: &mut ModelList) -> Result<()> {
+fn read_pages(disk: &dyn LogicalDisk, view: View, number: Lid, list: &mut ModelList) -> Result<()> {
     let mut buf = vec![0; READ_PAGE_COUNT as usize * PAGE_SIZE];
     let mut from = 0;
-    while let Some(start) = disk.next_data(View::HEAD, number, from)? {
-        let end = disk.next_hole(View::HEAD, number, start)?;
+    while let Some(start) = disk.next_data(view, number, from)? {
+        let end = disk.next_hole(view, number, start)?;
         if start < from || end <= start || end > MAX_PAGE_COUNT {
             return Err(disagree(number, &format!("data from {start} to the hole at {end}")));
         }
         for first in (start..end).step_by(READ_PAGE_COUNT as usize) {
             let count = READ_PAGE_COUNT.min(end - first);
             let buf = &mut buf[..count as usize * PAGE_SIZE];
-            disk.read_pages(View::HEAD, number, first, buf)?;
+            disk.read_pages(view, number, first, buf)?;
             for (page, data) in (first..).zip(buf.chunks(PAGE_SIZE)) {
                 list.put_page(page, without_trailing_zeros(data).into());
             }
         }
         from = end;
     }
-    let counted = disk.count_pages(View::HEAD, number, 0..MAX_PAGE_COUNT)?;
+    let counted = disk.count_pages(view, number, 0..MAX_PAGE_COUNT)?;
     if counted != list.pages.len() as u64 {
         let found = list.pages.len();
         return Err(disagree(number, &format!("{found} pages found, {counted} counted")));
