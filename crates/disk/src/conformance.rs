@@ -8,18 +8,29 @@
 //! dendro_disk::conformance_tests!(|| Box::new(ModelDisk::new(None)));
 //! ```
 //!
-//! Each case is given a new, empty disk with at least 256 MiB of space. [`random::differential`]
-//! and [`space::a_full_disk_refuses_and_gives_space_back`] can also be called by themselves, with
+//! One that has versions runs those for it as well:
+//!
+//! ```
+//! use dendro_disk::model::ModelDisk;
+//!
+//! dendro_disk::versions_conformance_tests!(|| Box::new(ModelDisk::new(None)));
+//! ```
+//!
+//! Each case is given a new, empty disk with at least 256 MiB of space. [`random::differential`],
+//! [`versions::differential`] and [`space::a_full_disk_refuses_and_gives_space_back`] can also be called by themselves, with
 //! the disk's background work between the units.
 
+pub mod branches;
 pub mod lists;
 pub mod moves;
 pub mod pages;
 pub mod random;
 pub mod records;
 mod rig;
+pub mod snapshots;
 pub mod space;
 pub mod units;
+pub mod versions;
 
 /// Calls the macro `$with` with the arguments given and the path of every case. There is one list
 /// of them, and it is here.
@@ -92,6 +103,50 @@ macro_rules! conformance_cases {
     };
 }
 
+/// As [`conformance_cases`], the cases for disks that have versions.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! versions_conformance_cases {
+    ($with:path, $argument:expr) => {
+        $with! {
+            $argument;
+            snapshots::a_new_disk_has_one_branch_and_no_snapshots
+            snapshots::records_that_are_replaced_and_deleted_are_kept
+            snapshots::pages_that_are_overwritten_in_part_are_kept
+            snapshots::holes_and_pages_of_zeros_are_kept
+            snapshots::tails_of_pages_are_kept
+            snapshots::lists_that_are_deleted_are_kept_and_later_ones_are_not_seen
+            snapshots::hints_are_kept
+            snapshots::pages_that_are_moved_or_swapped_are_kept
+            snapshots::a_number_that_a_version_has_cannot_be_created
+            snapshots::a_snapshot_of_nothing_new_is_one_of_its_own
+            snapshots::commits_to_the_past_are_refused
+            snapshots::what_does_not_exist_cannot_be_read_or_changed
+            snapshots::names_are_checked_and_changed
+            snapshots::held_snapshots_are_not_deleted
+            snapshots::snapshots_are_deleted_in_every_order
+            snapshots::hundreds_of_snapshots_each_keep_their_moment
+            snapshots::a_snapshot_falls_between_two_units
+            snapshots::shares_follow_what_versions_hold
+            snapshots::lists_that_may_differ_are_told_and_others_are_not
+            snapshots::a_disk_that_was_shut_down_changes_no_versions
+            branches::a_branch_from_a_head_goes_its_own_way
+            branches::a_branch_from_a_snapshot_starts_there
+            branches::branches_of_branches_do_not_see_each_other
+            branches::deletions_in_a_branch_do_not_uncover_what_is_below
+            branches::a_chain_of_200_branches_shows_through
+            branches::branches_are_deleted_in_every_order
+            branches::numbers_of_lists_are_given_out_once_for_all_branches
+            branches::promotion_exchanges_names_and_leaves_contents
+            branches::a_head_is_rolled_back_again_and_again
+            branches::only_the_past_of_a_branch_can_be_rolled_back_to
+            branches::threads_write_to_branches_at_the_same_time
+            versions::random_versions_are_as_the_model_has_them
+            versions::random_deep_versions_are_as_the_model_has_them
+        }
+    };
+}
+
 /// Makes a `#[test]` of every case of [`conformance`](crate::conformance). The argument is a
 /// closure without parameters that makes an empty disk, as a `Box<dyn LogicalDisk>` or anything
 /// else that points to one.
@@ -99,6 +154,15 @@ macro_rules! conformance_cases {
 macro_rules! conformance_tests {
     ($make:expr) => {
         $crate::conformance_cases!($crate::__conformance_test_functions, $make);
+    };
+}
+
+/// Makes a `#[test]` of every case for disks that have [`Versions`](crate::Versions). The argument
+/// is as for [`conformance_tests`].
+#[macro_export]
+macro_rules! versions_conformance_tests {
+    ($make:expr) => {
+        $crate::versions_conformance_cases!($crate::__conformance_test_functions, $make);
     };
 }
 

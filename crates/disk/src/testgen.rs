@@ -45,6 +45,8 @@ impl Default for Profile {
 pub struct Generator {
     rng: Rng,
     profile: Profile,
+    /// How many in a hundred lists that are deleted are created anew in the same unit.
+    recreated_percent: u64,
 }
 
 /// A unit while it is made.
@@ -61,7 +63,15 @@ impl Generator {
     /// The generator that `rng` and `profile` name.
     #[must_use]
     pub const fn new(rng: Rng, profile: Profile) -> Self {
-        Self { rng, profile }
+        Self { rng, profile, recreated_percent: 30 }
+    }
+
+    /// The same, but that no list is deleted and created anew in one unit, which is wrong when
+    /// another version has the list.
+    #[must_use]
+    pub const fn beside_versions(mut self) -> Self {
+        self.recreated_percent = 0;
+        self
     }
 
     /// The changes of one unit that starts from `state`. New lists get their numbers from
@@ -105,7 +115,7 @@ impl Generator {
         let op = match self.rng.below(if full { 200 } else { 100 }) {
             0..2 | 180..200 => {
                 unit.ops.push(Op::DeleteList { list });
-                if self.rng.chance(70) {
+                if !self.rng.chance(self.recreated_percent) {
                     unit.lists.retain(|&other| other != list);
                     return;
                 }

@@ -1,0 +1,294 @@
+//! A disk with versions under test beside the model, and random work on both.
+
+use dendro_base::{Rng, Timestamp};
+
+use super::rig::add_letters;
+use crate::model::{ModelState, ModelVersions};
+use crate::testgen::{Generator, Profile};
+use crate::{Aru, Branch, Lid, ListHints, Op, Result, Snapshot, Versions, View};
+
+/// What is done to the disk is done to the model too, the answers must be alike, and
+/// [`Rig::check`] compares every version whole.
+pub(super) struct Rig<'d> {
+    pub(super) disk: &'d dyn Versions,
+    pub(super) model: ModelVersions,
+}
+
+impl<'d> Rig<'d> {
+    pub(super) fn new(disk: &'d dyn Versions) -> Self {
+        let created = disk.versions().branches[0].time;
+        let rig = Self { disk, model: ModelVersions::new(ModelState::default(), created) };
+        rig.check();
+        rig
+    }
+
+    /// Commits a unit to a head.
+    pub(super) fn try_commit<'a>(
+        &mut self,
+        view: View,
+        build: impl FnOnce(&mut Aru<'a>),
+    ) -> Result<()> {
+        let mut aru = Aru::new(view);
+        build(&mut aru);
+        let expected = self.model.apply(view, aru.ops());
+        let ops = format!("{:.300}", format!("{:?}", aru.ops()));
+        assert_eq!(self.disk.commit(aru).map(drop), expected, "for {ops} in {view}");
+        expected
+    }
+
+    /// Commits a unit that must be accepted.
+    pub(super) fn commit<'a>(&mut self, view: View, build: impl FnOnce(&mut Aru<'a>)) {
+        self.try_commit(view, build).expect("the case is right");
+    }
+
+    /// Commits one change that must be accepted.
+    pub(super) fn push(&mut self, view: View, op: Op<'_>) {
+        self.commit(view, |aru| {
+            aru.push(op);
+        });
+    }
+
+    /// A new list in `view`.
+    pub(super) fn list(&mut self, view: View) -> Lid {
+        let list = self.disk.allocate_list().expect("a number");
+        self.push(view, Op::CreateList { list, hints: ListHints::default() });
+        list
+    }
+
+    /// Writes one page for each letter: full of the letter, of zeros for `0`; none for a dot.
+    pub(super) fn write(&mut self, view: View, list: Lid, first_page: u64, letters: &str) {
+        self.commit(view, |aru| add_letters(aru, list, first_page, letters));
+    }
+
+    pub(super) fn try_snapshot(&mut self, branch: u32, name: Option<&str>) -> Result<Snapshot> {
+        let answer = self.disk.snapshot(branch, name);
+        let time = answer.as_ref().map_or(Timestamp(0), |snapshot| snapshot.time);
+        assert_eq!(answer, self.model.snapshot(branch, name, time), "{name:?} of {branch}");
+        answer
+    }
+
+    pub(super) fn try_branch_off(&mut self, view: View, name: &str) -> Result<Branch> {
+        let answer = self.disk.branch_off(view, name);
+        let time = answer.as_ref().map_or(Timestamp(0), |branch| branch.time);
+        assert_eq!(answer, self.model.branch_off(view, name, time), "{name:?} from {view}");
+        answer
+    }
+
+    pub(super) fn rename(&mut self, view: View, name: &str) -> Result<()> {
+        let answer = self.disk.rename(view, name);
+        assert_eq!(answer, self.model.rename(view, name), "{view} to {name:?}");
+        answer
+    }
+
+    pub(super) fn hold(&mut self, view: View, is_held: bool) -> Result<()> {
+        let answer = self.disk.hold(view, is_held);
+        assert_eq!(answer, self.model.hold(view, is_held), "{view}: {is_held}");
+        answer
+    }
+
+    pub(super) fn try_delete(&mut self, view: View) -> Result<()> {
+        let answer = self.disk.delete(view);
+        assert_eq!(answer, self.model.delete(view), "{view}");
+        answer
+    }
+
+    pub(super) fn promote(&mut self, branch: u32) -> Result<()> {
+        let answer = self.disk.promote(branch);
+        assert_eq!(answer, self.model.promote(branch), "{branch}");
+        answer
+    }
+
+    pub(super) fn try_roll_back(&mut self, branch: u32, to: View) -> Result<Branch> {
+        let answer = self.disk.roll_back(branch, to);
+        let time = answer.as_ref().map_or(Timestamp(0), |branch| branch.time);
+        assert_eq!(answer, self.model.roll_back(branch, to, time), "{branch} to {to}");
+        answer
+    }
+
+    /// Makes a snapshot that must be accepted.
+    pub(super) fn snapshot(&mut self, branch: u32) -> View {
+        self.try_snapshot(branch, None).expect("a snapshot").view()
+    }
+
+    /// Makes a branch that must be accepted.
+    pub(super) fn branch_off(&mut self, view: View, name: &str) -> View {
+        self.try_branch_off(view, name).expect("a branch").head()
+    }
+
+    /// Rolls back, which must be accepted.
+    pub(super) fn roll_back(&mut self, branch: u32, to: View) -> View {
+        self.try_roll_back(branch, to).expect("a branch").head()
+    }
+
+    /// Deletes what must be there and free.
+    pub(super) fn delete(&mut self, view: View) {
+        self.try_delete(view).expect("it can be deleted");
+    }
+
+    /// Sees that every version is as the model's.
+    pub(super) fn check(&self) {
+        if let Some(difference) = self.difference() {
+            panic!("disk (left) and model (right) differ: {difference}");
+        }
+    }
+
+    fn difference(&self) -> Option<String> {
+        ModelVersions::read_from(self.disk).expect("readable").diff(&self.model)
+    }
+
+    /// Sees that one version is as the model's.
+    pub(super) fn check_view(&self, view: View) {
+        let found = ModelState::read_view(self.disk, view).expect("readable");
+        let expected = self.model.state(view).expect("it is there");
+        if let Some(difference) = found.diff(expected) {
+            panic!("{view}: disk (left) and model (right) differ: {difference}");
+        }
+    }
+}
+
+/// How often, in a hundred steps, versions are made, changed and deleted.
+#[derive(Clone, Copy, Debug)]
+struct Mix {
+    snapshots: u64,
+    branches: u64,
+    /// Deletions of a random version, which grow more when there are many.
+    deletions: u64,
+    /// Versions beyond which only deletions follow.
+    max_versions: u64,
+}
+
+/// Commits random units to random heads, between snapshots, branches, deletions, rollbacks and
+/// promotions, some of them wrong; compares each answer, and every version now and then and at the
+/// end. In the end it deletes all versions but the main head, in random order. `background` is
+/// called after each step for the work that a disk does on the side.
+///
+/// # Panics
+/// When disk and model differ. The message says where; the same `seed` does it again.
+pub fn differential(
+    disk: &dyn Versions,
+    seed: u64,
+    step_count: u64,
+    profile: &Profile,
+    background: &mut dyn FnMut(),
+) {
+    let mix = Mix { snapshots: 8, branches: 4, deletions: 8, max_versions: 20 };
+    random_work(disk, seed, step_count, profile, mix, background);
+}
+
+fn random_work(
+    disk: &dyn Versions,
+    seed: u64,
+    step_count: u64,
+    profile: &Profile,
+    mix: Mix,
+    background: &mut dyn FnMut(),
+) {
+    let mut rng = Rng::new(seed);
+    let mut generator = Generator::new(rng.fork(), profile.clone()).beside_versions();
+    let model = ModelVersions::read_from(disk).expect("readable");
+    let mut rig = Rig { disk, model };
+    for step in 0..step_count {
+        random_step(&mut rig, &mut rng, &mut generator, mix, step);
+        background();
+        if rng.chance(4) || step + 1 == step_count {
+            if let Some(difference) = rig.difference() {
+                panic!("seed {seed}, step {step}: {difference} (disk left, model right)");
+            }
+            changed_lists_hold_all_that_differ(&rig, &mut rng);
+        }
+    }
+    loop {
+        let main = rig.model.table().main_head();
+        let others: Vec<_> = rig.model.table().views().filter(|view| *view != main).collect();
+        if others.is_empty() {
+            break;
+        }
+        let view = others[rng.below(others.len() as u64) as usize];
+        drop(rig.try_delete(view).or_else(|_| rig.hold(view, false)));
+        background();
+        let survivors: Vec<_> = rig.model.table().views().collect();
+        rig.check_view(survivors[rng.below(survivors.len() as u64) as usize]);
+    }
+    rig.check();
+}
+
+fn random_step(rig: &mut Rig<'_>, rng: &mut Rng, generator: &mut Generator, mix: Mix, step: u64) {
+    let views: Vec<_> = rig.model.table().views().collect();
+    let heads = rig.model.table().branches.len() as u64;
+    let view = views[rng.below(views.len() as u64) as usize];
+    let head = views[rng.below(heads) as usize];
+    if views.len() as u64 > mix.max_versions {
+        drop(rig.try_delete(view).or_else(|_| rig.hold(view, false)));
+        return;
+    }
+    let dice = rng.below(100);
+    if dice < mix.snapshots {
+        // A name that is taken or wrong is among them.
+        let name = match rng.below(3) {
+            0 => None,
+            1 => Some(format!("s{}", rng.below(step + 1))),
+            _ => Some(format!("s{step}")),
+        };
+        drop(rig.try_snapshot(view.branch, name.as_deref()));
+    } else if dice < mix.snapshots + mix.branches {
+        drop(rig.try_branch_off(view, &format!("b{}", rng.below(2 * step + 1))));
+    } else if dice < mix.snapshots + mix.branches + mix.deletions {
+        drop(rig.try_delete(view));
+    } else {
+        match rng.below(60) {
+            0 => drop(rig.try_roll_back(head.branch, view)),
+            1 => drop(rig.promote(view.branch)),
+            2 => drop(rig.rename(view, &format!("r{step}"))),
+            3 => drop(rig.hold(view, rng.chance(30))),
+            _ => {
+                let state = rig.model.state(head).expect("a head").clone();
+                let ops = generator.unit(&state, &mut || rig.disk.allocate_list().ok());
+                drop(rig.try_commit(head, |aru| {
+                    for op in ops {
+                        aru.push(op);
+                    }
+                }));
+            }
+        }
+    }
+}
+
+fn changed_lists_hold_all_that_differ(rig: &Rig<'_>, rng: &mut Rng) {
+    let views: Vec<_> = rig.model.table().views().collect();
+    let mut any = || views[rng.below(views.len() as u64) as usize];
+    let (a, b) = (any(), any());
+    let found = rig.disk.changed_lists(a, b, Lid(0), usize::MAX).expect("two views");
+    assert!(found.is_sorted_by(|one, next| one < next), "{found:?}");
+    for list in rig.model.changed_lists(a, b, Lid(0)).expect("two views") {
+        assert!(found.contains(&list), "{list} differs between {a} and {b}; {found:?} were told");
+    }
+}
+
+/// A few branches, and snapshots that come and go.
+pub fn random_versions_are_as_the_model_has_them(disk: &dyn Versions) {
+    let profile = Profile {
+        max_write_bytes: 64 << 10,
+        max_large_write_bytes: 300 << 10,
+        target_bytes: 512 << 10,
+        ..Profile::default()
+    };
+    for seed in 1..=4 {
+        differential(disk, seed, 500, &profile, &mut || ());
+    }
+}
+
+/// Little data, and many versions that build on each other.
+pub fn random_deep_versions_are_as_the_model_has_them(disk: &dyn Versions) {
+    let profile = Profile {
+        max_lists: 3,
+        max_ops: 20,
+        max_write_bytes: 20 << 10,
+        max_large_write_bytes: 100 << 10,
+        target_bytes: 64 << 10,
+        wrong_percent: 3,
+    };
+    let mix = Mix { snapshots: 20, branches: 15, deletions: 10, max_versions: 60 };
+    for seed in 20..24 {
+        random_work(disk, seed, 500, &profile, mix, &mut || ());
+    }
+}
