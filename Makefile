@@ -79,7 +79,7 @@ ARGS ?=
 # Where the benchmark's image file goes: best a disk, not a tmpfs.
 DIR  ?= $(TARGET)/bench
 # What is fuzzed, and how long each.
-FUZZ_TARGETS ?= superblock partial records node checkpoint usage image engine
+FUZZ_TARGETS ?= superblock partial records node checkpoint usage image engine fuse_request
 FUZZ_SECONDS ?= 60
 
 soak: setup

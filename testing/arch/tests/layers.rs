@@ -8,7 +8,7 @@ use workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 11] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -22,7 +22,9 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("dendro-check", &["dendro-base", "dendro-device", "dendro-format"]),
     // Knows a disk by its trait alone.
     ("dendro-fs", &["dendro-base", "dendro-disk"]),
-    ("dendro-fuse", &["dendro-base", "dendro-fs"]),
+    // Knows the kernel's protocol alone.
+    ("dendro-fuse-transport", &[]),
+    ("dendro-fuse", &["dendro-base", "dendro-fs", "dendro-fuse-transport"]),
     ("dendro-control", &["dendro-base", "dendro-policy"]),
 ];
 
@@ -30,13 +32,14 @@ const LAYERS: [(&str, &[&str]); 10] = [
 const JOINS_ALL: &str = "dendro";
 
 /// Crates from elsewhere that one crate alone may use.
-const AT_HOME_IN: [(&str, &str); 1] = [("fuser", "dendro-fuse")];
+const AT_HOME_IN: [(&str, &str); 2] =
+    [("fuser", "dendro-fuse"), ("io-uring", "dendro-fuse-transport")];
 
 /// The core is synchronous.
 const RUNTIMES: [&str; 5] = ["tokio", "async-std", "smol", "futures", "async-trait"];
 
 /// Crates whose `unsafe` is looked at one by one.
-const MAY_BE_UNSAFE: [&str; 1] = ["dendro-device"];
+const MAY_BE_UNSAFE: [&str; 2] = ["dendro-device", "dendro-fuse-transport"];
 
 fn allowed() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     LAYERS.iter().map(|(name, below)| (*name, below.iter().copied().collect())).collect()

@@ -1,0 +1,365 @@
+//! From a request to the file system's method, and from what that returns to the answer's bytes.
+
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::abi::{
+    AttrOut, CreateOut, EntryOut, GetxattrOut, InHeader, OpenOut, StatfsOut, StatxOut, U64Out,
+    WriteOut,
+};
+use crate::dirent::{Entries, EntriesPlus};
+use crate::errno::Errno;
+use crate::filesystem::{FileSystem, Result};
+use crate::init::Agreed;
+use crate::parse::{self, Operation};
+use crate::reply;
+use crate::types::{InitFlags, Request};
+
+/// The longest name of an extended attribute (`XATTR_NAME_MAX`).
+const XATTR_NAME_MAX: usize = 255;
+
+/// Where a request's names and data are, and where the answer goes.
+pub(crate) enum Body<'a> {
+    /// In one buffer, one after the other, as in a ring.
+    Shared {
+        /// The buffer, whole.
+        buffer: &'a mut [u8],
+        /// How much of it is the request's.
+        len: usize,
+    },
+    /// Each in its own.
+    Apart {
+        /// The request's.
+        request: &'a [u8],
+        /// The answer's.
+        out: &'a mut [u8],
+    },
+}
+
+impl Body<'_> {
+    fn request(&self) -> Result<&[u8]> {
+        match self {
+            Self::Shared { buffer, len } => buffer.get(..*len).ok_or(Errno::IO),
+            Self::Apart { request, .. } => Ok(request),
+        }
+    }
+
+    fn out(&mut self) -> &mut [u8] {
+        match self {
+            Self::Shared { buffer, .. } => buffer,
+            Self::Apart { out, .. } => out,
+        }
+    }
+
+    fn put(&mut self, answer: &(impl IntoBytes + Immutable)) -> Result<usize> {
+        put(self.out(), answer)
+    }
+}
+
+fn put(out: &mut [u8], answer: &(impl IntoBytes + Immutable)) -> Result<usize> {
+    let bytes = answer.as_bytes();
+    out.get_mut(..bytes.len()).ok_or(Errno::IO)?.copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+/// An answer of fixed length, or what is to be written to the buffer: that may lie where the
+/// request does, so nothing of it is borrowed here.
+enum Answer {
+    Empty,
+    Entry(EntryOut),
+    Attr(AttrOut),
+    Statx(StatxOut),
+    Created(CreateOut),
+    Opened(OpenOut),
+    Written(WriteOut),
+    U64(U64Out),
+    Statfs(StatfsOut),
+    Readlink,
+    Read { handle: u64, offset: u64, len: usize },
+    Readdir { handle: u64, offset: u64, len: usize },
+    Readdirplus { handle: u64, offset: u64, len: usize },
+    Getxattr { name: [u8; XATTR_NAME_MAX], name_len: usize, len: usize },
+    Listxattr { len: usize },
+}
+
+/// A file system with what was agreed on for its mount.
+pub(crate) struct Server<F> {
+    fs: F,
+    agreed: Agreed,
+    /// If set, this user and root alone are served.
+    only_user: Option<u32>,
+}
+
+impl<F: FileSystem> Server<F> {
+    pub(crate) fn new(fs: F, agreed: Agreed, only_user: Option<u32>) -> Self {
+        fs.init(&agreed);
+        Self { fs, agreed, only_user }
+    }
+
+    pub(crate) const fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    pub(crate) const fn setxattr_ext(&self) -> bool {
+        self.agreed.flags.contains(InitFlags::SETXATTR_EXT)
+    }
+
+    /// Serves a request: the answer's length, which is in `body`'s buffer, or why it fails. `None`:
+    /// a request of this kind is not answered.
+    pub(crate) fn serve(
+        &self,
+        header: &InHeader,
+        arguments: &[u8],
+        mut body: Body<'_>,
+    ) -> Option<Result<usize>> {
+        let parsed = body
+            .request()
+            .and_then(|rest| parse::parse(header, arguments, rest, self.setxattr_ext()));
+        let operation = match parsed {
+            Ok(operation) => operation,
+            Err(errno) => return Some(Err(errno)),
+        };
+        match operation {
+            Operation::Forget { count } => self.fs.forget(header.node, count),
+            Operation::BatchForget(forgets) => {
+                for (node, count) in forgets.iter() {
+                    self.fs.forget(node, count);
+                }
+            }
+            Operation::NotifyReply => (),
+            // Success has no answer; an error tells the kernel not to try again.
+            Operation::Interrupt { unique } => {
+                return self.fs.interrupt(unique).err().map(Err);
+            }
+            Operation::Destroy => {
+                self.fs.destroy();
+                return Some(Ok(0));
+            }
+            _ if !self.may_ask(header, &operation) => return Some(Err(Errno::ACCES)),
+            _ => {
+                let InHeader { unique, uid, gid, pid, .. } = *header;
+                let request = Request { unique, uid, gid, pid };
+                let answer = self.call(&request, header.node, operation);
+                return Some(
+                    answer.and_then(|answer| {
+                        self.write_out(&request, header.node, &answer, &mut body)
+                    }),
+                );
+            }
+        }
+        None
+    }
+
+    /// Whether the caller is served at all. What is done to open files may be done for others, and
+    /// the kernel itself reads ahead and writes back.
+    fn may_ask(&self, header: &InHeader, operation: &Operation<'_>) -> bool {
+        let Some(user) = self.only_user else { return true };
+        header.uid == 0
+            || header.uid == user
+            || matches!(
+                operation,
+                Operation::Read { .. }
+                    | Operation::Write { .. }
+                    | Operation::Readdir { .. }
+                    | Operation::Readdirplus { .. }
+                    | Operation::Release { .. }
+                    | Operation::Releasedir { .. }
+                    | Operation::Flush { .. }
+                    | Operation::Fsync { .. }
+                    | Operation::Fsyncdir { .. }
+            )
+    }
+
+    /// Calls the file system for what has a short answer, or says what is to be called with the
+    /// buffer.
+    fn call(&self, request: &Request, node: u64, operation: Operation<'_>) -> Result<Answer> {
+        let fs = &self.fs;
+        let attributes = |reply| Answer::Attr(reply::attributes(&reply));
+        match operation {
+            Operation::Lookup { name } => {
+                fs.lookup(request, node, name).map(|entry| Answer::Entry(reply::entry(&entry)))
+            }
+            Operation::Getattr { handle } => fs.getattr(request, node, handle).map(attributes),
+            Operation::Statx { handle, mask } => fs
+                .statx(request, node, handle, mask)
+                .map(|reply| Answer::Statx(reply::statx(&reply))),
+            Operation::Setattr(changes) => fs.setattr(request, node, &changes).map(attributes),
+            Operation::Statfs => {
+                fs.statfs(request, node).map(|stat| Answer::Statfs(reply::statfs(&stat)))
+            }
+            Operation::Access { mask } => empty(fs.access(request, node, mask)),
+            Operation::Syncfs => empty(fs.syncfs(request, node)),
+            Operation::Setxattr { name, value, how } => {
+                empty(fs.setxattr(request, node, name, value, how))
+            }
+            Operation::Removexattr { name } => empty(fs.removexattr(request, node, name)),
+            Operation::Getxattr { name, len } => {
+                let mut space = [0; XATTR_NAME_MAX];
+                space.get_mut(..name.len()).ok_or(Errno::RANGE)?.copy_from_slice(name);
+                Ok(Answer::Getxattr { name: space, name_len: name.len(), len })
+            }
+            Operation::Listxattr { len } => Ok(Answer::Listxattr { len }),
+            Operation::Readlink => Ok(Answer::Readlink),
+            Operation::Read { handle, offset, len } => Ok(Answer::Read { handle, offset, len }),
+            Operation::Readdir { handle, offset, len } => {
+                Ok(Answer::Readdir { handle, offset, len })
+            }
+            Operation::Readdirplus { handle, offset, len } => {
+                Ok(Answer::Readdirplus { handle, offset, len })
+            }
+            _ => self.call_on_names(request, node, operation),
+        }
+    }
+
+    fn call_on_names(
+        &self,
+        request: &Request,
+        node: u64,
+        operation: Operation<'_>,
+    ) -> Result<Answer> {
+        let fs = &self.fs;
+        let entry = |entry| Answer::Entry(reply::entry(&entry));
+        let created = |(entry, opened)| Answer::Created(reply::created(&entry, &opened));
+        match operation {
+            Operation::Symlink { name, target } => {
+                fs.symlink(request, node, name, target).map(entry)
+            }
+            Operation::Mknod { name, mode, umask, rdev } => {
+                fs.mknod(request, node, name, mode, umask, rdev).map(entry)
+            }
+            Operation::Mkdir { name, mode, umask } => {
+                fs.mkdir(request, node, name, mode, umask).map(entry)
+            }
+            Operation::Link { old_node, new_name } => {
+                fs.link(request, old_node, node, new_name).map(entry)
+            }
+            Operation::Create { name, how } => fs.create(request, node, name, &how).map(created),
+            Operation::Tmpfile(how) => fs.tmpfile(request, node, &how).map(created),
+            Operation::Unlink { name } => empty(fs.unlink(request, node, name)),
+            Operation::Rmdir { name } => empty(fs.rmdir(request, node, name)),
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                empty(fs.rename(request, node, name, new_parent, new_name, flags))
+            }
+            _ => self.call_on_open_file(request, node, operation),
+        }
+    }
+
+    fn call_on_open_file(
+        &self,
+        request: &Request,
+        node: u64,
+        operation: Operation<'_>,
+    ) -> Result<Answer> {
+        let fs = &self.fs;
+        let opened = |opened| Answer::Opened(reply::opened(&opened));
+        match operation {
+            Operation::Open(how) => fs.open(request, node, how).map(opened),
+            Operation::Opendir(how) => fs.opendir(request, node, how).map(opened),
+            Operation::Write { how, data } => {
+                let count = fs.write(request, node, &how, data)?;
+                let size = u32::try_from(count.min(data.len())).map_err(|_| Errno::IO)?;
+                Ok(Answer::Written(WriteOut { size, padding: 0 }))
+            }
+            Operation::Release { handle, flags } => empty(fs.release(request, node, handle, flags)),
+            Operation::Releasedir { handle, flags } => {
+                empty(fs.releasedir(request, node, handle, flags))
+            }
+            Operation::Flush { handle } => empty(fs.flush(request, node, handle)),
+            Operation::Fsync { handle, data_only } => {
+                empty(fs.fsync(request, node, handle, data_only))
+            }
+            Operation::Fsyncdir { handle, data_only } => {
+                empty(fs.fsyncdir(request, node, handle, data_only))
+            }
+            Operation::Fallocate { handle, offset, length, mode } => {
+                empty(fs.fallocate(request, node, handle, offset, length, mode))
+            }
+            Operation::Lseek { handle, offset, whence } => fs
+                .lseek(request, node, handle, offset, whence)
+                .map(|value| Answer::U64(U64Out { value })),
+            Operation::CopyFileRange { range, is_wide } => {
+                let value = fs.copy_file_range(request, &range)?.min(range.len_bytes);
+                Ok(match u32::try_from(value) {
+                    Ok(size) if !is_wide => Answer::Written(WriteOut { size, padding: 0 }),
+                    _ => Answer::U64(U64Out { value }),
+                })
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Writes the answer to the buffer; its length.
+    fn write_out(
+        &self,
+        request: &Request,
+        node: u64,
+        answer: &Answer,
+        body: &mut Body<'_>,
+    ) -> Result<usize> {
+        match answer {
+            Answer::Empty => Ok(0),
+            Answer::Entry(wire) => body.put(wire),
+            Answer::Attr(wire) => body.put(wire),
+            Answer::Statx(wire) => body.put(wire),
+            Answer::Created(wire) => body.put(wire),
+            Answer::Opened(wire) => body.put(wire),
+            Answer::Written(wire) => body.put(wire),
+            Answer::U64(wire) => body.put(wire),
+            Answer::Statfs(wire) => body.put(wire),
+            _ => self.fill(request, node, answer, body.out()),
+        }
+    }
+
+    fn fill(&self, request: &Request, node: u64, answer: &Answer, out: &mut [u8]) -> Result<usize> {
+        let fs = &self.fs;
+        match *answer {
+            Answer::Readlink => {
+                // A page holds the longest target; there is room for more in every buffer.
+                let len = fs.readlink(request, node, out)?;
+                if len <= out.len() { Ok(len) } else { Err(Errno::NAMETOOLONG) }
+            }
+            Answer::Read { handle, offset, len } => {
+                // Less than was asked for would be taken for the end of the file.
+                let out = out.get_mut(..len).ok_or(Errno::INVAL)?;
+                fs.read(request, node, handle, offset, out).map(|count| count.min(len))
+            }
+            Answer::Readdir { handle, offset, len } => {
+                let len = len.min(out.len());
+                let mut entries = Entries::new(&mut out[..len]);
+                fs.readdir(request, node, handle, offset, &mut entries)?;
+                Ok(entries.len())
+            }
+            Answer::Readdirplus { handle, offset, len } => {
+                let len = len.min(out.len());
+                let mut entries = EntriesPlus::new(&mut out[..len]);
+                fs.readdirplus(request, node, handle, offset, &mut entries)?;
+                Ok(entries.len())
+            }
+            Answer::Getxattr { ref name, name_len, len } => extended_attribute(out, len, |out| {
+                fs.getxattr(request, node, &name[..name_len], out)
+            }),
+            Answer::Listxattr { len } => {
+                extended_attribute(out, len, |out| fs.listxattr(request, node, out))
+            }
+            _ => Err(Errno::IO),
+        }
+    }
+}
+
+fn empty(result: Result<()>) -> Result<Answer> {
+    result.map(|()| Answer::Empty)
+}
+
+/// The value, or its length where that is what was asked (`len` 0).
+fn extended_attribute(
+    out: &mut [u8],
+    len: usize,
+    get: impl FnOnce(&mut [u8]) -> Result<usize>,
+) -> Result<usize> {
+    let room = len.min(out.len());
+    let value_len = get(&mut out[..room])?;
+    if len == 0 {
+        let size = u32::try_from(value_len).map_err(|_| Errno::RANGE)?;
+        return put(out, &GetxattrOut { size, padding: 0 });
+    }
+    if value_len <= room { Ok(value_len) } else { Err(Errno::RANGE) }
+}

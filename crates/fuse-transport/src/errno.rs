@@ -1,0 +1,70 @@
+//! Error numbers that the kernel takes as an answer.
+
+/// Why a request fails, from 1 to 511: the kernel refuses an answer with any other number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{}", std::io::Error::from_raw_os_error(*.0))]
+pub struct Errno(i32);
+
+/// The first number that is the kernel's own (`ERESTARTSYS`).
+const FIRST_INTERNAL: i32 = 512;
+
+impl Errno {
+    /// Not known to this file system; for most requests the kernel does not ask again.
+    pub const NOSYS: Self = Self(libc::ENOSYS);
+    /// The request makes no sense.
+    pub const INVAL: Self = Self(libc::EINVAL);
+    /// It failed, for no better reason.
+    pub const IO: Self = Self(libc::EIO);
+    /// There is nothing of that name.
+    pub const NOENT: Self = Self(libc::ENOENT);
+    /// The buffer is too small.
+    pub const RANGE: Self = Self(libc::ERANGE);
+    /// No such ioctl.
+    pub const NOTTY: Self = Self(libc::ENOTTY);
+    /// Not for this user.
+    pub const ACCES: Self = Self(libc::EACCES);
+    /// The name exists.
+    pub const EXIST: Self = Self(libc::EEXIST);
+    /// Not a directory.
+    pub const NOTDIR: Self = Self(libc::ENOTDIR);
+    /// A directory.
+    pub const ISDIR: Self = Self(libc::EISDIR);
+    /// The directory is not empty.
+    pub const NOTEMPTY: Self = Self(libc::ENOTEMPTY);
+    /// No such attribute.
+    pub const NODATA: Self = Self(libc::ENODATA);
+    /// Beyond the end.
+    pub const NXIO: Self = Self(libc::ENXIO);
+    /// The name is too long.
+    pub const NAMETOOLONG: Self = Self(libc::ENAMETOOLONG);
+    /// Not in this way.
+    pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
+    /// A number is too large for its field.
+    pub const OVERFLOW: Self = Self(libc::EOVERFLOW);
+
+    /// The number `raw`; [`Self::IO`] if the kernel would refuse it.
+    #[must_use]
+    pub const fn from_raw(raw: i32) -> Self {
+        if raw > 0 && raw < FIRST_INTERNAL { Self(raw) } else { Self::IO }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_the_kernel_would_refuse_become_eio() {
+        for raw in [i32::MIN, -1, 0, 512, 4095, i32::MAX] {
+            assert_eq!(Errno::from_raw(raw), Errno::IO);
+        }
+        assert_eq!(Errno::from_raw(libc::EDQUOT).raw(), libc::EDQUOT);
+        assert_eq!(Errno::from_raw(511).raw(), 511);
+    }
+}

@@ -1,0 +1,102 @@
+//! What a server tells the kernel of its own accord: that something has changed behind its back.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno as SystemErrno;
+use zerocopy::IntoBytes;
+
+use crate::abi::{
+    EXPIRE_ONLY, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, notify_code,
+};
+
+/// Tells the kernel to drop what it has cached. All calls may wait for locks that system calls on
+/// the mount hold, so they must not be made while such a call is being served.
+#[derive(Clone, Debug)]
+pub struct Notifier {
+    device: Arc<OwnedFd>,
+}
+
+impl Notifier {
+    pub(crate) const fn new(device: Arc<OwnedFd>) -> Self {
+        Self { device }
+    }
+
+    /// The attributes of `node` have changed.
+    ///
+    /// # Errors
+    /// Those of the connection. What the kernel does not know is no error.
+    pub fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
+        self.invalidate(node, -1, 0)
+    }
+
+    /// Attributes of `node` and `len` bytes of its data from `offset` have changed; `None`: all to
+    /// the end.
+    ///
+    /// # Errors
+    /// As [`Self::invalidate_attributes`]; `InvalidInput` for an offset or length that no file has.
+    pub fn invalidate_data(&self, node: u64, offset: u64, len: Option<u64>) -> io::Result<()> {
+        let signed = |number| i64::try_from(number).map_err(|_| io::ErrorKind::InvalidInput);
+        let len = len.map_or(Ok(0), signed)?;
+        self.invalidate(node, signed(offset)?, len)
+    }
+
+    fn invalidate(&self, node: u64, offset: i64, len: i64) -> io::Result<()> {
+        let wire = NotifyInvalInodeOut { node, offset, len };
+        self.send(notify_code::INVAL_INODE, wire.as_bytes(), None)
+    }
+
+    /// `name` in the directory `parent` is another file's now, or nobody's.
+    ///
+    /// # Errors
+    /// As [`Self::invalidate_attributes`].
+    pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        self.entry(parent, name, 0)
+    }
+
+    /// `name` in the directory `parent` is to be looked up again before it is used; what is mounted
+    /// or open there stays.
+    ///
+    /// # Errors
+    /// As [`Self::invalidate_attributes`].
+    pub fn expire_entry(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        self.entry(parent, name, EXPIRE_ONLY)
+    }
+
+    fn entry(&self, parent: u64, name: &[u8], flags: u32) -> io::Result<()> {
+        let wire = NotifyInvalEntryOut { parent, name_len: name_len(name)?, flags };
+        self.send(notify_code::INVAL_ENTRY, wire.as_bytes(), Some(name))
+    }
+
+    /// `name` in the directory `parent`, which was `child`'s, is gone; those who watch the
+    /// directory are told.
+    ///
+    /// # Errors
+    /// As [`Self::invalidate_attributes`].
+    pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> io::Result<()> {
+        let wire = NotifyDeleteOut { parent, child, name_len: name_len(name)?, padding: 0 };
+        self.send(notify_code::DELETE, wire.as_bytes(), Some(name))
+    }
+
+    fn send(&self, code: i32, wire: &[u8], name: Option<&[u8]>) -> io::Result<()> {
+        // Names come with a zero behind them.
+        let (name, zero) = name.map_or((&[][..], &[][..]), |name| (name, &[0][..]));
+        let len = size_of::<OutHeader>() + wire.len() + name.len() + zero.len();
+        let len = u32::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let header = OutHeader { len, error: code, unique: 0 };
+        let parts = [header.as_bytes(), wire, name, zero].map(IoSlice::new);
+        match rustix::io::writev(&*self.device, &parts) {
+            // The kernel has not heard of it, so it has nothing to drop.
+            Ok(_) | Err(SystemErrno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+fn name_len(name: &[u8]) -> io::Result<u32> {
+    if name.is_empty() || name.contains(&0) || name.contains(&b'/') {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(u32::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidInput)?)
+}
