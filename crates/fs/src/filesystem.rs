@@ -35,6 +35,10 @@ const SMALL_FILE_LEN: u64 = 512;
 /// [`Self::readdirplus`] (for an entry that was taken, other than `.` and `..`) give out counts as
 /// one lookup, to be taken back with [`Self::forget`].
 ///
+/// **Views.** Several can be open over one disk, one for each head that is written to and any number
+/// for the past. A view of the past changes nothing, not even access times or what a crash left
+/// unfinished.
+///
 /// **Opens.** [`Self::open`], [`Self::create`] and [`Self::tmpfile`] count one open, to be taken
 /// back with [`Self::release`]. There are no handles: all calls name i-nodes. A file that was
 /// unlinked lives on while it is open; directories need no opening. A file that is gone but not
@@ -244,8 +248,21 @@ impl FileSystem {
         Ok(self.disk.flush(CommitSeq::LATEST)?)
     }
 
-    /// Makes everything durable, removes files that were only held open, and shuts the disk down.
-    /// Call it when nothing else is running.
+    /// Makes everything durable, and removes files that were only held open. The disk goes on, for
+    /// other views of it. Call it when nothing else is running on this one.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn close(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.finish_orphans()?;
+        self.orphans.lock().clear();
+        self.sync_all()
+    }
+
+    /// As [`Self::close`], and shuts the disk down. Call it when nothing else is running.
     ///
     /// # Errors
     /// What the disk says.

@@ -88,7 +88,7 @@ pub const ORPHAN_TRUNCATE: u8 = 2;
 /// |  28 | 4 | `generation` | tells a number's users apart |
 /// |  32 | 8 | `size` | bytes; for a directory the bytes of its entries |
 /// |  40 | 8 | `pages` | pages that are not holes, those still to be freed left out |
-/// |  48 | 8 | `parent` | a directory's parent; else 0 |
+/// |  48 | 8 | `parent` | a directory's parent; for others the directory that was last given a name of it, or 0 |
 /// |  56 | 8 | `atime_secs` | last read |
 /// |  64 | 8 | `mtime_secs` | last change of contents |
 /// |  72 | 8 | `ctime_secs` | last change |

@@ -42,7 +42,8 @@ pub(crate) struct Inode {
     pub(crate) generation: u32,
     pub(crate) size: u64,
     pub(crate) pages: u64,
-    /// A directory's parent; 0 for anything else.
+    /// A directory's parent. For anything else a directory that had a name of it last, or 0: a
+    /// hint where to look for one.
     pub(crate) parent: u64,
     pub(crate) atime: FileTime,
     pub(crate) mtime: FileTime,

@@ -5,6 +5,7 @@
 //! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
 //! - [`FsError`]: what can go wrong, with Linux's number for it.
 //! - [`verify`]: checks that what a disk holds is a file system.
+//! - [`versions`]: what changed between two views, the past of a file, and bringing it back.
 //! - [`mod@format`]: what it keeps in the disk's records.
 //!
 //! A file is a list (DESIGN §10). Each operation is one atomic recovery unit, so that after a crash
@@ -38,6 +39,7 @@ pub mod testing;
 mod truncate;
 mod types;
 mod verify;
+pub mod versions;
 mod xattr;
 
 #[cfg(test)]

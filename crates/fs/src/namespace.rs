@@ -217,7 +217,7 @@ impl FileSystem {
             return Err(FsError::NotFound);
         }
         inode.nlink = inode.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
-        inode.ctime = now;
+        (inode.ctime, inode.parent) = (now, parent.0);
         let mut aru = self.aru();
         if is_unnamed {
             orphan::leave(&mut aru, ino);
@@ -321,10 +321,9 @@ impl FileSystem {
         let mut edits = self.edits();
         let mut new_dir = self.add_entry(&mut edits, dir, name, (ino, new.kind), now)?;
         let mut inode = self.new_inode(caller, (parent, dir.inode()), ino, new, now, &mut edits)?;
-        inode.nlink = 1;
+        (inode.nlink, inode.parent) = (1, parent.0);
         if new.kind == FileKind::Directory {
             inode.nlink = 2;
-            inode.parent = parent.0;
             new_dir.nlink = new_dir.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
         }
         let mut aru = self.aru();

@@ -219,9 +219,8 @@ impl FileSystem {
         let whiteout_ino = whiteout.as_ref().map(|(ino, _)| *ino);
         self.change_names(&mut edits, (old, new), (source, target), whiteout_ino, &mut new_dirs)?;
         let mut source_inode = source_guard.edit();
-        source_inode.ctime = now;
+        (source_inode.ctime, source_inode.parent) = (now, new.parent.0);
         if source_inode.kind == FileKind::Directory {
-            source_inode.parent = new.parent.0;
             new_dirs.move_links(true, false)?;
         }
         let mut replaced = None;
@@ -312,12 +311,7 @@ impl FileSystem {
         (one_inode.ctime, other_inode.ctime) = (now, now);
         let [one_is_dir, other_is_dir] =
             [&one_inode, &other_inode].map(|inode| inode.kind == FileKind::Directory);
-        if one_is_dir {
-            one_inode.parent = new.parent.0;
-        }
-        if other_is_dir {
-            other_inode.parent = old.parent.0;
-        }
+        (one_inode.parent, other_inode.parent) = (new.parent.0, old.parent.0);
         new_dirs.move_links(one_is_dir, other_is_dir)?;
         let mut aru = self.aru();
         edits.apply(&mut aru);

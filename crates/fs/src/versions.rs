@@ -1,0 +1,130 @@
+//! Files in the past: what changed between two views, the versions of one file, what was removed
+//! from a directory, and bringing it back.
+//!
+//! - [`diff()`]: the names that came, went, or moved, and the files that changed.
+//! - [`history`]: the versions of what a path names.
+//! - [`removed`]: the names that a directory had and has no more.
+//! - [`restore`]: copies a file or a whole tree from one view to another.
+//!
+//! All but the last read the disk by themselves, with no file system open: [`Tree`] is what they
+//! see a view through. A head may be changed meanwhile; then each file is seen at one moment, but not all
+//! at the same.
+
+mod diff;
+mod history;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+use dendro_disk::{LogicalDisk, View};
+
+pub use diff::{Change, diff};
+pub use history::{PathVersion, Removed, history, removed};
+pub use restore::{Restored, restore};
+
+use crate::dir;
+use crate::error::{FsError, Result};
+use crate::filesystem::Volume;
+use crate::format::{DIR_BASE, FIRST_FILE_LIST, HEAD_INDEX};
+use crate::inode::Inode;
+use crate::names::{NameHasher, check_name};
+use crate::types::{FileKind, Ino};
+
+/// How many records a walk takes at a time.
+const BATCH_LEN: usize = 128;
+
+/// An entry of a directory: what it is called, and what it names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Entry {
+    name: Vec<u8>,
+    ino: Ino,
+    kind: FileKind,
+}
+
+/// The files of one view, to be read without opening a file system.
+#[derive(Clone, Copy)]
+pub struct Tree<'d> {
+    disk: &'d dyn LogicalDisk,
+    view: View,
+    hasher: NameHasher,
+}
+
+impl std::fmt::Debug for Tree<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("view", &self.view).finish_non_exhaustive()
+    }
+}
+
+impl<'d> Tree<'d> {
+    /// The files that `view` has.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupted`] when there is no file system; what the disk says.
+    pub fn new(disk: &'d dyn LogicalDisk, view: View) -> Result<Self> {
+        let hasher = Volume::read(disk, view, false)?.hasher;
+        Ok(Self { disk, view, hasher })
+    }
+
+    /// The i-node at the end of `path`, whose names are parted by slashes; a symbolic link there or
+    /// on the way is not followed. `None` when there is none.
+    ///
+    /// # Errors
+    /// [`FsError::NameTooLong`], [`FsError::Invalid`]; what the disk says.
+    pub fn resolve(&self, path: &[u8]) -> Result<Option<Ino>> {
+        let mut at = Ino::ROOT;
+        for name in path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+            match self.lookup(at, name)? {
+                Some(ino) => at = ino,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+
+    fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        check_name(name)?;
+        if name == b".." {
+            return Ok(self.inode(dir)?.map(|inode| Ino(inode.parent)));
+        }
+        let index = self.hasher.dir_index(name);
+        let Some(record) = self.disk.record(self.view, dir.lid(), index)? else { return Ok(None) };
+        Ok(dir::find(&record, name)?.map(|entry| entry.ino))
+    }
+
+    /// An i-node, if there is one of that number.
+    fn inode(&self, ino: Ino) -> Result<Option<Inode>> {
+        if ino != Ino::ROOT && ino.lid() < FIRST_FILE_LIST {
+            return Ok(None);
+        }
+        let record = self.disk.record(self.view, ino.lid(), HEAD_INDEX)?;
+        record.map(|record| Inode::decode(ino, &record)).transpose()
+    }
+
+    /// All entries of a directory; none of what is not there, or is no directory.
+    fn entries(&self, dir: Ino) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        let mut from = DIR_BASE;
+        loop {
+            let batch = self.disk.records(self.view, dir.lid(), from, BATCH_LEN)?;
+            for (_, record) in &batch {
+                for entry in dir::entries(record) {
+                    let dir::Entry { ino, kind, name, .. } = entry?;
+                    entries.push(Entry { name: name.to_vec(), ino, kind });
+                }
+            }
+            match batch.last().and_then(|(last, _)| last.checked_add(1)) {
+                Some(next) if batch.len() == BATCH_LEN => from = next,
+                _ => return Ok(entries),
+            }
+        }
+    }
+}
+
+/// Refuses to go deeper than any real tree, where a damaged one would go in circles.
+fn check_depth(depth: usize) -> Result<()> {
+    const MAX_DEPTH: usize = 10_000;
+    if depth > MAX_DEPTH {
+        return Err(FsError::Corrupted("the directories have a loop".into()));
+    }
+    Ok(())
+}
