@@ -104,7 +104,9 @@ pub(crate) struct MkfsArgs {
   policy=NAME                   how the cleaner chooses, as in dendro cleaner --help
   reserve=PERCENT               what stays free of live data when it is full (4)
   direct, buffered              always or never bypass the page cache of the device
-  threads=N                     how many requests may wait for the device at a time
+  transport=auto, uring, dev    how requests come: over io_uring if allowed (auto), or by /dev/fuse
+  enable_uring                  allow FUSE over io_uring on this machine (root)
+  threads=N                     how many requests may wait at a time, if they come by /dev/fuse
   sync, dev, nodev, suid, nosuid, exec, noexec, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device

@@ -88,6 +88,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), Failur
         volume: &volume,
         mount_point: config.mount_point.clone(),
         since_unix_s: SystemClock.now().secs(),
+        transport: mount.transport().to_string(),
         stop: Stop::default(),
     };
     let server = match Server::bind(&socket::directory(), &volume.uuid().to_string()) {
@@ -109,6 +110,10 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), Failur
         });
         if started.is_ok() {
             on_ready();
+            match mount.why_no_uring() {
+                None => log::info!("requests come over {}", daemon.transport),
+                Some(why) => log::info!("requests come by {}: {why}", daemon.transport),
+            }
         } else {
             let _ = unmount(&config.mount_point, UnmountMode::Detach);
         }
@@ -178,6 +183,8 @@ fn fuse_options(config: &Config) -> FuseOptions {
         sync: options.sync,
         noatime: options.atime == AtimePolicy::Noatime,
         threads: options.threads.unwrap_or(cores + SPARE_THREADS),
+        transport: options.transport,
+        enable_uring: options.enable_uring,
     }
 }
 
@@ -195,6 +202,8 @@ struct Daemon<'volume> {
     volume: &'volume Volume,
     mount_point: PathBuf,
     since_unix_s: i64,
+    /// Which way requests come.
+    transport: String,
     stop: Stop,
 }
 
@@ -305,6 +314,7 @@ impl Admin for Daemon<'_> {
             software: env!("CARGO_PKG_VERSION").into(),
             read_only: self.volume.disk().read_only_reason(),
             since_unix_s: self.since_unix_s,
+            transport: self.transport.clone(),
             // The one who asks knows.
             socket: String::new(),
         });

@@ -83,12 +83,7 @@ pub(crate) fn abort_on_panic() {
 
 impl log::Log for Logger {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        // The transport library speaks of every request it does not know.
-        let most = match metadata.target().starts_with("fuser") {
-            true => log::Level::Error,
-            false => log::Level::Info,
-        };
-        metadata.level() <= most
+        metadata.level() <= log::Level::Info
     }
 
     fn log(&self, record: &log::Record<'_>) {

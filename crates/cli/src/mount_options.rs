@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
-use dendro_fuse::Access;
+use dendro_fuse::{Access, Choice};
 use dendro_policy::Kind;
 
 use crate::text;
@@ -44,7 +44,8 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 6] =
 
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, direct, buffered, \
-                     threads=, sync, dev, nodev, suid, nosuid, exec, noexec, fsname=";
+                     threads=, transport=, enable_uring, sync, dev, nodev, suid, nosuid, exec, noexec, \
+                     fsname=";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -72,6 +73,10 @@ pub(crate) struct MountOptions {
     pub(crate) reserve_percent: Option<u8>,
     pub(crate) direct: Direct,
     pub(crate) threads: Option<usize>,
+    /// Which way requests come.
+    pub(crate) transport: Choice,
+    /// Allow FUSE over io_uring on this machine first.
+    pub(crate) enable_uring: bool,
     pub(crate) sync: bool,
     pub(crate) dev: bool,
     pub(crate) suid: bool,
@@ -93,6 +98,8 @@ impl Default for MountOptions {
             reserve_percent: None,
             direct: Direct::Auto,
             threads: None,
+            transport: Choice::Auto,
+            enable_uring: false,
             sync: false,
             dev: true,
             suid: true,
@@ -143,6 +150,7 @@ impl MountOptions {
             "strictatime" => self.atime = AtimePolicy::Strictatime,
             "direct" => self.direct = Direct::Always,
             "buffered" => self.direct = Direct::Never,
+            "enable_uring" => self.enable_uring = true,
             "sync" => self.sync = true,
             "dev" => self.dev = true,
             "nodev" => self.dev = false,
@@ -203,6 +211,14 @@ impl MountOptions {
                     in_option(format!("{value} is not a number from 1 to {MOST_THREADS}"))
                 })?);
             }
+            "transport" => {
+                self.transport = match value {
+                    "auto" => Choice::Auto,
+                    "uring" => Choice::Uring,
+                    "dev" => Choice::Device,
+                    _ => return Err(in_option(format!("{value} is none of auto, uring and dev"))),
+                };
+            }
             "fsname" => self.fs_name = Some(value.to_owned()),
             _ => return Ok(false),
         }
@@ -223,7 +239,7 @@ mod tests {
     fn options_are_read_and_later_ones_win() {
         let lists = [
             "ro,noatime,commit=30,policy=greedy",
-            "rw,cache=64M,x-systemd.automount,nofail,,direct",
+            "rw,cache=64M,x-systemd.automount,nofail,,direct,transport=uring,transport=dev",
         ];
         let options = MountOptions::parse(lists).unwrap();
         assert!(!options.read_only);
@@ -231,6 +247,8 @@ mod tests {
         assert_eq!(options.commit_interval, Duration::from_secs(30));
         assert_eq!(options.cache_bytes, Some(64 << 20));
         assert_eq!(options.direct, Direct::Always);
+        assert_eq!(options.transport, Choice::Device);
+        assert!(!options.enable_uring);
         assert_eq!(options.policy, Some(Kind::Greedy));
         assert_eq!(MountOptions::parse(["defaults"]), Ok(MountOptions::default()));
     }
@@ -246,6 +264,7 @@ mod tests {
             ("reserve=0", "reserve=: 0 is not"),
             ("reserve=51%", "reserve=: 51% is not"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
+            ("transport=pigeon", "transport=: pigeon is none of"),
             ("remount,ro", "unmount it"),
         ] {
             let error = MountOptions::parse([list]).unwrap_err();

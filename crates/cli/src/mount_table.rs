@@ -39,9 +39,10 @@ pub(crate) fn read() -> Result<Vec<MountEntry>, Failure> {
 }
 
 /// Whether the daemon behind the mount that `path` lies in is gone. The kernel may still know the
-/// attributes of files there, so it takes a question that only the daemon can answer.
+/// attributes of files there, so it takes a question that only the daemon can answer. Requests over
+/// io_uring are cancelled for some time after its death before the kernel cuts the connection.
 pub(crate) fn is_dead(path: &Path) -> bool {
-    matches!(rustix::fs::statfs(path), Err(Errno::NOTCONN | Errno::CONNABORTED))
+    matches!(rustix::fs::statfs(path), Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED))
 }
 
 /// The mount that `path` lies in: by what the file system says, or, where it does not answer as

@@ -87,7 +87,9 @@ fn info_text(info: &VolumeInfo) -> String {
     };
     // In line with the rows above it.
     let socket = match &info.mount {
-        Some(mount) => format!("  {:12}{}\n", "socket", mount.socket),
+        Some(mount) => {
+            format!("  {:12}{}\n  {:12}{}\n", "requests", mount.transport, "socket", mount.socket)
+        }
         None => String::new(),
     };
     format!("{}\n", info.source)

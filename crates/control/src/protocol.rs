@@ -227,6 +227,9 @@ pub struct MountInfo {
     pub read_only: Option<String>,
     /// When it was mounted, seconds since 1970.
     pub since_unix_s: i64,
+    /// Which way the kernel's requests come; empty: an older daemon's.
+    #[serde(default)]
+    pub transport: String,
     /// Its control socket, as the one who asked reached it.
     #[serde(default)]
     pub socket: String,

@@ -1,593 +1,408 @@
-//! One method for each request: unpack, call, reply.
+//! One method for each request: unpack, call, answer.
 
-use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dendro_fs::{
-    Attr, Caller, FallocateFlags, FileSystem, FsError, Ino, OpenOptions, Seek, SetAttr, XattrFlags,
+    Attr, Caller, FallocateFlags, FsError, Ino, OpenOptions, Seek, SetAttr, XattrFlags,
 };
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+use dendro_fuse_transport::{
+    Agreed, AttrReply, CopyRange, CreateHow, Entries, EntriesPlus, Entry, Errno, FileSystem,
+    InitFlags, OpenHow, Opened, OpenedFlags, Request, Result, SetxattrHow, StatFs, Wishes,
+    WriteHow,
 };
 
 use crate::convert;
 
-/// How long the kernel may believe what it was told: for good, as it is told of every change.
-const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
-
-/// The most that one write request carries: what the kernel does without being configured.
+/// The most that one request carries: what the kernel does without being configured.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
 
 /// How many requests nobody waits for (read-ahead, direct I/O of many) may be under way.
 const MAX_BACKGROUND: u16 = 64;
 
-/// The handle of every open file: requests name i-nodes.
-const NO_HANDLE: FileHandle = FileHandle(0);
+/// How much of a copy one request does: it holds its thread, and cannot be interrupted.
+const MAX_COPY_BYTES: u64 = 1 << 30;
+
+/// Where a file's access ACL is kept; setting it sets permissions.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+/// The mode's bit that runs a program in the group of its file.
+const SET_GROUP_ID: u32 = 0o2000;
 
 /// What is asked of the kernel where it has it.
-const WANTED: [InitFlags; 11] = [
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_EXPORT_SUPPORT,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-    InitFlags::FUSE_MAX_PAGES,
-    InitFlags::FUSE_POSIX_ACL,
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-];
+pub(crate) fn wishes() -> Wishes {
+    let defaults = Wishes::default();
+    let flags = InitFlags::ASYNC_DIO
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::CACHE_SYMLINKS
+        | InitFlags::EXPORT_SUPPORT
+        | InitFlags::EXPLICIT_INVAL_DATA
+        | InitFlags::POSIX_ACL
+        | InitFlags::DONT_MASK
+        | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::SETXATTR_EXT;
+    Wishes {
+        flags: defaults.flags | flags,
+        max_write_bytes: MAX_WRITE_BYTES,
+        max_background: MAX_BACKGROUND,
+    }
+}
 
 /// Is told of what a request ran into that its errno does not say, damage and failed I/O: the
 /// operation's name, and what happened.
 pub type Report = dyn Fn(&str, &FsError) + Send + Sync;
 
-/// The file system, as `fuser` calls it.
+/// The file system, as the transport calls it.
 pub(crate) struct Adapter {
-    fs: Arc<FileSystem>,
+    fs: Arc<dendro_fs::FileSystem>,
     report: Arc<Report>,
-    has_no_open: bool,
+    has_no_open: AtomicBool,
 }
 
 impl Adapter {
-    pub(crate) fn new(fs: Arc<FileSystem>, report: Arc<Report>) -> Self {
-        Self { fs, report, has_no_open: false }
+    pub(crate) fn new(fs: Arc<dendro_fs::FileSystem>, report: Arc<Report>) -> Self {
+        Self { fs, report, has_no_open: AtomicBool::new(false) }
     }
 
-    /// The errno for `error`, which is reported if nobody expects it.
-    fn fail(&self, operation: &str, error: &FsError) -> Errno {
-        if matches!(error, FsError::Corrupted(_)) || error.errno() == libc::EIO {
-            (self.report)(operation, error);
-        }
-        convert::errno(error)
+    /// The errno for an error, which is reported if nobody expects it.
+    fn answer<T>(&self, operation: &str, answer: dendro_fs::Result<T>) -> Result<T> {
+        answer.map_err(|error| {
+            if matches!(error, FsError::Corrupted(_)) || error.errno() == libc::EIO {
+                (self.report)(operation, &error);
+            }
+            convert::errno(&error)
+        })
     }
 
-    fn reply_entry(&self, operation: &str, answer: dendro_fs::Result<Attr>, reply: ReplyEntry) {
-        match answer {
-            Ok(attr) => reply.entry(&FOREVER, &convert::file_attr(&attr), generation(&attr)),
-            Err(error) => reply.error(self.fail(operation, &error)),
-        }
+    fn entry(&self, operation: &str, answer: dendro_fs::Result<Attr>) -> Result<Entry> {
+        self.answer(operation, answer).map(|attr| convert::entry(&attr))
     }
 
-    fn reply_attr(&self, operation: &str, answer: dendro_fs::Result<Attr>, reply: ReplyAttr) {
-        match answer {
-            Ok(attr) => reply.attr(&FOREVER, &convert::file_attr(&attr)),
-            Err(error) => reply.error(self.fail(operation, &error)),
-        }
+    fn attributes(&self, operation: &str, answer: dendro_fs::Result<Attr>) -> Result<AttrReply> {
+        self.answer(operation, answer).map(|attr| convert::attributes(&attr))
     }
 
-    fn reply_empty(&self, operation: &str, answer: dendro_fs::Result<()>, reply: ReplyEmpty) {
-        match answer {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(self.fail(operation, &error)),
-        }
-    }
-
-    /// Answers `value`, or its length where that is what was asked (`size` 0).
-    fn reply_xattr(
-        &self,
-        operation: &str,
-        answer: dendro_fs::Result<Vec<u8>>,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        match answer {
-            Ok(value) => match u32::try_from(value.len()) {
-                Ok(len_bytes) if size == 0 => reply.size(len_bytes),
-                Ok(len_bytes) if len_bytes <= size => reply.data(&value),
-                _ => reply.error(Errno::ERANGE),
-            },
-            Err(error) => reply.error(self.fail(operation, &error)),
-        }
+    /// What was made and opened. The lookup keeps the file: the kernel sends no release once it has
+    /// been told that there is no open.
+    fn created(&self, operation: &str, answer: dendro_fs::Result<Attr>) -> Result<(Entry, Opened)> {
+        let attr = self.answer(operation, answer)?;
+        self.fs.release(attr.ino);
+        Ok((convert::entry(&attr), keeping_cache()))
     }
 }
 
-fn ino(number: INodeNo) -> Ino {
-    Ino(number.0)
-}
-
-fn generation(attr: &Attr) -> Generation {
-    Generation(u64::from(attr.generation))
+/// Every open file: requests name i-nodes, so it needs no handle.
+fn keeping_cache() -> Opened {
+    Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE }
 }
 
 fn caller(request: &Request, umask: u32) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid(), umask }
+    Caller { uid: request.uid, gid: request.gid, umask }
 }
 
-/// Whether a change of a file's data takes its set-id bits away, where `fuser` does not pass on
-/// what the kernel says about it: unless the caller may keep them (`CAP_FSETID`), which is taken
-/// to be root alone.
-fn kills_privileges(request: &Request) -> bool {
-    request.uid() != 0
+/// Whether a change of a file's data takes its set-id bits away, where the protocol does not pass
+/// on what the kernel says about it: unless the caller may keep them (`CAP_FSETID`), which is taken
+/// to be root alone, as far as the request tells who it is.
+const fn kills_privileges(request: &Request) -> bool {
+    request.uid != 0
 }
 
-thread_local! {
-    /// Where each thread reads to. It grows to the largest read and is never cleared.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// Copies `value` to `out` if there is room; its length.
+fn copy_out(value: &[u8], out: &mut [u8]) -> usize {
+    if let Some(out) = out.get_mut(..value.len()) {
+        out.copy_from_slice(value);
+    }
+    value.len()
 }
 
-impl Filesystem for Adapter {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in WANTED {
-            // What a kernel does not have, it does not need to be told.
-            let _ = config.add_capabilities(flag);
-        }
-        let capabilities = config.capabilities();
-        self.has_no_open = capabilities.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        // Both take these values always; the answer is the one before.
-        let _ = config.set_max_write(MAX_WRITE_BYTES);
-        let _ = config.set_max_background(MAX_BACKGROUND);
-        Ok(())
+impl FileSystem for Adapter {
+    fn init(&self, agreed: &Agreed) {
+        let has_no_open = agreed.offered.contains(InitFlags::NO_OPEN_SUPPORT);
+        self.has_no_open.store(has_no_open, Ordering::Relaxed);
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.fs.lookup(ino(parent), name.as_bytes()) {
-            Err(FsError::NotFound) => {
-                reply.entry(&FOREVER, &convert::absent(), Generation(0));
-            }
-            answer => self.reply_entry("lookup", answer, reply),
+    fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
+        match self.fs.lookup(Ino(parent), name) {
+            Err(FsError::NotFound) => Ok(convert::absent()),
+            answer => self.entry("lookup", answer),
         }
     }
 
-    fn forget(&self, _request: &Request, number: INodeNo, count: u64) {
-        self.fs.forget(ino(number), count);
+    fn forget(&self, node: u64, count: u64) {
+        self.fs.forget(Ino(node), count);
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        self.reply_attr("getattr", self.fs.getattr(ino(number)), reply);
+    fn getattr(&self, _: &Request, node: u64, _: Option<u64>) -> Result<AttrReply> {
+        self.attributes("getattr", self.fs.getattr(Ino(node)))
+    }
+
+    fn statx(&self, _: &Request, node: u64, _: Option<u64>, _: u32) -> Result<AttrReply> {
+        self.attributes("statx", self.fs.getattr(Ino(node)))
     }
 
     fn setattr(
         &self,
         request: &Request,
-        number: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
+        node: u64,
+        changes: &dendro_fuse_transport::SetAttr,
+    ) -> Result<AttrReply> {
         let changes = SetAttr {
-            mode,
-            uid,
-            gid,
-            size_bytes: size,
-            atime: atime.map(convert::set_time),
-            mtime: mtime.map(convert::set_time),
-            ctime: ctime.map(convert::requested_time),
+            mode: changes.mode,
+            uid: changes.uid,
+            gid: changes.gid,
+            size_bytes: changes.size_bytes,
+            atime: changes.atime.map(convert::set_time),
+            mtime: changes.mtime.map(convert::set_time),
+            ctime: changes.ctime.map(convert::file_time),
             flags: None,
-            kill_priv: size.is_some() && kills_privileges(request),
+            kill_priv: changes.kill_priv,
         };
-        let answer = self.fs.setattr(&caller(request, 0), ino(number), &changes);
-        self.reply_attr("setattr", answer, reply);
+        self.attributes("setattr", self.fs.setattr(&caller(request, 0), Ino(node), &changes))
     }
 
-    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
-        match self.fs.readlink(ino(number)) {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(self.fail("readlink", &error)),
-        }
+    fn readlink(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
+        let target = self.answer("readlink", self.fs.readlink(Ino(node)))?;
+        Ok(copy_out(&target, out))
+    }
+
+    fn symlink(&self, request: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let answer = self.fs.symlink(&caller(request, 0), Ino(parent), name, target);
+        self.entry("symlink", answer)
     }
 
     fn mknod(
         &self,
         request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: u64,
+        name: &[u8],
         mode: u32,
         umask: u32,
         rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let caller = caller(request, umask);
-        let answer = self.fs.mknod(&caller, ino(parent), name.as_bytes(), mode, rdev);
-        self.reply_entry("mknod", answer, reply);
+    ) -> Result<Entry> {
+        let answer = self.fs.mknod(&caller(request, umask), Ino(parent), name, mode, rdev);
+        self.entry("mknod", answer)
     }
 
     fn mkdir(
         &self,
         request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: u64,
+        name: &[u8],
         mode: u32,
         umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let caller = caller(request, umask);
-        let answer = self.fs.mkdir(&caller, ino(parent), name.as_bytes(), mode);
-        self.reply_entry("mkdir", answer, reply);
+    ) -> Result<Entry> {
+        let answer = self.fs.mkdir(&caller(request, umask), Ino(parent), name, mode);
+        self.entry("mkdir", answer)
     }
 
-    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.reply_empty("unlink", self.fs.unlink(ino(parent), name.as_bytes()), reply);
+    fn unlink(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        self.answer("unlink", self.fs.unlink(Ino(parent), name))
     }
 
-    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.reply_empty("rmdir", self.fs.rmdir(ino(parent), name.as_bytes()), reply);
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let target = target.as_os_str().as_bytes();
-        let answer = self.fs.symlink(&caller(request, 0), ino(parent), name.as_bytes(), target);
-        self.reply_entry("symlink", answer, reply);
+    fn rmdir(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        self.answer("rmdir", self.fs.rmdir(Ino(parent), name))
     }
 
     fn rename(
         &self,
         request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Result<()> {
         let answer = self.fs.rename(
             &caller(request, 0),
-            ino(parent),
-            name.as_bytes(),
-            ino(new_parent),
-            new_name.as_bytes(),
-            dendro_fs::RenameFlags::from_bits_retain(flags.bits()),
+            Ino(parent),
+            name,
+            Ino(new_parent),
+            new_name,
+            dendro_fs::RenameFlags::from_bits_retain(flags),
         );
-        self.reply_empty("rename", answer, reply);
+        self.answer("rename", answer)
     }
 
-    fn link(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let answer = self.fs.link(ino(number), ino(new_parent), new_name.as_bytes());
-        self.reply_entry("link", answer, reply);
+    fn link(&self, _: &Request, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+        self.entry("link", self.fs.link(Ino(node), Ino(new_parent), new_name))
     }
 
-    fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        if self.has_no_open {
-            reply.error(Errno::ENOSYS);
+    fn open(&self, _: &Request, _: u64, _: OpenHow) -> Result<Opened> {
+        if self.has_no_open.load(Ordering::Relaxed) {
+            Err(Errno::NOSYS)
         } else {
-            reply.opened(NO_HANDLE, FopenFlags::FOPEN_KEEP_CACHE);
+            Ok(keeping_cache())
         }
     }
 
-    fn create(
+    fn read(&self, _: &Request, node: u64, _: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.answer("read", self.fs.read(Ino(node), offset, out))
+    }
+
+    fn write(&self, _: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
+        self.answer("write", self.fs.write(Ino(node), how.offset, data, how.kill_priv))
+    }
+
+    fn statfs(&self, _: &Request, _: u64) -> Result<StatFs> {
+        let stat = self.fs.statfs();
+        Ok(StatFs {
+            blocks: stat.blocks,
+            blocks_free: stat.blocks_free,
+            blocks_available: stat.blocks_available,
+            files: stat.files,
+            files_free: stat.files_free,
+            block_bytes: stat.block_size,
+            fragment_bytes: stat.block_size,
+            name_max_bytes: stat.name_max,
+        })
+    }
+
+    fn fsync(&self, _: &Request, node: u64, _: u64, data_only: bool) -> Result<()> {
+        self.answer("fsync", self.fs.fsync(Ino(node), data_only))
+    }
+
+    fn setxattr(
         &self,
         request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let options = OpenOptions {
-            write: flags & libc::O_ACCMODE != libc::O_RDONLY,
-            truncate: flags & libc::O_TRUNC != 0,
-            kill_priv: kills_privileges(request),
-            exclusive: flags & libc::O_EXCL != 0,
-        };
-        let caller = caller(request, umask);
-        match self.fs.create(&caller, ino(parent), name.as_bytes(), mode, options) {
-            Ok(attr) => {
-                // The lookup keeps the file. The kernel sends no release for what was created once
-                // it has been told that there is no open.
-                self.fs.release(attr.ino);
-                let attributes = convert::file_attr(&attr);
-                let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&FOREVER, &attributes, generation(&attr), NO_HANDLE, flags);
-            }
-            Err(error) => reply.error(self.fail("create", &error)),
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        how: SetxattrHow,
+    ) -> Result<()> {
+        let flags = XattrFlags::from_bits_truncate(how.flags);
+        self.answer("setxattr", self.fs.setxattr(Ino(node), name, value, flags))?;
+        if !how.kill_sgid || name != ACCESS_ACL {
+            return Ok(());
         }
-    }
-
-    fn read(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let len_bytes = size as usize;
-            if buffer.len() < len_bytes {
-                buffer.resize(len_bytes, 0);
-            }
-            match self.fs.read(ino(number), offset, &mut buffer[..len_bytes]) {
-                Ok(count) => reply.data(&buffer[..count]),
-                Err(error) => reply.error(self.fail("read", &error)),
-            }
-        });
-    }
-
-    fn write(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let kill_priv = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.fs.write(ino(number), offset, data, kill_priv) {
-            Ok(count) => reply.written(u32::try_from(count).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(self.fail("write", &error)),
+        let attr = self.answer("setxattr", self.fs.getattr(Ino(node)))?;
+        if attr.perm & SET_GROUP_ID == 0 {
+            return Ok(());
         }
+        let changes = SetAttr { mode: Some(attr.perm & !SET_GROUP_ID), ..SetAttr::default() };
+        let answer = self.fs.setattr(&caller(request, 0), Ino(node), &changes);
+        self.answer("setxattr", answer).map(drop)
     }
 
-    /// Close has nothing to do: every write has been taken already. The kernel asks once.
-    fn flush(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::ENOSYS);
+    fn getxattr(&self, _: &Request, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        let value = self.answer("getxattr", self.fs.getxattr(Ino(node), name))?;
+        Ok(copy_out(&value, out))
     }
 
-    fn fsync(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: FileHandle,
-        datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.reply_empty("fsync", self.fs.fsync(ino(number), datasync), reply);
+    fn listxattr(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
+        let names = self.answer("listxattr", self.fs.listxattr(Ino(node)))?;
+        Ok(copy_out(&names, out))
+    }
+
+    fn removexattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
+        self.answer("removexattr", self.fs.removexattr(Ino(node), name))
     }
 
     /// The kernel's cache of listings stays off, so `ENOSYS`, which turns it on for all
     /// directories, is no answer. Where several list a directory that changes, the kernel lets one
     /// go on in the middle with the cache that another began to fill before the change, and misses
     /// entries that were there from the beginning of its own listing.
-    fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(NO_HANDLE, FopenFlags::empty());
+    fn opendir(&self, _: &Request, _: u64, _: OpenHow) -> Result<Opened> {
+        Ok(Opened::default())
     }
 
     fn readdir(
         &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: FileHandle,
+        _: &Request,
+        node: u64,
+        _: u64,
         offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let answer = self.fs.readdir(ino(number), offset, &mut |entry| {
-            let name = OsStr::from_bytes(entry.name);
-            let kind = convert::file_type(entry.kind);
-            !reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name)
+        entries: &mut Entries<'_>,
+    ) -> Result<()> {
+        let answer = self.fs.readdir(Ino(node), offset, &mut |entry| {
+            entries.add(entry.ino.0, entry.cookie, entry.kind.mode_bits(), entry.name)
         });
-        match answer {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(self.fail("readdir", &error)),
-        }
+        self.answer("readdir", answer)
     }
 
     fn readdirplus(
         &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: FileHandle,
+        _: &Request,
+        node: u64,
+        _: u64,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let answer = self.fs.readdirplus(ino(number), offset, &mut |entry, attr| {
-            let name = OsStr::from_bytes(entry.name);
-            let number = INodeNo(entry.ino.0);
-            let generation = generation(attr);
-            let attr = convert::file_attr(attr);
-            !reply.add(number, entry.cookie, name, &FOREVER, &attr, generation)
+        entries: &mut EntriesPlus<'_>,
+    ) -> Result<()> {
+        let answer = self.fs.readdirplus(Ino(node), offset, &mut |entry, attr| {
+            entries.add(&convert::entry(attr), entry.cookie, entry.name)
         });
-        match answer {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(self.fail("readdirplus", &error)),
-        }
+        self.answer("readdirplus", answer)
     }
 
-    fn fsyncdir(
+    fn fsyncdir(&self, _: &Request, node: u64, _: u64, data_only: bool) -> Result<()> {
+        self.answer("fsyncdir", self.fs.fsyncdir(Ino(node), data_only))
+    }
+
+    fn create(
         &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: FileHandle,
-        datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.reply_empty("fsyncdir", self.fs.fsyncdir(ino(number), datasync), reply);
+        request: &Request,
+        parent: u64,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> Result<(Entry, Opened)> {
+        let flags = how.open.flags.cast_signed();
+        let options = OpenOptions {
+            write: flags & libc::O_ACCMODE != libc::O_RDONLY,
+            truncate: flags & libc::O_TRUNC != 0,
+            kill_priv: how.open.kill_priv,
+            exclusive: flags & libc::O_EXCL != 0,
+        };
+        let caller = caller(request, how.umask);
+        self.created("create", self.fs.create(&caller, Ino(parent), name, how.mode, options))
     }
 
-    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
-        let stat = self.fs.statfs();
-        reply.statfs(
-            stat.blocks,
-            stat.blocks_free,
-            stat.blocks_available,
-            stat.files,
-            stat.files_free,
-            stat.block_size,
-            stat.name_max,
-            stat.block_size,
-        );
-    }
-
-    fn setxattr(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let flags = XattrFlags::from_bits_truncate(flags.cast_unsigned());
-        let answer = self.fs.setxattr(ino(number), name.as_bytes(), value, flags);
-        self.reply_empty("setxattr", answer, reply);
-    }
-
-    fn getxattr(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        let answer = self.fs.getxattr(ino(number), name.as_bytes());
-        self.reply_xattr("getxattr", answer, size, reply);
-    }
-
-    fn listxattr(&self, _request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        self.reply_xattr("listxattr", self.fs.listxattr(ino(number)), size, reply);
-    }
-
-    fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.reply_empty("removexattr", self.fs.removexattr(ino(number), name.as_bytes()), reply);
-    }
-
-    fn ioctl(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
-        _out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.error(Errno::ENOTTY);
+    fn tmpfile(&self, request: &Request, parent: u64, how: &CreateHow) -> Result<(Entry, Opened)> {
+        let caller = caller(request, how.umask);
+        self.created("tmpfile", self.fs.tmpfile(&caller, Ino(parent), how.mode))
     }
 
     fn fallocate(
         &self,
         request: &Request,
-        number: INodeNo,
-        _handle: FileHandle,
+        node: u64,
+        _: u64,
         offset: u64,
         length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        mode: u32,
+    ) -> Result<()> {
+        let flags = FallocateFlags::from_bits_retain(mode);
         let kill_priv = kills_privileges(request);
-        let answer = self.fs.fallocate(ino(number), offset, length, flags, kill_priv);
-        self.reply_empty("fallocate", answer, reply);
+        let answer = self.fs.fallocate(Ino(node), offset, length, flags, kill_priv);
+        self.answer("fallocate", answer)
     }
 
-    fn lseek(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let seek = match whence {
+    fn lseek(&self, _: &Request, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
+        let seek = match whence.cast_signed() {
             libc::SEEK_DATA => Seek::Data,
             libc::SEEK_HOLE => Seek::Hole,
-            _ => return reply.error(Errno::EINVAL),
+            _ => return Err(Errno::INVAL),
         };
-        let Ok(offset) = u64::try_from(offset) else {
-            return reply.error(Errno::ENXIO);
-        };
-        match self.fs.lseek(ino(number), offset, seek) {
-            Ok(found) => match i64::try_from(found) {
-                Ok(found) => reply.offset(found),
-                Err(_) => reply.error(Errno::EOVERFLOW),
-            },
-            Err(error) => reply.error(self.fail("lseek", &error)),
+        if offset > i64::MAX.unsigned_abs() {
+            return Err(Errno::NXIO);
         }
+        let found = self.answer("lseek", self.fs.lseek(Ino(node), offset, seek))?;
+        if found > i64::MAX.unsigned_abs() { Err(Errno::OVERFLOW) } else { Ok(found) }
     }
 
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        number_in: INodeNo,
-        _handle_in: FileHandle,
-        offset_in: u64,
-        number_out: INodeNo,
-        _handle_out: FileHandle,
-        offset_out: u64,
-        len: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        // The reply has 32 bits for the count.
-        let len = len.min(u64::from(u32::MAX) & !0xfff);
+    fn copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u64> {
         let answer = self.fs.copy_file_range(
-            ino(number_in),
-            offset_in,
-            ino(number_out),
-            offset_out,
-            len,
+            Ino(range.source.node),
+            range.source.offset,
+            Ino(range.target.node),
+            range.target.offset,
+            range.len_bytes.min(MAX_COPY_BYTES),
             kills_privileges(request),
         );
-        match answer {
-            Ok(count) => reply.written(u32::try_from(count).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(self.fail("copy_file_range", &error)),
-        }
+        self.answer("copy_file_range", answer)
+    }
+
+    fn syncfs(&self, _: &Request, _: u64) -> Result<()> {
+        self.answer("syncfs", self.fs.sync_all())
     }
 }

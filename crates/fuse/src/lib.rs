@@ -1,13 +1,17 @@
-//! The file system as a mount, over FUSE and the `fuser` crate.
+//! The file system as a mount, over FUSE.
 //!
 //! - [`Mount`]: mounts a [`dendro_fs::FileSystem`] and serves it. Each request is unpacked, passed
 //!   to the file system, and answered, from beginning to end on the thread that took it.
-//! - [`MountOptions`] says how.
+//! - [`MountOptions`] says how; [`Mount::transport`] which way requests come.
 //! - [`unmount`]: takes a mount away, with the rights there are.
+//!
+//! What the kernel says and how, `dendro_fuse_transport` knows.
 //!
 //! # What is agreed with the kernel
 //! - The kernel checks permissions (`default_permissions`, with ACLs); the file system takes set-id
-//!   bits away (`HANDLE_KILLPRIV_V2`) and applies the umask (`DONT_MASK`, as default ACLs need).
+//!   bits away (`HANDLE_KILLPRIV_V2`, `SETXATTR_EXT`) and applies the umask (`DONT_MASK`, as default
+//!   ACLs need). Where the kernel can map ids (`ALLOW_IDMAP`), it names a user only where a file is
+//!   made.
 //! - Attributes, names, absent names, symbolic links and data are cached by the kernel for good:
 //!   nothing changes behind its back. Listings are not: the kernel's cache of them loses entries
 //!   where several list a directory that changes.
@@ -17,16 +21,14 @@
 //!   round trips for each open file. So the file system must be mounted with [`dendro_fs::Options::lookups_hold_files`].
 //!
 //! # What does not get through
-//! `fuser` 0.18 has no call for these; the file system's own interface has:
-//! - `O_TMPFILE`: the kernel is told `ENOSYS` and answers `EOPNOTSUPP`.
-//! - `statx`: so no birth time and no flags.
-//! - `copy_file_range` of 2³² bytes or more at once: the kernel asks for less.
-//! - Whether truncation, fallocate and copy_file_range take set-id bits away: taken for granted
-//!   unless root asks. Whether setting an ACL does (`SETXATTR_ACL_KILL_SGID`): it does not.
+//! - Whether fallocate and copy_file_range take set-id bits away: the protocol does not say. They do
+//!   unless the kernel names root as the caller.
+//! - The users' flags of files (`chattr`): the protocol has no place for them but ioctl, which is
+//!   not implemented.
 //! - `syncfs`: a plain FUSE mount gets none from the kernel.
 //! - Interruption of a request: they run to their end.
 //!
-//! ioctl is not implemented, and locks are the kernel's own.
+//! Locks are the kernel's own.
 
 #![forbid(unsafe_code)]
 
@@ -35,4 +37,7 @@ mod convert;
 mod mount;
 
 pub use adapter::Report;
-pub use mount::{Access, Error, Mount, MountOptions, Result, UnmountMode, unmount};
+pub use dendro_fuse_transport::{
+    Access, Choice, Error, MountResult as Result, Transport, UnmountMode, unmount,
+};
+pub use mount::{Mount, MountOptions};

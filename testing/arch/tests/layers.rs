@@ -32,8 +32,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
 const JOINS_ALL: &str = "dendro";
 
 /// Crates from elsewhere that one crate alone may use.
-const AT_HOME_IN: [(&str, &str); 2] =
-    [("fuser", "dendro-fuse"), ("io-uring", "dendro-fuse-transport")];
+const AT_HOME_IN: [(&str, &str); 1] = [("io-uring", "dendro-fuse-transport")];
 
 /// The core is synchronous.
 const RUNTIMES: [&str; 5] = ["tokio", "async-std", "smol", "futures", "async-trait"];
