@@ -279,7 +279,9 @@ def write_along(writer, seed, root, journal):
         try:
             perform(root, kind, arguments)
         except OSError as error:
-            if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED, errno.ENOSPC):
+            # What the kernel answers for a daemon that is gone; ECANCELED over io_uring, for a moment.
+            gone = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED)
+            if error.errno not in gone + (errno.ENOSPC,):
                 os.write(fd, b"%d %d x %s: %s\n" % (writer, number, kind.encode(), str(error).encode()))
             return
         os.write(fd, b"%d %d e %s\n" % (writer, number, kind.encode()))

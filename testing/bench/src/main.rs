@@ -5,6 +5,8 @@
 //! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
 //! - `dendro-bench tpc-b [DIRECTORY]`, `dendro-bench rewriting [DIRECTORY]`: how fast volumes are that
 //!   are nearly full.
+//! - `dendro-bench mount [DIRECTORY]`: operations through mounts, over io_uring and /dev/fuse, beside
+//!   a file system that answers from memory. As root, with `dendro` built beside it, or in `DENDRO`.
 //!
 //! DIRECTORY (the current one unless given) is where image files go, best a disk and not a tmpfs.
 //! Nothing is asserted: machines are noisy, and figures are for people to read.
@@ -14,6 +16,7 @@ mod cleaning;
 mod engine;
 mod file_device;
 mod measure;
+mod mounts;
 mod nearly_full;
 
 use std::io;
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
             cleaning::run(chosen(1).unwrap_or_default(), chosen(2))
         }
         Some("tpc-b") => nearly_full::tpc_b(&directory(1)),
+        Some("mount") => mounts::run(&directory(1)),
         Some("rewriting") => nearly_full::rewriting(&directory(1)),
         _ => costs(&directory(0)),
     };

@@ -24,7 +24,8 @@ pub(crate) fn beside(
     (median(our_times), median(their_times))
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The one in the middle.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
