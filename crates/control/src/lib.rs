@@ -3,6 +3,7 @@
 //! - [`Request`] and [`Reply`]: the protocol. One request and one reply per connection, each one
 //!   line of JSON of bounded length, each with the protocol's version.
 //! - [`cleaning`]: what cleaners in other processes say and hear.
+//! - [`versions`]: what is asked and answered about versions.
 //! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
 //!   a file system or a logical disk.
 //! - [`Server`]: listens for a daemon.
@@ -20,6 +21,7 @@ mod http;
 mod protocol;
 mod server;
 pub mod socket;
+pub mod versions;
 mod wait;
 
 pub use client::{Client, ClientError};

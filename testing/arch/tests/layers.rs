@@ -8,7 +8,7 @@ use workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -26,6 +26,8 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("dendro-fuse-transport", &[]),
     ("dendro-fuse", &["dendro-base", "dendro-fs", "dendro-fuse-transport"]),
     ("dendro-control", &["dendro-base", "dendro-policy"]),
+    // What front ends do with versions, on any disk that has them.
+    ("dendro-versions", &["dendro-base", "dendro-control", "dendro-disk", "dendro-fs"]),
 ];
 
 /// Only these join the concrete types of all layers, and nobody uses them.

@@ -1,0 +1,271 @@
+//! Requests about versions, carried out.
+
+mod facts;
+#[cfg(test)]
+mod tests;
+mod undelete;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dendro_base::Clock;
+use dendro_control::AdminError;
+use dendro_control::versions::{
+    DeletedInfo, DiffInfo, HistoryInfo, MAX_CHANGES, Moment, RemovedInfo, UsageInfo, VersionList,
+    VersionName, VersionsReply, VersionsRequest, path_bytes,
+};
+use dendro_disk::{CommitSeq, VersionTable, Versions, View};
+use dendro_fs::FileSystem;
+use dendro_fs::versions::{diff, history, removed};
+
+use crate::name::resolve;
+
+/// Carries out requests on one volume. Each change is durable when it is answered.
+pub struct Service {
+    disk: Arc<dyn Versions>,
+    clock: Arc<dyn Clock>,
+    /// The views that are open. Names without a branch refer to the first; none of them can be
+    /// taken away.
+    mounted: Vec<Arc<FileSystem>>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("mounted", &self.mounted).finish_non_exhaustive()
+    }
+}
+
+type Answer<T> = Result<T, AdminError>;
+
+/// A refusal in the words of what refuses.
+fn refuse(error: impl std::fmt::Display) -> AdminError {
+    AdminError(error.to_string())
+}
+
+impl Service {
+    /// For a volume none of whose views is open.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Versions>, clock: Arc<dyn Clock>) -> Self {
+        Self { disk, clock, mounted: Vec::new() }
+    }
+
+    /// For a volume of which `fs` is open, too.
+    #[must_use]
+    pub fn with_mounted(mut self, fs: Arc<FileSystem>) -> Self {
+        self.mounted.push(fs);
+        self
+    }
+
+    /// Does what `request` asks.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    pub fn answer(&self, request: &VersionsRequest) -> Answer<VersionsReply> {
+        let table = self.disk.versions();
+        match request {
+            VersionsRequest::List => Ok(VersionsReply::List(list(&table))),
+            VersionsRequest::Usage => self.usage(&table).map(VersionsReply::Usage),
+            VersionsRequest::Snapshot { of, name } => {
+                let head = self.head(&table, of)?;
+                let made = self.disk.snapshot(head.branch, name.as_deref()).map_err(refuse)?;
+                self.done(VersionsReply::Snapshot(facts::snapshot(&made)))
+            }
+            VersionsRequest::Delete { versions, dry_run } => {
+                let deleted = self.delete(&table, versions, *dry_run)?;
+                self.done(VersionsReply::Deleted(deleted))
+            }
+            VersionsRequest::Rename { version, name } => {
+                let view = self.exact(&table, version)?;
+                self.disk.rename(view, name).map_err(refuse)?;
+                self.done(VersionsReply::Done)
+            }
+            VersionsRequest::Hold { version, held } => {
+                let view = self.exact(&table, version)?;
+                self.disk.hold(view, *held).map_err(refuse)?;
+                self.done(VersionsReply::Done)
+            }
+            VersionsRequest::Clone { of, name } => {
+                let view = self.resolve(&table, of)?;
+                let made = self.disk.branch_off(view, name).map_err(refuse)?;
+                self.done(VersionsReply::Branch(facts::branch(&made, &self.disk.versions())))
+            }
+            VersionsRequest::Promote { branch } => {
+                let of = VersionName { branch: Some(branch.clone()), moment: None };
+                let head = self.head(&table, &of)?;
+                self.disk.promote(head.branch).map_err(refuse)?;
+                self.done(VersionsReply::Done)
+            }
+            VersionsRequest::Rollback { to } => self.roll_back(&table, to),
+            VersionsRequest::Diff { old, new, skip } => {
+                self.diff(&table, old, new, *skip).map(VersionsReply::Diff)
+            }
+            VersionsRequest::History { of, path } => {
+                self.history(&table, of, path).map(VersionsReply::History)
+            }
+            VersionsRequest::Removed { of, path } => {
+                self.removed(&table, of, path).map(VersionsReply::Removed)
+            }
+            VersionsRequest::Undelete { from, path, to } => {
+                let restored = self.undelete(&table, from.as_ref(), path, to.as_deref())?;
+                self.done(VersionsReply::Restored(restored))
+            }
+        }
+    }
+
+    /// Makes what was done durable.
+    fn done(&self, reply: VersionsReply) -> Answer<VersionsReply> {
+        self.disk.flush(CommitSeq::LATEST).map_err(refuse)?;
+        Ok(reply)
+    }
+
+    /// The view that names without a branch refer to.
+    fn here(&self, table: &VersionTable) -> View {
+        self.mounted.first().map_or_else(|| table.main_head(), |fs| fs.view())
+    }
+
+    fn resolve(&self, table: &VersionTable, name: &VersionName) -> Answer<View> {
+        resolve(table, self.here(table), name, self.clock.now()).map_err(AdminError)
+    }
+
+    /// As [`Self::resolve`], for what is to be changed: a time, which means the newest before it,
+    /// is not enough.
+    fn exact(&self, table: &VersionTable, name: &VersionName) -> Answer<View> {
+        let by_time = name.moment.as_ref().filter(|moment| moment.unix_ns.is_some());
+        let moment = name.moment.clone().map(|moment| Moment { unix_ns: None, ..moment });
+        let found = self.resolve(table, &VersionName { moment, ..name.clone() });
+        match by_time {
+            Some(moment) => found.map_err(|_| {
+                AdminError(format!(
+                    "{} is a time; name the snapshot, or its epoch as `dendro snapshot list` shows \
+                     it",
+                    moment.text
+                ))
+            }),
+            None => found,
+        }
+    }
+
+    /// As [`Self::resolve`], for what only a head can do.
+    fn head(&self, table: &VersionTable, name: &VersionName) -> Answer<View> {
+        let view = self.resolve(table, name)?;
+        match view.epoch {
+            None => Ok(view),
+            Some(_) => Err(AdminError(format!("{view} is past; name a branch, without @"))),
+        }
+    }
+
+    fn check_not_mounted(&self, view: View) -> Answer<()> {
+        match self.mounted.iter().any(|fs| fs.view() == view) {
+            true => Err(AdminError(format!("{view} is mounted; unmount it first"))),
+            false => Ok(()),
+        }
+    }
+
+    fn usage(&self, table: &VersionTable) -> Answer<Vec<UsageInfo>> {
+        let shares = self.disk.shares().map_err(refuse)?;
+        Ok(shares.iter().map(|share| facts::usage(share, table)).collect())
+    }
+
+    fn delete(
+        &self,
+        table: &VersionTable,
+        names: &[VersionName],
+        dry_run: bool,
+    ) -> Answer<Vec<DeletedInfo>> {
+        let mut views = Vec::new();
+        let mut trial = table.clone();
+        for name in names {
+            let view = self.exact(table, name)?;
+            if !views.contains(&view) {
+                self.check_not_mounted(view)?;
+                // All or none: what one cannot be done for is found before any is deleted.
+                trial.delete(view).map_err(refuse)?;
+                views.push(view);
+            }
+        }
+        let mut freed = HashMap::new();
+        if dry_run {
+            let shares = self.disk.shares().map_err(refuse)?;
+            freed.extend(shares.iter().map(|share| (share.view, share.exclusive_bytes)));
+        } else {
+            for view in &views {
+                self.disk.delete(*view).map_err(refuse)?;
+            }
+        }
+        let info = |view: &View| DeletedInfo {
+            branch: view.branch,
+            epoch: view.epoch,
+            name: facts::name(*view, table),
+            exclusive_bytes: freed.get(view).copied(),
+        };
+        Ok(views.iter().map(info).collect())
+    }
+
+    fn roll_back(&self, table: &VersionTable, to: &VersionName) -> Answer<VersionsReply> {
+        if to.moment.is_none() {
+            return Err(AdminError("say how far back, as in TARGET@NAME".into()));
+        }
+        let branch = VersionName { branch: to.branch.clone(), moment: None };
+        let head = self.head(table, &branch)?;
+        self.check_not_mounted(head)?;
+        let view = self.resolve(table, to)?;
+        let is_past = table.past(head).iter().any(|snapshot| snapshot.view() == view);
+        if !is_past {
+            return Err(AdminError(format!(
+                "{view} is not in the past of {head}; `dendro clone` and `dendro promote` go there"
+            )));
+        }
+        let made = self.disk.roll_back(head.branch, view).map_err(refuse)?;
+        self.done(VersionsReply::Branch(facts::branch(&made, &self.disk.versions())))
+    }
+
+    fn diff(
+        &self,
+        table: &VersionTable,
+        old: &VersionName,
+        new: &VersionName,
+        skip: u64,
+    ) -> Answer<DiffInfo> {
+        let (old, new) = (self.resolve(table, old)?, self.resolve(table, new)?);
+        let changes = diff(&*self.disk, old, new).map_err(refuse)?;
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let told: Vec<_> = changes.iter().skip(skip).take(MAX_CHANGES).map(facts::change).collect();
+        let more = changes.len() > skip.saturating_add(told.len());
+        Ok(DiffInfo { changes: told, more })
+    }
+
+    fn history(
+        &self,
+        table: &VersionTable,
+        of: &VersionName,
+        path: &str,
+    ) -> Answer<Vec<HistoryInfo>> {
+        let view = self.resolve(table, of)?;
+        let versions = history(&*self.disk, view, &bytes_of(path)?).map_err(refuse)?;
+        Ok(versions.iter().map(|version| facts::history(version, table)).collect())
+    }
+
+    fn removed(
+        &self,
+        table: &VersionTable,
+        of: &VersionName,
+        path: &str,
+    ) -> Answer<Vec<RemovedInfo>> {
+        let view = self.resolve(table, of)?;
+        let found = removed(&*self.disk, view, &bytes_of(path)?).map_err(refuse)?;
+        Ok(found.iter().map(facts::removed).collect())
+    }
+}
+
+/// The path that a request names.
+fn bytes_of(path: &str) -> Answer<Vec<u8>> {
+    path_bytes(path).ok_or_else(|| AdminError(format!("{path} has a stray backslash")))
+}
+
+fn list(table: &VersionTable) -> VersionList {
+    VersionList {
+        epoch: table.epoch,
+        branches: table.branches.iter().map(|branch| facts::branch(branch, table)).collect(),
+        snapshots: table.snapshots.iter().map(facts::snapshot).collect(),
+    }
+}

@@ -1,0 +1,100 @@
+//! What is known of versions, as requests are answered.
+
+use dendro_control::versions::{
+    BranchInfo, ChangeInfo, FileInfo, HistoryInfo, RemovedInfo, SnapshotInfo, UsageInfo, path_text,
+};
+use dendro_disk::{Branch, Share, Snapshot, VersionTable, View};
+use dendro_fs::versions::{Change, PathVersion, Removed};
+use dendro_fs::{Attr, FileKind};
+
+pub(super) fn branch(branch: &Branch, table: &VersionTable) -> BranchInfo {
+    BranchInfo {
+        branch: branch.branch,
+        name: branch.name.clone(),
+        main: branch.branch == table.main,
+        parent: branch.parent.map(|(parent, _)| parent),
+        parent_epoch: branch.parent.map(|(_, epoch)| epoch),
+        created_unix_ns: branch.time.0,
+    }
+}
+
+pub(super) fn snapshot(snapshot: &Snapshot) -> SnapshotInfo {
+    SnapshotInfo {
+        branch: snapshot.branch,
+        epoch: snapshot.epoch,
+        name: snapshot.name.clone(),
+        created_unix_ns: snapshot.time.0,
+        held: snapshot.is_held,
+    }
+}
+
+/// What a version is called, if it is.
+pub(super) fn name(view: View, table: &VersionTable) -> Option<String> {
+    let of_branch = table.branch_of(view).map(|branch| branch.name.clone());
+    of_branch.or_else(|| table.snapshot_of(view).and_then(|snapshot| snapshot.name.clone()))
+}
+
+pub(super) fn usage(share: &Share, table: &VersionTable) -> UsageInfo {
+    UsageInfo {
+        branch: share.view.branch,
+        epoch: share.view.epoch,
+        name: name(share.view, table),
+        exclusive_bytes: share.exclusive_bytes,
+        seen_bytes: share.seen_bytes,
+    }
+}
+
+fn kind(kind: FileKind) -> String {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::BlockDevice => "block",
+        FileKind::CharDevice => "character",
+    }
+    .to_owned()
+}
+
+pub(super) fn change(change: &Change) -> ChangeInfo {
+    ChangeInfo {
+        change: change.sign(),
+        kind: kind(change.kind()),
+        path: path_text(change.path()),
+        old_path: match change {
+            Change::Renamed { from, .. } => Some(path_text(from)),
+            _ => None,
+        },
+    }
+}
+
+fn file(attr: &Attr) -> FileInfo {
+    FileInfo {
+        inode: attr.ino.0,
+        kind: kind(attr.kind),
+        size_bytes: attr.size_bytes,
+        modified_unix_s: attr.mtime.secs,
+        modified_ns: attr.mtime.nanos,
+    }
+}
+
+pub(super) fn history(version: &PathVersion, table: &VersionTable) -> HistoryInfo {
+    HistoryInfo {
+        branch: version.view.branch,
+        epoch: version.view.epoch,
+        snapshot: version.view.epoch.and_then(|_| name(version.view, table)),
+        since_unix_ns: version.since.map(|time| time.0),
+        until_unix_ns: version.until.map(|time| time.0),
+        snapshots: version.snapshot_count,
+        file: version.attr.as_ref().map(file),
+    }
+}
+
+pub(super) fn removed(removed: &Removed) -> RemovedInfo {
+    RemovedInfo {
+        name: path_text(&removed.name),
+        snapshot: snapshot(&removed.snapshot),
+        file: file(&removed.attr),
+    }
+}

@@ -1,0 +1,103 @@
+//! Bringing files back on request.
+
+use std::sync::Arc;
+
+use dendro_control::AdminError;
+use dendro_control::versions::{RestoredInfo, VersionName, path_text};
+use dendro_disk::{VersionTable, View};
+use dendro_fs::versions::{Tree, restore};
+use dendro_fs::{FileSystem, FsError, Ino, Options};
+
+use super::{Answer, Service, bytes_of, refuse};
+
+/// A path as a directory and a name in it.
+fn split(path: &[u8]) -> Answer<(&[u8], &[u8])> {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    match &path[start..end] {
+        b"" | b"." | b".." => Err(AdminError(format!(
+            "{}: the path must end in a name; `dendro rollback` brings the whole volume back",
+            path_text(path)
+        ))),
+        name => Ok((&path[..start], name)),
+    }
+}
+
+impl Service {
+    pub(super) fn undelete(
+        &self,
+        table: &VersionTable,
+        from: Option<&VersionName>,
+        path: &str,
+        to: Option<&str>,
+    ) -> Answer<RestoredInfo> {
+        let target = self.here(table);
+        if target.epoch.is_some() {
+            return Err(AdminError(format!("{target} is past, and nothing can be put there")));
+        }
+        let source_path = bytes_of(path)?;
+        let target_path = to.map_or_else(|| Ok(source_path.clone()), bytes_of)?;
+        let (parent_path, name) = split(&target_path)?;
+        let parent = self.lookup(target, parent_path)?.ok_or_else(|| {
+            let parent = path_text(parent_path);
+            AdminError(format!("{parent}: there is no such directory now; bring it back first"))
+        })?;
+        if self.lookup(target, &target_path)?.is_some() {
+            return Err(AdminError(format!(
+                "{}: it is there now; name another path to put it under",
+                path_text(&target_path)
+            )));
+        }
+        let (view, ino) = match from {
+            Some(from) => {
+                let view = self.resolve(table, from)?;
+                let found = self.lookup(view, &source_path)?;
+                (view, found.ok_or_else(|| AdminError(format!("{path}: {view} has none")))?)
+            }
+            None => self.newest(table, target, &source_path)?,
+        };
+        let options = Options { view, read_only: true, ..Options::default() };
+        let past = self.open(options)?;
+        let done = match self.mounted.iter().find(|fs| fs.view() == target) {
+            Some(fs) => restore(&past, ino, fs, parent, name),
+            None => {
+                let fs = self.open(Options { view: target, ..Options::default() })?;
+                restore(&past, ino, &fs, parent, name).and_then(|done| fs.close().map(|()| done))
+            }
+        };
+        let restored = done.map_err(|error| refuse(format_args!("{path}: {error}")))?;
+        Ok(RestoredInfo {
+            path: path_text(&target_path),
+            epoch: view.epoch,
+            files: restored.file_count,
+            directories: restored.directory_count,
+            data_bytes: restored.data_bytes,
+        })
+    }
+
+    /// The newest moment in the past of `head` in which `path` names something.
+    fn newest(&self, table: &VersionTable, head: View, path: &[u8]) -> Answer<(View, Ino)> {
+        for snapshot in table.past(head) {
+            if let Some(ino) = self.lookup(snapshot.view(), path)? {
+                return Ok((snapshot.view(), ino));
+            }
+        }
+        Err(AdminError(format!("{}: no snapshot has it", path_text(path))))
+    }
+
+    fn lookup(&self, view: View, path: &[u8]) -> Answer<Option<Ino>> {
+        let found = Tree::new(&*self.disk, view).and_then(|tree| tree.resolve(path));
+        match found {
+            // Retention took it meanwhile.
+            Err(FsError::Disk(dendro_disk::Error::NoSuchView(_))) if view.epoch.is_some() => {
+                Ok(None)
+            }
+            other => other.map_err(|error| refuse(format_args!("{}: {error}", path_text(path)))),
+        }
+    }
+
+    fn open(&self, options: Options) -> Answer<FileSystem> {
+        let disk = Arc::clone(&self.disk);
+        FileSystem::mount(disk, options, Arc::clone(&self.clock)).map_err(refuse)
+    }
+}
