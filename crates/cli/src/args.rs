@@ -106,7 +106,7 @@ pub(crate) struct MkfsArgs {
   direct, buffered              always or never bypass the page cache of the device
   transport=auto, uring, dev    how requests come: over io_uring if allowed (auto), or by /dev/fuse
   enable_uring                  allow FUSE over io_uring on this machine (root)
-  threads=N                     how many requests may wait at a time, if they come by /dev/fuse
+  threads=N                     how many requests may wait for the device at a time
   sync, dev, nodev, suid, nosuid, exec, noexec, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device

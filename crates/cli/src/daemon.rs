@@ -55,9 +55,6 @@ const IDLE_RESTS: u32 = 10;
 const ERROR_REST: Duration = Duration::from_secs(1);
 /// Requests that wait for the device, as a cleaner's do, must not keep others from being answered.
 const CONTROL_THREADS: usize = 6;
-/// Requests wait for the device, and those that could share one flush wait together; so there are
-/// more threads than cores.
-const SPARE_THREADS: usize = 2;
 
 /// What to mount where. Both paths are absolute and without symbolic links.
 #[derive(Clone, Debug)]
@@ -168,7 +165,6 @@ fn refuse_second_mount(config: &Config) -> Result<bool, Failure> {
 
 fn fuse_options(config: &Config) -> FuseOptions {
     let options = &config.options;
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     let for_everyone = rustix::process::geteuid().is_root();
     FuseOptions {
         source: match &options.fs_name {
@@ -182,7 +178,7 @@ fn fuse_options(config: &Config) -> FuseOptions {
         exec: options.exec,
         sync: options.sync,
         noatime: options.atime == AtimePolicy::Noatime,
-        threads: options.threads.unwrap_or(cores + SPARE_THREADS),
+        threads: options.threads,
         transport: options.transport,
         enable_uring: options.enable_uring,
     }

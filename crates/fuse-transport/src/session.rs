@@ -129,7 +129,7 @@ impl<F: FileSystem> Session<F> {
         let offer = shake_hands(&mounted)?;
         let payload_len = payload_len(&options);
         let rings = match options.choice {
-            Choice::Device => Err(io::Error::other("it was not asked for")),
+            Choice::Device => Err(io::Error::other("io_uring was not asked for")),
             Choice::Auto | Choice::Uring => rings(&mounted, &offer, &options, payload_len),
         };
         let (rings, why_no_uring) = match rings {

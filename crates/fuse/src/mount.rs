@@ -14,6 +14,15 @@ use crate::adapter::{Adapter, Report, wishes};
 
 const SUBTYPE: &str = "dendro";
 
+/// How many requests can be served at a time, unless it is said: on `/dev/fuse` so many more than
+/// there are cores, as requests wait for the device, and those that could share one flush wait
+/// together …
+const SPARE_THREADS: usize = 2;
+/// … and over io_uring, where a request waits for a thread of its own core, so many in all, …
+const RING_THREADS: usize = 16;
+/// … but for each core no fewer and no more than these.
+const RING_THREADS_PER_CORE: std::ops::RangeInclusive<usize> = 2..=8;
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -33,8 +42,9 @@ pub struct MountOptions {
     pub sync: bool,
     /// Show in the table of mounts that access times are not kept.
     pub noatime: bool,
-    /// How many requests can be served at a time, if they come by `/dev/fuse`.
-    pub threads: usize,
+    /// How many requests can be served at a time; over io_uring, in equal parts on all cores.
+    /// `None`: as befits the machine.
+    pub threads: Option<usize>,
     /// Which way requests shall come.
     pub transport: Choice,
     /// Allow FUSE over io_uring on this machine first, which root alone can.
@@ -52,7 +62,7 @@ impl Default for MountOptions {
             exec: true,
             sync: false,
             noatime: false,
-            threads: 1,
+            threads: None,
             transport: Choice::Auto,
             enable_uring: false,
         }
@@ -144,6 +154,12 @@ fn request(options: &MountOptions) -> MountRequest {
 }
 
 fn serving(options: &MountOptions) -> Options {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads_per_queue = match options.threads {
+        Some(threads) => threads.div_ceil(cores),
+        None => (RING_THREADS / cores)
+            .clamp(*RING_THREADS_PER_CORE.start(), *RING_THREADS_PER_CORE.end()),
+    };
     let mut wishes = wishes();
     let only_user = match options.access {
         Access::OwnerAndRoot => Some(rustix::process::geteuid().as_raw()),
@@ -156,7 +172,8 @@ fn serving(options: &MountOptions) -> Options {
     Options {
         wishes,
         choice: options.transport,
-        device_threads: options.threads.max(1),
+        device_threads: options.threads.unwrap_or(cores + SPARE_THREADS),
+        threads_per_queue,
         only_user,
         ..Options::default()
     }

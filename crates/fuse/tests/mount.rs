@@ -66,7 +66,7 @@ fn mounted_with(disk: &Arc<ModelDisk>, options: MountOptions) -> Option<Mounted>
     let options = MountOptions {
         access: if is_root { options.access } else { Access::Owner },
         source: "model, with a comma".into(),
-        threads: 3,
+        threads: Some(3),
         ..options
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -433,6 +433,89 @@ fn holes_are_punched_found_and_copied() {
     expected.resize(2 * MIB, 0);
     assert!(fs::read(mounted.path("copy")).unwrap() == expected);
     drop((file, copy));
+    mounted.finish();
+}
+
+#[test]
+fn a_file_without_a_name_can_be_given_one() {
+    let Some(mounted) = mounted() else { return };
+    let open = || {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o640).custom_flags(libc::O_TMPFILE);
+        options.open(mounted.root())
+    };
+    let mut file = match open() {
+        Ok(file) => file,
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            eprintln!("left out: before Linux 6.1 the kernel does not ask");
+            return mounted.finish();
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let bytes = random_bytes(11, 100_000);
+    file.write_all(&bytes).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o640);
+    assert!(names(mounted.root()).is_empty());
+    let descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let named = mounted.path("named");
+    rustix::fs::linkat(CWD, &*descriptor, CWD, &named, AtFlags::SYMLINK_FOLLOW).unwrap();
+    drop(file);
+    assert!(fs::read(&named).unwrap() == bytes);
+    assert_eq!(fs::metadata(&named).unwrap().nlink(), 1);
+    // One that stays without is gone.
+    drop(open().unwrap());
+    assert_eq!(names(mounted.root()), ["named"].map(String::from).into());
+    mounted.finish();
+}
+
+#[test]
+fn the_time_a_file_was_made_is_shown() {
+    let Some(mounted) = mounted() else { return };
+    let before = SystemTime::now() - Duration::from_secs(1);
+    fs::write(mounted.path("file"), b"x").unwrap();
+    match fs::metadata(mounted.path("file")).unwrap().created() {
+        Ok(made) => assert!(made >= before && made <= SystemTime::now()),
+        Err(error) => eprintln!("left out: before Linux 6.6 the kernel does not ask: {error}"),
+    }
+    mounted.finish();
+}
+
+#[test]
+fn an_acl_set_by_a_stranger_to_the_group_takes_the_set_group_id_bit_away() {
+    let Some(mounted) = mounted() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: only root can act for another user");
+        return mounted.finish();
+    }
+    let path = mounted.path("file");
+    fs::write(&path, b"x").unwrap();
+    // The owner is no member of the group.
+    std::os::unix::fs::chown(&path, Some(65_534), Some(12_345)).unwrap();
+    for (uid, mode) in [(0, 0o2710), (65_534, 0o0710)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2750)).unwrap();
+        // Version 2: owner rwx, group x, others nothing.
+        let acl = "0x0200000001000700ffffffff04000100ffffffff20000000ffffffff";
+        let script = format!(
+            "import os; os.setxattr('{}', 'system.posix_acl_access', bytes.fromhex('{}'))",
+            "file",
+            &acl[2..]
+        );
+        let status = Command::new("python3")
+            .args(["-c", &script])
+            .current_dir(mounted.root())
+            .uid(uid)
+            .gid(uid)
+            .status();
+        match status {
+            Ok(status) => assert!(status.success()),
+            Err(error) => {
+                eprintln!("left out: python3: {error}");
+                break;
+            }
+        }
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "{uid}");
+    }
     mounted.finish();
 }
 
