@@ -12,6 +12,7 @@ use crate::cleaning::{
 use crate::protocol::{
     Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, VolumeInfo,
 };
+use crate::versions::{VersionsReply, VersionsRequest};
 use crate::{server, socket};
 
 /// How long a daemon may take to say who it is; it answers this without waiting for anything.
@@ -218,6 +219,17 @@ impl Client {
     pub fn change_cleaner(&self, change: CleanerChange) -> Result<CleanerSettings, ClientError> {
         match self.ask(Command::Cleaner(change), None)? {
             Outcome::Cleaner(settings) => Ok(settings),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Versions`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn versions(&self, request: VersionsRequest) -> Result<VersionsReply, ClientError> {
+        match self.ask(Command::Versions(request), None)? {
+            Outcome::Versions(reply) => Ok(reply),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -9,6 +9,7 @@ use crate::cleaning::{
     MAX_SEGMENTS, Marked, Places, Released, Segments, SegmentsNamed, SegmentsRequest,
     SegwaitRequest, Waited,
 };
+use crate::versions::{VersionsReply, VersionsRequest};
 
 /// The version that both sides name. A side that is told of another one says so and does nothing.
 /// New commands, and new members of messages, come without a new version: a daemon answers a
@@ -61,6 +62,8 @@ pub enum Command {
     Segwait(SegwaitRequest),
     /// Make these segments clean.
     Segclean(SegmentsNamed),
+    /// Make, list, compare and delete versions, and bring files back.
+    Versions(VersionsRequest),
 }
 
 /// A daemon's answer.
@@ -99,6 +102,8 @@ pub enum Outcome {
     Waited(Waited),
     /// The answer to [`Command::Segclean`].
     Released(Released),
+    /// The answer to [`Command::Versions`].
+    Versions(VersionsReply),
     /// It was done, and there is nothing to tell.
     Done,
     /// It was not done, and why.
@@ -269,6 +274,14 @@ pub trait Admin: Cleaning {
     /// When there is no policy of this name; then nothing is changed.
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError>;
 
+    /// Does what is asked about versions.
+    ///
+    /// # Errors
+    /// Why it was not done; for any request, when the volume's disk has no versions.
+    fn versions(&self, _request: &VersionsRequest) -> Result<VersionsReply, AdminError> {
+        Err(AdminError("this volume has no versions".into()))
+    }
+
     /// Returns once all that was written before is durable.
     ///
     /// # Errors
@@ -359,5 +372,6 @@ fn answer(command: &Command, admin: &dyn Admin) -> Result<Outcome, AdminError> {
             Outcome::Waited(Waited { is_low, present })
         }
         Command::Segclean(named) => Outcome::Released(admin.segclean(&named.segments)?),
+        Command::Versions(request) => Outcome::Versions(admin.versions(request)?),
     })
 }

@@ -166,10 +166,12 @@ pub(crate) fn read_line(
     max_len_bytes: usize,
     timeout: Option<Duration>,
 ) -> io::Result<Vec<u8>> {
-    let ends = |bytes: &[u8], from: usize| {
-        bytes[from..].iter().position(|&byte| byte == b'\n').map(|at| from + at)
-    };
-    read_until(stream, max_len_bytes, timeout, ends)
+    read_until(stream, max_len_bytes, timeout, newline)
+}
+
+/// The first newline at or after `from`.
+fn newline(bytes: &[u8], from: usize) -> Option<usize> {
+    bytes[from..].iter().position(|&byte| byte == b'\n').map(|at| from + at)
 }
 
 /// A line as [`read_line`] reads it, or the head of a request of HTTP.
@@ -185,7 +187,7 @@ fn read_request(
             let ends = |rest: &[u8]| rest.starts_with(b"\n\r\n") || rest.starts_with(b"\n\n");
             return (from..bytes.len()).find(|&at| ends(&bytes[at..]));
         }
-        bytes[from..].iter().position(|&byte| byte == b'\n').map(|at| from + at)
+        newline(bytes, from)
     };
     read_until(stream, max_len_bytes, timeout, ends)
 }
