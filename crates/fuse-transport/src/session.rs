@@ -360,6 +360,8 @@ impl<'env, F: FileSystem> Crew<'env, F> {
             match end {
                 End::Unmounted => Ok(()),
                 End::Refused(error) => {
+                    // Should the kernel have taken a part of it, it must not put requests there.
+                    drop(ring);
                     if !refused.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
                             "the kernel does not take io_uring for this mount: {error}; requests \
@@ -376,5 +378,73 @@ impl<'env, F: FileSystem> Crew<'env, F> {
             .spawn_scoped(scope, move || crew.guard(work))?;
         helpers.push(helper);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::{Access, MountRequest, UnmountMode, mount, unmount};
+    use crate::types::{Request, StatFs};
+
+    struct Counts;
+
+    impl FileSystem for Counts {
+        fn statfs(&self, _: &Request, _: u64) -> crate::Result<StatFs> {
+            Ok(StatFs { blocks: 17, fragment_bytes: 4096, ..StatFs::default() })
+        }
+    }
+
+    fn request() -> MountRequest {
+        MountRequest {
+            source: "test".into(),
+            subtype: "test".into(),
+            read_only: false,
+            access: Access::All,
+            default_permissions: true,
+            dev: false,
+            suid: false,
+            exec: false,
+            sync: false,
+            noatime: false,
+        }
+    }
+
+    /// A kernel may offer io_uring and then not take the rings, all of them or some.
+    #[test]
+    fn what_the_kernel_does_not_take_over_rings_is_served_from_the_device() {
+        let is_left_out = std::env::var_os("DENDRO_SKIP_MOUNT").is_some()
+            || device::open().is_err()
+            || !rustix::process::geteuid().is_root();
+        if is_left_out {
+            eprintln!("left out: /dev/fuse cannot be opened, or mounts are not wanted");
+            return;
+        }
+        for broken in [&[0][..], &[1], &[0, 1, 2, 3]] {
+            let directory = tempfile::tempdir().expect("there is room");
+            let mounted = mount(directory.path(), &request()).expect("root can mount");
+            let options = Options { threads_per_queue: 2, ..Options::default() };
+            let mut session = Session::start(mounted, Counts, options).expect("it is mounted");
+            if session.rings.is_empty() {
+                eprintln!("left out: {}", session.why_no_uring().unwrap_or_default());
+            }
+            for (index, ring) in session.rings.iter_mut().enumerate() {
+                if broken.contains(&index) {
+                    // The kernel wants room for the longest request.
+                    let device = Arc::clone(session.mounted.device());
+                    let queue = u16::try_from(index / 2).expect("few");
+                    *ring = Ring::new(device, queue, 1, 4096).expect("there are rings");
+                }
+            }
+            thread::scope(|scope| {
+                let server = scope.spawn(move || session.run());
+                for _ in 0..20 {
+                    let stat = rustix::fs::statvfs(directory.path()).expect("it is answered");
+                    assert_eq!(stat.f_blocks, 17);
+                }
+                unmount(directory.path(), UnmountMode::Idle).expect("nobody uses it");
+                server.join().expect("no panic").expect("served to the end");
+            });
+        }
     }
 }
