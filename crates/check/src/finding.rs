@@ -80,6 +80,8 @@ kinds! {
     NoSuchList = 40, Error, "there are records or pages of a list that does not exist";
     /// A list's number will be given out again.
     ListNumber = 41, Error, "a list's number is to be given out again";
+    /// A record of the table of versions is unreadable.
+    VersionUnreadable = 42, Error, "the record of a snapshot or branch cannot be read";
     /// The recorded usage of a segment is unreadable.
     UsageUnreadable = 50, Warning, "the usage of a segment cannot be read";
     /// The recorded usage of a segment is wrong.

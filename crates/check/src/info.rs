@@ -210,6 +210,8 @@ pub struct CheckpointInfo {
     pub commit_seq: u64,
     /// The epoch at the time.
     pub epoch: u64,
+    /// The log clock: bytes of blocks that clients had written by then.
+    pub log_clock: u64,
     /// Live bytes of all segments.
     pub live_bytes: u64,
     /// Usage that differs from what the map says.
@@ -234,6 +236,7 @@ impl From<&Checkpoint> for CheckpointInfo {
             next_list: checkpoint.next_list,
             commit_seq: checkpoint.commit_seq,
             epoch: checkpoint.epoch,
+            log_clock: checkpoint.log_clock,
             live_bytes: checkpoint.live_bytes,
             usage_overrides: rows.collect(),
         }
@@ -254,6 +257,7 @@ impl fmt::Display for CheckpointInfo {
         writeln!(f, "  next list   {}", self.next_list)?;
         writeln!(f, "  commit      {}", self.commit_seq)?;
         writeln!(f, "  epoch       {}", self.epoch)?;
+        writeln!(f, "  log clock   {} bytes", self.log_clock)?;
         write!(f, "  live        {} bytes", self.live_bytes)?;
         for row in &self.usage_overrides {
             write!(f, "\n  override    {row}")?;
@@ -295,6 +299,8 @@ pub struct PartialInfo {
     pub time: String,
     /// Of the changes in it.
     pub epoch: u64,
+    /// The temperature of what it was filled with, by the policy's classes.
+    pub class: u8,
 }
 
 impl From<&Partial> for PartialInfo {
@@ -316,6 +322,7 @@ impl From<&Partial> for PartialInfo {
             durable_seq: header.durable_seq,
             time: rfc3339(header.time),
             epoch: header.epoch,
+            class: header.class,
         }
     }
 }
@@ -325,7 +332,7 @@ impl fmt::Display for PartialInfo {
         write!(
             f,
             "partial segment {} {} at segment {}, byte {}: {} bytes, {} of records ({} complete), \
-             commit {}, durable {}, epoch {}, checksum {} after {}, next segment {}, {}",
+             commit {}, durable {}, epoch {}, checksum {} after {}, next segment {}, class {}, {}",
             self.head,
             self.seq,
             self.segment,
@@ -339,6 +346,7 @@ impl fmt::Display for PartialInfo {
             self.crc32c,
             self.prev_crc32c,
             self.next_segment,
+            self.class,
             self.time,
         )
     }
@@ -436,7 +444,11 @@ pub enum ValueInfo {
     Chunk {
         /// The pages that the entry owns, with their indexes in the list.
         pages: Vec<(u64, PageInfo)>,
+        /// Pages that are holes in this version, whatever older ones have.
+        holes: Vec<u64>,
     },
+    /// It was deleted in this version.
+    Tombstone,
 }
 
 /// An entry of a leaf.
@@ -456,8 +468,12 @@ impl From<(&Key, &Value)> for EntryInfo {
             Value::Chunk(chunk) => {
                 let first = key.index.saturating_mul(dendro_format::CHUNK_PAGES);
                 let pages = chunk.iter().map(|(slot, page)| (first | u64::from(slot), page.into()));
-                ValueInfo::Chunk { pages: pages.collect() }
+                let holes = (0..dendro_format::CHUNK_PAGES)
+                    .filter(|slot| chunk.holes() >> slot & 1 == 1)
+                    .map(|slot| first | slot);
+                ValueInfo::Chunk { pages: pages.collect(), holes: holes.collect() }
             }
+            Value::Tombstone => ValueInfo::Tombstone,
         };
         Self { key: (*key).into(), value }
     }
@@ -469,10 +485,14 @@ impl fmt::Display for EntryInfo {
         match &self.value {
             ValueInfo::List { hints } => write!(f, ": hints {hints:#06x}"),
             ValueInfo::Record { value } => write!(f, ": {} bytes {value}", value.len() / 2),
-            ValueInfo::Chunk { pages } => {
+            ValueInfo::Chunk { pages, holes } => {
                 write!(f, ": {} pages", pages.len())?;
-                pages.iter().try_for_each(|(index, page)| write!(f, "\n    page {index}: {page}"))
+                for (index, page) in pages {
+                    write!(f, "\n    page {index}: {page}")?;
+                }
+                holes.iter().try_for_each(|index| write!(f, "\n    page {index}: a hole"))
             }
+            ValueInfo::Tombstone => f.write_str(": deleted"),
         }
     }
 }

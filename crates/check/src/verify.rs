@@ -7,8 +7,10 @@ use dendro_base::units::{GRAIN_SIZE, align_up};
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
+use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
-    Addr, CHUNK_PAGES, Checkpoint, Entries, Key, Layout, PageRef, SegmentNo, Space, Value, checksum,
+    Addr, CHUNK_PAGES, Checkpoint, Entries, Key, Layout, PageRef, SegmentNo, Space, Value,
+    VersionRecord, checksum,
 };
 use serde::Serialize;
 
@@ -179,6 +181,10 @@ fn verify_log(volume: &Volume<'_>, checkpoint: &Checkpoint, findings: &mut Findi
 struct Lists {
     last: Option<u64>,
     reported: Option<u64>,
+    /// Lists with entries, but not the one that says that they exist.
+    missing: Vec<u64>,
+    /// Entries that no version sees are being taken out: what is left of a list may be.
+    is_swept: bool,
 }
 
 /// One walk over the map.
@@ -233,6 +239,7 @@ impl<'v> Walk<'v> {
                         self.visit_page(key.list, index, page, findings);
                     }
                 }
+                Value::Tombstone => {}
             }
         }
     }
@@ -253,12 +260,23 @@ impl<'v> Walk<'v> {
             && self.lists.last != Some(list)
             && self.lists.reported.replace(list) != Some(list)
         {
-            findings.add(FindingKind::NoSuchList, format!("list {list}"));
+            self.lists.missing.push(list);
         }
     }
 
     fn visit_record(&mut self, key: &Key, bytes: &[u8], findings: &mut Findings) {
         self.counts.record_count += 1;
+        if key.list == VERSIONS_LIST {
+            match VersionRecord::decode(key.index, bytes) {
+                Ok(VersionRecord::Counters(counters)) => {
+                    self.lists.is_swept = counters.sweep_since.is_some();
+                }
+                Ok(_) => {}
+                Err(problem) => {
+                    findings.add(FindingKind::VersionUnreadable, format!("at {key}: {problem}"));
+                }
+            }
+        }
         if key.list == USAGE_LIST
             && let Err(problem) = self.usage.insert_record(key, bytes)
         {
@@ -322,6 +340,9 @@ impl<'v> Walk<'v> {
     }
 
     fn compare_usage(&mut self, findings: &mut Findings) {
+        for list in self.lists.missing.iter().filter(|_| !self.lists.is_swept) {
+            findings.add(FindingKind::NoSuchList, format!("list {list}"));
+        }
         self.usage.insert_overrides(self.checkpoint);
         let layout = self.volume.layout();
         for row in self.usage.rows() {

@@ -54,7 +54,7 @@ fn a_foreign_device_is_no_volume() {
 
 #[test]
 fn a_volume_with_unknown_features_is_not_looked_at() {
-    assert_eq!(kinds(&built(|builder| builder.superblock.incompatible = 1)), [NoVolume]);
+    assert_eq!(kinds(&built(|builder| builder.superblock.incompatible = 1 << 63)), [NoVolume]);
 }
 
 #[test]

@@ -153,6 +153,12 @@ pub enum Block {
         list: u64,
         /// Which of its pages of 4096 bytes.
         page: u64,
+        /// The branch that it was written in.
+        #[serde(default, skip_serializing_if = "is_first_branch")]
+        branch: u32,
+        /// The epoch that it was written in.
+        #[serde(default = "first_epoch", skip_serializing_if = "is_first_epoch")]
+        epoch: u64,
         /// Where it begins.
         addr: u64,
     },
@@ -163,6 +169,20 @@ pub enum Block {
         /// Where it begins.
         addr: u64,
     },
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_first_branch(branch: &u32) -> bool {
+    *branch == 0
+}
+
+const fn first_epoch() -> u64 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_first_epoch(epoch: &u64) -> bool {
+    *epoch == 1
 }
 
 /// What a node of the map is called.

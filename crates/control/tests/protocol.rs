@@ -41,7 +41,13 @@ impl Cleaning for Volume {
     }
 
     fn blocks(&self, request: &BlocksRequest) -> Result<Blocks, AdminError> {
-        let blocks = vec![Block::Page { list: 1, page: 2, addr: request.segment.into() }];
+        let blocks = vec![Block::Page {
+            list: 1,
+            page: 2,
+            branch: 0,
+            epoch: 1,
+            addr: request.segment.into(),
+        }];
         Ok(Blocks { blocks, next: request.cursor.clone() })
     }
 
@@ -241,7 +247,7 @@ fn a_daemon_that_is_gone_is_named_in_the_error() {
     assert!(error.to_string().contains("/nonexistent/uuid.sock"), "{error}");
 }
 
-const PAGE: Block = Block::Page { list: u64::MAX, page: 1 << 63, addr: 4096 };
+const PAGE: Block = Block::Page { list: u64::MAX, page: 1 << 63, branch: 3, epoch: 9, addr: 4096 };
 const NODE: Block = Block::Node {
     node: NodeName {
         level: 3,
@@ -268,7 +274,7 @@ fn cleaners_are_answered_block_by_block() {
         let request =
             BlocksRequest { segment: 9, cursor: Some("x".into()), ..BlocksRequest::default() };
         let blocks = client.blocks(request).unwrap();
-        assert_eq!(blocks.blocks, [Block::Page { list: 1, page: 2, addr: 9 }]);
+        assert_eq!(blocks.blocks, [Block::Page { list: 1, page: 2, branch: 0, epoch: 1, addr: 9 }]);
         assert_eq!(blocks.next.as_deref(), Some("x"));
         // From 0, 10, 20 and 30 on, three each.
         assert_eq!(client.all_segments().unwrap().segments.len(), 12);

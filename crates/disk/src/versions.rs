@@ -111,7 +111,8 @@ pub struct Share {
 /// Every read takes any view that exists; a commit takes heads alone. A view of a snapshot names it
 /// exactly: epochs between two snapshots cannot be read.
 ///
-/// The number of a list that was deleted can be used again only when no version has the list.
+/// The number of a list that was deleted can be used again only when no version has the list, nor
+/// a moment that a branch was made from.
 ///
 /// [`Error::ReadOnly`]: crate::Error::ReadOnly
 /// [`Error::Failed`]: crate::Error::Failed

@@ -65,11 +65,19 @@ impl Chunk {
     /// The chunk that owns the given pages.
     #[must_use]
     pub fn from_slots(slots: &[Option<PageRef>; CHUNK_PAGES as usize]) -> Self {
-        let mut chunk =
-            Self { refs: Vec::with_capacity(slots.iter().flatten().count()), ..Self::default() };
+        Self::with_holes(slots, 0)
+    }
+
+    /// The chunk that owns the given pages and has holes, a bit each, through which no older
+    /// version shows. A page that is owned is no hole.
+    #[must_use]
+    pub fn with_holes(slots: &[Option<PageRef>; CHUNK_PAGES as usize], holes: u32) -> Self {
+        let refs = Vec::with_capacity(slots.iter().flatten().count());
+        let mut chunk = Self { present: 0, holes, refs };
         for (slot, page) in slots.iter().enumerate() {
             if let Some(page) = page {
                 chunk.present |= 1 << slot;
+                chunk.holes &= !(1 << slot);
                 chunk.refs.push(*page);
             }
         }
@@ -100,7 +108,13 @@ impl Chunk {
         self.present
     }
 
-    /// Whether it owns nothing.
+    /// Which slots are holes through which no older version shows, a bit each.
+    #[must_use]
+    pub const fn holes(&self) -> u32 {
+        self.holes
+    }
+
+    /// Whether it owns nothing and hides nothing.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.present == 0 && self.holes == 0

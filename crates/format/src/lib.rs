@@ -7,6 +7,7 @@
 //! - [`record`]: what a partial segment says happened.
 //! - [`key`], [`chunk`], [`node`]: the map.
 //! - [`checkpoint`], [`usage`]: a frozen state of the whole.
+//! - [`versions`]: branches and snapshots.
 //!
 //! With the feature `testing` also `testing`: random structures, and what fuzzers run.
 //!
@@ -27,6 +28,7 @@ pub mod superblock;
 pub mod testing;
 pub mod usage;
 mod varint;
+pub mod versions;
 
 pub use checkpoint::Checkpoint;
 pub use chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT, PageRef};
@@ -37,6 +39,7 @@ pub use partial::{Head, PartialHeader};
 pub use record::Record;
 pub use superblock::Superblock;
 pub use usage::Usage;
+pub use versions::VersionRecord;
 
 /// The checksum of everything: CRC-32C (Castagnoli), as in iSCSI (RFC 3720), ext4 and btrfs.
 #[must_use]

@@ -25,6 +25,7 @@ const VALUE_MASK: u8 = 0b11;
 const VALUE_LIST: u8 = 0;
 const VALUE_RECORD: u8 = 1;
 const VALUE_CHUNK: u8 = 2;
+const VALUE_TOMBSTONE: u8 = 3;
 const TAG_LIST_CHANGES: u8 = 1 << 2;
 const SPACE_SHIFT: u8 = 3;
 const TAG_VERSION_CHANGES: u8 = 1 << 5;
@@ -49,11 +50,12 @@ const TAG_UNUSED: u8 = 0b11 << 6;
 ///
 /// An entry is a tag, the key as far as it differs from the one before (a first entry: from
 /// [`Key::MIN`]), and the value. The tag's bits 0 and 1 are the value's kind (0 list, 1 record,
-/// 2 chunk; 0 in nodes above the leaves), bit 2 says that the list changes, bits 3 and 4 are the
+/// 2 chunk, 3 tombstone; 0 in nodes above the leaves), bit 2 says that the list changes, bits 3 and 4 are the
 /// key's space, bit 5 says that branch and epoch change. Then, each as LEB128: the step to the
 /// list, if it changes; the index, as a step if list and space are the same; branch and epoch, if
 /// they change. Bits 6 and 7 are zero. A list's value is its hints (16 bits), a record's is its length and bytes, a
-/// chunk's is as [`Chunk::encode`] tells, a child's is its address, length and checksum.
+/// chunk's is as [`Chunk::encode`] tells, a tombstone's is nothing, a child's is its address, length
+/// and checksum.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct NodeHeaderV1 {
@@ -93,16 +95,19 @@ pub enum Value {
     Record(Arc<[u8]>),
     /// Where pages lie.
     Chunk(Arc<Chunk>),
+    /// A list or a record was deleted in this version, and no older version shows through.
+    Tombstone,
 }
 
 impl Value {
-    /// The space of keys that such a value lies under.
+    /// Whether such a value may lie under keys of `space`.
     #[must_use]
-    pub const fn space(&self) -> Space {
+    pub const fn lies_in(&self, space: Space) -> bool {
         match self {
-            Self::List(_) => Space::List,
-            Self::Record(_) => Space::Records,
-            Self::Chunk(_) => Space::Chunks,
+            Self::List(_) => matches!(space, Space::List),
+            Self::Record(_) => matches!(space, Space::Records),
+            Self::Chunk(_) => matches!(space, Space::Chunks),
+            Self::Tombstone => matches!(space, Space::List | Space::Records),
         }
     }
 }
@@ -181,7 +186,7 @@ pub fn encode(info: &NodeInfo, entries: &Entries) -> (Vec<u8>, u32) {
 }
 
 fn encode_value(out: &mut Vec<u8>, keys: &mut KeyWriter, key: &Key, value: &Value) {
-    debug_assert_eq!(key.space, value.space(), "a value lies in its own space");
+    debug_assert!(value.lies_in(key.space), "a value lies in its own space");
     match value {
         Value::List(hints) => {
             keys.put(out, key, VALUE_LIST);
@@ -196,6 +201,7 @@ fn encode_value(out: &mut Vec<u8>, keys: &mut KeyWriter, key: &Key, value: &Valu
             keys.put(out, key, VALUE_CHUNK);
             chunk.encode(out);
         }
+        Value::Tombstone => keys.put(out, key, VALUE_TOMBSTONE),
     }
 }
 
@@ -267,9 +273,9 @@ fn decode_entries(reader: &mut Reader<'_>, level: u8, count: u32) -> Result<Entr
                     Value::Record(Arc::from(reader.take(len)?))
                 }
                 VALUE_CHUNK => Value::Chunk(Arc::new(Chunk::decode(reader)?)),
-                _ => return Err(reader.malformed("a value is of an unknown kind")),
+                _ => Value::Tombstone,
             };
-            if value.space() != key.space {
+            if !value.lies_in(key.space) {
                 return Err(reader.malformed("a value lies in another's space"));
             }
             entries.push((key, value));

@@ -1,7 +1,7 @@
 //! Records: what a partial segment says happened. A record is a change record for recovery and the
 //! summary entry of its blocks for the cleaner at once.
 //!
-//! A record starts with its kind and a byte that is zero (its flags). Kind 0 ends the records.
+//! A record starts with its kind and a byte for flags, zero where nothing else is told. Kind 0 ends the records.
 
 use std::mem::size_of;
 
@@ -13,6 +13,7 @@ use crate::key::{Key, Space};
 use crate::layout::Addr;
 use crate::node::NodePtr;
 use crate::usage::FIRST_SYSTEM_LIST;
+use crate::versions::VERSIONS_LIST;
 use crate::{Malformed, Result};
 
 const CREATE_LIST: u8 = 1;
@@ -28,6 +29,7 @@ const MOVE_PAGES: u8 = 10;
 const SWAP_PAGES: u8 = 11;
 const NODE: u8 = 12;
 const CHECKPOINT: u8 = 13;
+const VERSION: u8 = 14;
 
 /// The kind of a record that was taken back before it was written; see [`void`].
 const VOID: u8 = 255;
@@ -92,7 +94,15 @@ raw! {
     /// Kind 13, in the map's head: a checkpoint lies at `addr` (20 bytes).
     CheckpointPlaceV1, 20, { kind: u8, flags: u8, reserved: [u8; 2], len: U32, addr: U64, crc32c: U32 }
 }
+raw! {
+    /// Kind 14: the version that the records behind it are about (16 bytes). Flag 1: they tell
+    /// where its blocks have been moved to.
+    VersionV1, 16, { kind: u8, flags: u8, reserved: [u8; 2], branch: U32, epoch: U64 }
+}
 
+/// Bytes of [`Record::Version`].
+pub const VERSION_LEN_BYTES: usize = size_of::<VersionV1>();
+const FLAG_MOVED: u8 = 1;
 /// Bytes of [`Record::WriteRun`] before its checksums.
 pub const WRITE_RUN_LEN_BYTES: usize = size_of::<WriteRunV1>();
 /// Bytes of [`Record::WriteBlock`].
@@ -211,6 +221,17 @@ pub enum Record<'a> {
         /// Its first key.
         first_key: Key,
     },
+    /// The records behind it, to the end of the partial segment or the next of this kind, are
+    /// about this version. The first ones in a partial segment are about branch 0 in the epoch
+    /// that its header tells.
+    Version {
+        /// The branch.
+        branch: u32,
+        /// The epoch that it was written in.
+        epoch: u64,
+        /// Whether they tell where blocks of that version lie now, instead of changing its branch.
+        is_moved: bool,
+    },
     /// A checkpoint lies here.
     Checkpoint {
         /// Where.
@@ -287,6 +308,16 @@ impl Record<'_> {
                 out.extend_from_slice(raw.as_bytes());
             }
             Self::Node { place, level, first_key } => put_node(out, &place, level, &first_key),
+            Self::Version { branch, epoch, is_moved } => {
+                let raw = VersionV1 {
+                    kind: VERSION,
+                    flags: if is_moved { FLAG_MOVED } else { 0 },
+                    reserved: [0; 2],
+                    branch: branch.into(),
+                    epoch: epoch.into(),
+                };
+                out.extend_from_slice(raw.as_bytes());
+            }
             Self::Checkpoint { addr, len_bytes, crc32c } => {
                 let raw = CheckpointPlaceV1 {
                     kind: CHECKPOINT,
@@ -403,6 +434,7 @@ fn record_len(bytes: &[u8]) -> Option<usize> {
         SWAP_PAGES => size_of::<SwapPagesV1>(),
         NODE => size_of::<NodeV1>(),
         CHECKPOINT => size_of::<CheckpointPlaceV1>(),
+        VERSION => size_of::<VersionV1>(),
         _ => return None,
     };
     (len <= bytes.len()).then_some(len)
@@ -481,9 +513,14 @@ fn check_reach(record: &Record<'_>) -> Result<()> {
             ([from, to], [(from_page, count), (to_page, count)])
         }
         Record::SwapPages { a, b } => ([a, b], [(0, 0); 2]),
-        Record::Node { .. } | Record::Checkpoint { .. } => return Ok(()),
+        Record::Node { .. } | Record::Checkpoint { .. } | Record::Version { .. } => return Ok(()),
     };
-    if lists.iter().any(|&list| list >= FIRST_SYSTEM_LIST) {
+    let is_of_versions = matches!(
+        record,
+        Record::PutRecord { list: VERSIONS_LIST, .. }
+            | Record::DeleteRecord { list: VERSIONS_LIST, .. }
+    );
+    if !is_of_versions && lists.iter().any(|&list| list >= FIRST_SYSTEM_LIST) {
         return Err(Malformed::new("record", "it changes a list of the disk's own"));
     }
     let is_inside = |&(first, count): &(u64, u64)| {
@@ -552,6 +589,14 @@ fn decode_any(bytes: &[u8]) -> Result<Record<'_>> {
             Record::SwapPages { a: raw.a.get(), b: raw.b.get() }
         }
         NODE => decode_node(bytes)?,
+        VERSION => {
+            let raw: &VersionV1 = view(bytes)?;
+            Record::Version {
+                branch: raw.branch.get(),
+                epoch: raw.epoch.get(),
+                is_moved: raw.flags & FLAG_MOVED != 0,
+            }
+        }
         CHECKPOINT => {
             let raw: &CheckpointPlaceV1 = view(bytes)?;
             Record::Checkpoint {

@@ -18,8 +18,11 @@ pub const MAJOR_VERSION: u16 = 1;
 /// A higher minor number than this was written by newer software, which says with feature flags
 /// what it used.
 pub const MINOR_VERSION: u16 = 0;
-/// Incompatible features that this code knows: none yet. A volume with another is refused.
-pub const KNOWN_INCOMPATIBLE: u64 = 0;
+/// The incompatible feature of having more than one version, or having had: the map may hold
+/// tombstones and several versions of an entry, the log records that tell of which they are.
+pub const INCOMPATIBLE_VERSIONS: u64 = 1 << 0;
+/// Incompatible features that this code knows. A volume with another is refused.
+pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS;
 /// Features that this code can read but not write past: none yet. A volume with another is opened
 /// for reading only.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;

@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::partial::Head;
 use crate::{Malformed, Result};
 
-/// Lists from this number on are the disk's own. They have no entry of their own in the map, and
-/// no record of the log changes them.
+/// Lists from this number on are the disk's own. They have no entry of their own in the map and
+/// no versions, and no record of the log changes them but [`crate::versions::VERSIONS_LIST`].
 pub const FIRST_SYSTEM_LIST: u64 = 1 << 62;
 
 /// The list that the disk keeps segments' usage in: a record for each segment that holds

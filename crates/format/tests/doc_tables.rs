@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use dendro_format::{checkpoint, node, partial, record, superblock, usage};
+use dendro_format::{checkpoint, node, partial, record, superblock, usage, versions};
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     include_str!("../src/superblock.rs"),
     include_str!("../src/partial.rs"),
     include_str!("../src/record.rs"),
     include_str!("../src/node.rs"),
     include_str!("../src/checkpoint.rs"),
     include_str!("../src/usage.rs"),
+    include_str!("../src/versions.rs"),
 ];
 const FORMAT_MD: &str = include_str!("../../../docs/FORMAT.md");
 
@@ -92,7 +93,7 @@ fn all_structures() -> BTreeMap<String, Fields> {
 fn every_structure_is_seen() {
     let found = all_structures();
     let len = |name: &str| found[name].last().map_or(0, |(_, offset, len)| offset + len);
-    assert_eq!(found.len(), 15);
+    assert_eq!(found.len(), 18);
     assert_eq!(len("SuperblockV1"), size_of::<superblock::SuperblockV1>());
     assert_eq!(len("PartialHeaderV1"), size_of::<partial::PartialHeaderV1>());
     assert_eq!(len("NodeHeaderV1"), size_of::<node::NodeHeaderV1>());
@@ -108,6 +109,9 @@ fn every_structure_is_seen() {
     assert_eq!(len("SwapPagesV1"), size_of::<record::SwapPagesV1>());
     assert_eq!(len("NodeV1"), size_of::<record::NodeV1>());
     assert_eq!(len("CheckpointPlaceV1"), size_of::<record::CheckpointPlaceV1>());
+    assert_eq!(len("VersionV1"), size_of::<record::VersionV1>());
+    assert_eq!(len("CountersV1"), size_of::<versions::CountersV1>());
+    assert_eq!(len("VersionEntryV1"), size_of::<versions::VersionEntryV1>());
 }
 
 #[test]
@@ -126,7 +130,7 @@ fn the_tables_in_the_code_say_what_the_structures_are() {
             tables += 1;
         }
     }
-    assert_eq!(tables, 5);
+    assert_eq!(tables, 7);
 }
 
 #[test]

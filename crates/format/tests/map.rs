@@ -156,7 +156,8 @@ fn keys_out_of_order_are_refused() {
 #[test]
 fn entries_that_contradict_their_node_are_refused() {
     assert_eq!(problem(0, 1, &[0b11000, 0, 0, 0]), "a key is in an unknown space");
-    assert_eq!(problem(0, 1, &[0b01000 | 3, 0, 0, 0]), "a value is of an unknown kind");
+    assert_eq!(problem(0, 1, &[0b10000 | 3, 0]), "a value lies in another's space");
+    assert!(node::decode(&forge(0, 1, &[0b01000 | 3, 0]), &INFO.uuid).is_ok(), "a tombstone");
     assert_eq!(problem(0, 1, &[0b01000, 0, 0, 0]), "a value lies in another's space");
     assert_eq!(problem(0, 1, &[0, 1, 0, 0]), "a key's index is out of range");
     let past_the_last_page = [0b10000 | 2, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10, 0, 0];

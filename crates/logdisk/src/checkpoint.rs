@@ -32,7 +32,6 @@ use crate::fault::Fault;
 use crate::node::{Child, Node, Resident};
 use crate::partial::{MIN_CAPACITY_BYTES, Partial};
 use crate::segments::node_footprint_bytes;
-use crate::state::EPOCH;
 use crate::store::Held;
 use crate::superblocks;
 
@@ -204,7 +203,7 @@ impl LogDisk {
             map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
             next_list: self.next_list().max(core.state.next_list),
             commit_seq: core.commit_seq,
-            epoch: EPOCH,
+            epoch: core.state.versions.epoch(),
             live_bytes: segments.live_bytes(),
             time: core.clock.now(),
             log_clock: core.state.clock,
@@ -398,7 +397,8 @@ impl LogDisk {
             .buf
             .take()
             .unwrap_or_else(|| AlignedBuf::zeroed(PARTIAL_LEN_BYTES.min(size as usize)));
-        Partial::new(buf, capacity, segment, self.layout.segment_offset(segment), offset)
+        let epoch = self.core.read().state.versions.epoch();
+        Partial::new(buf, capacity, segment, self.layout.segment_offset(segment), offset, epoch)
     }
 
     /// Writes a partial segment of the map's head, if there is anything in it.
@@ -431,7 +431,7 @@ impl LogDisk {
             commit_seq: job.checkpoint.commit_seq,
             durable_seq: 0,
             time: job.checkpoint.time,
-            epoch: EPOCH,
+            epoch: 0,
         });
         let written = self.device.write_at(base.bytes(), &buf[..len_bytes]);
         checkpoints.buf = Some(buf);

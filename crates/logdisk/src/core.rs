@@ -13,15 +13,15 @@ use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::AlignedBuf;
 use dendro_disk::{Aru, CommitSeq, Error, ListHints, Op};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES};
+use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
 use dendro_format::{Addr, Head, PageRef, PartialHeader, Record, SegmentNo};
 use dendro_policy::Class;
 
 use crate::fault::Outcome;
 use crate::heads::Heads;
 use crate::map::Nodes;
-use crate::partial::{MIN_CAPACITY_BYTES, Partial, page_record_bytes, stored_len};
-use crate::state::{EPOCH, State, groups, page_range};
+use crate::partial::{About, MIN_CAPACITY_BYTES, Partial, page_record_bytes, stored_len};
+use crate::state::{State, groups, page_range};
 use crate::writer::{Closed, Writer};
 
 /// A partial segment is closed when it holds so much.
@@ -65,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
+    /// The version that the unit being applied changes.
+    pub(crate) about: About,
     /// Whether the pages of the unit being applied go to payload heads.
     apart: bool,
     /// What the policy last said, and of which segment (none: of pages written first): pages that
@@ -94,7 +96,7 @@ pub(crate) const fn zeroed_map_bytes(count: u64) -> u64 {
 
 impl Worst {
     pub(crate) fn of(aru: &Aru<'_>) -> Self {
-        let mut worst = Self::default();
+        let mut worst = Self { record_bytes: VERSION_LEN_BYTES, ..Self::default() };
         for op in aru.ops() {
             match op {
                 Op::PutRecord { value, .. } => {
@@ -164,6 +166,7 @@ impl Core {
             clock,
             writer,
             pool: Vec::new(),
+            about: About::start(1),
             apart: false,
             last_class: None,
             spans: false,
@@ -191,22 +194,10 @@ impl Core {
         worst: Worst,
         nodes: &dyn Nodes,
     ) -> Outcome<CommitSeq> {
-        if aru.ops().is_empty() {
-            return Ok(CommitSeq(self.commit_seq));
-        }
-        self.spans = false;
+        self.set_about(aru.view().branch);
         self.apart = self.heads.are_used() && self.has_segments_for(worst);
         let pages = if self.apart { 0 } else { worst.pages };
-        self.open_partial()?;
-        if !self.fits(pages, 0, worst.record_bytes) {
-            self.close_partial();
-            self.open_partial()?;
-            if !self.fits(pages, 0, worst.record_bytes) {
-                self.spans = true;
-                self.partial().forget_changeable();
-                self.heads.forget_changeable();
-            }
-        }
+        self.begin_unit(pages, worst.record_bytes)?;
         for op in aru.ops() {
             self.apply_op(op, nodes)?;
             self.state.account_for_nodes();
@@ -219,6 +210,79 @@ impl Core {
         Ok(CommitSeq(self.commit_seq))
     }
 
+    /// Finds a place for a unit that takes no more than so much of the main log.
+    fn begin_unit(&mut self, pages: usize, record_bytes: usize) -> Outcome<()> {
+        self.spans = false;
+        self.open_partial()?;
+        if !self.fits(pages, 0, record_bytes) {
+            self.close_partial();
+            self.open_partial()?;
+            if !self.fits(pages, 0, record_bytes) {
+                self.spans = true;
+                self.end_changes();
+            }
+        }
+        let about = self.about;
+        self.partial().set_about(about);
+        Ok(())
+    }
+
+    /// Nothing that has been written so far is changed any more where it is.
+    pub(crate) fn end_changes(&mut self) {
+        if let Some(open) = &mut self.log.open {
+            open.forget_changeable();
+        }
+        self.heads.forget_changeable();
+    }
+
+    /// Puts records of a list of the disk's own, or deletes them, as a unit of the epoch that
+    /// [`Self::set_about`] was last called in.
+    pub(crate) fn apply_system_records(
+        &mut self,
+        list: u64,
+        changes: &[(u64, Option<Vec<u8>>)],
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let len =
+            |value: &Option<Vec<u8>>| PUT_RECORD_LEN_BYTES + value.as_ref().map_or(0, Vec::len);
+        let record_bytes = changes.iter().map(|(_, value)| len(value)).sum::<usize>();
+        self.begin_unit(0, VERSION_LEN_BYTES + record_bytes)?;
+        for (index, value) in changes {
+            self.make_room(0, 0, len(value))?;
+            // Never in the place of an earlier one: what lies between depends on the order.
+            let index = *index;
+            self.partial().push(&match value {
+                Some(value) => Record::PutRecord { list, index, value },
+                None => Record::DeleteRecord { list, index },
+            });
+            self.state.put_system_record(list, index, value.as_deref(), nodes)?;
+        }
+        self.state.account_for_nodes();
+        self.commit_seq += 1;
+        self.partial().complete();
+        Ok(())
+    }
+
+    /// Writes what is stored of a page as a page of the head, as a unit of its own.
+    pub(crate) fn write_copy(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        stored: &[u8],
+    ) -> Outcome<PageRef> {
+        self.begin_unit(1, page_record_bytes(1) + MAX_FIXED_LEN_BYTES)?;
+        let block = match stored.len() {
+            0 => {
+                self.push(&Record::ZeroPages { list, first_page: page_index, count: 1 })?;
+                PageRef::ZERO
+            }
+            PAGE_SIZE => self.partial().push_page(list, page_index, stored),
+            _ => self.partial().push_short(list, page_index, stored),
+        };
+        self.partial().complete();
+        Ok(block)
+    }
+
     /// Whether the payload heads will find segments for so much, wherever it goes.
     fn has_segments_for(&self, worst: Worst) -> bool {
         let size = self.state.segments.layout().segment_size_bytes();
@@ -229,30 +293,31 @@ impl Core {
     }
 
     fn apply_op(&mut self, op: &Op<'_>, nodes: &dyn Nodes) -> Outcome<()> {
+        let branch = self.about.branch;
         match op {
             Op::CreateList { list, hints } => {
                 let hints = encode_hints(*hints);
                 self.push(&Record::CreateList { list: list.0, hints })?;
-                self.state.put_list(list.0, hints, nodes)
+                self.state.create_list(branch, list.0, hints, nodes)
             }
             Op::DeleteList { list } => {
                 self.push(&Record::DeleteList { list: list.0 })?;
-                self.state.delete_list(list.0, nodes)
+                self.state.delete_list(branch, list.0, nodes)
             }
             Op::SetHints { list, hints } => {
                 let hints = encode_hints(*hints);
                 self.push(&Record::SetHints { list: list.0, hints })?;
-                self.state.put_list(list.0, hints, nodes)
+                self.state.put_list(branch, list.0, hints, nodes)
             }
             Op::PutRecord { list, index, value } => {
                 self.user_record_bytes += value.len() as u64;
                 self.make_room(0, 0, PUT_RECORD_LEN_BYTES + value.len())?;
                 self.partial().push_put(list.0, *index, value);
-                self.state.put_record(list.0, *index, value, nodes)
+                self.state.put_record(branch, list.0, *index, value, nodes)
             }
             Op::DeleteRecord { list, index } => {
                 self.push(&Record::DeleteRecord { list: list.0, index: *index })?;
-                self.state.delete_record(list.0, *index, nodes)
+                self.state.delete_record(branch, list.0, *index, nodes)
             }
             Op::WritePages { list, first_page, data } => {
                 self.user_page_bytes += data.len() as u64;
@@ -264,7 +329,7 @@ impl Core {
                     first_page: *first_page,
                     count: *count,
                 })?;
-                self.state.zero_pages(list.0, page_range(*first_page, *count), nodes)
+                self.state.zero_pages(branch, list.0, page_range(*first_page, *count), nodes)
             }
             Op::PunchPages { list, first_page, count } => {
                 self.push(&Record::PunchPages {
@@ -272,7 +337,7 @@ impl Core {
                     first_page: *first_page,
                     count: *count,
                 })?;
-                self.state.punch_pages(list.0, page_range(*first_page, *count), nodes)
+                self.state.punch_pages(branch, list.0, page_range(*first_page, *count), nodes)
             }
             Op::MovePages { from, from_page, to, to_page, count } => {
                 self.push(&Record::MovePages {
@@ -282,11 +347,11 @@ impl Core {
                     to_page: *to_page,
                     count: *count,
                 })?;
-                self.state.move_pages((from.0, *from_page), (to.0, *to_page), *count, nodes)
+                self.state.move_pages(branch, (from.0, *from_page), (to.0, *to_page), *count, nodes)
             }
             Op::SwapPages { a, b } => {
                 self.push(&Record::SwapPages { a: a.0, b: b.0 })?;
-                self.state.swap_pages(a.0, b.0, nodes)
+                self.state.swap_pages(branch, a.0, b.0, nodes)
             }
         }
     }
@@ -299,18 +364,22 @@ impl Core {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let count = data.len().div_ceil(PAGE_SIZE) as u64;
-        for (group, slots) in groups(first_page..first_page + count) {
-            let mut pages = self.state.slots(list, group, nodes)?;
+        for (number, slots) in groups(first_page..first_page + count) {
+            let branch = self.about.branch;
+            let mut group = self.state.open_group(branch, list, number, slots.clone(), nodes)?;
             self.last_class = None;
             for slot in slots {
-                let page_index = group * CHUNK_PAGES + u64::from(slot);
+                let page_index = number * CHUNK_PAGES + u64::from(slot);
                 let start = (page_index - first_page) as usize * PAGE_SIZE;
                 let page = &data[start..data.len().min(start + PAGE_SIZE)];
-                let old = pages[slot as usize];
-                let block = self.write_page(list, page_index, page, old)?;
-                self.state.replace(&mut pages[slot as usize], block);
+                let own = group.own_page(slot);
+                let block = match own.and_then(|own| self.change_page(&own, page)) {
+                    Some(changed) => changed,
+                    None => self.write_page(list, page_index, page, group.page(slot))?,
+                };
+                self.state.replace(&mut group, slot, block);
             }
-            self.state.put_slots(list, group, &pages, nodes)?;
+            self.state.put_group(&group, nodes)?;
         }
         Ok(())
     }
@@ -323,11 +392,6 @@ impl Core {
         page: &[u8],
         old: Option<PageRef>,
     ) -> Outcome<PageRef> {
-        if let Some(old) = old
-            && let Some(changed) = self.change_page(&old, page)
-        {
-            return Ok(changed);
-        }
         let len = stored_len(page);
         if len == 0 {
             self.push(&Record::ZeroPages { list, first_page: page_index, count: 1 })?;
@@ -395,8 +459,15 @@ impl Core {
             assert!(self.spans, "a unit that was found to fit fits (invariant 2)");
             self.close_partial();
             self.open_partial()?;
+            let about = self.about;
+            self.partial().set_about(about);
         }
         Ok(())
+    }
+
+    /// What is written from now on changes the head of `branch`.
+    pub(crate) const fn set_about(&mut self, branch: u32) {
+        self.about = About { branch, epoch: self.state.versions.epoch(), is_moved: false };
     }
 
     pub(crate) fn partial(&mut self) -> &mut Partial {
@@ -431,6 +502,7 @@ impl Core {
             self.log.segment,
             layout.segment_offset(self.log.segment),
             self.log.offset_bytes,
+            self.state.versions.epoch(),
         ));
         Ok(())
     }
@@ -468,7 +540,7 @@ impl Core {
             commit_seq: self.commit_seq,
             durable_seq: self.durable_seq,
             time: self.began,
-            epoch: EPOCH,
+            epoch: 0,
         });
         let closed = Arc::new(Closed { buf, len_bytes, base, segment, seq: self.log.seq });
         self.log.offset_bytes += len_bytes as u32;

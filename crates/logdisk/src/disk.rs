@@ -27,6 +27,7 @@ use crate::prepare;
 use crate::segments::SegmentCounts;
 use crate::space::{MAX_ATTEMPTS, MAX_FRUITLESS, Pacing, Shortage};
 use crate::store::{Held, NodeStore};
+use crate::sweep::Sweep;
 use crate::writer::Writer;
 
 /// The log-structured logical disk.
@@ -56,6 +57,7 @@ pub struct LogDisk {
     next_list: AtomicU64,
     pub(crate) ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
+    pub(crate) sweep: Mutex<Option<Sweep>>,
     pub(crate) pacing: Pacing,
 }
 
@@ -145,6 +147,7 @@ impl LogDisk {
             flushing: Mutex::new(()),
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
+            sweep: Mutex::new(None),
         }
     }
 
@@ -188,8 +191,7 @@ impl LogDisk {
     pub(crate) fn latch(&self, fault: Fault) -> Error {
         let why = match fault {
             Fault::Error(Error::Failed(why)) => why,
-            Fault::Error(error) => error.to_string(),
-            Fault::Miss(place) => format!("the map's node at {} was not loaded", place.addr),
+            fault => fault.into_error().to_string(),
         };
         Error::Failed(self.failure.lock().get_or_insert(why).clone())
     }
@@ -202,7 +204,7 @@ impl LogDisk {
         self.failure.lock().clone().map(Error::Failed)
     }
 
-    fn check_writable(&self, core: &Core) -> Result<()> {
+    pub(crate) fn check_writable(&self, core: &Core) -> Result<()> {
         if let Some(error) = self.failure() {
             return Err(error);
         }
@@ -230,7 +232,7 @@ impl LogDisk {
         if self.failure().is_some() || self.core.read().closed_reason.is_some() {
             return Ok(false);
         }
-        Ok(self.checkpoint_step()? || self.clean_step()?)
+        Ok(self.checkpoint_step()? || self.clean_step()? || self.sweep_step()?)
     }
 
     pub(crate) fn write_one(&self) -> Result<bool> {
@@ -257,10 +259,6 @@ impl LogDisk {
         let mut core = self.core.write();
         core.durable_seq = core.durable_seq.max(partial_seq);
     }
-
-    fn check_view(view: View) -> Result<()> {
-        if view == View::HEAD { Ok(()) } else { Err(Error::NoSuchView(view)) }
-    }
 }
 
 impl LogicalDisk for LogDisk {
@@ -270,7 +268,9 @@ impl LogicalDisk for LogDisk {
     }
 
     fn commit(&self, mut aru: Aru<'_>) -> Result<CommitSeq> {
-        Self::check_view(aru.view())?;
+        if aru.view().epoch.is_some() {
+            return Err(Error::NoSuchView(aru.view()));
+        }
         let worst = Worst::of(&aru);
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
@@ -288,11 +288,27 @@ impl LogicalDisk for LogDisk {
                     nodes.load(&place)?;
                     continue;
                 }
+                Err(Fault::Shared(list, group)) => {
+                    drop(core);
+                    self.unshare(aru.view(), list, group)?;
+                    nodes = Held::keeping(&self.store);
+                    continue;
+                }
+            }
+            if aru.ops().is_empty() {
+                return Ok(CommitSeq(core.commit_seq));
             }
             let needed_bytes = worst.len_bytes();
             match self.shortage(&core, needed_bytes, aru.reclaims()) {
                 None => {}
                 Some(Shortage::OfSpace(available_bytes)) => {
+                    let is_swept = core.state.versions.sweep_since().is_none();
+                    drop(core);
+                    // What only deleted versions had is free to be used.
+                    if !is_swept && self.sweep_step()? {
+                        nodes = Held::keeping(&self.store);
+                        continue;
+                    }
                     return Err(Error::NoSpace { needed_bytes, available_bytes });
                 }
                 Some(Shortage::OfRoom(available_bytes)) => {
@@ -355,7 +371,7 @@ impl LogicalDisk for LogDisk {
     }
 
     fn flush_list(&self, view: View, _list: Lid) -> Result<()> {
-        Self::check_view(view)?;
+        self.core.read().state.versions.table().check(view)?;
         self.flush(CommitSeq::LATEST)
     }
 
@@ -401,43 +417,35 @@ impl LogicalDisk for LogDisk {
     }
 
     fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {
-        Self::check_view(view)?;
-        self.read_hints(list)
+        self.read_hints(view, list)
     }
 
     fn lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
-        Self::check_view(view)?;
-        self.read_lists(from, max)
+        self.read_lists(view, from, max)
     }
 
     fn record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
-        Self::check_view(view)?;
-        self.read_record(list, index)
+        self.read_record(view, list, index)
     }
 
     fn records(&self, view: View, list: Lid, from: u64, max: usize) -> Result<Vec<(u64, Record)>> {
-        Self::check_view(view)?;
-        self.read_records(list, from, max)
+        self.read_records(view, list, from, max)
     }
 
     fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
         assert!(buf.len().is_multiple_of(PAGE_SIZE), "pages are read whole");
-        Self::check_view(view)?;
-        self.read_range(list, first_page, buf)
+        self.read_range(view, list, first_page, buf)
     }
 
     fn next_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
-        Self::check_view(view)?;
-        self.find_data(list, from)
+        self.find_data(view, list, from)
     }
 
     fn next_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
-        Self::check_view(view)?;
-        self.find_hole(list, from)
+        self.find_hole(view, list, from)
     }
 
     fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
-        Self::check_view(view)?;
-        self.count_present(list, &range)
+        self.count_present(view, list, &range)
     }
 }

@@ -118,6 +118,10 @@ pub enum BlockName {
         list: u64,
         /// Which of its pages.
         page_index: u64,
+        /// The branch that it was written in.
+        branch: u32,
+        /// The epoch that it was written in.
+        epoch: u64,
     },
     /// A node of the map itself.
     Node {

@@ -1,6 +1,6 @@
 //! What can stop a walk over the map.
 
-use dendro_disk::Error;
+use dendro_disk::{Error, Lid};
 use dendro_format::NodePtr;
 
 /// Why a step could not be done now.
@@ -8,8 +8,25 @@ use dendro_format::NodePtr;
 pub(crate) enum Fault {
     /// A node is not in memory: load it without holding a lock, and try again.
     Miss(NodePtr),
+    /// The head must have copies of its own of this group of a list's pages first.
+    Shared(Lid, u64),
     /// It cannot be done at all.
     Error(Error),
+}
+
+impl Fault {
+    /// What it is for those who cannot try again.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Miss(place) => {
+                Error::Corrupted(format!("the map's node at {} was not loaded", place.addr))
+            }
+            Self::Shared(list, _) => {
+                Error::Corrupted(format!("pages of list {list} are moved that other versions see"))
+            }
+        }
+    }
 }
 
 impl From<Error> for Fault {

@@ -11,7 +11,6 @@ use dendro_policy::{Class, Classes, Policy, Present};
 
 use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::partial::{MIN_CAPACITY_BYTES, Partial, Told, page_record_bytes};
-use crate::state::EPOCH;
 use crate::writer::Closed;
 
 /// Where one payload head stands.
@@ -189,6 +188,8 @@ impl Core {
         }
         let open = self.heads.heads[number].open.as_mut()?;
         let main = self.log.open.as_mut().expect("a partial segment was opened");
+        open.set_about(self.about);
+        main.set_about(self.about);
         let block = if is_whole {
             open.push_page(list, page_index, page)
         } else {
@@ -218,8 +219,9 @@ impl Core {
         // The last partial segment takes what would be too little for one of its own.
         let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
         let segment_offset = layout.segment_offset(segment);
+        let epoch = self.state.versions.epoch();
         self.heads.heads[number].open =
-            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes));
+            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
         Some(())
     }
 
@@ -256,7 +258,7 @@ impl Core {
             commit_seq: self.commit_seq,
             durable_seq: 0,
             time: self.began,
-            epoch: EPOCH,
+            epoch: 0,
         });
         head.offset_bytes += len_bytes as u32;
         head.seq += 1;

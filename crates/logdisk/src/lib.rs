@@ -5,13 +5,17 @@
 //! - `segments`: what state each segment is in; `superblocks`: the two logs that all starts from.
 //! - `partial`: a partial segment under construction; `writer`: closed ones on their way.
 //! - `node`, `map`, `store`: the B+tree, functional in memory, and its cache.
-//! - `state`: the map and the segments' usage together, and how each change alters them.
+//! - `versions`: the table of branches and snapshots; `line`: what a view sees of the map.
+//! - `state`: the map and the segments' usage together, and how each change alters them; `group`: a
+//!   chunk's pages in a branch's hands.
 //! - `core`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
 //!   finds and checks blocks.
 //! - `checkpoint`, `recovery`: a frozen state is written, and found again.
 //! - `heads`: where data goes that the cleaner's policy wants apart from the main log.
 //! - `cleaner`: which segment is emptied when; `relocation`: what lives in one is written again;
 //!   [`external`]: the same by another process.
+//! - `history`: versions are made and deleted; `reap`, `sweep`: what none of them sees any more is
+//!   freed; `shares`: what each takes, and where two differ.
 //! - `space`: what fits, and how writers are slowed down when it gets little; `disk`: the interface.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
@@ -24,20 +28,27 @@ mod core;
 mod disk;
 pub mod external;
 mod fault;
+mod group;
 mod heads;
+mod history;
+mod line;
 mod map;
 mod node;
 mod options;
 mod partial;
 mod prepare;
 mod read;
+mod reap;
 mod recovery;
 mod relocation;
 mod segments;
+mod shares;
 mod space;
 mod state;
 mod store;
 mod superblocks;
+mod sweep;
+mod versions;
 mod writer;
 
 pub use disk::{LogDisk, Stats};

@@ -95,6 +95,19 @@ impl Map {
         }
     }
 
+    /// The last entry from `from` to `to`, both included.
+    pub(crate) fn last_between(
+        &self,
+        from: &Key,
+        to: &Key,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<(Key, Value)>> {
+        match &self.root {
+            Some(root) => last_between_under(root, from, to, nodes),
+            None => Ok(None),
+        }
+    }
+
     /// Calls `visit` with the entries from `from` to before `to`, in order, until it breaks.
     pub(crate) fn visit(
         &self,
@@ -294,6 +307,39 @@ fn unshare(resident: &mut Arc<Resident>) -> &mut Node {
 
 fn find(leaf: &Leaf, key: &Key) -> Option<Value> {
     leaf.position(key).ok().map(|at| leaf.entries[at].1.clone())
+}
+
+fn last_between_under(
+    child: &Child,
+    from: &Key,
+    to: &Key,
+    nodes: &dyn Nodes,
+) -> Outcome<Option<(Key, Value)>> {
+    let loaded;
+    let resident = match child {
+        Child::Dirty(resident) => resident,
+        Child::Clean(place) => {
+            loaded = nodes.node(place)?;
+            &loaded
+        }
+    };
+    match &resident.node {
+        Node::Leaf(leaf) => {
+            let end = leaf.position(to).map_or_else(|at| at, |at| at + 1);
+            Ok(leaf.entries[..end].last().filter(|(key, _)| key >= from).cloned())
+        }
+        Node::Inner(inner) => {
+            let mut at = inner.position(to);
+            loop {
+                let (first, child) = &inner.entries[at];
+                let found = last_between_under(child, from, to, nodes)?;
+                if found.is_some() || at == 0 || first <= from {
+                    return Ok(found);
+                }
+                at -= 1;
+            }
+        }
+    }
 }
 
 fn visit_child(

@@ -206,6 +206,7 @@ pub(crate) fn entry_len_bytes(value: &Value) -> usize {
             Value::List(_) => 2,
             Value::Record(bytes) => 2 + bytes.len(),
             Value::Chunk(chunk) => 8 + 8 * chunk.len(),
+            Value::Tombstone => 0,
         }
 }
 

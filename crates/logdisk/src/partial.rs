@@ -9,14 +9,30 @@ use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
 use dendro_device::AlignedBuf;
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::record::{
-    self, LEN_OFFSET, PUT_RECORD_LEN_BYTES, WRITE_BLOCK_CRC_OFFSET, WRITE_BLOCK_LEN_BYTES,
-    WRITE_RUN_LEN_BYTES,
+    self, LEN_OFFSET, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES, WRITE_BLOCK_CRC_OFFSET,
+    WRITE_BLOCK_LEN_BYTES, WRITE_RUN_LEN_BYTES,
 };
 use dendro_format::{Addr, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The least room that a partial segment is begun in: any one change fits.
 pub(crate) const MIN_CAPACITY_BYTES: usize = 4 * PAGE_SIZE;
+
+/// The version that records are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) branch: u32,
+    pub(crate) epoch: u64,
+    /// They tell where its blocks lie now.
+    pub(crate) is_moved: bool,
+}
+
+impl About {
+    /// What the first records of a partial segment are about, if nothing else is said.
+    pub(crate) const fn start(epoch: u64) -> Self {
+        Self { branch: 0, epoch, is_moved: false }
+    }
+}
 
 /// A partial segment that is being filled.
 #[derive(Debug)]
@@ -35,6 +51,9 @@ pub(crate) struct Partial {
     short_at: usize,
     short_end: usize,
     records: Vec<u8>,
+    /// What its header says, and what the last record is about.
+    epoch: u64,
+    about: About,
     /// Bytes of `records` that were taken back.
     void_bytes: usize,
     complete_len: usize,
@@ -44,8 +63,8 @@ pub(crate) struct Partial {
     pages: Vec<Placed>,
     /// The short blocks that may still be changed, by ascending offset.
     shorts: Vec<Short>,
-    /// Records put in it that may still be changed, by list and index.
-    puts: FxHashMap<(u64, u64), usize>,
+    /// Records put in it that may still be changed, by branch, list and index.
+    puts: FxHashMap<(u32, u64, u64), usize>,
     deleted_lists: FxHashSet<u64>,
 }
 
@@ -112,6 +131,7 @@ impl Partial {
         segment: SegmentNo,
         segment_offset: u64,
         offset_bytes: u32,
+        epoch: u64,
     ) -> Self {
         let capacity = capacity.min(buf.len());
         Self {
@@ -124,6 +144,8 @@ impl Partial {
             short_at: HEADER_LEN_BYTES,
             short_end: PAGE_SIZE,
             records: Vec::new(),
+            epoch,
+            about: About::start(epoch),
             void_bytes: 0,
             complete_len: 0,
             run: None,
@@ -166,6 +188,17 @@ impl Partial {
         &self.buf[offset..offset + len_bytes]
     }
 
+    /// What is added from now on is about this version.
+    pub(crate) fn set_about(&mut self, about: About) {
+        if self.about == about {
+            return;
+        }
+        self.about = about;
+        self.run = None;
+        let About { branch, epoch, is_moved } = about;
+        Record::Version { branch, epoch, is_moved }.encode(&mut self.records);
+    }
+
     /// Adds a record as it is.
     pub(crate) fn push(&mut self, record: &Record<'_>) {
         match *record {
@@ -188,7 +221,7 @@ impl Partial {
 
     /// Adds a put, in place of an earlier one of the same record that may still be changed.
     pub(crate) fn push_put(&mut self, list: u64, index: u64, value: &[u8]) {
-        if let Some(&at) = self.puts.get(&(list, index)) {
+        if let Some(&at) = self.puts.get(&(self.about.branch, list, index)) {
             let old_len = self.u16_at(at + LEN_OFFSET);
             if old_len == value.len() {
                 let start = at + PUT_RECORD_LEN_BYTES;
@@ -197,7 +230,7 @@ impl Partial {
             }
             self.take_back_put(list, index);
         }
-        self.puts.insert((list, index), self.records.len());
+        self.puts.insert((self.about.branch, list, index), self.records.len());
         self.run = None;
         Record::PutRecord { list, index, value }.encode(&mut self.records);
     }
@@ -207,7 +240,7 @@ impl Partial {
     }
 
     fn take_back_put(&mut self, list: u64, index: u64) {
-        if let Some(at) = self.puts.remove(&(list, index)) {
+        if let Some(at) = self.puts.remove(&(self.about.branch, list, index)) {
             let len = self.u16_at(at + LEN_OFFSET);
             record::void(&mut self.records[at..]);
             self.void_bytes += PUT_RECORD_LEN_BYTES + len;
@@ -449,6 +482,7 @@ impl Partial {
             records_offset_bytes: records_at as u32,
             records_len_bytes: self.records.len() as u32,
             complete_len_bytes: complete_len as u32,
+            epoch: self.epoch,
             ..header
         };
         let crc32c = header.encode_into(&mut self.buf[..len]);
@@ -468,12 +502,13 @@ impl Partial {
     }
 }
 
-/// Bytes of records that `pages` pages may take at worst: each a record of its own.
+/// Bytes of records that `pages` pages may take at worst: each a record of its own, and of another
+/// version than the one before.
 pub(crate) const fn page_record_bytes(pages: usize) -> usize {
     const LONGEST: usize = if WRITE_BLOCK_LEN_BYTES > WRITE_RUN_LEN_BYTES + 4 {
         WRITE_BLOCK_LEN_BYTES
     } else {
         WRITE_RUN_LEN_BYTES + 4
     };
-    pages * LONGEST
+    pages * (LONGEST + VERSION_LEN_BYTES)
 }

@@ -6,22 +6,25 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Error, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op};
 use dendro_format::{Key, Space};
 
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
+use crate::line::{Line, Thing};
 use crate::map::Nodes;
-use crate::state::{State, groups, key, page_range, space_end};
+use crate::state::{State, groups, page_range, slots_of, space_end};
 
 /// Lists that the unit itself has made (true) or deleted (false), the last fact last. Few, so a
 /// walk from the end beats any table.
-#[derive(Default)]
-struct Lists(Vec<(u64, bool)>);
+struct Lists<'a> {
+    line: &'a Line,
+    known: Vec<(u64, bool)>,
+}
 
-impl Lists {
+impl Lists<'_> {
     fn exists(&mut self, list: Lid, state: &State, nodes: &dyn Nodes) -> Outcome<bool> {
-        if let Some((_, exists)) = self.0.iter().rev().find(|(known, _)| *known == list.0) {
+        if let Some((_, exists)) = self.known.iter().rev().find(|(known, _)| *known == list.0) {
             return Ok(*exists);
         }
-        let exists = list < Lid::CLIENT_END && state.has_list(list.0, nodes)?;
-        self.0.push((list.0, exists));
+        let exists = list < Lid::CLIENT_END && state.has_list(self.line, list.0, nodes)?;
+        self.known.push((list.0, exists));
         Ok(exists)
     }
 
@@ -33,7 +36,9 @@ impl Lists {
 /// Says whether the unit would succeed, and looks at every node that it will change: one that
 /// cannot be read is found here, before anything has changed.
 pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<()> {
-    let mut lists = Lists::default();
+    let branch = aru.view().branch;
+    let line = state.versions.line(aru.view())?;
+    let mut lists = Lists { line: &line, known: Vec::new() };
     for op in aru.ops() {
         check_arguments(op)?;
         match op {
@@ -42,43 +47,51 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                 if reserved || lists.exists(*list, state, nodes)? {
                     return Err(Error::ListExists(*list).into());
                 }
-                lists.0.push((list.0, true));
+                let is_deleted = lists.known.contains(&(list.0, false));
+                let without = is_deleted.then_some(branch);
+                if state.versions.epoch() > 1 && state.is_held(list.0, without, nodes)? {
+                    return Err(Error::ListExists(*list).into());
+                }
+                lists.known.push((list.0, true));
             }
             Op::DeleteList { list } => {
                 lists.require(*list, state, nodes)?;
-                lists.0.push((list.0, false));
+                lists.known.push((list.0, false));
                 touch(state, list.0, Space::List, nodes)?;
                 touch(state, list.0, Space::Records, nodes)?;
                 touch(state, list.0, Space::Chunks, nodes)?;
             }
-            Op::SetHints { list, .. } => lists.require(*list, state, nodes)?,
+            Op::SetHints { list, .. } => {
+                lists.require(*list, state, nodes)?;
+                touch_entry(state, &line, Thing::list(list.0), nodes)?;
+            }
             Op::PutRecord { list, index, .. } | Op::DeleteRecord { list, index } => {
                 lists.require(*list, state, nodes)?;
-                state.map.get(&key(list.0, Space::Records, *index), nodes)?;
+                touch_entry(state, &line, Thing::record(list.0, *index), nodes)?;
             }
             Op::WritePages { list, first_page, data } => {
                 lists.require(*list, state, nodes)?;
                 let count = data.len().div_ceil(PAGE_SIZE) as u64;
-                for (group, _) in groups(page_range(*first_page, count)) {
-                    state.chunk(list.0, group, nodes)?;
+                for (group, slots) in groups(page_range(*first_page, count)) {
+                    state.open_group(branch, list.0, group, slots, nodes)?;
                 }
             }
             Op::ZeroPages { list, first_page, count }
             | Op::PunchPages { list, first_page, count } => {
                 lists.require(*list, state, nodes)?;
-                touch_pages(state, list.0, *first_page, *count, nodes)?;
+                touch_pages(state, branch, list.0, (*first_page, *count), nodes)?;
             }
             Op::MovePages { from, from_page, to, to_page, count } => {
                 lists.require(*from, state, nodes)?;
                 lists.require(*to, state, nodes)?;
-                touch_pages(state, from.0, *from_page, *count, nodes)?;
-                touch_pages(state, to.0, *to_page, *count, nodes)?;
+                require_unshared(state, branch, *from, (*from_page, *count), nodes)?;
+                touch_pages(state, branch, to.0, (*to_page, *count), nodes)?;
             }
             Op::SwapPages { a, b } => {
                 lists.require(*a, state, nodes)?;
                 lists.require(*b, state, nodes)?;
-                touch_pages(state, a.0, 0, MAX_PAGE_COUNT, nodes)?;
-                touch_pages(state, b.0, 0, MAX_PAGE_COUNT, nodes)?;
+                require_unshared(state, branch, *a, (0, MAX_PAGE_COUNT), nodes)?;
+                require_unshared(state, branch, *b, (0, MAX_PAGE_COUNT), nodes)?;
             }
         }
     }
@@ -90,9 +103,41 @@ fn touch(state: &State, list: u64, space: Space, nodes: &dyn Nodes) -> Outcome<(
     state.map.visit(&from, &space_end(list, space), nodes, &mut |_, _| ControlFlow::Continue(()))
 }
 
-fn touch_pages(state: &State, list: u64, first: u64, count: u64, nodes: &dyn Nodes) -> Outcome<()> {
+/// Looks at where an entry of the head is, or will be, and at the one before.
+fn touch_entry(state: &State, line: &Line, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
+    let epoch = state.versions.epoch();
+    let mut is_left = 2;
+    state.map.get(&thing.key(line.0[0].branch, epoch), nodes)?;
+    state.look_back(line, thing, nodes, &mut |_, _| {
+        is_left -= 1;
+        if is_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+}
+
+fn touch_pages(
+    state: &State,
+    branch: u32,
+    list: u64,
+    (first, count): (u64, u64),
+    nodes: &dyn Nodes,
+) -> Outcome<()> {
+    state.visit_groups(branch, list, &page_range(first, count), nodes, &mut |_, _| Ok(()))
+}
+
+/// A block is named by one entry of the map. One that other versions see cannot be moved to
+/// another: the head must have a copy first.
+fn require_unshared(
+    state: &State,
+    branch: u32,
+    list: Lid,
+    (first, count): (u64, u64),
+    nodes: &dyn Nodes,
+) -> Outcome<()> {
     let pages = page_range(first, count);
-    state.visit_chunks(list, &pages, nodes, &mut |_, _| ControlFlow::Continue(()))
+    state.visit_groups(branch, list.0, &pages, nodes, &mut |number, group| {
+        let is_shared = slots_of(number, &pages).any(|slot| state.is_shared(group, slot));
+        if is_shared { Err(Fault::Shared(list, number)) } else { Ok(()) }
+    })
 }
 
 fn check_arguments(op: &Op<'_>) -> Result<(), Error> {

@@ -3,16 +3,17 @@
 use std::ops::{ControlFlow, Range};
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result};
+use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Addr, Key, PageRef, Space, Value, checksum};
 
 use crate::core::{Core, decode_hints};
 use crate::disk::LogDisk;
 use crate::fault::{Fault, Outcome};
+use crate::line::{Line, Thing};
 use crate::map::Nodes;
 use crate::segments::Pin;
-use crate::state::{key, slots_of};
+use crate::state::slots_of;
 use crate::store::Held;
 
 /// A page to be read from the device, and where it goes in the caller's buffer.
@@ -35,30 +36,50 @@ impl LogDisk {
             let core = self.core.read();
             match look(&core, &nodes) {
                 Ok(found) => return Ok(found),
-                Err(Fault::Error(error)) => return Err(error),
                 Err(Fault::Miss(place)) => {
                     let _pin = core.state.segments.pin(place.addr);
                     drop(core);
                     nodes.load(&place)?;
                 }
+                Err(fault) => return Err(fault.into_error()),
             }
         }
     }
 
-    pub(crate) fn read_hints(&self, list: Lid) -> Result<Option<dendro_disk::ListHints>> {
-        self.look(|core, nodes| match core.state.map.get(&key(list.0, Space::List, 0), nodes)? {
-            Some(Value::List(hints)) if list < Lid::CLIENT_END => Ok(Some(decode_hints(hints))),
-            _ => Ok(None),
+    /// As [`Self::look`], from `view`.
+    fn look_from<T>(
+        &self,
+        view: View,
+        mut look: impl FnMut(&Core, &Line, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<T> {
+        self.look(|core, nodes| {
+            let line = core.state.versions.line(view)?;
+            look(core, &line, nodes)
+        })
+    }
+
+    pub(crate) fn read_hints(
+        &self,
+        view: View,
+        list: Lid,
+    ) -> Result<Option<dendro_disk::ListHints>> {
+        self.look_from(view, |core, line, nodes| {
+            match core.state.newest(line, Thing::list(list.0), nodes)? {
+                Some((_, Value::List(hints))) if list < Lid::CLIENT_END => {
+                    Ok(Some(decode_hints(hints)))
+                }
+                _ => Ok(None),
+            }
         })
     }
 
     /// Lists are not neighbours in the map: what each holds lies between. So the next is looked
     /// for behind the last of the one before.
-    pub(crate) fn read_lists(&self, from: Lid, max: usize) -> Result<Vec<Lid>> {
+    pub(crate) fn read_lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
         let mut lists = Vec::new();
         let mut next = from.0;
         while lists.len() < max {
-            let found = self.look(|core, nodes| {
+            let found = self.look_from(view, |core, line, nodes| {
                 let mut found = None;
                 let start = Key::first(next, Space::List, 0);
                 let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
@@ -66,22 +87,25 @@ impl LogDisk {
                     found = Some(key.list);
                     ControlFlow::Break(())
                 })?;
-                Ok(found)
+                let Some(list) = found else { return Ok(None) };
+                Ok(Some((list, core.state.has_list(line, list, nodes)?)))
             })?;
-            let Some(list) = found else { break };
-            lists.push(Lid(list));
+            let Some((list, exists)) = found else { break };
+            if exists {
+                lists.push(Lid(list));
+            }
             next = list + 1;
         }
         Ok(lists)
     }
 
-    pub(crate) fn read_record(&self, list: Lid, index: u64) -> Result<Option<Record>> {
-        if list >= Lid::CLIENT_END {
-            return Ok(None);
-        }
-        self.look(|core, nodes| {
-            match core.state.map.get(&key(list.0, Space::Records, index), nodes)? {
-                Some(Value::Record(bytes)) => Ok(Some(bytes)),
+    pub(crate) fn read_record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
+        self.look_from(view, |core, line, nodes| {
+            if list >= Lid::CLIENT_END || !core.state.may_hold(line, list.0, nodes)? {
+                return Ok(None);
+            }
+            match core.state.newest(line, Thing::record(list.0, index), nodes)? {
+                Some((_, Value::Record(bytes))) => Ok(Some(bytes)),
                 _ => Ok(None),
             }
         })
@@ -89,21 +113,18 @@ impl LogDisk {
 
     pub(crate) fn read_records(
         &self,
+        view: View,
         list: Lid,
         from: u64,
         max: usize,
     ) -> Result<Vec<(u64, Record)>> {
-        if max == 0 || list >= Lid::CLIENT_END {
-            return Ok(Vec::new());
-        }
-        self.look(|core, nodes| {
+        self.look_from(view, |core, line, nodes| {
             let mut records = Vec::new();
-            let start = Key::first(list.0, Space::Records, from);
-            let end = Key::first(list.0, Space::Chunks, 0);
-            core.state.map.visit(&start, &end, nodes, &mut |key, value| {
-                if let Value::Record(bytes) = value {
-                    records.push((key.index, Record::clone(bytes)));
-                }
+            if max == 0 || list >= Lid::CLIENT_END || !core.state.may_hold(line, list.0, nodes)? {
+                return Ok(records);
+            }
+            core.state.visit_records(line, list.0, from, nodes, &mut |index, bytes| {
+                records.push((index, Record::clone(bytes)));
                 if records.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
             Ok(records)
@@ -116,6 +137,7 @@ impl LogDisk {
     /// call of `restart`, for it must see one state.
     fn visit_chunks(
         &self,
+        view: View,
         list: Lid,
         pages: &Range<u64>,
         mut visit: impl FnMut(u64, u32) -> ControlFlow<()>,
@@ -130,15 +152,20 @@ impl LogDisk {
                 restart();
                 from = pages.start;
             }
+            let line = core.state.versions.line(view)?;
             let mut next = from;
             let rest = from..pages.end;
-            let walked = core.state.visit_chunks(list.0, &rest, &nodes, &mut |group, chunk| {
-                next = (group + 1) * CHUNK_PAGES;
-                visit(group, chunk.present())
+            let walked = core.state.may_hold(&line, list.0, &nodes).and_then(|may_hold| {
+                if !may_hold {
+                    return Ok(());
+                }
+                core.state.visit_chunks(&line, list.0, &rest, &nodes, &mut |group, chunk| {
+                    next = (group + 1) * CHUNK_PAGES;
+                    visit(group, chunk.present())
+                })
             });
             match walked {
                 Ok(()) => return Ok(()),
-                Err(Fault::Error(error)) => return Err(error),
                 Err(Fault::Miss(place)) => {
                     let _pin = core.state.segments.pin(place.addr);
                     drop(core);
@@ -148,14 +175,16 @@ impl LogDisk {
                     }
                     nodes.load(&place)?;
                 }
+                Err(fault) => return Err(fault.into_error()),
             }
         }
     }
 
-    pub(crate) fn find_data(&self, list: Lid, from: u64) -> Result<Option<u64>> {
+    pub(crate) fn find_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
         let mut found = None;
         let pages = from.min(MAX_PAGE_COUNT)..MAX_PAGE_COUNT;
         self.visit_chunks(
+            view,
             list,
             &pages,
             |group, present| {
@@ -169,10 +198,11 @@ impl LogDisk {
         Ok(found)
     }
 
-    pub(crate) fn find_hole(&self, list: Lid, from: u64) -> Result<u64> {
+    pub(crate) fn find_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
         let pages = from.min(MAX_PAGE_COUNT)..MAX_PAGE_COUNT;
         let hole = std::cell::Cell::new(pages.start);
         self.visit_chunks(
+            view,
             list,
             &pages,
             |group, present| {
@@ -191,9 +221,10 @@ impl LogDisk {
         Ok(hole.get())
     }
 
-    pub(crate) fn count_present(&self, list: Lid, pages: &Range<u64>) -> Result<u64> {
+    pub(crate) fn count_present(&self, view: View, list: Lid, pages: &Range<u64>) -> Result<u64> {
         let count = std::cell::Cell::new(0);
         self.visit_chunks(
+            view,
             list,
             pages,
             |group, present| {
@@ -206,14 +237,24 @@ impl LogDisk {
         Ok(count.get())
     }
 
-    pub(crate) fn read_range(&self, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_range(
+        &self,
+        view: View,
+        list: Lid,
+        first_page: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let count = (buf.len() / PAGE_SIZE) as u64;
         crate::prepare::check_range(first_page, count)?;
         let pages = first_page..first_page + count;
-        let fetches = self.look(|core, nodes| {
+        let fetches = self.look_from(view, |core, line, nodes| {
             let mut fetches = Vec::new();
             let mut filled = 0;
-            core.state.visit_chunks(list.0, &pages, nodes, &mut |group, chunk| {
+            if !core.state.may_hold(line, list.0, nodes)? {
+                buf.fill(0);
+                return Ok(fetches);
+            }
+            core.state.visit_chunks(line, list.0, &pages, nodes, &mut |group, chunk| {
                 let slots = slots_of(group, &pages);
                 for (slot, block) in chunk.iter().filter(|(slot, _)| slots.contains(slot)) {
                     let page_index = group * CHUNK_PAGES + u64::from(slot);

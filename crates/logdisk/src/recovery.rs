@@ -18,8 +18,10 @@ use dendro_base::{Clock, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::checkpoint::HeadPosition;
+use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::usage::USAGE_LIST;
+use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
     Addr, Checkpoint, Head, Key, Layout, PageRef, PartialHeader, Record, SegmentNo, Space,
     Superblock, Usage, Value, checksum, checksum_append,
@@ -32,13 +34,15 @@ use crate::core::{Core, MainHead, zeroed_map_bytes};
 use crate::disk::LogDisk;
 use crate::fault::Fault;
 use crate::heads::Heads;
+use crate::line::Thing;
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OpenOptions};
-use crate::partial::MIN_CAPACITY_BYTES;
+use crate::partial::{About, MIN_CAPACITY_BYTES};
 use crate::segments::Segments;
 use crate::state::{State, page_range};
 use crate::store::{Held, NodeStore};
 use crate::superblocks;
+use crate::versions::Versions;
 use crate::writer::Writer;
 
 /// Numbers of partial segments skipped after a crash, so that none written before it but lost can
@@ -95,7 +99,13 @@ pub fn format(
     let mut segments = Segments::new(layout);
     let log =
         fresh_head(&mut segments, 1, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
-    let state = State { map: Map::from_root(None), segments, next_list: Lid::FIRST.0, clock: 0 };
+    let state = State {
+        map: Map::from_root(None),
+        segments,
+        versions: Versions::new(now),
+        next_list: Lid::FIRST.0,
+        clock: 0,
+    };
     let options = OpenOptions::default();
     let store =
         NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
@@ -163,7 +173,7 @@ impl LogDisk {
             options.cache_size_bytes,
         );
         let nodes = Held::loading(&store);
-        let mut state = restore(superblock.layout, &checkpoint, &nodes)?;
+        let mut state = restore(&superblock, &checkpoint, &nodes)?;
         let chain = Scan::new(&*device, superblock.uuid, superblock.layout, &checkpoint)
             .run(options.skip_payload_checks)?;
         for &segment in &chain.payload_segments {
@@ -172,6 +182,7 @@ impl LogDisk {
             }
         }
         replay(&mut state, &chain, superblock.layout, &nodes)?;
+        state.versions.check()?;
         let commit_seq =
             chain.partials.last().map_or(checkpoint.commit_seq, |last| last.header.commit_seq);
         state.segments.settle();
@@ -300,7 +311,8 @@ fn read_checkpoint(device: &dyn Device, superblock: &Superblock) -> Result<Check
 }
 
 /// The state that the checkpoint describes.
-fn restore(layout: Layout, checkpoint: &Checkpoint, nodes: &dyn Nodes) -> Result<State> {
+fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) -> Result<State> {
+    let layout = superblock.layout;
     let map = Map::from_root(checkpoint.root);
     let mut segments = Segments::new(layout);
     let mut problem = None;
@@ -320,7 +332,7 @@ fn restore(layout: Layout, checkpoint: &Checkpoint, nodes: &dyn Nodes) -> Result
             }
         }
     })
-    .map_err(unwrap_fault)?;
+    .map_err(Fault::into_error)?;
     if let Some(segment) = problem {
         return Err(Error::Corrupted(format!("the usage record of segment {segment}")));
     }
@@ -328,16 +340,32 @@ fn restore(layout: Layout, checkpoint: &Checkpoint, nodes: &dyn Nodes) -> Result
         segments.restore(*segment, usage);
         segments.mark_unrecorded(*segment);
     }
-    Ok(State { map, segments, next_list: checkpoint.next_list, clock: checkpoint.log_clock })
+    let versions = restore_versions(superblock, &map, nodes)?;
+    let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
+    Ok(State { map, segments, versions, next_list, clock })
 }
 
-fn unwrap_fault(fault: Fault) -> Error {
-    match fault {
-        Fault::Error(error) => error,
-        Fault::Miss(place) => {
-            Error::Corrupted(format!("the map's node at {} was not loaded", place.addr))
+/// The table of versions that the map holds.
+fn restore_versions(superblock: &Superblock, map: &Map, nodes: &dyn Nodes) -> Result<Versions> {
+    let mut versions = Versions::new(superblock.created);
+    let mut problem = None;
+    let from = Key::first(VERSIONS_LIST, Space::Records, 0);
+    let to = Key::first(VERSIONS_LIST, Space::Chunks, 0);
+    map.visit(&from, &to, nodes, &mut |key, value| {
+        let Value::Record(bytes) = value else { return ControlFlow::Continue(()) };
+        match versions.enter(key.index, Some(bytes)) {
+            Ok(_) => ControlFlow::Continue(()),
+            Err(error) => {
+                problem = Some(error);
+                ControlFlow::Break(())
+            }
         }
-    }
+    })
+    .map_err(Fault::into_error)?;
+    versions.refresh();
+    problem.map_or(Ok(()), Err)?;
+    versions.check()?;
+    Ok(versions)
 }
 
 /// A partial segment of the chain.
@@ -596,13 +624,16 @@ fn payload_is_sound(records: &[u8], partial: &[u8], base: u64) -> bool {
 
 /// Applies the complete units of the chain; what follows the last complete one is dropped.
 fn replay(state: &mut State, chain: &Chain, layout: Layout, nodes: &dyn Nodes) -> Result<()> {
-    let mut pending: Vec<&[u8]> = Vec::new();
+    let mut pending: Vec<(About, &[u8])> = Vec::new();
     for partial in &chain.partials {
         let (complete, begun) =
             partial.records.split_at(partial.header.complete_len_bytes as usize);
+        let start = About::start(partial.header.epoch);
+        let mut about = start;
         if !complete.is_empty() {
-            for records in pending.drain(..).chain([complete]) {
-                apply_records(state, records, layout, nodes).map_err(|error| {
+            for (start, records) in pending.drain(..).chain([(start, complete)]) {
+                about = start;
+                apply_records(state, records, &mut about, layout, nodes).map_err(|error| {
                     Error::Corrupted(format!(
                         "the log at byte {} of segment {}: {error}",
                         partial.header.offset_bytes, partial.header.segment
@@ -611,7 +642,7 @@ fn replay(state: &mut State, chain: &Chain, layout: Layout, nodes: &dyn Nodes) -
             }
         }
         if !begun.is_empty() {
-            pending.push(begun);
+            pending.push((about, begun));
         }
     }
     Ok(())
@@ -620,12 +651,13 @@ fn replay(state: &mut State, chain: &Chain, layout: Layout, nodes: &dyn Nodes) -
 fn apply_records(
     state: &mut State,
     records: &[u8],
+    about: &mut About,
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> Result<()> {
     for record in Records::new(records) {
         let record = record.map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
-        apply_record(state, &record, layout, nodes).map_err(unwrap_fault)?;
+        apply_record(state, &record, about, layout, nodes).map_err(Fault::into_error)?;
         state.account_for_nodes();
     }
     Ok(())
@@ -634,6 +666,7 @@ fn apply_records(
 fn apply_record(
     state: &mut State,
     record: &Record<'_>,
+    about: &mut About,
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> crate::fault::Outcome<()> {
@@ -641,16 +674,38 @@ fn apply_record(
         let holds = layout.holds(block.addr, u64::from(block.footprint_bytes()));
         holds.then_some(()).ok_or_else(|| Error::Corrupted("a block is not on the device".into()))
     };
+    if let Record::PutRecord { list: VERSIONS_LIST, .. }
+    | Record::DeleteRecord { list: VERSIONS_LIST, .. } = record
+    {
+        return apply_version(state, record, nodes);
+    }
+    let branch = about.branch;
+    let write = |state: &mut State, list, page: u64, block: PageRef| {
+        check_block(&block)?;
+        if about.is_moved {
+            let key = Thing::chunk(list, page / CHUNK_PAGES).key(branch, about.epoch);
+            let slot = (page % CHUNK_PAGES) as u32;
+            state.move_blocks_of(&key, &[(slot, block)], nodes)
+        } else {
+            state.set_page(branch, list, page, block, nodes)
+        }
+    };
     match *record {
         Record::CreateList { list, hints } | Record::SetHints { list, hints } => {
             if list >= Lid::CLIENT_END.0 {
                 return Err(Error::Corrupted("a list has a number of the disk's own".into()).into());
             }
-            state.put_list(list, hints, nodes)
+            if matches!(record, Record::CreateList { .. }) {
+                state.create_list(branch, list, hints, nodes)
+            } else {
+                state.put_list(branch, list, hints, nodes)
+            }
         }
-        Record::DeleteList { list } => state.delete_list(list, nodes),
-        Record::PutRecord { list, index, value } => state.put_record(list, index, value, nodes),
-        Record::DeleteRecord { list, index } => state.delete_record(list, index, nodes),
+        Record::DeleteList { list } => state.delete_list(branch, list, nodes),
+        Record::PutRecord { list, index, value } => {
+            state.put_record(branch, list, index, value, nodes)
+        }
+        Record::DeleteRecord { list, index } => state.delete_record(branch, list, index, nodes),
         Record::WriteRun { list, first_page, addr, crcs } => {
             for (index, crc) in (0_u64..).zip(crcs) {
                 let block = PageRef {
@@ -659,30 +714,53 @@ fn apply_record(
                     len_bytes: PAGE_SIZE as u16,
                     ..PageRef::ZERO
                 };
-                check_block(&block)?;
-                state.set_page(list, first_page.saturating_add(index), block, nodes)?;
+                write(state, list, first_page.saturating_add(index), block)?;
             }
             Ok(())
         }
-        Record::WriteBlock { list, page, block } => {
-            check_block(&block)?;
-            state.set_page(list, page, block, nodes)
-        }
+        Record::WriteBlock { list, page, block } => write(state, list, page, block),
         Record::ZeroPages { list, first_page, count } => {
             if zeroed_map_bytes(count) > layout.len_bytes() {
                 return Err(Error::Corrupted("more pages than the volume can map".into()).into());
             }
-            state.zero_pages(list, page_range(first_page, count), nodes)
+            state.zero_pages(branch, list, page_range(first_page, count), nodes)
         }
         Record::PunchPages { list, first_page, count } => {
-            state.punch_pages(list, page_range(first_page, count), nodes)
+            state.punch_pages(branch, list, page_range(first_page, count), nodes)
         }
         Record::MovePages { from, from_page, to, to_page, count } => {
-            state.move_pages((from, from_page), (to, to_page), count, nodes)
+            state.move_pages(branch, (from, from_page), (to, to_page), count, nodes)
         }
-        Record::SwapPages { a, b } => state.swap_pages(a, b, nodes),
+        Record::SwapPages { a, b } => state.swap_pages(branch, a, b, nodes),
+        Record::Version { branch, epoch, is_moved } => {
+            if !is_moved && epoch != state.versions.epoch() {
+                let now = state.versions.epoch();
+                let what =
+                    format!("it goes on in epoch {epoch} of branch {branch}, and not in {now}");
+                return Err(Error::Corrupted(what).into());
+            }
+            *about = About { branch, epoch, is_moved };
+            Ok(())
+        }
         Record::Node { .. } | Record::Checkpoint { .. } => {
             Err(Error::Corrupted("the main log names a node of the map".into()).into())
         }
     }
+}
+
+/// A record of the table of versions was put or deleted.
+fn apply_version(
+    state: &mut State,
+    record: &Record<'_>,
+    nodes: &dyn Nodes,
+) -> crate::fault::Outcome<()> {
+    let (index, value) = match *record {
+        Record::PutRecord { index, value, .. } => (index, Some(value)),
+        Record::DeleteRecord { index, .. } => (index, None),
+        _ => return Ok(()),
+    };
+    if state.versions.enter(index, value)? {
+        state.versions.refresh();
+    }
+    state.put_system_record(VERSIONS_LIST, index, value, nodes)
 }

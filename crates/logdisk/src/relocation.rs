@@ -19,8 +19,9 @@ use dendro_policy::Class;
 
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
+use crate::line::Thing;
 use crate::map::Nodes;
-use crate::partial::page_record_bytes;
+use crate::partial::{About, page_record_bytes};
 use crate::store::Held;
 
 /// A page that a segment's records name.
@@ -28,14 +29,21 @@ use crate::store::Held;
 pub(crate) struct Block {
     pub(crate) list: u64,
     pub(crate) page_index: u64,
+    /// The branch and the epoch that it was written in.
+    pub(crate) version: (u32, u64),
     pub(crate) page: PageRef,
 }
 
 impl Block {
     /// Whether one entry of the map names both pages.
     fn is_in_chunk_of(&self, other: &Self) -> bool {
-        let chunk = |block: &Self| (block.list, block.page_index / CHUNK_PAGES);
-        chunk(self) == chunk(other)
+        self.key() == other.key()
+    }
+
+    /// Where in the map it is named.
+    pub(crate) fn key(&self) -> Key {
+        let (branch, epoch) = self.version;
+        Thing::chunk(self.list, self.page_index / CHUNK_PAGES).key(branch, epoch)
     }
 }
 
@@ -66,8 +74,9 @@ impl LogDisk {
             if !is_here {
                 break;
             }
+            let mut version = (0, header.epoch);
             for record in Records::new(records).map_while(std::result::Result::ok) {
-                summary.add(&record);
+                summary.add(&record, &mut version);
             }
             offset += header.len_bytes as usize;
         }
@@ -105,11 +114,11 @@ impl LogDisk {
     /// Those of `blocks` that the map names, in the order of files and their pages: neighbours in
     /// a file become neighbours in the log.
     pub(crate) fn filter_live(&self, mut blocks: Vec<Block>) -> Result<Vec<Block>> {
-        blocks.sort_by_key(|block| (block.list, block.page_index));
+        blocks.sort_by_key(|block| (block.key(), block.page_index));
         let mut live = Vec::new();
         for chunk in blocks.chunk_by(Block::is_in_chunk_of) {
-            let (list, group) = (chunk[0].list, chunk[0].page_index / CHUNK_PAGES);
-            let found = self.look(|core, nodes| core.state.chunk(list, group, nodes))?;
+            let key = chunk[0].key();
+            let found = self.look(|core, nodes| core.state.chunk_at(&key, nodes))?;
             let Some(found) = found else { continue };
             live.extend(chunk.iter().filter(|block| {
                 let slot = (block.page_index % CHUNK_PAGES) as u32;
@@ -147,7 +156,13 @@ impl LogDisk {
                     for (slot, page) in chunk.iter().filter(|(_, page)| page.len_bytes > 0) {
                         if is_here(page.addr) {
                             let page_index = key.index * CHUNK_PAGES + u64::from(slot);
-                            summary.blocks.push(Block { list: key.list, page_index, page });
+                            let version = (key.branch, key.epoch);
+                            summary.blocks.push(Block {
+                                list: key.list,
+                                page_index,
+                                version,
+                                page,
+                            });
                         }
                     }
                 }
@@ -164,12 +179,15 @@ impl LogDisk {
 }
 
 impl Summary {
-    fn add(&mut self, record: &Record<'_>) {
+    /// Adds what a record names, which is of `version` unless the record says otherwise.
+    fn add(&mut self, record: &Record<'_>, version: &mut (u32, u64)) {
         match *record {
+            Record::Version { branch, epoch, .. } => *version = (branch, epoch),
             Record::WriteRun { list, first_page, addr, crcs } => {
                 self.blocks.extend((0_u64..).zip(crcs).map(|(index, crc)| Block {
                     list,
                     page_index: first_page.saturating_add(index),
+                    version: *version,
                     page: PageRef {
                         addr: addr.plus_bytes(index * PAGE_SIZE as u64),
                         crc32c: crc.get(),
@@ -179,7 +197,7 @@ impl Summary {
                 }));
             }
             Record::WriteBlock { list, page, block } => {
-                self.blocks.push(Block { list, page_index: page, page: block });
+                self.blocks.push(Block { list, page_index: page, version: *version, page: block });
             }
             Record::Node { place, level, first_key } => self.nodes.push((place, level, first_key)),
             _ => {}
@@ -198,21 +216,23 @@ impl crate::core::Core {
         blocks: &[(Block, &[u8])],
         nodes: &dyn Nodes,
     ) -> Outcome<u64> {
-        let (list, group) = (blocks[0].0.list, blocks[0].0.page_index / CHUNK_PAGES);
-        let mut slots = self.state.slots(list, group, nodes)?;
+        let key = blocks[0].0.key();
+        let Some(chunk) = self.state.chunk_at(&key, nodes)? else { return Ok(0) };
+        self.about = About { branch: key.branch, epoch: key.epoch, is_moved: true };
         let may_keep_apart = self.may_keep_apart();
+        let mut moved = Vec::with_capacity(blocks.len());
         let mut moved_bytes = 0;
         for (Block { page_index, page: old, .. }, stored) in blocks {
-            let slot = &mut slots[(page_index % CHUNK_PAGES) as usize];
-            if *slot != Some(*old) {
+            let slot = (page_index % CHUNK_PAGES) as u32;
+            if chunk.get(slot) != Some(*old) {
                 continue;
             }
-            let block = self.push_again(list, *page_index, old, stored, may_keep_apart)?;
-            self.state.replace_moved(slot, block);
+            let block = self.push_again(key.list, *page_index, old, stored, may_keep_apart)?;
+            moved.push((slot, block));
             moved_bytes += u64::from(old.footprint_bytes());
         }
         if moved_bytes > 0 {
-            self.state.put_slots(list, group, &slots, nodes)?;
+            self.state.move_blocks_of(&key, &moved, nodes)?;
             self.state.account_for_nodes();
         }
         Ok(moved_bytes)
@@ -234,6 +254,8 @@ impl crate::core::Core {
             self.close_partial();
             self.open_partial()?;
         }
+        let about = self.about;
+        self.partial().set_about(about);
         let class = if may_keep_apart { self.survivor_class(old.addr) } else { Class::MAIN };
         let apart = if class == Class::MAIN {
             None

@@ -11,31 +11,31 @@ use dendro_format::usage::USAGE_LIST;
 use dendro_format::{Chunk, Key, PageRef, SegmentNo, Space, Value};
 
 use crate::fault::Outcome;
+use crate::group::Group;
+use crate::line::{Line, Thing};
 use crate::map::{Map, Nodes};
 use crate::segments::Segments;
+use crate::versions::Versions;
 
-/// The branch and epoch that everything is written in as long as there is but one version.
-pub(crate) const BRANCH: u32 = 0;
-pub(crate) const EPOCH: u64 = 1;
+/// Is called with records' indexes and values.
+type VisitRecord<'a> = dyn FnMut(u64, &Arc<[u8]>) -> ControlFlow<()> + 'a;
 
 pub(crate) type Slots = [Option<PageRef>; CHUNK_PAGES as usize];
 
-/// The map, the segments, and what the next list is called.
+/// The map, the segments, the versions, and what the next list is called.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) map: Map,
     pub(crate) segments: Segments,
+    pub(crate) versions: Versions,
     pub(crate) next_list: u64,
     /// The log clock: bytes of blocks that clients have written.
     pub(crate) clock: u64,
 }
 
-pub(crate) const fn key(list: u64, space: Space, index: u64) -> Key {
-    Key { list, space, index, branch: BRANCH, epoch: EPOCH }
-}
-
-pub(crate) const fn chunk_key(list: u64, group: u64) -> Key {
-    key(list, Space::Chunks, group)
+/// Where a list of the disk's own has its record `index`: those have no versions.
+pub(crate) const fn system_key(list: u64, index: u64) -> Key {
+    Thing::record(list, index).key(0, 1)
 }
 
 /// The first key behind all of a list's keys in `space`.
@@ -68,190 +68,350 @@ pub(crate) fn page_range(first: u64, count: u64) -> Range<u64> {
 }
 
 impl State {
-    pub(crate) fn has_list(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
-        Ok(self.map.get(&key(list, Space::List, 0), nodes)?.is_some())
+    pub(crate) fn has_list(&self, line: &Line, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        let newest = self.newest(line, Thing::list(list), nodes)?;
+        Ok(matches!(newest, Some((_, Value::List(_)))))
     }
 
-    pub(crate) fn chunk(
-        &self,
-        list: u64,
-        group: u64,
-        nodes: &dyn Nodes,
-    ) -> Outcome<Option<Arc<Chunk>>> {
-        match self.map.get(&chunk_key(list, group), nodes)? {
+    /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
+    /// while other versions had it is not.
+    pub(crate) fn may_hold(&self, line: &Line, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        Ok(self.versions.epoch() == 1 || self.has_list(line, list, nodes)?)
+    }
+
+    /// The chunk under exactly this key.
+    pub(crate) fn chunk_at(&self, key: &Key, nodes: &dyn Nodes) -> Outcome<Option<Arc<Chunk>>> {
+        match self.map.get(key, nodes)? {
             None => Ok(None),
             Some(Value::Chunk(chunk)) => Ok(Some(chunk)),
-            Some(_) => Err(wrong_space(list).into()),
+            Some(_) => Err(wrong_space(key.list).into()),
         }
     }
 
-    pub(crate) fn slots(&self, list: u64, group: u64, nodes: &dyn Nodes) -> Outcome<Slots> {
-        Ok(self
-            .chunk(list, group, nodes)?
-            .map_or([None; CHUNK_PAGES as usize], |chunk| chunk.slots()))
+    /// Stores a chunk under exactly this key, if it says anything.
+    pub(crate) fn put_chunk(&mut self, key: &Key, chunk: Chunk, nodes: &dyn Nodes) -> Outcome<()> {
+        if chunk.is_empty() {
+            self.map.remove(key, nodes)?;
+        } else {
+            self.map.put(*key, Value::Chunk(Arc::new(chunk)), nodes)?;
+        }
+        Ok(())
     }
 
-    /// Calls `visit` with the chunks that `pages` of `list` lie in, in order.
+    /// Calls `visit` with the chunks that `pages` of `list` lie in, in order, as they are seen from
+    /// `line`.
     pub(crate) fn visit_chunks(
         &self,
+        line: &Line,
         list: u64,
         pages: &Range<u64>,
         nodes: &dyn Nodes,
-        visit: &mut dyn FnMut(u64, &Arc<Chunk>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(u64, &Chunk) -> ControlFlow<()>,
     ) -> Outcome<()> {
         if pages.is_empty() {
             return Ok(());
         }
         let from = Key::first(list, Space::Chunks, pages.start / CHUNK_PAGES);
         let to = Key::first(list, Space::Chunks, pages.end.div_ceil(CHUNK_PAGES));
-        self.map.visit(&from, &to, nodes, &mut |key, value| match value {
-            Value::Chunk(chunk) => visit(key.index, chunk),
-            _ => ControlFlow::Continue(()),
-        })
-    }
-
-    fn chunks(
-        &self,
-        list: u64,
-        pages: &Range<u64>,
-        nodes: &dyn Nodes,
-    ) -> Outcome<Vec<(u64, Arc<Chunk>)>> {
-        let mut chunks = Vec::new();
-        self.visit_chunks(list, pages, nodes, &mut |group, chunk| {
-            chunks.push((group, Arc::clone(chunk)));
-            ControlFlow::Continue(())
-        })?;
-        Ok(chunks)
-    }
-
-    pub(crate) fn put_list(&mut self, list: u64, hints: u16, nodes: &dyn Nodes) -> Outcome<()> {
-        self.next_list = self.next_list.max(list + 1);
-        self.map.put(key(list, Space::List, 0), Value::List(hints), nodes)?;
-        Ok(())
-    }
-
-    pub(crate) fn delete_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
-        let mut keys = Vec::new();
-        let mut blocks = Vec::new();
-        let from = Key::first(list, Space::List, 0);
-        self.map.visit(&from, &space_end(list, Space::Chunks), nodes, &mut |key, value| {
-            keys.push(*key);
-            if let Value::Chunk(chunk) = value {
-                blocks.extend(chunk.iter().map(|(_, page)| page));
+        let mut layers = Layers::default();
+        let mut has_ended = false;
+        self.map.visit(&from, &to, nodes, &mut |key, value| {
+            let Value::Chunk(chunk) = value else { return ControlFlow::Continue(()) };
+            if layers.number != Some(key.index) {
+                if let Some((number, seen)) = layers.take()
+                    && visit(number, &seen).is_break()
+                {
+                    has_ended = true;
+                    return ControlFlow::Break(());
+                }
+                layers.number = Some(key.index);
+            }
+            if line.sees(key) {
+                layers.add(chunk);
             }
             ControlFlow::Continue(())
         })?;
-        for key in &keys {
-            self.map.remove(key, nodes)?;
-        }
-        for block in &blocks {
-            self.segments.block_died(block, self.clock);
+        if let Some((number, seen)) = layers.take().filter(|_| !has_ended) {
+            let _ = visit(number, &seen);
         }
         Ok(())
+    }
+
+    /// Calls `visit` with the records of `list` from index `from` on, in order, as they are seen
+    /// from `line`, until it breaks.
+    pub(crate) fn visit_records(
+        &self,
+        line: &Line,
+        list: u64,
+        from: u64,
+        nodes: &dyn Nodes,
+        visit: &mut VisitRecord<'_>,
+    ) -> Outcome<()> {
+        let start = Key::first(list, Space::Records, from);
+        let end = space_end(list, Space::Records);
+        let mut newest: Option<(u64, Arc<[u8]>)> = None;
+        let mut has_ended = false;
+        // Of what is seen of a record, the newest comes last.
+        self.map.visit(&start, &end, nodes, &mut |key, value| {
+            if newest.as_ref().is_some_and(|(index, _)| *index != key.index)
+                && let Some((index, bytes)) = newest.take()
+                && visit(index, &bytes).is_break()
+            {
+                has_ended = true;
+                return ControlFlow::Break(());
+            }
+            if line.sees(key) {
+                newest = match value {
+                    Value::Record(bytes) => Some((key.index, Arc::clone(bytes))),
+                    _ => None,
+                };
+            }
+            ControlFlow::Continue(())
+        })?;
+        if let Some((index, bytes)) = newest.filter(|_| !has_ended) {
+            let _ = visit(index, &bytes);
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with the groups in which the head of `branch` has pages of `pages`.
+    pub(crate) fn visit_groups(
+        &self,
+        branch: u32,
+        list: u64,
+        pages: &Range<u64>,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(u64, &Group) -> Outcome<()>,
+    ) -> Outcome<()> {
+        for number in self.groups_with_pages(branch, list, pages, nodes)? {
+            let slots = slots_of(number, pages);
+            visit(number, &self.open_group(branch, list, number, slots, nodes)?)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the groups in which the head of `branch` has pages of `pages`.
+    fn groups_with_pages(
+        &self,
+        branch: u32,
+        list: u64,
+        pages: &Range<u64>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Vec<u64>> {
+        let line = self.versions.head_line(branch)?;
+        let mut groups = Vec::new();
+        self.visit_chunks(&line, list, pages, nodes, &mut |group, chunk| {
+            let wanted = slots_of(group, pages).fold(0_u32, |mask, slot| mask | 1 << slot);
+            if chunk.present() & wanted != 0 {
+                groups.push(group);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(groups)
+    }
+
+    /// Puts a list's or a record's entry into the epoch that heads write in.
+    fn put_entry(
+        &mut self,
+        branch: u32,
+        thing: Thing,
+        value: Value,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let epoch = self.versions.epoch();
+        let old = self.map.put(thing.key(branch, epoch), value, nodes)?;
+        if old.is_none() && !self.versions.is_first(branch, epoch) {
+            self.drop_unseen(branch, epoch, thing, nodes)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the branch's entry before `epoch` if no version sees it.
+    fn drop_unseen(
+        &mut self,
+        branch: u32,
+        epoch: u64,
+        thing: Thing,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let (from, to) = (thing.key(branch, 0), thing.key(branch, epoch - 1));
+        if let Some((key, _)) = self.map.last_between(&from, &to, nodes)?
+            && !self.versions.is_seen(branch, key.epoch, epoch)
+        {
+            self.map.remove(&key, nodes)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a list's or a record's entry, and hides what older versions have.
+    fn delete_entry(&mut self, branch: u32, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
+        let epoch = self.versions.epoch();
+        self.map.remove(&thing.key(branch, epoch), nodes)?;
+        if self.versions.is_first(branch, epoch) {
+            return Ok(());
+        }
+        self.drop_unseen(branch, epoch, thing, nodes)?;
+        let line = self.versions.head_line(branch)?;
+        let shows = self.newest(&line, thing, nodes)?;
+        if shows.is_some_and(|(_, value)| value != Value::Tombstone) {
+            self.map.put(thing.key(branch, epoch), Value::Tombstone, nodes)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a list that no version has.
+    pub(crate) fn create_list(
+        &mut self,
+        branch: u32,
+        list: u64,
+        hints: u16,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        if self.versions.epoch() > 1 {
+            // What only deleted versions had of one with this number must not come back with it.
+            self.reap_list(list, nodes)?;
+        }
+        self.put_list(branch, list, hints, nodes)
+    }
+
+    pub(crate) fn put_list(
+        &mut self,
+        branch: u32,
+        list: u64,
+        hints: u16,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        self.next_list = self.next_list.max(list + 1);
+        self.put_entry(branch, Thing::list(list), Value::List(hints), nodes)
+    }
+
+    /// Deletes a list. What other versions have of it stays, hidden by the tombstone of the list.
+    pub(crate) fn delete_list(&mut self, branch: u32, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+        self.delete_entry(branch, Thing::list(list), nodes)?;
+        self.reap_list(list, nodes)
     }
 
     pub(crate) fn put_record(
         &mut self,
+        branch: u32,
         list: u64,
         index: u64,
         value: &[u8],
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        self.map.put(key(list, Space::Records, index), Value::Record(Arc::from(value)), nodes)?;
-        Ok(())
+        let value = Value::Record(Arc::from(value));
+        self.put_entry(branch, Thing::record(list, index), value, nodes)
     }
 
     pub(crate) fn delete_record(
         &mut self,
+        branch: u32,
         list: u64,
         index: u64,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        self.map.remove(&key(list, Space::Records, index), nodes)?;
-        Ok(())
+        self.delete_entry(branch, Thing::record(list, index), nodes)
     }
 
-    /// Stores a group's slots, whatever was under its key.
-    pub(crate) fn put_slots(
+    /// Puts a record of a list of the disk's own, or removes it.
+    pub(crate) fn put_system_record(
         &mut self,
         list: u64,
-        group: u64,
-        slots: &Slots,
+        index: u64,
+        value: Option<&[u8]>,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let key = chunk_key(list, group);
-        let chunk = Chunk::from_slots(slots);
-        if chunk.is_empty() {
-            self.map.remove(&key, nodes)?;
-        } else {
-            self.map.put(key, Value::Chunk(Arc::new(chunk)), nodes)?;
+        let key = system_key(list, index);
+        match value {
+            Some(value) => drop(self.map.put(key, Value::Record(Arc::from(value)), nodes)?),
+            None => drop(self.map.remove(&key, nodes)?),
         }
         Ok(())
     }
 
-    /// Puts a page's new block in the place of its old one.
-    pub(crate) fn replace(&mut self, slot: &mut Option<PageRef>, block: PageRef) {
-        self.clock += u64::from(block.footprint_bytes());
-        if let Some(old) = slot.replace(block) {
-            self.segments.block_died(&old, self.clock);
-        }
-        self.segments.block_born(&block, self.clock, self.clock);
-    }
-
-    /// Puts a block that was moved in the place of its old one, as old as that was.
-    pub(crate) fn replace_moved(&mut self, slot: &mut Option<PageRef>, block: PageRef) {
-        let mut written_at = self.clock;
-        if let Some(old) = slot.replace(block) {
-            written_at = self.segments.figures_at(old.addr).written_at;
-            self.segments.block_died(&old, self.clock);
-        }
-        self.segments.block_born(&block, written_at, self.clock);
-    }
-
-    /// A page was written as `block`, by a client or, if it lies among survivors, by the cleaner.
+    /// A page was written as `block`, by a client.
     pub(crate) fn set_page(
         &mut self,
+        branch: u32,
         list: u64,
         page: u64,
         block: PageRef,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let group = page / CHUNK_PAGES;
-        let mut slots = self.slots(list, group, nodes)?;
-        let slot = &mut slots[(page % CHUNK_PAGES) as usize];
-        let class = self.segments.figures_at(block.addr).class;
-        if class.survivor_index().is_some() {
-            self.replace_moved(slot, block);
-        } else {
-            self.replace(slot, block);
+        let slot = (page % CHUNK_PAGES) as u32;
+        let mut group = self.open_group(branch, list, page / CHUNK_PAGES, slot..slot + 1, nodes)?;
+        self.replace(&mut group, slot, block);
+        self.put_group(&group, nodes)
+    }
+
+    /// Puts blocks that were moved in the place of their old ones in the chunk under exactly this
+    /// key, as old as those were.
+    pub(crate) fn move_blocks_of(
+        &mut self,
+        key: &Key,
+        moved: &[(u32, PageRef)],
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let Some(chunk) = self.chunk_at(key, nodes)? else { return Ok(()) };
+        let mut slots = chunk.slots();
+        for (slot, block) in moved {
+            let Some(there) = slots[*slot as usize] else { continue };
+            let written_at = self.segments.figures_at(there.addr).written_at;
+            self.segments.block_died(&there, self.clock);
+            self.segments.block_born(block, written_at, self.clock);
+            slots[*slot as usize] = Some(*block);
         }
-        self.put_slots(list, group, &slots, nodes)
+        self.put_chunk(key, Chunk::with_holes(&slots, chunk.holes()), nodes)
     }
 
     pub(crate) fn zero_pages(
         &mut self,
+        branch: u32,
         list: u64,
         pages: Range<u64>,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        for (group, range) in groups(pages) {
-            let mut slots = self.slots(list, group, nodes)?;
-            for slot in range {
-                self.replace(&mut slots[slot as usize], PageRef::ZERO);
+        for (number, slots) in groups(pages) {
+            let mut group = self.open_group(branch, list, number, slots.clone(), nodes)?;
+            for slot in slots {
+                self.replace(&mut group, slot, PageRef::ZERO);
             }
-            self.put_slots(list, group, &slots, nodes)?;
+            self.put_group(&group, nodes)?;
         }
         Ok(())
     }
 
     pub(crate) fn punch_pages(
         &mut self,
+        branch: u32,
         list: u64,
         pages: Range<u64>,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        for (_, block) in self.take_pages(list, &pages, nodes)? {
-            self.segments.block_died(&block, self.clock);
+        self.change_pages(branch, list, &pages, nodes, &mut |state, group, _, slot| {
+            state.punch(group, slot);
+            Ok(())
+        })
+    }
+
+    /// Calls `change` for each page of `pages` that is not a hole, with its index and its slot.
+    fn change_pages(
+        &mut self,
+        branch: u32,
+        list: u64,
+        pages: &Range<u64>,
+        nodes: &dyn Nodes,
+        change: &mut dyn FnMut(&mut Self, &mut Group, u64, u32) -> Outcome<()>,
+    ) -> Outcome<()> {
+        for number in self.groups_with_pages(branch, list, pages, nodes)? {
+            let slots = slots_of(number, pages);
+            let mut group = self.open_group(branch, list, number, slots.clone(), nodes)?;
+            for slot in slots {
+                if group.page(slot).is_some() {
+                    change(self, &mut group, number * CHUNK_PAGES + u64::from(slot), slot)?;
+                }
+            }
+            self.put_group(&group, nodes)?;
         }
         Ok(())
     }
@@ -259,68 +419,69 @@ impl State {
     /// Makes pages holes and returns them, their blocks still alive.
     fn take_pages(
         &mut self,
+        branch: u32,
         list: u64,
         pages: &Range<u64>,
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<(u64, PageRef)>> {
         let mut taken = Vec::new();
-        for (group, chunk) in self.chunks(list, pages, nodes)? {
-            let mut slots = chunk.slots();
-            let before = taken.len();
-            for slot in slots_of(group, pages) {
-                if let Some(block) = slots[slot as usize].take() {
-                    taken.push((group * CHUNK_PAGES + u64::from(slot), block));
-                }
-            }
-            if taken.len() > before {
-                self.put_slots(list, group, &slots, nodes)?;
-            }
-        }
+        self.change_pages(branch, list, pages, nodes, &mut |state, group, page_index, slot| {
+            taken.extend(state.take_page(group, slot)?.map(|page| (page_index, page)));
+            Ok(())
+        })?;
         Ok(taken)
     }
 
     /// Puts pages, ascending, where holes are.
     fn give_pages(
         &mut self,
+        branch: u32,
         list: u64,
         pages: &[(u64, PageRef)],
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        for group in pages.chunk_by(|a, b| a.0 / CHUNK_PAGES == b.0 / CHUNK_PAGES) {
-            let number = group[0].0 / CHUNK_PAGES;
-            let mut slots = self.slots(list, number, nodes)?;
-            for (page, block) in group {
-                slots[(page % CHUNK_PAGES) as usize] = Some(*block);
+        for given in pages.chunk_by(|a, b| a.0 / CHUNK_PAGES == b.0 / CHUNK_PAGES) {
+            let number = given[0].0 / CHUNK_PAGES;
+            let mut group = self.open_group(branch, list, number, 0..0, nodes)?;
+            for (page_index, page) in given {
+                Self::give_page(&mut group, (page_index % CHUNK_PAGES) as u32, *page);
             }
-            self.put_slots(list, number, &slots, nodes)?;
+            self.put_group(&group, nodes)?;
         }
         Ok(())
     }
 
     pub(crate) fn move_pages(
         &mut self,
+        branch: u32,
         (from, from_page): (u64, u64),
         (to, to_page): (u64, u64),
         count: u64,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let mut pages = self.take_pages(from, &page_range(from_page, count), nodes)?;
-        self.punch_pages(to, page_range(to_page, count), nodes)?;
+        let mut pages = self.take_pages(branch, from, &page_range(from_page, count), nodes)?;
+        self.punch_pages(branch, to, page_range(to_page, count), nodes)?;
         for (page, _) in &mut pages {
             *page = *page - from_page + to_page;
         }
-        self.give_pages(to, &pages, nodes)
+        self.give_pages(branch, to, &pages, nodes)
     }
 
-    pub(crate) fn swap_pages(&mut self, a: u64, b: u64, nodes: &dyn Nodes) -> Outcome<()> {
+    pub(crate) fn swap_pages(
+        &mut self,
+        branch: u32,
+        a: u64,
+        b: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
         if a == b {
             return Ok(());
         }
         let all = 0..MAX_PAGE_COUNT;
-        let of_a = self.take_pages(a, &all, nodes)?;
-        let of_b = self.take_pages(b, &all, nodes)?;
-        self.give_pages(a, &of_b, nodes)?;
-        self.give_pages(b, &of_a, nodes)
+        let of_a = self.take_pages(branch, a, &all, nodes)?;
+        let of_b = self.take_pages(branch, b, &all, nodes)?;
+        self.give_pages(branch, a, &of_b, nodes)?;
+        self.give_pages(branch, b, &of_a, nodes)
     }
 
     /// Accounts for nodes of the map that are no longer used.
@@ -339,14 +500,48 @@ impl State {
         for number in self.segments.take_unrecorded() {
             let usage = self.segments.usage(SegmentNo(number));
             let index = u64::from(number);
-            if usage.live_bytes == 0 {
-                self.delete_record(USAGE_LIST, index, nodes)?;
-            } else {
-                self.put_record(USAGE_LIST, index, &usage.encode(), nodes)?;
-            }
+            let record = usage.encode();
+            let value = (usage.live_bytes > 0).then_some(&record[..]);
+            self.put_system_record(USAGE_LIST, index, value, nodes)?;
         }
         self.account_for_nodes();
         Ok(())
+    }
+}
+
+/// What is seen of a chunk, put together from its entries, oldest first.
+#[derive(Default)]
+struct Layers {
+    number: Option<u64>,
+    first: Option<Arc<Chunk>>,
+    merged: Option<Box<Slots>>,
+}
+
+impl Layers {
+    fn add(&mut self, chunk: &Arc<Chunk>) {
+        let Some(first) = &self.first else {
+            self.first = Some(Arc::clone(chunk));
+            return;
+        };
+        let merged = self.merged.get_or_insert_with(|| Box::new(first.slots()));
+        for (slot, page) in merged.iter_mut().enumerate() {
+            if chunk.holes() >> slot & 1 == 1 {
+                *page = None;
+            }
+        }
+        for (slot, page) in chunk.iter() {
+            merged[slot as usize] = Some(page);
+        }
+    }
+
+    fn take(&mut self) -> Option<(u64, Arc<Chunk>)> {
+        let number = self.number.take()?;
+        let first = self.first.take()?;
+        let seen = match self.merged.take() {
+            Some(merged) => Arc::new(Chunk::from_slots(&merged)),
+            None => first,
+        };
+        Some((number, seen))
     }
 }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock};
 use dendro_device::{Device, MemoryDevice};
-use dendro_disk::LogicalDisk;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
-fn empty_disk() -> Box<dyn LogicalDisk> {
+fn empty_disk() -> Box<LogDisk> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(512 << 20));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     format(&device, &FormatOptions::default(), &clock).expect("the device is large enough");
@@ -15,3 +14,4 @@ fn empty_disk() -> Box<dyn LogicalDisk> {
 }
 
 dendro_disk::conformance_tests!(empty_disk);
+dendro_disk::versions_conformance_tests!(empty_disk);

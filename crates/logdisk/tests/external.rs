@@ -378,8 +378,8 @@ fn lie(rig: &mut Rig, known: &[Block]) -> Block {
     let lists = [0, 1, rig.lists[0].0, rig.lists[1].0, u64::MAX, 1 << 62, 1 << 63];
     let list = *pick(rng, &lists);
     let name = match rng.below(4) {
-        0 => BlockName::Page { list, page_index: rng.below(rig.pages) },
-        1 => BlockName::Page { list, page_index: rng.next_u64() },
+        0 => BlockName::Page { list, page_index: rng.below(rig.pages), branch: 0, epoch: 1 },
+        1 => BlockName::Page { list, page_index: rng.next_u64(), branch: 0, epoch: 1 },
         2 => BlockName::Node {
             level: rng.below(256) as u8,
             first_key: Key {

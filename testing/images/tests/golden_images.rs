@@ -108,6 +108,7 @@ fn the_offline_readers_see_the_same_lists_and_pages_as_the_engine() {
                 continue;
             }
             match value {
+                Value::Tombstone => {}
                 Value::List(_) => lines.push(format!("list {}", key.list)),
                 Value::Record(_) => lines.push(format!("  record {}", key.index)),
                 Value::Chunk(chunk) => lines.extend(chunk.iter().map(|(slot, _)| {

@@ -3,17 +3,21 @@
 
 mod session;
 pub mod threads;
+mod versions;
 
-use dendro_base::Rng;
 use dendro_base::sync::Arc;
+use dendro_base::{Rng, Timestamp};
 use dendro_device::Device;
 use dendro_device::sim::{Call, Fault, SimDevice};
-use dendro_disk::model::ModelState;
+use dendro_disk::model::{ModelState, ModelVersions};
 use dendro_disk::testgen::Profile;
-use dendro_disk::{Lid, LogicalDisk};
+use dendro_disk::{Lid, LogicalDisk, Versions};
 
 use crate::system::{Outcome, System};
 use crate::trace::Trace;
+
+/// The time at which everything happens.
+pub(crate) const NOW: Timestamp = Timestamp(1_767_225_600_000_000_000);
 
 /// How a kind of logical disk is made, opened and driven.
 pub trait Engine: Sync {
@@ -46,6 +50,11 @@ pub trait Engine: Sync {
         Ok(())
     }
 
+    /// The disk as one with versions, if it is.
+    fn versions<'d>(&self, _disk: &'d Self::Disk) -> Option<&'d dyn Versions> {
+        None
+    }
+
     /// Figures of the disk, for the message of a failure.
     fn describe(&self, _disk: &Self::Disk) -> String {
         String::new()
@@ -64,7 +73,7 @@ pub trait Engine: Sync {
 #[derive(Clone, Debug)]
 pub struct DiskState {
     /// What it holds.
-    pub contents: ModelState,
+    pub contents: ModelVersions,
     /// The highest list that was ever created; numbers up to it must not be given out again.
     pub highest_list: Lid,
 }
@@ -73,7 +82,7 @@ pub struct DiskState {
 #[derive(Clone, Debug)]
 pub struct FoundDisk {
     /// What it holds.
-    pub contents: ModelState,
+    pub contents: ModelVersions,
     /// The number it gives to a new list.
     pub next_list: Lid,
 }
@@ -87,6 +96,8 @@ pub struct DiskSystem<E> {
     pub profile: Profile,
     /// How many units in a hundred change hundreds of records, so that the map has many nodes.
     pub bulk_percent: u64,
+    /// How many steps in a hundred make, change or delete versions.
+    pub versions_percent: u64,
     /// The device forgets to flush, while it is worked on: the promise that all else stands on is
     /// broken, which must be noticed.
     pub loses_flushes: bool,
@@ -101,11 +112,18 @@ impl<E: Engine> DiskSystem<E> {
         }
     }
 
+    /// All that the disk holds, in all versions.
+    fn read(&self, disk: &E::Disk) -> dendro_disk::Result<ModelVersions> {
+        match self.engine.versions(disk) {
+            Some(versions) => ModelVersions::read_from(versions),
+            None => Ok(ModelVersions::new(ModelState::read_from(disk)?, NOW)),
+        }
+    }
+
     /// Looks at everything.
     fn examine(&self, disk: &E::Disk, device: &dyn Device) -> Outcome<FoundDisk> {
         self.engine.verify(device).map_err(|error| format!("it is inconsistent: {error}"))?;
-        let contents =
-            ModelState::read_from(disk).map_err(|error| format!("reading failed: {error}"))?;
+        let contents = self.read(disk).map_err(|error| format!("reading failed: {error}"))?;
         let next_list =
             disk.allocate_list().map_err(|error| format!("no list can be allocated: {error}"))?;
         Ok(FoundDisk { contents, next_list })
@@ -118,7 +136,8 @@ impl<E: Engine> System for DiskSystem<E> {
 
     fn format(&self, device: &Arc<SimDevice>) -> Outcome<DiskState> {
         self.engine.format(Arc::clone(device) as Arc<dyn Device>)?;
-        Ok(DiskState { contents: ModelState::default(), highest_list: Lid(0) })
+        let contents = ModelVersions::new(ModelState::default(), NOW);
+        Ok(DiskState { contents, highest_list: Lid(0) })
     }
 
     fn work(
@@ -134,7 +153,7 @@ impl<E: Engine> System for DiskSystem<E> {
     fn inspect(&self, device: &Arc<SimDevice>, rng: &mut Rng) -> Outcome<FoundDisk> {
         let read_only = if rng.chance(10) {
             let disk = self.engine.open_read_only(Arc::clone(device) as Arc<dyn Device>)?;
-            disk.map(|disk| ModelState::read_from(&disk)).transpose().map_err(|e| e.to_string())?
+            disk.map(|disk| self.read(&disk)).transpose().map_err(|e| e.to_string())?
         } else {
             None
         };

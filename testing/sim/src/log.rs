@@ -4,12 +4,13 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use dendro_base::sync::Arc;
-use dendro_base::{Clock, ManualClock, Rng, Uuid};
+use dendro_base::{Clock, Rng, Timestamp, Uuid};
 use dendro_device::Device;
+use dendro_disk::Versions;
 use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions};
 use dendro_policy::{Classes, Kind, Policy, Scatter};
 
-use crate::disk::Engine;
+use crate::disk::{Engine, NOW};
 use crate::outside;
 use crate::system::Outcome;
 
@@ -74,8 +75,17 @@ fn policy(rng: &mut Rng) -> Arc<dyn Policy> {
     Arc::from(Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize].policy())
 }
 
+/// Stands still, so that the model knows when versions were made.
+struct StandingClock;
+
+impl Clock for StandingClock {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+}
+
 fn clock() -> Arc<dyn Clock> {
-    Arc::new(ManualClock::default())
+    Arc::new(StandingClock)
 }
 
 fn text(error: impl Display) -> String {
@@ -96,6 +106,10 @@ impl Engine for LogEngine {
     fn open_read_only(&self, device: Arc<dyn Device>) -> Outcome<Option<LogDisk>> {
         let options = OpenOptions { read_only: true, ..self.open.clone() };
         self.open_with(device, options).map(Some)
+    }
+
+    fn versions<'d>(&self, disk: &'d LogDisk) -> Option<&'d dyn Versions> {
+        Some(disk)
     }
 
     fn describe(&self, disk: &LogDisk) -> String {

@@ -41,7 +41,9 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
         }
     };
     let bulk_percent = if rng.chance(50) { 0 } else { rng.below(30) };
-    let system = DiskSystem { engine, profile, bulk_percent, loses_flushes: false };
+    let versions_percent = if rng.chance(50) { 0 } else { 1 + rng.below(20) };
+    let system =
+        DiskSystem { engine, profile, bulk_percent, versions_percent, loses_flushes: false };
     (system, Effort { device_len_bytes, ..effort })
 }
 

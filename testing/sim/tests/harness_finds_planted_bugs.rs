@@ -14,7 +14,13 @@ fn system(bug: Option<Bug>) -> DiskSystem<JournalEngine> {
         target_bytes: 256 << 10,
         ..Profile::default()
     };
-    DiskSystem { engine: JournalEngine { bug }, profile, bulk_percent: 2, loses_flushes: false }
+    DiskSystem {
+        engine: JournalEngine { bug },
+        profile,
+        bulk_percent: 2,
+        versions_percent: 0,
+        loses_flushes: false,
+    }
 }
 
 #[test]

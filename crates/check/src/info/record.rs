@@ -36,6 +36,8 @@ pub enum RecordInfo {
     SwapPages { a: u64, b: u64 },
     /// A node of the map lies here.
     Node { place: NodePlace, level: u8, first_key: KeyInfo },
+    /// The records behind it are about this version, or tell where its blocks lie now.
+    Version { branch: u32, epoch: u64, is_moved: bool },
     /// A checkpoint lies here.
     Checkpoint { offset: u64, len_bytes: u32, crc32c: String },
 }
@@ -69,6 +71,9 @@ impl From<Record<'_>> for RecordInfo {
             Record::SwapPages { a, b } => Self::SwapPages { a, b },
             Record::Node { place, level, first_key } => {
                 Self::Node { place: place.into(), level, first_key: first_key.into() }
+            }
+            Record::Version { branch, epoch, is_moved } => {
+                Self::Version { branch, epoch, is_moved }
             }
             Record::Checkpoint { addr, len_bytes, crc32c } => {
                 Self::Checkpoint { offset: addr.bytes(), len_bytes, crc32c: hex32(crc32c) }
@@ -106,6 +111,10 @@ impl fmt::Display for RecordInfo {
             Self::SwapPages { a, b } => write!(f, "swap the pages of {a} and {b}"),
             Self::Node { place, level, first_key } => {
                 write!(f, "node of level {level} at {place}, first key {first_key}")
+            }
+            Self::Version { branch, epoch, is_moved } => {
+                let what = if *is_moved { "where blocks lie now" } else { "changes" };
+                write!(f, "{what} of branch {branch}, epoch {epoch}:")
             }
             Self::Checkpoint { offset, len_bytes, crc32c } => {
                 write!(f, "checkpoint at byte {offset}, {len_bytes} bytes, checksum {crc32c}")

@@ -190,7 +190,9 @@ pub(crate) fn change_cleaner(
 fn pack(block: &engine::Block) -> wire::Block {
     let addr = block.addr.bytes();
     match block.name {
-        BlockName::Page { list, page_index } => wire::Block::Page { list, page: page_index, addr },
+        BlockName::Page { list, page_index, branch, epoch } => {
+            wire::Block::Page { list, page: page_index, branch, epoch, addr }
+        }
         BlockName::Node { level, first_key } => {
             let Key { list, space, index, branch, epoch } = first_key;
             let node = NodeName { level, list, space: space as u8, index, branch, epoch };
@@ -202,7 +204,9 @@ fn pack(block: &engine::Block) -> wire::Block {
 /// `None` where no block can be: its address is not a grain's, or its key's space is unknown.
 fn unpack(block: &wire::Block) -> Option<engine::Block> {
     let name = match *block {
-        wire::Block::Page { list, page, .. } => BlockName::Page { list, page_index: page },
+        wire::Block::Page { list, page, branch, epoch, .. } => {
+            BlockName::Page { list, page_index: page, branch, epoch }
+        }
         wire::Block::Node { node, .. } => {
             let NodeName { level, list, space, index, branch, epoch } = node;
             let space = Space::from_number(space)?;
@@ -227,13 +231,16 @@ mod tests {
     fn blocks_survive_being_packed_and_what_can_be_none_is_seen() {
         let first_key = Key { list: 5, space: Space::Chunks, index: 7, branch: 1, epoch: 9 };
         for name in [
-            BlockName::Page { list: u64::MAX, page_index: 3 },
+            BlockName::Page { list: u64::MAX, page_index: 3, branch: 2, epoch: 8 },
             BlockName::Node { level: 2, first_key },
         ] {
             let block = engine::Block { name, addr: Addr(100) };
             assert_eq!(unpack(&pack(&block)), Some(block));
         }
-        assert_eq!(unpack(&wire::Block::Page { list: 1, page: 1, addr: 65 }), None);
+        assert_eq!(
+            unpack(&wire::Block::Page { list: 1, page: 1, branch: 0, epoch: 1, addr: 65 }),
+            None
+        );
         let node = NodeName { level: 0, list: 0, space: 3, index: 0, branch: 0, epoch: 0 };
         assert_eq!(unpack(&wire::Block::Node { node, addr: 64 }), None);
     }

@@ -177,6 +177,7 @@ pub fn chunk(rng: &mut Rng) -> Chunk {
 
 fn value(rng: &mut Rng, space: Space) -> Value {
     match space {
+        Space::List | Space::Records if rng.chance(20) => Value::Tombstone,
         Space::List => Value::List(number(rng) as u16),
         Space::Records => {
             let mut bytes = vec![0; (number(rng) % 1024) as usize];
@@ -215,7 +216,7 @@ pub fn node_bytes(rng: &mut Rng) -> Vec<u8> {
 pub fn record<'a>(rng: &mut Rng, value: &'a [u8], crcs: &'a [U32]) -> Record<'a> {
     let (list, index) = (list(rng), number(rng));
     let (first_page, count) = pages(rng);
-    match rng.below(13) {
+    match rng.below(14) {
         0 => Record::CreateList { list, hints: index as u16 },
         1 => Record::DeleteList { list },
         2 => Record::SetHints { list, hints: index as u16 },
@@ -237,6 +238,7 @@ pub fn record<'a>(rng: &mut Rng, value: &'a [u8], crcs: &'a [U32]) -> Record<'a>
             Record::MovePages { from, from_page: first_page, to, to_page, count }
         }
         10 => Record::SwapPages { a: list, b: self::list(rng) },
+        13 => Record::Version { branch: number_u32(rng), epoch: index, is_moved: rng.chance(50) },
         11 => Record::Node { place: node_ptr(rng), level: list as u8, first_key: key(rng) },
         _ => {
             let NodePtr { addr, len_bytes, crc32c } = node_ptr(rng);

@@ -10,7 +10,7 @@ use dendro_format::{Addr, Key, PartialHeader, Record, SegmentNo, Space, Value};
 use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, QuestionError};
 use crate::disk::LogDisk;
 use crate::fault::Fault;
-use crate::state::chunk_key;
+use crate::line::Thing;
 use crate::store::Held;
 
 /// Entries of the map looked at with the lock held once.
@@ -112,18 +112,20 @@ impl LogDisk {
         from: MapCursor,
         blocks: &mut Vec<Block>,
     ) -> Result<Option<MapCursor>> {
-        let start = Key { branch: 0, epoch: 0, ..chunk_key(from.list, from.chunk) };
+        let start = Thing::chunk(from.list, from.chunk).key(0, 0);
         let end = Key { list: u64::MAX, ..Key::MIN };
         let told = blocks.len();
         let nodes = Held::cached(&self.store);
         loop {
             blocks.truncate(told);
-            let (mut next, mut seen) = (None, 0);
+            let (mut next, mut seen, mut last) = (None, 0, None);
             let core = self.core.read();
             let walked = core.state.map.visit(&start, &end, &nodes, &mut |key, value| {
                 seen += 1;
                 let is_full = blocks.len() + CHUNK_PAGES as usize > MAX_BLOCKS_PER_CALL;
-                if seen > MAP_STEP_LEN || is_full {
+                // A thing's entries stay together: a cursor does not tell its versions apart.
+                let is_other = last.replace(Thing::of(key)) != Some(Thing::of(key));
+                if is_other && (seen > MAP_STEP_LEN || is_full) {
                     let chunk = if key.space == Space::Chunks { key.index } else { 0 };
                     next = Some(MapCursor { list: key.list, chunk });
                     return ControlFlow::Break(());
@@ -134,7 +136,8 @@ impl LogDisk {
                     });
                     blocks.extend(here.map(|(slot, page)| {
                         let page_index = key.index * CHUNK_PAGES + u64::from(slot);
-                        let name = BlockName::Page { list: key.list, page_index };
+                        let Key { list, branch, epoch, .. } = *key;
+                        let name = BlockName::Page { list, page_index, branch, epoch };
                         Block { name, addr: page.addr }
                     }));
                 }
@@ -142,12 +145,12 @@ impl LogDisk {
             });
             match walked {
                 Ok(()) => return Ok(next),
-                Err(Fault::Error(error)) => return Err(error.into()),
                 Err(Fault::Miss(place)) => {
                     let _pin = core.state.segments.pin(place.addr);
                     drop(core);
                     nodes.load(&place)?;
                 }
+                Err(fault) => return Err(fault.into_error().into()),
             }
         }
     }
@@ -193,8 +196,9 @@ impl LogDisk {
             return Ok(None);
         }
         let mut blocks = Vec::new();
+        let mut version = (0, header.epoch);
         for record in Records::new(&records).map_while(std::result::Result::ok) {
-            push_blocks(&record, &mut blocks);
+            push_blocks(&record, &mut version, &mut blocks);
         }
         // The main log names blocks of other heads too; they are those segments' own concern.
         blocks.retain(|block| self.layout.segment_of(block.addr) == segment);
@@ -212,18 +216,21 @@ impl LogDisk {
     }
 }
 
-fn push_blocks(record: &Record<'_>, blocks: &mut Vec<Block>) {
+/// Adds what a record names, which is of `version` unless the record says otherwise.
+fn push_blocks(record: &Record<'_>, version: &mut (u32, u64), blocks: &mut Vec<Block>) {
+    let (branch, epoch) = *version;
     match *record {
+        Record::Version { branch, epoch, .. } => *version = (branch, epoch),
         Record::WriteRun { list, first_page, addr, crcs } => {
             blocks.extend((0..crcs.len() as u64).map(|index| {
                 let page_index = first_page.saturating_add(index);
                 let addr = addr.plus_bytes(index * PAGE_SIZE as u64);
-                Block { name: BlockName::Page { list, page_index }, addr }
+                Block { name: BlockName::Page { list, page_index, branch, epoch }, addr }
             }));
         }
         Record::WriteBlock { list, page, block } => {
-            blocks
-                .push(Block { name: BlockName::Page { list, page_index: page }, addr: block.addr });
+            let name = BlockName::Page { list, page_index: page, branch, epoch };
+            blocks.push(Block { name, addr: block.addr });
         }
         Record::Node { place, level, first_key } => {
             blocks.push(Block { name: BlockName::Node { level, first_key }, addr: place.addr });

@@ -10,6 +10,7 @@ use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, Rewritten};
 use crate::core::Core;
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
+use crate::line::Thing;
 use crate::map::Nodes;
 use crate::partial::page_record_bytes;
 use crate::relocation;
@@ -23,9 +24,7 @@ const BATCH_LEN: usize = 64;
 struct Found {
     /// Which of the batch it is.
     at: usize,
-    list: u64,
-    page_index: u64,
-    page: PageRef,
+    block: relocation::Block,
     /// Keeps its segment from being filled anew until it has been read and compared.
     _pin: Pin,
 }
@@ -116,22 +115,24 @@ impl LogDisk {
     }
 
     fn rewrite_pages(&self, mut pages: Vec<Found>, outcomes: &mut [Rewritten]) -> Result<()> {
-        pages.sort_by_key(|found| found.page.addr);
+        pages.sort_by_key(|found| found.block.page.addr);
         let mut sound = Vec::new();
         let joins = |a: &Found, b: &Found| {
-            a.page.is_whole() && b.page.addr == a.page.addr.plus_bytes(PAGE_SIZE as u64)
+            let (a, b) = (&a.block.page, &b.block.page);
+            a.is_whole() && b.addr == a.addr.plus_bytes(PAGE_SIZE as u64)
         };
         let mut bytes = Vec::new();
         for run in pages.chunk_by(joins) {
             let start = bytes.len();
-            let (first, last) = (&run[0].page, &run[run.len() - 1].page);
+            let (first, last) = (&run[0].block.page, &run[run.len() - 1].block.page);
             let len = (last.addr.bytes() - first.addr.bytes()) as usize + last_room(last);
             bytes.resize(start + len, 0);
             let is_read = self.read_device(first.addr, &mut bytes[start..]).is_ok();
             for found in run {
-                let at = start + (found.page.addr.bytes() - first.addr.bytes()) as usize;
-                let stored = at..at + usize::from(found.page.len_bytes);
-                if is_read && checksum(&bytes[stored.clone()]) == found.page.crc32c {
+                let page = &found.block.page;
+                let at = start + (page.addr.bytes() - first.addr.bytes()) as usize;
+                let stored = at..at + usize::from(page.len_bytes);
+                if is_read && checksum(&bytes[stored.clone()]) == page.crc32c {
                     sound.push((found, stored));
                 } else {
                     outcomes[found.at] = Rewritten::Unreadable;
@@ -139,7 +140,7 @@ impl LogDisk {
             }
         }
         // Neighbours in a file become neighbours in the log.
-        sound.sort_by_key(|(found, _)| (found.list, found.page_index));
+        sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
         let nodes = Held::loading(&self.store);
         let mut core = self.core.write();
         if let Some(error) = self.failure().or_else(|| core.closed_reason.clone()) {
@@ -152,8 +153,7 @@ impl LogDisk {
                 outcomes[found.at] = Rewritten::NoRoom;
                 continue;
             }
-            let Found { list, page_index, page, .. } = *found;
-            let block = relocation::Block { list, page_index, page };
+            let block = found.block;
             let moved_bytes = core
                 .relocate(&[(block, &bytes[stored])], &nodes)
                 .map_err(|fault| self.latch(fault))?;
@@ -211,19 +211,22 @@ impl Core {
     /// Where the block with this name lies, if it lies anywhere.
     fn place(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<Addr>> {
         Ok(match name {
-            BlockName::Page { list, page_index } => {
-                self.page(*list, *page_index, nodes)?.map(|page| page.addr)
-            }
+            BlockName::Page { .. } => self.page(name, nodes)?.map(|block| block.page.addr),
             BlockName::Node { level, first_key } => {
                 self.node(*level, first_key, nodes)?.map(|place| place.addr)
             }
         })
     }
 
-    fn page(&self, list: u64, page_index: u64, nodes: &dyn Nodes) -> Outcome<Option<PageRef>> {
-        let chunk = self.state.chunk(list, page_index / CHUNK_PAGES, nodes)?;
+    /// The page with this name, if it has a block.
+    fn page(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<relocation::Block>> {
+        let BlockName::Page { list, page_index, branch, epoch } = *name else { return Ok(None) };
+        let key = Thing::chunk(list, page_index / CHUNK_PAGES).key(branch, epoch);
+        let chunk = self.state.chunk_at(&key, nodes)?;
         let page = chunk.and_then(|chunk| chunk.get((page_index % CHUNK_PAGES) as u32));
-        Ok(page.filter(|page| page.len_bytes > 0))
+        let page = page.filter(|page| page.len_bytes > 0);
+        let version = (branch, epoch);
+        Ok(page.map(|page| relocation::Block { list, page_index, version, page }))
     }
 
     fn node(&self, level: u8, first_key: &Key, nodes: &dyn Nodes) -> Outcome<Option<NodePtr>> {
@@ -243,10 +246,10 @@ impl Core {
         }
         Ok(match block.name {
             BlockName::Node { .. } => Look::Node,
-            BlockName::Page { list, page_index } => match self.page(list, page_index, nodes)? {
-                Some(page) => {
-                    let pin = self.state.segments.pin(page.addr);
-                    Look::Page(Found { at, list, page_index, page, _pin: pin })
+            BlockName::Page { .. } => match self.page(&block.name, nodes)? {
+                Some(block) => {
+                    let pin = self.state.segments.pin(block.page.addr);
+                    Look::Page(Found { at, block, _pin: pin })
                 }
                 None => Look::Settled(Rewritten::Dead),
             },

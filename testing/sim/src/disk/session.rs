@@ -4,7 +4,7 @@ use dendro_base::Rng;
 use dendro_base::sync::Arc;
 use dendro_device::Device;
 use dendro_device::sim::{Call, Fault, SimDevice};
-use dendro_disk::model::{ModelState, apply};
+use dendro_disk::model::{ModelState, ModelVersions};
 use dendro_disk::testgen::Generator;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
 
@@ -16,33 +16,33 @@ use crate::trace::Trace;
 const MAX_OPEN_UNITS: usize = 4;
 
 /// Changes of a unit that was begun some time ago.
-type Unit = Vec<Op<'static>>;
+type Unit = (View, Vec<Op<'static>>);
 
-struct Session<'a, E: Engine> {
-    system: &'a DiskSystem<E>,
-    device: &'a Arc<SimDevice>,
-    rng: &'a mut Rng,
+pub(super) struct Session<'a, E: Engine> {
+    pub(super) system: &'a DiskSystem<E>,
+    pub(super) device: &'a Arc<SimDevice>,
+    pub(super) rng: &'a mut Rng,
     generator: Generator,
-    trace: &'a mut Trace<DiskState>,
+    pub(super) trace: &'a mut Trace<DiskState>,
     units: Vec<Unit>,
-    life: Life<E::Disk>,
+    pub(super) life: Life<E::Disk>,
     /// The device is to fail a write or flush, or has done so.
     breaks: bool,
     /// It does, and the disk has noticed.
     failed: bool,
     /// What the commit would have made that failed with it.
-    doubtful: Option<ModelState>,
+    pub(super) doubtful: Option<ModelVersions>,
 }
 
 /// A disk from its opening on.
-struct Life<D> {
-    disk: D,
+pub(super) struct Life<D> {
+    pub(super) disk: D,
     /// What it holds now.
-    state: DiskState,
+    pub(super) state: DiskState,
     /// The state that was found when it was opened.
     opened_at: usize,
     /// The numbers of commits since then, and which state each made.
-    commits: Vec<(CommitSeq, usize)>,
+    pub(super) commits: Vec<(CommitSeq, usize)>,
 }
 
 impl<D> Life<D> {
@@ -104,6 +104,17 @@ fn open<E: Engine>(
     Ok(Life { disk, state, opened_at: entry, commits: Vec::new() })
 }
 
+/// Whether a branch was made from a moment.
+fn has_forks(contents: &ModelVersions) -> bool {
+    let table = contents.table();
+    table.branches.iter().any(|branch| branch.parent.is_some())
+}
+
+/// What is in a version that there is.
+fn head_state(contents: &ModelVersions, view: View) -> &ModelState {
+    contents.state(view).expect("it is one of the views")
+}
+
 fn unexpected(what: &str, error: &Error) -> String {
     format!("{what} failed: {error}")
 }
@@ -128,6 +139,10 @@ impl<'a, E: Engine> Session<'a, E> {
     }
 
     fn act(mut self) -> Outcome<Self> {
+        if self.rng.chance(self.system.versions_percent) {
+            self.change_versions()?;
+            return Ok(self);
+        }
         match self.rng.below(100) {
             0..30 => self.begin_unit(),
             30..70 => self.commit_any()?,
@@ -155,8 +170,20 @@ impl<'a, E: Engine> Session<'a, E> {
         Ok(self)
     }
 
+    /// A head.
+    fn draw_head(&mut self) -> View {
+        let branches = &self.life.state.contents.table().branches;
+        branches[self.rng.below(branches.len() as u64) as usize].head()
+    }
+
+    /// Anything that can be read.
+    fn draw_view(&mut self) -> View {
+        let views: Vec<View> = self.life.state.contents.table().views().collect();
+        views[self.rng.below(views.len() as u64) as usize]
+    }
+
     /// Whether any fault has struck that can make calls fail.
-    fn has_struck(&self) -> bool {
+    pub(super) fn has_struck(&self) -> bool {
         !self.system.loses_flushes && self.device.struck_count() > 0
     }
 
@@ -168,17 +195,19 @@ impl<'a, E: Engine> Session<'a, E> {
                 self.units.push(unit);
                 return;
             }
+            let view = self.draw_head();
             let disk = &self.life.disk;
-            let unit =
-                self.generator.unit(&self.life.state.contents, &mut || disk.allocate_list().ok());
-            self.units.push(unit);
+            let state = head_state(&self.life.state.contents, view);
+            let unit = self.generator.unit(state, &mut || disk.allocate_list().ok());
+            self.units.push((view, unit));
         }
     }
 
     /// Puts or deletes hundreds of records of one list, neighbours or anywhere.
     fn bulk_unit(&mut self) -> Option<Unit> {
-        let lists: Vec<Lid> =
-            self.life.state.contents.lists(Lid(0)).map(|(list, _)| list).collect();
+        let view = self.draw_head();
+        let state = head_state(&self.life.state.contents, view);
+        let lists: Vec<Lid> = state.lists(Lid(0)).map(|(list, _)| list).collect();
         let list = *lists.get(self.rng.below(lists.len().max(1) as u64) as usize)?;
         let count = 1 + self.rng.below(400);
         let (first, scattered) = (self.rng.below(2000), self.rng.chance(50));
@@ -194,7 +223,7 @@ impl<'a, E: Engine> Session<'a, E> {
             rng.fill(&mut value);
             Op::PutRecord { list, index, value: value.into() }
         });
-        Some(unit.collect())
+        Some((view, unit.collect()))
     }
 
     fn commit_any(&mut self) -> Outcome<()> {
@@ -202,15 +231,15 @@ impl<'a, E: Engine> Session<'a, E> {
             self.begin_unit();
         }
         let which = self.rng.below(self.units.len() as u64) as usize;
-        let unit = self.units.swap_remove(which);
+        let (view, unit) = self.units.swap_remove(which);
         let mut after = self.life.state.clone();
-        let expected = apply(&mut after.contents, &unit);
+        let expected = after.contents.apply(view, &unit);
         for op in &unit {
             if let Op::CreateList { list, .. } = op {
                 after.highest_list = after.highest_list.max(*list);
             }
         }
-        let mut aru = Aru::new(View::HEAD);
+        let mut aru = Aru::new(view);
         if self.rng.chance(20)
             && let Ok(reservation) = self.life.disk.reserve(self.rng.below(1 << 20))
         {
@@ -232,6 +261,8 @@ impl<'a, E: Engine> Session<'a, E> {
             }
             (Err(Error::NoSpace { .. }), Ok(())) => self.make_room(),
             (Err(answer), Err(expected)) if answer == expected => Ok(()),
+            // What branches were made from may have a list that no version has any more.
+            (Err(Error::ListExists(_)), Ok(())) if has_forks(&self.life.state.contents) => Ok(()),
             // What the unit builds on could not be read.
             (Err(Error::Io(_)), _) if self.has_struck() => Ok(()),
             (Err(error @ Error::Failed(_)), Ok(())) => {
@@ -250,13 +281,14 @@ impl<'a, E: Engine> Session<'a, E> {
     /// Deletes the largest list, which always works.
     fn make_room(&mut self) -> Outcome<()> {
         let contents = &self.life.state.contents;
-        let largest = contents.lists(Lid(0)).max_by_key(|(_, list)| list.page_count());
+        let head = contents.table().main_head();
+        let largest = contents.main().lists(Lid(0)).max_by_key(|(_, list)| list.page_count());
         // One unit can be too large for an empty disk.
         let Some((list, _)) = largest else { return Ok(()) };
-        let mut aru = Aru::new(View::HEAD);
+        let mut aru = Aru::new(head);
         aru.delete_list(list).set_reclaims();
         let mut after = self.life.state.clone();
-        apply(&mut after.contents, aru.ops()).map_err(|error| error.to_string())?;
+        after.contents.apply(head, aru.ops()).map_err(|error| error.to_string())?;
         let event_count = self.device.recorded_count();
         let seq = match self.life.disk.commit(aru) {
             Ok(seq) => seq,
@@ -288,8 +320,9 @@ impl<'a, E: Engine> Session<'a, E> {
             1 => {
                 // What changed in the list is durable, and by the order of recovery everything
                 // else is too; but that is the log's promise and not the disk's.
-                let list = self.life.state.contents.last_list().unwrap_or(Lid(1));
-                self.life.disk.flush_list(View::HEAD, list).map(|()| None)
+                let contents = &self.life.state.contents;
+                let list = contents.last_list().unwrap_or(Lid(1));
+                self.life.disk.flush_list(contents.table().main_head(), list).map(|()| None)
             }
             _ => self.life.disk.flush(CommitSeq::LATEST).map(|()| Some(self.life.newest())),
         };
@@ -315,7 +348,7 @@ impl<'a, E: Engine> Session<'a, E> {
     }
 
     /// Takes an error for what it is when the device fails and the disk has latched.
-    fn notice(&mut self, message: &str) -> Outcome<()> {
+    pub(super) fn notice(&mut self, message: &str) -> Outcome<()> {
         self.failed = self.has_struck() && self.life.disk.read_only_reason().is_some();
         if self.failed { Ok(()) } else { Err(message.to_owned()) }
     }
@@ -325,14 +358,13 @@ impl<'a, E: Engine> Session<'a, E> {
     fn check_latched(mut self) -> Outcome<()> {
         self.device.clear_faults();
         if let Err(message) = self.compare_all() {
-            let found =
-                ModelState::read_from(&self.life.disk).map_err(|error| error.to_string())?;
+            let found = self.system.read(&self.life.disk).map_err(|error| error.to_string())?;
             if self.doubtful != Some(found) {
                 return Err(format!("after a device error: {message}"));
             }
         }
         let disk = &self.life.disk;
-        let mut aru = Aru::new(View::HEAD);
+        let mut aru = Aru::new(self.life.state.contents.table().main_head());
         aru.create_list(Lid(1 << 40), ListHints::default());
         let answers = [
             disk.commit(aru).map(drop),
@@ -350,17 +382,18 @@ impl<'a, E: Engine> Session<'a, E> {
         if self.rng.chance(20) {
             return self.compare_all();
         }
-        let lists: Vec<Lid> =
-            self.life.state.contents.lists(Lid(0)).map(|(list, _)| list).collect();
+        let view = self.draw_view();
+        let state = head_state(&self.life.state.contents, view);
+        let lists: Vec<Lid> = state.lists(Lid(0)).map(|(list, _)| list).collect();
         let Some(&list) = lists.get(self.rng.below(lists.len().max(1) as u64) as usize) else {
             return Ok(());
         };
-        let held = self.life.state.contents.list(list).expect("it is one of them");
+        let held = state.list(list).expect("it is one of them");
         let index = self.rng.below(64);
         let record = self
             .life
             .disk
-            .record(View::HEAD, list, index)
+            .record(view, list, index)
             .map_err(|error| unexpected("reading a record", &error))?;
         if record.as_ref() != held.record(index) {
             return Err(format!("record {index} of list {list} is wrong: {record:?}"));
@@ -369,7 +402,7 @@ impl<'a, E: Engine> Session<'a, E> {
         let mut buf = vec![0xa5; count as usize * PAGE_SIZE];
         self.life
             .disk
-            .read_pages(View::HEAD, list, first, &mut buf)
+            .read_pages(view, list, first, &mut buf)
             .map_err(|error| unexpected("reading pages", &error))?;
         let mut expected = vec![0; buf.len()];
         for (page, data) in held.pages(first..first + count) {
@@ -382,8 +415,8 @@ impl<'a, E: Engine> Session<'a, E> {
     }
 
     fn compare_all(&mut self) -> Outcome<()> {
-        let found = ModelState::read_from(&self.life.disk)
-            .map_err(|error| unexpected("reading", &error))?;
+        let found =
+            self.system.read(&self.life.disk).map_err(|error| unexpected("reading", &error))?;
         let difference = found.diff(&self.life.state.contents);
         difference.map_or(Ok(()), |text| Err(format!("without a crash: {text}")))
     }

@@ -67,7 +67,7 @@ pub fn record<E: Engine>(
         let last = trace.state(trace.last());
         let found =
             ModelState::read_from(&disk).map_err(|error| format!("reading failed: {error}"))?;
-        if let Some(difference) = found.diff(&last.contents) {
+        if let Some(difference) = found.diff(last.contents.main()) {
             return Err(format!("without a crash: {difference}"));
         }
         let recording = device.take_recording().ok_or("the recording was taken")?;
@@ -176,7 +176,8 @@ impl Log {
         let mut event_count = 0;
         let mut entries = Vec::new();
         for commit in commits {
-            apply(&mut state.contents, &commit.ops).map_err(|error| error.to_string())?;
+            let head = state.contents.table().main_head();
+            state.contents.apply(head, &commit.ops).map_err(|error| error.to_string())?;
             for op in &commit.ops {
                 if let Op::CreateList { list, .. } = op {
                     state.highest_list = state.highest_list.max(*list);

@@ -1,0 +1,305 @@
+//! The table of versions: branches and snapshots, each a record of a list of the disk's own.
+//!
+//! The list is [`VERSIONS_LIST`]. Unlike other lists of the disk's own it is changed by records of
+//! the log, puts and deletions, which are part of the order of all changes. Its record 0 is the
+//! [`Counters`]; branch `n` is at index 2³² + `n`, and the snapshot of epoch `e` at 2⁶³ + `e`, since
+//! each snapshot ends an epoch. A volume that never had a version but the first has no such records.
+
+use std::mem::size_of;
+
+use dendro_base::Timestamp;
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::usage::FIRST_SYSTEM_LIST;
+use crate::{Malformed, Result};
+
+/// The list that the table is kept in.
+pub const VERSIONS_LIST: u64 = FIRST_SYSTEM_LIST + 1;
+
+/// Where the counters are.
+pub const COUNTERS_INDEX: u64 = 0;
+const FIRST_BRANCH_INDEX: u64 = 1 << 32;
+const FIRST_SNAPSHOT_INDEX: u64 = 1 << 63;
+
+/// The longest name of a branch or snapshot, in bytes.
+pub const MAX_VERSION_NAME_LEN_BYTES: usize = 255;
+/// Bytes of the longest record of the table.
+pub const MAX_VERSION_RECORD_LEN_BYTES: usize = 32 + MAX_VERSION_NAME_LEN_BYTES;
+
+const HAS_HEAD: u8 = 1 << 0;
+const HAS_PARENT: u8 = 1 << 1;
+const HAS_NAME: u8 = 1 << 2;
+const IS_HELD: u8 = 1 << 3;
+
+/// The counters, version 1.
+///
+/// | offset | size | field         | meaning                                                    |
+/// |-------:|-----:|---------------|------------------------------------------------------------|
+/// |      0 |    8 | `epoch`       | the epoch that heads write in; at least 1                  |
+/// |      8 |    4 | `main`        | the branch that is meant where none is named               |
+/// |     12 |    4 | `next_branch` | the number of the next branch                              |
+/// |     16 |    8 | `sweep_since` | what no version sees any more was superseded after this epoch, or belongs to a later one; 2⁶⁴ − 1: there is no such thing |
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct CountersV1 {
+    epoch: U64,
+    main: U32,
+    next_branch: U32,
+    sweep_since: U64,
+}
+
+const _: () = assert!(size_of::<CountersV1>() == 24);
+
+/// A branch or a snapshot, version 1. Its name follows.
+///
+/// | offset | size | field      | meaning                                                       |
+/// |-------:|-----:|------------|---------------------------------------------------------------|
+/// |      0 |    1 | `flags`    | 1: has a head; 2: has a parent; 4: has a name; 8: is held     |
+/// |      1 |    1 | `reserved` | zero                                                          |
+/// |      2 |    2 | `name_len` | bytes of the name                                             |
+/// |      4 |    4 | `branch`   | of a branch its parent, of a snapshot its branch              |
+/// |      8 |    8 | `epoch`    | of a branch the last epoch of its parent that it sees, of a snapshot the last that it sees |
+/// |     16 |    8 | `time_ns`  | when it was made, ns since 1970                               |
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct VersionEntryV1 {
+    flags: u8,
+    reserved: u8,
+    name_len: U16,
+    branch: U32,
+    epoch: U64,
+    time_ns: I64,
+}
+
+const _: () = assert!(size_of::<VersionEntryV1>() == 24);
+
+/// What counts versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// The epoch that heads write in.
+    pub epoch: u64,
+    /// The branch that is meant where none is named.
+    pub main: u32,
+    /// The number of the next branch.
+    pub next_branch: u32,
+    /// See [`CountersV1`]; `None` when nothing waits to be swept.
+    pub sweep_since: Option<u64>,
+}
+
+/// A record of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionRecord {
+    /// At [`COUNTERS_INDEX`].
+    Counters(Counters),
+    /// A branch.
+    Branch {
+        /// Its number.
+        branch: u32,
+        /// The name of its head; `None` when it has none any more, and others descend from it.
+        name: Option<String>,
+        /// The branch that it was made from and the last epoch that it sees of it.
+        parent: Option<(u32, u64)>,
+        /// When it was made.
+        time: Timestamp,
+    },
+    /// A snapshot.
+    Snapshot {
+        /// Its branch.
+        branch: u32,
+        /// The last epoch that it sees.
+        epoch: u64,
+        /// Its name; `None` for one that a rule of retention thins out.
+        name: Option<String>,
+        /// Whether it must not be deleted.
+        is_held: bool,
+        /// When it was made.
+        time: Timestamp,
+    },
+}
+
+/// Where the record of a branch is.
+#[must_use]
+pub const fn branch_index(branch: u32) -> u64 {
+    FIRST_BRANCH_INDEX + branch as u64
+}
+
+/// Where the record of the snapshot that ended `epoch` is.
+#[must_use]
+pub const fn snapshot_index(epoch: u64) -> u64 {
+    FIRST_SNAPSHOT_INDEX | epoch
+}
+
+impl VersionRecord {
+    /// Where it is in the list.
+    #[must_use]
+    pub const fn index(&self) -> u64 {
+        match self {
+            Self::Counters(_) => COUNTERS_INDEX,
+            Self::Branch { branch, .. } => branch_index(*branch),
+            Self::Snapshot { epoch, .. } => snapshot_index(*epoch),
+        }
+    }
+
+    /// The record's bytes.
+    ///
+    /// # Panics
+    /// When a name is longer than [`MAX_VERSION_NAME_LEN_BYTES`].
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Counters(counters) => CountersV1 {
+                epoch: counters.epoch.into(),
+                main: counters.main.into(),
+                next_branch: counters.next_branch.into(),
+                sweep_since: counters.sweep_since.unwrap_or(u64::MAX).into(),
+            }
+            .as_bytes()
+            .to_vec(),
+            Self::Branch { name, parent, time, .. } => {
+                let head = if name.is_some() { HAS_HEAD } else { 0 };
+                let flags = head | if parent.is_some() { HAS_PARENT } else { 0 };
+                let (branch, epoch) = parent.unwrap_or((0, 0));
+                encode_version(flags, branch, epoch, *time, name.as_deref())
+            }
+            Self::Snapshot { branch, epoch, name, is_held, time } => {
+                let flags = if *is_held { IS_HELD } else { 0 };
+                encode_version(flags, *branch, *epoch, *time, name.as_deref())
+            }
+        }
+    }
+
+    /// Reads the record at `index`.
+    ///
+    /// # Errors
+    /// When the bytes are not what [`Self::encode`] wrote for that index.
+    pub fn decode(index: u64, bytes: &[u8]) -> Result<Self> {
+        const WRONG: fn(&'static str) -> Malformed =
+            |problem| Malformed::new("record of a version", problem);
+        if index == COUNTERS_INDEX {
+            let raw =
+                CountersV1::ref_from_bytes(bytes).map_err(|_| WRONG("its length is wrong"))?;
+            let since = raw.sweep_since.get();
+            if raw.epoch.get() == 0 {
+                return Err(WRONG("epochs start at 1"));
+            }
+            return Ok(Self::Counters(Counters {
+                epoch: raw.epoch.get(),
+                main: raw.main.get(),
+                next_branch: raw.next_branch.get(),
+                sweep_since: (since != u64::MAX).then_some(since),
+            }));
+        }
+        let (raw, name) =
+            VersionEntryV1::ref_from_prefix(bytes).map_err(|_| WRONG("its length is wrong"))?;
+        if name.len() != usize::from(raw.name_len.get()) || name.len() > MAX_VERSION_NAME_LEN_BYTES
+        {
+            return Err(WRONG("its name's length is wrong"));
+        }
+        let name = std::str::from_utf8(name).map_err(|_| WRONG("its name is no text"))?;
+        let name = (raw.flags & HAS_NAME != 0).then(|| name.to_owned());
+        let (branch, epoch, time) =
+            (raw.branch.get(), raw.epoch.get(), Timestamp(raw.time_ns.get()));
+        if index >= FIRST_SNAPSHOT_INDEX {
+            if index != snapshot_index(epoch) || epoch == 0 {
+                return Err(WRONG("it is where another should be"));
+            }
+            let is_held = raw.flags & IS_HELD != 0;
+            return Ok(Self::Snapshot { branch, epoch, name, is_held, time });
+        }
+        let number = index
+            .checked_sub(FIRST_BRANCH_INDEX)
+            .and_then(|number| u32::try_from(number).ok())
+            .ok_or(WRONG("it is where none should be"))?;
+        if (raw.flags & HAS_HEAD != 0) != name.is_some() {
+            return Err(WRONG("a branch has a name if it has a head"));
+        }
+        let parent = (raw.flags & HAS_PARENT != 0).then_some((branch, epoch));
+        // What comes from itself or from a later one could be followed for ever.
+        if parent.is_some_and(|(parent, _)| parent >= number) {
+            return Err(WRONG("a branch is older than its parent"));
+        }
+        Ok(Self::Branch { branch: number, name, parent, time })
+    }
+}
+
+fn encode_version(
+    flags: u8,
+    branch: u32,
+    epoch: u64,
+    time: Timestamp,
+    name: Option<&str>,
+) -> Vec<u8> {
+    let text = name.unwrap_or_default();
+    assert!(text.len() <= MAX_VERSION_NAME_LEN_BYTES, "a version's name is short");
+    let raw = VersionEntryV1 {
+        flags: flags | if name.is_some() { HAS_NAME } else { 0 },
+        reserved: 0,
+        name_len: U16::new(text.len() as u16),
+        branch: branch.into(),
+        epoch: epoch.into(),
+        time_ns: time.0.into(),
+    };
+    [raw.as_bytes(), text.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<VersionRecord> {
+        let time = Timestamp(-5);
+        let name = Some("größer".to_owned());
+        vec![
+            VersionRecord::Counters(Counters {
+                epoch: 7,
+                main: 2,
+                next_branch: 3,
+                sweep_since: None,
+            }),
+            VersionRecord::Counters(Counters {
+                epoch: u64::MAX,
+                main: 0,
+                next_branch: 1,
+                sweep_since: Some(0),
+            }),
+            VersionRecord::Branch { branch: 0, name: Some("main".into()), parent: None, time },
+            VersionRecord::Branch { branch: 9, name: None, parent: Some((8, 4)), time },
+            VersionRecord::Snapshot { branch: 9, epoch: 5, name, is_held: true, time },
+            VersionRecord::Snapshot { branch: 0, epoch: 6, name: None, is_held: false, time },
+        ]
+    }
+
+    #[test]
+    fn records_of_versions_read_back() {
+        for record in samples() {
+            let bytes = record.encode();
+            assert!(bytes.len() <= MAX_VERSION_RECORD_LEN_BYTES);
+            assert_eq!(VersionRecord::decode(record.index(), &bytes), Ok(record));
+        }
+    }
+
+    #[test]
+    fn records_cut_off_or_in_another_place_are_refused() {
+        for record in samples() {
+            let bytes = record.encode();
+            for len in 0..bytes.len() {
+                assert!(VersionRecord::decode(record.index(), &bytes[..len]).is_err());
+            }
+            assert!(VersionRecord::decode(record.index() ^ 1 << 40, &bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn a_branch_that_descends_from_itself_is_refused() {
+        let branch = |parent| VersionRecord::Branch {
+            branch: 3,
+            name: None,
+            parent: Some((parent, 1)),
+            time: Timestamp(0),
+        };
+        assert!(VersionRecord::decode(branch_index(3), &branch(2).encode()).is_ok());
+        assert!(VersionRecord::decode(branch_index(3), &branch(3).encode()).is_err());
+        assert!(VersionRecord::decode(branch_index(3), &branch(4).encode()).is_err());
+    }
+}

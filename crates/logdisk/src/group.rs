@@ -1,0 +1,196 @@
+//! A chunk's pages as the head of a branch sees them, taken out of the map to be changed.
+//!
+//! The head writes in an epoch of its own. What an older entry of its branch holds, it may take
+//! away when no version lies between that entry and now; what others see it must leave alone and
+//! cover: with a page of its own, or with a hole. So each block is named by one entry, whatever
+//! number of versions there are.
+
+use std::ops::ControlFlow;
+
+use dendro_disk::Error;
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::{Chunk, PageRef, Value};
+use smallvec::SmallVec;
+
+use crate::fault::Outcome;
+use crate::line::Thing;
+use crate::map::Nodes;
+use crate::state::{Slots, State};
+
+/// A page that shows through from an older entry.
+#[derive(Clone, Copy, Debug)]
+struct Below {
+    page: PageRef,
+    branch: u32,
+    epoch: u64,
+}
+
+/// The pages of one chunk, out of the map: what is changed takes effect with
+/// [`State::put_group`].
+#[derive(Debug)]
+pub(crate) struct Group {
+    thing: Thing,
+    branch: u32,
+    epoch: u64,
+    own: Slots,
+    holes: u32,
+    /// What shows through where [`Self::own`] and [`Self::holes`] say nothing, if anything can.
+    below: Option<Box<[Option<Below>; CHUNK_PAGES as usize]>>,
+    /// Pages that older entries of the branch lose: the entry's epoch, and the slot.
+    taken: SmallVec<[(u64, u32); 4]>,
+}
+
+/// A bit for each slot of `slots`.
+fn mask(slots: std::ops::Range<u32>) -> u32 {
+    slots.fold(0, |mask, slot| mask | 1 << slot)
+}
+
+impl Group {
+    /// The page at `slot`, as the head sees it.
+    pub(crate) fn page(&self, slot: u32) -> Option<PageRef> {
+        self.own[slot as usize].or_else(|| self.below_at(slot).map(|below| below.page))
+    }
+
+    /// The page at `slot` if the head wrote it in the epoch that it writes in now.
+    pub(crate) fn own_page(&self, slot: u32) -> Option<PageRef> {
+        self.own[slot as usize]
+    }
+
+    fn below_at(&self, slot: u32) -> Option<Below> {
+        let shows = self.own[slot as usize].is_none() && self.holes >> slot & 1 == 0;
+        self.below.as_ref().filter(|_| shows).and_then(|below| below[slot as usize])
+    }
+}
+
+impl State {
+    /// The group of pages that `branch`'s head sees; of `slots` all that can be known.
+    pub(crate) fn open_group(
+        &self,
+        branch: u32,
+        list: u64,
+        number: u64,
+        slots: std::ops::Range<u32>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Group> {
+        let thing = Thing::chunk(list, number);
+        let epoch = self.versions.epoch();
+        let mut group = Group {
+            thing,
+            branch,
+            epoch,
+            own: [None; CHUNK_PAGES as usize],
+            holes: 0,
+            below: None,
+            taken: SmallVec::new(),
+        };
+        if let Some(chunk) = self.chunk_at(&thing.key(branch, epoch), nodes)? {
+            group.own = chunk.slots();
+            group.holes = chunk.holes();
+        }
+        if self.versions.is_first(branch, epoch) {
+            return Ok(group);
+        }
+        let known = group.own.iter().enumerate().filter(|(_, page)| page.is_some());
+        let known = known.fold(group.holes, |known, (slot, _)| known | 1 << slot);
+        let mut wanted = mask(slots) & !known;
+        if wanted == 0 {
+            return Ok(group);
+        }
+        let mut below = [None; CHUNK_PAGES as usize];
+        let mut found = false;
+        let mut line = self.versions.head_line(branch)?;
+        line.0[0].last_epoch = epoch - 1;
+        self.look_back(&line, thing, nodes, &mut |key, value| {
+            let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
+            for (slot, page) in chunk.iter().filter(|(slot, _)| wanted >> slot & 1 == 1) {
+                found = true;
+                below[slot as usize] = Some(Below { page, branch: key.branch, epoch: key.epoch });
+            }
+            wanted &= !(chunk.present() | chunk.holes());
+            if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        group.below = found.then(|| Box::new(below));
+        Ok(group)
+    }
+
+    fn is_taken_by_others(&self, group: &Group, below: &Below) -> bool {
+        below.branch != group.branch
+            || self.versions.is_seen(below.branch, below.epoch, group.epoch)
+    }
+
+    /// Whether the page at `slot` belongs to an older version too, and so cannot be moved.
+    pub(crate) fn is_shared(&self, group: &Group, slot: u32) -> bool {
+        group.below_at(slot).is_some_and(|below| self.is_taken_by_others(group, &below))
+    }
+
+    /// Puts a page's new block in the place of its old one.
+    pub(crate) fn replace(&mut self, group: &mut Group, slot: u32, block: PageRef) {
+        self.clock += u64::from(block.footprint_bytes());
+        self.drop_page(group, slot);
+        group.own[slot as usize] = Some(block);
+        group.holes &= !(1 << slot);
+        self.segments.block_born(&block, self.clock, self.clock);
+    }
+
+    /// Makes a page a hole, its block with it unless others see it.
+    pub(crate) fn punch(&mut self, group: &mut Group, slot: u32) {
+        self.drop_page(group, slot);
+        self.cover(group, slot);
+    }
+
+    /// Makes a page a hole and returns it, its block still alive.
+    ///
+    /// # Errors
+    /// When an older version has it too: see [`Self::is_shared`].
+    pub(crate) fn take_page(&self, group: &mut Group, slot: u32) -> Outcome<Option<PageRef>> {
+        if self.is_shared(group, slot) {
+            return Err(Error::Corrupted("a page that a version holds is moved".into()).into());
+        }
+        let page = group.page(slot);
+        if let (None, Some(below)) = (group.own[slot as usize], group.below_at(slot)) {
+            group.taken.push((below.epoch, slot));
+        }
+        group.own[slot as usize] = None;
+        self.cover(group, slot);
+        Ok(page)
+    }
+
+    /// Puts a page that was taken elsewhere where a hole is.
+    pub(crate) const fn give_page(group: &mut Group, slot: u32, page: PageRef) {
+        group.own[slot as usize] = Some(page);
+        group.holes &= !(1 << slot);
+    }
+
+    /// Lets go of the page at `slot`; its block dies unless others see it.
+    fn drop_page(&mut self, group: &mut Group, slot: u32) {
+        if let Some(old) = group.own[slot as usize].take() {
+            self.segments.block_died(&old, self.clock);
+        } else if let Some(below) = group.below_at(slot)
+            && !self.is_taken_by_others(group, &below)
+        {
+            self.segments.block_died(&below.page, self.clock);
+            group.taken.push((below.epoch, slot));
+        }
+    }
+
+    /// Sees that nothing older shows through at `slot`, where the head has no page of its own.
+    fn cover(&self, group: &mut Group, slot: u32) {
+        if !self.versions.is_first(group.branch, group.epoch) {
+            group.holes |= 1 << slot;
+        }
+    }
+
+    /// Puts a group back.
+    pub(crate) fn put_group(&mut self, group: &Group, nodes: &dyn Nodes) -> Outcome<()> {
+        let key = group.thing.key(group.branch, group.epoch);
+        self.put_chunk(&key, Chunk::with_holes(&group.own, group.holes), nodes)?;
+        for (epoch, slot) in &group.taken {
+            let key = group.thing.key(group.branch, *epoch);
+            let Some(chunk) = self.chunk_at(&key, nodes)? else { continue };
+            let mut slots = chunk.slots();
+            slots[*slot as usize] = None;
+            self.put_chunk(&key, Chunk::with_holes(&slots, chunk.holes()), nodes)?;
+        }
+        Ok(())
+    }
+}

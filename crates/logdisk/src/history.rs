@@ -1,0 +1,229 @@
+//! Making, naming and deleting versions.
+//!
+//! A change of the table is a unit of its own in the log: records of the list that the table is kept
+//! in. One that ends an epoch also ends the time in which what lies in the open partial segments may
+//! be changed where it is: a version sees it from now on.
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Branch, Error, Lid, Result, Share, Snapshot, VersionTable, Versions, View};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
+use dendro_format::versions::VERSIONS_LIST;
+use dendro_format::{PageRef, checksum};
+
+use crate::core::Core;
+use crate::disk::LogDisk;
+use crate::fault::{Fault, Outcome};
+use crate::map::Nodes;
+use crate::partial::page_record_bytes;
+use crate::segments::Pin;
+use crate::space::{MAX_ATTEMPTS, MAX_FRUITLESS, Shortage};
+use crate::store::Held;
+use crate::superblocks;
+
+impl LogDisk {
+    /// Makes room for `needed_bytes` of log and calls `work` with the lock held.
+    fn with_room<T>(
+        &self,
+        needed_bytes: u64,
+        reclaims: bool,
+        work: impl FnOnce(&mut Core) -> Result<T>,
+    ) -> Result<T> {
+        let (mut attempts, mut fruitless) = (0, 0);
+        loop {
+            let mut core = self.core.write();
+            self.check_writable(&core)?;
+            let available_bytes = match self.shortage(&core, needed_bytes, reclaims) {
+                None => return work(&mut core),
+                Some(Shortage::OfSpace(available_bytes)) => {
+                    let is_swept = core.state.versions.sweep_since().is_none();
+                    drop(core);
+                    if !is_swept && self.sweep_step()? {
+                        continue;
+                    }
+                    return Err(Error::NoSpace { needed_bytes, available_bytes });
+                }
+                Some(Shortage::OfRoom(available_bytes)) => available_bytes,
+            };
+            drop(core);
+            attempts += 1;
+            fruitless = if self.make_room()? { 0 } else { fruitless + 1 };
+            if fruitless > MAX_FRUITLESS || attempts > MAX_ATTEMPTS {
+                return Err(Error::NoSpace { needed_bytes, available_bytes });
+            }
+        }
+    }
+
+    /// Says on the device that the volume has versions, before anything tells of them that older
+    /// software would not understand.
+    fn mark_feature(&self) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        if superblock.incompatible & INCOMPATIBLE_VERSIONS != 0 {
+            return Ok(());
+        }
+        superblock.incompatible |= INCOMPATIBLE_VERSIONS;
+        superblock.seq = superblock.seq.wrapping_add(1);
+        superblock.written = self.core.read().clock.now();
+        superblocks::append(&self.device, &superblock)
+            .map_err(|error| self.latch(Fault::Error(error)))
+    }
+
+    /// Changes the table of versions, as a commit.
+    fn change_versions<T>(
+        &self,
+        reclaims: bool,
+        touched: impl FnOnce(&T) -> Option<View>,
+        change: impl FnOnce(&mut VersionTable) -> Result<T>,
+    ) -> Result<T> {
+        self.check_writable(&self.core.read())?;
+        self.mark_feature()?;
+        let nodes = Held::loading(&self.store);
+        let needed_bytes = 4 * PAGE_SIZE as u64;
+        let changed = self.with_room(needed_bytes, reclaims, |core| {
+            let epoch = core.state.versions.epoch();
+            core.set_about(0);
+            let (result, changes) = core.state.versions.change(touched, change)?;
+            if changes.is_empty() {
+                return Ok(result);
+            }
+            core.apply_system_records(VERSIONS_LIST, &changes, &nodes)
+                .map_err(|fault| self.latch(fault))?;
+            if core.state.versions.epoch() != epoch {
+                core.end_changes();
+            }
+            Ok(result)
+        })?;
+        while self.writer.is_crowded() && self.write_one()? {}
+        Ok(changed)
+    }
+
+    /// Gives the head of a branch copies of its own of those pages of a group that other versions
+    /// see too.
+    pub(crate) fn unshare(&self, view: View, list: Lid, number: u64) -> Result<()> {
+        let shared = self.look(|core, nodes| core.shared_pages(view, list.0, number, nodes))?;
+        let mut copies = Vec::with_capacity(shared.len());
+        for (slot, page, in_memory, _pin) in shared {
+            let bytes = match in_memory {
+                Some(bytes) => bytes,
+                None => {
+                    let mut bytes = vec![0; usize::from(page.len_bytes)];
+                    self.read_device(page.addr, &mut bytes)?;
+                    bytes
+                }
+            };
+            let page_index = number * CHUNK_PAGES + u64::from(slot);
+            if page.len_bytes > 0 {
+                self.check_block(list, page_index, &page, &bytes)?;
+            }
+            copies.push((slot, page, bytes));
+        }
+        let nodes = Held::loading(&self.store);
+        let needed_bytes =
+            (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
+        self.with_room(needed_bytes, false, |core| {
+            core.write_copies(view.branch, list.0, number, &copies, &nodes)
+                .map_err(|fault| self.latch(fault))
+        })?;
+        while self.writer.is_crowded() && self.write_one()? {}
+        Ok(())
+    }
+}
+
+/// A page that is to be copied: its slot, where it lies, its bytes if they are in memory, and what
+/// keeps it from being overwritten.
+type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
+
+impl Core {
+    fn shared_pages(
+        &self,
+        view: View,
+        list: u64,
+        number: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Vec<Shared>> {
+        let slots = 0..CHUNK_PAGES as u32;
+        let group = self.state.open_group(view.branch, list, number, slots.clone(), nodes)?;
+        let mut shared = Vec::new();
+        for slot in slots.filter(|slot| self.state.is_shared(&group, *slot)) {
+            let Some(page) = group.page(slot) else { continue };
+            let in_memory = match usize::from(page.len_bytes) {
+                0 => Some(Vec::new()),
+                len => self.block_in_memory(page.addr, len).map(<[u8]>::to_vec),
+            };
+            shared.push((slot, page, in_memory, self.state.segments.pin(page.addr)));
+        }
+        Ok(shared)
+    }
+
+    /// Writes pages of the head again, those that are still what they were.
+    fn write_copies(
+        &mut self,
+        branch: u32,
+        list: u64,
+        number: u64,
+        copies: &[(u32, PageRef, Vec<u8>)],
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let slots = 0..CHUNK_PAGES as u32;
+        let mut group = self.state.open_group(branch, list, number, slots, nodes)?;
+        self.set_about(branch);
+        for (slot, page, bytes) in copies {
+            if group.page(*slot) != Some(*page) || !self.state.is_shared(&group, *slot) {
+                continue;
+            }
+            debug_assert!(page.len_bytes == 0 || checksum(bytes) == page.crc32c);
+            let page_index = number * CHUNK_PAGES + u64::from(*slot);
+            let block = self.write_copy(list, page_index, bytes)?;
+            self.state.replace(&mut group, *slot, block);
+        }
+        self.state.put_group(&group, nodes)?;
+        self.state.account_for_nodes();
+        Ok(())
+    }
+}
+
+impl Versions for LogDisk {
+    fn versions(&self) -> VersionTable {
+        self.core.read().state.versions.table().clone()
+    }
+
+    fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot> {
+        let time = self.core.read().clock.now();
+        let touched = |snapshot: &Snapshot| Some(snapshot.view());
+        self.change_versions(false, touched, |table| table.snapshot(branch, name, time))
+    }
+
+    fn branch_off(&self, view: View, name: &str) -> Result<Branch> {
+        let time = self.core.read().clock.now();
+        self.change_versions(false, |_| None, |table| table.branch_off(view, name, time))
+    }
+
+    fn rename(&self, view: View, name: &str) -> Result<()> {
+        self.change_versions(false, |()| Some(view), |table| table.rename(view, name))
+    }
+
+    fn hold(&self, view: View, is_held: bool) -> Result<()> {
+        self.change_versions(false, |()| Some(view), |table| table.hold(view, is_held))
+    }
+
+    fn delete(&self, view: View) -> Result<()> {
+        self.change_versions(true, |()| Some(view), |table| table.delete(view))
+    }
+
+    fn promote(&self, branch: u32) -> Result<()> {
+        self.change_versions(false, |()| None, |table| table.promote(branch))
+    }
+
+    fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
+        let time = self.core.read().clock.now();
+        self.change_versions(false, |_| None, |table| table.roll_back(branch, to, time))
+    }
+
+    fn shares(&self) -> Result<Vec<Share>> {
+        self.count_shares()
+    }
+
+    fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
+        self.find_changed_lists(a, b, from, max)
+    }
+}

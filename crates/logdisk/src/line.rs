@@ -1,0 +1,142 @@
+//! What a view sees: the line of history that it looks back on (DESIGN §7).
+//!
+//! A key of the map carries the branch and the epoch that its entry was written in. A view sees of
+//! its own branch what was written up to its epoch, of the branch that this was made from what was
+//! written up to that point, and so on. Of several entries of one thing the newest that is seen
+//! counts; of a chunk's pages, each from the newest entry that speaks of it.
+//!
+//! A branch has a higher number than the one it was made from. So among the keys of one thing, which
+//! lie side by side in the map, what is nearer on the line comes later, and the map need only be
+//! walked backwards.
+
+use std::ops::ControlFlow;
+
+use dendro_format::{Key, Space, Value};
+use smallvec::SmallVec;
+
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::state::State;
+
+/// A part of a line that lies on one branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) branch: u32,
+    /// The first epoch in which the branch could be written.
+    pub(crate) first_epoch: u64,
+    /// The last epoch that is seen of it.
+    pub(crate) last_epoch: u64,
+}
+
+/// A line of history, the nearest stretch first; the branches' numbers fall.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line(pub(crate) SmallVec<[Stretch; 2]>);
+
+impl Line {
+    /// Whether what was written under `key` can be seen.
+    pub(crate) fn sees(&self, key: &Key) -> bool {
+        let seen =
+            |stretch: &Stretch| stretch.branch == key.branch && stretch.last_epoch >= key.epoch;
+        match self.0.as_slice() {
+            [only] => seen(only),
+            all => all
+                .binary_search_by(|stretch| key.branch.cmp(&stretch.branch))
+                .is_ok_and(|at| seen(&all[at])),
+        }
+    }
+
+    /// Whether nothing older than what was written under `key` can be seen.
+    fn ends_with(&self, key: &Key) -> bool {
+        let last = &self.0[self.0.len() - 1];
+        last.branch == key.branch && key.epoch <= last.first_epoch
+    }
+}
+
+/// What versions are kept of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Thing {
+    pub(crate) list: u64,
+    pub(crate) space: Space,
+    pub(crate) index: u64,
+}
+
+impl Thing {
+    pub(crate) const fn of(key: &Key) -> Self {
+        Self { list: key.list, space: key.space, index: key.index }
+    }
+
+    pub(crate) const fn list(list: u64) -> Self {
+        Self { list, space: Space::List, index: 0 }
+    }
+
+    pub(crate) const fn record(list: u64, index: u64) -> Self {
+        Self { list, space: Space::Records, index }
+    }
+
+    pub(crate) const fn chunk(list: u64, index: u64) -> Self {
+        Self { list, space: Space::Chunks, index }
+    }
+
+    pub(crate) const fn key(self, branch: u32, epoch: u64) -> Key {
+        Key { list: self.list, space: self.space, index: self.index, branch, epoch }
+    }
+}
+
+impl State {
+    /// Calls `visit` with the entries of `thing` that are seen from `line`, newest first, until it
+    /// breaks.
+    pub(crate) fn look_back(
+        &self,
+        line: &Line,
+        thing: Thing,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
+    ) -> Outcome<()> {
+        let first = thing.key(0, 0);
+        let mut at = 0;
+        let mut upto = line.0[0].last_epoch;
+        loop {
+            let to = thing.key(line.0[at].branch, upto);
+            let Some((key, value)) = self.map.last_between(&first, &to, nodes)? else {
+                return Ok(());
+            };
+            // What lies between belongs to branches beside the line.
+            while line.0[at].branch > key.branch {
+                at += 1;
+                if at == line.0.len() {
+                    return Ok(());
+                }
+                upto = line.0[at].last_epoch;
+            }
+            if line.0[at].branch != key.branch || key.epoch > upto {
+                continue;
+            }
+            if visit(&key, &value).is_break() || line.ends_with(&key) {
+                return Ok(());
+            }
+            match key.epoch.checked_sub(1) {
+                Some(older) => upto = older,
+                None if at + 1 == line.0.len() => return Ok(()),
+                None => {
+                    at += 1;
+                    upto = line.0[at].last_epoch;
+                }
+            }
+        }
+    }
+
+    /// The newest entry of `thing` that is seen from `line`.
+    pub(crate) fn newest(
+        &self,
+        line: &Line,
+        thing: Thing,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<(Key, Value)>> {
+        let mut newest = None;
+        self.look_back(line, thing, nodes, &mut |key, value| {
+            newest = Some((*key, value.clone()));
+            ControlFlow::Break(())
+        })?;
+        Ok(newest)
+    }
+}
