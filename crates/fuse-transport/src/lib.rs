@@ -14,7 +14,9 @@
 //!   CPU, each with a ring of its own, serve it; an answer and the wait for the next request are
 //!   one system call, and no other CPU is woken. Forgets and interruptions still come by
 //!   `/dev/fuse`, where one more thread collects them.
-//! - **`/dev/fuse`**: some threads, each with a descriptor of its own, read, answer, and write.
+//! - **`/dev/fuse`**: some threads, each with a descriptor of its own, read, answer, and write. They
+//!   are free to move: tied to a CPU each they were no faster, and half as fast when there were more
+//!   than CPUs, since the kernel wakes them in turn, wherever the caller is.
 //!
 //! [`Session::transport`] says which one it is.
 //!
