@@ -1,20 +1,38 @@
-//! Which CPUs there may be, and staying on one.
+//! Which CPUs there may be, which there are, and staying on one.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+
+/// No kernel has more; a longer list is a mistake.
+const MOST: usize = 1 << 16;
 
 /// How many CPUs the kernel counts with, present or not; it has as many queues.
 pub(crate) fn possible() -> Option<usize> {
-    count(&fs::read_to_string(POSSIBLE).ok()?)
+    numbers(&fs::read_to_string(POSSIBLE).ok()?)?.last()?.checked_add(1)
 }
 
-/// One more than the highest number in a list like `0-3,8`.
-fn count(list: &str) -> Option<usize> {
-    let last = list.trim().rsplit([',', '-']).next()?;
-    last.parse::<usize>().ok()?.checked_add(1)
+/// The numbers of the CPUs that run.
+pub(crate) fn online() -> Option<BTreeSet<usize>> {
+    numbers(&fs::read_to_string(ONLINE).ok()?)
+}
+
+/// The numbers in a list like `0-3,8`.
+fn numbers(list: &str) -> Option<BTreeSet<usize>> {
+    let mut numbers = BTreeSet::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= MOST {
+            return None;
+        }
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
 }
 
 /// Keeps this thread on `cpu`, if that is online and allowed.
@@ -32,11 +50,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cpus_are_counted_to_their_highest() {
-        assert_eq!(count("0\n"), Some(1));
-        assert_eq!(count("0-7\n"), Some(8));
-        assert_eq!(count("0-3,8-11"), Some(12));
-        assert_eq!(count(""), None);
-        assert_eq!(count("0-x"), None);
+    fn lists_of_cpus_are_read() {
+        let read = |list| numbers(list).map(|numbers| numbers.into_iter().collect::<Vec<_>>());
+        assert_eq!(read("0\n"), Some(vec![0]));
+        assert_eq!(read("0-2\n"), Some(vec![0, 1, 2]));
+        assert_eq!(read("0-1,8-9,11"), Some(vec![0, 1, 8, 9, 11]));
+        assert_eq!(read(""), None);
+        assert_eq!(read("0-x"), None);
+        assert_eq!(read("0-99999999999"), None);
+    }
+
+    #[test]
+    fn this_machine_has_the_cpus_that_it_runs() {
+        let (Some(possible), Some(online)) = (possible(), online()) else { return };
+        assert!(!online.is_empty() && online.into_iter().all(|cpu| cpu < possible));
     }
 }

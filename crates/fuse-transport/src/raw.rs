@@ -157,6 +157,11 @@ impl Ring {
         Ok(Self { ring, memory, device, parts, queue_index, payload_len, with_kernel: 0 })
     }
 
+    /// The CPU whose requests come here.
+    pub(crate) const fn cpu(&self) -> usize {
+        self.queue_index as usize
+    }
+
     /// Gives all buffers to the kernel, and serves the requests that come in them until the mount
     /// is gone. `answer` returns how long the answer is that it has written to the buffer.
     ///

@@ -77,8 +77,9 @@ pub struct Options {
     pub choice: Choice,
     /// How many threads serve `/dev/fuse`, if requests come that way.
     pub device_threads: usize,
-    /// How many threads serve each CPU's queue, if they come over io_uring. A request that waits,
-    /// as fsync does for the device, has one of them to itself.
+    /// How many threads serve each CPU's queue, if they come over io_uring; one is enough where the
+    /// CPU is not running. A request that waits, as fsync does for the device, has a thread to
+    /// itself.
     pub threads_per_queue: usize,
     /// How many requests each of these threads may have in its ring. More than one may have to
     /// wait for the one before.
@@ -152,7 +153,8 @@ impl<F: FileSystem> Session<F> {
             Transport::Device { threads: options.device_threads.max(1) }
         } else {
             let threads_per_queue = options.threads_per_queue.max(1);
-            Transport::Uring { queues: rings.len() / threads_per_queue, threads_per_queue }
+            let queues = rings.iter().map(|ring| ring.cpu() + 1).max().unwrap_or(0);
+            Transport::Uring { queues, threads_per_queue }
         };
         Ok(Self { mounted, server, options, rings, transport, why_no_uring })
     }
@@ -200,12 +202,9 @@ impl<F: FileSystem> Session<F> {
                 Transport::Device { threads } => {
                     (1..threads).try_for_each(|index| crew.hire_reader(scope, index, &mut helpers))
                 }
-                Transport::Uring { threads_per_queue, .. } => {
-                    rings.into_iter().enumerate().try_for_each(|(index, ring)| {
-                        let cpu = index / threads_per_queue;
-                        crew.hire_ring(scope, cpu, ring, &refused, &mut helpers)
-                    })
-                }
+                Transport::Uring { .. } => rings
+                    .into_iter()
+                    .try_for_each(|ring| crew.hire_ring(scope, ring, &refused, &mut helpers)),
             };
             let outcome = started.and_then(|()| {
                 crew.guard(|| {
@@ -275,13 +274,18 @@ fn rings(
         return Err(io::Error::other(format!("FUSE over io_uring: {advice}")));
     }
     let queues = cpus::possible().ok_or_else(|| io::Error::other("cannot count the CPUs"))?;
-    let threads = queues * options.threads_per_queue.max(1);
-    let most = (RINGS_MAX_BYTES / payload_len / threads).max(1);
+    let online = cpus::online();
+    let threads_of = |cpu: usize| match &online {
+        Some(online) if !online.contains(&cpu) => 1,
+        _ => options.threads_per_queue.max(1),
+    };
+    let threads: usize = (0..queues).map(threads_of).sum();
+    let most = (RINGS_MAX_BYTES / payload_len / threads.max(1)).max(1);
     let entries = options.entries_per_thread.clamp(1, most);
-    (0..threads)
-        .map(|index| {
-            let queue_index = u16::try_from(index / options.threads_per_queue.max(1))
-                .map_err(io::Error::other)?;
+    (0..queues)
+        .flat_map(|cpu| std::iter::repeat_n(cpu, threads_of(cpu)))
+        .map(|cpu| {
+            let queue_index = u16::try_from(cpu).map_err(io::Error::other)?;
             Ring::new(Arc::clone(mounted.device()), queue_index, entries, payload_len)
         })
         .collect::<io::Result<_>>()
@@ -342,12 +346,12 @@ impl<'env, F: FileSystem> Crew<'env, F> {
     fn hire_ring<'scope>(
         &self,
         scope: &'scope Scope<'scope, 'env>,
-        cpu: usize,
         mut ring: Ring,
         refused: &'env AtomicBool,
         helpers: &mut Helpers<'scope>,
     ) -> io::Result<()> {
         let crew = *self;
+        let cpu = ring.cpu();
         let work = move || {
             cpus::stay_on(cpu);
             let end = ring.serve(|arrival| {
@@ -432,7 +436,7 @@ mod tests {
                 if broken.contains(&index) {
                     // The kernel wants room for the longest request.
                     let device = Arc::clone(session.mounted.device());
-                    let queue = u16::try_from(index / 2).expect("few");
+                    let queue = u16::try_from(ring.cpu()).expect("few");
                     *ring = Ring::new(device, queue, 1, 4096).expect("there are rings");
                 }
             }
