@@ -12,6 +12,10 @@ use dendro_policy::Kind;
 
 use crate::failure::code;
 use crate::text;
+use crate::versions::args::{
+    CloneArgs, DiffArgs, HistoryArgs, PromoteArgs, RollbackArgs, SnapshotArgs, UndeleteArgs,
+    UsageArgs,
+};
 
 /// One run of the command.
 #[derive(Debug)]
@@ -57,6 +61,22 @@ pub(crate) enum Command {
     Cleanerd(CleanerdArgs),
     /// Show or change how a mounted volume's own cleaner goes about it
     Cleaner(CleanerArgs),
+    /// Make, list and delete snapshots
+    Snapshot(SnapshotArgs),
+    /// Make a branch that goes on from a version, to be written to
+    Clone(CloneArgs),
+    /// Make a branch the main one
+    Promote(PromoteArgs),
+    /// Put a branch back to a moment in its past
+    Rollback(RollbackArgs),
+    /// Show what changed between two versions
+    Diff(DiffArgs),
+    /// Show the versions of a file
+    History(HistoryArgs),
+    /// Bring back what was removed
+    Undelete(UndeleteArgs),
+    /// Show what each version takes
+    Usage(UsageArgs),
     /// Show what lies on the device, structure by structure
     Dump(DumpArgs),
     /// Write a shell's completions to standard output
@@ -99,14 +119,14 @@ pub(crate) struct MkfsArgs {
   noallow_other                 let nobody else in
   relatime (default), noatime, strictatime   when reading changes access times
   commit=SECONDS                what a crash may lose without fsync (default 5)
-  cache=SIZE                    memory for the map's nodes
-  checkpoint=SIZE               a checkpoint after so much log
+  cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME                   how the cleaner chooses, as in dendro cleaner --help
   reserve=PERCENT               what stays free of live data when it is full (4)
   direct, buffered              always or never bypass the page cache of the device
-  transport=auto, uring, dev    how requests come: over io_uring if allowed (auto), or by /dev/fuse
+  transport=auto, uring, dev    requests over io_uring if allowed (auto), or by /dev/fuse, threads=N
   enable_uring                  allow FUSE over io_uring on this machine (root)
-  threads=N                     how many requests may wait for the device at a time
+  clone=BRANCH, snapshot=NAME, at=TIME   another version than how the main branch is now
+  retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
   sync, dev, nodev, suid, nosuid, exec, noexec, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device

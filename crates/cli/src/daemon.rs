@@ -28,12 +28,14 @@ use dendro_control::cleaning::{
     Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
     Present, Released, Segments, SegmentsRequest,
 };
+use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Client, Facts, MountInfo, Pong, Server, VolumeInfo, socket,
 };
 use dendro_disk::LogicalDisk;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, UnmountMode, unmount};
+use dendro_versions::Retention;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -43,6 +45,7 @@ use crate::failure::Failure;
 use crate::mount_options::MountOptions;
 use crate::mount_table;
 use crate::target;
+use crate::versions::Automatic;
 use crate::volume::Volume;
 
 /// How long the writer waits for a buffer before it looks whether it is to stop.
@@ -212,9 +215,10 @@ impl Daemon<'_> {
     ) -> io::Result<()> {
         if !config.options.read_only {
             let interval = config.options.commit_interval;
+            let retain = config.options.retain.clone();
             spawn(scope, "writer", || self.write())?;
             spawn(scope, "background", || self.work_in_background())?;
-            spawn(scope, "commit", move || self.commit_at_intervals(interval))?;
+            spawn(scope, "commit", move || self.commit_at_intervals(interval, retain))?;
         }
         if let Some(server) = server {
             for number in 0..CONTROL_THREADS {
@@ -266,9 +270,15 @@ impl Daemon<'_> {
         }
     }
 
-    fn commit_at_intervals(&self, interval: Duration) {
+    fn commit_at_intervals(&self, interval: Duration, retain: Option<Retention>) {
         let mut failing = Failing::new("making the log durable");
+        let mut failing_snapshots = Failing::new("keeping how it was");
+        let (disk, view) = (self.volume.disk(), self.volume.fs().view());
+        let mut automatic = retain.map(|rule| Automatic::new(rule, view));
         while !self.stop.wait(interval) {
+            if let Some(automatic) = &mut automatic {
+                failing_snapshots.note(automatic.tick(disk, SystemClock.now()));
+            }
             failing.note(self.volume.commit());
         }
     }
@@ -329,6 +339,10 @@ impl Admin for Daemon<'_> {
 
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
         service::change_cleaner(self.volume.disk(), change)
+    }
+
+    fn versions(&self, request: &VersionsRequest) -> Result<VersionsReply, AdminError> {
+        self.volume.versions().answer(request)
     }
 
     fn sync(&self) -> Result<(), AdminError> {

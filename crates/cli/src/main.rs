@@ -7,6 +7,7 @@
 //! - [`args`]: what can be said on the command line; help, man pages and completions come from it.
 //! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`], [`stat`], [`segments`], [`dump`]: the
 //!   commands. [`cleaning`]: those that clean, and what the daemon does for them.
+//! - [`versions`]: snapshots, branches, and files in the past.
 //! - [`daemon`]: the process behind a mount. [`volume`] opens what it serves.
 //! - [`target`]: from what the user names to a daemon or a device; [`mount_table`] helps.
 
@@ -31,6 +32,7 @@ mod stat;
 mod target;
 mod text;
 mod umount;
+mod versions;
 mod volume;
 mod volume_commands;
 
@@ -71,6 +73,14 @@ fn run(invocation: &Invocation) -> Result<(), Failure> {
         Command::Clean(args) => cleaning::clean::run(args, quiet),
         Command::Cleanerd(args) => cleaning::cleanerd::run(args, quiet),
         Command::Cleaner(args) => volume_commands::cleaner(args),
+        Command::Snapshot(args) => versions::snapshot(args, quiet),
+        Command::Clone(args) => versions::clone(args),
+        Command::Promote(args) => versions::promote(args),
+        Command::Rollback(args) => versions::rollback(args),
+        Command::Diff(args) => versions::diff(args),
+        Command::History(args) => versions::history(args),
+        Command::Undelete(args) => versions::undelete(args),
+        Command::Usage(args) => versions::usage(args),
         Command::Dump(args) => dump::run(args, quiet),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { directory } => generate::man_pages(directory),

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use dendro_control::versions::{Moment, VersionName};
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Choice};
 use dendro_policy::Kind;
+use dendro_versions::{Retention, name};
 
 use crate::text;
+use crate::versions;
 
 /// What mount(8), systemd and fstab deal with themselves and still pass on.
 const OTHERS_BUSINESS: [&str; 24] = [
@@ -45,7 +48,7 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 6] =
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, direct, buffered, \
                      threads=, transport=, enable_uring, sync, dev, nodev, suid, nosuid, exec, noexec, \
-                     fsname=";
+                     fsname=, clone=, snapshot=, at=, retain=";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -83,6 +86,10 @@ pub(crate) struct MountOptions {
     pub(crate) exec: bool,
     /// What the table of mounts shows as the source.
     pub(crate) fs_name: Option<String>,
+    /// Which version; by default the main branch's head.
+    pub(crate) version: VersionName,
+    /// Make a snapshot at each commit interval in which something changed, and keep them so.
+    pub(crate) retain: Option<Retention>,
 }
 
 impl Default for MountOptions {
@@ -105,15 +112,28 @@ impl Default for MountOptions {
             suid: true,
             exec: true,
             fs_name: None,
+            version: VersionName::default(),
+            retain: None,
         }
     }
+}
+
+/// Whether `piece` is a part of a rule of retention, which has commas itself.
+fn continues_retention(piece: &str) -> bool {
+    piece.contains(':') && !piece.contains('=') && piece.parse::<Retention>().is_ok()
 }
 
 impl MountOptions {
     /// Reads lists of options; later ones win.
     pub(crate) fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
-        let all: Vec<&str> =
-            lists.into_iter().flat_map(|list| list.split(',')).map(str::trim).collect();
+        let mut all: Vec<String> = Vec::new();
+        for piece in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
+            match all.last_mut().filter(|last| last.starts_with("retain=")) {
+                Some(rule) if continues_retention(piece) => *rule += &format!(",{piece}"),
+                _ => all.push(piece.to_owned()),
+            }
+        }
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
         // sloppy comes from mount(8): NFS and automounters mix options of many systems.
         let sloppy = all.contains(&"sloppy");
         let mut options = Self::default();
@@ -124,6 +144,8 @@ impl MountOptions {
             }
         }
         if unknown.is_empty() {
+            // The past does not change.
+            options.read_only |= options.version.moment.is_some();
             return Ok(options);
         }
         let unknown: Vec<String> = unknown.iter().map(|option| format!("\"{option}\"")).collect();
@@ -219,6 +241,15 @@ impl MountOptions {
                     _ => return Err(in_option(format!("{value} is none of auto, uring and dev"))),
                 };
             }
+            "clone" => self.version.branch = Some(value.to_owned()),
+            "snapshot" => {
+                self.version.moment = Some(Moment { text: value.to_owned(), unix_ns: None });
+            }
+            "at" => {
+                let now = versions::now().map_err(|failure| in_option(failure.message))?;
+                self.version.moment = Some(name::parse_moment(value, &now).map_err(in_option)?);
+            }
+            "retain" => self.retain = Some(value.parse().map_err(in_option)?),
             "fsname" => self.fs_name = Some(value.to_owned()),
             _ => return Ok(false),
         }
@@ -271,5 +302,26 @@ mod tests {
             assert!(error.contains(named), "{list}: {error}");
         }
         assert!(MountOptions::parse(["bogus,sloppy"]).is_ok());
+    }
+
+    #[test]
+    fn a_rule_of_retention_has_commas_of_its_own() {
+        let options = MountOptions::parse(["noatime,retain=10m:all,1d:1m,30d:1h,ro"]).unwrap();
+        assert_eq!(options.retain, Some("10m:all,1d:1m,30d:1h".parse().unwrap()));
+        assert!(options.read_only);
+        assert!(MountOptions::parse(["retain=10m:all,1m:all"]).is_err(), "it goes backwards");
+        assert!(MountOptions::parse(["1d:1m"]).is_err());
+    }
+
+    #[test]
+    fn the_past_is_mounted_read_only_and_a_clone_is_not() {
+        let clone = MountOptions::parse(["clone=b"]).unwrap();
+        assert_eq!(clone.version.branch.as_deref(), Some("b"));
+        assert!(!clone.read_only);
+        assert!(MountOptions::parse(["snapshot=one,rw"]).unwrap().read_only);
+        let past = MountOptions::parse(["at=2026-11-21T10:00Z,clone=b"]).unwrap();
+        assert!(past.read_only);
+        assert_eq!(past.version.moment.unwrap().unix_ns, Some(1_795_255_200_000_000_000));
+        assert!(MountOptions::parse(["at=a/b"]).is_err());
     }
 }

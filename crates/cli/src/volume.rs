@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::cleaning::Segments;
+use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
 };
 use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
-use dendro_disk::{CommitSeq, LogicalDisk};
+use dendro_disk::{CommitSeq, LogicalDisk, Versions};
 use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
 use dendro_format::superblock::MAJOR_VERSION;
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, Options as FsOptions};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
+use dendro_versions::{Service, name};
 
 use crate::cleaning::service;
 use crate::counters;
@@ -70,14 +72,21 @@ impl Volume {
         }
         let device = Arc::new(device);
         let disk = Arc::new(open_disk(source, &device, disk_options)?);
+        let fail =
+            |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
+        let table = disk.versions();
+        let now = SystemClock.now();
+        let view = name::resolve(&table, table.main_head(), &options.version, now)
+            .map_err(|why| fail(&why))?;
         let fs_options = FsOptions {
+            view,
             read_only: options.read_only,
             atime: options.atime,
             lookups_hold_files: true,
             ..FsOptions::default()
         };
         let fs = FileSystem::mount(Arc::clone(&disk) as _, fs_options, clock())
-            .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
+            .map_err(|error| fail(&error))?;
         Ok(Self { source: source.to_path_buf(), disk, fs: Arc::new(fs) })
     }
 
@@ -92,6 +101,11 @@ impl Volume {
 
     pub(crate) fn disk(&self) -> &LogDisk {
         &self.disk
+    }
+
+    /// What carries out requests about versions.
+    pub(crate) fn versions(&self) -> Service {
+        Service::new(Arc::clone(&self.disk) as _, clock()).with_mounted(Arc::clone(&self.fs))
     }
 
     pub(crate) fn uuid(&self) -> Uuid {
@@ -117,6 +131,28 @@ impl Volume {
 /// What an unmounted volume is like.
 pub(crate) fn info_offline(source: &Path) -> Result<VolumeInfo, Failure> {
     Ok(describe(source, &open_offline(source)?))
+}
+
+/// Carries out a request about the versions of an unmounted volume.
+pub(crate) fn versions_offline(
+    source: &Path,
+    request: &VersionsRequest,
+) -> Result<VersionsReply, Failure> {
+    let refused = |error| Failure::new(format_args!("{}: {error}", source.display()));
+    if !request.is_change() {
+        let service = Service::new(Arc::new(open_offline(source)?), clock());
+        return service.answer(request).map_err(refused);
+    }
+    let device = DeviceOptions::new()
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, false))?;
+    let disk = Arc::new(open_disk(source, &Arc::new(device), OpenOptions::default())?);
+    let answer = Service::new(Arc::clone(&disk) as _, clock()).answer(request);
+    let shut_down = disk.shut_down();
+    let reply = answer.map_err(refused)?;
+    shut_down.map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
+    Ok(reply)
 }
 
 /// The segments of an unmounted volume.

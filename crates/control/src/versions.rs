@@ -58,14 +58,14 @@ pub enum VersionsRequest {
     /// Call a snapshot or a branch otherwise.
     Rename {
         /// Which.
-        version: VersionName,
+        of: VersionName,
         /// The new name.
         name: String,
     },
     /// Say whether a snapshot must not be deleted.
     Hold {
         /// Which.
-        version: VersionName,
+        of: VersionName,
         /// Whether it must not.
         held: bool,
     },
@@ -119,6 +119,21 @@ pub enum VersionsRequest {
         /// Under which path to put it; nothing: the same.
         to: Option<String>,
     },
+}
+
+impl VersionsRequest {
+    /// Whether it changes the volume.
+    #[must_use]
+    pub const fn is_change(&self) -> bool {
+        match self {
+            Self::List | Self::Usage | Self::Diff { .. } => false,
+            Self::History { .. } | Self::Removed { .. } => false,
+            Self::Delete { dry_run, .. } => !*dry_run,
+            Self::Snapshot { .. } | Self::Rename { .. } | Self::Hold { .. } => true,
+            Self::Clone { .. } | Self::Promote { .. } | Self::Rollback { .. } => true,
+            Self::Undelete { .. } => true,
+        }
+    }
 }
 
 /// What is answered about versions.
@@ -369,6 +384,24 @@ mod tests {
         assert_eq!(path_text(b"a\n\xff\\"), "a\\x0a\\xff\\\\");
         for wrong in ["\\", "\\x", "\\x1", "\\xg0", "\\n"] {
             assert_eq!(path_bytes(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn requests_travel_beside_the_version_of_the_protocol() {
+        let name = || VersionName::default();
+        let requests = [
+            VersionsRequest::Rename { of: name(), name: "n".into() },
+            VersionsRequest::Hold { of: name(), held: true },
+            VersionsRequest::Clone { of: name(), name: "n".into() },
+            VersionsRequest::Rollback { to: name() },
+            VersionsRequest::Diff { old: name(), new: name(), skip: 3 },
+            VersionsRequest::Usage,
+        ];
+        for request in requests {
+            let command = crate::Command::Versions(request);
+            let line = serde_json::to_string(&crate::Request::new(command.clone())).unwrap();
+            assert_eq!(crate::parse_request(line.as_bytes()), Ok(command), "{line}");
         }
     }
 

@@ -74,13 +74,13 @@ impl Service {
                 let deleted = self.delete(&table, versions, *dry_run)?;
                 self.done(VersionsReply::Deleted(deleted))
             }
-            VersionsRequest::Rename { version, name } => {
-                let view = self.exact(&table, version)?;
+            VersionsRequest::Rename { of, name } => {
+                let view = self.exact(&table, of)?;
                 self.disk.rename(view, name).map_err(refuse)?;
                 self.done(VersionsReply::Done)
             }
-            VersionsRequest::Hold { version, held } => {
-                let view = self.exact(&table, version)?;
+            VersionsRequest::Hold { of, held } => {
+                let view = self.exact(&table, of)?;
                 self.disk.hold(view, *held).map_err(refuse)?;
                 self.done(VersionsReply::Done)
             }

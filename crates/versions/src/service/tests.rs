@@ -96,7 +96,7 @@ fn snapshots_and_branches_are_made_listed_renamed_and_deleted() {
         }
         other => panic!("{other:?}"),
     }
-    let rename = VersionsRequest::Rename { version: at("one"), name: "two".into() };
+    let rename = VersionsRequest::Rename { of: at("one"), name: "two".into() };
     assert_eq!(service.answer(&rename), Ok(VersionsReply::Done));
     assert_eq!(fixture.disk.flushed().0, 4, "each change is durable");
     let of_b = VersionsRequest::Snapshot { of: of("b"), name: None };
@@ -124,7 +124,7 @@ fn all_are_deleted_or_none() {
     let service = fixture.mounted();
     snapshot(&service, "one");
     snapshot(&service, "held");
-    let hold = |held| VersionsRequest::Hold { version: at("held"), held };
+    let hold = |held| VersionsRequest::Hold { of: at("held"), held };
     service.answer(&hold(true)).unwrap();
     let before = fixture.disk.versions();
     for wrong in [at("held"), at("three"), of("main"), now()] {

@@ -1,0 +1,278 @@
+//! Commands about versions.
+
+use std::collections::HashMap;
+
+use dendro_control::versions::{
+    BranchInfo, DeletedInfo, SnapshotInfo, UsageInfo, VersionList, VersionName, VersionsReply,
+    VersionsRequest,
+};
+use dendro_versions::name;
+use serde::Serialize;
+
+use super::args::{CloneArgs, PromoteArgs, RollbackArgs, SnapshotArgs, SnapshotVerb, UsageArgs};
+use super::place::{self, Keeper, Place, usage as wrong_usage};
+use super::text::{columns, time};
+use crate::failure::Failure;
+use crate::{output, text};
+
+/// An answer to another question than was asked.
+pub(super) fn unexpected(reply: &VersionsReply) -> Failure {
+    Failure::new(format_args!("an answer to another question: {reply:?}"))
+}
+
+pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> {
+    match &args.verb {
+        SnapshotVerb::Create { target, json } => create(target, *json, quiet),
+        SnapshotVerb::List { target, named, json } => list(target, *named, *json),
+        SnapshotVerb::Delete { target, more, dry_run, verbose, json } => {
+            let deleted = delete(target, more, *dry_run)?;
+            if *json {
+                return output::print_json(&deleted);
+            }
+            if *verbose || *dry_run {
+                return output::print(&deleted_text(&deleted, *dry_run));
+            }
+            Ok(())
+        }
+        SnapshotVerb::Rename { target, name } => {
+            change(target, |of| VersionsRequest::Rename { of, name: name.clone() })
+        }
+        SnapshotVerb::Hold { target } => {
+            change(target, |of| VersionsRequest::Hold { of, held: true })
+        }
+        SnapshotVerb::Release { target } => {
+            change(target, |of| VersionsRequest::Hold { of, held: false })
+        }
+    }
+}
+
+fn create(target: &str, json: bool, quiet: bool) -> Result<(), Failure> {
+    let Place { keeper, version } = place::find(target)?;
+    let name = version.moment.map(|moment| moment.text);
+    let of = VersionName { branch: version.branch, moment: None };
+    match keeper.ask(VersionsRequest::Snapshot { of, name })? {
+        VersionsReply::Snapshot(made) if json => output::print_json(&made),
+        // A name that somebody chose need not be told; a number must be.
+        VersionsReply::Snapshot(made) if made.name.is_none() && !quiet => {
+            output::print(&format!("@{}\n", made.epoch))
+        }
+        VersionsReply::Snapshot(_) => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn versions(keeper: &Keeper) -> Result<VersionList, Failure> {
+    match keeper.ask(VersionsRequest::List)? {
+        VersionsReply::List(list) => Ok(list),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
+    let Place { keeper, version } = place::find(target)?;
+    let mut list = versions(&keeper)?;
+    if only_named {
+        list.snapshots.retain(|snapshot| snapshot.name.is_some());
+    }
+    if let Some(name) = &version.branch {
+        let branch = list.branches.iter().find(|branch| branch.name == *name);
+        let number = branch.map(|branch| branch.branch).ok_or_else(|| {
+            Failure::new(format_args!("{target}: there is no branch called {name}"))
+        })?;
+        list.branches.retain(|branch| branch.branch == number);
+        list.snapshots.retain(|snapshot| snapshot.branch == number);
+    }
+    match json {
+        true => output::print_json(&list),
+        false => output::print(&list_text(&list)),
+    }
+}
+
+fn list_text(list: &VersionList) -> String {
+    let names: HashMap<u32, &str> =
+        list.branches.iter().map(|branch| (branch.branch, &*branch.name)).collect();
+    // A branch that was deleted has no name, though its snapshots stay.
+    let branch_name =
+        |branch: u32| names.get(&branch).map_or_else(|| format!("({branch})"), |&name| name.into());
+    let branch_row = |branch: &BranchInfo| {
+        let made_from = match (branch.parent, branch.parent_epoch) {
+            (Some(parent), Some(epoch)) => format!("{}@{epoch}", branch_name(parent)),
+            _ => "-".into(),
+        };
+        let kind = if branch.main { "main branch" } else { "branch" };
+        [
+            format!(":{}", branch.name),
+            list.epoch.to_string(),
+            time(branch.created_unix_ns),
+            made_from,
+            kind.to_owned(),
+        ]
+    };
+    let snapshot_row = |snapshot: &SnapshotInfo| {
+        let kind = match (&snapshot.name, snapshot.held) {
+            (_, true) => "held",
+            (Some(_), false) => "",
+            (None, false) => "automatic",
+        };
+        [
+            snapshot.name.as_ref().map_or_else(|| "-".into(), |name| format!("@{name}")),
+            snapshot.epoch.to_string(),
+            time(snapshot.created_unix_ns),
+            branch_name(snapshot.branch),
+            kind.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = list
+        .branches
+        .iter()
+        .map(branch_row)
+        .chain(list.snapshots.iter().map(snapshot_row))
+        .collect();
+    columns(["NAME", "EPOCH", "MADE", "OF", "KIND"], &rows, &[1])
+}
+
+fn delete(target: &str, more: &[String], dry_run: bool) -> Result<Vec<DeletedInfo>, Failure> {
+    let Place { keeper, version } = place::find(target)?;
+    if version == VersionName::default() {
+        return Err(wrong_usage(format_args!("{target}: say which, as in {target}@NAME")));
+    }
+    let mut versions = vec![version];
+    let now = place::now()?;
+    for text in more {
+        let version = name::parse_version(text, &now).map_err(wrong_usage)?;
+        versions.push(version);
+    }
+    match keeper.ask(VersionsRequest::Delete { versions, dry_run })? {
+        VersionsReply::Deleted(deleted) => Ok(deleted),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn deleted_text(deleted: &[DeletedInfo], dry_run: bool) -> String {
+    let line = |of: &DeletedInfo| {
+        let name = version_text(of.epoch, of.name.as_deref());
+        match (dry_run, of.exclusive_bytes) {
+            (true, Some(bytes)) => {
+                format!("would delete {name}, which alone holds {}\n", text::size(bytes))
+            }
+            (true, None) => format!("would delete {name}\n"),
+            (false, _) => format!("deleted {name}\n"),
+        }
+    };
+    deleted.iter().map(line).collect()
+}
+
+fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
+    match (epoch, name) {
+        (None, Some(name)) => format!(":{name}"),
+        (_, Some(name)) => format!("@{name}"),
+        (Some(epoch), None) => format!("@{epoch}"),
+        (None, None) => "a branch".into(),
+    }
+}
+
+/// What changes a version that must be named, and has nothing to tell.
+fn change(
+    target: &str,
+    request: impl FnOnce(VersionName) -> VersionsRequest,
+) -> Result<(), Failure> {
+    let Place { keeper, version } = place::find(target)?;
+    if version == VersionName::default() {
+        return Err(wrong_usage(format_args!("{target}: say which, as in {target}@NAME")));
+    }
+    match keeper.ask(request(version))? {
+        VersionsReply::Done => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// What was made, where a branch was.
+fn made(reply: VersionsReply, json: bool) -> Result<(), Failure> {
+    match reply {
+        VersionsReply::Branch(made) if json => output::print_json(&made),
+        VersionsReply::Branch(_) => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
+    let Place { keeper, version } = place::find(&args.target)?;
+    let request = VersionsRequest::Clone { of: version, name: args.name.clone() };
+    made(keeper.ask(request)?, args.json)
+}
+
+pub(crate) fn promote(args: &PromoteArgs) -> Result<(), Failure> {
+    let target = &args.target;
+    let Place { keeper, version } = place::find(target)?;
+    match version {
+        VersionName { branch: Some(branch), moment: None } => {
+            match keeper.ask(VersionsRequest::Promote { branch })? {
+                VersionsReply::Done => Ok(()),
+                other => Err(unexpected(&other)),
+            }
+        }
+        _ => Err(wrong_usage(format_args!("{target}: name a branch, as in TARGET:BRANCH"))),
+    }
+}
+
+pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
+    let Place { keeper, version } = place::find(&args.target)?;
+    if version.moment.is_none() {
+        let target = &args.target;
+        return Err(wrong_usage(format_args!("{target}: say how far back, as in {target}@NAME")));
+    }
+    made(keeper.ask(VersionsRequest::Rollback { to: version })?, args.json)
+}
+
+/// Where a volume's space is.
+#[derive(Serialize)]
+struct Usage {
+    capacity_bytes: u64,
+    live_bytes: u64,
+    available_bytes: u64,
+    reserved_bytes: u64,
+    /// What only snapshots hold, each alone.
+    versions: Vec<UsageInfo>,
+}
+
+pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
+    let Place { keeper, .. } = place::find(&args.target)?;
+    let versions = match keeper.ask(VersionsRequest::Usage)? {
+        VersionsReply::Usage(versions) => versions,
+        other => return Err(unexpected(&other)),
+    };
+    let space = keeper.space()?;
+    let usage = Usage {
+        capacity_bytes: space.capacity_bytes,
+        live_bytes: space.live_bytes,
+        available_bytes: space.available_bytes,
+        reserved_bytes: space.reserved_bytes,
+        versions,
+    };
+    match args.json {
+        true => output::print_json(&usage),
+        false => output::print(&usage_text(&usage)),
+    }
+}
+
+fn usage_text(usage: &Usage) -> String {
+    let heads_bytes = |is_head: bool| -> u64 {
+        let of_kind = usage.versions.iter().filter(|of| of.epoch.is_none() == is_head);
+        of_kind.map(|of| of.exclusive_bytes).sum()
+    };
+    let in_one: u64 = heads_bytes(true) + heads_bytes(false);
+    let size = |bytes| text::size(bytes);
+    let facts = output::table(&[
+        ("used", format!("{} of {}", size(usage.live_bytes), size(usage.capacity_bytes))),
+        ("can be written", size(usage.available_bytes)),
+        ("reserved", size(usage.reserved_bytes)),
+        ("in one branch alone", size(heads_bytes(true))),
+        ("in one snapshot alone", size(heads_bytes(false))),
+        ("shared, and the log's own", size(usage.live_bytes.saturating_sub(in_one))),
+    ]);
+    let row = |of: &UsageInfo| {
+        [version_text(of.epoch, of.name.as_deref()), size(of.exclusive_bytes), size(of.seen_bytes)]
+    };
+    let rows: Vec<_> = usage.versions.iter().map(row).collect();
+    format!("{facts}\n{}", columns(["VERSION", "ALONE", "ALL IT SEES"], &rows, &[1, 2]))
+}

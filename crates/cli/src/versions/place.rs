@@ -1,0 +1,182 @@
+//! The volume that is meant, and paths in it.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use dendro_base::{Clock, SystemClock};
+use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest, path_text};
+use dendro_control::{Client, Pong, SpaceInfo};
+use dendro_versions::name;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+use crate::failure::{Failure, code};
+use crate::target::{self, Target};
+use crate::volume;
+
+/// Who carries out what is asked of a volume.
+#[derive(Debug)]
+pub(crate) enum Keeper {
+    /// The daemon that has it mounted.
+    Daemon(Client, Pong),
+    /// This process, on an image file or device that nobody has mounted.
+    Offline(PathBuf),
+}
+
+/// A volume, and one of its versions.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) keeper: Keeper,
+    pub(crate) version: VersionName,
+}
+
+/// Now, where the one who asks is.
+pub(crate) fn now() -> Result<Zoned, Failure> {
+    Ok(Timestamp::from_nanosecond(i128::from(SystemClock.now().0))?.to_zoned(TimeZone::system()))
+}
+
+/// What makes no sense on the command line.
+pub(crate) fn usage(why: impl std::fmt::Display) -> Failure {
+    Failure::new(why).with_code(code::USAGE)
+}
+
+/// Finds the volume that `text` names; see [`name::parse_target`].
+pub(crate) fn find(text: &str) -> Result<Place, Failure> {
+    let exists = |path: &Path| path.symlink_metadata().is_ok();
+    let parsed = name::parse_target(text, &now()?, &exists).map_err(usage)?;
+    Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version })
+}
+
+fn keeper(path: &Path) -> Result<Keeper, Failure> {
+    Ok(match target::find(path)? {
+        Target::Mounted(client, pong) => Keeper::Daemon(client, pong),
+        Target::Unmounted(source) => Keeper::Offline(source),
+    })
+}
+
+impl Keeper {
+    /// What it is called in messages.
+    fn name(&self) -> String {
+        match self {
+            Self::Daemon(_, pong) => pong.mount_point.clone(),
+            Self::Offline(source) => source.display().to_string(),
+        }
+    }
+
+    /// Does what `request` asks.
+    pub(crate) fn ask(&self, request: VersionsRequest) -> Result<VersionsReply, Failure> {
+        let fail = |why: String| Failure::new(format_args!("{}: {why}", self.name()));
+        match self {
+            Self::Daemon(client, pong) => {
+                flush_kernel(pong);
+                client.versions(request).map_err(|error| fail(error.to_string()))
+            }
+            Self::Offline(source) => volume::versions_offline(source, &request),
+        }
+    }
+
+    /// How the volume's bytes are used.
+    pub(crate) fn space(&self) -> Result<SpaceInfo, Failure> {
+        match self {
+            Self::Daemon(client, _) => Ok(client.info()?.space),
+            Self::Offline(source) => Ok(volume::info_offline(source)?.space),
+        }
+    }
+}
+
+/// Hands what programs wrote and the kernel still holds to the daemon, so that it is in a version
+/// made now. Where that fails, the volume is read-only or its daemon says so by itself.
+fn flush_kernel(pong: &Pong) {
+    if let Ok(root) = File::open(&pong.mount_point) {
+        let _ = rustix::fs::syncfs(&root);
+    }
+}
+
+/// A file in a volume, which need not be there.
+#[derive(Debug)]
+pub(crate) struct FilePlace {
+    pub(crate) keeper: Keeper,
+    pub(crate) version: VersionName,
+    /// From the root of the volume, as requests have it.
+    pub(crate) path: String,
+    /// The same in the mount; nothing when it is not mounted.
+    pub(crate) mounted_path: Option<PathBuf>,
+}
+
+/// Finds the file `path`, in the volume that `volume` names if it does.
+pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, Failure> {
+    match volume {
+        Some(volume) => {
+            let Place { keeper, version } = find(volume)?;
+            let mounted_path = match &keeper {
+                Keeper::Daemon(_, pong) => {
+                    Some(Path::new(&pong.mount_point).join(path.strip_prefix("/").unwrap_or(path)))
+                }
+                Keeper::Offline(_) => None,
+            };
+            let path = path_text(path.as_os_str().as_bytes());
+            Ok(FilePlace { keeper, version, path, mounted_path })
+        }
+        None => {
+            let (existing, full) = full_path(path)?;
+            let (client, pong) = target::find_mounted(&existing)?;
+            let inside = inside(&full, &pong)?;
+            let keeper = Keeper::Daemon(client, pong);
+            let version = VersionName::default();
+            Ok(FilePlace { keeper, version, path: inside, mounted_path: Some(full) })
+        }
+    }
+}
+
+/// Where `path` lies in the volume of `place`.
+pub(crate) fn path_in(
+    place: &FilePlace,
+    path: &Path,
+) -> Result<(String, Option<PathBuf>), Failure> {
+    match (&place.keeper, &place.mounted_path) {
+        (Keeper::Daemon(_, pong), Some(_))
+            if path.is_relative() || path.starts_with(&pong.mount_point) =>
+        {
+            let (_, full) = full_path(path)?;
+            Ok((inside(&full, pong)?, Some(full)))
+        }
+        (Keeper::Daemon(_, pong), _) => Err(usage(format_args!(
+            "{}: is not in {}, the mount of what is to be brought back",
+            path.display(),
+            pong.mount_point
+        ))),
+        _ => Ok((path_text(path.as_os_str().as_bytes()), None)),
+    }
+}
+
+/// `path` without symbolic links but for the last name, and the deepest part of it that is there.
+fn full_path(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
+    let absolute = std::path::absolute(path)?;
+    if absolute.components().any(|part| part == Component::ParentDir) {
+        return Err(usage(format_args!("{}: name it without ..", path.display())));
+    }
+    let names: Vec<_> = absolute.components().collect();
+    // The last name is meant as it stands, even if it is a link now.
+    for count in (1..names.len().max(2)).rev() {
+        let existing: PathBuf = names[..count.min(names.len())].iter().collect();
+        let Ok(canonical) = existing.canonicalize() else { continue };
+        let full = canonical.join(names[count.min(names.len())..].iter().collect::<PathBuf>());
+        // The root of a mount is itself the last name.
+        let own = full.canonicalize().ok().filter(|own| *own == full && full.is_dir());
+        return Ok((own.unwrap_or(canonical), full));
+    }
+    Err(usage(format_args!("{}: nothing of it is there", path.display())))
+}
+
+/// The part of `full` below the mount point.
+fn inside(full: &Path, pong: &Pong) -> Result<String, Failure> {
+    let below = full.strip_prefix(&pong.mount_point).map_err(|_| {
+        usage(format_args!(
+            "{}: the volume is mounted on {}; name the path below that",
+            full.display(),
+            pong.mount_point
+        ))
+    })?;
+    Ok(format!("/{}", path_text(below.as_os_str().as_bytes())))
+}
