@@ -146,12 +146,17 @@ pub(crate) fn undelete(args: &UndeleteArgs) -> Result<(), Failure> {
     }
     let from = restored.epoch.map(|epoch| format!(" from @{epoch}")).unwrap_or_default();
     output::print(&format!(
-        "{}{from}: {} files, {} directories, {}\n",
+        "{}{from}: {}, {}, {}\n",
         restored.path,
-        restored.files,
-        restored.directories,
+        counted(restored.files, "file", "files"),
+        counted(restored.directories, "directory", "directories"),
         text::size(restored.data_bytes)
     ))
+}
+
+/// A number of things.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// A name beside that of `to` that nobody has looked for, in the volume and in the mount.
