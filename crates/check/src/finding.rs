@@ -82,6 +82,8 @@ kinds! {
     ListNumber = 41, Error, "a list's number is to be given out again";
     /// A record of the table of versions is unreadable.
     VersionUnreadable = 42, Error, "the record of a snapshot or branch cannot be read";
+    /// What no snapshot or branch sees, and nobody looks for.
+    Unseen = 43, Warning, "something is kept that no snapshot or branch sees";
     /// The recorded usage of a segment is unreadable.
     UsageUnreadable = 50, Warning, "the usage of a segment cannot be read";
     /// The recorded usage of a segment is wrong.

@@ -26,6 +26,7 @@ mod superblocks;
 pub mod testing;
 mod usage;
 mod verify;
+mod versions;
 mod volume;
 
 pub use error::{Error, Result};

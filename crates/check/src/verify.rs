@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::map::{Node, NodeProblemKind};
 use crate::overlap::Marks;
+use crate::versions::Seers;
 use crate::{Error, Finding, FindingKind, Severity, UsageTable, Volume};
 
 /// Findings of one kind that are listed; of more there is one that counts them.
@@ -201,11 +202,15 @@ struct Walk<'v> {
     lists: Lists,
     usage: UsageTable,
     marks: Marks,
+    seers: Seers,
+    unseen: Vec<Key>,
 }
 
 impl<'v> Walk<'v> {
     fn new(volume: &'v Volume<'v>, checkpoint: &'v Checkpoint, reads_data: bool) -> Self {
         let layout = volume.layout();
+        let first = Key::first(VERSIONS_LIST, Space::List, 0);
+        let table = volume.entries(checkpoint, Some(first), None).map_while(Result::ok);
         Self {
             volume,
             checkpoint,
@@ -215,6 +220,8 @@ impl<'v> Walk<'v> {
             live: vec![0; layout.segment_count() as usize],
             lists: Lists::default(),
             usage: UsageTable::default(),
+            seers: Seers::new(table),
+            unseen: Vec::new(),
             marks: Marks::new(layout, 0),
         }
     }
@@ -230,6 +237,10 @@ impl<'v> Walk<'v> {
         for (key, value) in entries {
             self.counts.entry_count += 1;
             self.visit_list(key, findings);
+            let unseen = self.seers.visit(key, value);
+            if self.unseen.len() < MAX_FINDINGS_OF_A_KIND as usize {
+                self.unseen.extend(unseen);
+            }
             match value {
                 Value::List(_) => self.counts.list_count += 1,
                 Value::Record(bytes) => self.visit_record(key, bytes, findings),
@@ -340,6 +351,10 @@ impl<'v> Walk<'v> {
     }
 
     fn compare_usage(&mut self, findings: &mut Findings) {
+        self.unseen.extend(self.seers.finish());
+        for key in &self.unseen {
+            findings.add(FindingKind::Unseen, key.to_string());
+        }
         for list in self.lists.missing.iter().filter(|_| !self.lists.is_swept) {
             findings.add(FindingKind::NoSuchList, format!("list {list}"));
         }

@@ -105,9 +105,12 @@ fn touch(state: &State, list: u64, space: Space, nodes: &dyn Nodes) -> Outcome<(
 
 /// Looks at where an entry of the head is, or will be, and at the one before.
 fn touch_entry(state: &State, line: &Line, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
-    let epoch = state.versions.epoch();
+    let (branch, epoch) = (line.0[0].branch, state.versions.epoch());
+    state.map.get(&thing.key(branch, epoch), nodes)?;
+    if state.versions.is_first(branch, epoch) {
+        return Ok(());
+    }
     let mut is_left = 2;
-    state.map.get(&thing.key(line.0[0].branch, epoch), nodes)?;
     state.look_back(line, thing, nodes, &mut |_, _| {
         is_left -= 1;
         if is_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

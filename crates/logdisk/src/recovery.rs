@@ -21,7 +21,7 @@ use dendro_format::checkpoint::HeadPosition;
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::usage::USAGE_LIST;
-use dendro_format::versions::VERSIONS_LIST;
+use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
 use dendro_format::{
     Addr, Checkpoint, Head, Key, Layout, PageRef, PartialHeader, Record, SegmentNo, Space,
     Superblock, Usage, Value, checksum, checksum_append,
@@ -762,5 +762,8 @@ fn apply_version(
     if state.versions.enter(index, value)? {
         state.versions.refresh();
     }
+    // Sweeping that a crash undid must be done again, whatever the log says later.
+    let counters = (index == COUNTERS_INDEX).then(|| state.versions.counters_record());
+    let value = counters.as_deref().or(value);
     state.put_system_record(VERSIONS_LIST, index, value, nodes)
 }

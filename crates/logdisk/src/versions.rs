@@ -183,8 +183,7 @@ impl Versions {
             self.pin(branch, epoch);
         }
         if self.counters() != counters {
-            let record = VersionRecord::Counters(self.counters()).encode();
-            changes.push((COUNTERS_INDEX, Some(record)));
+            changes.push((COUNTERS_INDEX, Some(self.counters_record())));
         }
         Ok((result, changes))
     }
@@ -240,7 +239,12 @@ impl Versions {
     /// Nothing waits to be swept any more. Returns the record that says so.
     pub(crate) fn has_been_swept(&mut self) -> Change {
         self.sweep_since = None;
-        (COUNTERS_INDEX, Some(VersionRecord::Counters(self.counters()).encode()))
+        (COUNTERS_INDEX, Some(self.counters_record()))
+    }
+
+    /// The record of the counters as they are.
+    pub(crate) fn counters_record(&self) -> Vec<u8> {
+        VersionRecord::Counters(self.counters()).encode()
     }
 
     fn counters(&self) -> Counters {

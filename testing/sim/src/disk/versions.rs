@@ -97,7 +97,7 @@ impl<E: Engine> Session<'_, E> {
             }
             (Err(answer), Err(expected)) if answer == expected => Ok(()),
             (Err(Error::Io(_)), _) if self.has_struck() => Ok(()),
-            (Err(Error::NoSpace { .. }), Ok(())) if !matches!(change, Change::Delete(_)) => Ok(()),
+            (Err(Error::NoSpace { .. }), _) if !matches!(change, Change::Delete(_)) => Ok(()),
             (Err(error @ Error::Failed(_)), Ok(())) => {
                 self.notice(&format!("{change:?} failed: {error}"))?;
                 self.trace.push(after.clone(), event_count);
