@@ -17,7 +17,7 @@ struct Rig {
 fn open(device: &Arc<MemoryDevice>) -> LogDisk {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let device = Arc::clone(device) as Arc<dyn Device>;
-    LogDisk::open(device, OpenOptions::default(), clock).unwrap()
+    LogDisk::open(device, OpenOptions::default(), clock).expect("the disk works")
 }
 
 impl Rig {
@@ -25,16 +25,17 @@ impl Rig {
         let device = Arc::new(MemoryDevice::new(len_bytes));
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
         let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
-        format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).unwrap();
+        format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock)
+            .expect("the disk works");
         let disk = open(&device);
         Self { device, disk }
     }
 
     fn list(&self, view: View) -> Lid {
-        let list = self.disk.allocate_list().unwrap();
+        let list = self.disk.allocate_list().expect("the disk works");
         let mut aru = Aru::new(view);
         aru.create_list(list, ListHints::default());
-        self.disk.commit(aru).unwrap();
+        self.disk.commit(aru).expect("the disk works");
         list
     }
 
@@ -47,15 +48,15 @@ impl Rig {
 
     fn holds(&self, view: View, list: Lid, page_index: u64, seed: u64) -> bool {
         let mut found = vec![0; PAGE_SIZE];
-        self.disk.read_pages(view, list, page_index, &mut found).unwrap();
+        self.disk.read_pages(view, list, page_index, &mut found).expect("the disk works");
         found == page(seed)
     }
 
     /// Does all background work, and verifies what lies on the device then. Returns how many pages
     /// the map names.
     fn settle(&self) -> u64 {
-        while self.disk.background_step().unwrap() {}
-        self.disk.checkpoint().unwrap();
+        while self.disk.background_step().expect("the disk works") {}
+        self.disk.checkpoint().expect("the disk works");
         let report = dendro_check::verify(&*self.device, &dendro_check::Options { data: true });
         assert!(report.is_sound(), "{report}");
         report.counts.page_count
@@ -63,7 +64,7 @@ impl Rig {
 
     /// As after a crash that lost nothing.
     fn reopen(self) -> Self {
-        self.disk.flush(CommitSeq::LATEST).unwrap();
+        self.disk.flush(CommitSeq::LATEST).expect("the disk works");
         drop(self.disk);
         let disk = open(&self.device);
         Self { device: self.device, disk }
@@ -81,23 +82,26 @@ fn what_deleted_versions_held_comes_back_to_the_block() {
     let rig = Rig::new(64 * MIB);
     let list = rig.list(View::HEAD);
     for index in 0..500 {
-        rig.write(View::HEAD, list, index, index).unwrap();
+        rig.write(View::HEAD, list, index, index).expect("the disk works");
     }
     assert_eq!(rig.settle(), 500);
     let mut views = Vec::new();
     for round in 1..=8 {
-        views.push(rig.disk.snapshot(0, None).unwrap().view());
-        views.push(rig.disk.branch_off(views[0], &format!("b{round}")).unwrap().head());
+        views.push(rig.disk.snapshot(0, None).expect("the disk works").view());
+        views.push(
+            rig.disk.branch_off(views[0], &format!("b{round}")).expect("the disk works").head(),
+        );
         for index in 0..100 {
-            rig.write(View::HEAD, list, index * 5 % 500 + round, 1000 * round + index).unwrap();
-            rig.write(views[views.len() - 1], list, index, round).unwrap();
+            rig.write(View::HEAD, list, index * 5 % 500 + round, 1000 * round + index)
+                .expect("the disk works");
+            rig.write(views[views.len() - 1], list, index, round).expect("the disk works");
         }
     }
     assert_eq!(rig.settle(), 500 + 8 * 100 + 8 * 100);
     let mut rng = Rng::new(7);
     while !views.is_empty() {
         let view = views.swap_remove(rng.below(views.len() as u64) as usize);
-        rig.disk.delete(view).unwrap();
+        rig.disk.delete(view).expect("the disk works");
         if rng.chance(30) {
             rig.settle();
         }
@@ -115,12 +119,12 @@ fn the_cleaner_moves_what_only_snapshots_see_and_they_keep_it() {
     let mut rig = Rig::new(32 * MIB);
     let list = rig.list(View::HEAD);
     for index in 0..PAGES {
-        rig.write(View::HEAD, list, index, index).unwrap();
+        rig.write(View::HEAD, list, index, index).expect("the disk works");
     }
-    let old = rig.disk.snapshot(0, Some("old")).unwrap().view();
-    let branch = rig.disk.branch_off(old, "branch").unwrap().head();
+    let old = rig.disk.snapshot(0, Some("old")).expect("the disk works").view();
+    let branch = rig.disk.branch_off(old, "branch").expect("the disk works").head();
     for index in (0..PAGES).step_by(3) {
-        rig.write(branch, list, index, 5000 + index).unwrap();
+        rig.write(branch, list, index, 5000 + index).expect("the disk works");
     }
     let mut rng = Rng::new(3);
     let mut newest: Vec<u64> = (0..PAGES).collect();
@@ -128,9 +132,9 @@ fn the_cleaner_moves_what_only_snapshots_see_and_they_keep_it() {
     for number in 0..36_000 {
         let index = rng.below(PAGES);
         newest[index as usize] = 10_000 + number;
-        rig.write(View::HEAD, list, index, 10_000 + number).unwrap();
+        rig.write(View::HEAD, list, index, 10_000 + number).expect("the disk works");
         if number % 6000 == 0 {
-            rig.disk.background_step().unwrap();
+            rig.disk.background_step().expect("the disk works");
         }
         if number == 20_000 {
             rig = rig.reopen();
@@ -166,9 +170,9 @@ fn a_volume_that_snapshots_have_filled_is_freed_by_deleting_one() {
     assert!(count > 10, "some fit: {count}");
     let refused = rig.write(View::HEAD, list, 300, 1);
     assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
-    rig.disk.delete(first).unwrap();
+    rig.disk.delete(first).expect("the disk works");
     for index in 0..50 {
-        rig.write(View::HEAD, list, 300 + index, 2).unwrap();
+        rig.write(View::HEAD, list, 300 + index, 2).expect("the disk works");
     }
     rig.settle();
 }
@@ -182,18 +186,22 @@ fn files_in_thousands_of_snapshots_are_found() {
         let mut aru = Aru::new(View::HEAD);
         aru.put_record(list, 0, number.to_le_bytes().to_vec());
         aru.put_record(list, number, vec![1]);
-        rig.disk.commit(aru).unwrap();
+        rig.disk.commit(aru).expect("the disk works");
         if number % 100 == 0 {
-            rig.write(View::HEAD, list, number / 100 % 32, number).unwrap();
+            rig.write(View::HEAD, list, number / 100 % 32, number).expect("the disk works");
         }
-        views.push(rig.disk.snapshot(0, None).unwrap().view());
+        views.push(rig.disk.snapshot(0, None).expect("the disk works").view());
     }
     let rig = rig.reopen();
     for number in (100..=5000_u64).step_by(613) {
         let view = views[number as usize - 1];
-        let record = rig.disk.record(view, list, 0).unwrap().unwrap();
+        let record =
+            rig.disk.record(view, list, 0).expect("the disk works").expect("the disk works");
         assert_eq!(*record, number.to_le_bytes());
-        assert_eq!(rig.disk.records(view, list, 1, 9000).unwrap().len() as u64, number);
+        assert_eq!(
+            rig.disk.records(view, list, 1, 9000).expect("the disk works").len() as u64,
+            number
+        );
         let page_index = number / 100 % 32;
         assert!(rig.holds(view, list, page_index, number / 100 * 100));
     }
