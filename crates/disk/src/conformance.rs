@@ -16,9 +16,10 @@
 //! dendro_disk::versions_conformance_tests!(|| Box::new(ModelDisk::new(None)));
 //! ```
 //!
-//! Each case is given a new, empty disk with at least 256 MiB of space. [`random::differential`],
-//! [`versions::differential`] and [`space::a_full_disk_refuses_and_gives_space_back`] can also be called by themselves, with
-//! the disk's background work between the units.
+//! Each case is given a new, empty disk with at least 256 MiB of space. Some can also be called by
+//! themselves, with the disk's background work between the units: [`random::differential`],
+//! [`versions::differential`], [`space::a_full_disk_refuses_and_gives_space_back`],
+//! [`snapshots::space_comes_back_when_versions_go`], [`snapshots::a_full_disk_lets_versions_go`].
 
 pub mod branches;
 pub mod lists;

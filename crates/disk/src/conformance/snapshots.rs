@@ -546,3 +546,76 @@ pub fn a_disk_that_was_shut_down_changes_no_versions(disk: &dyn Versions) {
     }
     rig.check();
 }
+
+/// Fills a disk with versions and sees that what only they had is free when they are gone.
+/// `background` does the work that a disk does on the side, all that is due at the time.
+///
+/// # Panics
+/// When the disk does not do what it must.
+pub fn space_comes_back_when_versions_go(disk: &dyn Versions, background: &mut dyn FnMut()) {
+    const MIB: u64 = 1 << 20;
+    let mut rig = Rig::new(disk);
+    let list = rig.list(HEAD);
+    let empty = disk.space();
+    let mut views = Vec::new();
+    let write = |rig: &mut Rig<'_>, view, seed, first_page, mib: usize| {
+        rig.push(view, Op::WritePages { list, first_page, data: noise(seed, mib << 20).into() });
+    };
+    for round in 0..6 {
+        write(&mut rig, HEAD, round, 0, 2);
+        views.push(rig.snapshot(0));
+    }
+    for (number, from) in [views[1], views[4], HEAD].into_iter().enumerate() {
+        let branch = rig.branch_off(from, &format!("b{number}"));
+        write(&mut rig, branch, 100 + number as u64, 128, 1);
+        views.push(branch);
+    }
+    background();
+    let used = disk.space().live_bytes - empty.live_bytes;
+    assert!(used.abs_diff(15 * MIB) <= SLACK_BYTES, "{used} bytes of six and three versions");
+    for place in [3, 7, 0, 5, 8, 1, 6, 4, 2] {
+        rig.delete(views[place]);
+        background();
+        rig.check();
+    }
+    rig.push(HEAD, Op::DeleteList { list });
+    background();
+    let left = disk.space();
+    assert!(left.live_bytes <= empty.live_bytes + SLACK_BYTES, "{left:?} after {empty:?}");
+    assert!(left.available_bytes + SLACK_BYTES >= empty.available_bytes, "{left:?}");
+}
+
+/// Fills a disk of at most 64 MiB with data that a snapshot keeps from being freed, and sees that
+/// deleting the snapshot works and makes room. `background` is as for
+/// [`space_comes_back_when_versions_go`].
+///
+/// # Panics
+/// When the disk does not do what it must.
+pub fn a_full_disk_lets_versions_go(disk: &dyn Versions, background: &mut dyn FnMut()) {
+    let mut rig = Rig::new(disk);
+    let list = rig.list(HEAD);
+    let pages_len = (disk.space().capacity_bytes / 2) as usize / PAGE_SIZE;
+    let mut write = |rig: &mut Rig<'_>, seed: u64| -> Result<(), Error> {
+        for page in (0..pages_len as u64).step_by(16) {
+            let mut aru = Aru::new(HEAD);
+            aru.write_pages(list, page, noise(seed + page, 16 * PAGE_SIZE));
+            let unit = aru.ops().to_vec();
+            match disk.commit(aru) {
+                Ok(_) => rig.model.apply(HEAD, &unit).expect("the case is right"),
+                Err(error) => return Err(error),
+            }
+            background();
+        }
+        Ok(())
+    };
+    write(&mut rig, 1).expect("half of it fits");
+    let view = rig.snapshot(0);
+    let full = (2..10).find_map(|round| write(&mut rig, round << 32).err());
+    assert!(matches!(full, Some(Error::NoSpace { .. })), "{full:?}");
+    rig.check();
+    rig.delete(view);
+    for round in 20..23 {
+        write(&mut rig, round << 32).expect("what the snapshot held is free");
+    }
+    rig.check();
+}
