@@ -69,7 +69,9 @@ impl Keeper {
         let fail = |why: String| Failure::new(format_args!("{}: {why}", self.name()));
         match self {
             Self::Daemon(client, pong) => {
-                flush_kernel(pong);
+                if sees_files(&request) {
+                    flush_kernel(pong);
+                }
                 client.versions(request).map_err(|error| fail(error.to_string()))
             }
             Self::Offline(source) => volume::versions_offline(source, &request),
@@ -83,6 +85,19 @@ impl Keeper {
             Self::Offline(source) => Ok(volume::info_offline(source)?.space),
         }
     }
+}
+
+/// Whether the answer depends on what is in files now.
+const fn sees_files(request: &VersionsRequest) -> bool {
+    !matches!(
+        request,
+        VersionsRequest::List
+            | VersionsRequest::Delete { .. }
+            | VersionsRequest::Rename { .. }
+            | VersionsRequest::Hold { .. }
+            | VersionsRequest::Promote { .. }
+            | VersionsRequest::Rollback { .. }
+    )
 }
 
 /// Hands what programs wrote and the kernel still holds to the daemon, so that it is in a version
