@@ -83,28 +83,26 @@ impl State {
             below: None,
             taken: SmallVec::new(),
         };
-        if let Some(chunk) = self.chunk_at(&thing.key(branch, epoch), nodes)? {
-            group.own = chunk.slots();
-            group.holes = chunk.holes();
-        }
         if self.versions.is_first(branch, epoch) {
+            if let Some(chunk) = self.chunk_at(&thing.key(branch, epoch), nodes)? {
+                (group.own, group.holes) = (chunk.slots(), chunk.holes());
+            }
             return Ok(group);
         }
-        let known = group.own.iter().enumerate().filter(|(_, page)| page.is_some());
-        let known = known.fold(group.holes, |known, (slot, _)| known | 1 << slot);
-        let mut wanted = mask(slots) & !known;
-        if wanted == 0 {
-            return Ok(group);
-        }
+        let mut wanted = mask(slots);
         let mut below = [None; CHUNK_PAGES as usize];
         let mut found = false;
-        let mut line = self.versions.head_line(branch)?;
-        line.0[0].last_epoch = epoch - 1;
+        let line = self.versions.head_line(branch)?;
         self.look_back(&line, thing, nodes, &mut |key, value| {
             let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
-            for (slot, page) in chunk.iter().filter(|(slot, _)| wanted >> slot & 1 == 1) {
-                found = true;
-                below[slot as usize] = Some(Below { page, branch: key.branch, epoch: key.epoch });
+            if (key.branch, key.epoch) == (branch, epoch) {
+                (group.own, group.holes) = (chunk.slots(), chunk.holes());
+            } else {
+                for (slot, page) in chunk.iter().filter(|(slot, _)| wanted >> slot & 1 == 1) {
+                    found = true;
+                    let (branch, epoch) = (key.branch, key.epoch);
+                    below[slot as usize] = Some(Below { page, branch, epoch });
+                }
             }
             wanted &= !(chunk.present() | chunk.holes());
             if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

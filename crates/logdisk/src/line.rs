@@ -18,6 +18,9 @@ use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::State;
 
+/// So many entries that are not seen are walked over before the next one that may be is looked for.
+const MAX_PASSED: usize = 16;
+
 /// A part of a line that lies on one branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
@@ -94,35 +97,36 @@ impl State {
     ) -> Outcome<()> {
         let first = thing.key(0, 0);
         let mut at = 0;
-        let mut upto = line.0[0].last_epoch;
-        loop {
-            let to = thing.key(line.0[at].branch, upto);
-            let Some((key, value)) = self.map.last_between(&first, &to, nodes)? else {
-                return Ok(());
-            };
-            // What lies between belongs to branches beside the line.
-            while line.0[at].branch > key.branch {
-                at += 1;
-                if at == line.0.len() {
-                    return Ok(());
-                }
-                upto = line.0[at].last_epoch;
-            }
-            if line.0[at].branch != key.branch || key.epoch > upto {
-                continue;
-            }
-            if visit(&key, &value).is_break() || line.ends_with(&key) {
-                return Ok(());
-            }
-            match key.epoch.checked_sub(1) {
-                Some(older) => upto = older,
-                None if at + 1 == line.0.len() => return Ok(()),
-                None => {
+        let mut is_done = false;
+        while !is_done {
+            is_done = true;
+            let to = thing.key(line.0[at].branch, line.0[at].last_epoch);
+            let mut passed = 0;
+            self.map.visit_back(&first, &to, nodes, &mut |key, value| {
+                while line.0[at].branch > key.branch {
                     at += 1;
-                    upto = line.0[at].last_epoch;
+                    if at == line.0.len() {
+                        return ControlFlow::Break(());
+                    }
                 }
-            }
+                if line.0[at].branch != key.branch || key.epoch > line.0[at].last_epoch {
+                    // What belongs to branches beside the line is passed over; much of it by
+                    // looking for what comes next.
+                    passed += 1;
+                    is_done = passed < MAX_PASSED;
+                    return if is_done {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    };
+                }
+                if visit(key, value).is_break() || line.ends_with(key) {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })?;
         }
+        Ok(())
     }
 
     /// The newest entry of `thing` that is seen from `line`.

@@ -46,6 +46,15 @@ struct Ledger {
     dirty_bytes: u64,
 }
 
+/// What was found where an entry was put.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// What was under its key.
+    pub(crate) old: Option<Value>,
+    /// The key before it, if that is in the same leaf.
+    pub(crate) before: Option<Key>,
+}
+
 /// A node that was split off, with its first key.
 type Split = Option<(Key, Child)>;
 
@@ -95,17 +104,33 @@ impl Map {
         }
     }
 
+    /// Calls `visit` with the entries from `to` back to `from`, both included, until it breaks.
+    pub(crate) fn visit_back(
+        &self,
+        from: &Key,
+        to: &Key,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
+    ) -> Outcome<()> {
+        if let Some(root) = &self.root {
+            let _ = visit_child_back(root, from, to, nodes, visit)?;
+        }
+        Ok(())
+    }
+
     /// The last entry from `from` to `to`, both included.
     pub(crate) fn last_between(
         &self,
         from: &Key,
         to: &Key,
         nodes: &dyn Nodes,
-    ) -> Outcome<Option<(Key, Value)>> {
-        match &self.root {
-            Some(root) => last_between_under(root, from, to, nodes),
-            None => Ok(None),
-        }
+    ) -> Outcome<Option<Key>> {
+        let mut last = None;
+        self.visit_back(from, to, nodes, &mut |key, _| {
+            last = Some(*key);
+            ControlFlow::Break(())
+        })?;
+        Ok(last)
     }
 
     /// Calls `visit` with the entries from `from` to before `to`, in order, until it breaks.
@@ -145,21 +170,16 @@ impl Map {
     }
 
     /// Puts `value` under `key`; returns what was there.
-    pub(crate) fn put(
-        &mut self,
-        key: Key,
-        value: Value,
-        nodes: &dyn Nodes,
-    ) -> Outcome<Option<Value>> {
+    pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
         let Some(root) = &mut self.root else {
             let leaf = Leaf { len_bytes: entry_len_bytes(&value), entries: vec![(key, value)] };
             let node = Node::Leaf(leaf);
             self.ledger.dirty_bytes += node.memory_bytes();
             self.root = Some(Child::Dirty(Resident::new(node)));
             self.level = 0;
-            return Ok(None);
+            return Ok(Found::default());
         };
-        let (old, split) = put_under(root, key, value, nodes, &mut self.ledger)?;
+        let (found, split) = put_under(root, key, value, nodes, &mut self.ledger)?;
         if let Some(right) = split {
             let left = self.root.take().expect("the root was just split");
             self.level += 1;
@@ -168,7 +188,7 @@ impl Map {
             self.ledger.dirty_bytes += node.memory_bytes();
             self.root = Some(Child::Dirty(Resident::new(node)));
         }
-        Ok(old)
+        Ok(found)
     }
 
     /// Takes the entry under `key` away; returns it.
@@ -309,12 +329,13 @@ fn find(leaf: &Leaf, key: &Key) -> Option<Value> {
     leaf.position(key).ok().map(|at| leaf.entries[at].1.clone())
 }
 
-fn last_between_under(
+fn visit_child_back(
     child: &Child,
     from: &Key,
     to: &Key,
     nodes: &dyn Nodes,
-) -> Outcome<Option<(Key, Value)>> {
+    visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
+) -> Outcome<ControlFlow<()>> {
     let loaded;
     let resident = match child {
         Child::Dirty(resident) => resident,
@@ -326,20 +347,21 @@ fn last_between_under(
     match &resident.node {
         Node::Leaf(leaf) => {
             let end = leaf.position(to).map_or_else(|at| at, |at| at + 1);
-            Ok(leaf.entries[..end].last().filter(|(key, _)| key >= from).cloned())
+            for (key, value) in leaf.entries[..end].iter().rev() {
+                if key < from || visit(key, value).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
         }
         Node::Inner(inner) => {
-            let mut at = inner.position(to);
-            loop {
-                let (first, child) = &inner.entries[at];
-                let found = last_between_under(child, from, to, nodes)?;
-                if found.is_some() || at == 0 || first <= from {
-                    return Ok(found);
+            for (first, child) in inner.entries[..=inner.position(to)].iter().rev() {
+                if visit_child_back(child, from, to, nodes, visit)?.is_break() || first <= from {
+                    return Ok(ControlFlow::Break(()));
                 }
-                at -= 1;
             }
         }
     }
+    Ok(ControlFlow::Continue(()))
 }
 
 fn visit_child(
@@ -413,7 +435,7 @@ fn put_under(
     value: Value,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
-) -> Outcome<(Option<Value>, Split)> {
+) -> Outcome<(Found, Split)> {
     match ledger.make_mut(child, nodes)? {
         Node::Leaf(leaf) => {
             ledger.dirty_bytes += entry_memory_bytes(&value);
@@ -424,25 +446,26 @@ fn put_under(
                     leaf.len_bytes -= entry_len_bytes(&old);
                     ledger.dirty_bytes =
                         ledger.dirty_bytes.saturating_sub(entry_memory_bytes(&old));
-                    Ok((Some(old), split_leaf(leaf, at)))
+                    Ok((Found { old: Some(old), before: None }, split_leaf(leaf, at)))
                 }
                 Err(at) => {
                     leaf.entries.insert(at, (key, value));
-                    Ok((None, split_leaf(leaf, at)))
+                    let before = at.checked_sub(1).map(|before| leaf.entries[before].0);
+                    Ok((Found { old: None, before }, split_leaf(leaf, at)))
                 }
             }
         }
         Node::Inner(inner) => {
             let at = inner.position(&key);
-            let (old, split) = put_under(&mut inner.entries[at].1, key, value, nodes, ledger)?;
-            let Some(right) = split else { return Ok((old, None)) };
+            let (found, split) = put_under(&mut inner.entries[at].1, key, value, nodes, ledger)?;
+            let Some(right) = split else { return Ok((found, None)) };
             inner.entries.insert(at + 1, right);
             if inner.entries.len() <= FANOUT {
-                return Ok((old, None));
+                return Ok((found, None));
             }
             let upper = inner.split();
             let first = upper.entries[0].0;
-            Ok((old, Some((first, Child::Dirty(Resident::new(Node::Inner(upper)))))))
+            Ok((found, Some((first, Child::Dirty(Resident::new(Node::Inner(upper)))))))
         }
     }
 }

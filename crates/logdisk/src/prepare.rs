@@ -49,7 +49,8 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                 }
                 let is_deleted = lists.known.contains(&(list.0, false));
                 let without = is_deleted.then_some(branch);
-                if state.versions.epoch() > 1 && state.is_held(list.0, without, nodes)? {
+                let was_used = state.versions.epoch() > 1 && list.0 < state.next_list;
+                if was_used && state.is_held(list.0, without, nodes)? {
                     return Err(Error::ListExists(*list).into());
                 }
                 lists.known.push((list.0, true));

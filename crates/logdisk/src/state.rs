@@ -219,11 +219,14 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let epoch = self.versions.epoch();
-        let old = self.map.put(thing.key(branch, epoch), value, nodes)?;
-        if old.is_none() && !self.versions.is_first(branch, epoch) {
-            self.drop_unseen(branch, epoch, thing, nodes)?;
+        let found = self.map.put(thing.key(branch, epoch), value, nodes)?;
+        if found.old.is_some() || self.versions.is_first(branch, epoch) {
+            return Ok(());
         }
-        Ok(())
+        match found.before {
+            Some(before) if Thing::of(&before) != thing => Ok(()),
+            _ => self.drop_unseen(branch, epoch, thing, nodes),
+        }
     }
 
     /// Removes the branch's entry before `epoch` if no version sees it.
@@ -235,7 +238,7 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let (from, to) = (thing.key(branch, 0), thing.key(branch, epoch - 1));
-        if let Some((key, _)) = self.map.last_between(&from, &to, nodes)?
+        if let Some(key) = self.map.last_between(&from, &to, nodes)?
             && !self.versions.is_seen(branch, key.epoch, epoch)
         {
             self.map.remove(&key, nodes)?;
@@ -267,7 +270,7 @@ impl State {
         hints: u16,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        if self.versions.epoch() > 1 {
+        if self.versions.epoch() > 1 && list < self.next_list {
             // What only deleted versions had of one with this number must not come back with it.
             self.reap_list(list, nodes)?;
         }

@@ -50,7 +50,7 @@ pub(crate) fn with_writer<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
     })
 }
 
-fn new_list(disk: &LogDisk) -> Lid {
+pub(crate) fn new_list(disk: &LogDisk) -> Lid {
     let list = disk.allocate_list().expect("the disk is writable");
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(list, ListHints::default());

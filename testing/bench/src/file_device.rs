@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dendro_device::{AlignedBuf, Device, FileDevice};
-use dendro_disk::{Aru, CommitSeq, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, LogicalDisk, PAGE_SIZE, View};
 
 use crate::engine;
 use crate::measure::{beside, print, time};
@@ -38,10 +38,7 @@ fn compare(image: &Path, plain: &Path) -> io::Result<()> {
     }
     device.flush().map_err(io::Error::other)?;
     let disk = engine::disk_keeping_blocks(Arc::new(device) as Arc<dyn Device>);
-    let list = disk.allocate_list().map_err(io::Error::other)?;
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).map_err(io::Error::other)?;
+    let list = engine::new_list(&disk);
     // Both write data that the processor's caches do not hold, as data to be written are.
     let mut source = AlignedBuf::zeroed(SOURCE_BYTES);
     dendro_base::Rng::new(1).fill(&mut source);

@@ -3,6 +3,7 @@
 //! - `dendro-bench [DIRECTORY]`: what operations cost. Each figure is the median of several rounds
 //!   that alternate with the rounds of what it is compared with.
 //! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
+//! - `dendro-bench versions`: what snapshots and clones cost, in memory.
 //! - `dendro-bench tpc-b [DIRECTORY]`, `dendro-bench rewriting [DIRECTORY]`: how fast volumes are that
 //!   are nearly full.
 //! - `dendro-bench mount [DIRECTORY]`: operations through mounts, over io_uring and /dev/fuse, beside
@@ -18,6 +19,7 @@ mod file_device;
 mod measure;
 mod mounts;
 mod nearly_full;
+mod versions;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,10 @@ fn main() -> ExitCode {
         Some("cleaning") => {
             let chosen = |at: usize| arguments.get(at).map(String::as_str);
             cleaning::run(chosen(1).unwrap_or_default(), chosen(2))
+        }
+        Some("versions") => {
+            versions::run();
+            Ok(())
         }
         Some("tpc-b") => nearly_full::tpc_b(&directory(1)),
         Some("mount") => mounts::run(&directory(1)),

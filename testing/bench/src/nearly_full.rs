@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use dendro_base::{Clock, Rng, SystemClock};
 use dendro_device::{AlignedBuf, Device, FileDevice};
-use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
 
+use crate::engine::new_list;
 use crate::measure::time;
 
 const MIB: usize = 1 << 20;
@@ -86,14 +87,6 @@ fn with_threads<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
         done.store(true, Ordering::Release);
         result
     })
-}
-
-fn new_list(disk: &LogDisk) -> Lid {
-    let list = disk.allocate_list().expect("the disk is writable");
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).expect("there is room");
-    list
 }
 
 fn fill(disk: &LogDisk, list: Lid, pages: u64, data: &[u8]) {
