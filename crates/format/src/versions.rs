@@ -27,6 +27,9 @@ pub const MAX_VERSION_NAME_LEN_BYTES: usize = 255;
 /// Bytes of the longest record of the table.
 pub const MAX_VERSION_RECORD_LEN_BYTES: usize = 32 + MAX_VERSION_NAME_LEN_BYTES;
 
+/// The epochs that there can be.
+const EPOCHS: std::ops::Range<u64> = 1..FIRST_SNAPSHOT_INDEX;
+
 const HAS_HEAD: u8 = 1 << 0;
 const HAS_PARENT: u8 = 1 << 1;
 const HAS_NAME: u8 = 1 << 2;
@@ -180,8 +183,8 @@ impl VersionRecord {
             let raw =
                 CountersV1::ref_from_bytes(bytes).map_err(|_| WRONG("its length is wrong"))?;
             let since = raw.sweep_since.get();
-            if raw.epoch.get() == 0 {
-                return Err(WRONG("epochs start at 1"));
+            if !EPOCHS.contains(&raw.epoch.get()) {
+                return Err(WRONG("there is no such epoch"));
             }
             return Ok(Self::Counters(Counters {
                 epoch: raw.epoch.get(),
@@ -201,7 +204,7 @@ impl VersionRecord {
         let (branch, epoch, time) =
             (raw.branch.get(), raw.epoch.get(), Timestamp(raw.time_ns.get()));
         if index >= FIRST_SNAPSHOT_INDEX {
-            if index != snapshot_index(epoch) || epoch == 0 {
+            if index != snapshot_index(epoch) || !EPOCHS.contains(&epoch) {
                 return Err(WRONG("it is where another should be"));
             }
             let is_held = raw.flags & IS_HELD != 0;
@@ -215,6 +218,9 @@ impl VersionRecord {
             return Err(WRONG("a branch has a name if it has a head"));
         }
         let parent = (raw.flags & HAS_PARENT != 0).then_some((branch, epoch));
+        if parent.is_some_and(|(_, epoch)| !EPOCHS.contains(&epoch)) {
+            return Err(WRONG("there is no such epoch"));
+        }
         // What comes from itself or from a later one could be followed for ever.
         if parent.is_some_and(|(parent, _)| parent >= number) {
             return Err(WRONG("a branch is older than its parent"));
@@ -258,7 +264,7 @@ mod tests {
                 sweep_since: None,
             }),
             VersionRecord::Counters(Counters {
-                epoch: u64::MAX,
+                epoch: (1 << 63) - 1,
                 main: 0,
                 next_branch: 1,
                 sweep_since: Some(0),

@@ -1,6 +1,6 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: `cleaner`, `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue.
+//! Lock order: `sweep`, `cleaner`, `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue.
 //! `core` and the queue are not held over device I/O, but for nodes of the map that a change turns
 //! out to need; the others are taken by background work and by those who wait for it.
 
@@ -302,10 +302,9 @@ impl LogicalDisk for LogDisk {
             match self.shortage(&core, needed_bytes, aru.reclaims()) {
                 None => {}
                 Some(Shortage::OfSpace(available_bytes)) => {
-                    let is_swept = core.state.versions.sweep_since().is_none();
                     drop(core);
                     // What only deleted versions had is free to be used.
-                    if !is_swept && self.sweep_step()? {
+                    if self.sweep_step()? {
                         nodes = Held::keeping(&self.store);
                         continue;
                     }
@@ -376,13 +375,19 @@ impl LogicalDisk for LogDisk {
     }
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
-        let core = self.core.read();
-        self.check_writable(&core)?;
-        let limit = self.capacity_bytes().saturating_sub(core.state.segments.live_bytes());
-        self.ledger.reserve(len_bytes, limit).ok_or_else(|| Error::NoSpace {
-            needed_bytes: len_bytes,
-            available_bytes: limit.saturating_sub(self.ledger.reserved_bytes()),
-        })
+        loop {
+            let core = self.core.read();
+            self.check_writable(&core)?;
+            let limit = self.capacity_bytes().saturating_sub(core.state.segments.live_bytes());
+            if let Some(reservation) = self.ledger.reserve(len_bytes, limit) {
+                return Ok(reservation);
+            }
+            drop(core);
+            if !self.sweep_step()? {
+                let available_bytes = limit.saturating_sub(self.ledger.reserved_bytes());
+                return Err(Error::NoSpace { needed_bytes: len_bytes, available_bytes });
+            }
+        }
     }
 
     fn space(&self) -> Space {

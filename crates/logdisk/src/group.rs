@@ -5,7 +5,7 @@
 //! cover: with a page of its own, or with a hole. So each block is named by one entry, whatever
 //! number of versions there are.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use dendro_disk::Error;
 use dendro_format::chunk::CHUNK_PAGES;
@@ -34,14 +34,15 @@ pub(crate) struct Group {
     epoch: u64,
     own: Slots,
     holes: u32,
-    /// What shows through where [`Self::own`] and [`Self::holes`] say nothing, if anything can.
+    /// What older entries have, where it was asked for: it shows through where [`Self::own`] and
+    /// [`Self::holes`] say nothing.
     below: Option<Box<[Option<Below>; CHUNK_PAGES as usize]>>,
     /// Pages that older entries of the branch lose: the entry's epoch, and the slot.
     taken: SmallVec<[(u64, u32); 4]>,
 }
 
 /// A bit for each slot of `slots`.
-fn mask(slots: std::ops::Range<u32>) -> u32 {
+fn mask(slots: Range<u32>) -> u32 {
     slots.fold(0, |mask, slot| mask | 1 << slot)
 }
 
@@ -63,16 +64,39 @@ impl Group {
 }
 
 impl State {
-    /// The group of pages that `branch`'s head sees; of `slots` all that can be known.
+    /// The group of pages that `branch`'s head sees, `slots` of it. They can be written; to be made
+    /// holes they must be opened with [`Self::open_group_whole`].
     pub(crate) fn open_group(
         &self,
         branch: u32,
         list: u64,
         number: u64,
-        slots: std::ops::Range<u32>,
+        slots: Range<u32>,
         nodes: &dyn Nodes,
     ) -> Outcome<Group> {
-        let thing = Thing::chunk(list, number);
+        self.open_slots(branch, Thing::chunk(list, number), slots, false, nodes)
+    }
+
+    /// As [`Self::open_group`], and what lies below the head's own pages too.
+    pub(crate) fn open_group_whole(
+        &self,
+        branch: u32,
+        list: u64,
+        number: u64,
+        slots: Range<u32>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Group> {
+        self.open_slots(branch, Thing::chunk(list, number), slots, true, nodes)
+    }
+
+    fn open_slots(
+        &self,
+        branch: u32,
+        thing: Thing,
+        slots: Range<u32>,
+        looks_below: bool,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Group> {
         let epoch = self.versions.epoch();
         let mut group = Group {
             thing,
@@ -97,6 +121,11 @@ impl State {
             let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
             if (key.branch, key.epoch) == (branch, epoch) {
                 (group.own, group.holes) = (chunk.slots(), chunk.holes());
+                if looks_below {
+                    // Its holes were made because something lies below.
+                    wanted &= !chunk.holes();
+                    return ControlFlow::Continue(());
+                }
             } else {
                 for (slot, page) in chunk.iter().filter(|(slot, _)| wanted >> slot & 1 == 1) {
                     found = true;
@@ -133,7 +162,7 @@ impl State {
     /// Makes a page a hole, its block with it unless others see it.
     pub(crate) fn punch(&mut self, group: &mut Group, slot: u32) {
         self.drop_page(group, slot);
-        self.cover(group, slot);
+        Self::cover(group, slot);
     }
 
     /// Makes a page a hole and returns it, its block still alive.
@@ -149,7 +178,7 @@ impl State {
             group.taken.push((below.epoch, slot));
         }
         group.own[slot as usize] = None;
-        self.cover(group, slot);
+        Self::cover(group, slot);
         Ok(page)
     }
 
@@ -172,8 +201,8 @@ impl State {
     }
 
     /// Sees that nothing older shows through at `slot`, where the head has no page of its own.
-    fn cover(&self, group: &mut Group, slot: u32) {
-        if !self.versions.is_first(group.branch, group.epoch) {
+    fn cover(group: &mut Group, slot: u32) {
+        if group.below.as_ref().is_some_and(|below| below[slot as usize].is_some()) {
             group.holes |= 1 << slot;
         }
     }

@@ -22,11 +22,24 @@ use crate::store::Held;
 use crate::superblocks;
 
 impl LogDisk {
-    /// Makes room for `needed_bytes` of log and calls `work` with the lock held.
+    /// Makes room for `needed_bytes` of log and calls `work` with the lock held. What only deleted
+    /// versions had is freed if it must be.
     fn with_room<T>(
         &self,
         needed_bytes: u64,
         reclaims: bool,
+        work: impl FnOnce(&mut Core) -> Result<T>,
+    ) -> Result<T> {
+        self.with_room_of(needed_bytes, reclaims, || self.sweep_step(), work)
+    }
+
+    /// As [`Self::with_room`]; where there is no space `free` is called as long as it says that it
+    /// did something.
+    pub(crate) fn with_room_of<T>(
+        &self,
+        needed_bytes: u64,
+        reclaims: bool,
+        free: impl Fn() -> Result<bool>,
         work: impl FnOnce(&mut Core) -> Result<T>,
     ) -> Result<T> {
         let (mut attempts, mut fruitless) = (0, 0);
@@ -36,9 +49,8 @@ impl LogDisk {
             let available_bytes = match self.shortage(&core, needed_bytes, reclaims) {
                 None => return work(&mut core),
                 Some(Shortage::OfSpace(available_bytes)) => {
-                    let is_swept = core.state.versions.sweep_since().is_none();
                     drop(core);
-                    if !is_swept && self.sweep_step()? {
+                    if free()? {
                         continue;
                     }
                     return Err(Error::NoSpace { needed_bytes, available_bytes });
@@ -55,11 +67,16 @@ impl LogDisk {
     }
 
     /// Says on the device that the volume has versions, before anything tells of them that older
-    /// software would not understand.
-    fn mark_feature(&self) -> Result<()> {
+    /// software would not understand; unless the change will be refused.
+    fn mark_feature<T>(&self, change: impl Fn(&mut VersionTable) -> Result<T>) -> Result<()> {
         let mut superblock = self.superblock.lock();
         if superblock.incompatible & INCOMPATIBLE_VERSIONS != 0 {
             return Ok(());
+        }
+        {
+            let core = self.core.read();
+            self.check_writable(&core)?;
+            change(&mut core.state.versions.table().clone())?;
         }
         superblock.incompatible |= INCOMPATIBLE_VERSIONS;
         superblock.seq = superblock.seq.wrapping_add(1);
@@ -73,12 +90,13 @@ impl LogDisk {
         &self,
         reclaims: bool,
         touched: impl FnOnce(&T) -> Option<View>,
-        change: impl FnOnce(&mut VersionTable) -> Result<T>,
+        change: impl Fn(&mut VersionTable) -> Result<T>,
     ) -> Result<T> {
-        self.check_writable(&self.core.read())?;
-        self.mark_feature()?;
+        self.mark_feature(&change)?;
         let nodes = Held::loading(&self.store);
-        let needed_bytes = 4 * PAGE_SIZE as u64;
+        // A deletion may take all ancestors with it.
+        let branches = self.core.read().state.versions.table().ancestors.len() as u64;
+        let needed_bytes = 4 * PAGE_SIZE as u64 + branches * 64;
         let changed = self.with_room(needed_bytes, reclaims, |core| {
             let epoch = core.state.versions.epoch();
             core.set_about(0);
@@ -199,11 +217,12 @@ impl Versions for LogDisk {
     }
 
     fn rename(&self, view: View, name: &str) -> Result<()> {
-        self.change_versions(false, |()| Some(view), |table| table.rename(view, name))
+        self.change_versions(true, |()| Some(view), |table| table.rename(view, name))
     }
 
     fn hold(&self, view: View, is_held: bool) -> Result<()> {
-        self.change_versions(false, |()| Some(view), |table| table.hold(view, is_held))
+        // What is let go of can be deleted, on a full disk too.
+        self.change_versions(true, |()| Some(view), |table| table.hold(view, is_held))
     }
 
     fn delete(&self, view: View) -> Result<()> {
@@ -211,12 +230,12 @@ impl Versions for LogDisk {
     }
 
     fn promote(&self, branch: u32) -> Result<()> {
-        self.change_versions(false, |()| None, |table| table.promote(branch))
+        self.change_versions(true, |()| None, |table| table.promote(branch))
     }
 
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
         let time = self.core.read().clock.now();
-        self.change_versions(false, |_| None, |table| table.roll_back(branch, to, time))
+        self.change_versions(true, |_| None, |table| table.roll_back(branch, to, time))
     }
 
     fn shares(&self) -> Result<Vec<Share>> {

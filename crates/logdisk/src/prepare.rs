@@ -38,6 +38,7 @@ impl Lists<'_> {
 pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<()> {
     let branch = aru.view().branch;
     let line = state.versions.line(aru.view())?;
+    let mut shared = Shared::default();
     let mut lists = Lists { line: &line, known: Vec::new() };
     for op in aru.ops() {
         check_arguments(op)?;
@@ -85,18 +86,35 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
             Op::MovePages { from, from_page, to, to_page, count } => {
                 lists.require(*from, state, nodes)?;
                 lists.require(*to, state, nodes)?;
-                require_unshared(state, branch, *from, (*from_page, *count), nodes)?;
+                shared.note(require_unshared(state, branch, *from, (*from_page, *count), nodes))?;
                 touch_pages(state, branch, to.0, (*to_page, *count), nodes)?;
             }
             Op::SwapPages { a, b } => {
                 lists.require(*a, state, nodes)?;
                 lists.require(*b, state, nodes)?;
-                require_unshared(state, branch, *a, (0, MAX_PAGE_COUNT), nodes)?;
-                require_unshared(state, branch, *b, (0, MAX_PAGE_COUNT), nodes)?;
+                let all = (0, MAX_PAGE_COUNT);
+                shared.note(require_unshared(state, branch, *a, all, nodes))?;
+                shared.note(require_unshared(state, branch, *b, all, nodes))?;
             }
         }
     }
-    Ok(())
+    shared.0.map_or(Ok(()), Err)
+}
+
+/// What must be copied first, once the whole unit was found to be right.
+#[derive(Default)]
+struct Shared(Option<Fault>);
+
+impl Shared {
+    fn note(&mut self, outcome: Outcome<()>) -> Outcome<()> {
+        match outcome {
+            Err(fault @ Fault::Shared(..)) => {
+                self.0.get_or_insert(fault);
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
 }
 
 fn touch(state: &State, list: u64, space: Space, nodes: &dyn Nodes) -> Outcome<()> {

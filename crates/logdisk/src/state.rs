@@ -17,6 +17,9 @@ use crate::map::{Map, Nodes};
 use crate::segments::Segments;
 use crate::versions::Versions;
 
+/// So many pages or fewer are looked for chunk by chunk.
+const FEW_PAGES: u64 = 8 * CHUNK_PAGES;
+
 /// Is called with records' indexes and values.
 type VisitRecord<'a> = dyn FnMut(u64, &Arc<[u8]>) -> ControlFlow<()> + 'a;
 
@@ -111,6 +114,9 @@ impl State {
         if pages.is_empty() {
             return Ok(());
         }
+        if pages.end - pages.start <= FEW_PAGES && self.versions.epoch() > 1 {
+            return self.visit_few_chunks(line, list, pages, nodes, visit);
+        }
         let from = Key::first(list, Space::Chunks, pages.start / CHUNK_PAGES);
         let to = Key::first(list, Space::Chunks, pages.end.div_ceil(CHUNK_PAGES));
         let mut layers = Layers::default();
@@ -133,6 +139,36 @@ impl State {
         })?;
         if let Some((number, seen)) = layers.take().filter(|_| !has_ended) {
             let _ = visit(number, &seen);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::visit_chunks`], with a search for each chunk: where there are many versions of one,
+    /// the newest are all that is looked at. Tells of no other pages.
+    fn visit_few_chunks(
+        &self,
+        line: &Line,
+        list: u64,
+        pages: &Range<u64>,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(u64, &Chunk) -> ControlFlow<()>,
+    ) -> Outcome<()> {
+        for (number, slots) in groups(pages.clone()) {
+            let mut wanted = slots.fold(0_u32, |mask, slot| mask | 1 << slot);
+            let mut seen: Slots = [None; CHUNK_PAGES as usize];
+            let mut has_any = false;
+            self.look_back(line, Thing::chunk(list, number), nodes, &mut |_, value| {
+                let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
+                for (slot, page) in chunk.iter().filter(|(slot, _)| wanted >> slot & 1 == 1) {
+                    seen[slot as usize] = Some(page);
+                    has_any = true;
+                }
+                wanted &= !(chunk.present() | chunk.holes());
+                if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            if has_any && visit(number, &Chunk::from_slots(&seen)).is_break() {
+                break;
+            }
         }
         Ok(())
     }
@@ -185,7 +221,7 @@ impl State {
     ) -> Outcome<()> {
         for number in self.groups_with_pages(branch, list, pages, nodes)? {
             let slots = slots_of(number, pages);
-            visit(number, &self.open_group(branch, list, number, slots, nodes)?)?;
+            visit(number, &self.open_group_whole(branch, list, number, slots, nodes)?)?;
         }
         Ok(())
     }
@@ -408,7 +444,7 @@ impl State {
     ) -> Outcome<()> {
         for number in self.groups_with_pages(branch, list, pages, nodes)? {
             let slots = slots_of(number, pages);
-            let mut group = self.open_group(branch, list, number, slots.clone(), nodes)?;
+            let mut group = self.open_group_whole(branch, list, number, slots.clone(), nodes)?;
             for slot in slots {
                 if group.page(slot).is_some() {
                     change(self, &mut group, number * CHUNK_PAGES + u64::from(slot), slot)?;

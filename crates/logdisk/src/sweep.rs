@@ -20,6 +20,8 @@ use crate::store::Held;
 
 /// Entries that a step looks at, at least: a thing is judged as a whole.
 const STEP_LEN: usize = 256;
+/// What the nodes that a step changes may take.
+const STEP_LOG_BYTES: u64 = 256 << 10;
 
 /// How far a walk has come.
 #[derive(Clone, Copy, Debug)]
@@ -69,15 +71,24 @@ impl LogDisk {
             return Ok(true);
         };
         if has_unseen {
-            let nodes = Held::loading(&self.store);
-            let mut core = self.core.write();
-            self.check_writable(&core)?;
-            core.state.reap(&at.next, &end, &nodes).map_err(|fault| self.latch(fault))?;
-            core.state.account_for_nodes();
-            let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
-            drop(core);
-            if is_crowded {
+            // The nodes that it changes are written by a checkpoint, and there must be room for it.
+            if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
                 self.relieve_memory()?;
+            }
+            let nodes = Held::loading(&self.store);
+            let reaped = self.with_room_of(
+                STEP_LOG_BYTES,
+                true,
+                || Ok(false),
+                |core| {
+                    core.state.reap(&at.next, &end, &nodes).map_err(|fault| self.latch(fault))?;
+                    core.state.account_for_nodes();
+                    Ok(())
+                },
+            );
+            match reaped {
+                Err(Error::NoSpace { .. }) => return Ok(false),
+                outcome => outcome?,
             }
         }
         *sweep = Some(Sweep { next: end, ..at });

@@ -140,7 +140,7 @@ impl Versions {
         for branch in all {
             let line = self.table.line(View { branch, epoch: None });
             // What a stretch was made from is the next one's end.
-            let firsts = line.iter().skip(1).map(|(_, fork)| fork + 1).chain([1]);
+            let firsts = line.iter().skip(1).map(|(_, fork)| fork.saturating_add(1)).chain([1]);
             let stretches = line.iter().zip(firsts).map(|(&(branch, last_epoch), first_epoch)| {
                 Stretch { branch, first_epoch, last_epoch }
             });
@@ -339,6 +339,9 @@ impl Versions {
             return wrong("the main branch has no head");
         }
         let known = |branch| self.facts.contains_key(&branch);
+        if self.facts.keys().any(|&branch| branch >= self.table.next_branch) {
+            return wrong("a branch's number is to be given out again");
+        }
         if self
             .table
             .snapshots

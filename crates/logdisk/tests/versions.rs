@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::{Device, MemoryDevice};
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_disk::{
+    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions, View,
+};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 const MIB: u64 = 1 << 20;
@@ -204,5 +206,101 @@ fn files_in_thousands_of_snapshots_are_found() {
         );
         let page_index = number / 100 % 32;
         assert!(rig.holds(view, list, page_index, number / 100 * 100));
+    }
+}
+
+#[test]
+fn a_held_snapshot_can_be_let_go_and_deleted_on_a_full_volume() {
+    let rig = Rig::new(32 * MIB);
+    let list = rig.list(View::HEAD);
+    for index in 0..1000 {
+        rig.write(View::HEAD, list, index, index).expect("there is room");
+    }
+    let held = rig.disk.snapshot(0, Some("held")).expect("there is room").view();
+    rig.disk.hold(held, true).expect("there is room");
+    while (0..1000).all(|index| rig.write(View::HEAD, list, index, 5).is_ok()) {
+        let _ = rig.disk.snapshot(0, None);
+    }
+    assert!(matches!(rig.disk.delete(held), Err(Error::InUse(..))));
+    rig.disk.hold(held, false).expect("it takes next to nothing");
+    rig.disk.delete(held).expect("it takes next to nothing");
+    rig.write(View::HEAD, list, 0, 6).expect("there is room again");
+    rig.settle();
+}
+
+#[test]
+fn a_unit_that_is_wrong_copies_no_shared_pages() {
+    let rig = Rig::new(32 * MIB);
+    let list = rig.list(View::HEAD);
+    for index in 0..32 {
+        rig.write(View::HEAD, list, index, index).expect("there is room");
+    }
+    rig.disk.snapshot(0, None).expect("there is room");
+    let before = rig.disk.stats().live_bytes;
+    let mut aru = Aru::new(View::HEAD);
+    let (from, to) = (list, list);
+    aru.push(Op::MovePages { from, from_page: 0, to, to_page: 100, count: 32 });
+    aru.delete_list(Lid(99));
+    assert_eq!(rig.disk.commit(aru), Err(Error::NoSuchList(Lid(99))));
+    assert_eq!(rig.disk.stats().live_bytes, before);
+}
+
+#[test]
+fn a_change_that_is_refused_does_not_mark_the_volume() {
+    let rig = Rig::new(32 * MIB);
+    assert!(rig.disk.snapshot(7, None).is_err());
+    assert!(rig.disk.snapshot(0, Some("a/b")).is_err());
+    assert_eq!(rig.disk.superblock().incompatible, 0);
+    rig.disk.snapshot(0, Some("ab")).expect("there is room");
+    assert_ne!(rig.disk.superblock().incompatible, 0);
+}
+
+#[test]
+fn holes_that_hide_nothing_do_not_pile_up() {
+    let rig = Rig::new(32 * MIB);
+    let list = rig.list(View::HEAD);
+    let view = rig.disk.snapshot(0, None).expect("there is room").view();
+    rig.disk.delete(view).expect("it is not held");
+    rig.settle();
+    let entries = |rig: &Rig| {
+        let report = dendro_check::verify(&*rig.device, &dendro_check::Options::default());
+        report.counts.entry_count
+    };
+    let before = entries(&rig);
+    // A queue: what is written in front is taken away behind.
+    for index in 0..3000 {
+        rig.write(View::HEAD, list, index, index).expect("there is room");
+        let mut aru = Aru::new(View::HEAD);
+        aru.push(Op::PunchPages { list, first_page: index, count: 1 });
+        rig.disk.commit(aru).expect("there is room");
+    }
+    rig.settle();
+    assert!(entries(&rig) < before + 20, "{} entries after {before}", entries(&rig));
+}
+
+#[test]
+fn space_of_deleted_versions_is_found_by_commits_and_reservations_on_a_full_volume() {
+    for reserves in [false, true] {
+        let rig = Rig::new(32 * MIB);
+        let list = rig.list(View::HEAD);
+        let mut index = 0;
+        while rig.write(View::HEAD, list, index, index).is_ok() {
+            index += 1;
+            if index == 3000 {
+                rig.disk.snapshot(0, Some("old")).expect("there is room");
+                (0..2000).for_each(|index| drop(rig.write(View::HEAD, list, index, 1)));
+            }
+        }
+        let old = rig.disk.versions().snapshots[0].view();
+        rig.disk.delete(old).expect("it is not held");
+        if reserves {
+            rig.disk.reserve(2 << 20).expect("the deleted snapshot held as much");
+        } else {
+            (0..400).for_each(|more| {
+                rig.write(View::HEAD, list, index + more, 2).expect("there is room again");
+            });
+        }
+        assert_eq!(rig.disk.read_only_reason(), None);
+        rig.settle();
     }
 }
