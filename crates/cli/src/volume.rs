@@ -15,7 +15,7 @@ use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions};
 use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
-use dendro_format::superblock::MAJOR_VERSION;
+use dendro_format::superblock::{INCOMPATIBLE_VERSIONS, MAJOR_VERSION};
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, Options as FsOptions};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
 use dendro_versions::{Service, name};
@@ -307,14 +307,22 @@ fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
 }
 
 fn features(superblock: &Superblock) -> FeatureInfo {
-    // No feature has a name yet; a flag set by newer software is shown by its place.
-    let names = |flags: u64| {
-        (0..u64::BITS).filter(|bit| flags >> bit & 1 == 1).map(|bit| format!("bit {bit}")).collect()
+    // A flag set by newer software is shown by its place.
+    let names = |flags: u64, known: &[(u64, &str)]| {
+        let set = (0..u64::BITS).map(|bit| 1 << bit).filter(|flag| flags & flag != 0);
+        let name = |flag: u64| {
+            let known = known.iter().find(|(known, _)| *known == flag);
+            known.map_or_else(
+                || format!("bit {}", flag.trailing_zeros()),
+                |(_, name)| (*name).into(),
+            )
+        };
+        set.map(name).collect()
     };
     FeatureInfo {
-        compatible: names(superblock.compatible),
-        read_only_compatible: names(superblock.read_only),
-        incompatible: names(superblock.incompatible),
+        compatible: names(superblock.compatible, &[]),
+        read_only_compatible: names(superblock.read_only, &[]),
+        incompatible: names(superblock.incompatible, &[(INCOMPATIBLE_VERSIONS, "versions")]),
     }
 }
 

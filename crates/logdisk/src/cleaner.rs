@@ -236,7 +236,7 @@ impl LogDisk {
                 .policy()
                 .victim(
                     &mut candidates.map(|segment| segments.figures(segment)),
-                    &core.present(),
+                    &core.state.present(),
                     &mut cleaner.rng,
                 )
                 .map(SegmentNo),

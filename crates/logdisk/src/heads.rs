@@ -123,20 +123,10 @@ impl Heads {
 }
 
 impl Core {
-    pub(crate) fn present(&self) -> Present {
-        let layout = self.state.segments.layout();
-        Present {
-            clock: self.state.clock,
-            live_bytes: self.state.segments.live_bytes(),
-            segment_bytes: layout.segment_size_bytes(),
-            segment_count: layout.segment_count(),
-        }
-    }
-
     /// From now on another policy deals out blocks.
     pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
         self.close_heads();
-        let heads = Heads::new(policy, self.heads.stream_bytes, &self.present());
+        let heads = Heads::new(policy, self.heads.stream_bytes, &self.state.present());
         for old in std::mem::replace(&mut self.heads, heads).heads {
             if let Some(segment) = old.segment {
                 self.state.segments.close(segment);
@@ -153,14 +143,16 @@ impl Core {
             return class;
         }
         let figures = left.map(|left| segments.figures(left));
-        let class = self.heads.policy.user_class(figures.as_ref(), &self.present());
+        let class = self.heads.policy.user_class(figures.as_ref(), &self.state.present());
         self.last_class = Some((left, class));
         class
     }
 
     /// Where the policy wants what survives in the segment of `addr`.
     pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
-        self.heads.policy.survivor_class(self.state.segments.figures_at(addr), &self.present())
+        self.heads
+            .policy
+            .survivor_class(self.state.segments.figures_at(addr), &self.state.present())
     }
 
     /// Whether there are clean segments enough that survivors may take some for each class.

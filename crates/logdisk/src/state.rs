@@ -10,6 +10,8 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{Chunk, Key, PageRef, SegmentNo, Space, Value};
 
+use dendro_policy::Present;
+
 use crate::fault::Outcome;
 use crate::group::Group;
 use crate::line::{Line, Thing};
@@ -71,6 +73,17 @@ pub(crate) fn page_range(first: u64, count: u64) -> Range<u64> {
 }
 
 impl State {
+    /// The volume as policies see it.
+    pub(crate) fn present(&self) -> Present {
+        let layout = self.segments.layout();
+        Present {
+            clock: self.clock,
+            live_bytes: self.segments.live_bytes(),
+            segment_bytes: layout.segment_size_bytes(),
+            segment_count: layout.segment_count(),
+        }
+    }
+
     pub(crate) fn has_list(&self, line: &Line, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         let newest = self.newest(line, Thing::list(list), nodes)?;
         Ok(matches!(newest, Some((_, Value::List(_)))))

@@ -1,0 +1,163 @@
+//! The log's records applied to the state, through the functions that made them the first time.
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Error, Lid, Result};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::Records;
+use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
+use dendro_format::{Layout, PageRef, Record};
+
+use super::chain::Chain;
+use crate::core::zeroed_map_bytes;
+use crate::fault::{Fault, Outcome};
+use crate::line::Thing;
+use crate::map::Nodes;
+use crate::partial::About;
+use crate::state::{State, page_range};
+
+/// Applies the complete units of the chain; what follows the last complete one is dropped.
+pub(super) fn replay(
+    state: &mut State,
+    chain: &Chain,
+    layout: Layout,
+    nodes: &dyn Nodes,
+) -> Result<()> {
+    let mut pending: Vec<(About, &[u8])> = Vec::new();
+    for partial in &chain.partials {
+        let (complete, begun) =
+            partial.records.split_at(partial.header.complete_len_bytes as usize);
+        let start = About::start(partial.header.epoch);
+        let mut about = start;
+        if !complete.is_empty() {
+            for (start, records) in pending.drain(..).chain([(start, complete)]) {
+                about = start;
+                apply_records(state, records, &mut about, layout, nodes).map_err(|error| {
+                    Error::Corrupted(format!(
+                        "the log at byte {} of segment {}: {error}",
+                        partial.header.offset_bytes, partial.header.segment
+                    ))
+                })?;
+            }
+        }
+        if !begun.is_empty() {
+            pending.push((about, begun));
+        }
+    }
+    Ok(())
+}
+
+fn apply_records(
+    state: &mut State,
+    records: &[u8],
+    about: &mut About,
+    layout: Layout,
+    nodes: &dyn Nodes,
+) -> Result<()> {
+    for record in Records::new(records) {
+        let record = record.map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
+        apply_record(state, &record, about, layout, nodes).map_err(Fault::into_error)?;
+        state.account_for_nodes();
+    }
+    Ok(())
+}
+
+fn apply_record(
+    state: &mut State,
+    record: &Record<'_>,
+    about: &mut About,
+    layout: Layout,
+    nodes: &dyn Nodes,
+) -> Outcome<()> {
+    let check_block = |block: &PageRef| {
+        let holds = layout.holds(block.addr, u64::from(block.footprint_bytes()));
+        holds.then_some(()).ok_or_else(|| Error::Corrupted("a block is not on the device".into()))
+    };
+    if let Record::PutRecord { list: VERSIONS_LIST, .. }
+    | Record::DeleteRecord { list: VERSIONS_LIST, .. } = record
+    {
+        return apply_version(state, record, nodes);
+    }
+    let branch = about.branch;
+    let write = |state: &mut State, list, page: u64, block: PageRef| {
+        check_block(&block)?;
+        if about.is_moved {
+            let key = Thing::chunk(list, page / CHUNK_PAGES).key(branch, about.epoch);
+            let slot = (page % CHUNK_PAGES) as u32;
+            state.move_blocks_of(&key, &[(slot, block)], nodes)
+        } else {
+            state.set_page(branch, list, page, block, nodes)
+        }
+    };
+    match *record {
+        Record::CreateList { list, hints } | Record::SetHints { list, hints } => {
+            if list >= Lid::CLIENT_END.0 {
+                return Err(Error::Corrupted("a list has a number of the disk's own".into()).into());
+            }
+            if matches!(record, Record::CreateList { .. }) {
+                state.create_list(branch, list, hints, nodes)
+            } else {
+                state.put_list(branch, list, hints, nodes)
+            }
+        }
+        Record::DeleteList { list } => state.delete_list(branch, list, nodes),
+        Record::PutRecord { list, index, value } => {
+            state.put_record(branch, list, index, value, nodes)
+        }
+        Record::DeleteRecord { list, index } => state.delete_record(branch, list, index, nodes),
+        Record::WriteRun { list, first_page, addr, crcs } => {
+            for (index, crc) in (0_u64..).zip(crcs) {
+                let block = PageRef {
+                    addr: addr.plus_bytes(index * PAGE_SIZE as u64),
+                    crc32c: crc.get(),
+                    len_bytes: PAGE_SIZE as u16,
+                    ..PageRef::ZERO
+                };
+                write(state, list, first_page.saturating_add(index), block)?;
+            }
+            Ok(())
+        }
+        Record::WriteBlock { list, page, block } => write(state, list, page, block),
+        Record::ZeroPages { list, first_page, count } => {
+            if zeroed_map_bytes(count) > layout.len_bytes() {
+                return Err(Error::Corrupted("more pages than the volume can map".into()).into());
+            }
+            state.zero_pages(branch, list, page_range(first_page, count), nodes)
+        }
+        Record::PunchPages { list, first_page, count } => {
+            state.punch_pages(branch, list, page_range(first_page, count), nodes)
+        }
+        Record::MovePages { from, from_page, to, to_page, count } => {
+            state.move_pages(branch, (from, from_page), (to, to_page), count, nodes)
+        }
+        Record::SwapPages { a, b } => state.swap_pages(branch, a, b, nodes),
+        Record::Version { branch, epoch, is_moved } => {
+            if !is_moved && epoch != state.versions.epoch() {
+                let now = state.versions.epoch();
+                let what =
+                    format!("it goes on in epoch {epoch} of branch {branch}, and not in {now}");
+                return Err(Error::Corrupted(what).into());
+            }
+            *about = About { branch, epoch, is_moved };
+            Ok(())
+        }
+        Record::Node { .. } | Record::Checkpoint { .. } => {
+            Err(Error::Corrupted("the main log names a node of the map".into()).into())
+        }
+    }
+}
+
+/// A record of the table of versions was put or deleted.
+fn apply_version(state: &mut State, record: &Record<'_>, nodes: &dyn Nodes) -> Outcome<()> {
+    let (index, value) = match *record {
+        Record::PutRecord { index, value, .. } => (index, Some(value)),
+        Record::DeleteRecord { index, .. } => (index, None),
+        _ => return Ok(()),
+    };
+    if state.versions.enter(index, value)? {
+        state.versions.refresh();
+    }
+    // Sweeping that a crash undid must be done again, whatever the log says later.
+    let counters = (index == COUNTERS_INDEX).then(|| state.versions.counters_record());
+    let value = counters.as_deref().or(value);
+    state.put_system_record(VERSIONS_LIST, index, value, nodes)
+}
