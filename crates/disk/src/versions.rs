@@ -178,8 +178,8 @@ pub trait Versions: LogicalDisk {
     /// [`Corrupted`](crate::Error::Corrupted), [`Io`](crate::Error::Io).
     fn shares(&self) -> Result<Vec<Share>>;
 
-    /// Up to `max` lists, with numbers from `from` on, in which the two views may differ. Takes time
-    /// in proportion to what was changed since the two parted, not to what the disk holds.
+    /// Up to `max` lists, with numbers from `from` on, in which the two views may differ. Reads no
+    /// data; may look at all that there is to say where data lies.
     ///
     /// # Errors
     /// [`NoSuchView`](crate::Error::NoSuchView), [`Corrupted`](crate::Error::Corrupted),
