@@ -302,7 +302,7 @@ impl LogDisk {
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        while self.writer.is_crowded() && self.write_one()? {}
+        self.relieve_writer()?;
         Ok(cleaner.job.is_some())
     }
 

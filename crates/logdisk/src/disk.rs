@@ -25,7 +25,7 @@ use crate::fault::Fault;
 use crate::options::OpenOptions;
 use crate::prepare;
 use crate::segments::SegmentCounts;
-use crate::space::{MAX_ATTEMPTS, MAX_FRUITLESS, Pacing, Shortage};
+use crate::space::{Pacing, Tries};
 use crate::store::{Held, NodeStore};
 use crate::sweep::Sweep;
 use crate::writer::Writer;
@@ -244,6 +244,12 @@ impl LogDisk {
         Ok(wrote)
     }
 
+    /// Writes as long as too many partial segments wait to be.
+    pub(crate) fn relieve_writer(&self) -> Result<()> {
+        while self.writer.is_crowded() && self.write_one()? {}
+        Ok(())
+    }
+
     /// Puts all of the main log up to partial segment `seq` on the device, not yet durable.
     pub(crate) fn write_log_through(&self, seq: u64) -> Result<()> {
         while self.write_one()? {}
@@ -275,7 +281,7 @@ impl LogicalDisk for LogDisk {
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
         let mut nodes = Held::keeping(&self.store);
-        let (mut attempts, mut fruitless) = (0, 0);
+        let mut tries = Tries::default();
         let seq = loop {
             let mut core = self.core.write();
             self.check_writable(&core)?;
@@ -299,28 +305,12 @@ impl LogicalDisk for LogDisk {
                 return Ok(CommitSeq(core.commit_seq));
             }
             let needed_bytes = worst.len_bytes();
-            match self.shortage(&core, needed_bytes, aru.reclaims()) {
-                None => {}
-                Some(Shortage::OfSpace(available_bytes)) => {
-                    drop(core);
-                    // What only deleted versions had is free to be used.
-                    if self.sweep_step()? {
-                        nodes = Held::keeping(&self.store);
-                        continue;
-                    }
-                    return Err(Error::NoSpace { needed_bytes, available_bytes });
-                }
-                Some(Shortage::OfRoom(available_bytes)) => {
-                    drop(core);
-                    attempts += 1;
-                    fruitless = if self.make_room()? { 0 } else { fruitless + 1 };
-                    if fruitless > MAX_FRUITLESS || attempts > MAX_ATTEMPTS {
-                        return Err(Error::NoSpace { needed_bytes, available_bytes });
-                    }
-                    // The nodes that were looked at have moved.
-                    nodes = Held::keeping(&self.store);
-                    continue;
-                }
+            if let Some(shortage) = self.shortage(&core, needed_bytes, aru.reclaims()) {
+                drop(core);
+                self.mend_shortage(shortage, needed_bytes, &mut tries)?;
+                // The nodes that were looked at have moved.
+                nodes = Held::keeping(&self.store);
+                continue;
             }
             nodes = nodes.into_loading();
             let partial_seq = core.log.seq;
@@ -340,7 +330,7 @@ impl LogicalDisk for LogDisk {
             }
             break seq;
         };
-        while self.writer.is_crowded() && self.write_one()? {}
+        self.relieve_writer()?;
         Ok(seq)
     }
 

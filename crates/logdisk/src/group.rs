@@ -42,7 +42,7 @@ pub(crate) struct Group {
 }
 
 /// A bit for each slot of `slots`.
-fn mask(slots: Range<u32>) -> u32 {
+pub(crate) fn mask(slots: Range<u32>) -> u32 {
     slots.fold(0, |mask, slot| mask | 1 << slot)
 }
 

@@ -5,7 +5,7 @@
 //! be changed where it is: a version sees it from now on.
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Branch, Error, Lid, Result, Share, Snapshot, VersionTable, Versions, View};
+use dendro_disk::{Branch, Lid, Result, Share, Snapshot, VersionTable, Versions, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
 use dendro_format::versions::VERSIONS_LIST;
@@ -17,55 +17,10 @@ use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::partial::page_record_bytes;
 use crate::segments::Pin;
-use crate::space::{MAX_ATTEMPTS, MAX_FRUITLESS, Shortage};
 use crate::store::Held;
 use crate::superblocks;
 
 impl LogDisk {
-    /// Makes room for `needed_bytes` of log and calls `work` with the lock held. What only deleted
-    /// versions had is freed if it must be.
-    fn with_room<T>(
-        &self,
-        needed_bytes: u64,
-        reclaims: bool,
-        work: impl FnOnce(&mut Core) -> Result<T>,
-    ) -> Result<T> {
-        self.with_room_of(needed_bytes, reclaims, || self.sweep_step(), work)
-    }
-
-    /// As [`Self::with_room`]; where there is no space `free` is called as long as it says that it
-    /// did something.
-    pub(crate) fn with_room_of<T>(
-        &self,
-        needed_bytes: u64,
-        reclaims: bool,
-        free: impl Fn() -> Result<bool>,
-        work: impl FnOnce(&mut Core) -> Result<T>,
-    ) -> Result<T> {
-        let (mut attempts, mut fruitless) = (0, 0);
-        loop {
-            let mut core = self.core.write();
-            self.check_writable(&core)?;
-            let available_bytes = match self.shortage(&core, needed_bytes, reclaims) {
-                None => return work(&mut core),
-                Some(Shortage::OfSpace(available_bytes)) => {
-                    drop(core);
-                    if free()? {
-                        continue;
-                    }
-                    return Err(Error::NoSpace { needed_bytes, available_bytes });
-                }
-                Some(Shortage::OfRoom(available_bytes)) => available_bytes,
-            };
-            drop(core);
-            attempts += 1;
-            fruitless = if self.make_room()? { 0 } else { fruitless + 1 };
-            if fruitless > MAX_FRUITLESS || attempts > MAX_ATTEMPTS {
-                return Err(Error::NoSpace { needed_bytes, available_bytes });
-            }
-        }
-    }
-
     /// Says on the device that the volume has versions, before anything tells of them that older
     /// software would not understand; unless the change will be refused.
     fn mark_feature<T>(&self, change: impl Fn(&mut VersionTable) -> Result<T>) -> Result<()> {
@@ -111,7 +66,7 @@ impl LogDisk {
             }
             Ok(result)
         })?;
-        while self.writer.is_crowded() && self.write_one()? {}
+        self.relieve_writer()?;
         Ok(changed)
     }
 
@@ -142,8 +97,7 @@ impl LogDisk {
             core.write_copies(view.branch, list.0, number, &copies, &nodes)
                 .map_err(|fault| self.latch(fault))
         })?;
-        while self.writer.is_crowded() && self.write_one()? {}
-        Ok(())
+        self.relieve_writer()
     }
 }
 

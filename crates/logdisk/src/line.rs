@@ -25,8 +25,6 @@ const MAX_PASSED: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) branch: u32,
-    /// The first epoch in which the branch could be written.
-    pub(crate) first_epoch: u64,
     /// The last epoch that is seen of it.
     pub(crate) last_epoch: u64,
 }
@@ -51,7 +49,7 @@ impl Line {
     /// Whether nothing older than what was written under `key` can be seen.
     fn ends_with(&self, key: &Key) -> bool {
         let last = &self.0[self.0.len() - 1];
-        last.branch == key.branch && key.epoch <= last.first_epoch
+        last.branch == key.branch && key.epoch <= 1
     }
 }
 

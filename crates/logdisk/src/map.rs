@@ -329,6 +329,18 @@ fn find(leaf: &Leaf, key: &Key) -> Option<Value> {
     leaf.position(key).ok().map(|at| leaf.entries[at].1.clone())
 }
 
+/// The node of `child`, which is kept in `loaded` if it is not held by its parent.
+fn resident_of<'a>(
+    child: &'a Child,
+    nodes: &dyn Nodes,
+    loaded: &'a mut Option<Arc<Resident>>,
+) -> Outcome<&'a Resident> {
+    match child {
+        Child::Dirty(resident) => Ok(resident),
+        Child::Clean(place) => Ok(loaded.insert(nodes.node(place)?)),
+    }
+}
+
 fn visit_child_back(
     child: &Child,
     from: &Key,
@@ -336,15 +348,8 @@ fn visit_child_back(
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
-    let loaded;
-    let resident = match child {
-        Child::Dirty(resident) => resident,
-        Child::Clean(place) => {
-            loaded = nodes.node(place)?;
-            &loaded
-        }
-    };
-    match &resident.node {
+    let mut loaded = None;
+    match &resident_of(child, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let end = leaf.position(to).map_or_else(|at| at, |at| at + 1);
             for (key, value) in leaf.entries[..end].iter().rev() {
@@ -371,15 +376,8 @@ fn visit_child(
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
-    let loaded;
-    let resident = match child {
-        Child::Dirty(resident) => resident,
-        Child::Clean(place) => {
-            loaded = nodes.node(place)?;
-            &loaded
-        }
-    };
-    match &resident.node {
+    let mut loaded = None;
+    match &resident_of(child, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let start = leaf.position(from).unwrap_or_else(|at| at);
             for (key, value) in &leaf.entries[start..] {
@@ -409,19 +407,14 @@ fn visit_places_under(
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&NodePtr, u8, &Key),
 ) -> Outcome<()> {
-    let loaded;
-    let resident = match child {
-        Child::Dirty(resident) => resident,
-        Child::Clean(place) => {
-            visit(place, level, first);
-            if level == 0 {
-                return Ok(());
-            }
-            loaded = nodes.node(place)?;
-            &loaded
+    if let Child::Clean(place) = child {
+        visit(place, level, first);
+        if level == 0 {
+            return Ok(());
         }
-    };
-    if let Node::Inner(inner) = &resident.node {
+    }
+    let mut loaded = None;
+    if let Node::Inner(inner) = &resident_of(child, nodes, &mut loaded)?.node {
         for (first, child) in &inner.entries {
             visit_places_under(child, inner.level - 1, first, nodes, visit)?;
         }

@@ -21,7 +21,7 @@ const FOREVER: u64 = u64::MAX;
 /// An entry of the map.
 pub(crate) type Entry = (Key, Value);
 
-/// What is to become of the entries of one thing.
+/// What is to become of entries.
 #[derive(Debug, Default)]
 struct Fate {
     /// Entries that go, or hold less.
@@ -34,27 +34,23 @@ impl State {
     pub(crate) fn reap_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         let from = Key::first(list, Space::List, 0);
         let to = space_end(list, Space::Chunks);
-        self.reap(&from, &to, nodes)?;
-        Ok(())
+        self.reap(&from, &to, nodes)
     }
 
     /// Takes out what no version sees of the things from `from` to before `to`, which are lists of
-    /// clients; says whether there was any.
-    pub(crate) fn reap(&mut self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<bool> {
-        let mut fate = Fate::default();
-        self.visit_things(from, to, nodes, &mut |entries, list_entries| {
-            self.judge(entries, list_entries, &mut fate);
-        })?;
+    /// clients.
+    pub(crate) fn reap(&mut self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<()> {
+        let fate = self.fate(from, to, nodes)?;
         for block in &fate.dead {
             self.segments.block_died(block, self.clock);
         }
-        for (key, chunk) in &fate.changes {
+        for (key, chunk) in fate.changes {
             match chunk {
-                Some(chunk) => self.put_chunk(key, chunk.clone(), nodes)?,
-                None => drop(self.map.remove(key, nodes)?),
+                Some(chunk) => self.put_chunk(&key, chunk, nodes)?,
+                None => drop(self.map.remove(&key, nodes)?),
             }
         }
-        Ok(!fate.changes.is_empty())
+        Ok(())
     }
 
     /// Whether some version has the list. The head of the branch `without` does not count.
@@ -82,11 +78,15 @@ impl State {
 
     /// Whether [`Self::reap`] would find anything.
     pub(crate) fn has_unseen(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<bool> {
+        Ok(!self.fate(from, to, nodes)?.changes.is_empty())
+    }
+
+    fn fate(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<Fate> {
         let mut fate = Fate::default();
         self.visit_things(from, to, nodes, &mut |entries, list_entries| {
             self.judge(entries, list_entries, &mut fate);
         })?;
-        Ok(!fate.changes.is_empty())
+        Ok(fate)
     }
 
     /// Calls `visit` with all entries of each thing, and with those of its list itself.

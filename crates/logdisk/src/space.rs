@@ -16,7 +16,7 @@ use dendro_base::Timestamp;
 use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::Result;
+use dendro_disk::{Error, Result};
 
 use crate::cleaner::Choice;
 use crate::core::{Core, PARTIAL_LEN_BYTES};
@@ -24,9 +24,9 @@ use crate::disk::LogDisk;
 
 /// How often in a row a commit tries to make room and gains nothing before it gives up: the nodes
 /// that a checkpoint writes can take at first what cleaning frees.
-pub(crate) const MAX_FRUITLESS: u32 = 2;
+const MAX_FRUITLESS: u32 = 2;
 /// How often at all: together they empty more segments than any unit needs.
-pub(crate) const MAX_ATTEMPTS: u32 = 64;
+const MAX_ATTEMPTS: u32 = 64;
 /// Pieces of background work that one commit does at most.
 const MAX_STEPS_LENT: usize = 8;
 /// As much dirty map is reckoned with at least.
@@ -89,6 +89,13 @@ impl Pacing {
     fn forgive(&self) {
         self.owed_bytes.store(0, Ordering::Relaxed);
     }
+}
+
+/// How often it was tried to make room for one thing.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    attempts: u32,
+    fruitless: u32,
 }
 
 /// Why a unit does not fit.
@@ -229,6 +236,50 @@ impl LogDisk {
         (needed > room).then_some(Shortage::OfRoom(room))
     }
 
+    /// Does something about a shortage; nothing may be locked. When it returns, what was found to be
+    /// short must be looked at again, and nodes of the map may have moved.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when there is nothing more to be done.
+    pub(crate) fn mend_shortage(
+        &self,
+        shortage: Shortage,
+        needed_bytes: u64,
+        tries: &mut Tries,
+    ) -> Result<()> {
+        let (available_bytes, is_worth_it) = match shortage {
+            // What only deleted versions had is free to be used.
+            Shortage::OfSpace(available_bytes) => (available_bytes, self.sweep_step()?),
+            Shortage::OfRoom(available_bytes) => {
+                tries.attempts += 1;
+                tries.fruitless = if self.make_room()? { 0 } else { tries.fruitless + 1 };
+                let is_worth_it =
+                    tries.fruitless <= MAX_FRUITLESS && tries.attempts <= MAX_ATTEMPTS;
+                (available_bytes, is_worth_it)
+            }
+        };
+        if is_worth_it { Ok(()) } else { Err(Error::NoSpace { needed_bytes, available_bytes }) }
+    }
+
+    /// Makes room for `needed_bytes` of log and calls `work` with the lock held.
+    pub(crate) fn with_room<T>(
+        &self,
+        needed_bytes: u64,
+        reclaims: bool,
+        work: impl FnOnce(&mut Core) -> Result<T>,
+    ) -> Result<T> {
+        let mut tries = Tries::default();
+        loop {
+            let mut core = self.core.write();
+            self.check_writable(&core)?;
+            let Some(shortage) = self.shortage(&core, needed_bytes, reclaims) else {
+                return work(&mut core);
+            };
+            drop(core);
+            self.mend_shortage(shortage, needed_bytes, &mut tries)?;
+        }
+    }
+
     /// What can be written or will be once a checkpoint is durable.
     fn free_bytes(&self) -> u64 {
         let core = self.core.read();
@@ -239,7 +290,7 @@ impl LogDisk {
     /// Tries to make room; says whether there is any point in trying again. What is empty already
     /// waits but for a checkpoint; when nothing is, segments are cleaned, as many as the reserve
     /// can take.
-    pub(crate) fn make_room(&self) -> Result<bool> {
+    fn make_room(&self) -> Result<bool> {
         let began = self.now();
         let result = self.try_to_make_room();
         self.pacing.note_stall(began, self.now());

@@ -13,7 +13,7 @@ use dendro_format::{Chunk, Key, PageRef, SegmentNo, Space, Value};
 use dendro_policy::Present;
 
 use crate::fault::Outcome;
-use crate::group::Group;
+use crate::group::{Group, mask};
 use crate::line::{Line, Thing};
 use crate::map::{Map, Nodes};
 use crate::segments::Segments;
@@ -167,7 +167,7 @@ impl State {
         visit: &mut dyn FnMut(u64, &Chunk) -> ControlFlow<()>,
     ) -> Outcome<()> {
         for (number, slots) in groups(pages.clone()) {
-            let mut wanted = slots.fold(0_u32, |mask, slot| mask | 1 << slot);
+            let mut wanted = mask(slots);
             let mut seen: Slots = [None; CHUNK_PAGES as usize];
             let mut has_any = false;
             self.look_back(line, Thing::chunk(list, number), nodes, &mut |_, value| {
@@ -250,8 +250,7 @@ impl State {
         let line = self.versions.head_line(branch)?;
         let mut groups = Vec::new();
         self.visit_chunks(&line, list, pages, nodes, &mut |group, chunk| {
-            let wanted = slots_of(group, pages).fold(0_u32, |mask, slot| mask | 1 << slot);
-            if chunk.present() & wanted != 0 {
+            if chunk.present() & mask(slots_of(group, pages)) != 0 {
                 groups.push(group);
             }
             ControlFlow::Continue(())

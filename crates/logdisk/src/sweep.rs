@@ -28,10 +28,9 @@ const STEP_LOG_BYTES: u64 = 256 << 10;
 pub(crate) struct Sweep {
     /// The first key that was not looked at.
     next: Key,
-    /// What was to be swept when it began. If more is now, it must be walked again.
-    since: u64,
-    /// The epoch at that time: versions deleted since were of epochs up to now.
-    changes: u64,
+    /// How often there had come to be something to sweep when it began. If that was more often
+    /// since, it must be walked again.
+    deletions: u64,
 }
 
 impl LogDisk {
@@ -41,16 +40,15 @@ impl LogDisk {
     /// [`Error::Failed`] when the disk takes no writes.
     pub fn sweep_step(&self) -> Result<bool> {
         let mut sweep = self.sweep.lock();
-        let (since, changes) = {
+        let deletions = {
             let core = self.core.read();
             let versions = &core.state.versions;
-            let Some(since) = versions.sweep_since() else { return Ok(false) };
-            if self.failure().is_some() || core.closed_reason.is_some() {
+            if versions.sweep_since().is_none() || self.check_writable(&core).is_err() {
                 return Ok(false);
             }
-            (since, versions.deletions())
+            versions.deletions()
         };
-        let at = sweep.unwrap_or(Sweep { next: Key::MIN, since, changes });
+        let at = sweep.unwrap_or(Sweep { next: Key::MIN, deletions });
         let found = self.look(|core, nodes| {
             let end = core.end_of_step(&at.next, nodes)?;
             let has_unseen = match &end {
@@ -76,16 +74,12 @@ impl LogDisk {
                 self.relieve_memory()?;
             }
             let nodes = Held::loading(&self.store);
-            let reaped = self.with_room_of(
-                STEP_LOG_BYTES,
-                true,
-                || Ok(false),
-                |core| {
-                    core.state.reap(&at.next, &end, &nodes).map_err(|fault| self.latch(fault))?;
-                    core.state.account_for_nodes();
-                    Ok(())
-                },
-            );
+            // What gives space back lacks room at most, never space, for which this is called.
+            let reaped = self.with_room(STEP_LOG_BYTES, true, |core| {
+                core.state.reap(&at.next, &end, &nodes).map_err(|fault| self.latch(fault))?;
+                core.state.account_for_nodes();
+                Ok(())
+            });
             match reaped {
                 Err(Error::NoSpace { .. }) => return Ok(false),
                 outcome => outcome?,
@@ -101,9 +95,7 @@ impl LogDisk {
         let mut core = self.core.write();
         self.check_writable(&core)?;
         let state = &mut core.state;
-        if state.versions.sweep_since() != Some(done.since)
-            || state.versions.deletions() != done.changes
-        {
+        if state.versions.deletions() != done.deletions {
             return Ok(());
         }
         let (index, record) = state.versions.has_been_swept();

@@ -8,7 +8,6 @@ use dendro_disk::{Branch, Error, Result, Snapshot, VersionTable, View};
 use dendro_format::VersionRecord;
 use dendro_format::versions::{COUNTERS_INDEX, Counters, branch_index, snapshot_index};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use crate::line::{Line, Stretch};
 
@@ -138,16 +137,12 @@ impl Versions {
         let heads = self.table.branches.iter().map(|branch| branch.branch);
         let all = heads.chain(self.table.ancestors.iter().map(|(branch, _)| *branch));
         for branch in all {
-            let line = self.table.line(View { branch, epoch: None });
-            // What a stretch was made from is the next one's end.
-            let firsts = line.iter().skip(1).map(|(_, fork)| fork.saturating_add(1)).chain([1]);
-            let stretches = line.iter().zip(firsts).map(|(&(branch, last_epoch), first_epoch)| {
-                Stretch { branch, first_epoch, last_epoch }
-            });
+            let line = self.table.line(View { branch, epoch: None }).into_iter();
+            let line = line.map(|(branch, last_epoch)| Stretch { branch, last_epoch });
             let facts = Facts {
                 has_head: self.table.has_head(branch),
                 pins: self.table.pins(branch).collect(),
-                line: Line(stretches.collect::<SmallVec<_>>()),
+                line: Line(line.collect()),
             };
             self.facts.insert(branch, facts);
         }

@@ -69,7 +69,7 @@ impl LogDisk {
         let mut outcomes = Vec::new();
         for batch in blocks[..blocks.len().min(MAX_BLOCKS_PER_CALL)].chunks(BATCH_LEN) {
             outcomes.extend(self.rewrite_batch(batch)?);
-            while self.writer.is_crowded() && self.write_one()? {}
+            self.relieve_writer()?;
         }
         Ok(outcomes)
     }
