@@ -30,7 +30,7 @@ use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
 use crate::fault::Fault;
 use crate::node::{Child, Node, Resident};
-use crate::partial::{MIN_CAPACITY_BYTES, Partial};
+use crate::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::segments::node_footprint_bytes;
 use crate::store::Held;
 use crate::superblocks;
@@ -416,22 +416,11 @@ impl LogDisk {
         let base = partial.base();
         let head = &mut checkpoints.head;
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
-            head: Head::Map,
-            class: 0,
-            len_bytes: 0,
-            uuid: job.checkpoint.uuid,
             seq: head.seq,
-            segment: SegmentNo(0),
-            offset_bytes: 0,
             prev_crc32c: head.prev_crc32c,
-            next_segment: SegmentNo(0),
-            records_offset_bytes: 0,
-            records_len_bytes: 0,
-            complete_len_bytes: 0,
             commit_seq: job.checkpoint.commit_seq,
-            durable_seq: 0,
             time: job.checkpoint.time,
-            epoch: 0,
+            ..header_of(Head::Map, job.checkpoint.uuid)
         });
         let written = self.device.write_at(base.bytes(), &buf[..len_bytes]);
         checkpoints.buf = Some(buf);

@@ -20,7 +20,9 @@ use dendro_policy::Class;
 use crate::fault::Outcome;
 use crate::heads::Heads;
 use crate::map::Nodes;
-use crate::partial::{About, MIN_CAPACITY_BYTES, Partial, page_record_bytes, stored_len};
+use crate::partial::{
+    About, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes, stored_len,
+};
 use crate::state::{State, groups, page_range};
 use crate::writer::{Closed, Writer};
 
@@ -525,22 +527,13 @@ impl Core {
         self.close_heads();
         let (segment, base) = (partial.segment(), partial.base());
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
-            head: Head::Main,
-            class: 0,
-            len_bytes: 0,
-            uuid: self.uuid,
             seq: self.log.seq,
-            segment,
-            offset_bytes: 0,
             prev_crc32c: self.log.prev_crc32c,
             next_segment: self.log.next_segment.unwrap_or(SegmentNo(0)),
-            records_offset_bytes: 0,
-            records_len_bytes: 0,
-            complete_len_bytes: 0,
             commit_seq: self.commit_seq,
             durable_seq: self.durable_seq,
             time: self.began,
-            epoch: 0,
+            ..header_of(Head::Main, self.uuid)
         });
         let closed = Arc::new(Closed { buf, len_bytes, base, segment, seq: self.log.seq });
         self.log.offset_bytes += len_bytes as u32;

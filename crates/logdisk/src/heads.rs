@@ -10,7 +10,7 @@ use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::{Class, Classes, Policy, Present};
 
 use crate::core::{Core, PARTIAL_LEN_BYTES};
-use crate::partial::{MIN_CAPACITY_BYTES, Partial, Told, page_record_bytes};
+use crate::partial::{MIN_CAPACITY_BYTES, Partial, Told, header_of, page_record_bytes};
 use crate::writer::Closed;
 
 /// Where one payload head stands.
@@ -235,22 +235,12 @@ impl Core {
         partial.complete();
         let (segment, base) = (partial.segment(), partial.base());
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
-            head: Head::Payload,
             class: head.class.number(),
-            len_bytes: 0,
-            uuid: self.uuid,
             seq: head.seq,
-            segment,
-            offset_bytes: 0,
             prev_crc32c: head.prev_crc32c,
-            next_segment: SegmentNo(0),
-            records_offset_bytes: 0,
-            records_len_bytes: 0,
-            complete_len_bytes: 0,
             commit_seq: self.commit_seq,
-            durable_seq: 0,
             time: self.began,
-            epoch: 0,
+            ..header_of(Head::Payload, self.uuid)
         });
         head.offset_bytes += len_bytes as u32;
         head.seq += 1;

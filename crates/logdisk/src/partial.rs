@@ -6,13 +6,16 @@
 //! is changed where it is: the whole takes effect or nothing does (DESIGN §4).
 
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
+use dendro_base::{Timestamp, Uuid};
 use dendro_device::AlignedBuf;
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::record::{
     self, LEN_OFFSET, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES, WRITE_BLOCK_CRC_OFFSET,
     WRITE_BLOCK_LEN_BYTES, WRITE_RUN_LEN_BYTES,
 };
-use dendro_format::{Addr, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append};
+use dendro_format::{
+    Addr, Head, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The least room that a partial segment is begun in: any one change fits.
@@ -31,6 +34,29 @@ impl About {
     /// What the first records of a partial segment are about, if nothing else is said.
     pub(crate) const fn start(epoch: u64) -> Self {
         Self { branch: 0, epoch, is_moved: false }
+    }
+}
+
+/// The header of a partial segment of `head`, for [`Partial::close`] to complete: the first of its
+/// head, as long as nothing else is said.
+pub(crate) const fn header_of(head: Head, uuid: Uuid) -> PartialHeader {
+    PartialHeader {
+        head,
+        class: 0,
+        len_bytes: 0,
+        uuid,
+        seq: 0,
+        segment: SegmentNo(0),
+        offset_bytes: 0,
+        prev_crc32c: 0,
+        next_segment: SegmentNo(0),
+        records_offset_bytes: 0,
+        records_len_bytes: 0,
+        complete_len_bytes: 0,
+        commit_seq: 0,
+        durable_seq: 0,
+        time: Timestamp(0),
+        epoch: 0,
     }
 }
 
