@@ -2,6 +2,7 @@
 # make test     what must pass before a change goes in
 # make soak     simulated crashes without end, until one is not survived
 # make bench    what things cost, in ratios to something measured beside it
+# make bench-mount  mounts, beside ext4, XFS, btrfs and what FUSE allows
 # make bench-cleaner  how close cleaning comes to what is possible, in simulation
 # make fuzz     each decoder under libFuzzer, in turn
 # make install  the command, its man pages and completions
@@ -25,7 +26,7 @@ DENDRO  := $(TARGET)/release/dendro
 # The other names that it answers to.
 LINKS   := mkfs.dendro mount.dendro mount.fuse.dendro umount.fuse.dendro
 
-.PHONY: all run stop setup test check-format lint doc unit soak bench bench-cleaner fuzz install uninstall clean
+.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz install uninstall clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -88,6 +89,13 @@ soak: setup
 bench: setup
 	mkdir -p "$(DIR)"
 	$(CARGO) run --release --package dendro-bench -- "$(DIR)"
+
+# As root. TREE=linux.tar.xz measures with a source tree too; ARGS="--quick", ARGS="--help".
+TREE ?=
+bench-mount: setup all
+	mkdir -p "$(DIR)"
+	$(CARGO) build --release --package dendro-bench
+	"$(TARGET)/release/dendro-bench" mount $(if $(TREE),--tree "$(TREE)") $(ARGS) "$(DIR)"
 
 # Counts, not times: the same on every machine. POLICIES="ladder greedy" for some only.
 POLICIES ?=

@@ -6,8 +6,9 @@
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.
 //! - `dendro-bench tpc-b [DIRECTORY]`, `dendro-bench rewriting [DIRECTORY]`: how fast volumes are that
 //!   are nearly full.
-//! - `dendro-bench mount [DIRECTORY]`: operations through mounts, over io_uring and /dev/fuse, beside
-//!   a file system that answers from memory. As root, with `dendro` built beside it, or in `DENDRO`.
+//! - `dendro-bench mount [OPTIONS] [DIRECTORY]`: operations through mounts, beside a file system that
+//!   answers from memory, and ext4, XFS and btrfs on the same device; `--help` has the options. As
+//!   root, with `dendro` built beside it, or in `DENDRO`.
 //!
 //! DIRECTORY (the current one unless given) is where image files go, best a disk and not a tmpfs.
 //! Nothing is asserted: machines are noisy, and figures are for people to read.
@@ -38,7 +39,11 @@ fn main() -> ExitCode {
             Ok(())
         }
         Some("tpc-b") => nearly_full::tpc_b(&directory(1)),
-        Some("mount") => mounts::run(&directory(1)),
+        // What `mount` starts.
+        Some("null") => {
+            mounts::serve_null(arguments.get(1).map_or("auto", String::as_str), &directory(2))
+        }
+        Some("mount") => mounts::run(&arguments[1..]),
         Some("rewriting") => nearly_full::rewriting(&directory(1)),
         _ => costs(&directory(0)),
     };
