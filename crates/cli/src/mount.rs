@@ -144,8 +144,11 @@ fn start_daemon(args: &MountArgs, config: &Config) -> Result<(), Failure> {
 
 /// The process that [`start_daemon`] starts.
 fn in_background(args: &MountArgs) -> Result<(), Failure> {
-    // Fails only where this process leads a group already, and then it has its own session.
-    let _ = rustix::process::setsid();
+    // Out of the reach of Ctrl-C and of the shell's job control. Not a session of its own: with
+    // autogroups the scheduler would take it for another group than the programs that use the mount,
+    // and move these to another CPU with every answer, which takes three times as long.
+    // It fails only where this process leads a group already.
+    let _ = rustix::process::setpgid(None, None);
     let mut is_ready = false;
     let ended = config(args).and_then(|config| {
         let destination = match &args.log_file {
