@@ -2,6 +2,7 @@
 //!
 //! - `dendro-bench [DIRECTORY]`: what operations cost. Each figure is the median of several rounds
 //!   that alternate with the rounds of what it is compared with.
+//! - `dendro-bench engine`: of these, the engine alone, in memory.
 //! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.
 //! - `dendro-bench tpc-b [DIRECTORY]`, `dendro-bench rewriting [DIRECTORY]`: how fast volumes are that
@@ -34,6 +35,11 @@ fn main() -> ExitCode {
             let chosen = |at: usize| arguments.get(at).map(String::as_str);
             cleaning::run(chosen(1).unwrap_or_default(), chosen(2))
         }
+        Some("engine") => {
+            heading();
+            engine::run();
+            Ok(())
+        }
         Some("versions") => {
             versions::run();
             Ok(())
@@ -56,8 +62,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn costs(directory: &Path) -> io::Result<()> {
+fn heading() {
     println!("{:<58} {:>14} {:>14} {:>8}", "", "dendrofs", "beside it", "ratio");
+}
+
+fn costs(directory: &Path) -> io::Result<()> {
+    heading();
     engine::run();
     amplification::run();
     file_device::run(directory)
