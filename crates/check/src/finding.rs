@@ -64,6 +64,8 @@ kinds! {
     NodeKeys = 24, Error, "a map node's keys belong elsewhere";
     /// A map node is newer than the checkpoint that reaches it.
     NodeNewer = 25, Error, "a map node is newer than its checkpoint";
+    /// A map node has entries that are newer than its parent says.
+    NodeEpoch = 26, Error, "a map node's entries are newer than its parent says";
     /// A block lies where none can.
     BlockOutside = 30, Error, "a page's block lies outside the log";
     /// A block cannot be read.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
-use dendro_format::{Entries, Key, NodePtr, Value};
+use dendro_format::{ChildPtr, Entries, Key, NodePtr, Value};
 use serde::Serialize;
 
 use crate::{Error, Volume, info};
@@ -36,6 +36,8 @@ pub enum NodeProblemKind {
     WrongLevel,
     /// Its keys belong elsewhere.
     WrongKeys,
+    /// It has entries of later epochs than its parent says.
+    WrongEpoch,
 }
 
 /// A node that is not as it should be. What lies below it was not visited.
@@ -55,7 +57,7 @@ pub struct NodeProblem {
 /// A node that is still to be visited, and between which keys it lies.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    place: NodePtr,
+    child: ChildPtr,
     level: u8,
     from: Option<Key>,
     to: Option<Key>,
@@ -79,13 +81,16 @@ impl<'v> Nodes<'v> {
         from: Option<Key>,
         to: Option<Key>,
     ) -> Self {
-        let root = root.map(|(place, level)| Pending { place, level, from: None, to: None });
+        let root = root.map(|(place, level)| {
+            let child = ChildPtr::of_unknown_age(place);
+            Pending { child, level, from: None, to: None }
+        });
         Self { volume, stack: root.into_iter().collect(), from, to }
     }
 
     fn visit(&mut self, pending: &Pending) -> Result<Node, NodeProblem> {
         let problem = |kind, detail: String| NodeProblem {
-            offset: pending.place.addr.bytes(),
+            offset: pending.child.place.addr.bytes(),
             level: pending.level,
             kind,
             detail,
@@ -93,7 +98,7 @@ impl<'v> Nodes<'v> {
         if pending.level > MAX_LEVEL {
             return Err(problem(NodeProblemKind::WrongLevel, "no map is that high".into()));
         }
-        let node = self.read(pending.place).map_err(|error| {
+        let node = self.read(pending.child.place).map_err(|error| {
             let kind = match &error {
                 Error::Device(_) => NodeProblemKind::Unreadable,
                 Error::OutsideLog { .. } => NodeProblemKind::Outside,
@@ -110,6 +115,11 @@ impl<'v> Nodes<'v> {
         {
             let detail = format!("its keys, {first} to {last}, belong elsewhere");
             return Err(problem(NodeProblemKind::WrongKeys, detail));
+        }
+        let (newest, told) = (node.entries.newest_epoch(), pending.child.newest_epoch);
+        if newest > told {
+            let detail = format!("it has entries of epoch {newest}, its parent tells of {told}");
+            return Err(problem(NodeProblemKind::WrongEpoch, detail));
         }
         self.push_children(pending, &node);
         Ok(node)
@@ -135,12 +145,12 @@ impl<'v> Nodes<'v> {
     fn push_children(&mut self, parent: &Pending, node: &Node) {
         let Entries::Inner(children) = &node.entries else { return };
         let mut to = parent.to;
-        for &(key, place) in children.iter().rev() {
-            let child = Pending { place, level: parent.level - 1, from: Some(key), to };
+        for &(key, child) in children.iter().rev() {
+            let pending = Pending { child, level: parent.level - 1, from: Some(key), to };
             let wanted = self.to.is_none_or(|end| key < end)
                 && self.from.is_none_or(|start| to.is_none_or(|to| start < to));
             if wanted {
-                self.stack.push(child);
+                self.stack.push(pending);
             }
             to = Some(key);
         }

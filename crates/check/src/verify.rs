@@ -129,6 +129,7 @@ fn verify_checkpoint(
                     NodeProblemKind::Damaged => FindingKind::NodeDamaged,
                     NodeProblemKind::WrongLevel => FindingKind::NodeLevel,
                     NodeProblemKind::WrongKeys => FindingKind::NodeKeys,
+                    NodeProblemKind::WrongEpoch => FindingKind::NodeEpoch,
                 };
                 findings.add(kind, problem.to_string());
             }

@@ -9,7 +9,7 @@ use dendro_check::{Options, Severity, verify};
 use dendro_device::MemoryDevice;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_format::usage::USAGE_LIST;
-use dendro_format::{Addr, Entries, Head, PageRef, SegmentNo, Usage, Value};
+use dendro_format::{Addr, Head, PageRef, SegmentNo, Usage, Value};
 use support::*;
 
 /// Where the first page of list 1, the first leaf and the root of [`sound`] lie.
@@ -160,10 +160,19 @@ fn keys_that_belong_elsewhere_are_found() {
         let first = builder.leaf(vec![(list_key(1), Value::List(0))]);
         let second = builder.leaf(vec![(list_key(5), Value::List(0))]);
         let children = vec![(list_key(from), first), (list_key(next), second)];
-        let root = builder.node(1, &Entries::Inner(children));
+        let root = builder.inner(children);
         builder.checkpoint.next_list = 6;
         assert_eq!(kinds(&builder.finish(Some((root, 1)))), [NodeKeys]);
     }
+}
+
+#[test]
+fn entries_newer_than_their_parent_says_are_found() {
+    let key = dendro_format::Key { epoch: 2, ..list_key(1) };
+    let mut builder = Builder::new();
+    let leaf = builder.leaf(vec![(key, Value::List(0))]);
+    let root = builder.inner(vec![(list_key(0), leaf)]);
+    assert_eq!(kinds(&builder.finish(Some((root, 1)))), [NodeEpoch]);
 }
 
 #[test]
@@ -171,7 +180,7 @@ fn a_child_named_twice_is_visited_once() {
     let mut builder = Builder::new();
     let leaf = builder.leaf(vec![(list_key(1), Value::List(0))]);
     let children = (0..1000).map(|list| (list_key(list), leaf)).collect();
-    let root = builder.node(1, &Entries::Inner(children));
+    let root = builder.inner(children);
     let report = report(&builder.finish(Some((root, 1))));
     assert_eq!(report.counts.node_count, 2);
     assert!(report.findings.iter().all(|finding| matches!(finding.kind, NodeKeys | TooMany)));

@@ -15,7 +15,7 @@ use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions};
 use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
-use dendro_format::superblock::{INCOMPATIBLE_VERSIONS, MAJOR_VERSION};
+use dendro_format::superblock::{INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_VERSIONS, MAJOR_VERSION};
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, Options as FsOptions};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
 use dendro_versions::{Service, name};
@@ -322,7 +322,10 @@ fn features(superblock: &Superblock) -> FeatureInfo {
     FeatureInfo {
         compatible: names(superblock.compatible, &[]),
         read_only_compatible: names(superblock.read_only, &[]),
-        incompatible: names(superblock.incompatible, &[(INCOMPATIBLE_VERSIONS, "versions")]),
+        incompatible: names(
+            superblock.incompatible,
+            &[(INCOMPATIBLE_VERSIONS, "versions"), (INCOMPATIBLE_MAP_EPOCHS, "map-epochs")],
+        ),
     }
 }
 

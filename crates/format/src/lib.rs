@@ -34,7 +34,7 @@ pub use checkpoint::Checkpoint;
 pub use chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT, PageRef};
 pub use key::{Key, Space};
 pub use layout::{Addr, Layout, SegmentNo};
-pub use node::{Entries, NodePtr, Value};
+pub use node::{ChildPtr, Entries, NodePtr, Value};
 pub use partial::{Head, PartialHeader};
 pub use record::Record;
 pub use superblock::Superblock;

@@ -18,8 +18,12 @@ use crate::{Malformed, Result, checksum};
 pub const NODE_HEADER_LEN_BYTES: usize = 64;
 /// No node is longer than this.
 pub const MAX_NODE_LEN_BYTES: usize = 1 << 16;
+/// No node above the leaves has more children: however long they are written, it fits.
+pub const MAX_CHILD_COUNT: usize = 512;
 const MAGIC: [u8; 4] = *b"DND1";
-const VERSION: u16 = 1;
+const LEAF_VERSION: u16 = 1;
+/// That of nodes above the leaves. In version 1 they did not tell the newest epoch below.
+const INNER_VERSION: u16 = 2;
 
 const VALUE_MASK: u8 = 0b11;
 const VALUE_LIST: u8 = 0;
@@ -31,13 +35,13 @@ const SPACE_SHIFT: u8 = 3;
 const TAG_VERSION_CHANGES: u8 = 1 << 5;
 const TAG_UNUSED: u8 = 0b11 << 6;
 
-/// The header of a node, version 1. Its entries follow.
+/// The header of a node. Its entries follow.
 ///
 /// | offset | size | field            | meaning                                        |
 /// |-------:|-----:|------------------|------------------------------------------------|
 /// |      0 |    4 | `magic`          | "DND1"                                         |
 /// |      4 |    4 | `crc32c`         | over bytes 8..`len`                            |
-/// |      8 |    2 | `version`        | 1                                              |
+/// |      8 |    2 | `version`        | of a leaf 1, above the leaves 2                |
 /// |     10 |    1 | `level`          | 0 for a leaf                                   |
 /// |     11 |    1 | `flags`          | zero                                           |
 /// |     12 |    4 | `len`            | bytes of the node                              |
@@ -55,7 +59,7 @@ const TAG_UNUSED: u8 = 0b11 << 6;
 /// list, if it changes; the index, as a step if list and space are the same; branch and epoch, if
 /// they change. Bits 6 and 7 are zero. A list's value is its hints (16 bits), a record's is its length and bytes, a
 /// chunk's is as [`Chunk::encode`] tells, a tombstone's is nothing, a child's is its address, length
-/// and checksum.
+/// and checksum, and since version 2 the newest epoch that is named below it.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct NodeHeaderV1 {
@@ -84,6 +88,23 @@ pub struct NodePtr {
     pub len_bytes: u32,
     /// The checksum in its header.
     pub crc32c: u32,
+}
+
+/// A node as the one above it names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChildPtr {
+    /// Where it lies.
+    pub place: NodePtr,
+    /// No entry below has a later epoch in its key: who looks for later ones need not read it.
+    pub newest_epoch: u64,
+}
+
+impl ChildPtr {
+    /// A child of which nothing is known but its place.
+    #[must_use]
+    pub const fn of_unknown_age(place: NodePtr) -> Self {
+        Self { place, newest_epoch: u64::MAX }
+    }
 }
 
 /// What the map holds under a key.
@@ -118,7 +139,19 @@ pub enum Entries {
     /// A leaf's keys and values.
     Leaf(Vec<(Key, Value)>),
     /// The first key that may lie under each child, and the child.
-    Inner(Vec<(Key, NodePtr)>),
+    Inner(Vec<(Key, ChildPtr)>),
+}
+
+impl Entries {
+    /// No entry in or below the node has a later epoch in its key.
+    #[must_use]
+    pub fn newest_epoch(&self) -> u64 {
+        let newest = match self {
+            Self::Leaf(entries) => entries.iter().map(|(key, _)| key.epoch).max(),
+            Self::Inner(entries) => entries.iter().map(|(_, child)| child.newest_epoch).max(),
+        };
+        newest.unwrap_or(0)
+    }
 }
 
 /// What a node says of itself besides its entries.
@@ -137,8 +170,8 @@ pub struct NodeInfo {
 /// The bytes of a node. They are the first of the returned; their checksum is in the second place.
 ///
 /// # Panics
-/// When there is no entry, they are not in order or do not fit the level, or the node would be
-/// longer than [`MAX_NODE_LEN_BYTES`]: the map never writes such a node.
+/// When there is no entry, they are not in order or do not fit the level, or there are more than
+/// [`MAX_CHILD_COUNT`] children or [`MAX_NODE_LEN_BYTES`]: the map never writes such a node.
 #[must_use]
 pub fn encode(info: &NodeInfo, entries: &Entries) -> (Vec<u8>, u32) {
     let mut out = vec![0; NODE_HEADER_LEN_BYTES];
@@ -152,11 +185,13 @@ pub fn encode(info: &NodeInfo, entries: &Entries) -> (Vec<u8>, u32) {
             entries.len()
         }
         Entries::Inner(entries) => {
+            assert!(entries.len() <= MAX_CHILD_COUNT, "a node has a bounded number of children");
             for (key, child) in entries {
                 keys.put(&mut out, key, 0);
-                put(&mut out, child.addr.0);
-                put(&mut out, u64::from(child.len_bytes));
-                out.extend_from_slice(&child.crc32c.to_le_bytes());
+                put(&mut out, child.place.addr.0);
+                put(&mut out, u64::from(child.place.len_bytes));
+                out.extend_from_slice(&child.place.crc32c.to_le_bytes());
+                put(&mut out, child.newest_epoch);
             }
             entries.len()
         }
@@ -168,7 +203,7 @@ pub fn encode(info: &NodeInfo, entries: &Entries) -> (Vec<u8>, u32) {
     let header = NodeHeaderV1 {
         magic: MAGIC,
         crc32c: U32::ZERO,
-        version: VERSION.into(),
+        version: if info.level == 0 { LEAF_VERSION } else { INNER_VERSION }.into(),
         level: info.level,
         flags: 0,
         len: (out.len() as u32).into(),
@@ -221,7 +256,9 @@ pub fn decode(bytes: &[u8], uuid: &Uuid) -> Result<(NodeInfo, Entries)> {
     if header.crc32c.get() != checksum(&bytes[8..]) {
         return Err(WRONG("its checksum is wrong"));
     }
-    if header.version.get() != VERSION || header.uuid != uuid.0 {
+    let newest_version = if header.level == 0 { LEAF_VERSION } else { INNER_VERSION };
+    let version = header.version.get();
+    if !(1..=newest_version).contains(&version) || header.uuid != uuid.0 {
         return Err(WRONG("it is of another version or volume"));
     }
     let info = NodeInfo {
@@ -231,7 +268,15 @@ pub fn decode(bytes: &[u8], uuid: &Uuid) -> Result<(NodeInfo, Entries)> {
         log_seq: header.log_seq.get(),
     };
     let mut reader = Reader::new(&bytes[NODE_HEADER_LEN_BYTES..], "map node");
-    let entries = decode_entries(&mut reader, info.level, header.entry_count.get())?;
+    let count = header.entry_count.get();
+    let max_count = if info.level == 0 { MAX_NODE_LEN_BYTES } else { MAX_CHILD_COUNT };
+    if count == 0 || count as usize > max_count {
+        return Err(WRONG("it has no entries, or too many"));
+    }
+    let entries = match info.level {
+        0 => decode_leaf(&mut reader, count)?,
+        _ => decode_inner(&mut reader, count, version >= INNER_VERSION)?,
+    };
     if !reader.is_empty() {
         return Err(WRONG("bytes follow its last entry"));
     }
@@ -252,48 +297,51 @@ pub fn peek_len_bytes(bytes: &[u8]) -> Result<usize> {
     Ok(len_bytes)
 }
 
-fn decode_entries(reader: &mut Reader<'_>, level: u8, count: u32) -> Result<Entries> {
-    if count == 0 || count as usize > MAX_NODE_LEN_BYTES {
-        return Err(reader.malformed("it has no entries, or too many"));
-    }
+/// Room for `count` entries, which is not believed further than small ones could bear it out.
+fn room_for<T>(count: u32) -> Vec<T> {
+    Vec::with_capacity(count.min(4096) as usize)
+}
+
+fn decode_leaf(reader: &mut Reader<'_>, count: u32) -> Result<Entries> {
     let mut keys = KeyReader::default();
-    // The count is not believed further than the smallest entries could bear it out.
-    let capacity = count.min(4096) as usize;
-    if level == 0 {
-        let mut entries = Vec::with_capacity(capacity);
-        for _ in 0..count {
-            let (key, kind) = keys.next(reader)?;
-            let value = match kind {
-                VALUE_LIST => {
-                    let hints = reader.take(2)?;
-                    Value::List(u16::from_le_bytes([hints[0], hints[1]]))
-                }
-                VALUE_RECORD => {
-                    let len: usize = reader.number()?;
-                    Value::Record(Arc::from(reader.take(len)?))
-                }
-                VALUE_CHUNK => Value::Chunk(Arc::new(Chunk::decode(reader)?)),
-                _ => Value::Tombstone,
-            };
-            if !value.lies_in(key.space) {
-                return Err(reader.malformed("a value lies in another's space"));
+    let mut entries = room_for(count);
+    for _ in 0..count {
+        let (key, kind) = keys.next(reader)?;
+        let value = match kind {
+            VALUE_LIST => {
+                let hints = reader.take(2)?;
+                Value::List(u16::from_le_bytes([hints[0], hints[1]]))
             }
-            entries.push((key, value));
-        }
-        Ok(Entries::Leaf(entries))
-    } else {
-        let mut entries = Vec::with_capacity(capacity);
-        for _ in 0..count {
-            let (key, kind) = keys.next(reader)?;
-            if kind != 0 {
-                return Err(reader.malformed("a child is marked as a value"));
+            VALUE_RECORD => {
+                let len: usize = reader.number()?;
+                Value::Record(Arc::from(reader.take(len)?))
             }
-            let addr = Addr(reader.varint()?);
-            let len_bytes = reader.number()?;
-            entries.push((key, NodePtr { addr, len_bytes, crc32c: reader.u32_le()? }));
+            VALUE_CHUNK => Value::Chunk(Arc::new(Chunk::decode(reader)?)),
+            _ => Value::Tombstone,
+        };
+        if !value.lies_in(key.space) {
+            return Err(reader.malformed("a value lies in another's space"));
         }
-        Ok(Entries::Inner(entries))
+        entries.push((key, value));
     }
+    Ok(Entries::Leaf(entries))
+}
+
+fn decode_inner(reader: &mut Reader<'_>, count: u32, tells_epochs: bool) -> Result<Entries> {
+    let mut keys = KeyReader::default();
+    let mut entries = room_for(count);
+    for _ in 0..count {
+        let (key, kind) = keys.next(reader)?;
+        if kind != 0 {
+            return Err(reader.malformed("a child is marked as a value"));
+        }
+        let addr = Addr(reader.varint()?);
+        let len_bytes = reader.number()?;
+        let place = NodePtr { addr, len_bytes, crc32c: reader.u32_le()? };
+        let newest_epoch = if tells_epochs { reader.varint()? } else { u64::MAX };
+        entries.push((key, ChildPtr { place, newest_epoch }));
+    }
+    Ok(Entries::Inner(entries))
 }
 
 /// Writes each key as its difference from the one before.

@@ -21,8 +21,10 @@ pub const MINOR_VERSION: u16 = 0;
 /// The incompatible feature of having more than one version, or having had: the map may hold
 /// tombstones and several versions of an entry, the log records that tell of which they are.
 pub const INCOMPATIBLE_VERSIONS: u64 = 1 << 0;
+/// Feature flag: nodes of the map above the leaves tell the newest epoch below each child.
+pub const INCOMPATIBLE_MAP_EPOCHS: u64 = 1 << 1;
 /// Incompatible features that this code knows. A volume with another is refused.
-pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS;
+pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS;
 /// Features that this code can read but not write past: none yet. A volume with another is opened
 /// for reading only.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;

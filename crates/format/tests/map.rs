@@ -6,7 +6,9 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Rng, Uuid};
 use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
 use dendro_format::testing::sample;
-use dendro_format::{Addr, Chunk, Entries, Key, NodePtr, PageRef, Space, Value, checksum};
+use dendro_format::{
+    Addr, ChildPtr, Chunk, Entries, Key, NodePtr, PageRef, Space, Value, checksum,
+};
 
 const INFO: NodeInfo = NodeInfo { level: 0, uuid: Uuid([7; 16]), checkpoint_seq: 1, log_seq: 2 };
 
@@ -228,9 +230,13 @@ fn a_leaf_above_the_leaves_is_never_written() {
 
 #[test]
 fn an_inner_node_names_its_children() {
-    let child = |n: u64| NodePtr { addr: Addr(n), len_bytes: n as u32, crc32c: n as u32 };
+    let child = |n: u64| ChildPtr {
+        place: NodePtr { addr: Addr(n), len_bytes: n as u32, crc32c: n as u32 },
+        newest_epoch: n >> 10,
+    };
     let children = (1..50).map(|n| (Key::first(n, Space::List, 0), child(n << 20))).collect();
     let (info, entries) = (NodeInfo { level: 3, ..INFO }, Entries::Inner(children));
     let (bytes, _) = node::encode(&info, &entries);
+    assert_eq!(entries.newest_epoch(), 49 << 10);
     assert_eq!(node::decode(&bytes, &info.uuid), Ok((info, entries)));
 }

@@ -22,7 +22,9 @@ use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition};
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::usage::USAGE_LEN_BYTES;
-use dendro_format::{Checkpoint, Head, NodePtr, PartialHeader, Record, SegmentNo, Usage, checksum};
+use dendro_format::{
+    Checkpoint, ChildPtr, Head, NodePtr, PartialHeader, Record, SegmentNo, Usage, checksum,
+};
 
 use dendro_policy::Class;
 
@@ -189,7 +191,7 @@ impl LogDisk {
             collect_dirty(root, &mut order);
         }
         let placed = match &root {
-            Some(Child::Clean(place)) => Some(*place),
+            Some(Child::Clean(root)) => Some(root.place),
             _ => None,
         };
         let checkpoint = Checkpoint {
@@ -231,7 +233,8 @@ impl LogDisk {
         };
         while let Some(resident) = job.order.get(job.written) {
             let info = NodeInfo { level: resident.node.level(), ..info };
-            let (bytes, crc32c) = node::encode(&info, &resident.node.to_entries());
+            let entries = resident.node.to_entries();
+            let (bytes, crc32c) = node::encode(&info, &entries);
             if !partial.fits(0, bytes.len(), MAX_FIXED_LEN_BYTES) {
                 let was_empty = partial.is_empty();
                 self.close_map_partial(checkpoints, partial, &job)?;
@@ -247,7 +250,8 @@ impl LogDisk {
                 NodePtr { addr: partial.addr_at(offset), len_bytes: bytes.len() as u32, crc32c };
             let first_key = resident.node.first_key().expect("nodes have entries");
             partial.push(&Record::Node { place, level: info.level, first_key });
-            resident.set_written(place);
+            let newest_epoch = entries.newest_epoch();
+            resident.set_written(ChildPtr { place, newest_epoch });
             *job.added.entry(partial.segment()).or_default() += node_footprint_bytes(&place);
             if job.written + 1 == job.order.len() {
                 job.checkpoint.root = Some((place, info.level));
@@ -328,7 +332,7 @@ impl LogDisk {
         let reusable = {
             let mut core = self.core.write();
             for resident in &order {
-                let place = resident.written().expect("the checkpoint wrote it");
+                let place = resident.written().expect("the checkpoint wrote it").place;
                 core.state.segments.node_born(&place, checkpoint.log_clock);
                 if resident.is_superseded() {
                     core.state.segments.node_died(&place, checkpoint.log_clock);

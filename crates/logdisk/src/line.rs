@@ -46,6 +46,24 @@ impl Line {
         }
     }
 
+    /// The last epoch that it has in common with `other`: what was written up to that is seen from
+    /// both, or from neither.
+    pub(crate) fn parts_after(&self, other: &Self) -> u64 {
+        let mut common = 0;
+        // From the oldest stretch on. What was written in a branch is younger than the moment that
+        // it was made from.
+        for (a, b) in self.0.iter().rev().zip(other.0.iter().rev()) {
+            if a.branch != b.branch {
+                break;
+            }
+            common = a.last_epoch.min(b.last_epoch);
+            if a.last_epoch != b.last_epoch {
+                break;
+            }
+        }
+        common
+    }
+
     /// Whether nothing older than what was written under `key` can be seen.
     fn ends_with(&self, key: &Key) -> bool {
         let last = &self.0[self.0.len() - 1];
@@ -125,6 +143,17 @@ impl State {
             })?;
         }
         Ok(())
+    }
+
+    /// Whether in `list` a list was made or deleted after `epoch`, in any version.
+    pub(crate) fn is_list_newer(&self, list: u64, epoch: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        let mut is_newer = false;
+        let (first, end) = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
+        self.map.visit_newer(&first, &end, epoch, nodes, &mut |key, _| {
+            is_newer = key.epoch > epoch;
+            if is_newer { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(is_newer)
     }
 
     /// The newest entry of `thing` that is seen from `line`.

@@ -11,7 +11,7 @@ use std::mem;
 use std::ops::ControlFlow;
 
 use dendro_base::sync::Arc;
-use dendro_format::{Key, NodePtr, Value};
+use dendro_format::{ChildPtr, Key, NodePtr, Value};
 
 use crate::fault::Outcome;
 use crate::node::{
@@ -62,7 +62,8 @@ impl Map {
     /// The tree whose root lies on the device.
     pub(crate) fn from_root(root: Option<(NodePtr, u8)>) -> Self {
         let level = root.map_or(0, |(_, level)| level);
-        Self { root: root.map(|(place, _)| Child::Clean(place)), level, ledger: Ledger::default() }
+        let root = root.map(|(place, _)| Child::Clean(ChildPtr::of_unknown_age(place)));
+        Self { root, level, ledger: Ledger::default() }
     }
 
     /// About what the dirty nodes take in memory.
@@ -84,7 +85,7 @@ impl Map {
         // The dirty top of the tree is borrowed, what is below it comes from the cache.
         let place = loop {
             match child {
-                Child::Clean(place) => break *place,
+                Child::Clean(child) => break child.place,
                 Child::Dirty(resident) => match &resident.node {
                     Node::Leaf(leaf) => return Ok(find(leaf, key)),
                     Node::Inner(inner) => child = &inner.entries[inner.position(key)].1,
@@ -96,7 +97,7 @@ impl Map {
             let next = match &resident.node {
                 Node::Leaf(leaf) => return Ok(find(leaf, key)),
                 Node::Inner(inner) => match &inner.entries[inner.position(key)].1 {
-                    Child::Clean(place) => nodes.node(place)?,
+                    Child::Clean(child) => nodes.node(&child.place)?,
                     Child::Dirty(child) => Arc::clone(child),
                 },
             };
@@ -141,8 +142,21 @@ impl Map {
         nodes: &dyn Nodes,
         visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
     ) -> Outcome<()> {
+        self.visit_newer(from, to, 0, nodes, visit)
+    }
+
+    /// As [`Self::visit`], without entries that lie together where none was written after `epoch`:
+    /// all that were are visited, and some others.
+    pub(crate) fn visit_newer(
+        &self,
+        from: &Key,
+        to: &Key,
+        epoch: u64,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
+    ) -> Outcome<()> {
         if let Some(root) = &self.root {
-            let _ = visit_child(root, from, to, nodes, visit)?;
+            let _ = visit_child(root, from, to, epoch, nodes, visit)?;
         }
         Ok(())
     }
@@ -266,14 +280,14 @@ impl Map {
         while at_level > level {
             let resident = match &child {
                 Child::Dirty(resident) => Arc::clone(resident),
-                Child::Clean(place) => nodes.node(place)?,
+                Child::Clean(child) => nodes.node(&child.place)?,
             };
             let Node::Inner(inner) = &resident.node else { return Ok(None) };
             child = inner.entries[inner.position(key)].1.clone();
             at_level -= 1;
         }
         Ok(match child {
-            Child::Clean(place) if at_level == level => Some(place),
+            Child::Clean(child) if at_level == level => Some(child.place),
             _ => None,
         })
     }
@@ -301,7 +315,7 @@ impl Ledger {
     /// The node of `child`, to be changed.
     fn make_mut<'a>(&mut self, child: &'a mut Child, nodes: &dyn Nodes) -> Outcome<&'a mut Node> {
         match child {
-            Child::Clean(place) => {
+            Child::Clean(ChildPtr { place, .. }) => {
                 let resident = nodes.take(place)?;
                 let node = Arc::try_unwrap(resident)
                     .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
@@ -337,7 +351,7 @@ fn resident_of<'a>(
 ) -> Outcome<&'a Resident> {
     match child {
         Child::Dirty(resident) => Ok(resident),
-        Child::Clean(place) => Ok(loaded.insert(nodes.node(place)?)),
+        Child::Clean(child) => Ok(loaded.insert(nodes.node(&child.place)?)),
     }
 }
 
@@ -373,6 +387,7 @@ fn visit_child(
     child: &Child,
     from: &Key,
     to: &Key,
+    epoch: u64,
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
@@ -391,7 +406,10 @@ fn visit_child(
                 if first >= to {
                     return Ok(ControlFlow::Break(()));
                 }
-                if visit_child(child, from, to, nodes, visit)?.is_break() {
+                if matches!(child, Child::Clean(child) if child.newest_epoch <= epoch) {
+                    continue;
+                }
+                if visit_child(child, from, to, epoch, nodes, visit)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -407,7 +425,7 @@ fn visit_places_under(
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&NodePtr, u8, &Key),
 ) -> Outcome<()> {
-    if let Child::Clean(place) = child {
+    if let Child::Clean(ChildPtr { place, .. }) = child {
         visit(place, level, first);
         if level == 0 {
             return Ok(());
@@ -521,13 +539,15 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
     // A clean neighbour is held here, so that it stays in memory until the merge is done.
     let clean = match &inner.entries[neighbour].1 {
         Child::Dirty(_) => None,
-        Child::Clean(place) => match nodes.node_if_cached(place) {
+        Child::Clean(child) => match nodes.node_if_cached(&child.place) {
             Some(resident) => Some(resident),
             None => return,
         },
     };
     if fits_with(child, clean.as_ref(), &inner.entries[neighbour].1) {
-        if let (Some(clean), Child::Clean(place)) = (&clean, &inner.entries[neighbour].1) {
+        if let (Some(clean), Child::Clean(ChildPtr { place, .. })) =
+            (&clean, &inner.entries[neighbour].1)
+        {
             ledger.released.push(*place);
             ledger.dirty_bytes += clean.node.memory_bytes();
             inner.entries[neighbour].1 = Child::Dirty(Resident::new(clean.node.clone()));
@@ -568,9 +588,9 @@ fn merge(left: &mut Child, right: &Child, ledger: &mut Ledger) {
 /// Returns what the dirty nodes under `child` take in memory.
 fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) -> u64 {
     let Child::Dirty(resident) = child else { return 0 };
-    if let Some(place) = resident.written() {
-        keep(place, Arc::clone(resident));
-        *child = Child::Clean(place);
+    if let Some(written) = resident.written() {
+        keep(written.place, Arc::clone(resident));
+        *child = Child::Clean(written);
         return 0;
     }
     let node = &mut Arc::get_mut(resident).expect("no checkpoint holds it").node;

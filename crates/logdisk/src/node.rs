@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dendro_base::sync::Arc;
-use dendro_format::node::{Entries, MAX_NODE_LEN_BYTES};
-use dendro_format::{Key, NodePtr, Value};
+use dendro_format::node::{Entries, MAX_CHILD_COUNT, MAX_NODE_LEN_BYTES};
+use dendro_format::{ChildPtr, Key, Value};
 
 /// A leaf is split when its entries take about this many bytes on the device.
 pub(crate) const LEAF_LEN_BYTES: usize = 8192;
@@ -15,6 +15,9 @@ pub(crate) const LEAF_MIN_LEN_BYTES: usize = LEAF_LEN_BYTES / 4;
 pub(crate) const FANOUT: usize = 256;
 /// And merged with a neighbour when it has fewer.
 pub(crate) const FANOUT_MIN: usize = FANOUT / 4;
+
+// Nodes that were read may be as full as the format allows, and take one more before a split.
+const _: () = assert!(FANOUT < MAX_CHILD_COUNT && MAX_CHILD_COUNT / 2 < FANOUT + 1);
 
 /// What an entry's key takes on the device, in the mean.
 const KEY_LEN_BYTES: usize = 14;
@@ -29,7 +32,7 @@ const _: () = assert!(2 * LEAF_LEN_BYTES + 4 * 1024 < MAX_NODE_LEN_BYTES);
 pub(crate) struct Resident {
     pub(crate) node: Node,
     /// Where a running checkpoint has written it.
-    written: OnceLock<NodePtr>,
+    written: OnceLock<ChildPtr>,
     /// Set when the live tree has gone on with a copy while a checkpoint held this one.
     superseded: AtomicBool,
 }
@@ -39,11 +42,11 @@ impl Resident {
         Arc::new(Self { node, written: OnceLock::new(), superseded: AtomicBool::new(false) })
     }
 
-    pub(crate) fn written(&self) -> Option<NodePtr> {
+    pub(crate) fn written(&self) -> Option<ChildPtr> {
         self.written.get().copied()
     }
 
-    pub(crate) fn set_written(&self, place: NodePtr) {
+    pub(crate) fn set_written(&self, place: ChildPtr) {
         self.written.set(place).expect("a checkpoint writes each node once");
     }
 
@@ -82,7 +85,7 @@ pub(crate) struct Inner {
 #[derive(Clone, Debug)]
 pub(crate) enum Child {
     /// As it lies on the device; in memory, if at all, in the cache.
-    Clean(NodePtr),
+    Clean(ChildPtr),
     /// Changed since it was written, and in memory for that reason.
     Dirty(Arc<Resident>),
 }
@@ -187,11 +190,11 @@ impl Node {
 }
 
 impl Child {
-    /// Where the child lies on the device.
+    /// The child as its parent names it on the device.
     ///
     /// # Panics
     /// When it has not been written: a checkpoint writes children before their parents.
-    fn place(&self) -> NodePtr {
+    fn place(&self) -> ChildPtr {
         match self {
             Self::Clean(place) => *place,
             Self::Dirty(resident) => resident.written().expect("children are written first"),

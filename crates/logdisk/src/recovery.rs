@@ -20,6 +20,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::checkpoint::HeadPosition;
+use dendro_format::superblock::INCOMPATIBLE_MAP_EPOCHS;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
@@ -83,7 +84,7 @@ pub fn format(
         seq: u64::MAX,
         compatible: 0,
         read_only: 0,
-        incompatible: 0,
+        incompatible: INCOMPATIBLE_MAP_EPOCHS,
         layout,
         clean: false,
         compression: 0,
@@ -152,7 +153,9 @@ impl LogDisk {
         mut options: OpenOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let superblock = superblocks::find(&*device)?;
+        let mut superblock = superblocks::find(&*device)?;
+        // Nodes that are written from now on are of that kind.
+        superblock.incompatible |= INCOMPATIBLE_MAP_EPOCHS;
         options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
         let checkpoint = read_checkpoint(&*device, &superblock)?;
         let store = NodeStore::new(

@@ -116,7 +116,8 @@ impl LogDisk {
         }
     }
 
-    /// Lists that have an entry that only one of the two views sees.
+    /// Lists that have an entry that only one of the two views sees. Where nothing was written
+    /// since the views have parted, the map is not looked at.
     pub(crate) fn find_changed_lists(
         &self,
         a: View,
@@ -131,10 +132,11 @@ impl LogDisk {
         while lists.len() < max {
             let core = self.core.read();
             let lines = (core.state.versions.line(a)?, core.state.versions.line(b)?);
+            let common = lines.0.parts_after(&lines.1);
             let mut count = 0;
             let mut found = None;
             let mut at = next;
-            let walked = core.state.map.visit(&next, &end, &nodes, &mut |key, _| {
+            let walked = core.state.map.visit_newer(&next, &end, common, &nodes, &mut |key, _| {
                 count += 1;
                 at = *key;
                 if lines.0.sees(key) != lines.1.sees(key) {

@@ -100,7 +100,7 @@ impl NodeStore {
         let holds = |addr, len_bytes: u32| self.layout.holds(addr, u64::from(len_bytes));
         match entries {
             Entries::Inner(children) => {
-                children.iter().all(|(_, child)| holds(child.addr, child.len_bytes))
+                children.iter().all(|(_, child)| holds(child.place.addr, child.place.len_bytes))
             }
             Entries::Leaf(entries) => entries.iter().all(|(_, value)| match value {
                 Value::Chunk(chunk) => chunk.iter().all(|(_, page)| {

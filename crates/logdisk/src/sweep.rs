@@ -4,12 +4,17 @@
 //! walk over the map that takes out what is seen by no version any more ([`crate::reap`]). The walk
 //! is not in the log: it changes nothing that anyone can see, and what a crash undoes of it is done
 //! again, for the table of versions says that it is not finished.
+//!
+//! What is to be found was hidden by something written after the deleted version was made, or was
+//! itself. So the walk passes over all parts of the map in which nothing was: what hides a thing lies
+//! among the entries of that thing or, where its whole list was deleted, among those of the list.
 
 use std::ops::ControlFlow;
 
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Key, Space};
+use smallvec::SmallVec;
 
 use crate::core::Core;
 use crate::disk::LogDisk;
@@ -23,14 +28,30 @@ const STEP_LEN: usize = 256;
 /// What the nodes that a step changes may take.
 const STEP_LOG_BYTES: u64 = 256 << 10;
 
+/// What lies from here on has no versions.
+const SWEEP_END: Key = Key::first(Lid::CLIENT_END.0, Space::List, 0);
+
 /// How far a walk has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
     /// The first key that was not looked at.
     next: Key,
+    /// The walk is for what was hidden after this epoch.
+    since: u64,
+    /// A list of which everything is looked at.
+    whole_list: Option<u64>,
     /// How often there had come to be something to sweep when it began. If that was more often
     /// since, it must be walked again.
     deletions: u64,
+}
+
+/// A piece of a walk.
+struct Step {
+    /// What is to be judged, from each first key to before the second.
+    ranges: SmallVec<[(Key, Key); 2]>,
+    /// How far the walk has come when it is done.
+    next: Sweep,
+    has_unseen: bool,
 }
 
 impl LogDisk {
@@ -40,35 +61,31 @@ impl LogDisk {
     /// [`Error::Failed`] when the disk takes no writes.
     pub fn sweep_step(&self) -> Result<bool> {
         let mut sweep = self.sweep.lock();
-        let deletions = {
+        let anew = {
             let core = self.core.read();
             let versions = &core.state.versions;
-            if versions.sweep_since().is_none() || self.check_writable(&core).is_err() {
-                return Ok(false);
+            match versions.sweep_since() {
+                Some(since) if self.check_writable(&core).is_ok() => {
+                    let deletions = versions.deletions();
+                    Sweep { next: Key::MIN, since, whole_list: None, deletions }
+                }
+                _ => return Ok(false),
             }
-            versions.deletions()
         };
-        let at = sweep.unwrap_or(Sweep { next: Key::MIN, deletions });
-        let found = self.look(|core, nodes| {
-            let end = core.end_of_step(&at.next, nodes)?;
-            let has_unseen = match &end {
-                Some(end) => core.state.has_unseen(&at.next, end, nodes)?,
-                None => false,
-            };
-            Ok((end, has_unseen))
-        });
-        let (end, has_unseen) = match found {
+        let at = sweep.unwrap_or(anew);
+        let found = self.look(|core, nodes| core.step_of(&at, nodes));
+        let step = match found {
             Ok(found) => found,
             // A map that cannot be read here is tried again later; who reads it is told.
             Err(Error::Io(_) | Error::Corrupted(_)) => return Ok(false),
             Err(error) => return Err(error),
         };
-        let Some(end) = end else {
+        let Some(step) = step else {
             *sweep = None;
             self.end_sweep(&at)?;
             return Ok(true);
         };
-        if has_unseen {
+        if step.has_unseen {
             // The nodes that it changes are written by a checkpoint, and there must be room for it.
             if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
                 self.relieve_memory()?;
@@ -76,7 +93,9 @@ impl LogDisk {
             let nodes = Held::loading(&self.store);
             // What gives space back lacks room at most, never space, for which this is called.
             let reaped = self.with_room(STEP_LOG_BYTES, true, |core| {
-                core.state.reap(&at.next, &end, &nodes).map_err(|fault| self.latch(fault))?;
+                for (from, to) in &step.ranges {
+                    core.state.reap(from, to, &nodes).map_err(|fault| self.latch(fault))?;
+                }
                 core.state.account_for_nodes();
                 Ok(())
             });
@@ -85,7 +104,7 @@ impl LogDisk {
                 outcome => outcome?,
             }
         }
-        *sweep = Some(Sweep { next: end, ..at });
+        *sweep = Some(step.next);
         Ok(true)
     }
 
@@ -108,15 +127,52 @@ impl LogDisk {
 }
 
 impl Core {
+    /// The next piece of a walk; `None` when nothing is left.
+    fn step_of(&self, at: &Sweep, nodes: &dyn Nodes) -> Outcome<Option<Step>> {
+        let mut from = at.next;
+        if at.whole_list != Some(from.list) {
+            let mut newer = None;
+            self.state.map.visit_newer(&from, &SWEEP_END, at.since, nodes, &mut |key, _| {
+                newer = Some(*key);
+                ControlFlow::Break(())
+            })?;
+            let Some(newer) = newer else { return Ok(None) };
+            from = Key::first(newer.list, newer.space, newer.index);
+        }
+        let Some(end) = self.end_of_step(&from, nodes)? else { return Ok(None) };
+        let list = from.list;
+        let goes_on = end.list == list;
+        let is_whole = at.whole_list == Some(list)
+            || (goes_on && self.state.is_list_newer(list, at.since, nodes)?);
+        let (own, content) =
+            (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
+        let mut ranges = SmallVec::new();
+        if is_whole {
+            // The list's own entries go last: as long as they are there, all of it is looked at,
+            // also by a walk that a crash made necessary.
+            ranges.push((from.max(content), end));
+            if !goes_on {
+                ranges.push((own, content));
+            }
+        } else {
+            ranges.push((from, end));
+        }
+        let mut has_unseen = false;
+        for (from, to) in &ranges {
+            has_unseen |= self.state.has_unseen(from, to, nodes)?;
+        }
+        let whole_list = (is_whole && goes_on).then_some(list);
+        Ok(Some(Step { ranges, next: Sweep { next: end, whole_list, ..*at }, has_unseen }))
+    }
+
     /// Where a step that begins at `from` ends: all of one list, and behind the last entry of a
     /// thing; `None` when nothing is left.
     pub(crate) fn end_of_step(&self, from: &Key, nodes: &dyn Nodes) -> Outcome<Option<Key>> {
-        let last = Key::first(Lid::CLIENT_END.0, Space::List, 0);
         let mut count = 0;
         let mut list = None;
         let mut thing = None;
         let mut end = None;
-        self.state.map.visit(from, &last, nodes, &mut |key, _| {
+        self.state.map.visit(from, &SWEEP_END, nodes, &mut |key, _| {
             count += 1;
             let is_other =
                 thing.replace(Thing::of(key)).is_some_and(|thing| thing != Thing::of(key));

@@ -1,12 +1,14 @@
 //! Versions cost what they hold, and give it back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{
     Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions, View,
 };
+use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 const MIB: u64 = 1 << 20;
@@ -250,9 +252,10 @@ fn a_change_that_is_refused_does_not_mark_the_volume() {
     let rig = Rig::new(32 * MIB);
     assert!(rig.disk.snapshot(7, None).is_err());
     assert!(rig.disk.snapshot(0, Some("a/b")).is_err());
-    assert_eq!(rig.disk.superblock().incompatible, 0);
+    let features = || rig.disk.superblock().incompatible;
+    assert_eq!(features() & INCOMPATIBLE_VERSIONS, 0);
     rig.disk.snapshot(0, Some("ab")).expect("there is room");
-    assert_ne!(rig.disk.superblock().incompatible, 0);
+    assert_ne!(features() & INCOMPATIBLE_VERSIONS, 0);
 }
 
 #[test]
@@ -303,4 +306,166 @@ fn space_of_deleted_versions_is_found_by_commits_and_reservations_on_a_full_volu
         assert_eq!(rig.disk.read_only_reason(), None);
         rig.settle();
     }
+}
+
+/// Counts what is read.
+struct CountingDevice {
+    device: Arc<MemoryDevice>,
+    reads: AtomicU64,
+}
+
+impl Device for CountingDevice {
+    fn len_bytes(&self) -> u64 {
+        self.device.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> dendro_device::Result<()> {
+        self.device.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> dendro_device::Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> dendro_device::Result<()> {
+        self.device.discard(offset, len_bytes)
+    }
+}
+
+const MANY_LISTS: u64 = 20_000;
+
+/// A disk with so many lists that the map has hundreds of leaves, of which two snapshots differ in
+/// ten; and the numbers of those ten.
+fn rig_with_many_lists() -> (Rig, View, View, Vec<Lid>) {
+    let rig = Rig::new(64 * MIB);
+    let put = |list, is_new, value: u8| {
+        let mut aru = Aru::new(View::HEAD);
+        if is_new {
+            aru.create_list(list, ListHints::default());
+        }
+        aru.put_record(list, 0, vec![value; 200]);
+        rig.disk.commit(aru).expect("there is room");
+    };
+    let lists: Vec<Lid> = (0..MANY_LISTS)
+        .map(|_| {
+            let list = rig.disk.allocate_list().expect("the disk works");
+            put(list, true, 1);
+            list
+        })
+        .collect();
+    rig.settle();
+    let before = rig.disk.snapshot(0, None).expect("there is room").view();
+    let changed: Vec<Lid> = lists.into_iter().step_by(MANY_LISTS as usize / 10).collect();
+    changed.iter().for_each(|&list| put(list, false, 2));
+    let after = rig.disk.snapshot(0, None).expect("there is room").view();
+    rig.settle();
+    (rig, before, after, changed)
+}
+
+/// Opens the volume anew, with nothing in memory, and counts what `work` reads.
+fn reads_of(rig: &Rig, work: impl FnOnce(&LogDisk)) -> u64 {
+    let device = Arc::clone(&rig.device);
+    let device = Arc::new(CountingDevice { device, reads: AtomicU64::new(0) });
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let disk = LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock)
+        .expect("the disk works");
+    device.reads.store(0, Ordering::Relaxed);
+    work(&disk);
+    device.reads.load(Ordering::Relaxed)
+}
+
+#[test]
+fn comparing_versions_reads_only_where_they_differ() {
+    let (rig, before, after, changed) = rig_with_many_lists();
+    let max = usize::MAX;
+    let compare = |disk: &LogDisk, a, b| disk.changed_lists(a, b, Lid(0), max).expect("it works");
+    rig.disk.shut_down().expect("the disk works");
+    let few = reads_of(&rig, |disk| assert_eq!(compare(disk, before, after), changed));
+    assert!(few < 40, "{few} reads");
+    // Nothing was written since the later one.
+    let none = reads_of(&rig, |disk| assert_eq!(compare(disk, after, View::HEAD), []));
+    assert!(none < 4, "{none} reads");
+    // All that is there differs from what a branch of nothing has.
+    let all = reads_of(&rig, |disk| {
+        let mut lists = 0;
+        for list in 0..MANY_LISTS + 10 {
+            let record = disk.record(before, Lid(list), 0).expect("it can be read");
+            lists += usize::from(record.is_some());
+        }
+        assert_eq!(lists, MANY_LISTS as usize);
+    });
+    assert!(all > 400, "{all} reads");
+}
+
+#[test]
+fn sweeping_reads_only_what_was_written_since_and_finds_all_of_it() {
+    let (rig, before, after, _) = rig_with_many_lists();
+    // A list of many leaves, of which only the first entry tells that it was deleted.
+    let large = rig.list(View::HEAD);
+    for index in 0..2000 {
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(large, index, vec![3; 200]);
+        rig.disk.commit(aru).expect("there is room");
+    }
+    let with_large = rig.disk.snapshot(0, None).expect("there is room").view();
+    let mut aru = Aru::new(View::HEAD);
+    aru.delete_list(large);
+    rig.disk.commit(aru).expect("there is room");
+    rig.settle();
+    let entries = |rig: &Rig| {
+        let options = dendro_check::Options::default();
+        dendro_check::verify(&*rig.device, &options).counts.entry_count
+    };
+    let all = entries(&rig);
+    let delete = |view| {
+        move |disk: &LogDisk| {
+            disk.delete(view).expect("it is not held");
+            while disk.background_step().expect("the disk works") {}
+            disk.shut_down().expect("the disk works");
+        }
+    };
+    rig.disk.shut_down().expect("the disk works");
+    let reads = reads_of(&rig, delete(with_large));
+    assert!(reads < 2 * 2000 / 30 + 60, "{reads} reads");
+    let rest = entries(&rig);
+    assert!((2001..2010).contains(&(all - rest)), "{} entries are gone", all - rest);
+    let reads = reads_of(&rig, delete(before));
+    assert!(reads < 60, "{reads} reads");
+    // The old records of the ten.
+    assert_eq!(rest - entries(&rig), 10 + 1);
+    reads_of(&rig, delete(after));
+    let rig = rig.reopen();
+    rig.settle();
+    assert_eq!(rig.disk.versions().snapshots, []);
+}
+
+#[test]
+fn a_sweep_that_a_crash_ended_inside_a_deleted_list_finds_the_rest() {
+    let rig = Rig::new(32 * MIB);
+    let list = rig.list(View::HEAD);
+    for index in 0..2000 {
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(list, index, vec![3; 200]);
+        rig.disk.commit(aru).expect("there is room");
+    }
+    let view = rig.disk.snapshot(0, None).expect("there is room").view();
+    let mut aru = Aru::new(View::HEAD);
+    aru.delete_list(list);
+    rig.disk.commit(aru).expect("there is room");
+    rig.settle();
+    rig.disk.delete(view).expect("it is not held");
+    for _ in 0..3 {
+        assert!(rig.disk.sweep_step().expect("the disk works"));
+        rig.disk.checkpoint().expect("the disk works");
+    }
+    let rig = rig.reopen();
+    rig.settle();
+    let report = dendro_check::verify(&*rig.device, &dendro_check::Options::default());
+    // The counters of the versions.
+    assert_eq!(report.counts.record_count, 1, "{report}");
 }

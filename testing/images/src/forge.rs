@@ -8,7 +8,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_check::{Error, Volume};
 use dendro_device::MemoryDevice;
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
-use dendro_format::{Entries, NodePtr, PartialHeader, checksum, checksum_append};
+use dendro_format::{ChildPtr, Entries, NodePtr, PartialHeader, checksum, checksum_append};
 
 /// An image that can be forged.
 pub struct Forge {
@@ -54,7 +54,8 @@ impl Forge {
             let node = node?;
             let range = range(&node.place);
             if let Entries::Inner(children) = &node.entries {
-                parents.extend(children.iter().map(|(_, child)| (*child, range.clone())));
+                let place = |(_, child): &(_, ChildPtr)| (child.place, range.clone());
+                parents.extend(children.iter().map(place));
             }
             let crc32c = node.place.crc32c;
             nodes.push(ForgedNode { range, crc32c, parent: parents.remove(&node.place) });

@@ -13,8 +13,8 @@ use dendro_format::checkpoint::HeadPosition;
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::{
-    Addr, Checkpoint, Chunk, Entries, Head, Key, Layout, NodePtr, PageRef, PartialHeader, Record,
-    SegmentNo, Space, Superblock, Usage, Value, checksum,
+    Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Key, Layout, NodePtr, PageRef, PartialHeader,
+    Record, SegmentNo, Space, Superblock, Usage, Value, checksum,
 };
 
 pub const UUID: Uuid = Uuid([0x5a; 16]);
@@ -191,6 +191,13 @@ impl Builder {
         self.node(0, &Entries::Leaf(entries))
     }
 
+    /// A node above leaves in which all was written in epoch 1.
+    pub fn inner(&mut self, children: Vec<(Key, NodePtr)>) -> NodePtr {
+        let child = |place| ChildPtr { place, newest_epoch: 1 };
+        let children = children.into_iter().map(|(key, place)| (key, child(place))).collect();
+        self.node(1, &Entries::Inner(children))
+    }
+
     /// Lays everything down.
     pub fn finish(mut self, root: Option<(NodePtr, u8)>) -> Vec<u8> {
         let mut image = vec![0; 16 * SEGMENT_SIZE];
@@ -273,7 +280,7 @@ pub fn built(change: impl FnOnce(&mut Builder)) -> Vec<u8> {
     let first = builder.leaf(first);
     let second = builder.leaf(vec![(list_key(2), Value::List(1))]);
     let children = vec![(list_key(1), first), (list_key(2), second)];
-    let root = builder.node(1, &Entries::Inner(children));
+    let root = builder.inner(children);
     change(&mut builder);
     builder.finish(Some((root, 1)))
 }

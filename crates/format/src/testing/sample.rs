@@ -13,8 +13,8 @@ use crate::node::{self, NodeInfo};
 use crate::partial::HEADER_LEN_BYTES;
 use crate::usage::FIRST_SYSTEM_LIST;
 use crate::{
-    Addr, CHUNK_PAGES, Checkpoint, Chunk, Entries, Head, Key, Layout, MAX_PAGE_COUNT, NodePtr,
-    PageRef, PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
+    Addr, CHUNK_PAGES, Checkpoint, ChildPtr, Chunk, Entries, Head, Key, Layout, MAX_PAGE_COUNT,
+    NodePtr, PageRef, PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
 };
 
 /// A number of any magnitude.
@@ -194,7 +194,8 @@ pub fn entries(rng: &mut Rng, level: u8) -> Entries {
     if level == 0 {
         Entries::Leaf(keys.into_iter().map(|key| (key, value(rng, key.space))).collect())
     } else {
-        Entries::Inner(keys.into_iter().map(|key| (key, node_ptr(rng))).collect())
+        let child = |rng: &mut Rng| ChildPtr { place: node_ptr(rng), newest_epoch: number(rng) };
+        Entries::Inner(keys.into_iter().map(|key| (key, child(rng))).collect())
     }
 }
 
