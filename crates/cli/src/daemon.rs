@@ -1,9 +1,10 @@
-//! The process behind a mount, from opening the volume to its clean end.
+//! The process behind all mounts of a volume, from opening it to its clean end.
 //!
 //! Of all of dendrofs, threads are started here alone. Beside those that serve FUSE requests:
 //!
 //! | thread       | what it does                                                     |
 //! |--------------|------------------------------------------------------------------|
+//! | `view`       | sees one mount to its end, and closes its file system            |
 //! | `writer`     | writes full buffers of the log                                   |
 //! | `background` | checkpoints, cleans, also for later when nobody writes           |
 //! | `commit`     | makes the tail of the log durable every few seconds              |
@@ -11,9 +12,14 @@
 //! | `waits`      | answers those who wait there for segments to become few          |
 //! | `signals`    | unmounts at Ctrl-C or SIGTERM                                    |
 //!
-//! The end always comes in the same order: the mount goes away (by umount(8), a signal, or the
+//! The end always comes in the same order: the last mount goes away (by umount(8), a signal, or the
 //! control socket), the threads stop, the disk is shut down, the device's lock is released with the
 //! process. A kill -9 is a crash, and the next mount recovers.
+//!
+//! - [`views`]: which mounts there are. [`admin`]: what is answered at the control socket.
+
+mod admin;
+mod views;
 
 use std::fs::File;
 use std::io;
@@ -24,29 +30,20 @@ use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock};
-use dendro_control::cleaning::{
-    Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
-    Present, Released, Segments, SegmentsRequest,
-};
-use dendro_control::versions::{VersionsReply, VersionsRequest};
-use dendro_control::{
-    Admin, AdminError, Client, Facts, MountInfo, Pong, Server, VolumeInfo, socket,
-};
+use dendro_control::{Client, Pong, Server, socket};
 use dendro_disk::LogicalDisk;
-use dendro_fs::AtimePolicy;
-use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, UnmountMode, unmount};
-use dendro_versions::Retention;
+use dendro_fs::{AtimePolicy, FileSystem};
+use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Report, UnmountMode, unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cleaning::service;
-use crate::counters;
 use crate::failure::Failure;
 use crate::mount_options::MountOptions;
 use crate::mount_table;
 use crate::target;
 use crate::versions::Automatic;
-use crate::volume::Volume;
+use crate::volume::{LAST_DAEMON_GRACE, NotOpened, Volume};
+use views::{MountedView, Views};
 
 /// How long the writer waits for a buffer before it looks whether it is to stop.
 const WRITER_WAIT: Duration = Duration::from_millis(50);
@@ -58,6 +55,8 @@ const IDLE_RESTS: u32 = 10;
 const ERROR_REST: Duration = Duration::from_secs(1);
 /// Requests that wait for the device, as a cleaner's do, must not keep others from being answered.
 const CONTROL_THREADS: usize = 6;
+/// How long to wait for the device before looking whether a daemon serves the volume by now.
+const LOCK_WAIT: Duration = Duration::from_millis(250);
 
 /// What to mount where. Both paths are absolute and without symbolic links.
 #[derive(Clone, Debug)]
@@ -67,30 +66,38 @@ pub(crate) struct Config {
     pub(crate) options: MountOptions,
 }
 
-/// Mounts, calls `on_ready`, serves until the volume is unmounted, and shuts it down.
-pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), Failure> {
+/// Why nothing was mounted, or what went wrong later.
+pub(crate) enum NotServed {
+    /// Another daemon has the volume, and can serve the mount.
+    ByThis,
+    Failed(Failure),
+}
+
+impl<T: Into<Failure>> From<T> for NotServed {
+    fn from(failure: T) -> Self {
+        Self::Failed(failure.into())
+    }
+}
+
+/// Mounts, calls `on_ready`, serves until all views of the volume are unmounted, and shuts it down.
+pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
     // Caught from here on, so that no signal ends the process while it has a mount.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let is_mounted = refuse_second_mount(config)?;
-    let volume = Volume::open(&config.source, &config.options, is_mounted)?;
-    let report = |operation: &str, error: &_| log::error!("{operation}: {error}");
-    let mount = Mount::new(
-        Arc::clone(volume.fs()),
-        &config.mount_point,
-        &fuse_options(config),
-        Arc::new(report),
-    )
-    .inspect_err(|_| {
-        // Nothing was written; the error that matters is why it is not mounted.
-        let _ = volume.fs().shut_down();
-    })?;
+    let volume = open_volume(config)?;
     let daemon = Daemon {
         volume: &volume,
         mount_point: config.mount_point.clone(),
         since_unix_s: SystemClock.now().secs(),
-        transport: mount.transport().to_string(),
+        namespace: mount_table::namespace(),
+        views: Views::default(),
+        changes: Mutex::default(),
+        failure: Mutex::default(),
         stop: Stop::default(),
     };
+    let how_requests_come = daemon.mount_first(config).inspect_err(|_| {
+        // Nothing was written; the error that matters is why it is not mounted.
+        let _ = volume.disk().shut_down();
+    })?;
     let server = match Server::bind(&socket::directory(), &volume.uuid().to_string()) {
         Ok(server) => Some(server),
         Err(error) => {
@@ -99,7 +106,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), Failur
         }
     };
     let signals_handle = signals.handle();
-    let served = thread::scope(|scope| {
+    let started = thread::scope(|scope| {
         let started = daemon.start_threads(scope, config, server.as_ref());
         let started = started.and_then(|()| {
             spawn(scope, "signals", || {
@@ -108,65 +115,67 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), Failur
                 }
             })
         });
-        if started.is_ok() {
-            on_ready();
-            match mount.why_no_uring() {
-                None => log::info!("requests come over {}", daemon.transport),
-                Some(why) => log::info!("requests come by {}: {why}", daemon.transport),
+        match &started {
+            Ok(()) => {
+                on_ready();
+                log::info!("{how_requests_come}");
             }
-        } else {
-            let _ = unmount(&config.mount_point, UnmountMode::Detach);
+            Err(_) => daemon.detach_all(),
         }
-        let served = mount.serve();
+        while let Some((mount, view)) = daemon.views.next() {
+            daemon.start_serving(scope, mount, view);
+        }
         daemon.stop.set();
         signals_handle.close();
         if let Some(server) = &server {
             server.stop();
         }
-        started.and(served)
+        started
     });
     drop(server);
-    let shut_down = volume.fs().shut_down();
-    served.map_err(|error| {
-        Failure::new(format_args!("{}: serving ended: {error}", config.mount_point.display()))
-    })?;
-    shut_down.map_err(|error| {
-        Failure::new(format_args!(
-            "{}: could not be shut down cleanly, the next mount recovers it: {error}",
-            config.source.display()
-        ))
-    })
+    let shut_down = volume.disk().shut_down();
+    started?;
+    if let Some(failure) = daemon.failure.into_inner() {
+        return Err(failure.into());
+    }
+    shut_down.map_err(|error| Failure::new(not_shut_down(&volume, &error)).into())
 }
 
-/// Whether a daemon serves the volume; that it does so for writing is an error here already, with
-/// a better message than the lock's.
-fn refuse_second_mount(config: &Config) -> Result<bool, Failure> {
-    let table = mount_table::read()?;
-    let holder = Client::all()
-        .into_iter()
-        .find(|(_, pong)| target::is_same_file(Path::new(&pong.source), &config.source));
-    let Some((client, pong)) = holder else { return Ok(false) };
-    let is_there = table
-        .iter()
-        .any(|entry| entry.is_dendro() && entry.mount_point == Path::new(&pong.mount_point));
-    if !is_there {
-        // Unmounted, and about to end.
-        return Ok(false);
-    }
-    let is_read_only =
-        client.info().is_ok_and(|info| info.mount.is_some_and(|mount| mount.read_only.is_some()));
-    if is_read_only && config.options.read_only {
-        return Ok(true);
-    }
-    Err(Failure::new(format_args!(
-        "{} is mounted already, on {} (process {}); unmount it first",
-        config.source.display(),
-        pong.mount_point,
-        pong.pid
-    )))
+fn not_shut_down(volume: &Volume, error: &dyn std::fmt::Display) -> String {
+    format!(
+        "{}: could not be shut down cleanly, the next mount recovers it: {error}",
+        volume.source().display()
+    )
 }
 
-fn fuse_options(config: &Config) -> FuseOptions {
+/// Opens the volume, and waits for a daemon that is about to end.
+fn open_volume(config: &Config) -> Result<Volume, NotServed> {
+    let mut waited = Duration::ZERO;
+    loop {
+        if holder(&config.source).is_some() {
+            return Err(NotServed::ByThis);
+        }
+        match Volume::open(&config.source, &config.options, LOCK_WAIT) {
+            Ok(volume) => return Ok(volume),
+            Err(NotOpened::InUse(_)) if waited < LAST_DAEMON_GRACE => waited += LOCK_WAIT,
+            Err(NotOpened::InUse(failure) | NotOpened::Failed(failure)) => {
+                return Err(failure.into());
+            }
+        }
+    }
+}
+
+/// The daemon that has mounts of the volume on `source`.
+pub(crate) fn holder(source: &Path) -> Option<(Client, Pong)> {
+    let serves_it = |pong: &Pong| {
+        // One without mounts is about to end.
+        !pong.views.is_empty() && target::is_same_file(Path::new(&pong.source), source)
+    };
+    Client::all().into_iter().find(|(_, pong)| serves_it(pong))
+}
+
+/// How the kernel and the transport are to treat the mount of `config`.
+pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
     let options = &config.options;
     let for_everyone = rustix::process::geteuid().is_root();
     FuseOptions {
@@ -187,6 +196,11 @@ fn fuse_options(config: &Config) -> FuseOptions {
     }
 }
 
+/// Where file systems say what a bare errno does not.
+fn report() -> Arc<Report> {
+    Arc::new(|operation: &str, error: &_| log::error!("{operation}: {error}"))
+}
+
 /// Starts a thread that is waited for at the end of `scope`.
 fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -199,10 +213,16 @@ fn spawn<'scope>(
 /// What all threads share.
 struct Daemon<'volume> {
     volume: &'volume Volume,
+    /// The first mount's.
     mount_point: PathBuf,
     since_unix_s: i64,
-    /// Which way requests come.
-    transport: String,
+    /// The mount namespace of this process.
+    namespace: String,
+    views: Views,
+    /// Held while a view is being mounted, and while versions are taken away.
+    changes: Mutex<()>,
+    /// What went wrong first.
+    failure: Mutex<Option<Failure>>,
     stop: Stop,
 }
 
@@ -213,12 +233,11 @@ impl Daemon<'_> {
         config: &Config,
         server: Option<&'scope Server>,
     ) -> io::Result<()> {
-        if !config.options.read_only {
+        if !self.volume.is_read_only() {
             let interval = config.options.commit_interval;
-            let retain = config.options.retain.clone();
             spawn(scope, "writer", || self.write())?;
             spawn(scope, "background", || self.work_in_background())?;
-            spawn(scope, "commit", move || self.commit_at_intervals(interval, retain))?;
+            spawn(scope, "commit", move || self.commit_at_intervals(interval))?;
         }
         if let Some(server) = server {
             for number in 0..CONTROL_THREADS {
@@ -270,113 +289,163 @@ impl Daemon<'_> {
         }
     }
 
-    fn commit_at_intervals(&self, interval: Duration, retain: Option<Retention>) {
+    fn commit_at_intervals(&self, interval: Duration) {
         let mut failing = Failing::new("making the log durable");
         let mut failing_snapshots = Failing::new("keeping how it was");
-        let (disk, view) = (self.volume.disk(), self.volume.fs().view());
-        let mut automatic = retain.map(|rule| Automatic::new(rule, view));
         while !self.stop.wait(interval) {
-            if let Some(automatic) = &mut automatic {
-                failing_snapshots.note(automatic.tick(disk, SystemClock.now()));
-            }
+            failing_snapshots.note(self.keep_how_it_was());
             failing.note(self.volume.commit());
         }
+    }
+
+    /// Makes the snapshots that mounts are to make by themselves.
+    fn keep_how_it_was(&self) -> Result<(), dendro_disk::Error> {
+        let views = self.views.all();
+        let mut keeping = views.iter().filter(|view| view.automatic.is_some()).peekable();
+        if keeping.peek().is_none() {
+            return Ok(());
+        }
+        // A snapshot must not be taken away while it is being mounted.
+        let _changes = self.changes.lock();
+        let mounted: Vec<_> = self.views.all().iter().map(|view| view.view()).collect();
+        keeping.try_for_each(|view| match &view.automatic {
+            Some(automatic) => {
+                let now = SystemClock.now();
+                automatic.lock().tick(self.volume.disk(), view.view(), &mounted, now)
+            }
+            None => Ok(()),
+        })
+    }
+
+    /// The mount that the process was started for; says how its requests come.
+    fn mount_first(&self, config: &Config) -> Result<String, Failure> {
+        let fail = |why: &dyn std::fmt::Display| {
+            Failure::new(format_args!("{}: {why}", config.source.display()))
+        };
+        let options = &config.options;
+        let view = self.volume.resolve(&options.version).map_err(|why| fail(&why))?;
+        let fs = self.volume.open_view(view, options).map_err(|error| fail(&error))?;
+        let mount =
+            Mount::new(Arc::clone(&fs), &config.mount_point, &fuse_options(config), report())?;
+        let how = match mount.why_no_uring() {
+            None => format!("requests come over {}", mount.transport()),
+            Some(why) => format!("requests come by {}: {why}", mount.transport()),
+        };
+        let mount_point = config.mount_point.clone();
+        let device = mount_table::device_at(&mount_point);
+        let namespace = self.namespace.clone();
+        self.add(mount, fs, MountPlace { mount_point, device, namespace }, options);
+        Ok(how)
+    }
+
+    fn add(
+        &self,
+        mount: Mount,
+        fs: Arc<FileSystem>,
+        place: MountPlace,
+        options: &MountOptions,
+    ) -> Arc<MountedView> {
+        let MountPlace { mount_point, device, namespace } = place;
+        let retain = options.retain.clone().filter(|_| !options.read_only);
+        let view = MountedView {
+            fs,
+            mount_point,
+            device,
+            is_elsewhere: namespace != self.namespace,
+            namespace,
+            since_unix_s: SystemClock.now().secs(),
+            transport: mount.transport().to_string(),
+            automatic: retain.map(|rule| Mutex::new(Automatic::new(rule))),
+        };
+        self.views.add(mount, view)
+    }
+
+    fn start_serving<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        mount: Mount,
+        view: Arc<MountedView>,
+    ) {
+        let served = Arc::clone(&view);
+        if let Err(error) = spawn(scope, "view", move || self.serve(mount, &served)) {
+            // The connection is closed by now; who uses the mount gets errors.
+            log::error!("{}: cannot be served: {error}", view.place());
+            detach(&view);
+            self.views.remove(&view);
+        }
+    }
+
+    /// Serves a mount to its end.
+    fn serve(&self, mount: Mount, view: &Arc<MountedView>) {
+        let served = mount.serve();
+        let closed = view.fs.close();
+        let failures = [
+            served.err().map(|error| format!("{}: serving ended: {error}", view.place())),
+            closed.err().map(|error| not_shut_down(self.volume, &error)),
+        ];
+        for message in failures.into_iter().flatten() {
+            log::error!("{message}");
+            self.failure.lock().get_or_insert(Failure::new(message));
+        }
+        self.views.remove(view);
+    }
+
+    fn detach_all(&self) {
+        self.views.all().iter().for_each(|view| detach(view));
     }
 
     /// Ctrl-C and SIGTERM: everything accepted is kept, and files that are open are no reason to
     /// stay.
     fn unmount_on_signal(&self) {
-        // Pages that programs have mapped and changed are in the kernel still.
-        let synced = File::open(&self.mount_point).map(|root| rustix::fs::syncfs(&root));
-        if let Ok(Err(error)) = synced {
-            log::error!("changes to mapped files are lost: {error}");
+        let views = self.views.all();
+        for view in &views {
+            if view.is_elsewhere {
+                log::warn!("{}: goes with its processes", view.place());
+                continue;
+            }
+            // Pages that programs have mapped and changed are in the kernel still.
+            let synced = File::open(&view.mount_point).map(|root| rustix::fs::syncfs(&root));
+            if let Ok(Err(error)) = synced {
+                log::error!("changes to mapped files are lost: {error}");
+            }
+            let unmounted = unmount(&view.mount_point, UnmountMode::Idle).or_else(|error| {
+                log::warn!("{error}; cutting it off");
+                unmount(&view.mount_point, UnmountMode::Abort)
+            });
+            if let Err(error) = unmounted {
+                log::error!("{error}");
+            }
         }
-        let unmounted = unmount(&self.mount_point, UnmountMode::Idle).or_else(|error| {
-            log::warn!("{error}; cutting it off");
-            unmount(&self.mount_point, UnmountMode::Abort)
-        });
-        if let Err(error) = unmounted {
-            log::error!("{error}");
+        if views.iter().any(|view| view.is_elsewhere) {
+            self.end_without_unmounting();
         }
+    }
+
+    /// A mount in another namespace cannot be taken away from here. It is cut off when its connection
+    /// is closed, with the process; so nothing must be left to write by then.
+    fn end_without_unmounting(&self) -> ! {
+        let closed = self.views.all().iter().try_for_each(|view| view.fs.close());
+        let ended = closed
+            .map_err(|error| error.to_string())
+            .and_then(|()| self.volume.disk().shut_down().map_err(|error| error.to_string()));
+        if let Err(error) = &ended {
+            log::error!("{}", not_shut_down(self.volume, error));
+        }
+        std::process::exit(i32::from(ended.is_err()))
     }
 }
 
-impl Admin for Daemon<'_> {
-    fn ping(&self) -> Pong {
-        Pong {
-            software: env!("CARGO_PKG_VERSION").into(),
-            pid: std::process::id(),
-            uuid: self.volume.uuid().to_string(),
-            source: self.volume.source().display().to_string(),
-            mount_point: self.mount_point.display().to_string(),
-        }
-    }
-
-    fn info(&self) -> Result<VolumeInfo, AdminError> {
-        let mut info = self.volume.info();
-        info.mount = Some(MountInfo {
-            mount_point: self.mount_point.display().to_string(),
-            pid: std::process::id(),
-            software: env!("CARGO_PKG_VERSION").into(),
-            read_only: self.volume.disk().read_only_reason(),
-            since_unix_s: self.since_unix_s,
-            transport: self.transport.clone(),
-            // The one who asks knows.
-            socket: String::new(),
-        });
-        Ok(info)
-    }
-
-    fn stat(&self) -> Result<Facts, AdminError> {
-        Ok(self.volume.stat())
-    }
-
-    fn metrics(&self) -> Result<String, AdminError> {
-        let source = self.volume.source().display().to_string();
-        let mount_point = self.mount_point.display().to_string();
-        Ok(counters::metrics(self.volume.disk(), &source, &mount_point))
-    }
-
-    fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
-        service::change_cleaner(self.volume.disk(), change)
-    }
-
-    fn versions(&self, request: &VersionsRequest) -> Result<VersionsReply, AdminError> {
-        self.volume.versions().answer(request)
-    }
-
-    fn sync(&self) -> Result<(), AdminError> {
-        self.volume.fs().sync_all().map_err(|error| AdminError(error.to_string()))
-    }
-
-    fn shut_down(&self) -> Result<(), AdminError> {
-        unmount(&self.mount_point, UnmountMode::Idle).map_err(|error| AdminError(error.to_string()))
-    }
+/// Where a view is mounted.
+struct MountPlace {
+    mount_point: PathBuf,
+    device: String,
+    namespace: String,
 }
 
-impl Cleaning for Daemon<'_> {
-    fn present(&self) -> Present {
-        service::present(self.volume.disk())
-    }
-
-    fn segments(&self, request: &SegmentsRequest) -> Result<Segments, AdminError> {
-        Ok(service::segments(self.volume.disk(), request))
-    }
-
-    fn blocks(&self, request: &BlocksRequest) -> Result<Blocks, AdminError> {
-        service::blocks(self.volume.disk(), request)
-    }
-
-    fn bmapv(&self, blocks: &[Block]) -> Result<Places, AdminError> {
-        service::bmapv(self.volume.disk(), blocks)
-    }
-
-    fn markv(&self, blocks: &[Block]) -> Result<Marked, AdminError> {
-        service::markv(self.volume.disk(), blocks)
-    }
-
-    fn segclean(&self, segments: &[u32]) -> Result<Released, AdminError> {
-        service::segclean(self.volume.disk(), segments)
+/// Takes a mount out of the tree, as far as that can be done from here.
+fn detach(view: &MountedView) {
+    if !view.is_elsewhere {
+        let _ = unmount(&view.mount_point, UnmountMode::Detach);
     }
 }
 

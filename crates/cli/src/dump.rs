@@ -73,15 +73,16 @@ fn check_arguments(args: &DumpArgs) -> Result<(), Failure> {
 fn source(args: &DumpArgs, quiet: bool) -> Result<PathBuf, Failure> {
     match target::find(&args.target)? {
         Target::Unmounted(source) => Ok(source),
-        Target::Mounted(_, pong) => {
+        Target::Mounted(served) => {
             if !quiet {
                 eprintln!(
                     "dendro: {} is mounted on {}: this is what lies on the device now, and it may \
                      change while it is read",
-                    pong.source, pong.mount_point
+                    served.pong.source,
+                    served.place()
                 );
             }
-            Ok(PathBuf::from(pong.source))
+            Ok(PathBuf::from(served.pong.source))
         }
     }
 }

@@ -8,7 +8,8 @@
 //! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`], [`stat`], [`segments`], [`dump`]: the
 //!   commands. [`cleaning`]: those that clean, and what the daemon does for them.
 //! - [`versions`]: snapshots, branches, and files in the past.
-//! - [`daemon`]: the process behind a mount. [`volume`] opens what it serves.
+//! - [`daemon`]: the process behind the mounts of a volume. [`join`] lets it serve one more. [`volume`]
+//!   opens what it serves.
 //! - [`target`]: from what the user names to a daemon or a device; [`mount_table`] helps.
 
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod daemon;
 mod dump;
 mod failure;
 mod generate;
+mod join;
 mod logging;
 mod mkfs;
 mod mount;

@@ -10,8 +10,9 @@ use dendro_fuse::UnmountMode;
 use serde::{Deserialize, Serialize};
 
 use crate::args::MountArgs;
-use crate::daemon::{self, Config};
+use crate::daemon::{self, Config, NotServed};
 use crate::failure::{Failure, code};
+use crate::join::{self, Joined};
 use crate::logging::{self, Destination};
 use crate::mount_options::MountOptions;
 use crate::mount_table;
@@ -20,8 +21,16 @@ use crate::mount_table;
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
     Ready,
-    Failed { message: String, code: u8 },
+    /// Another daemon has the volume by now, and can serve the mount.
+    ByAnother,
+    Failed {
+        message: String,
+        code: u8,
+    },
 }
+
+/// How often daemons may start and end while this process looks for one.
+const TRIES: u32 = 10;
 
 pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
     if args.daemon {
@@ -32,7 +41,38 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
         return Ok(());
     }
     clear_dead_mount(&config.mount_point)?;
-    if args.foreground { in_foreground(&config, quiet) } else { start_daemon(args, &config) }
+    for _ in 0..TRIES {
+        match join_daemon(args, &config)? {
+            Joined::Served => return Ok(()),
+            Joined::Nobody => {}
+        }
+        let is_served = match args.foreground {
+            true => in_foreground(&config, quiet)?,
+            false => start_daemon(args, &config)?,
+        };
+        if is_served {
+            return Ok(());
+        }
+    }
+    Err(mount_failure(format_args!(
+        "{}: others mount and unmount it all the time; try again",
+        config.source.display()
+    )))
+}
+
+/// Lets the daemon that has the volume serve this mount too, if there is one.
+fn join_daemon(args: &MountArgs, config: &Config) -> Result<Joined, Failure> {
+    match daemon::holder(&config.source) {
+        None => Ok(Joined::Nobody),
+        Some((_, pong)) if args.foreground => Err(mount_failure(format_args!(
+            "{}: process {} has it open already, for {}, and serves this mount too; leave -f out",
+            config.source.display(),
+            pong.pid,
+            pong.mount_point
+        ))),
+        Some((client, pong)) => join::join_daemon(&client, &pong, config, &args.options)
+            .map_err(|failure| failure.with_code(code::MOUNT_FAILED)),
+    }
 }
 
 /// What is to be mounted where, with paths that do not depend on the working directory.
@@ -87,10 +127,11 @@ fn clear_dead_mount(mount_point: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn in_foreground(config: &Config, quiet: bool) -> Result<(), Failure> {
+/// Serves the mount to its end; false when another daemon can serve it.
+fn in_foreground(config: &Config, quiet: bool) -> Result<bool, Failure> {
     logging::start(&Destination::StandardError, &config.source)?;
     logging::abort_on_panic();
-    daemon::run(config, || {
+    let ended = daemon::run(config, || {
         if !quiet {
             eprintln!(
                 "{} is mounted on {}; Ctrl-C unmounts it",
@@ -98,13 +139,17 @@ fn in_foreground(config: &Config, quiet: bool) -> Result<(), Failure> {
                 config.mount_point.display()
             );
         }
-    })
-    .map_err(|failure| failure.with_code(code::MOUNT_FAILED))
+    });
+    match ended {
+        Ok(()) => Ok(true),
+        Err(NotServed::ByThis) => Ok(false),
+        Err(NotServed::Failed(failure)) => Err(failure.with_code(code::MOUNT_FAILED)),
+    }
 }
 
-/// Starts this program once more, in the background, and waits until it has mounted or failed.
-/// It is not a fork of this process, so that no lock and no thread of it can be in between states.
-fn start_daemon(args: &MountArgs, config: &Config) -> Result<(), Failure> {
+/// Starts this program once more, in the background, and waits until it has mounted or failed; false
+/// when another daemon can serve the mount. It is not a fork of this process, so that no lock and no thread of it can be in between states.
+fn start_daemon(args: &MountArgs, config: &Config) -> Result<bool, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("dendro").args(["mount", "--daemon"]);
     for options in &args.options {
@@ -127,7 +172,11 @@ fn start_daemon(args: &MountArgs, config: &Config) -> Result<(), Failure> {
         let _ = pipe.read_to_string(&mut said);
     }
     match serde_json::from_str(&said) {
-        Ok(Report::Ready) => Ok(()),
+        Ok(Report::Ready) => Ok(true),
+        Ok(Report::ByAnother) => {
+            let _ = child.wait();
+            Ok(false)
+        }
         Ok(Report::Failed { message, code }) => {
             let _ = child.wait();
             Err(Failure { message, code })
@@ -157,12 +206,18 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
         };
         logging::start(&destination, &config.source)?;
         logging::abort_on_panic();
-        daemon::run(&config, || {
+        match daemon::run(&config, || {
             is_ready = true;
             report(&Report::Ready);
             leave_terminal();
-        })
-        .map_err(|failure| failure.with_code(code::MOUNT_FAILED))
+        }) {
+            Ok(()) => Ok(()),
+            Err(NotServed::ByThis) => {
+                report(&Report::ByAnother);
+                Ok(())
+            }
+            Err(NotServed::Failed(failure)) => Err(failure.with_code(code::MOUNT_FAILED)),
+        }
     });
     match &ended {
         Err(failure) if is_ready => log::error!("{}", failure.message),

@@ -59,7 +59,11 @@ const MOST_THREADS: usize = 256;
 /// How a volume is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountOptions {
+    /// Nothing can be changed in this mount.
     pub(crate) read_only: bool,
+    /// The device is opened for reading alone, so that no other view of the volume can be changed
+    /// either.
+    pub(crate) read_only_device: bool,
     /// `None`: as befits the user who mounts.
     pub(crate) access: Option<Access>,
     pub(crate) atime: AtimePolicy,
@@ -96,6 +100,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            read_only_device: false,
             access: None,
             atime: AtimePolicy::Relatime,
             commit_interval: Duration::from_secs(5),
@@ -144,12 +149,28 @@ impl MountOptions {
             }
         }
         if unknown.is_empty() {
+            options.read_only_device = options.read_only;
             // The past does not change.
             options.read_only |= options.version.moment.is_some();
             return Ok(options);
         }
         let unknown: Vec<String> = unknown.iter().map(|option| format!("\"{option}\"")).collect();
         Err(format!("unknown mount option {}; known are {KNOWN}", unknown.join(", ")))
+    }
+
+    /// The options that hold for the whole volume, of those that differ from what is meant without
+    /// them.
+    pub(crate) fn of_volume(&self) -> Vec<&'static str> {
+        let default = Self::default();
+        let all = [
+            ("commit=", self.commit_interval != default.commit_interval),
+            ("cache=", self.cache_bytes.is_some()),
+            ("checkpoint=", self.checkpoint_bytes.is_some()),
+            ("policy=", self.policy.is_some()),
+            ("reserve=", self.reserve_percent.is_some()),
+            ("direct, buffered", self.direct != default.direct),
+        ];
+        all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()
     }
 
     /// Takes one option; false if it is none of ours.
@@ -305,6 +326,13 @@ mod tests {
     }
 
     #[test]
+    fn what_holds_for_the_whole_volume_is_told_apart() {
+        let of = |list| MountOptions::parse([list]).unwrap().of_volume();
+        assert_eq!(of("ro,noatime,clone=b,threads=3,retain=1d:all"), [""; 0]);
+        assert_eq!(of("cache=9M,commit=5,direct"), ["cache=", "direct, buffered"]);
+    }
+
+    #[test]
     fn a_rule_of_retention_has_commas_of_its_own() {
         let options = MountOptions::parse(["noatime,retain=10m:all,1d:1m,30d:1h,ro"]).unwrap();
         assert_eq!(options.retain, Some("10m:all,1d:1m,30d:1h".parse().unwrap()));
@@ -318,7 +346,9 @@ mod tests {
         let clone = MountOptions::parse(["clone=b"]).unwrap();
         assert_eq!(clone.version.branch.as_deref(), Some("b"));
         assert!(!clone.read_only);
-        assert!(MountOptions::parse(["snapshot=one,rw"]).unwrap().read_only);
+        let past = MountOptions::parse(["snapshot=one,rw"]).unwrap();
+        assert!(past.read_only && !past.read_only_device);
+        assert!(MountOptions::parse(["snapshot=one,ro"]).unwrap().read_only_device);
         let past = MountOptions::parse(["at=2026-11-21T10:00Z,clone=b"]).unwrap();
         assert!(past.read_only);
         assert_eq!(past.version.moment.unwrap().unix_ns, Some(1_795_255_200_000_000_000));

@@ -26,10 +26,34 @@ pub(crate) struct MountEntry {
 }
 
 impl MountEntry {
+    /// The number as the table writes it.
+    pub(crate) fn device_text(&self) -> String {
+        format!("{}:{}", self.device.0, self.device.1)
+    }
+
     /// Whether it is one of ours.
     pub(crate) fn is_dendro(&self) -> bool {
         FS_TYPES.contains(&self.fs_type.as_str())
     }
+}
+
+/// The mount namespace of this process; empty when it cannot be told.
+pub(crate) fn namespace() -> String {
+    let link = fs::read_link("/proc/self/ns/mnt");
+    link.map(|link| link.display().to_string()).unwrap_or_default()
+}
+
+/// The number of what is mounted on `mount_point`, as the table has it; empty when it cannot be told.
+pub(crate) fn device_at(mount_point: &Path) -> String {
+    let table = read().unwrap_or_default();
+    let topmost = table.iter().rev().find(|entry| entry.mount_point == mount_point);
+    topmost.map(MountEntry::device_text).unwrap_or_default()
+}
+
+/// Whether the mounted file system with this number is to be seen; true when that cannot be told.
+pub(crate) fn has(device: &str) -> bool {
+    let is_it = |entry: &MountEntry| entry.device_text() == device;
+    device.is_empty() || read().map_or(true, |table| table.iter().any(is_it))
 }
 
 /// All mounts that this process sees, in the order in which they were made.

@@ -22,7 +22,7 @@ use figures::{Figures, HISTOGRAM_LEN};
 
 pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
     let (source, segments) = match target::find(&args.target)? {
-        Target::Mounted(client, pong) => (pong.source, client.all_segments()?),
+        Target::Mounted(served) => (served.pong.source, served.client.all_segments()?),
         Target::Unmounted(source) => {
             let segments = volume::segments_offline(&source)?;
             (source.display().to_string(), segments)

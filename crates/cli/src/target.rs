@@ -4,16 +4,42 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use dendro_control::{Client, Pong};
+use dendro_control::{Client, Pong, ViewInfo};
 
 use crate::failure::Failure;
 use crate::mount_table::{self, MountEntry};
 
+/// A volume that is mounted, found.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// The daemon that has it,
+    pub(crate) client: Client,
+    /// and who that says it is.
+    pub(crate) pong: Pong,
+    /// The mount that was named; nothing when the image or the device was.
+    pub(crate) view: Option<ViewInfo>,
+}
+
+impl Served {
+    /// What it is called in messages: the mount that was named, or the first one.
+    pub(crate) fn place(&self) -> &str {
+        match &self.view {
+            Some(view) => &view.mount_point,
+            None => self.pong.views.first().map_or(&self.pong.mount_point, |of| &of.mount_point),
+        }
+    }
+
+    /// The number of the mount that was named.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.view.as_ref().map(|view| &*view.device).filter(|device| !device.is_empty())
+    }
+}
+
 /// A volume, found.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// It is mounted, by this daemon.
-    Mounted(Client, Pong),
+    /// It is mounted.
+    Mounted(Box<Served>),
     /// It is not: the image file or block device.
     Unmounted(PathBuf),
 }
@@ -27,7 +53,8 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     if is_device {
         let serves_it = |pong: &Pong| is_same_file(Path::new(&pong.source), path);
         if let Some((client, pong)) = daemons.iter().find(|(_, pong)| serves_it(pong)) {
-            return Ok(Target::Mounted(client.clone(), pong.clone()));
+            let (client, pong) = (client.clone(), pong.clone());
+            return Ok(Target::Mounted(Box::new(Served { client, pong, view: None })));
         }
     }
     let entry = mount_table::containing(&table, path).filter(|entry| entry.is_dendro());
@@ -46,35 +73,40 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
 }
 
 /// The daemon whose mount `path` lies in, or that has the device `path` open.
-pub(crate) fn find_mounted(path: &Path) -> Result<(Client, Pong), Failure> {
+pub(crate) fn find_mounted(path: &Path) -> Result<Served, Failure> {
     let table = mount_table::read()?;
     metadata(&table, path)?;
-    match mount_table::containing(&table, path).filter(|entry| entry.is_dendro()) {
-        Some(entry) => match daemon_of(&table, entry, Client::all())? {
-            Target::Mounted(client, pong) => Ok((client, pong)),
-            Target::Unmounted(path) => Err(not_mounted(&path)),
-        },
-        None => match find(path)? {
-            Target::Mounted(client, pong) => Ok((client, pong)),
-            Target::Unmounted(path) => Err(not_mounted(&path)),
-        },
+    let found = match mount_table::containing(&table, path).filter(|entry| entry.is_dendro()) {
+        Some(entry) => daemon_of(&table, entry, Client::all())?,
+        None => find(path)?,
+    };
+    match found {
+        Target::Mounted(served) => Ok(*served),
+        Target::Unmounted(path) => Err(not_mounted(&path)),
     }
 }
 
-/// Every daemon that answers and serves one of the mounts of `entry`'s file system.
+/// The daemon, of all that answer, that serves `entry`'s file system.
 pub(crate) fn daemon_behind(
     table: &[MountEntry],
     entry: &MountEntry,
     daemons: Vec<(Client, Pong)>,
-) -> Option<(Client, Pong)> {
-    let mut mounts = table.iter().filter(|other| other.device == entry.device);
-    // Bind mounts make several mount points; the daemon knows the first.
-    let is_ours = |pong: &Pong| {
-        mounts.any(|mount| mount.mount_point == Path::new(&pong.mount_point))
-            || entry.source == *pong.source
+) -> Option<Served> {
+    let device = entry.device_text();
+    let view_of = |pong: &Pong| {
+        let by_number = pong.views.iter().find(|view| view.device == device);
+        // Where the number is not known; bind mounts make several mount points.
+        let by_place = |view: &&ViewInfo| {
+            let is_there = |of: &MountEntry| of.mount_point == Path::new(&view.mount_point);
+            view.device.is_empty()
+                && table.iter().any(|other| other.device == entry.device && is_there(other))
+        };
+        by_number.or_else(|| pong.views.iter().find(by_place)).cloned()
     };
-    let mut is_ours = is_ours;
-    daemons.into_iter().find(|(_, pong)| is_ours(pong))
+    daemons.into_iter().find_map(|(client, pong)| {
+        let view = view_of(&pong)?;
+        Some(Served { client, pong, view: Some(view) })
+    })
 }
 
 fn daemon_of(
@@ -82,15 +114,14 @@ fn daemon_of(
     entry: &MountEntry,
     daemons: Vec<(Client, Pong)>,
 ) -> Result<Target, Failure> {
-    daemon_behind(table, entry, daemons)
-        .map(|(client, pong)| Target::Mounted(client, pong))
-        .ok_or_else(|| {
-            Failure::new(format_args!(
-                "{}: its daemon does not answer; if it runs for another user, do this as that \
-                 user or root",
-                entry.mount_point.display()
-            ))
-        })
+    let served = daemon_behind(table, entry, daemons).map(Box::new);
+    served.map(Target::Mounted).ok_or_else(|| {
+        Failure::new(format_args!(
+            "{}: its daemon does not answer; if it runs for another user, do this as that user or \
+             root",
+            entry.mount_point.display()
+        ))
+    })
 }
 
 fn not_mounted(path: &Path) -> Failure {

@@ -17,6 +17,9 @@ use crate::target;
 
 /// After this, the user is told what is being waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the daemon is asked whether it is done: at first, and later.
+const SHORT_PAUSE: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait for the device's lock where the daemon cannot be asked who it is.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
@@ -26,7 +29,7 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     let entry = find(&table, &args.target).map_err(failed)?;
     // Asked before it is unmounted: the process number could be another's afterwards.
     let daemon = target::daemon_behind(&table, &entry, Client::all());
-    let process = daemon.as_ref().and_then(|(client, pong)| watch(client, pong));
+    let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
     let mode = match (args.lazy, args.force) {
         (true, _) => UnmountMode::Detach,
         (_, true) => UnmountMode::Abort,
@@ -39,9 +42,12 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     if is_served_on || is_dead {
         return Ok(());
     }
-    match process {
-        Some(process) => wait_for_end(&process, &entry, quiet),
-        None => wait_for_lock(Path::new(&entry.source)),
+    match (process, daemon) {
+        (Some(process), Some(served)) => {
+            let device = entry.device_text();
+            wait_for_end(&process, &served.client, &device, &entry, quiet)
+        }
+        _ => wait_for_lock(Path::new(&entry.source)),
     }
 }
 
@@ -90,21 +96,39 @@ fn has_other_mounts(entry: &MountEntry) -> Result<bool, Failure> {
     Ok(mount_table::read()?.iter().any(|other| other.device == entry.device))
 }
 
-fn wait_for_end(process: &OwnedFd, entry: &MountEntry, quiet: bool) -> Result<(), Failure> {
-    let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+/// Waits until the daemon has closed the view, or, if that was its last one, has ended.
+pub(crate) fn wait_for_end(
+    process: &OwnedFd,
+    client: &Client,
+    device: &str,
+    entry: &MountEntry,
+    quiet: bool,
+) -> Result<(), Failure> {
+    let mut waited = Duration::ZERO;
+    loop {
+        let pause = if waited < PAUSE { SHORT_PAUSE } else { PAUSE };
+        let serves_others = client.ping().is_ok_and(|pong| {
+            !pong.views.is_empty() && pong.views.iter().all(|view| view.device != device)
+        });
+        if serves_others || has_ended(process, pause)? {
+            return Ok(());
+        }
+        if waited < PATIENCE && waited + pause >= PATIENCE && !quiet {
+            eprintln!(
+                "dendro: {}: waiting until all is written",
+                PathBuf::from(&entry.source).display()
+            );
+        }
+        waited += pause;
+    }
+}
+
+/// Whether the process ends within `pause`.
+fn has_ended(process: &OwnedFd, pause: Duration) -> Result<bool, Failure> {
+    let timeout =
+        Timespec { tv_sec: pause.as_secs().cast_signed(), tv_nsec: pause.subsec_nanos().into() };
     let mut watched = [PollFd::new(process, PollFlags::IN)];
-    let has_ended = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&patience)))? > 0;
-    if has_ended {
-        return Ok(());
-    }
-    if !quiet {
-        eprintln!(
-            "dendro: {}: waiting until all is written",
-            PathBuf::from(&entry.source).display()
-        );
-    }
-    rustix::io::retry_on_intr(|| poll(&mut watched, None))?;
-    Ok(())
+    Ok(rustix::io::retry_on_intr(|| poll(&mut watched, Some(&timeout)))? > 0)
 }
 
 /// Waits for a daemon that cannot be asked, by the lock it holds. Without the right to open the

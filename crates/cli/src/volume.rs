@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::cleaning::Segments;
-use dendro_control::versions::{VersionsReply, VersionsRequest};
+use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest};
 use dendro_control::{
     CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
 };
 use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
-use dendro_disk::{CommitSeq, LogicalDisk, Versions};
+use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
 use dendro_format::superblock::{INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_VERSIONS, MAJOR_VERSION};
-use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, Options as FsOptions};
+use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
 use dendro_versions::{Service, name};
 
@@ -26,38 +26,48 @@ use crate::failure::Failure;
 use crate::mount_options::MountOptions;
 use crate::signature;
 
-/// How long a mount waits for the daemon of a mount that has just been taken away: umount(8)
-/// returns before it has written its last checkpoint.
-const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
+/// How long to wait for the daemon of a mount that has just been taken away: umount(2) returns before
+/// it has written its last checkpoint.
+pub(crate) const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
 
 /// Binary logarithm of the bytes in a segment: 4 MiB.
 const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
 /// Fewer segments than this leave too little choice of which to write and which to keep.
 const GOOD_SEGMENT_COUNT: u64 = 64;
 
-/// A volume that is open, with its file system.
+/// A volume that is open. Any number of its views can be.
 pub(crate) struct Volume {
     source: PathBuf,
     disk: Arc<LogDisk>,
-    fs: Arc<FileSystem>,
+    read_only: bool,
+}
+
+/// Why a volume is not open.
+pub(crate) enum NotOpened {
+    /// Somebody else has the device.
+    InUse(Failure),
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl From<NotOpened> for Failure {
+    fn from(why: NotOpened) -> Self {
+        match why {
+            NotOpened::InUse(failure) | NotOpened::Failed(failure) => failure,
+        }
+    }
 }
 
 impl Volume {
-    /// Opens the volume on `source`. `is_mounted`: another daemon serves it, so there is no point
-    /// in waiting for the device.
+    /// Opens the volume on `source`, and waits for `lock_wait` at most if somebody has the device.
     pub(crate) fn open(
         source: &Path,
         options: &MountOptions,
-        is_mounted: bool,
-    ) -> Result<Self, Failure> {
-        let device = DeviceOptions::new()
-            .read_only(options.read_only)
-            .direct(options.direct)
-            .lock_wait(if is_mounted { Duration::ZERO } else { LAST_DAEMON_GRACE })
-            .open(source)
-            .map_err(|error| explain_device(&error, options.read_only))?;
-        let mut disk_options =
-            OpenOptions { read_only: options.read_only, ..OpenOptions::default() };
+        lock_wait: Duration,
+    ) -> Result<Self, NotOpened> {
+        let device = open_device(source, options, lock_wait)?;
+        let read_only = device.is_read_only();
+        let mut disk_options = OpenOptions { read_only, ..OpenOptions::default() };
         if let Some(bytes) = options.cache_bytes {
             disk_options.cache_size_bytes = bytes;
         }
@@ -70,14 +80,23 @@ impl Volume {
         if let Some(percent) = options.reserve_percent {
             disk_options.reserve_percent = percent;
         }
-        let device = Arc::new(device);
-        let disk = Arc::new(open_disk(source, &device, disk_options)?);
-        let fail =
-            |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
-        let table = disk.versions();
-        let now = SystemClock.now();
-        let view = name::resolve(&table, table.main_head(), &options.version, now)
-            .map_err(|why| fail(&why))?;
+        let disk = open_disk(source, &Arc::new(device), disk_options);
+        let disk = Arc::new(disk.map_err(NotOpened::Failed)?);
+        Ok(Self { source: source.to_path_buf(), disk, read_only })
+    }
+
+    /// The view that `version` means.
+    pub(crate) fn resolve(&self, version: &VersionName) -> Result<View, String> {
+        let table = self.disk.versions();
+        name::resolve(&table, table.main_head(), version, SystemClock.now())
+    }
+
+    /// The file system of `view`.
+    pub(crate) fn open_view(
+        &self,
+        view: View,
+        options: &MountOptions,
+    ) -> Result<Arc<FileSystem>, FsError> {
         let fs_options = FsOptions {
             view,
             read_only: options.read_only,
@@ -85,9 +104,7 @@ impl Volume {
             lookups_hold_files: true,
             ..FsOptions::default()
         };
-        let fs = FileSystem::mount(Arc::clone(&disk) as _, fs_options, clock())
-            .map_err(|error| fail(&error))?;
-        Ok(Self { source: source.to_path_buf(), disk, fs: Arc::new(fs) })
+        FileSystem::mount(Arc::clone(&self.disk) as _, fs_options, clock()).map(Arc::new)
     }
 
     /// The image file or block device.
@@ -95,17 +112,18 @@ impl Volume {
         &self.source
     }
 
-    pub(crate) fn fs(&self) -> &Arc<FileSystem> {
-        &self.fs
-    }
-
     pub(crate) fn disk(&self) -> &LogDisk {
         &self.disk
     }
 
-    /// What carries out requests about versions.
+    /// Whether it was opened for reading alone.
+    pub(crate) const fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// What carries out requests about versions, as long as no view is open.
     pub(crate) fn versions(&self) -> Service {
-        Service::new(Arc::clone(&self.disk) as _, clock()).with_mounted(Arc::clone(&self.fs))
+        Service::new(Arc::clone(&self.disk) as _, clock())
     }
 
     pub(crate) fn uuid(&self) -> Uuid {
@@ -126,6 +144,39 @@ impl Volume {
     pub(crate) fn stat(&self) -> Facts {
         counters::facts(&self.disk)
     }
+}
+
+/// Opens the device as `options` ask; for a view of the past, which changes nothing itself, for
+/// writing if possible, so that others can be mounted beside it.
+fn open_device(
+    source: &Path,
+    options: &MountOptions,
+    lock_wait: Duration,
+) -> Result<FileDevice, NotOpened> {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    let open = |read_only| {
+        DeviceOptions::new()
+            .read_only(read_only)
+            .direct(options.direct)
+            .lock_wait(lock_wait)
+            .open(source)
+    };
+    let is_past = options.read_only && !options.read_only_device;
+    let opened = match open(options.read_only_device) {
+        Err(dendro_device::Error::Open { source, .. })
+            if is_past && matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) =>
+        {
+            open(true)
+        }
+        other => other,
+    };
+    opened.map_err(|error| {
+        let failure = explain_device(&error, options.read_only_device);
+        match error {
+            dendro_device::Error::InUse { .. } => NotOpened::InUse(failure),
+            _ => NotOpened::Failed(failure),
+        }
+    })
 }
 
 /// What an unmounted volume is like.

@@ -1,7 +1,7 @@
 //! `dendro sync`, `info` and `cleaner`.
 
 use dendro_control::cleaning::CleanerChange;
-use dendro_control::{FeatureInfo, VolumeInfo};
+use dendro_control::{FeatureInfo, MountInfo, VolumeInfo};
 
 use crate::args::{CleanerArgs, SyncArgs, TargetArgs};
 use crate::failure::Failure;
@@ -9,21 +9,23 @@ use crate::target::{self, Target};
 use crate::{output, text, volume};
 
 pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
-    let (client, pong) = target::find_mounted(&args.path)?;
-    client.sync().map_err(|error| Failure::new(format_args!("{}: {error}", pong.mount_point)))
+    let served = target::find_mounted(&args.path)?;
+    let synced = served.client.sync();
+    synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))
 }
 
 pub(crate) fn cleaner(args: &CleanerArgs) -> Result<(), Failure> {
-    let (client, pong) = target::find_mounted(&args.target)?;
+    let served = target::find_mounted(&args.target)?;
     let change = CleanerChange {
         policy: args.policy.map(|kind| kind.name().into()),
         min_clean_segments: args.min_clean_segments,
         max_clean_segments: args.max_clean_segments,
         suspended: (args.suspend || args.resume).then_some(args.suspend),
     };
-    let settings = client
+    let settings = served
+        .client
         .change_cleaner(change)
-        .map_err(|error| Failure::new(format_args!("{}: {error}", pong.mount_point)))?;
+        .map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
     if args.json {
         return output::print_json(&settings);
     }
@@ -39,10 +41,19 @@ pub(crate) fn cleaner(args: &CleanerArgs) -> Result<(), Failure> {
 
 pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
     let info = match target::find(&args.target)? {
-        Target::Mounted(client, _) => {
-            let mut info = client.info()?;
+        Target::Mounted(served) => {
+            let mut info = served.client.info()?;
             if let Some(mount) = &mut info.mount {
-                mount.socket = client.path().display().to_string();
+                mount.socket = served.client.path().display().to_string();
+                // Of several, the one that was asked about.
+                let device = served.device();
+                let asked = mount.views.iter().find(|view| Some(&*view.device) == device);
+                if let Some(view) = asked {
+                    mount.mount_point = view.mount_point.clone();
+                    mount.read_only = view.read_only.clone();
+                    mount.since_unix_s = view.since_unix_s;
+                    mount.transport = view.transport.clone();
+                }
             }
             info
         }
@@ -71,19 +82,7 @@ fn info_text(info: &VolumeInfo) -> String {
     };
     let mounted = match &info.mount {
         None => "nowhere".into(),
-        Some(mount) => {
-            let read_only = match &mount.read_only {
-                Some(why) => format!("; read-only: {why}"),
-                None => String::new(),
-            };
-            format!(
-                "{} since {} by process {} (dendro {}){read_only}",
-                mount.mount_point,
-                text::time(mount.since_unix_s),
-                mount.pid,
-                mount.software
-            )
-        }
+        Some(mount) => mounted_text(mount),
     };
     // In line with the rows above it.
     let socket = match &info.mount {
@@ -146,6 +145,25 @@ fn info_text(info: &VolumeInfo) -> String {
             ("mounted", mounted),
         ])
         + &socket
+}
+
+/// Where it is mounted; each of several mounts on a line of its own.
+fn mounted_text(mount: &MountInfo) -> String {
+    let read_only = |why: &Option<String>| match why {
+        Some(why) => format!("; read-only: {why}"),
+        None => String::new(),
+    };
+    let process = format!("process {} (dendro {})", mount.pid, mount.software);
+    if let [_, _, ..] = mount.views[..] {
+        let lines = mount.views.iter().map(|view| {
+            let (version, place) = (&view.version, &view.mount_point);
+            let since = text::time(view.since_unix_s);
+            format!("\n    {version} on {place} since {since}{}", read_only(&view.read_only))
+        });
+        return format!("by {process}{}", lines.collect::<String>());
+    }
+    let since = text::time(mount.since_unix_s);
+    format!("{} since {since} by {process}{}", mount.mount_point, read_only(&mount.read_only))
 }
 
 fn feature_text(features: &FeatureInfo) -> String {

@@ -82,7 +82,7 @@ fn what_cannot_be_mounted_is_said_with_the_exit_codes_of_mount_8() {
 }
 
 #[test]
-fn a_volume_is_mounted_once() {
+fn a_head_is_mounted_once() {
     if skips_mounts() {
         return;
     }
@@ -94,7 +94,7 @@ fn a_volume_is_mounted_once() {
     let (image, mount_point) = (scratch.image(), scratch.mount_point());
     scratch
         .dendro(["mount", &image, &second])
-        .fails(32, &[&image, "mounted already", &mount_point]);
+        .fails(32, &[&image, ":main is mounted already", &mount_point, "--bind"]);
     scratch.dendro(["mkfs", "-f", &image]).fails(1, &[&image, "in use"]);
     // By another name too, and without waiting for the lock.
     let linked = scratch.text("linked");

@@ -40,6 +40,7 @@ impl Admin for Daemon {
             uuid: "u".into(),
             source: self.source.clone(),
             mount_point: "/none".into(),
+            views: Vec::new(),
         }
     }
 
@@ -59,7 +60,11 @@ impl Admin for Daemon {
         not_here()
     }
 
-    fn versions(&self, request: &VersionsRequest) -> Result<VersionsReply, AdminError> {
+    fn versions(
+        &self,
+        _: Option<&str>,
+        request: &VersionsRequest,
+    ) -> Result<VersionsReply, AdminError> {
         self.service.answer(request)
     }
 
@@ -109,7 +114,8 @@ impl Daemon {
         let fs_options = Options { view: View::HEAD, ..Options::default() };
         let on = Arc::clone(&disk) as Arc<dyn LogicalDisk>;
         let fs = Arc::new(FileSystem::mount(on, fs_options, Arc::clone(&clock)).unwrap());
-        let service = Service::new(disk, clock).with_mounted(Arc::clone(&fs));
+        let service =
+            Service::new(disk, clock).with_mounted(Arc::clone(&fs), "/none").at(fs.view());
         Self { source: scratch.image(), fs, service }
     }
 

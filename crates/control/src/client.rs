@@ -1,6 +1,7 @@
 //! The command's side.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,10 +10,11 @@ use crate::cleaning::{
     Block, Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Marked, Places,
     Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
 };
+use crate::mounts::{MountReply, MountRequest};
 use crate::protocol::{
     Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, VolumeInfo,
 };
-use crate::versions::{VersionsReply, VersionsRequest};
+use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 use crate::{server, socket};
 
 /// How long a daemon may take to say who it is; it answers this without waiting for anything.
@@ -227,9 +229,29 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`]; refused with the reason.
-    pub fn versions(&self, request: VersionsRequest) -> Result<VersionsReply, ClientError> {
-        match self.ask(Command::Versions(request), None)? {
+    pub fn versions(
+        &self,
+        mount: Option<&str>,
+        request: VersionsRequest,
+    ) -> Result<VersionsReply, ClientError> {
+        let asked = VersionsAsked { mount: mount.map(str::to_owned), request };
+        match self.ask(Command::Versions(asked), None)? {
             Outcome::Versions(reply) => Ok(reply),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Mount`], with the connection to be served.
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn mount(
+        &self,
+        request: MountRequest,
+        device: Option<BorrowedFd<'_>>,
+    ) -> Result<MountReply, ClientError> {
+        match self.ask_with(Command::Mount(request), device, None)? {
+            Outcome::Mount(reply) => Ok(reply),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -250,9 +272,18 @@ impl Client {
     }
 
     fn ask(&self, command: Command, timeout: Option<Duration>) -> Result<Outcome, ClientError> {
+        self.ask_with(command, None, timeout)
+    }
+
+    fn ask_with(
+        &self,
+        command: Command,
+        descriptor: Option<BorrowedFd<'_>>,
+        timeout: Option<Duration>,
+    ) -> Result<Outcome, ClientError> {
         let exchange = || {
             let stream = UnixStream::connect(&self.path)?;
-            server::send(&stream, command)?;
+            server::send(&stream, command, descriptor)?;
             server::read_line(&stream, MAX_REPLY_LEN_BYTES, timeout)
         };
         let line = exchange()

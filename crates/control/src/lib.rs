@@ -4,6 +4,7 @@
 //!   line of JSON of bounded length, each with the protocol's version.
 //! - [`cleaning`]: what cleaners in other processes say and hear.
 //! - [`versions`]: what is asked and answered about versions.
+//! - [`MountRequest`]: one more view is to be served; its connection is passed over the socket.
 //! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
 //!   a file system or a logical disk.
 //! - [`Server`]: listens for a daemon.
@@ -18,6 +19,8 @@
 pub mod cleaning;
 mod client;
 mod http;
+mod mounts;
+mod passing;
 mod protocol;
 mod server;
 pub mod socket;
@@ -25,6 +28,7 @@ pub mod versions;
 mod wait;
 
 pub use client::{Client, ClientError};
+pub use mounts::{MountReply, MountRequest, ViewInfo};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,

@@ -1,6 +1,7 @@
 //! What is said over the socket.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,8 @@ use crate::cleaning::{
     MAX_SEGMENTS, Marked, Places, Released, Segments, SegmentsNamed, SegmentsRequest,
     SegwaitRequest, Waited,
 };
-use crate::versions::{VersionsReply, VersionsRequest};
+use crate::mounts::{MountReply, MountRequest, ViewInfo};
+use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 
 /// The version that both sides name. A side that is told of another one says so and does nothing.
 /// New commands, and new members of messages, come without a new version: a daemon answers a
@@ -63,7 +65,9 @@ pub enum Command {
     /// Make these segments clean.
     Segclean(SegmentsNamed),
     /// Make, list, compare and delete versions, and bring files back.
-    Versions(VersionsRequest),
+    Versions(VersionsAsked),
+    /// Serve one more view.
+    Mount(MountRequest),
 }
 
 /// A daemon's answer.
@@ -104,6 +108,8 @@ pub enum Outcome {
     Released(Released),
     /// The answer to [`Command::Versions`].
     Versions(VersionsReply),
+    /// The answer to [`Command::Mount`].
+    Mount(MountReply),
     /// It was done, and there is nothing to tell.
     Done,
     /// It was not done, and why.
@@ -124,8 +130,11 @@ pub struct Pong {
     pub uuid: String,
     /// The image file or block device, as an absolute path without symbolic links.
     pub source: String,
-    /// Where it is mounted, as an absolute path without symbolic links.
+    /// Where it was mounted first, as an absolute path without symbolic links.
     pub mount_point: String,
+    /// All its mounts, the oldest first; none when it is about to end.
+    #[serde(default)]
+    pub views: Vec<ViewInfo>,
 }
 
 /// A volume, mounted or not.
@@ -238,6 +247,9 @@ pub struct MountInfo {
     /// Its control socket, as the one who asked reached it.
     #[serde(default)]
     pub socket: String,
+    /// All its mounts, the oldest first.
+    #[serde(default)]
+    pub views: Vec<ViewInfo>,
 }
 
 /// Why a daemon did not do what it was asked.
@@ -274,12 +286,29 @@ pub trait Admin: Cleaning {
     /// When there is no policy of this name; then nothing is changed.
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError>;
 
-    /// Does what is asked about versions.
+    /// Does what is asked about versions. `mount` is the device of the mount whose version names
+    /// without a branch refer to; nothing: the main branch.
     ///
     /// # Errors
     /// Why it was not done; for any request, when the volume's disk has no versions.
-    fn versions(&self, _request: &VersionsRequest) -> Result<VersionsReply, AdminError> {
+    fn versions(
+        &self,
+        _mount: Option<&str>,
+        _request: &VersionsRequest,
+    ) -> Result<VersionsReply, AdminError> {
         Err(AdminError("this volume has no versions".into()))
+    }
+
+    /// Serves one more view, whose requests come by `device`.
+    ///
+    /// # Errors
+    /// Why it is not done; the one who asks takes the mount away again.
+    fn mount(
+        &self,
+        _request: &MountRequest,
+        _device: Option<OwnedFd>,
+    ) -> Result<MountReply, AdminError> {
+        Err(AdminError("this daemon serves one view".into()))
     }
 
     /// Returns once all that was written before is durable.
@@ -319,7 +348,16 @@ impl Reply {
     /// What `admin` answers to `command`, at once: [`Command::Segwait`] says how it is now.
     #[must_use]
     pub fn to(command: &Command, admin: &dyn Admin) -> Self {
-        answer(command, admin).map_or_else(Self::refusal, Self::new)
+        Self::with_descriptor(command, None, admin)
+    }
+
+    /// As [`Self::to`], for a request with which a descriptor came.
+    pub(crate) fn with_descriptor(
+        command: &Command,
+        descriptor: Option<OwnedFd>,
+        admin: &dyn Admin,
+    ) -> Self {
+        answer(command, descriptor, admin).map_or_else(Self::refusal, Self::new)
     }
 }
 
@@ -353,7 +391,11 @@ pub fn parse_request(line: &[u8]) -> Result<Command, AdminError> {
     Ok(request.command)
 }
 
-fn answer(command: &Command, admin: &dyn Admin) -> Result<Outcome, AdminError> {
+fn answer(
+    command: &Command,
+    descriptor: Option<OwnedFd>,
+    admin: &dyn Admin,
+) -> Result<Outcome, AdminError> {
     Ok(match command {
         Command::Ping => Outcome::Pong(admin.ping()),
         Command::Info => Outcome::Info(Box::new(admin.info()?)),
@@ -372,6 +414,9 @@ fn answer(command: &Command, admin: &dyn Admin) -> Result<Outcome, AdminError> {
             Outcome::Waited(Waited { is_low, present })
         }
         Command::Segclean(named) => Outcome::Released(admin.segclean(&named.segments)?),
-        Command::Versions(request) => Outcome::Versions(admin.versions(request)?),
+        Command::Versions(VersionsAsked { mount, request }) => {
+            Outcome::Versions(admin.versions(mount.as_deref(), request)?)
+        }
+        Command::Mount(request) => Outcome::Mount(admin.mount(request, descriptor)?),
     })
 }

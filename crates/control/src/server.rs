@@ -1,7 +1,8 @@
 //! The daemon's side.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::protocol::{
     Admin, AdminError, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Reply, Request, parse_request,
 };
 use crate::wait::{Waiter, Waiters, now};
-use crate::{Command, http, socket};
+use crate::{Command, http, passing, socket};
 
 /// How long a client may keep a thread waiting for all of its request, or for taking the reply.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -123,8 +124,10 @@ impl Server {
 
     fn serve(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {
         let reply = match read_request(&stream, MAX_REQUEST_LEN_BYTES, Some(CLIENT_TIMEOUT)) {
-            Ok(head) if http::is_request(&head) => return http::answer(&stream, &head, admin),
-            Ok(line) => match parse_request(&line) {
+            Ok((head, _)) if http::is_request(&head) => {
+                return http::answer(&stream, &head, admin);
+            }
+            Ok((line, descriptor)) => match parse_request(&line) {
                 Ok(Command::Segwait(request)) => {
                     let waiter = Waiter::new(stream, request);
                     if !waiter.is_over(admin.present().clean_count, now()) {
@@ -133,7 +136,7 @@ impl Server {
                     let reply = Reply::to(&Command::Segwait(request), admin);
                     return write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
                 }
-                Ok(command) => Reply::to(&command, admin),
+                Ok(command) => Reply::with_descriptor(&command, descriptor, admin),
                 Err(error) => Reply::refusal(error),
             },
             Err(error) => {
@@ -166,7 +169,7 @@ pub(crate) fn read_line(
     max_len_bytes: usize,
     timeout: Option<Duration>,
 ) -> io::Result<Vec<u8>> {
-    read_until(stream, max_len_bytes, timeout, newline)
+    Ok(read_until(stream, max_len_bytes, timeout, newline)?.0)
 }
 
 /// The first newline at or after `from`.
@@ -174,12 +177,13 @@ fn newline(bytes: &[u8], from: usize) -> Option<usize> {
     bytes[from..].iter().position(|&byte| byte == b'\n').map(|at| from + at)
 }
 
-/// A line as [`read_line`] reads it, or the head of a request of HTTP.
+/// A line as [`read_line`] reads it, or the head of a request of HTTP; and a descriptor if one came
+/// with it.
 fn read_request(
     stream: &UnixStream,
     max_len_bytes: usize,
     timeout: Option<Duration>,
-) -> io::Result<Vec<u8>> {
+) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let ends = |bytes: &[u8], from: usize| {
         if http::is_request(bytes) {
             // Across what was looked at before, too.
@@ -198,11 +202,11 @@ fn read_until(
     max_len_bytes: usize,
     timeout: Option<Duration>,
     ends: impl Fn(&[u8], usize) -> Option<usize>,
-) -> io::Result<Vec<u8>> {
+) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let deadline = timeout.map(|timeout| now() + timeout);
     let mut bytes = Vec::new();
+    let mut descriptor = None;
     let mut chunk = [0; 4096];
-    let mut stream = stream;
     loop {
         // A client that sends a byte now and then must not take longer than one that sends none.
         if let Some(deadline) = deadline {
@@ -212,9 +216,13 @@ fn read_until(
             }
             stream.set_read_timeout(Some(left))?;
         }
-        let count = match stream.read(&mut chunk) {
+        let count = match passing::receive(stream, &mut chunk) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
+            other => {
+                let (count, received) = other?;
+                descriptor = descriptor.or(received);
+                count
+            }
         };
         let seen = bytes.len();
         bytes.extend_from_slice(&chunk[..count]);
@@ -228,7 +236,7 @@ fn read_until(
         match end {
             Some(end) => {
                 bytes.truncate(end);
-                return Ok(bytes);
+                return Ok((bytes, descriptor));
             }
             None if count == 0 => {
                 return Err(io::Error::new(
@@ -246,12 +254,16 @@ pub(crate) fn write_line<T: serde::Serialize>(
     value: &T,
     max_len_bytes: usize,
 ) -> io::Result<()> {
+    write_all(stream, &line_of(value, max_len_bytes)?)
+}
+
+fn line_of<T: serde::Serialize>(value: &T, max_len_bytes: usize) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     if line.len() > max_len_bytes {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "longer than the protocol allows"));
     }
-    write_all(stream, &line)
+    Ok(line)
 }
 
 /// Writes all of `bytes`, and gives a client that does not take them [`CLIENT_TIMEOUT`].
@@ -275,7 +287,16 @@ pub(crate) fn write_all(stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends `command` over `stream`.
-pub(crate) fn send(stream: &UnixStream, command: Command) -> io::Result<()> {
-    write_line(stream, &Request::new(command), MAX_REQUEST_LEN_BYTES)
+/// Sends `command` over `stream`, and `descriptor` with it.
+pub(crate) fn send(
+    stream: &UnixStream,
+    command: Command,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let line = line_of(&Request::new(command), MAX_REQUEST_LEN_BYTES)?;
+    let sent = match descriptor {
+        Some(descriptor) => passing::send(stream, &line, descriptor)?,
+        None => 0,
+    };
+    write_all(stream, &line[sent..])
 }

@@ -14,7 +14,7 @@ pub const MAX_CHANGES: usize = 10_000;
 /// A version, as somebody names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionName {
-    /// The branch's name; nothing: that of the mount, else the main one.
+    /// The branch's name; nothing: that of the mount that is asked in, else the main one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     /// The moment; nothing: how it is now.
@@ -31,6 +31,18 @@ pub struct Moment {
     /// means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unix_ns: Option<i64>,
+}
+
+/// A question about versions, and where it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionsAsked {
+    /// The device ([`ViewInfo::device`](crate::ViewInfo::device)) of the mount that it is asked in:
+    /// names without a branch refer to what is mounted there; nothing: to the main branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
+    /// The question.
+    #[serde(flatten)]
+    pub request: VersionsRequest,
 }
 
 /// What can be asked about versions.
@@ -399,7 +411,7 @@ mod tests {
             VersionsRequest::Usage,
         ];
         for request in requests {
-            let command = crate::Command::Versions(request);
+            let command = crate::Command::Versions(VersionsAsked { mount: None, request });
             let line = serde_json::to_string(&crate::Request::new(command.clone())).unwrap();
             assert_eq!(crate::parse_request(line.as_bytes()), Ok(command), "{line}");
         }

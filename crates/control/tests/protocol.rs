@@ -1,7 +1,9 @@
 //! Server and client, and what the server makes of bad input.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,8 +17,8 @@ use dendro_control::cleaning::{
     Segments, SegmentsRequest, SegwaitRequest,
 };
 use dendro_control::{
-    Admin, AdminError, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES, Pong, Request,
-    Server, VolumeInfo, parse_request,
+    Admin, AdminError, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES, MountReply,
+    MountRequest, Pong, Request, Server, ViewInfo, VolumeInfo, parse_request,
 };
 
 /// How many threads serve.
@@ -79,6 +81,7 @@ impl Admin for Volume {
             uuid: "u".into(),
             source: "/image".into(),
             mount_point: "/mnt".into(),
+            views: vec![ViewInfo { device: "0:52".into(), ..ViewInfo::default() }],
         }
     }
 
@@ -104,6 +107,18 @@ impl Admin for Volume {
                 suspended: change.suspended.unwrap_or(false),
             }),
         }
+    }
+
+    fn mount(
+        &self,
+        request: &MountRequest,
+        device: Option<OwnedFd>,
+    ) -> Result<MountReply, AdminError> {
+        let Some(device) = device else { return Ok(MountReply::Ending) };
+        let mut passed = String::new();
+        File::from(device).read_to_string(&mut passed).map_err(|_| AdminError("bad".into()))?;
+        let mount_point = request.mount_point.clone();
+        Ok(MountReply::Served(ViewInfo { mount_point, version: passed, ..ViewInfo::default() }))
     }
 
     fn sync(&self) -> Result<(), AdminError> {
@@ -174,6 +189,26 @@ fn every_command_gets_its_answer() {
         assert_eq!(client.change_cleaner(change).unwrap_err().to_string(), "no policy bad");
         match client.shut_down() {
             Err(ClientError::Refused(why)) => assert_eq!(why, "busy"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_connection_is_passed_with_the_request_to_serve_it() {
+    with_server(|server| {
+        let client = Client::new(server.path());
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, "passed").unwrap();
+        // Longer than what is read at once.
+        let request = MountRequest { mount_point: "/m".repeat(9000), ..MountRequest::default() };
+        assert_eq!(client.mount(request.clone(), None).unwrap(), MountReply::Ending);
+        let file = File::open(&path).unwrap();
+        match client.mount(request.clone(), Some(file.as_fd())).unwrap() {
+            MountReply::Served(view) => {
+                assert_eq!((view.mount_point, &*view.version), (request.mount_point, "passed"));
+            }
             other => panic!("{other:?}"),
         }
     });

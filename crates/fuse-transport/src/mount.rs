@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,9 +103,48 @@ pub struct Mounted {
     mount_point: PathBuf,
     /// The connection's number in `/sys/fs/fuse/connections`.
     connection: Option<u32>,
+    /// The mount point names something else in this process's mount namespace.
+    is_elsewhere: bool,
+}
+
+impl AsFd for Mounted {
+    /// The connection, for another process that shall serve the mount: it lasts as long as any of
+    /// them has it open.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
 }
 
 impl Mounted {
+    /// A mount that another process has made and passed on, and that nobody has served yet.
+    /// `is_elsewhere`: it was made in another mount namespace. `number` is its device's minor number.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the descriptor is none of `/dev/fuse`.
+    pub fn received(
+        device: OwnedFd,
+        mount_point: &Path,
+        number: Option<u32>,
+        is_elsewhere: bool,
+    ) -> io::Result<Self> {
+        let [received, known] = [rustix::fs::fstat(&device)?, rustix::fs::stat(DEVICE)?];
+        let kind = |stat: &rustix::fs::Stat| (stat.st_mode & libc::S_IFMT, stat.st_rdev);
+        if kind(&received) != kind(&known) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the descriptor is not of {DEVICE}"),
+            ));
+        }
+        let mount_point = mount_point.to_path_buf();
+        Ok(Self { device: Arc::new(device), mount_point, connection: number, is_elsewhere })
+    }
+
+    /// Whether the mount point names something else in this process's mount namespace.
+    #[must_use]
+    pub const fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
     /// The directory, as an absolute path without symbolic links.
     #[must_use]
     pub fn mount_point(&self) -> &Path {
@@ -121,7 +160,7 @@ impl Mounted {
         let aborted = self.connection.is_some_and(|id| {
             fs::write(format!("/sys/fs/fuse/connections/{id}/abort"), "1").is_ok()
         });
-        if !aborted {
+        if !aborted && !self.is_elsewhere {
             let _ = unmount_once(&self.mount_point, UnmountMode::Abort);
         }
     }
@@ -145,7 +184,7 @@ pub fn mount(mount_point: &Path, request: &MountRequest) -> Result<Mounted> {
         Err(errno) => return Err(fail(errno.into())),
     };
     let connection = connection(&mount_point);
-    Ok(Mounted { device: Arc::new(device), mount_point, connection })
+    Ok(Mounted { device: Arc::new(device), mount_point, connection, is_elsewhere: false })
 }
 
 /// How to unmount.

@@ -3,6 +3,7 @@
 //! - [`Mount`]: mounts a [`dendro_fs::FileSystem`] and serves it. Each request is unpacked, passed
 //!   to the file system, and answered, from beginning to end on the thread that took it.
 //! - [`MountOptions`] says how; [`Mount::transport`] which way requests come.
+//! - [`mount_for_others`] mounts, and [`Mount::serving`] serves, where these are two processes.
 //! - [`unmount`]: takes a mount away, with the rights there are.
 //!
 //! What the kernel says and how, `dendro_fuse_transport` knows.
@@ -38,6 +39,6 @@ mod mount;
 
 pub use adapter::Report;
 pub use dendro_fuse_transport::{
-    Access, Choice, Error, MountResult as Result, Transport, UnmountMode, unmount,
+    Access, Choice, Error, MountResult as Result, Mounted, Transport, UnmountMode, unmount,
 };
-pub use mount::{Mount, MountOptions};
+pub use mount::{Mount, MountOptions, mount_for_others};

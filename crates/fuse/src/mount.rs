@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use dendro_fs::FileSystem;
 use dendro_fuse_transport::{
-    Access, Choice, Error, InitFlags, MountRequest, MountResult as Result, Options, Session,
-    Transport, UnmountMode, enable_uring, mount, unmount,
+    Access, Choice, Error, InitFlags, MountRequest, MountResult as Result, Mounted, Options,
+    Session, Transport, UnmountMode, enable_uring, mount, unmount,
 };
 
 use crate::adapter::{Adapter, Report, wishes};
@@ -75,6 +75,7 @@ impl Default for MountOptions {
 pub struct Mount {
     session: Session<Adapter>,
     mount_point: PathBuf,
+    is_elsewhere: bool,
 }
 
 impl Mount {
@@ -93,19 +94,30 @@ impl Mount {
         options: &MountOptions,
         report: Arc<Report>,
     ) -> Result<Self> {
-        if options.enable_uring {
-            enable_uring()
-                .map_err(|source| Error::Mount { path: mount_point.to_path_buf(), source })?;
-        }
-        let mounted = mount(mount_point, &request(options))?;
+        let mounted = mount_for_others(mount_point, options)?;
         let mount_point = mounted.mount_point().to_path_buf();
-        let session = Session::start(mounted, Adapter::new(fs, report), serving(options));
-        let session = session.map_err(|source| {
+        Self::serving(mounted, fs, options, report).inspect_err(|_| {
             // The handshake failed; the error that matters is that one.
             let _ = unmount(&mount_point, UnmountMode::Detach);
-            Error::Mount { path: mount_point.clone(), source }
-        })?;
-        Ok(Self { session, mount_point })
+        })
+    }
+
+    /// Takes over a mount that is there, and that nobody has served yet; of `options`, what says how
+    /// to serve it. On failure it stays, dead, for the one who made it to [`unmount`].
+    ///
+    /// # Errors
+    /// [`Error::Mount`].
+    pub fn serving(
+        mounted: Mounted,
+        fs: Arc<FileSystem>,
+        options: &MountOptions,
+        report: Arc<Report>,
+    ) -> Result<Self> {
+        let (mount_point, is_elsewhere) =
+            (mounted.mount_point().to_path_buf(), mounted.is_elsewhere());
+        let session = Session::start(mounted, Adapter::new(fs, report), serving(options))
+            .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
+        Ok(Self { session, mount_point, is_elsewhere })
     }
 
     /// The directory, as an absolute path without symbolic links.
@@ -131,11 +143,26 @@ impl Mount {
     /// # Errors
     /// When the connection to the kernel fails; the mount is gone then too.
     pub fn serve(self) -> io::Result<()> {
-        let Self { session, mount_point } = self;
+        let Self { session, mount_point, is_elsewhere } = self;
         session.run().inspect_err(|_| {
-            let _ = unmount(&mount_point, UnmountMode::Detach);
+            if !is_elsewhere {
+                let _ = unmount(&mount_point, UnmountMode::Detach);
+            }
         })
     }
+}
+
+/// Mounts on the directory `mount_point` for another process, which is passed the connection and
+/// serves it by [`Mount::serving`].
+///
+/// # Errors
+/// As [`Mount::new`].
+pub fn mount_for_others(mount_point: &Path, options: &MountOptions) -> Result<Mounted> {
+    if options.enable_uring {
+        enable_uring()
+            .map_err(|source| Error::Mount { path: mount_point.to_path_buf(), source })?;
+    }
+    mount(mount_point, &request(options))
 }
 
 fn request(options: &MountOptions) -> MountRequest {

@@ -126,10 +126,13 @@ impl Retention {
         doomed
     }
 
-    /// The snapshot that goes first when space is needed: the oldest that a rule may delete.
+    /// The snapshot that goes first when space is needed: the oldest that a rule may delete, and that
+    /// is none of `but`.
     #[must_use]
-    pub fn first_to_give_way(table: &VersionTable) -> Option<View> {
-        let automatic = table.snapshots.iter().filter(|snapshot| is_automatic(snapshot));
+    pub fn first_to_give_way(table: &VersionTable, but: &[View]) -> Option<View> {
+        let may_go =
+            |snapshot: &&Snapshot| is_automatic(snapshot) && !but.contains(&snapshot.view());
+        let automatic = table.snapshots.iter().filter(may_go);
         automatic.min_by_key(|snapshot| (snapshot.time, snapshot.epoch)).map(Snapshot::view)
     }
 }
@@ -219,9 +222,10 @@ mod tests {
         table.hold(held, true).unwrap();
         apply(&rule("10s:all"), &mut table, 1000);
         assert_eq!(times(&table), [2, 4]);
-        assert_eq!(Retention::first_to_give_way(&table), None);
+        assert_eq!(Retention::first_to_give_way(&table, &[]), None);
         table.hold(held, false).unwrap();
-        assert_eq!(Retention::first_to_give_way(&table), Some(held));
+        assert_eq!(Retention::first_to_give_way(&table, &[]), Some(held));
+        assert_eq!(Retention::first_to_give_way(&table, &[held]), None);
     }
 
     #[test]

@@ -24,14 +24,18 @@ use crate::name::resolve;
 pub struct Service {
     disk: Arc<dyn Versions>,
     clock: Arc<dyn Clock>,
-    /// The views that are open. Names without a branch refer to the first; none of them can be
-    /// taken away.
-    mounted: Vec<Arc<FileSystem>>,
+    /// The view that names without a branch refer to; nothing: the main branch's head.
+    here: Option<View>,
+    /// The views that are open, and where they are mounted; none of them can be taken away.
+    mounted: Vec<(Arc<FileSystem>, String)>,
 }
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("mounted", &self.mounted).finish_non_exhaustive()
+        f.debug_struct("Service")
+            .field("here", &self.here)
+            .field("mounted", &self.mounted)
+            .finish_non_exhaustive()
     }
 }
 
@@ -46,13 +50,20 @@ impl Service {
     /// For a volume none of whose views is open.
     #[must_use]
     pub fn new(disk: Arc<dyn Versions>, clock: Arc<dyn Clock>) -> Self {
-        Self { disk, clock, mounted: Vec::new() }
+        Self { disk, clock, here: None, mounted: Vec::new() }
     }
 
-    /// For a volume of which `fs` is open, too.
+    /// For a volume of which `fs` is open, too, and mounted at `place`.
     #[must_use]
-    pub fn with_mounted(mut self, fs: Arc<FileSystem>) -> Self {
-        self.mounted.push(fs);
+    pub fn with_mounted(mut self, fs: Arc<FileSystem>, place: impl Into<String>) -> Self {
+        self.mounted.push((fs, place.into()));
+        self
+    }
+
+    /// Names without a branch refer to `view`.
+    #[must_use]
+    pub const fn at(mut self, view: View) -> Self {
+        self.here = Some(view);
         self
     }
 
@@ -120,7 +131,7 @@ impl Service {
 
     /// The view that names without a branch refer to.
     fn here(&self, table: &VersionTable) -> View {
-        self.mounted.first().map_or_else(|| table.main_head(), |fs| fs.view())
+        self.here.unwrap_or_else(|| table.main_head())
     }
 
     fn resolve(&self, table: &VersionTable, name: &VersionName) -> Answer<View> {
@@ -155,9 +166,11 @@ impl Service {
     }
 
     fn check_not_mounted(&self, view: View) -> Answer<()> {
-        match self.mounted.iter().any(|fs| fs.view() == view) {
-            true => Err(AdminError(format!("{view} is mounted; unmount it first"))),
-            false => Ok(()),
+        match self.mounted.iter().find(|(fs, _)| fs.view() == view) {
+            Some((_, place)) => {
+                Err(AdminError(format!("{view} is mounted on {place}; unmount it first")))
+            }
+            None => Ok(()),
         }
     }
 

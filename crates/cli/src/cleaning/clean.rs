@@ -27,8 +27,9 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &CleanArgs, quiet: bool) -> Result<(), Failure> {
-    let (client, pong) = target::find_mounted(&args.target)?;
-    let fail = |error| Failure::new(format_args!("{}: {error}", pong.mount_point));
+    let served = target::find_mounted(&args.target)?;
+    let (client, place) = (&served.client, served.place());
+    let fail = |error| Failure::new(format_args!("{place}: {error}"));
     let mut cleaner = Cleaner::new(client.clone(), args.policy, args.most_live);
     let all = client.all_segments().map_err(fail)?;
     // What the cleaning itself fills is not cleaned again.
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &CleanArgs, quiet: bool) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&outcome);
     }
-    if quiet { Ok(()) } else { output::print(&outcome_text(&pong.mount_point, &outcome, &after)) }
+    if quiet { Ok(()) } else { output::print(&outcome_text(place, &outcome, &after)) }
 }
 
 fn outcome(

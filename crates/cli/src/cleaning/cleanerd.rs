@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use dendro_control::cleaning::{Head, Present, SegmentFacts, SegwaitRequest};
-use dendro_control::{Client, ClientError, Pong};
+use dendro_control::{Client, ClientError};
 
 use super::cleaner::{Cleaner, End};
 use crate::args::{CleanerdArgs, Share};
@@ -20,14 +20,15 @@ const NODES_LIVE_SEGMENTS: u64 = 64;
 const IDLE_PAUSE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
-    let (client, pong) = target::find_mounted(&args.target)?;
+    let served = target::find_mounted(&args.target)?;
+    let (client, place) = (&served.client, served.place());
     let present = client.segments(Default::default())?.present;
     let (min, max) = thresholds(args, &present)?;
     if !quiet {
         eprintln!(
             "{}: cleaning when fewer than {min} of {} segments are clean, until {max} are; Ctrl-C \
              ends it",
-            pong.mount_point, present.segment_count
+            place, present.segment_count
         );
     }
     let mut cleaner = Cleaner::new(client.clone(), args.policy, args.most_live);
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
                 cleaner.forget_failures();
                 thread::sleep(IDLE_PAUSE);
             }
-            Err(error) => return end(&client, &pong, error, quiet),
+            Err(error) => return end(client, place, error, quiet),
         }
     }
 }
@@ -105,13 +106,13 @@ fn thresholds(args: &CleanerdArgs, present: &Present) -> Result<(u32, u32), Fail
 }
 
 /// The daemon does not answer: that is the end, a good one when the volume was unmounted.
-fn end(client: &Client, pong: &Pong, error: ClientError, quiet: bool) -> Result<(), Failure> {
+fn end(client: &Client, place: &str, error: ClientError, quiet: bool) -> Result<(), Failure> {
     let is_over = matches!(error, ClientError::Unreachable { .. }) || client.ping().is_err();
     if !is_over {
-        return Err(Failure::new(format_args!("{}: {error}", pong.mount_point)));
+        return Err(Failure::new(format_args!("{place}: {error}")));
     }
     if !quiet {
-        eprintln!("{}: its daemon has ended, and so does this", pong.mount_point);
+        eprintln!("{place}: its daemon has ended, and so does this");
     }
     Ok(())
 }

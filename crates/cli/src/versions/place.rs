@@ -6,20 +6,21 @@ use std::path::{Component, Path, PathBuf};
 
 use dendro_base::{Clock, SystemClock};
 use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest, path_text};
-use dendro_control::{Client, Pong, SpaceInfo};
+use dendro_control::{SpaceInfo, ViewInfo};
 use dendro_versions::name;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
 use crate::failure::{Failure, code};
-use crate::target::{self, Target};
+use crate::mount_table;
+use crate::target::{self, Served, Target};
 use crate::volume;
 
 /// Who carries out what is asked of a volume.
 #[derive(Debug)]
 pub(crate) enum Keeper {
     /// The daemon that has it mounted.
-    Daemon(Client, Pong),
+    Daemon(Box<Served>),
     /// This process, on an image file or device that nobody has mounted.
     Offline(PathBuf),
 }
@@ -50,7 +51,7 @@ pub(crate) fn find(text: &str) -> Result<Place, Failure> {
 
 fn keeper(path: &Path) -> Result<Keeper, Failure> {
     Ok(match target::find(path)? {
-        Target::Mounted(client, pong) => Keeper::Daemon(client, pong),
+        Target::Mounted(served) => Keeper::Daemon(served),
         Target::Unmounted(source) => Keeper::Offline(source),
     })
 }
@@ -59,7 +60,7 @@ impl Keeper {
     /// What it is called in messages.
     fn name(&self) -> String {
         match self {
-            Self::Daemon(_, pong) => pong.mount_point.clone(),
+            Self::Daemon(served) => served.place().to_owned(),
             Self::Offline(source) => source.display().to_string(),
         }
     }
@@ -68,11 +69,12 @@ impl Keeper {
     pub(crate) fn ask(&self, request: VersionsRequest) -> Result<VersionsReply, Failure> {
         let fail = |why: String| Failure::new(format_args!("{}: {why}", self.name()));
         match self {
-            Self::Daemon(client, pong) => {
+            Self::Daemon(served) => {
                 if sees_files(&request) {
-                    flush_kernel(pong);
+                    flush_kernel(served);
                 }
-                client.versions(request).map_err(|error| fail(error.to_string()))
+                let answer = served.client.versions(served.device(), request);
+                answer.map_err(|error| fail(error.to_string()))
             }
             Self::Offline(source) => volume::versions_offline(source, &request),
         }
@@ -81,7 +83,7 @@ impl Keeper {
     /// How the volume's bytes are used.
     pub(crate) fn space(&self) -> Result<SpaceInfo, Failure> {
         match self {
-            Self::Daemon(client, _) => Ok(client.info()?.space),
+            Self::Daemon(served) => Ok(served.client.info()?.space),
             Self::Offline(source) => Ok(volume::info_offline(source)?.space),
         }
     }
@@ -102,9 +104,16 @@ const fn sees_files(request: &VersionsRequest) -> bool {
 
 /// Hands what programs wrote and the kernel still holds to the daemon, so that it is in a version
 /// made now. Where that fails, the volume is read-only or its daemon says so by itself.
-fn flush_kernel(pong: &Pong) {
-    if let Ok(root) = File::open(&pong.mount_point) {
-        let _ = rustix::fs::syncfs(&root);
+pub(crate) fn flush_kernel(served: &Served) {
+    let here = mount_table::namespace();
+    for view in &served.pong.views {
+        let can_change = view.epoch.is_none() && view.read_only.is_none();
+        if !can_change || view.namespace != here {
+            continue;
+        }
+        if let Ok(root) = File::open(&view.mount_point) {
+            let _ = rustix::fs::syncfs(&root);
+        }
     }
 }
 
@@ -125,9 +134,8 @@ pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, 
         Some(volume) => {
             let Place { keeper, version } = find(volume)?;
             let mounted_path = match &keeper {
-                Keeper::Daemon(_, pong) => {
-                    Some(Path::new(&pong.mount_point).join(path.strip_prefix("/").unwrap_or(path)))
-                }
+                Keeper::Daemon(served) => mounted_root(served)
+                    .map(|root| Path::new(root).join(path.strip_prefix("/").unwrap_or(path))),
                 Keeper::Offline(_) => None,
             };
             let path = path_text(path.as_os_str().as_bytes());
@@ -135,9 +143,9 @@ pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, 
         }
         None => {
             let (existing, full) = full_path(path)?;
-            let (client, pong) = target::find_mounted(&existing)?;
-            let inside = inside(&full, &pong)?;
-            let keeper = Keeper::Daemon(client, pong);
+            let served = target::find_mounted(&existing)?;
+            let inside = inside(&full, served.place())?;
+            let keeper = Keeper::Daemon(Box::new(served));
             let version = VersionName::default();
             Ok(FilePlace { keeper, version, path: inside, mounted_path: Some(full) })
         }
@@ -150,16 +158,16 @@ pub(crate) fn path_in(
     path: &Path,
 ) -> Result<(String, Option<PathBuf>), Failure> {
     match (&place.keeper, &place.mounted_path) {
-        (Keeper::Daemon(_, pong), Some(_))
-            if path.is_relative() || path.starts_with(&pong.mount_point) =>
+        (Keeper::Daemon(served), Some(_))
+            if path.is_relative() || path.starts_with(served.place()) =>
         {
             let (_, full) = full_path(path)?;
-            Ok((inside(&full, pong)?, Some(full)))
+            Ok((inside(&full, served.place())?, Some(full)))
         }
-        (Keeper::Daemon(_, pong), _) => Err(usage(format_args!(
+        (Keeper::Daemon(served), _) => Err(usage(format_args!(
             "{}: is not in {}, the mount of what is to be brought back",
             path.display(),
-            pong.mount_point
+            served.place()
         ))),
         _ => Ok((path_text(path.as_os_str().as_bytes()), None)),
     }
@@ -184,13 +192,31 @@ fn full_path(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     Err(usage(format_args!("{}: nothing of it is there", path.display())))
 }
 
+/// Where requests that name the volume as `served` does are about files: the mount that was named, or
+/// one of the main branch's head, which is meant by the image or the device.
+fn mounted_root(served: &Served) -> Option<&str> {
+    if let Some(view) = &served.view {
+        return Some(&view.mount_point);
+    }
+    let here = mount_table::namespace();
+    let main = served
+        .client
+        .info()
+        .ok()?
+        .mount?
+        .views
+        .into_iter()
+        .find(|view| view.is_main && view.epoch.is_none() && view.namespace == here)?;
+    let same = |view: &&ViewInfo| view.device == main.device;
+    served.pong.views.iter().find(same).map(|view| &*view.mount_point)
+}
+
 /// The part of `full` below the mount point.
-fn inside(full: &Path, pong: &Pong) -> Result<String, Failure> {
-    let below = full.strip_prefix(&pong.mount_point).map_err(|_| {
+fn inside(full: &Path, mount_point: &str) -> Result<String, Failure> {
+    let below = full.strip_prefix(mount_point).map_err(|_| {
         usage(format_args!(
-            "{}: the volume is mounted on {}; name the path below that",
+            "{}: the volume is mounted on {mount_point}; name the path below that",
             full.display(),
-            pong.mount_point
         ))
     })?;
     Ok(format!("/{}", path_text(below.as_os_str().as_bytes())))

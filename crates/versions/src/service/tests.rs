@@ -27,7 +27,7 @@ impl Fixture {
 
     /// As a daemon serves it.
     fn mounted(&self) -> Service {
-        self.offline().with_mounted(Arc::clone(&self.fs))
+        self.offline().with_mounted(Arc::clone(&self.fs), "/mnt").at(self.fs.view())
     }
 
     fn offline(&self) -> Service {
@@ -158,10 +158,11 @@ fn what_is_mounted_stays() {
     let fixture = Fixture::new();
     snapshot(&fixture.mounted(), "one");
     let view = fixture.disk.versions().snapshots[0].view();
-    let service = fixture.mounted().with_mounted(open(&fixture.disk, &fixture.clock, view));
-    assert!(refusal(&service, &delete(&[at("one")])).contains("is mounted"));
+    let past = open(&fixture.disk, &fixture.clock, view);
+    let service = fixture.mounted().with_mounted(past, "/other");
+    assert!(refusal(&service, &delete(&[at("one")])).contains("is mounted on /other"));
     let rollback = VersionsRequest::Rollback { to: at("one") };
-    assert!(refusal(&service, &rollback).contains("is mounted"));
+    assert!(refusal(&service, &rollback).contains("is mounted on /mnt"));
     let offline = fixture.offline();
     assert!(matches!(offline.answer(&rollback), Ok(VersionsReply::Branch(of)) if of.main));
     assert_eq!(fixture.disk.versions().main, 1);

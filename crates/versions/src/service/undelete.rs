@@ -58,8 +58,8 @@ impl Service {
         };
         let options = Options { view, read_only: true, ..Options::default() };
         let past = self.open(options)?;
-        let done = match self.mounted.iter().find(|fs| fs.view() == target) {
-            Some(fs) => restore(&past, ino, fs, parent, name),
+        let done = match self.mounted.iter().find(|(fs, _)| fs.view() == target) {
+            Some((fs, _)) => restore(&past, ino, fs, parent, name),
             None => {
                 let fs = self.open(Options { view: target, ..Options::default() })?;
                 restore(&past, ino, &fs, parent, name).and_then(|done| fs.close().map(|()| done))

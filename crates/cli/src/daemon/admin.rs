@@ -1,0 +1,273 @@
+//! What a daemon answers at the control socket.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use dendro_control::cleaning::{
+    Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
+    Present, Released, Segments, SegmentsRequest,
+};
+use dendro_control::versions::{VersionsReply, VersionsRequest};
+use dendro_control::{
+    Admin, AdminError, Facts, MountInfo, MountReply, MountRequest, Pong, ViewInfo, VolumeInfo,
+};
+use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
+use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode, unmount};
+use dendro_versions::Service;
+
+use super::views::MountedView;
+use super::{Daemon, MountPlace, report};
+use crate::cleaning::service;
+use crate::counters;
+use crate::mount_options::MountOptions;
+use crate::mount_table;
+
+fn refuse(why: impl std::fmt::Display) -> AdminError {
+    AdminError(why.to_string())
+}
+
+/// What a version is called.
+fn version_text(table: &VersionTable, view: View) -> String {
+    let branch = table.branch_of(view).map(|branch| format!(":{}", branch.name));
+    let snapshot = || {
+        let name = table.snapshot_of(view).and_then(|snapshot| snapshot.name.clone());
+        name.or_else(|| view.epoch.map(|epoch| epoch.to_string())).map(|name| format!("@{name}"))
+    };
+    branch.or_else(snapshot).unwrap_or_default()
+}
+
+impl Daemon<'_> {
+    /// What carries out requests about versions in the mount `device`.
+    fn service(&self, device: Option<&str>) -> Result<Service, AdminError> {
+        let mut service = self.volume.versions();
+        for view in self.views.all() {
+            service = service.with_mounted(Arc::clone(&view.fs), view.place());
+        }
+        match device {
+            None => Ok(service),
+            Some(device) => match self.views.by_device(device) {
+                Some(view) => Ok(service.at(view.view())),
+                None => Err(AdminError("it is no longer mounted there".into())),
+            },
+        }
+    }
+
+    /// A mount with what takes a look at the disk.
+    fn view_info(&self, view: &MountedView, table: &VersionTable) -> ViewInfo {
+        let mut info = view.info();
+        info.version = version_text(table, view.view());
+        info.is_main = info.branch == table.main;
+        info.read_only = self.volume.disk().read_only_reason().or_else(|| match info.epoch {
+            Some(_) => Some("it shows the past".into()),
+            None => info.read_only,
+        });
+        info
+    }
+
+    /// Two mounts of what can be changed would not see each other's changes, since the kernel caches
+    /// what it has read of each.
+    fn in_the_way(&self, view: View) -> Option<Arc<MountedView>> {
+        let can_change = view.epoch.is_none() && self.volume.disk().read_only_reason().is_none();
+        self.views.all().into_iter().find(|other| can_change && other.view() == view)
+    }
+
+    /// umount(2) does not wait for the file system to be closed; the next mount does.
+    fn wait_for_unmounted(&self, request: &MountRequest) {
+        let Ok(view) = self.volume.resolve(&request.of) else { return };
+        let is_unmounted =
+            |other: &Arc<MountedView>| !other.is_elsewhere && !mount_table::has(&other.device);
+        if let Some(other) = self.in_the_way(view).filter(is_unmounted) {
+            self.views.wait_until_gone(&other);
+        }
+    }
+
+    fn check_free(&self, view: View) -> Result<(), AdminError> {
+        match self.in_the_way(view) {
+            None => Ok(()),
+            Some(other) => Err(AdminError(format!(
+                "{} is mounted already, on {}; `mount --bind` shows it in another place too, and \
+                 `dendro clone` makes a branch of its own",
+                version_text(&self.volume.disk().versions(), view),
+                other.place()
+            ))),
+        }
+    }
+
+    fn serve_one_more(
+        &self,
+        request: &MountRequest,
+        device: Option<OwnedFd>,
+    ) -> Result<ViewInfo, AdminError> {
+        let options = MountOptions::parse([&*request.options]).map_err(AdminError)?;
+        self.wait_for_unmounted(request);
+        let _changes = self.changes.lock();
+        let view = self.volume.resolve(&request.of).map_err(AdminError)?;
+        self.check_free(view)?;
+        match self.volume.disk().read_only_reason() {
+            Some(why) if !options.read_only => {
+                return Err(AdminError(format!(
+                    "it is open for reading alone, by process {}, which serves {}: {why}; mount \
+                     it with -o ro, or unmount what is mounted first",
+                    std::process::id(),
+                    self.mount_point.display()
+                )));
+            }
+            _ => {}
+        }
+        if request.dry_run {
+            let View { branch, epoch } = view;
+            let version = version_text(&self.volume.disk().versions(), view);
+            return Ok(ViewInfo { branch, epoch, version, ..ViewInfo::default() });
+        }
+        let device = device.ok_or_else(|| AdminError("no connection came with it".into()))?;
+        let place = MountPlace {
+            mount_point: request.mount_point.clone().into(),
+            device: request.device.clone(),
+            namespace: request.namespace.clone(),
+        };
+        let mounted = Mounted::received(
+            device,
+            Path::new(&request.mount_point),
+            connection_number(&request.device),
+            place.namespace != self.namespace,
+        );
+        let fs = self.volume.open_view(view, &options).map_err(refuse)?;
+        let serving = FuseOptions {
+            access: options.access.unwrap_or_default(),
+            threads: options.threads,
+            transport: options.transport,
+            ..FuseOptions::default()
+        };
+        let mount = Mount::serving(mounted.map_err(refuse)?, Arc::clone(&fs), &serving, report());
+        let view = self.add(mount.map_err(refuse)?, fs, place, &options);
+        Ok(self.view_info(&view, &self.volume.disk().versions()))
+    }
+}
+
+/// The number of a connection: the minor one of the mounted file system, unless that is a block
+/// device.
+fn connection_number(device: &str) -> Option<u32> {
+    device.strip_prefix("0:")?.parse().ok()
+}
+
+/// Whether a request takes versions away, or puts others in their place.
+const fn takes_away(request: &VersionsRequest) -> bool {
+    matches!(
+        request,
+        VersionsRequest::Delete { .. }
+            | VersionsRequest::Promote { .. }
+            | VersionsRequest::Rollback { .. }
+    )
+}
+
+impl Admin for Daemon<'_> {
+    fn ping(&self) -> Pong {
+        Pong {
+            software: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uuid: self.volume.uuid().to_string(),
+            source: self.volume.source().display().to_string(),
+            mount_point: self.mount_point.display().to_string(),
+            views: self.views.all().iter().map(|view| view.info()).collect(),
+        }
+    }
+
+    fn info(&self) -> Result<VolumeInfo, AdminError> {
+        let mut info = self.volume.info();
+        let table = self.volume.disk().versions();
+        let views: Vec<_> =
+            self.views.all().iter().map(|view| self.view_info(view, &table)).collect();
+        info.mount = Some(MountInfo {
+            mount_point: self.mount_point.display().to_string(),
+            pid: std::process::id(),
+            software: env!("CARGO_PKG_VERSION").into(),
+            read_only: self.volume.disk().read_only_reason(),
+            since_unix_s: self.since_unix_s,
+            transport: views.first().map(|view| view.transport.clone()).unwrap_or_default(),
+            // The one who asks knows.
+            socket: String::new(),
+            views,
+        });
+        Ok(info)
+    }
+
+    fn stat(&self) -> Result<Facts, AdminError> {
+        Ok(self.volume.stat())
+    }
+
+    fn metrics(&self) -> Result<String, AdminError> {
+        let source = self.volume.source().display().to_string();
+        let mount_point = self.mount_point.display().to_string();
+        Ok(counters::metrics(self.volume.disk(), &source, &mount_point))
+    }
+
+    fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
+        service::change_cleaner(self.volume.disk(), change)
+    }
+
+    fn versions(
+        &self,
+        mount: Option<&str>,
+        request: &VersionsRequest,
+    ) -> Result<VersionsReply, AdminError> {
+        // No view is mounted while it is being taken away.
+        let _changes = takes_away(request).then(|| self.changes.lock());
+        self.service(mount)?.answer(request)
+    }
+
+    fn mount(
+        &self,
+        request: &MountRequest,
+        device: Option<OwnedFd>,
+    ) -> Result<MountReply, AdminError> {
+        match self.views.arrive() {
+            None => Ok(MountReply::Ending),
+            Some(_arrival) => self.serve_one_more(request, device).map(MountReply::Served),
+        }
+    }
+
+    fn sync(&self) -> Result<(), AdminError> {
+        self.views.all().iter().try_for_each(|view| view.fs.sync_all()).map_err(refuse)?;
+        self.volume.commit().map_err(refuse)
+    }
+
+    fn shut_down(&self) -> Result<(), AdminError> {
+        let views = self.views.all();
+        if let Some(view) = views.iter().find(|view| view.is_elsewhere) {
+            return Err(AdminError(format!(
+                "{}: goes when the processes in that namespace end",
+                view.place()
+            )));
+        }
+        views
+            .iter()
+            .try_for_each(|view| unmount(&view.mount_point, UnmountMode::Idle).map_err(refuse))
+    }
+}
+
+impl Cleaning for Daemon<'_> {
+    fn present(&self) -> Present {
+        service::present(self.volume.disk())
+    }
+
+    fn segments(&self, request: &SegmentsRequest) -> Result<Segments, AdminError> {
+        Ok(service::segments(self.volume.disk(), request))
+    }
+
+    fn blocks(&self, request: &BlocksRequest) -> Result<Blocks, AdminError> {
+        service::blocks(self.volume.disk(), request)
+    }
+
+    fn bmapv(&self, blocks: &[Block]) -> Result<Places, AdminError> {
+        service::bmapv(self.volume.disk(), blocks)
+    }
+
+    fn markv(&self, blocks: &[Block]) -> Result<Marked, AdminError> {
+        service::markv(self.volume.disk(), blocks)
+    }
+
+    fn segclean(&self, segments: &[u32]) -> Result<Released, AdminError> {
+        service::segclean(self.volume.disk(), segments)
+    }
+}

@@ -1,0 +1,160 @@
+//! The mounts that a daemon serves.
+//!
+//! Each has a file system of its own, open on its view of the volume, and threads of its own. The
+//! daemon ends when the last of them is gone. One that arrives after that is told so, and its
+//! command starts another daemon.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dendro_base::sync::{Condvar, Mutex};
+use dendro_control::ViewInfo;
+use dendro_disk::View;
+use dendro_fs::FileSystem;
+use dendro_fuse::Mount;
+
+use crate::versions::Automatic;
+
+/// How long one wait for the end of a mount lasts at most, and how many there are.
+const GONE_WAIT: Duration = Duration::from_millis(100);
+const GONE_WAITS: u32 = 300;
+
+/// A view, mounted.
+pub(crate) struct MountedView {
+    pub(crate) fs: Arc<FileSystem>,
+    pub(crate) mount_point: PathBuf,
+    /// The mounted file system's number, as the table of mounts has it.
+    pub(crate) device: String,
+    /// The mount namespace in which it was mounted.
+    pub(crate) namespace: String,
+    /// That is another one than this process's, in which the mount point means something else.
+    pub(crate) is_elsewhere: bool,
+    pub(crate) since_unix_s: i64,
+    /// Which way requests come.
+    pub(crate) transport: String,
+    /// Keeps how it was.
+    pub(crate) automatic: Option<Mutex<Automatic>>,
+}
+
+impl MountedView {
+    /// Which version of the disk it shows.
+    pub(crate) fn view(&self) -> View {
+        self.fs.view()
+    }
+
+    /// Where it is, for messages.
+    pub(crate) fn place(&self) -> String {
+        let elsewhere = if self.is_elsewhere { " (in another mount namespace)" } else { "" };
+        format!("{}{elsewhere}", self.mount_point.display())
+    }
+
+    /// What can be told without waiting for anything.
+    pub(crate) fn info(&self) -> ViewInfo {
+        let View { branch, epoch } = self.view();
+        ViewInfo {
+            mount_point: self.mount_point.display().to_string(),
+            device: self.device.clone(),
+            namespace: self.namespace.clone(),
+            branch,
+            epoch,
+            is_main: false,
+            version: String::new(),
+            read_only: self.fs.is_read_only().then(|| "mounted so".into()),
+            since_unix_s: self.since_unix_s,
+            transport: self.transport.clone(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// Those that are served, and those that will be next; the oldest first.
+    all: Vec<Arc<MountedView>>,
+    /// Those that nobody serves yet.
+    unserved: Vec<(Mount, Arc<MountedView>)>,
+    /// How many may be added any moment.
+    arriving: usize,
+    is_ending: bool,
+}
+
+/// All mounts of a daemon.
+#[derive(Default)]
+pub(crate) struct Views {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// As long as it is there, the daemon does not end.
+pub(crate) struct Arrival<'a>(&'a Views);
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().arriving -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Views {
+    /// Announces a mount; `None` when the daemon is about to end.
+    pub(crate) fn arrive(&self) -> Option<Arrival<'_>> {
+        let mut state = self.state.lock();
+        if state.is_ending {
+            return None;
+        }
+        state.arriving += 1;
+        Some(Arrival(self))
+    }
+
+    /// Adds a mount, to be served by whoever asks for the [`Self::next`] one.
+    pub(crate) fn add(&self, mount: Mount, view: MountedView) -> Arc<MountedView> {
+        let view = Arc::new(view);
+        let mut state = self.state.lock();
+        state.all.push(Arc::clone(&view));
+        state.unserved.push((mount, Arc::clone(&view)));
+        self.changed.notify_all();
+        view
+    }
+
+    /// Waits for a mount that nobody serves yet. `None`: all are gone, and no more will come.
+    pub(crate) fn next(&self) -> Option<(Mount, Arc<MountedView>)> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(next) = state.unserved.pop() {
+                return Some(next);
+            }
+            if state.all.is_empty() && state.arriving == 0 {
+                state.is_ending = true;
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Forgets a mount that is gone.
+    pub(crate) fn remove(&self, view: &Arc<MountedView>) {
+        self.state.lock().all.retain(|other| !Arc::ptr_eq(other, view));
+        self.changed.notify_all();
+    }
+
+    /// Waits until a mount that was taken away is closed too, for as long as that may take.
+    pub(crate) fn wait_until_gone(&self, view: &Arc<MountedView>) {
+        let mut state = self.state.lock();
+        for _ in 0..GONE_WAITS {
+            if !state.all.iter().any(|other| Arc::ptr_eq(other, view)) {
+                return;
+            }
+            let _ = self.changed.wait_for(&mut state, GONE_WAIT);
+        }
+    }
+
+    /// All mounts, the oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<MountedView>> {
+        self.state.lock().all.clone()
+    }
+
+    /// The mount with this number, if there is one.
+    pub(crate) fn by_device(&self, device: &str) -> Option<Arc<MountedView>> {
+        self.state.lock().all.iter().find(|view| view.device == device).cloned()
+    }
+}

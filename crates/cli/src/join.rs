@@ -1,0 +1,75 @@
+//! A mount that the daemon which has the volume is to serve.
+//!
+//! This process mounts, since that must happen in its own mount namespace and with its own rights, and
+//! passes the connection on.
+
+use std::os::fd::AsFd;
+
+use dendro_control::{Client, ClientError, MountReply, MountRequest, Pong};
+use dendro_fuse::{UnmountMode, mount_for_others, unmount};
+
+use crate::daemon::{self, Config};
+use crate::failure::Failure;
+use crate::mount_table;
+
+/// What came of it.
+pub(crate) enum Joined {
+    /// It is mounted.
+    Served,
+    /// No daemon has the volume, or it is about to end.
+    Nobody,
+}
+
+/// Mounts `config`, whose options are `options` in the words of the command line, and lets the daemon
+/// that has the volume serve it.
+pub(crate) fn join_daemon(
+    client: &Client,
+    pong: &Pong,
+    config: &Config,
+    options: &[String],
+) -> Result<Joined, Failure> {
+    let request = MountRequest {
+        mount_point: config.mount_point.display().to_string(),
+        device: String::new(),
+        namespace: mount_table::namespace(),
+        of: config.options.version.clone(),
+        options: options.join(","),
+        dry_run: true,
+    };
+    let fail = |error: ClientError| match error {
+        ClientError::Refused(why) => {
+            Failure::new(format_args!("{}: {why}", config.source.display()))
+        }
+        other => Failure::new(other),
+    };
+    // What is refused is refused before anybody sees a mount.
+    match client.mount(request.clone(), None) {
+        Ok(MountReply::Served(_)) => {}
+        Ok(MountReply::Ending) | Err(ClientError::Unreachable { .. }) => return Ok(Joined::Nobody),
+        Err(error) => return Err(fail(error)),
+    }
+    let of_volume = config.options.of_volume();
+    if !of_volume.is_empty() {
+        eprintln!(
+            "dendro: {}: {} hold for the whole volume, which process {} has open already; passed \
+             over",
+            config.source.display(),
+            of_volume.join(" "),
+            pong.pid
+        );
+    }
+    let mounted = mount_for_others(&config.mount_point, &daemon::fuse_options(config))?;
+    let device = mount_table::device_at(&config.mount_point);
+    let request = MountRequest { device, dry_run: false, ..request };
+    let answer = client.mount(request, Some(mounted.as_fd()));
+    drop(mounted);
+    if !matches!(answer, Ok(MountReply::Served(_))) {
+        // Nobody serves it; the error that matters is why.
+        let _ = unmount(&config.mount_point, UnmountMode::Detach);
+    }
+    match answer {
+        Ok(MountReply::Served(_)) => Ok(Joined::Served),
+        Ok(MountReply::Ending) | Err(ClientError::Unreachable { .. }) => Ok(Joined::Nobody),
+        Err(error) => Err(fail(error)),
+    }
+}

@@ -1,0 +1,72 @@
+//! What is said about mounts: which there are, and that there is to be one more.
+
+use serde::{Deserialize, Serialize};
+
+use crate::versions::VersionName;
+
+/// Asks a daemon to serve one more view of its volume. The one who asks has mounted, in its own mount
+/// namespace, and passes the descriptor of the connection (`/dev/fuse`) beside the request
+/// (`SCM_RIGHTS`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountRequest {
+    /// The directory, as an absolute path without symbolic links.
+    pub mount_point: String,
+    /// The mounted file system's number, as [`ViewInfo::device`].
+    #[serde(default)]
+    pub device: String,
+    /// The mount namespace, as `/proc/self/ns/mnt` says it.
+    #[serde(default)]
+    pub namespace: String,
+    /// Which version.
+    #[serde(default)]
+    pub of: VersionName,
+    /// How, in the words of `dendro mount -o`. What they say about the version is passed over.
+    #[serde(default)]
+    pub options: String,
+    /// Only say whether it would be done; nothing is mounted yet, and no descriptor passed.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What came of a [`MountRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountReply {
+    /// It is, or would be, served.
+    Served(ViewInfo),
+    /// The last mount is gone and the daemon about to end: another one can have the volume soon.
+    Ending,
+}
+
+/// One mount of a view.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewInfo {
+    /// The directory, as an absolute path without symbolic links.
+    pub mount_point: String,
+    /// The mounted file system's number in `/proc/self/mountinfo`, such as `0:52`; empty when it is
+    /// not known.
+    #[serde(default)]
+    pub device: String,
+    /// The mount namespace, as `/proc/PID/ns/mnt` says it.
+    #[serde(default)]
+    pub namespace: String,
+    /// The number of the branch.
+    pub branch: u32,
+    /// The last epoch that is seen; nothing: the head.
+    pub epoch: Option<u64>,
+    /// Whether that is the main branch; not said in the answer to [`Ping`](crate::Command::Ping).
+    #[serde(default)]
+    pub is_main: bool,
+    /// What the version is called, `:BRANCH` or `@SNAPSHOT`; empty in the answer to
+    /// [`Ping`](crate::Command::Ping).
+    #[serde(default)]
+    pub version: String,
+    /// Why it takes no writes, if it takes none.
+    #[serde(default)]
+    pub read_only: Option<String>,
+    /// When it was mounted, seconds since 1970.
+    pub since_unix_s: i64,
+    /// Which way the kernel's requests come.
+    #[serde(default)]
+    pub transport: String,
+}
