@@ -11,7 +11,7 @@ use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest};
 use dendro_control::{
     CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
 };
-use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions};
+use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, ReadAhead};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
@@ -279,7 +279,8 @@ fn open_disk(
     device: &Arc<FileDevice>,
     options: OpenOptions,
 ) -> Result<LogDisk, Failure> {
-    LogDisk::open(Arc::clone(device) as Arc<dyn Device>, options, clock()).map_err(|error| {
+    let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
+    LogDisk::open(reading_ahead, options, clock()).map_err(|error| {
         let is_file = device.kind() == dendro_device::FileKind::Image;
         let found = signature::find(&**device, is_file).unwrap_or(None);
         match found.filter(|found| !found.contains("dendrofs")) {

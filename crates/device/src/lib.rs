@@ -6,6 +6,7 @@
 //! - [`AlignedBuf`]: memory that direct I/O takes as it is.
 //! - [`MemoryDevice`]: a device in memory, for tests and benchmarks.
 //! - [`FileDevice`], opened by [`OpenOptions`]: an image file or a block device.
+//! - [`ReadAhead`]: any of them, reading more than is asked for where reads lie near each other.
 //! - `sim` (feature `sim`): a simulated device with seeded faults, power cuts and crash images.
 
 mod aligned;
@@ -14,6 +15,7 @@ mod error;
 mod file;
 mod memory;
 mod range;
+mod readahead;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 
@@ -21,6 +23,7 @@ pub use aligned::AlignedBuf;
 pub use error::{Error, Result};
 pub use file::{Direct, FileDevice, FileKind, OpenOptions};
 pub use memory::MemoryDevice;
+pub use readahead::ReadAhead;
 
 /// Bytes in the unit that writes and discards are made of: their offset and length are multiples
 /// of it. Reads may start and end anywhere.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dendro_base::Rng;
 use dendro_device::sim::SimDevice;
 use dendro_device::{
-    AlignedBuf, BLOCK_SIZE, Device, Direct, Error, FileDevice, MemoryDevice, OpenOptions,
+    AlignedBuf, BLOCK_SIZE, Device, Direct, Error, FileDevice, MemoryDevice, OpenOptions, ReadAhead,
 };
 use tempfile::TempDir;
 
@@ -18,6 +18,7 @@ fn on_every_device(check: impl Fn(&dyn Device)) {
     check(&MemoryDevice::new(LEN_BYTES));
     check(&SimDevice::new(LEN_BYTES, 1));
     check(&Arc::new(MemoryDevice::new(LEN_BYTES)));
+    check(&ReadAhead::new(MemoryDevice::new(LEN_BYTES)));
     for (direct, folder) in [
         (Direct::Auto, TempDir::new().unwrap()),
         (Direct::Never, TempDir::new().unwrap()),

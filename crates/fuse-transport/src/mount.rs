@@ -101,8 +101,8 @@ pub struct MountRequest {
 pub struct Mounted {
     device: Arc<OwnedFd>,
     mount_point: PathBuf,
-    /// The connection's number in `/sys/fs/fuse/connections`.
-    connection: Option<u32>,
+    /// The file system's device number, major and minor.
+    number: Option<(u32, u32)>,
     /// The mount point names something else in this process's mount namespace.
     is_elsewhere: bool,
 }
@@ -136,7 +136,8 @@ impl Mounted {
             ));
         }
         let mount_point = mount_point.to_path_buf();
-        Ok(Self { device: Arc::new(device), mount_point, connection: number, is_elsewhere })
+        let number = number.map(|minor| (0, minor));
+        Ok(Self { device: Arc::new(device), mount_point, number, is_elsewhere })
     }
 
     /// Whether the mount point names something else in this process's mount namespace.
@@ -155,16 +156,29 @@ impl Mounted {
         &self.device
     }
 
+    /// Lets the kernel read ahead so far, which root alone can. It says at most 128 KiB itself.
+    pub(crate) fn set_read_ahead(&self, bytes: usize) -> io::Result<()> {
+        let (major, minor) = self.number.ok_or(io::ErrorKind::NotFound)?;
+        // A mount of a block device has a place of its own beside the device's.
+        let suffix = if major == 0 { "" } else { "-fuseblk" };
+        let path = format!("/sys/class/bdi/{major}:{minor}{suffix}/read_ahead_kb");
+        fs::write(path, (bytes >> 10).to_string())
+    }
+
     /// Cuts the connection off: who uses the mount, and who serves it, gets errors from now on.
     pub(crate) fn abort(&self) {
-        let aborted = self.connection.is_some_and(|id| {
-            fs::write(format!("/sys/fs/fuse/connections/{id}/abort"), "1").is_ok()
+        let aborted = self.number.is_some_and(|(major, minor)| {
+            let connection = major << MINOR_BITS | minor;
+            fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1").is_ok()
         });
         if !aborted && !self.is_elsewhere {
             let _ = unmount_once(&self.mount_point, UnmountMode::Abort);
         }
     }
 }
+
+/// How the kernel packs a device number, by which it names connections.
+const MINOR_BITS: u32 = 20;
 
 /// Mounts on the directory `mount_point`: by mount(2) if this process may, otherwise through
 /// fusermount3.
@@ -183,8 +197,8 @@ pub fn mount(mount_point: &Path, request: &MountRequest) -> Result<Mounted> {
         }
         Err(errno) => return Err(fail(errno.into())),
     };
-    let connection = connection(&mount_point);
-    Ok(Mounted { device: Arc::new(device), mount_point, connection, is_elsewhere: false })
+    let number = device_number(&mount_point);
+    Ok(Mounted { device: Arc::new(device), mount_point, number, is_elsewhere: false })
 }
 
 /// How to unmount.
@@ -275,20 +289,21 @@ fn mount_directly(
     rustix::mount::mount(request.source.as_str(), mount_point, fs_type, flags, &*data)
 }
 
-/// The number of the connection behind what is mounted on `mount_point`: the minor number of its
-/// device, which stat(2) would have to ask the server for.
-fn connection(mount_point: &Path) -> Option<u32> {
-    connection_in(&fs::read("/proc/self/mountinfo").ok()?, mount_point)
+/// The device number of what is mounted on `mount_point`, which stat(2) would have to ask the server
+/// for.
+fn device_number(mount_point: &Path) -> Option<(u32, u32)> {
+    device_number_in(&fs::read("/proc/self/mountinfo").ok()?, mount_point)
 }
 
-fn connection_in(table: &[u8], mount_point: &Path) -> Option<u32> {
+fn device_number_in(table: &[u8], mount_point: &Path) -> Option<(u32, u32)> {
     use std::os::unix::ffi::OsStrExt;
     let line = table.split(|&byte| byte == b'\n').rfind(|line| {
         let path = line.split(|&byte| byte == b' ').nth(4);
         path.is_some_and(|path| unescape(path) == mount_point.as_os_str().as_bytes())
     })?;
-    let device = std::str::from_utf8(line.split(|&byte| byte == b' ').nth(2)?).ok()?;
-    device.split_once(':')?.1.parse().ok()
+    let number = std::str::from_utf8(line.split(|&byte| byte == b' ').nth(2)?).ok()?;
+    let (major, minor) = number.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Blanks and the like are `\040` in the table of mounts.
@@ -311,14 +326,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connection_is_found_under_names_with_blanks_and_the_topmost_counts() {
+    fn the_device_number_is_found_under_names_with_blanks_and_the_topmost_counts() {
         let table = b"30 1 0:25 / /mnt/a\\040b rw - fuse.x src rw\n\
-                      31 1 0:26 / /mnt/c rw - fuse.x src rw\n\
+                      31 1 7:26 / /mnt/c rw - fuse.x src rw\n\
                       32 30 0:27 / /mnt/a\\040b rw - fuse.x src rw\n";
-        assert_eq!(connection_in(table, Path::new("/mnt/a b")), Some(27));
-        assert_eq!(connection_in(table, Path::new("/mnt/c")), Some(26));
-        assert_eq!(connection_in(table, Path::new("/mnt")), None);
-        assert_eq!(connection_in(b"no table \\9", Path::new("/mnt")), None);
+        assert_eq!(device_number_in(table, Path::new("/mnt/a b")), Some((0, 27)));
+        assert_eq!(device_number_in(table, Path::new("/mnt/c")), Some((7, 26)));
+        assert_eq!(device_number_in(table, Path::new("/mnt")), None);
+        assert_eq!(device_number_in(b"no table \\9", Path::new("/mnt")), None);
     }
 
     #[test]

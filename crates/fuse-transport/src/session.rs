@@ -84,6 +84,9 @@ pub struct Options {
     /// How many requests each of these threads may have in its ring. More than one may have to
     /// wait for the one before.
     pub entries_per_thread: usize,
+    /// How far the kernel may read ahead of programs that read in order, if that can be set: root
+    /// alone can raise it. 0: as it does by itself, 128 KiB.
+    pub read_ahead_bytes: usize,
     /// If set, this user and root alone are served.
     pub only_user: Option<u32>,
 }
@@ -96,6 +99,7 @@ impl Default for Options {
             device_threads: 4,
             threads_per_queue: 4,
             entries_per_thread: 1,
+            read_ahead_bytes: 0,
             only_user: None,
         }
     }
@@ -149,6 +153,12 @@ impl<F: FileSystem> Session<F> {
         let server = Server::new(fs, agreed, options.only_user);
         let answer = init::answer(&offer, &agreed, &options.wishes);
         device::write(mounted.device().as_fd(), offer.unique, Ok(answer.as_bytes()))?;
+        if options.read_ahead_bytes > 0 {
+            // Only now: the answer has set what it was.
+            if let Err(error) = mounted.set_read_ahead(options.read_ahead_bytes) {
+                tracing::debug!("the kernel reads ahead as it likes: {error}");
+            }
+        }
         let transport = if rings.is_empty() {
             Transport::Device { threads: options.device_threads.max(1) }
         } else {

@@ -419,6 +419,7 @@ fn many_threads_are_served_at_a_time() {
                 threads_per_queue,
                 entries_per_thread,
                 device_threads: 3,
+                read_ahead_bytes: 0,
                 only_user: None,
             };
             over(options, |test| {

@@ -23,6 +23,10 @@ const RING_THREADS: usize = 16;
 /// … but for each core no fewer and no more than these.
 const RING_THREADS_PER_CORE: std::ops::RangeInclusive<usize> = 2..=8;
 
+/// How far the kernel reads ahead of programs that read in order: so far that several requests of the
+/// largest size are under way.
+const READ_AHEAD_BYTES: usize = 4 << 20;
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -201,6 +205,7 @@ fn serving(options: &MountOptions) -> Options {
         choice: options.transport,
         device_threads: options.threads.unwrap_or(cores + SPARE_THREADS),
         threads_per_queue,
+        read_ahead_bytes: READ_AHEAD_BYTES,
         only_user,
         ..Options::default()
     }

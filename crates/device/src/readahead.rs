@@ -1,0 +1,330 @@
+//! Reading more than is asked for where reads lie near each other.
+//!
+//! What was written together lies together in the log, and is often wanted together: the files of a
+//! directory, neighbouring nodes of the map. Each of them is a small read, and a small read takes the
+//! device nearly as long as a large one.
+//!
+//! # Invariants
+//! 1. A window holds what the device has: whatever changes a range drops the windows over it when it
+//!    has begun and once more when it has ended, and marks what is being read there, which then
+//!    becomes no window.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use dendro_base::sync::{Arc, Mutex};
+
+use crate::{AlignedBuf, Device, Result, range};
+
+/// What is read at a time, from a multiple of it.
+const WINDOW_BYTES: u64 = 256 << 10;
+/// How many are kept.
+const MAX_WINDOWS: usize = 16;
+/// Reads of more are left alone: the kernel or the caller has read ahead already.
+const SMALL_BYTES: u64 = 64 << 10;
+/// How many reads are remembered, and how far from one of them another is near.
+const MAX_RECENT: usize = 8;
+const NEAR_BYTES: u64 = 512 << 10;
+/// A window has been worth it that has served so many reads.
+const GOOD_HITS: u32 = 4;
+/// Windows that were worth it less those that were not, within these bounds. Below zero, only one
+/// chance in [`PROBE_EVERY`] is taken.
+const TRUST: std::ops::RangeInclusive<i32> = -4..=4;
+const PROBE_EVERY: u32 = 32;
+
+/// A device that reads ahead: of small reads that lie near each other, in whichever order, it reads
+/// the surroundings as well, and keeps a few megabytes of them. It stops, but for a try now and then,
+/// where these turn out not to be wanted.
+pub struct ReadAhead<D> {
+    device: D,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The one used last is at the end.
+    windows: Vec<Window>,
+    /// Where the last small reads began that no window served.
+    recent: VecDeque<u64>,
+    /// The windows being read now.
+    reading: Vec<Reading>,
+    trust: i32,
+    chances: u32,
+    /// Windows read, for the tests.
+    window_count: u64,
+    spare: Option<AlignedBuf>,
+}
+
+struct Window {
+    start: u64,
+    bytes: Arc<AlignedBuf>,
+    hits: u32,
+}
+
+struct Reading {
+    start: u64,
+    is_stale: bool,
+}
+
+fn overlaps(start: u64, offset: u64, len_bytes: u64) -> bool {
+    start < offset.saturating_add(len_bytes) && offset < start + WINDOW_BYTES
+}
+
+impl State {
+    /// The window that holds all of a range.
+    fn find(&mut self, offset: u64, len_bytes: u64) -> Option<(u64, Arc<AlignedBuf>)> {
+        let is_it = |window: &Window| {
+            let end = window.start + window.bytes.len() as u64;
+            window.start <= offset && offset + len_bytes <= end
+        };
+        let at = self.windows.iter().position(is_it)?;
+        let mut window = self.windows.remove(at);
+        window.hits += 1;
+        let found = (window.start, Arc::clone(&window.bytes));
+        self.windows.push(window);
+        Some(found)
+    }
+
+    /// Whether a small read at `offset`, which no window serves, is to become one; it is remembered.
+    fn wants_window(&mut self, offset: u64) -> bool {
+        let is_near = self.recent.iter().any(|&other| other.abs_diff(offset) <= NEAR_BYTES);
+        self.recent.push_back(offset);
+        if self.recent.len() > MAX_RECENT {
+            self.recent.pop_front();
+        }
+        if !is_near {
+            return false;
+        }
+        self.chances = self.chances.wrapping_add(1);
+        self.trust >= 0 || self.chances.is_multiple_of(PROBE_EVERY)
+    }
+
+    fn add(&mut self, start: u64, bytes: AlignedBuf) -> Arc<AlignedBuf> {
+        let bytes = Arc::new(bytes);
+        let at = self.reading.iter().position(|reading| reading.start == start);
+        let is_stale = at.is_none_or(|at| self.reading.swap_remove(at).is_stale);
+        if !is_stale {
+            if self.windows.len() >= MAX_WINDOWS {
+                let oldest = self.windows.remove(0);
+                self.note(oldest);
+            }
+            self.windows.push(Window { start, bytes: Arc::clone(&bytes), hits: 0 });
+        }
+        bytes
+    }
+
+    /// Learns from a window that goes.
+    fn note(&mut self, window: Window) {
+        let change = if window.hits >= GOOD_HITS { 1 } else { -1 };
+        self.trust = (self.trust + change).clamp(*TRUST.start(), *TRUST.end());
+        self.spare = Arc::try_unwrap(window.bytes).ok().or(self.spare.take());
+    }
+
+    /// Forgets what is known of a range (invariant 1).
+    fn forget(&mut self, offset: u64, len_bytes: u64) {
+        self.windows.retain(|window| !overlaps(window.start, offset, len_bytes));
+        for reading in &mut self.reading {
+            reading.is_stale |= overlaps(reading.start, offset, len_bytes);
+        }
+    }
+}
+
+impl<D: Device> ReadAhead<D> {
+    /// Reads ahead on `device`, which nobody else may write to.
+    #[must_use]
+    pub fn new(device: D) -> Self {
+        Self { device, state: Mutex::default() }
+    }
+
+    /// Reads the window around a range that lies in one, if it can be read.
+    fn read_window(&self, start: u64) -> Option<Arc<AlignedBuf>> {
+        let len_bytes = WINDOW_BYTES.min(self.device.len_bytes() - start);
+        let spare = {
+            let mut state = self.state.lock();
+            if state.reading.iter().any(|reading| reading.start == start) {
+                return None;
+            }
+            state.reading.push(Reading { start, is_stale: false });
+            state.window_count += 1;
+            state.spare.take()
+        };
+        let len_bytes = usize::try_from(len_bytes).unwrap_or(usize::MAX);
+        let mut bytes = spare
+            .filter(|spare| spare.len() == len_bytes)
+            .unwrap_or_else(|| AlignedBuf::zeroed(len_bytes));
+        let outcome = self.device.read_at(start, &mut bytes);
+        let mut state = self.state.lock();
+        match outcome {
+            Ok(()) => Some(state.add(start, bytes)),
+            Err(_) => {
+                // Something near what is wanted cannot be read; that is no reason to fail.
+                state.reading.retain(|reading| reading.start != start);
+                None
+            }
+        }
+    }
+
+    fn changing<T>(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.state.lock().forget(offset, len_bytes);
+        let outcome = change();
+        self.state.lock().forget(offset, len_bytes);
+        outcome
+    }
+}
+
+impl<D: Device> fmt::Debug for ReadAhead<D> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ReadAhead")
+            .field("len_bytes", &self.device.len_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Device> Device for ReadAhead<D> {
+    fn len_bytes(&self) -> u64 {
+        self.device.len_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len_bytes = buf.len() as u64;
+        if len_bytes == 0 || len_bytes > SMALL_BYTES {
+            return self.device.read_at(offset, buf);
+        }
+        range::check_bounds(self.device.len_bytes(), offset, len_bytes)?;
+        let start = offset - offset % WINDOW_BYTES;
+        let (found, wants_window) = {
+            let mut state = self.state.lock();
+            let found = state.find(offset, len_bytes);
+            let crosses = offset + len_bytes > start + WINDOW_BYTES;
+            let wants_window = found.is_none() && state.wants_window(offset) && !crosses;
+            (found, wants_window)
+        };
+        let found = match found {
+            None if wants_window => self.read_window(start).map(|bytes| (start, bytes)),
+            found => found,
+        };
+        match found {
+            Some((start, bytes)) => {
+                // Within the window, which is shorter than any usize.
+                let at = (offset - start) as usize;
+                buf.copy_from_slice(&bytes[at..at + buf.len()]);
+                Ok(())
+            }
+            None => self.device.read_at(offset, buf),
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.changing(offset, bytes.len() as u64, || self.device.write_at(offset, bytes))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.changing(offset, len_bytes, || self.device.discard(offset, len_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_base::Rng;
+
+    use super::*;
+    use crate::MemoryDevice;
+
+    fn filled(len_bytes: usize) -> MemoryDevice {
+        let mut bytes = AlignedBuf::zeroed(len_bytes);
+        Rng::new(1).fill(&mut bytes);
+        MemoryDevice::from_bytes(&bytes)
+    }
+
+    fn windows_read(device: &ReadAhead<MemoryDevice>) -> u64 {
+        device.state.lock().window_count
+    }
+
+    #[test]
+    fn neighbours_in_any_order_are_read_once_and_together() {
+        let device = ReadAhead::new(filled(4 << 20));
+        let mut order: Vec<u64> = (0..1024).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, Rng::new(at as u64).below(at as u64) as usize);
+        }
+        let (mut ours, mut theirs) = ([0; 1000], [0; 1000]);
+        for place in order {
+            device.read_at(place * 1000, &mut ours).unwrap();
+            device.device.read_at(place * 1000, &mut theirs).unwrap();
+            assert_eq!(ours, theirs);
+        }
+        // A megabyte has four windows.
+        assert!((4..=6).contains(&windows_read(&device)), "{}", windows_read(&device));
+    }
+
+    #[test]
+    fn reads_far_from_each_other_stay_as_they_are_and_so_do_large_ones() {
+        let device = ReadAhead::new(MemoryDevice::new(8 << 30));
+        for place in 0..8000 {
+            device.read_at(place * (1 << 20), &mut [0; 100]).unwrap();
+        }
+        let mut large = vec![0; 128 << 10];
+        for place in 0..10 {
+            device.read_at(place << 17, &mut large).unwrap();
+        }
+        assert_eq!(windows_read(&device), 0);
+    }
+
+    #[test]
+    fn windows_that_nobody_wants_are_hardly_read_any_more() {
+        let device = ReadAhead::new(MemoryDevice::new(4 << 30));
+        let mut rng = Rng::new(3);
+        for _ in 0..5000 {
+            // Two near each other, and then far away.
+            let place = rng.below(4000) << 20;
+            device.read_at(place, &mut [0; 100]).unwrap();
+            device.read_at(place + (300 << 10), &mut [0; 100]).unwrap();
+        }
+        assert!(windows_read(&device) < 300, "{}", windows_read(&device));
+    }
+
+    #[test]
+    fn what_changes_is_not_read_from_a_window() {
+        let device = ReadAhead::new(filled(1 << 20));
+        let mut byte = [0];
+        device.read_at(0, &mut byte).unwrap();
+        device.read_at(5000, &mut byte).unwrap();
+        assert_eq!(windows_read(&device), 1);
+        device.write_at(4096, &[7; 4096]).unwrap();
+        device.read_at(5000, &mut byte).unwrap();
+        assert_eq!(byte, [7]);
+        // A change during the read of a window.
+        let mut state = device.state.lock();
+        state.reading.push(Reading { start: 0, is_stale: false });
+        state.forget(8192, 4096);
+        state.add(0, AlignedBuf::zeroed(WINDOW_BYTES as usize));
+        assert!(state.windows.iter().all(|window| window.start != 0));
+    }
+
+    #[test]
+    fn the_last_window_ends_with_the_device_and_nothing_is_read_beyond() {
+        let device = ReadAhead::new(filled((WINDOW_BYTES + 8192) as usize));
+        let (mut ours, mut theirs) = ([0; 100], [0; 100]);
+        for offset in [WINDOW_BYTES + 100, WINDOW_BYTES + 8092] {
+            device.read_at(offset, &mut ours).unwrap();
+            device.device.read_at(offset, &mut theirs).unwrap();
+            assert_eq!(ours, theirs);
+        }
+        assert_eq!(windows_read(&device), 1);
+        assert!(device.read_at(WINDOW_BYTES + 8093, &mut ours).is_err());
+    }
+}
