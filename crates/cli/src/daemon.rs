@@ -17,8 +17,12 @@
 //! process. A kill -9 is a crash, and the next mount recovers.
 //!
 //! - [`views`]: which mounts there are. [`admin`]: what is answered at the control socket.
+//! - [`succession`]: another head in the place of one that is mounted; [`open_files`]: who has files
+//!   open there.
 
 mod admin;
+mod open_files;
+mod succession;
 mod views;
 
 use std::fs::File;
@@ -32,7 +36,7 @@ use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock};
 use dendro_control::{Client, Pong, Server, socket};
 use dendro_disk::LogicalDisk;
-use dendro_fs::{AtimePolicy, FileSystem};
+use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Report, UnmountMode, unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -334,21 +338,16 @@ impl Daemon<'_> {
         let mount_point = config.mount_point.clone();
         let device = mount_table::device_at(&mount_point);
         let namespace = self.namespace.clone();
-        self.add(mount, fs, MountPlace { mount_point, device, namespace }, options);
+        self.add(mount, MountPlace { mount_point, device, namespace }, options);
         Ok(how)
     }
 
-    fn add(
-        &self,
-        mount: Mount,
-        fs: Arc<FileSystem>,
-        place: MountPlace,
-        options: &MountOptions,
-    ) -> Arc<MountedView> {
+    fn add(&self, mount: Mount, place: MountPlace, options: &MountOptions) -> Arc<MountedView> {
         let MountPlace { mount_point, device, namespace } = place;
         let retain = options.retain.clone().filter(|_| !options.read_only);
         let view = MountedView {
-            fs,
+            switch: mount.switch(),
+            options: options.clone(),
             mount_point,
             device,
             is_elsewhere: namespace != self.namespace,
@@ -378,7 +377,7 @@ impl Daemon<'_> {
     /// Serves a mount to its end.
     fn serve(&self, mount: Mount, view: &Arc<MountedView>) {
         let served = mount.serve();
-        let closed = view.fs.close();
+        let closed = view.fs().close();
         let failures = [
             served.err().map(|error| format!("{}: serving ended: {error}", view.place())),
             closed.err().map(|error| not_shut_down(self.volume, &error)),
@@ -424,7 +423,7 @@ impl Daemon<'_> {
     /// A mount in another namespace cannot be taken away from here. It is cut off when its connection
     /// is closed, with the process; so nothing must be left to write by then.
     fn end_without_unmounting(&self) -> ! {
-        let closed = self.views.all().iter().try_for_each(|view| view.fs.close());
+        let closed = self.views.all().iter().try_for_each(|view| view.fs().close());
         let ended = closed
             .map_err(|error| error.to_string())
             .and_then(|()| self.volume.disk().shut_down().map_err(|error| error.to_string()));

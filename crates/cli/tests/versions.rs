@@ -309,10 +309,19 @@ fn removed_files_come_back_by_undelete_and_by_rollback() {
     scratch.dendro(copy.into_iter().chain([&*scratch.text("mnt/tree/sub/file9")])).succeeds();
     assert_eq!(fs::read(scratch.inside("copy")).unwrap(), [9; 5000]);
     fs::remove_dir_all(scratch.inside("tree")).unwrap();
-    scratch.dendro(["rollback", &format!("{mount}@before")]).fails(1, &["is mounted"]);
+    let copy = fs::File::open(scratch.inside("copy")).unwrap();
+    let rollback = ["rollback", &format!("{mount}@before")];
+    scratch.dendro(rollback).fails(1, &["files are open", "/mnt/copy"]);
+    drop(copy);
+    assert!(!scratch.inside("tree").exists());
+    scratch.dendro(rollback).succeeds();
+    // The kernel knew that it was not there, and what the copy held.
+    assert_eq!(fs::read(scratch.inside("tree/sub/file7")).unwrap(), [7; 5000]);
+    assert!(!scratch.inside("copy").exists());
+    fs::write(scratch.inside("since"), "since").unwrap();
     scratch.umount();
-    scratch.dendro(["rollback", &format!("{}@before", scratch.image())]).succeeds();
     scratch.mount();
+    assert_eq!(fs::read(scratch.inside("since")).unwrap(), b"since");
     assert!(!scratch.inside("copy").exists());
     assert_eq!(fs::read(scratch.inside("tree/sub/file99")).unwrap(), [99; 5000]);
     scratch.umount();

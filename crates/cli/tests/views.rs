@@ -193,3 +193,62 @@ fn mounts_that_begin_at_the_same_time_find_one_daemon() {
         umount(&scratch, &format!("m{number}"));
     }
 }
+
+#[test]
+fn a_head_that_is_put_back_or_replaced_is_shown_by_its_mount_at_once() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = with_a_past();
+    let (image, mount) = (scratch.image(), scratch.mount_point());
+    fs::create_dir_all(scratch.inside("dir/deep")).unwrap();
+    fs::write(scratch.inside("dir/deep/kept"), "kept").unwrap();
+    scratch.dendro(["clone", &mount, "b"]).succeeds();
+    mount_at(&scratch, "clone", "clone=b").succeeds();
+    fs::write(scratch.path("clone/file"), "of the clone, and longer").unwrap();
+    fs::write(scratch.path("clone/dir/deep/new"), "new").unwrap();
+    fs::rename(scratch.path("clone/dir/deep/kept"), scratch.path("clone/dir/moved")).unwrap();
+    // A process that works in a directory stays there.
+    let script = "cd dir/deep && read line && cat new && pwd -P";
+    let mut shell = std::process::Command::new("sh")
+        .args(["-c", script])
+        .current_dir(&mount)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // What the kernel believes now is wrong then.
+    assert_eq!(read(&scratch, "mnt/file"), "after");
+    assert!(!scratch.inside("dir/deep/new").exists() && !scratch.inside("dir/moved").exists());
+    assert_eq!(read(&scratch, "mnt/dir/deep/kept"), "kept");
+    let promote = ["promote", &format!("{image}:b")];
+    scratch.dendro(promote).fails(1, &["is mounted on", &scratch.text("clone")]);
+    umount(&scratch, "clone");
+    let open = File::open(scratch.inside("file")).unwrap();
+    scratch.dendro(promote).fails(1, &["files are open", "/mnt/file"]);
+    drop(open);
+    scratch.dendro(promote).succeeds();
+    assert_eq!(read(&scratch, "mnt/file"), "of the clone, and longer");
+    assert_eq!(read(&scratch, "mnt/dir/deep/new"), "new");
+    assert_eq!(read(&scratch, "mnt/dir/moved"), "kept");
+    assert!(!scratch.inside("dir/deep/kept").exists());
+    std::io::Write::write_all(&mut shell.stdin.take().unwrap(), b"go\n").unwrap();
+    let said = shell.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), format!("new{mount}/dir/deep\n"));
+    let view = &scratch.info(&mount)["mount"]["views"][0];
+    assert_eq!((&view["version"], &view["is_main"]), (&":main".into(), &true.into()));
+    // Files that were removed and made since are numbered on, and what is written stays.
+    for round in 0..20 {
+        fs::write(scratch.inside(&format!("dir/file{round}")), format!("{round}")).unwrap();
+        fs::remove_file(scratch.inside(&format!("dir/file{}", round / 2))).ok();
+    }
+    scratch.dendro(["rollback", &format!("{mount}@one")]).succeeds();
+    assert_eq!(read(&scratch, "mnt/file"), "before");
+    assert_eq!(fs::read_dir(&mount).unwrap().count(), 1);
+    scratch.dendro(["rollback", &format!("{mount}:b@one")]).succeeds();
+    fs::write(scratch.inside("file"), "last").unwrap();
+    scratch.umount();
+    scratch.mount();
+    assert_eq!(read(&scratch, "mnt/file"), "last");
+    scratch.umount();
+}

@@ -93,6 +93,14 @@ pub enum VersionsRequest {
         /// Its name.
         branch: String,
     },
+    /// Put a branch in the place of the head that is meant where none is named, which goes; unless
+    /// that has changed.
+    Replace {
+        /// The branch's name.
+        with: String,
+        /// The moment since when the head must be the same; nothing: it may have changed.
+        since: Option<VersionName>,
+    },
     /// Put a branch back to a moment in its past.
     Rollback {
         /// The branch and the moment.
@@ -143,6 +151,7 @@ impl VersionsRequest {
             Self::Delete { dry_run, .. } => !*dry_run,
             Self::Snapshot { .. } | Self::Rename { .. } | Self::Hold { .. } => true,
             Self::Clone { .. } | Self::Promote { .. } | Self::Rollback { .. } => true,
+            Self::Replace { .. } => true,
             Self::Undelete { .. } => true,
         }
     }
@@ -162,7 +171,8 @@ pub enum VersionsReply {
     Branch(BranchInfo),
     /// To [`VersionsRequest::Delete`]: what was, or would be, deleted.
     Deleted(Vec<DeletedInfo>),
-    /// To [`VersionsRequest::Diff`].
+    /// To [`VersionsRequest::Diff`]; to [`VersionsRequest::Replace`] when nothing was done, as all
+    /// of this has changed.
     Diff(DiffInfo),
     /// To [`VersionsRequest::History`]: newest first.
     History(Vec<HistoryInfo>),

@@ -239,6 +239,12 @@ impl FileSystem {
         }
     }
 
+    /// Takes over the lookups of `other`, another view of the same disk, in whose place this one is
+    /// served from now on: they are taken back here. Call it when nothing else is running on either.
+    pub fn take_lookups(&self, other: &Self) {
+        self.refs.take_lookups(&other.refs);
+    }
+
     /// Makes everything that was done before the call durable.
     ///
     /// # Errors

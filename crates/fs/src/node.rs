@@ -343,6 +343,18 @@ impl RefTable {
         shard.remove(&ino.0)?.gone
     }
 
+    /// Takes over how often each i-node was looked up, from a table that nobody uses any more.
+    pub(crate) fn take_lookups(&self, other: &Self) {
+        for (own, shard) in self.shards.iter().zip(&other.shards) {
+            let counts: Vec<_> =
+                shard.lock().iter().map(|(ino, refs)| (*ino, refs.lookups)).collect();
+            let mut own = own.lock();
+            for (ino, lookups) in counts.into_iter().filter(|(_, lookups)| *lookups > 0) {
+                own.entry(ino).or_default().lookups += lookups;
+            }
+        }
+    }
+
     /// Whether the file must stay when it has no name.
     pub(crate) fn is_held(&self, ino: Ino) -> bool {
         self.shards[shard_of(ino)]
@@ -391,6 +403,20 @@ mod tests {
             inos[1..].iter().filter_map(|&ino| cache.get(ino).1).map(|node| node.ino()).collect();
         assert!(!named.is_empty() && named.iter().all(|&ino| ino == inos[0]));
         assert!(cache.get(inos[0]).0.pending_atime().is_some());
+    }
+
+    #[test]
+    fn lookups_are_taken_over_and_taken_back() {
+        let [old, new] = [RefTable::new(true), RefTable::new(true)];
+        old.add_lookup(Ino(9));
+        old.add_lookup(Ino(9));
+        old.add_open(Ino(10));
+        new.add_lookup(Ino(9));
+        new.take_lookups(&old);
+        new.drop_lookups(Ino(9), 2);
+        assert!(new.is_held(Ino(9)) && !new.is_held(Ino(10)));
+        new.drop_lookups(Ino(9), 1);
+        assert!(!new.is_held(Ino(9)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! - [`diff()`]: the names that came, went, or moved, and the files that changed.
 //! - [`history`]: the versions of what a path names.
 //! - [`removed`]: the names that a directory had and has no more.
+//! - [`stale`]: what one who has looked at one view must not believe of another.
 //! - [`restore`]: copies a file or a whole tree from one view to another.
 //!
 //! All but the last read the disk by themselves, with no file system open: [`Tree`] is what they
@@ -13,6 +14,7 @@
 mod diff;
 mod history;
 mod restore;
+mod stale;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +23,7 @@ use dendro_disk::{LogicalDisk, View};
 pub use diff::{Change, diff};
 pub use history::{PathVersion, Removed, history, removed};
 pub use restore::{Restored, restore};
+pub use stale::{Stale, stale};
 
 use crate::dir;
 use crate::error::{FsError, Result};

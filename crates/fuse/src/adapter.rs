@@ -13,6 +13,7 @@ use dendro_fuse_transport::{
 };
 
 use crate::convert;
+use crate::live::Live;
 
 /// The most that one request carries: what the kernel does without being configured.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
@@ -56,14 +57,14 @@ pub type Report = dyn Fn(&str, &FsError) + Send + Sync;
 
 /// The file system, as the transport calls it.
 pub(crate) struct Adapter {
-    fs: Arc<dendro_fs::FileSystem>,
+    live: Arc<Live>,
     report: Arc<Report>,
     has_no_open: AtomicBool,
 }
 
 impl Adapter {
-    pub(crate) fn new(fs: Arc<dendro_fs::FileSystem>, report: Arc<Report>) -> Self {
-        Self { fs, report, has_no_open: AtomicBool::new(false) }
+    pub(crate) fn new(live: Arc<Live>, report: Arc<Report>) -> Self {
+        Self { live, report, has_no_open: AtomicBool::new(false) }
     }
 
     /// The errno for an error, which is reported if nobody expects it.
@@ -86,9 +87,14 @@ impl Adapter {
 
     /// What was made and opened. The lookup keeps the file: the kernel sends no release once it has
     /// been told that there is no open.
-    fn created(&self, operation: &str, answer: dendro_fs::Result<Attr>) -> Result<(Entry, Opened)> {
+    fn created(
+        &self,
+        fs: &dendro_fs::FileSystem,
+        operation: &str,
+        answer: dendro_fs::Result<Attr>,
+    ) -> Result<(Entry, Opened)> {
         let attr = self.answer(operation, answer)?;
-        self.fs.release(attr.ino);
+        fs.release(attr.ino);
         Ok((convert::entry(&attr), keeping_cache()))
     }
 }
@@ -124,22 +130,26 @@ impl FileSystem for Adapter {
     }
 
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
-        match self.fs.lookup(Ino(parent), name) {
+        let fs = self.live.enter();
+        match fs.lookup(Ino(parent), name) {
             Err(FsError::NotFound) => Ok(convert::absent()),
             answer => self.entry("lookup", answer),
         }
     }
 
     fn forget(&self, node: u64, count: u64) {
-        self.fs.forget(Ino(node), count);
+        let fs = self.live.enter();
+        fs.forget(Ino(node), count);
     }
 
     fn getattr(&self, _: &Request, node: u64, _: Option<u64>) -> Result<AttrReply> {
-        self.attributes("getattr", self.fs.getattr(Ino(node)))
+        let fs = self.live.enter();
+        self.attributes("getattr", fs.getattr(Ino(node)))
     }
 
     fn statx(&self, _: &Request, node: u64, _: Option<u64>, _: u32) -> Result<AttrReply> {
-        self.attributes("statx", self.fs.getattr(Ino(node)))
+        let fs = self.live.enter();
+        self.attributes("statx", fs.getattr(Ino(node)))
     }
 
     fn setattr(
@@ -148,6 +158,7 @@ impl FileSystem for Adapter {
         node: u64,
         changes: &dendro_fuse_transport::SetAttr,
     ) -> Result<AttrReply> {
+        let fs = self.live.enter();
         let changes = SetAttr {
             mode: changes.mode,
             uid: changes.uid,
@@ -159,16 +170,18 @@ impl FileSystem for Adapter {
             flags: None,
             kill_priv: changes.kill_priv,
         };
-        self.attributes("setattr", self.fs.setattr(&caller(request, 0), Ino(node), &changes))
+        self.attributes("setattr", fs.setattr(&caller(request, 0), Ino(node), &changes))
     }
 
     fn readlink(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
-        let target = self.answer("readlink", self.fs.readlink(Ino(node)))?;
+        let fs = self.live.enter();
+        let target = self.answer("readlink", fs.readlink(Ino(node)))?;
         Ok(copy_out(&target, out))
     }
 
     fn symlink(&self, request: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
-        let answer = self.fs.symlink(&caller(request, 0), Ino(parent), name, target);
+        let fs = self.live.enter();
+        let answer = fs.symlink(&caller(request, 0), Ino(parent), name, target);
         self.entry("symlink", answer)
     }
 
@@ -181,7 +194,8 @@ impl FileSystem for Adapter {
         umask: u32,
         rdev: u32,
     ) -> Result<Entry> {
-        let answer = self.fs.mknod(&caller(request, umask), Ino(parent), name, mode, rdev);
+        let fs = self.live.enter();
+        let answer = fs.mknod(&caller(request, umask), Ino(parent), name, mode, rdev);
         self.entry("mknod", answer)
     }
 
@@ -193,16 +207,19 @@ impl FileSystem for Adapter {
         mode: u32,
         umask: u32,
     ) -> Result<Entry> {
-        let answer = self.fs.mkdir(&caller(request, umask), Ino(parent), name, mode);
+        let fs = self.live.enter();
+        let answer = fs.mkdir(&caller(request, umask), Ino(parent), name, mode);
         self.entry("mkdir", answer)
     }
 
     fn unlink(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
-        self.answer("unlink", self.fs.unlink(Ino(parent), name))
+        let fs = self.live.enter();
+        self.answer("unlink", fs.unlink(Ino(parent), name))
     }
 
     fn rmdir(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
-        self.answer("rmdir", self.fs.rmdir(Ino(parent), name))
+        let fs = self.live.enter();
+        self.answer("rmdir", fs.rmdir(Ino(parent), name))
     }
 
     fn rename(
@@ -214,7 +231,8 @@ impl FileSystem for Adapter {
         new_name: &[u8],
         flags: u32,
     ) -> Result<()> {
-        let answer = self.fs.rename(
+        let fs = self.live.enter();
+        let answer = fs.rename(
             &caller(request, 0),
             Ino(parent),
             name,
@@ -226,7 +244,8 @@ impl FileSystem for Adapter {
     }
 
     fn link(&self, _: &Request, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
-        self.entry("link", self.fs.link(Ino(node), Ino(new_parent), new_name))
+        let fs = self.live.enter();
+        self.entry("link", fs.link(Ino(node), Ino(new_parent), new_name))
     }
 
     fn open(&self, _: &Request, _: u64, _: OpenHow) -> Result<Opened> {
@@ -238,15 +257,18 @@ impl FileSystem for Adapter {
     }
 
     fn read(&self, _: &Request, node: u64, _: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.answer("read", self.fs.read(Ino(node), offset, out))
+        let fs = self.live.enter();
+        self.answer("read", fs.read(Ino(node), offset, out))
     }
 
     fn write(&self, _: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
-        self.answer("write", self.fs.write(Ino(node), how.offset, data, how.kill_priv))
+        let fs = self.live.enter();
+        self.answer("write", fs.write(Ino(node), how.offset, data, how.kill_priv))
     }
 
     fn statfs(&self, _: &Request, _: u64) -> Result<StatFs> {
-        let stat = self.fs.statfs();
+        let fs = self.live.enter();
+        let stat = fs.statfs();
         Ok(StatFs {
             blocks: stat.blocks,
             blocks_free: stat.blocks_free,
@@ -260,7 +282,8 @@ impl FileSystem for Adapter {
     }
 
     fn fsync(&self, _: &Request, node: u64, _: u64, data_only: bool) -> Result<()> {
-        self.answer("fsync", self.fs.fsync(Ino(node), data_only))
+        let fs = self.live.enter();
+        self.answer("fsync", fs.fsync(Ino(node), data_only))
     }
 
     fn setxattr(
@@ -271,32 +294,36 @@ impl FileSystem for Adapter {
         value: &[u8],
         how: SetxattrHow,
     ) -> Result<()> {
+        let fs = self.live.enter();
         let flags = XattrFlags::from_bits_truncate(how.flags);
-        self.answer("setxattr", self.fs.setxattr(Ino(node), name, value, flags))?;
+        self.answer("setxattr", fs.setxattr(Ino(node), name, value, flags))?;
         if !how.kill_sgid || name != ACCESS_ACL {
             return Ok(());
         }
-        let attr = self.answer("setxattr", self.fs.getattr(Ino(node)))?;
+        let attr = self.answer("setxattr", fs.getattr(Ino(node)))?;
         if attr.perm & SET_GROUP_ID == 0 {
             return Ok(());
         }
         let changes = SetAttr { mode: Some(attr.perm & !SET_GROUP_ID), ..SetAttr::default() };
-        let answer = self.fs.setattr(&caller(request, 0), Ino(node), &changes);
+        let answer = fs.setattr(&caller(request, 0), Ino(node), &changes);
         self.answer("setxattr", answer).map(drop)
     }
 
     fn getxattr(&self, _: &Request, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        let value = self.answer("getxattr", self.fs.getxattr(Ino(node), name))?;
+        let fs = self.live.enter();
+        let value = self.answer("getxattr", fs.getxattr(Ino(node), name))?;
         Ok(copy_out(&value, out))
     }
 
     fn listxattr(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
-        let names = self.answer("listxattr", self.fs.listxattr(Ino(node)))?;
+        let fs = self.live.enter();
+        let names = self.answer("listxattr", fs.listxattr(Ino(node)))?;
         Ok(copy_out(&names, out))
     }
 
     fn removexattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
-        self.answer("removexattr", self.fs.removexattr(Ino(node), name))
+        let fs = self.live.enter();
+        self.answer("removexattr", fs.removexattr(Ino(node), name))
     }
 
     /// The kernel's cache of listings stays off, so `ENOSYS`, which turns it on for all
@@ -315,7 +342,8 @@ impl FileSystem for Adapter {
         offset: u64,
         entries: &mut Entries<'_>,
     ) -> Result<()> {
-        let answer = self.fs.readdir(Ino(node), offset, &mut |entry| {
+        let fs = self.live.enter();
+        let answer = fs.readdir(Ino(node), offset, &mut |entry| {
             entries.add(entry.ino.0, entry.cookie, entry.kind.mode_bits(), entry.name)
         });
         self.answer("readdir", answer)
@@ -329,14 +357,16 @@ impl FileSystem for Adapter {
         offset: u64,
         entries: &mut EntriesPlus<'_>,
     ) -> Result<()> {
-        let answer = self.fs.readdirplus(Ino(node), offset, &mut |entry, attr| {
+        let fs = self.live.enter();
+        let answer = fs.readdirplus(Ino(node), offset, &mut |entry, attr| {
             entries.add(&convert::entry(attr), entry.cookie, entry.name)
         });
         self.answer("readdirplus", answer)
     }
 
     fn fsyncdir(&self, _: &Request, node: u64, _: u64, data_only: bool) -> Result<()> {
-        self.answer("fsyncdir", self.fs.fsyncdir(Ino(node), data_only))
+        let fs = self.live.enter();
+        self.answer("fsyncdir", fs.fsyncdir(Ino(node), data_only))
     }
 
     fn create(
@@ -346,6 +376,7 @@ impl FileSystem for Adapter {
         name: &[u8],
         how: &CreateHow,
     ) -> Result<(Entry, Opened)> {
+        let fs = self.live.enter();
         let flags = how.open.flags.cast_signed();
         let options = OpenOptions {
             write: flags & libc::O_ACCMODE != libc::O_RDONLY,
@@ -354,12 +385,13 @@ impl FileSystem for Adapter {
             exclusive: flags & libc::O_EXCL != 0,
         };
         let caller = caller(request, how.umask);
-        self.created("create", self.fs.create(&caller, Ino(parent), name, how.mode, options))
+        self.created(&fs, "create", fs.create(&caller, Ino(parent), name, how.mode, options))
     }
 
     fn tmpfile(&self, request: &Request, parent: u64, how: &CreateHow) -> Result<(Entry, Opened)> {
+        let fs = self.live.enter();
         let caller = caller(request, how.umask);
-        self.created("tmpfile", self.fs.tmpfile(&caller, Ino(parent), how.mode))
+        self.created(&fs, "tmpfile", fs.tmpfile(&caller, Ino(parent), how.mode))
     }
 
     fn fallocate(
@@ -371,13 +403,15 @@ impl FileSystem for Adapter {
         length: u64,
         mode: u32,
     ) -> Result<()> {
+        let fs = self.live.enter();
         let flags = FallocateFlags::from_bits_retain(mode);
         let kill_priv = kills_privileges(request);
-        let answer = self.fs.fallocate(Ino(node), offset, length, flags, kill_priv);
+        let answer = fs.fallocate(Ino(node), offset, length, flags, kill_priv);
         self.answer("fallocate", answer)
     }
 
     fn lseek(&self, _: &Request, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
+        let fs = self.live.enter();
         let seek = match whence.cast_signed() {
             libc::SEEK_DATA => Seek::Data,
             libc::SEEK_HOLE => Seek::Hole,
@@ -386,12 +420,13 @@ impl FileSystem for Adapter {
         if offset > i64::MAX.unsigned_abs() {
             return Err(Errno::NXIO);
         }
-        let found = self.answer("lseek", self.fs.lseek(Ino(node), offset, seek))?;
+        let found = self.answer("lseek", fs.lseek(Ino(node), offset, seek))?;
         if found > i64::MAX.unsigned_abs() { Err(Errno::OVERFLOW) } else { Ok(found) }
     }
 
     fn copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u64> {
-        let answer = self.fs.copy_file_range(
+        let fs = self.live.enter();
+        let answer = fs.copy_file_range(
             Ino(range.source.node),
             range.source.offset,
             Ino(range.target.node),
@@ -403,6 +438,7 @@ impl FileSystem for Adapter {
     }
 
     fn syncfs(&self, _: &Request, _: u64) -> Result<()> {
-        self.answer("syncfs", self.fs.sync_all())
+        let fs = self.live.enter();
+        self.answer("syncfs", fs.sync_all())
     }
 }

@@ -4,6 +4,7 @@
 //!   to the file system, and answered, from beginning to end on the thread that took it.
 //! - [`MountOptions`] says how; [`Mount::transport`] which way requests come.
 //! - [`mount_for_others`] mounts, and [`Mount::serving`] serves, where these are two processes.
+//! - [`Switch`]: shows another file system in a mount that stays.
 //! - [`unmount`]: takes a mount away, with the rights there are.
 //!
 //! What the kernel says and how, `dendro_fuse_transport` knows.
@@ -35,10 +36,13 @@
 
 mod adapter;
 mod convert;
+mod live;
 mod mount;
+mod switch;
 
 pub use adapter::Report;
 pub use dendro_fuse_transport::{
     Access, Choice, Error, MountResult as Result, Mounted, Transport, UnmountMode, unmount,
 };
 pub use mount::{Mount, MountOptions, mount_for_others};
+pub use switch::Switch;

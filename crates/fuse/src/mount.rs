@@ -11,6 +11,8 @@ use dendro_fuse_transport::{
 };
 
 use crate::adapter::{Adapter, Report, wishes};
+use crate::live::Live;
+use crate::switch::Switch;
 
 const SUBTYPE: &str = "dendro";
 
@@ -78,6 +80,7 @@ impl Default for MountOptions {
 #[derive(Debug)]
 pub struct Mount {
     session: Session<Adapter>,
+    live: Arc<Live>,
     mount_point: PathBuf,
     is_elsewhere: bool,
 }
@@ -119,15 +122,23 @@ impl Mount {
     ) -> Result<Self> {
         let (mount_point, is_elsewhere) =
             (mounted.mount_point().to_path_buf(), mounted.is_elsewhere());
-        let session = Session::start(mounted, Adapter::new(fs, report), serving(options))
+        let live = Arc::new(Live::new(fs));
+        let adapter = Adapter::new(Arc::clone(&live), report);
+        let session = Session::start(mounted, adapter, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
-        Ok(Self { session, mount_point, is_elsewhere })
+        Ok(Self { session, live, mount_point, is_elsewhere })
     }
 
     /// The directory, as an absolute path without symbolic links.
     #[must_use]
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
+    }
+
+    /// Shows another file system in this mount, also while it is served.
+    #[must_use]
+    pub fn switch(&self) -> Switch {
+        Switch::new(Arc::clone(&self.live), self.session.notifier())
     }
 
     /// Which way requests come.
@@ -147,7 +158,7 @@ impl Mount {
     /// # Errors
     /// When the connection to the kernel fails; the mount is gone then too.
     pub fn serve(self) -> io::Result<()> {
-        let Self { session, mount_point, is_elsewhere } = self;
+        let Self { session, mount_point, is_elsewhere, .. } = self;
         session.run().inspect_err(|_| {
             if !is_elsewhere {
                 let _ = unmount(&mount_point, UnmountMode::Detach);

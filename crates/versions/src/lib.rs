@@ -15,4 +15,4 @@ mod retention;
 mod service;
 
 pub use retention::Retention;
-pub use service::Service;
+pub use service::{Service, Succession};

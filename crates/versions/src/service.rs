@@ -1,6 +1,7 @@
 //! Requests about versions, carried out.
 
 mod facts;
+mod succession;
 #[cfg(test)]
 mod tests;
 mod undelete;
@@ -19,6 +20,7 @@ use dendro_fs::FileSystem;
 use dendro_fs::versions::{diff, history, removed};
 
 use crate::name::resolve;
+pub use succession::Succession;
 
 /// Carries out requests on one volume. Each change is durable when it is answered.
 pub struct Service {
@@ -106,6 +108,7 @@ impl Service {
                 self.disk.promote(head.branch).map_err(refuse)?;
                 self.done(VersionsReply::Done)
             }
+            VersionsRequest::Replace { with, since } => self.replace(&table, with, since.as_ref()),
             VersionsRequest::Rollback { to } => self.roll_back(&table, to),
             VersionsRequest::Diff { old, new, skip } => {
                 self.diff(&table, old, new, *skip).map(VersionsReply::Diff)
@@ -212,24 +215,6 @@ impl Service {
             exclusive_bytes: freed.get(view).copied(),
         };
         Ok(views.iter().map(info).collect())
-    }
-
-    fn roll_back(&self, table: &VersionTable, to: &VersionName) -> Answer<VersionsReply> {
-        if to.moment.is_none() {
-            return Err(AdminError("say how far back, as in TARGET@NAME".into()));
-        }
-        let branch = VersionName { branch: to.branch.clone(), moment: None };
-        let head = self.head(table, &branch)?;
-        self.check_not_mounted(head)?;
-        let view = self.resolve(table, to)?;
-        let is_past = table.past(head).iter().any(|snapshot| snapshot.view() == view);
-        if !is_past {
-            return Err(AdminError(format!(
-                "{view} is not in the past of {head}; `dendro clone` and `dendro promote` go there"
-            )));
-        }
-        let made = self.disk.roll_back(head.branch, view).map_err(refuse)?;
-        self.done(VersionsReply::Branch(facts::branch(&made, &self.disk.versions())))
     }
 
     fn diff(

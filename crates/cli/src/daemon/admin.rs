@@ -23,7 +23,7 @@ use crate::counters;
 use crate::mount_options::MountOptions;
 use crate::mount_table;
 
-fn refuse(why: impl std::fmt::Display) -> AdminError {
+pub(super) fn refuse(why: impl std::fmt::Display) -> AdminError {
     AdminError(why.to_string())
 }
 
@@ -38,11 +38,17 @@ fn version_text(table: &VersionTable, view: View) -> String {
 }
 
 impl Daemon<'_> {
-    /// What carries out requests about versions in the mount `device`.
-    fn service(&self, device: Option<&str>) -> Result<Service, AdminError> {
+    /// What carries out requests about versions in the mount `device`. It does not know of `but`.
+    pub(super) fn service(
+        &self,
+        device: Option<&str>,
+        but: Option<&Arc<MountedView>>,
+    ) -> Result<Service, AdminError> {
         let mut service = self.volume.versions();
         for view in self.views.all() {
-            service = service.with_mounted(Arc::clone(&view.fs), view.place());
+            if !but.is_some_and(|but| Arc::ptr_eq(but, &view)) {
+                service = service.with_mounted(view.fs(), view.place());
+            }
         }
         match device {
             None => Ok(service),
@@ -139,8 +145,8 @@ impl Daemon<'_> {
             transport: options.transport,
             ..FuseOptions::default()
         };
-        let mount = Mount::serving(mounted.map_err(refuse)?, Arc::clone(&fs), &serving, report());
-        let view = self.add(mount.map_err(refuse)?, fs, place, &options);
+        let mount = Mount::serving(mounted.map_err(refuse)?, fs, &serving, report());
+        let view = self.add(mount.map_err(refuse)?, place, &options);
         Ok(self.view_info(&view, &self.volume.disk().versions()))
     }
 }
@@ -149,16 +155,6 @@ impl Daemon<'_> {
 /// device.
 fn connection_number(device: &str) -> Option<u32> {
     device.strip_prefix("0:")?.parse().ok()
-}
-
-/// Whether a request takes versions away, or puts others in their place.
-const fn takes_away(request: &VersionsRequest) -> bool {
-    matches!(
-        request,
-        VersionsRequest::Delete { .. }
-            | VersionsRequest::Promote { .. }
-            | VersionsRequest::Rollback { .. }
-    )
 }
 
 impl Admin for Daemon<'_> {
@@ -211,9 +207,19 @@ impl Admin for Daemon<'_> {
         mount: Option<&str>,
         request: &VersionsRequest,
     ) -> Result<VersionsReply, AdminError> {
+        use VersionsRequest::{Delete, Promote, Replace, Rollback};
         // No view is mounted while it is being taken away.
-        let _changes = takes_away(request).then(|| self.changes.lock());
-        self.service(mount)?.answer(request)
+        match request {
+            Promote { .. } | Replace { .. } | Rollback { .. } => {
+                let _changes = self.changes.lock();
+                self.succeed(mount, request)
+            }
+            Delete { .. } => {
+                let _changes = self.changes.lock();
+                self.service(mount, None)?.answer(request)
+            }
+            _ => self.service(mount, None)?.answer(request),
+        }
     }
 
     fn mount(
@@ -228,7 +234,7 @@ impl Admin for Daemon<'_> {
     }
 
     fn sync(&self) -> Result<(), AdminError> {
-        self.views.all().iter().try_for_each(|view| view.fs.sync_all()).map_err(refuse)?;
+        self.views.all().iter().try_for_each(|view| view.fs().sync_all()).map_err(refuse)?;
         self.volume.commit().map_err(refuse)
     }
 

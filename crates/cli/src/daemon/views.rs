@@ -12,8 +12,9 @@ use dendro_base::sync::{Condvar, Mutex};
 use dendro_control::ViewInfo;
 use dendro_disk::View;
 use dendro_fs::FileSystem;
-use dendro_fuse::Mount;
+use dendro_fuse::{Mount, Switch};
 
+use crate::mount_options::MountOptions;
 use crate::versions::Automatic;
 
 /// How long one wait for the end of a mount lasts at most, and how many there are.
@@ -22,7 +23,9 @@ const GONE_WAITS: u32 = 300;
 
 /// A view, mounted.
 pub(crate) struct MountedView {
-    pub(crate) fs: Arc<FileSystem>,
+    /// Shows another file system in it.
+    pub(crate) switch: Switch,
+    pub(crate) options: MountOptions,
     pub(crate) mount_point: PathBuf,
     /// The mounted file system's number, as the table of mounts has it.
     pub(crate) device: String,
@@ -38,9 +41,14 @@ pub(crate) struct MountedView {
 }
 
 impl MountedView {
-    /// Which version of the disk it shows.
+    /// What it shows.
+    pub(crate) fn fs(&self) -> Arc<FileSystem> {
+        self.switch.fs()
+    }
+
+    /// Which version of the disk that is.
     pub(crate) fn view(&self) -> View {
-        self.fs.view()
+        self.fs().view()
     }
 
     /// Where it is, for messages.
@@ -60,7 +68,7 @@ impl MountedView {
             epoch,
             is_main: false,
             version: String::new(),
-            read_only: self.fs.is_read_only().then(|| "mounted so".into()),
+            read_only: self.fs().is_read_only().then(|| "mounted so".into()),
             since_unix_s: self.since_unix_s,
             transport: self.transport.clone(),
         }

@@ -96,7 +96,7 @@ pub(crate) struct PromoteArgs {
 #[derive(Debug, Args)]
 #[command(after_help = NAMING)]
 pub(crate) struct RollbackArgs {
-    /// The branch and a moment in its past; it must not be mounted
+    /// The branch and a moment in its past; where it is mounted, no file may be open
     pub(crate) target: String,
     /// Print the facts as JSON
     #[arg(long)]

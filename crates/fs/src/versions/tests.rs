@@ -5,7 +5,7 @@ use dendro_base::sync::Arc;
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{LogicalDisk, Versions, View};
 
-use super::{Change, diff, history, removed, restore};
+use super::{Change, Stale, diff, history, removed, restore, stale};
 use crate::testing::Tree;
 use crate::tests::{Fixture, USER, errno, noatime};
 use crate::types::{FileFlags, SetTime};
@@ -501,4 +501,37 @@ fn nothing_is_left_of_a_copy_that_did_not_fit() {
     fixture.fs.close().unwrap();
     fixture.assert_sound();
     assert!(fixture.disk.space().live_bytes < 6 << 20);
+}
+
+#[test]
+fn what_differs_is_stale_and_the_rest_is_not() {
+    let fixture = Fixture::new();
+    let dir = fixture.fs.mkdir(&USER, Ino::ROOT, b"dir", 0o755).unwrap().ino;
+    let [same, changed, moved, gone] =
+        ["same", "changed", "moved", "gone"].map(|name| file_in(&fixture, dir, name));
+    let replaced = file_in(&fixture, Ino::ROOT, "replaced");
+    let old = snapshot(&fixture);
+    write(&fixture, changed, b"x");
+    rename(&fixture, (dir, "moved"), (Ino::ROOT, "here"));
+    fixture.fs.unlink(dir, b"gone").unwrap();
+    fixture.fs.unlink(Ino::ROOT, b"replaced").unwrap();
+    let new = file_in(&fixture, Ino::ROOT, "replaced");
+    let entry = |parent, name: &[u8]| Stale::Entry { parent, name: name.to_vec() };
+    let expected = BTreeSet::from([
+        entry(dir, b"moved"),
+        entry(dir, b"gone"),
+        entry(Ino::ROOT, b"here"),
+        entry(Ino::ROOT, b"replaced"),
+    ]);
+    for (a, b) in [(old, View::HEAD), (View::HEAD, old)] {
+        let found: BTreeSet<_> = stale(&*fixture.disk, a, b).unwrap().into_iter().collect();
+        let entries: BTreeSet<_> =
+            found.iter().filter(|of| matches!(of, Stale::Entry { .. })).cloned().collect();
+        assert_eq!(entries, expected);
+        for ino in [Ino::ROOT, dir, changed, moved, gone, replaced, new] {
+            assert!(found.contains(&Stale::Inode(ino)), "{ino:?}");
+        }
+        assert!(!found.contains(&Stale::Inode(same)));
+    }
+    assert_eq!(stale(&*fixture.disk, View::HEAD, View::HEAD).unwrap(), []);
 }

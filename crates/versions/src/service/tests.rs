@@ -256,3 +256,51 @@ fn what_the_versions_take_is_told_by_name() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_branch_replaces_a_head_that_has_not_changed_since() {
+    let fixture = Fixture::new();
+    fixture.file("file", b"old");
+    let service = fixture.offline();
+    snapshot(&service, "base");
+    service.answer(&VersionsRequest::Clone { of: at("base"), name: "b".into() }).unwrap();
+    let clone = fixture.disk.versions().branch_named("b").unwrap().head();
+    let fs = open(&fixture.disk, &fixture.clock, clone);
+    let ino = fs.lookup(Ino::ROOT, b"file").unwrap().ino;
+    fs.write(ino, 0, b"new", false).unwrap();
+    let replace = |since| VersionsRequest::Replace { with: "b".into(), since };
+    assert!(refusal(&fixture.mounted(), &replace(None)).contains("is mounted on /mnt"));
+    fixture.file("other", b"meanwhile");
+    match service.answer(&replace(Some(at("base")))).unwrap() {
+        VersionsReply::Diff(changed) => {
+            assert_eq!(changed.changes[1].path, "/other");
+            assert!(!changed.more);
+        }
+        other => panic!("{other:?}"),
+    }
+    fixture.fs.unlink(Ino::ROOT, b"other").unwrap();
+    let branches = || fixture.disk.versions().branches.len();
+    assert_eq!((branches(), fixture.disk.versions().main), (2, 0), "nothing was done");
+    match service.answer(&replace(None)).unwrap() {
+        VersionsReply::Branch(made) => assert_eq!((&*made.name, made.main), ("main", true)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((branches(), fixture.disk.versions().main_head()), (1, clone));
+    assert!(refusal(&service, &replace(None)).contains("no branch called b"));
+    // Of a branch that is not the main one the name alone goes over.
+    for name in ["c", "d"] {
+        service.answer(&VersionsRequest::Clone { of: now(), name: name.into() }).unwrap();
+    }
+    let head = |name: &str| fixture.disk.versions().branch_named(name).unwrap().head();
+    let [c, d] = ["c", "d"].map(head);
+    let there = fixture.offline().at(c);
+    there.answer(&VersionsRequest::Replace { with: "d".into(), since: Some(of("main")) }).unwrap();
+    assert_eq!((head("c"), branches()), (d, 2));
+    assert!(
+        refusal(
+            &fixture.offline().at(d),
+            &VersionsRequest::Replace { with: "c".into(), since: None }
+        )
+        .contains("itself")
+    );
+}

@@ -1,0 +1,65 @@
+//! What was true in one view and need not be in another.
+
+use std::collections::BTreeMap;
+
+use dendro_disk::{Lid, Versions, View};
+
+use super::{BATCH_LEN, Tree};
+use crate::error::Result;
+use crate::format::FIRST_FILE_LIST;
+use crate::types::{FileKind, Ino};
+
+/// Something that is not to be believed any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stale {
+    /// Attributes and data of an i-node.
+    Inode(Ino),
+    /// What a name in a directory names, or that it names nothing.
+    Entry {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+    },
+}
+
+/// What a cache that was filled from `old` must drop before it shows `new`: everything in which they
+/// differ, access times included, and perhaps more. Takes time in proportion to that.
+///
+/// # Errors
+/// What the disk says.
+pub fn stale(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Stale>> {
+    let trees = [Tree::new(disk, old)?, Tree::new(disk, new)?];
+    let mut stale = Vec::new();
+    let mut from = Lid::FIRST;
+    loop {
+        let lists = disk.changed_lists(old, new, from, BATCH_LEN)?;
+        for &list in &lists {
+            let ino = Ino(list.0);
+            if ino != Ino::ROOT && list < FIRST_FILE_LIST {
+                continue;
+            }
+            stale.push(Stale::Inode(ino));
+            let names = changed_names(&trees, ino)?;
+            stale.extend(names.into_iter().map(|name| Stale::Entry { parent: ino, name }));
+        }
+        match lists.last() {
+            Some(last) if lists.len() == BATCH_LEN => from = Lid(last.0 + 1),
+            _ => return Ok(stale),
+        }
+    }
+}
+
+/// The names in `dir`, as far as it is a directory, that name something else in one of the trees.
+fn changed_names(trees: &[Tree<'_>; 2], dir: Ino) -> Result<Vec<Vec<u8>>> {
+    let names = |tree: &Tree<'_>| {
+        let is_directory = tree.inode(dir)?.is_some_and(|inode| inode.kind == FileKind::Directory);
+        let entries = if is_directory { tree.entries(dir)? } else { Vec::new() };
+        let named = entries.into_iter().map(|entry| (entry.name, entry.ino));
+        Ok::<_, crate::FsError>(named.collect::<BTreeMap<_, _>>())
+    };
+    let [old, new] = [names(&trees[0])?, names(&trees[1])?];
+    let gone = old.iter().filter(|(name, ino)| new.get(*name) != Some(ino));
+    let come = new.iter().filter(|(name, _)| !old.contains_key(*name));
+    Ok(gone.chain(come).map(|(name, _)| name.clone()).collect())
+}

@@ -1,0 +1,63 @@
+//! Showing another file system in a mount that stays.
+
+use std::sync::Arc;
+
+use dendro_fs::FileSystem;
+use dendro_fs::versions::Stale;
+use dendro_fuse_transport::Notifier;
+
+use crate::live::Live;
+
+/// Exchanges the file system behind a mount.
+#[derive(Clone, Debug)]
+pub struct Switch {
+    live: Arc<Live>,
+    notifier: Notifier,
+}
+
+impl Switch {
+    pub(crate) const fn new(live: Arc<Live>, notifier: Notifier) -> Self {
+        Self { live, notifier }
+    }
+
+    /// The file system that the mount shows now.
+    #[must_use]
+    pub fn fs(&self) -> Arc<FileSystem> {
+        self.live.get()
+    }
+
+    /// Calls `change` with the file system that the mount shows, while no request is served. If it
+    /// answers another view of the same disk, and in what they differ, the mount shows that from then on.
+    /// Files keep their i-node numbers, so directories that processes work in stay what they are, and
+    /// what is open goes on as another's change of the file would have it.
+    ///
+    /// `change` must not wait for anything that itself may wait for the mount. When this returns, the
+    /// kernel believes nothing any more that is not so.
+    ///
+    /// # Errors
+    /// Those of `change`, after which all is as it was.
+    pub fn exchange<T, E>(
+        &self,
+        change: impl FnOnce(&FileSystem) -> Result<(Option<(Arc<FileSystem>, Vec<Stale>)>, T), E>,
+    ) -> Result<T, E> {
+        let (stale, rest) = self.live.exchange(|old| {
+            let (new, rest) = change(old)?;
+            let Some((new, stale)) = new else { return Ok((None, (Vec::new(), rest))) };
+            new.take_lookups(old);
+            Ok((Some(new), (stale, rest)))
+        })?;
+        // Not before requests are served again: the kernel may hold, for one that waits, the very
+        // lock that this takes.
+        for stale in &stale {
+            let told = match stale {
+                Stale::Inode(ino) => self.notifier.invalidate_data(ino.0, 0, None),
+                Stale::Entry { parent, name } => self.notifier.invalidate_entry(parent.0, name),
+            };
+            if told.is_err() {
+                // It is being unmounted, and nobody will look any more.
+                break;
+            }
+        }
+        Ok(rest)
+    }
+}
