@@ -61,6 +61,15 @@ pub struct Chunk {
     refs: Vec<PageRef>,
 }
 
+/// The numbers of the bits that are set, in order.
+fn bits(mut mask: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = mask.trailing_zeros();
+        mask &= mask.checked_sub(1)?;
+        Some(bit)
+    })
+}
+
 impl Chunk {
     /// The chunk that owns the given pages.
     #[must_use]
@@ -128,9 +137,12 @@ impl Chunk {
 
     /// The owned pages with their slots, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, PageRef)> + '_ {
-        (0..CHUNK_PAGES as u32)
-            .filter(|slot| self.present >> slot & 1 == 1)
-            .zip(self.refs.iter().copied())
+        bits(self.present).zip(self.refs.iter().copied())
+    }
+
+    /// The owned pages in those slots of which `mask` has the bit, in order.
+    pub fn iter_masked(&self, mask: u32) -> impl Iterator<Item = (u32, PageRef)> + '_ {
+        bits(self.present & mask).filter_map(|slot| Some((slot, self.get(slot)?)))
     }
 
     /// Bytes that [`Self::encode`] adds at most.

@@ -114,10 +114,9 @@ impl State {
             return Ok(group);
         }
         let mut wanted = mask(slots);
-        let mut below = [None; CHUNK_PAGES as usize];
-        let mut found = false;
+        let mut below: Option<Box<[_; CHUNK_PAGES as usize]>> = None;
         let line = self.versions.head_line(branch)?;
-        self.look_back(&line, thing, nodes, &mut |key, value| {
+        self.look_back(line, thing, nodes, &mut |key, value| {
             let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
             if (key.branch, key.epoch) == (branch, epoch) {
                 (group.own, group.holes) = (chunk.slots(), chunk.holes());
@@ -127,16 +126,16 @@ impl State {
                     return ControlFlow::Continue(());
                 }
             } else {
-                for (slot, page) in chunk.iter().filter(|(slot, _)| wanted >> slot & 1 == 1) {
-                    found = true;
+                for (slot, page) in chunk.iter_masked(wanted) {
                     let (branch, epoch) = (key.branch, key.epoch);
+                    let below = below.get_or_insert_with(|| Box::new([None; _]));
                     below[slot as usize] = Some(Below { page, branch, epoch });
                 }
             }
             wanted &= !(chunk.present() | chunk.holes());
             if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        group.below = found.then(|| Box::new(below));
+        group.below = below;
         Ok(group)
     }
 

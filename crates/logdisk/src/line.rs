@@ -103,7 +103,7 @@ impl Thing {
 
 impl State {
     /// Calls `visit` with the entries of `thing` that are seen from `line`, newest first, until it
-    /// breaks.
+    /// breaks. It begins where the head of the line's branch would write.
     pub(crate) fn look_back(
         &self,
         line: &Line,
@@ -116,7 +116,8 @@ impl State {
         let mut is_done = false;
         while !is_done {
             is_done = true;
-            let to = thing.key(line.0[at].branch, line.0[at].last_epoch);
+            let Stretch { branch, last_epoch } = line.0[at];
+            let to = thing.key(branch, last_epoch.min(self.versions.epoch()));
             let mut passed = 0;
             self.map.visit_back(&first, &to, nodes, &mut |key, value| {
                 while line.0[at].branch > key.branch {

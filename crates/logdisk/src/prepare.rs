@@ -37,9 +37,9 @@ impl Lists<'_> {
 /// cannot be read is found here, before anything has changed.
 pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<()> {
     let branch = aru.view().branch;
-    let line = state.versions.line(aru.view())?;
+    let line = state.versions.head_line(branch)?;
     let mut shared = Shared::default();
-    let mut lists = Lists { line: &line, known: Vec::new() };
+    let mut lists = Lists { line, known: Vec::new() };
     for op in aru.ops() {
         check_arguments(op)?;
         match op {
@@ -65,17 +65,21 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
             }
             Op::SetHints { list, .. } => {
                 lists.require(*list, state, nodes)?;
-                touch_entry(state, &line, Thing::list(list.0), nodes)?;
+                touch_entry(state, line, Thing::list(list.0), nodes)?;
             }
             Op::PutRecord { list, index, .. } | Op::DeleteRecord { list, index } => {
                 lists.require(*list, state, nodes)?;
-                touch_entry(state, &line, Thing::record(list.0, *index), nodes)?;
+                touch_entry(state, line, Thing::record(list.0, *index), nodes)?;
             }
             Op::WritePages { list, first_page, data } => {
                 lists.require(*list, state, nodes)?;
                 let count = data.len().div_ceil(PAGE_SIZE) as u64;
                 for (group, slots) in groups(page_range(*first_page, count)) {
-                    state.open_group(branch, list.0, group, slots, nodes)?;
+                    if list.0 < state.next_list {
+                        state.open_group(branch, list.0, group, slots, nodes)?;
+                    } else {
+                        touch_entry(state, line, Thing::chunk(list.0, group), nodes)?;
+                    }
                 }
             }
             Op::ZeroPages { list, first_page, count }
@@ -125,9 +129,8 @@ fn touch(state: &State, list: u64, space: Space, nodes: &dyn Nodes) -> Outcome<(
 /// Looks at where an entry of the head is, or will be, and at the one before.
 fn touch_entry(state: &State, line: &Line, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
     let (branch, epoch) = (line.0[0].branch, state.versions.epoch());
-    state.map.get(&thing.key(branch, epoch), nodes)?;
-    if state.versions.is_first(branch, epoch) {
-        return Ok(());
+    if state.versions.is_first(branch, epoch) || thing.list >= state.next_list {
+        return state.map.get(&thing.key(branch, epoch), nodes).map(drop);
     }
     let mut is_left = 2;
     state.look_back(line, thing, nodes, &mut |_, _| {

@@ -10,6 +10,7 @@ use dendro_format::{Addr, Key, PageRef, Space, Value, checksum};
 use crate::core::{Core, decode_hints};
 use crate::disk::LogDisk;
 use crate::fault::{Fault, Outcome};
+use crate::group::mask;
 use crate::line::{Line, Thing};
 use crate::map::Nodes;
 use crate::segments::Pin;
@@ -255,8 +256,7 @@ impl LogDisk {
                 return Ok(fetches);
             }
             core.state.visit_chunks(line, list.0, &pages, nodes, &mut |group, chunk| {
-                let slots = slots_of(group, &pages);
-                for (slot, block) in chunk.iter().filter(|(slot, _)| slots.contains(slot)) {
+                for (slot, block) in chunk.iter_masked(mask(slots_of(group, &pages))) {
                     let page_index = group * CHUNK_PAGES + u64::from(slot);
                     let at = (page_index - first_page) as usize * PAGE_SIZE;
                     buf[filled..at].fill(0);

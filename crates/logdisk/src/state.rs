@@ -172,7 +172,7 @@ impl State {
             let mut has_any = false;
             self.look_back(line, Thing::chunk(list, number), nodes, &mut |_, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
-                for (slot, page) in chunk.iter().filter(|(slot, _)| wanted >> slot & 1 == 1) {
+                for (slot, page) in chunk.iter_masked(wanted) {
                     seen[slot as usize] = Some(page);
                     has_any = true;
                 }
@@ -249,7 +249,7 @@ impl State {
     ) -> Outcome<Vec<u64>> {
         let line = self.versions.head_line(branch)?;
         let mut groups = Vec::new();
-        self.visit_chunks(&line, list, pages, nodes, &mut |group, chunk| {
+        self.visit_chunks(line, list, pages, nodes, &mut |group, chunk| {
             if chunk.present() & mask(slots_of(group, pages)) != 0 {
                 groups.push(group);
             }
@@ -303,7 +303,7 @@ impl State {
         }
         self.drop_unseen(branch, epoch, thing, nodes)?;
         let line = self.versions.head_line(branch)?;
-        let shows = self.newest(&line, thing, nodes)?;
+        let shows = self.newest(line, thing, nodes)?;
         if shows.is_some_and(|(_, value)| value != Value::Tombstone) {
             self.map.put(thing.key(branch, epoch), Value::Tombstone, nodes)?;
         }

@@ -75,8 +75,11 @@ impl Versions {
     ///
     /// # Errors
     /// When it has none.
-    pub(crate) fn head_line(&self, branch: u32) -> Result<Line> {
-        self.line(View { branch, epoch: None })
+    pub(crate) fn head_line(&self, branch: u32) -> Result<&Line> {
+        match self.facts.get(&branch) {
+            Some(facts) if facts.has_head => Ok(&facts.line),
+            _ => Err(Error::NoSuchView(View { branch, epoch: None })),
+        }
     }
 
     /// What `view` sees.
@@ -84,14 +87,15 @@ impl Versions {
     /// # Errors
     /// When there is no such view.
     pub(crate) fn line(&self, view: View) -> Result<Line> {
-        let facts = self.facts.get(&view.branch).ok_or(Error::NoSuchView(view))?;
-        let mut line = facts.line.clone();
-        match view.epoch {
-            None if facts.has_head => {}
-            Some(epoch) if self.table.snapshot_of(view).is_some() => line.0[0].last_epoch = epoch,
-            _ => return Err(Error::NoSuchView(view)),
+        let Some(epoch) = view.epoch else { return self.head_line(view.branch).cloned() };
+        match self.facts.get(&view.branch) {
+            Some(facts) if self.table.snapshot_of(view).is_some() => {
+                let mut line = facts.line.clone();
+                line.0[0].last_epoch = epoch;
+                Ok(line)
+            }
+            _ => Err(Error::NoSuchView(view)),
         }
-        Ok(line)
     }
 
     /// What the head of `branch` sees, or would see if it had one; `None` when there is no such

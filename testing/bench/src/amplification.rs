@@ -78,7 +78,7 @@ impl Bench {
     }
 }
 
-const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+pub(crate) const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
 pub(crate) fn run() {
     let bench = Bench::new();
@@ -126,6 +126,6 @@ pub(crate) fn run() {
     );
 }
 
-fn format_options() -> FormatOptions {
+pub(crate) fn format_options() -> FormatOptions {
     FormatOptions { uid: 0, gid: 0, mode: 0o755, label: String::new(), hash_key: [7; 16] }
 }
