@@ -8,6 +8,7 @@
 //! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`], [`stat`], [`segments`], [`dump`]: the
 //!   commands. [`cleaning`]: those that clean, and what the daemon does for them.
 //! - [`versions`]: snapshots, branches, and files in the past.
+//! - [`attempt`]: `dendro try`.
 //! - [`daemon`]: the process behind the mounts of a volume. [`join`] lets it serve one more. [`volume`]
 //!   opens what it serves.
 //! - [`target`]: from what the user names to a daemon or a device; [`mount_table`] helps.
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod attempt;
 mod cleaning;
 mod counters;
 mod daemon;
@@ -42,7 +44,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use args::{Command, Invocation};
+use args::Command;
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -53,8 +55,14 @@ fn main() -> ExitCode {
         Ok(invocation) => invocation,
         Err(code) => return code,
     };
-    match run(&invocation) {
-        Ok(()) => ExitCode::SUCCESS,
+    let quiet = invocation.quiet;
+    let ended = match &invocation.command {
+        // It ends as the command does that it runs.
+        Command::Try(args) => attempt::run(args, quiet),
+        command => run(command, quiet).map(|()| ExitCode::SUCCESS),
+    };
+    match ended {
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("{}: {}", invocation.name, failure.message);
             ExitCode::from(failure.code)
@@ -62,9 +70,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(invocation: &Invocation) -> Result<(), Failure> {
-    let quiet = invocation.quiet;
-    match &invocation.command {
+fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
+    match command {
         Command::Mkfs(args) => mkfs::run(args, quiet),
         Command::Mount(args) => mount::run(args, quiet),
         Command::Umount(args) => umount::run(args, quiet),
@@ -83,6 +90,7 @@ fn run(invocation: &Invocation) -> Result<(), Failure> {
         Command::History(args) => versions::history(args),
         Command::Undelete(args) => versions::undelete(args),
         Command::Usage(args) => versions::usage(args),
+        Command::Try(args) => attempt::run(args, quiet).map(drop),
         Command::Dump(args) => dump::run(args, quiet),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { directory } => generate::man_pages(directory),

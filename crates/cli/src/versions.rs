@@ -15,4 +15,4 @@ mod text;
 pub(crate) use automatic::Automatic;
 pub(crate) use commands::{clone, promote, rollback, snapshot, usage};
 pub(crate) use files::{diff, history, undelete};
-pub(crate) use place::now;
+pub(crate) use place::{flush_kernel, now};
