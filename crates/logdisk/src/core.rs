@@ -21,7 +21,7 @@ use crate::fault::Outcome;
 use crate::heads::Heads;
 use crate::map::Nodes;
 use crate::partial::{
-    About, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes, stored_len,
+    About, Content, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes, stored_len,
 };
 use crate::state::{State, groups, page_range};
 use crate::writer::{Closed, Writer};
@@ -278,8 +278,7 @@ impl Core {
                 self.push(&Record::ZeroPages { list, first_page: page_index, count: 1 })?;
                 PageRef::ZERO
             }
-            PAGE_SIZE => self.partial().push_page(list, page_index, stored),
-            _ => self.partial().push_short(list, page_index, stored),
+            len => self.partial().push_page(list, page_index, &Content::of(stored, len)),
         };
         self.partial().complete();
         Ok(block)
@@ -423,7 +422,6 @@ impl Core {
         len: usize,
         old: Option<PageRef>,
     ) -> Outcome<PageRef> {
-        let is_whole = len == PAGE_SIZE;
         let class = match self.apart.then(|| self.user_class(old)) {
             // The room that the unit was found to have in the main log is for its records.
             Some(Class::MAIN) => self.heads.any_user_class(),
@@ -432,17 +430,15 @@ impl Core {
         };
         if class != Class::MAIN {
             self.make_room(0, 0, page_record_bytes(1))?;
-            return self.push_apart(class, list, page_index, page, len).ok_or_else(|| {
+            let content = Content::of(page, len);
+            return self.push_apart(class, list, page_index, &content).ok_or_else(|| {
                 Error::Failed(format!("class {class} found no segment to go on in")).into()
             });
         }
-        if is_whole {
-            self.make_room(1, 0, page_record_bytes(1))?;
-            Ok(self.partial().push_page(list, page_index, page))
-        } else {
-            self.make_room(0, len, page_record_bytes(1))?;
-            Ok(self.partial().push_short(list, page_index, &page[..len]))
-        }
+        let content = Content::of(page, len);
+        let (pages, short_bytes) = content.room();
+        self.make_room(pages, short_bytes, page_record_bytes(1))?;
+        Ok(self.partial().push_page(list, page_index, &content))
     }
 
     fn push(&mut self, record: &Record<'_>) -> Outcome<()> {

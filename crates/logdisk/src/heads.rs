@@ -5,12 +5,11 @@
 //! queue by what it names, so one flush covers both. Their own records are for the cleaner alone.
 
 use dendro_base::sync::Arc;
-use dendro_base::units::PAGE_SIZE;
 use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::{Class, Classes, Policy, Present};
 
 use crate::core::{Core, PARTIAL_LEN_BYTES};
-use crate::partial::{MIN_CAPACITY_BYTES, Partial, Told, header_of, page_record_bytes};
+use crate::partial::{Content, MIN_CAPACITY_BYTES, Partial, Told, header_of, page_record_bytes};
 use crate::writer::Closed;
 
 /// Where one payload head stands.
@@ -167,12 +166,10 @@ impl Core {
         class: Class,
         list: u64,
         page_index: u64,
-        page: &[u8],
-        len_bytes: usize,
+        content: &Content<'_>,
     ) -> Option<PageRef> {
         let number = self.heads.find(class)?;
-        let is_whole = len_bytes == PAGE_SIZE;
-        let (pages, short) = if is_whole { (1, 0) } else { (0, len_bytes) };
+        let (pages, short) = content.room();
         let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
         if !self.heads.heads[number].open.as_ref().is_some_and(fits) {
             self.close_head(number);
@@ -182,11 +179,7 @@ impl Core {
         let main = self.log.open.as_mut().expect("a partial segment was opened");
         open.set_about(self.about);
         main.set_about(self.about);
-        let block = if is_whole {
-            open.push_page(list, page_index, page)
-        } else {
-            open.push_short(list, page_index, &page[..len_bytes])
-        };
+        let block = open.push_page(list, page_index, content);
         let named = main.refer(list, page_index, &block);
         open.set_named(&block, named);
         Some(block)

@@ -136,17 +136,51 @@ pub(crate) fn stored_len(page: &[u8]) -> usize {
     if len + GRAIN_SIZE > PAGE_SIZE { PAGE_SIZE } else { len }
 }
 
-/// Copies a page, with zeros behind it, and returns the checksum of all that.
-fn copy_page(slot: &mut [u8], page: &[u8]) -> u32 {
-    let (data, rest) = slot.split_at_mut(page.len());
-    // In this order the copy finds the page in the nearest cache, and both take as long as one.
-    let crc32c = checksum(page);
-    data.copy_from_slice(page);
-    if rest.is_empty() {
-        return crc32c;
+/// What is to be stored of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content<'a> {
+    /// If the page is stored whole, zeros may be missing at the end.
+    bytes: &'a [u8],
+    len_bytes: usize,
+    crc32c: u32,
+}
+
+impl<'a> Content<'a> {
+    /// The first `len_bytes` of a page that is stored so long ([`stored_len`]).
+    pub(crate) fn of(page: &'a [u8], len_bytes: usize) -> Self {
+        let bytes = &page[..len_bytes.min(page.len())];
+        Self { bytes, len_bytes, crc32c: padded_checksum(bytes, len_bytes) }
     }
+
+    /// What was stored before, its checksum known.
+    pub(crate) const fn stored(bytes: &'a [u8], crc32c: u32) -> Self {
+        Self { bytes, len_bytes: bytes.len(), crc32c }
+    }
+
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.len_bytes == PAGE_SIZE
+    }
+
+    /// Whole pages, and bytes of a short block, that it takes.
+    pub(crate) const fn room(&self) -> (usize, usize) {
+        if self.is_whole() { (1, 0) } else { (0, self.len_bytes) }
+    }
+}
+
+/// The checksum of `bytes` with zeros up to `len_bytes`, a page at most.
+fn padded_checksum(bytes: &[u8], len_bytes: usize) -> u32 {
+    let crc32c = checksum(bytes);
+    match len_bytes - bytes.len() {
+        0 => crc32c,
+        missing => checksum_append(crc32c, &[0; PAGE_SIZE][..missing]),
+    }
+}
+
+/// Copies `bytes` into a slot, with zeros behind them.
+fn copy_padded(slot: &mut [u8], bytes: &[u8]) {
+    let (data, rest) = slot.split_at_mut(bytes.len());
+    data.copy_from_slice(bytes);
     rest.fill(0);
-    checksum_append(crc32c, rest)
 }
 
 impl Partial {
@@ -282,14 +316,28 @@ impl Partial {
         self.run = None;
     }
 
-    /// Adds a page that is stored whole. The caller has asked [`Self::fits`].
-    pub(crate) fn push_page(&mut self, list: u64, page_index: u64, page: &[u8]) -> PageRef {
+    /// Adds a page. The caller has asked [`Self::fits`].
+    pub(crate) fn push_page(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        content: &Content<'_>,
+    ) -> PageRef {
+        if content.is_whole() {
+            self.push_whole(list, page_index, content)
+        } else {
+            self.push_short(list, page_index, content)
+        }
+    }
+
+    fn push_whole(&mut self, list: u64, page_index: u64, content: &Content<'_>) -> PageRef {
         let offset = self.tail;
         self.tail += PAGE_SIZE;
-        let crc32c = copy_page(&mut self.buf[offset..offset + PAGE_SIZE], page);
+        // The checksum was computed a moment ago, so the page is in the nearest cache.
+        copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
         let block = PageRef {
             addr: self.base.plus_bytes(offset as u64),
-            crc32c,
+            crc32c: content.crc32c,
             len_bytes: PAGE_SIZE as u16,
             ..PageRef::ZERO
         };
@@ -366,18 +414,17 @@ impl Partial {
         self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
     }
 
-    /// Adds a page that is stored as a short block. The caller has asked [`Self::fits`].
-    pub(crate) fn push_short(&mut self, list: u64, page_index: u64, stored: &[u8]) -> PageRef {
-        let offset = self.place_block(stored);
+    fn push_short(&mut self, list: u64, page_index: u64, content: &Content<'_>) -> PageRef {
+        let offset = self.place_block(content.bytes);
         let block = PageRef {
             addr: self.base.plus_bytes(offset as u64),
-            crc32c: checksum(stored),
-            len_bytes: stored.len() as u16,
+            crc32c: content.crc32c,
+            len_bytes: content.len_bytes as u16,
             compression: 0,
             flags: 0,
         };
         let told = self.record_short(list, page_index, &block);
-        let room = align_up_usize(stored.len(), GRAIN_SIZE) as u32;
+        let room = align_up_usize(content.len_bytes, GRAIN_SIZE) as u32;
         let placed = Placed { offset: offset as u32, told, named: None };
         self.shorts.push(Short { placed, room });
         block
@@ -429,7 +476,8 @@ impl Partial {
         if old.is_whole() {
             let at = self.pages.binary_search_by_key(&(offset as u32), |page| page.offset).ok()?;
             let Placed { told, named, .. } = self.pages[at];
-            let crc32c = copy_page(&mut self.buf[offset..offset + PAGE_SIZE], page);
+            let crc32c = padded_checksum(page, PAGE_SIZE);
+            copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], page);
             let block = PageRef { crc32c, ..*old };
             self.tell(told, &block);
             return Some((block, named));

@@ -21,7 +21,7 @@ use crate::disk::LogDisk;
 use crate::fault::Outcome;
 use crate::line::Thing;
 use crate::map::Nodes;
-use crate::partial::{About, page_record_bytes};
+use crate::partial::{About, Content, page_record_bytes};
 use crate::store::Held;
 
 /// A page that a segment's records name.
@@ -87,14 +87,9 @@ impl LogDisk {
     }
 
     /// Writes those blocks again that the map still names; says whether all could be read. `bytes`
-    /// are the segment's, which starts at `base`. The lock is held throughout: few at a time.
+    /// are the segment's, which starts at `base`. The lock is held for all: few at a time.
     pub(crate) fn move_blocks(&self, blocks: &[Block], base: Addr, bytes: &[u8]) -> Result<bool> {
         let mut is_sound = true;
-        let nodes = Held::loading(&self.store);
-        let mut core = self.core.write();
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
         let mut sound = Vec::with_capacity(blocks.len());
         for block in blocks {
             let start = (block.page.addr.bytes() - base.bytes()) as usize;
@@ -103,6 +98,11 @@ impl LogDisk {
                 Some(stored) => sound.push((*block, stored)),
                 None => is_sound = false,
             }
+        }
+        let nodes = Held::loading(&self.store);
+        let mut core = self.core.write();
+        if let Some(error) = self.failure() {
+            return Err(error);
         }
         for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             let moved_bytes = core.relocate(chunk, &nodes).map_err(|fault| self.latch(fault))?;
@@ -227,7 +227,8 @@ impl crate::core::Core {
             if chunk.get(slot) != Some(*old) {
                 continue;
             }
-            let block = self.push_again(key.list, *page_index, old, stored, may_keep_apart)?;
+            let content = Content::stored(stored, old.crc32c);
+            let block = self.push_again(key.list, *page_index, old, &content, may_keep_apart)?;
             moved.push((slot, block));
             moved_bytes += u64::from(old.footprint_bytes());
         }
@@ -244,12 +245,11 @@ impl crate::core::Core {
         list: u64,
         page_index: u64,
         old: &PageRef,
-        stored: &[u8],
+        content: &Content<'_>,
         may_keep_apart: bool,
     ) -> Outcome<PageRef> {
         self.open_partial()?;
-        let is_whole = old.is_whole();
-        let (pages, short) = if is_whole { (1, 0) } else { (0, stored.len()) };
+        let (pages, short) = content.room();
         if !self.partial().fits(pages, short, page_record_bytes(1)) {
             self.close_partial();
             self.open_partial()?;
@@ -260,12 +260,11 @@ impl crate::core::Core {
         let apart = if class == Class::MAIN {
             None
         } else {
-            self.push_apart(class, list, page_index, stored, stored.len())
+            self.push_apart(class, list, page_index, content)
         };
         let block = match apart {
             Some(block) => block,
-            None if is_whole => self.partial().push_page(list, page_index, stored),
-            None => self.partial().push_short(list, page_index, stored),
+            None => self.partial().push_page(list, page_index, content),
         };
         self.partial().complete();
         Ok(block)
