@@ -117,8 +117,7 @@ pub(crate) struct MkfsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "OPTIONS of -o, separated by commas:
   ro, rw                        read only, or not (default)
-  allow_other, allow_root       let other users, or root, in (root: allow_other by default)
-  noallow_other                 let nobody else in
+  allow_other, allow_root, noallow_other   let others, root, nobody in (root: allow_other by default)
   relatime (default), noatime, strictatime   when reading changes access times
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
@@ -127,7 +126,8 @@ pub(crate) struct MkfsArgs {
   direct, buffered              always or never bypass the page cache of the device
   transport=auto, uring, dev    requests over io_uring if allowed (auto), or by /dev/fuse, threads=N
   enable_uring                  allow FUSE over io_uring on this machine (root)
-  clone=BRANCH, snapshot=NAME, at=TIME   another version than how the main branch is now
+  clone=BRANCH, snapshot=NAME, at=TIME   another version than the main branch's head
+  nosnapdir                     no hidden directory .dendro, which shows the past, in the root
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
   sync, dev, nodev, suid, nosuid, exec, noexec, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {

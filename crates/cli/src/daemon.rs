@@ -35,9 +35,9 @@ use std::time::Duration;
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock};
 use dendro_control::{Client, Pong, Server, socket};
-use dendro_disk::LogicalDisk;
+use dendro_disk::{LogicalDisk, View};
 use dendro_fs::AtimePolicy;
-use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Report, UnmountMode, unmount};
+use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -197,6 +197,7 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
         threads: options.threads,
         transport: options.transport,
         enable_uring: options.enable_uring,
+        past: None,
     }
 }
 
@@ -329,8 +330,9 @@ impl Daemon<'_> {
         let options = &config.options;
         let view = self.volume.resolve(&options.version).map_err(|why| fail(&why))?;
         let fs = self.volume.open_view(view, options).map_err(|error| fail(&error))?;
-        let mount =
-            Mount::new(Arc::clone(&fs), &config.mount_point, &fuse_options(config), report())?;
+        let past = self.past(view, options);
+        let serving = FuseOptions { past, ..fuse_options(config) };
+        let mount = Mount::new(fs, &config.mount_point, &serving, report())?;
         let how = match mount.why_no_uring() {
             None => format!("requests come over {}", mount.transport()),
             Some(why) => format!("requests come by {}: {why}", mount.transport()),
@@ -340,6 +342,12 @@ impl Daemon<'_> {
         let namespace = self.namespace.clone();
         self.add(mount, MountPlace { mount_point, device, namespace }, options);
         Ok(how)
+    }
+
+    /// What a mount of `view` shows of the past.
+    fn past(&self, view: View, options: &MountOptions) -> Option<Arc<dyn Past>> {
+        let is_shown = view.epoch.is_none() && options.snapdir;
+        is_shown.then(|| self.volume.past())
     }
 
     fn add(&self, mount: Mount, place: MountPlace, options: &MountOptions) -> Arc<MountedView> {

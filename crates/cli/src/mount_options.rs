@@ -48,7 +48,7 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 6] =
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, direct, buffered, \
                      threads=, transport=, enable_uring, sync, dev, nodev, suid, nosuid, exec, noexec, \
-                     fsname=, clone=, snapshot=, at=, retain=";
+                     fsname=, clone=, snapshot=, at=, retain=, snapdir, nosnapdir";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -92,6 +92,8 @@ pub(crate) struct MountOptions {
     pub(crate) fs_name: Option<String>,
     /// Which version; by default the main branch's head.
     pub(crate) version: VersionName,
+    /// Show the past in a hidden directory in the root.
+    pub(crate) snapdir: bool,
     /// Make a snapshot at each commit interval in which something changed, and keep them so.
     pub(crate) retain: Option<Retention>,
 }
@@ -118,6 +120,7 @@ impl Default for MountOptions {
             exec: true,
             fs_name: None,
             version: VersionName::default(),
+            snapdir: true,
             retain: None,
         }
     }
@@ -201,6 +204,8 @@ impl MountOptions {
             "nosuid" => self.suid = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
+            "snapdir" => self.snapdir = true,
+            "nosnapdir" => self.snapdir = false,
             "remount" => {
                 return Err(
                     "a dendrofs mount cannot be changed in place; unmount it and mount it \

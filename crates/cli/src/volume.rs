@@ -17,6 +17,7 @@ use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
 use dendro_format::superblock::{INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_VERSIONS, MAJOR_VERSION};
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions};
+use dendro_fuse::Past;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
 use dendro_versions::{Service, name};
 
@@ -24,7 +25,7 @@ use crate::cleaning::service;
 use crate::counters;
 use crate::failure::Failure;
 use crate::mount_options::MountOptions;
-use crate::signature;
+use crate::{signature, versions};
 
 /// How long to wait for the daemon of a mount that has just been taken away: umount(2) returns before
 /// it has written its last checkpoint.
@@ -119,6 +120,11 @@ impl Volume {
     /// Whether it was opened for reading alone.
     pub(crate) const fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// What hidden directories show.
+    pub(crate) fn past(&self) -> Arc<dyn Past> {
+        Arc::new(versions::DiskPast::new(Arc::clone(&self.disk) as _, clock()))
     }
 
     /// What carries out requests about versions, as long as no view is open.

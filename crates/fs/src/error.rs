@@ -125,9 +125,8 @@ impl FsError {
             Self::Corrupted(_) => errno::EIO,
             Self::Disk(error) => match error {
                 DiskError::NoSpace { .. } => errno::ENOSPC,
-                DiskError::ReadOnly(_) | DiskError::Failed(_) | DiskError::NoSuchView(_) => {
-                    errno::EROFS
-                }
+                DiskError::ReadOnly(_) | DiskError::Failed(_) => errno::EROFS,
+                DiskError::NoSuchView(_) => errno::ESTALE,
                 DiskError::OutOfRange { .. } => errno::EFBIG,
                 DiskError::BadName(..) => errno::EINVAL,
                 DiskError::NameTaken(_) => errno::EEXIST,

@@ -41,6 +41,14 @@ impl Errno {
     pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
     /// A number is too large for its field.
     pub const OVERFLOW: Self = Self(libc::EOVERFLOW);
+    /// The file is gone, though its number is known.
+    pub const STALE: Self = Self(libc::ESTALE);
+    /// It cannot be changed.
+    pub const ROFS: Self = Self(libc::EROFS);
+    /// The two are in different file systems.
+    pub const XDEV: Self = Self(libc::EXDEV);
+    /// There are too many.
+    pub const NFILE: Self = Self(libc::ENFILE);
 
     /// The number `raw`; [`Self::IO`] if the kernel would refuse it.
     #[must_use]

@@ -67,8 +67,26 @@ impl Adapter {
         Self { live, report, has_no_open: AtomicBool::new(false) }
     }
 
+    /// The file system as it is now.
+    pub(crate) fn fs(&self) -> Arc<dendro_fs::FileSystem> {
+        self.live.get()
+    }
+
+    /// Whether a directory has an entry of this name.
+    pub(crate) fn has_entry(&self, parent: Ino, name: &[u8]) -> Result<bool> {
+        let fs = self.live.enter();
+        match fs.lookup(parent, name) {
+            Err(FsError::NotFound) => Ok(false),
+            found => {
+                let attr = self.answer("lookup", found)?;
+                fs.forget(attr.ino, 1);
+                Ok(true)
+            }
+        }
+    }
+
     /// The errno for an error, which is reported if nobody expects it.
-    fn answer<T>(&self, operation: &str, answer: dendro_fs::Result<T>) -> Result<T> {
+    pub(crate) fn answer<T>(&self, operation: &str, answer: dendro_fs::Result<T>) -> Result<T> {
         answer.map_err(|error| {
             if matches!(error, FsError::Corrupted(_)) || error.errno() == libc::EIO {
                 (self.report)(operation, &error);
@@ -116,7 +134,7 @@ const fn kills_privileges(request: &Request) -> bool {
 }
 
 /// Copies `value` to `out` if there is room; its length.
-fn copy_out(value: &[u8], out: &mut [u8]) -> usize {
+pub(crate) fn copy_out(value: &[u8], out: &mut [u8]) -> usize {
     if let Some(out) = out.get_mut(..value.len()) {
         out.copy_from_slice(value);
     }

@@ -4,6 +4,7 @@
 //!   to the file system, and answered, from beginning to end on the thread that took it.
 //! - [`MountOptions`] says how; [`Mount::transport`] which way requests come.
 //! - [`mount_for_others`] mounts, and [`Mount::serving`] serves, where these are two processes.
+//! - [`Past`]: what the hidden directory `.dendro` shows.
 //! - [`Switch`]: shows another file system in a mount that stays.
 //! - [`unmount`]: takes a mount away, with the rights there are.
 //!
@@ -36,8 +37,11 @@
 
 mod adapter;
 mod convert;
+mod hidden;
+mod layer;
 mod live;
 mod mount;
+mod past;
 mod switch;
 
 pub use adapter::Report;
@@ -45,4 +49,5 @@ pub use dendro_fuse_transport::{
     Access, Choice, Error, MountResult as Result, Mounted, Transport, UnmountMode, unmount,
 };
 pub use mount::{Mount, MountOptions, mount_for_others};
+pub use past::{Moment, Past};
 pub use switch::Switch;

@@ -11,7 +11,10 @@ use dendro_fuse_transport::{
 };
 
 use crate::adapter::{Adapter, Report, wishes};
+use crate::hidden::Hidden;
+use crate::layer::Layer;
 use crate::live::Live;
+use crate::past::Past;
 use crate::switch::Switch;
 
 const SUBTYPE: &str = "dendro";
@@ -55,6 +58,8 @@ pub struct MountOptions {
     pub transport: Choice,
     /// Allow FUSE over io_uring on this machine first, which root alone can.
     pub enable_uring: bool,
+    /// What the hidden directory `.dendro` in the root shows; `None`: there is none.
+    pub past: Option<Arc<dyn Past>>,
 }
 
 impl Default for MountOptions {
@@ -71,6 +76,7 @@ impl Default for MountOptions {
             threads: None,
             transport: Choice::Auto,
             enable_uring: false,
+            past: None,
         }
     }
 }
@@ -79,7 +85,7 @@ impl Default for MountOptions {
 /// dead mount behind; [`unmount`] it.
 #[derive(Debug)]
 pub struct Mount {
-    session: Session<Adapter>,
+    session: Session<Layer>,
     live: Arc<Live>,
     mount_point: PathBuf,
     is_elsewhere: bool,
@@ -124,7 +130,8 @@ impl Mount {
             (mounted.mount_point().to_path_buf(), mounted.is_elsewhere());
         let live = Arc::new(Live::new(fs));
         let adapter = Adapter::new(Arc::clone(&live), report);
-        let session = Session::start(mounted, adapter, serving(options))
+        let layer = Layer::new(adapter, options.past.clone().map(Hidden::new));
+        let session = Session::start(mounted, layer, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
         Ok(Self { session, live, mount_point, is_elsewhere })
     }

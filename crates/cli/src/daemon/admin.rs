@@ -143,6 +143,7 @@ impl Daemon<'_> {
             access: options.access.unwrap_or_default(),
             threads: options.threads,
             transport: options.transport,
+            past: self.past(view, &options),
             ..FuseOptions::default()
         };
         let mount = Mount::serving(mounted.map_err(refuse)?, fs, &serving, report());
