@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dendro_base::sync::{RwLock, RwLockReadGuard};
+use dendro_base::sync::{Mutex, RwLock, RwLockReadGuard};
 use dendro_fs::FileSystem;
 
 /// How many locks there are, so that threads which serve requests do not meet at one.
@@ -19,6 +19,8 @@ struct Gate(RwLock<Arc<FileSystem>>);
 #[derive(Debug)]
 pub(crate) struct Live {
     gates: Vec<Gate>,
+    /// The same, for those who only ask which it is, and do not wait for an exchange.
+    current: Mutex<Arc<FileSystem>>,
 }
 
 /// The gate of this thread.
@@ -32,7 +34,8 @@ fn own_gate() -> usize {
 
 impl Live {
     pub(crate) fn new(fs: Arc<FileSystem>) -> Self {
-        Self { gates: (0..GATES).map(|_| Gate(RwLock::new(Arc::clone(&fs)))).collect() }
+        let gates = (0..GATES).map(|_| Gate(RwLock::new(Arc::clone(&fs)))).collect();
+        Self { gates, current: Mutex::new(fs) }
     }
 
     /// The file system, which stays the one for as long as the guard is held. A thread must not hold
@@ -41,9 +44,9 @@ impl Live {
         self.gates[own_gate()].0.read()
     }
 
-    /// The file system as it is now.
+    /// The file system, at once: while it is being exchanged, the one before.
     pub(crate) fn get(&self) -> Arc<FileSystem> {
-        Arc::clone(&self.enter())
+        Arc::clone(&self.current.lock())
     }
 
     /// Calls `change` while no request is served, and serves the file system that it answers from
@@ -56,6 +59,7 @@ impl Live {
         let (new, rest) = change(&gates[0])?;
         if let Some(new) = new {
             gates.iter_mut().for_each(|gate| **gate = Arc::clone(&new));
+            *self.current.lock() = new;
         }
         Ok(rest)
     }
