@@ -1,7 +1,7 @@
 //! A chunk's pages as the head of a branch sees them, taken out of the map to be changed.
 //!
-//! The head writes in an epoch of its own. What an older entry of its branch holds, it may take
-//! away when no version lies between that entry and now; what others see it must leave alone and
+//! The head writes in an epoch of its own. What an older entry holds, it may take away when nobody
+//! else sees that: when no version lies between that entry and now; what others see it must leave alone and
 //! cover: with a page of its own, or with a hole. So each block is named by one entry, whatever
 //! number of versions there are.
 
@@ -37,8 +37,8 @@ pub(crate) struct Group {
     /// What older entries have, where it was asked for: it shows through where [`Self::own`] and
     /// [`Self::holes`] say nothing.
     below: Option<Box<[Option<Below>; CHUNK_PAGES as usize]>>,
-    /// Pages that older entries of the branch lose: the entry's epoch, and the slot.
-    taken: SmallVec<[(u64, u32); 4]>,
+    /// Pages that older entries lose: the entry's branch and epoch, and the slot.
+    taken: SmallVec<[(u32, u64, u32); 4]>,
 }
 
 /// A bit for each slot of `slots`.
@@ -140,8 +140,11 @@ impl State {
     }
 
     fn is_taken_by_others(&self, group: &Group, below: &Below) -> bool {
-        below.branch != group.branch
-            || self.versions.is_seen(below.branch, below.epoch, group.epoch)
+        if below.branch == group.branch {
+            self.versions.is_seen(below.branch, below.epoch, group.epoch)
+        } else {
+            !self.versions.is_alone_with(group.branch, below.branch, below.epoch)
+        }
     }
 
     /// Whether the page at `slot` belongs to an older version too, and so cannot be moved.
@@ -174,7 +177,7 @@ impl State {
         }
         let page = group.page(slot);
         if let (None, Some(below)) = (group.own[slot as usize], group.below_at(slot)) {
-            group.taken.push((below.epoch, slot));
+            group.taken.push((below.branch, below.epoch, slot));
         }
         group.own[slot as usize] = None;
         Self::cover(group, slot);
@@ -195,7 +198,7 @@ impl State {
             && !self.is_taken_by_others(group, &below)
         {
             self.segments.block_died(&below.page, self.clock);
-            group.taken.push((below.epoch, slot));
+            group.taken.push((below.branch, below.epoch, slot));
         }
     }
 
@@ -210,8 +213,8 @@ impl State {
     pub(crate) fn put_group(&mut self, group: &Group, nodes: &dyn Nodes) -> Outcome<()> {
         let key = group.thing.key(group.branch, group.epoch);
         self.put_chunk(&key, Chunk::with_holes(&group.own, group.holes), nodes)?;
-        for (epoch, slot) in &group.taken {
-            let key = group.thing.key(group.branch, *epoch);
+        for (branch, epoch, slot) in &group.taken {
+            let key = group.thing.key(*branch, *epoch);
             let Some(chunk) = self.chunk_at(&key, nodes)? else { continue };
             let mut slots = chunk.slots();
             slots[*slot as usize] = None;

@@ -48,6 +48,7 @@ mod state;
 mod store;
 mod superblocks;
 mod sweep;
+mod through;
 mod versions;
 mod writer;
 

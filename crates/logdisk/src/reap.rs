@@ -3,7 +3,8 @@
 //! An entry of a branch is seen by those of the branch's versions that lie between its epoch and
 //! the next entry of the same thing; of a chunk, page by page. A version is a snapshot, a point that
 //! another branch was made from, or the head. What is seen by none goes, its blocks die, and with it
-//! go tombstones and holes that hide nothing any more.
+//! go tombstones and holes that hide nothing any more. A point that a branch was made from counts only
+//! as long as the branch does not hide the thing from all who look through it ([`Through`]).
 
 use std::ops::ControlFlow;
 
@@ -14,6 +15,7 @@ use crate::fault::Outcome;
 use crate::line::Thing;
 use crate::map::Nodes;
 use crate::state::{State, space_end};
+use crate::through::Through;
 
 /// The end of time: what is seen up to here is seen by the head.
 const FOREVER: u64 = u64::MAX;
@@ -140,25 +142,33 @@ impl State {
 
     fn judge(&self, entries: &[Entry], list_entries: &[Entry], fate: &mut Fate) {
         let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+        let through = Through::new(&self.versions, entries, list_entries);
         for own in entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch) {
             let branch = own[0].0.branch;
             let is_list = own[0].0.space == Space::List;
             let end = if is_list { FOREVER } else { self.list_end(branch, list_entries) };
             if own[0].0.space == Space::Chunks {
-                self.judge_chunks(own, end, &mut kept, fate);
+                self.judge_chunks(own, end, &through, &mut kept, fate);
             } else {
-                self.judge_values(own, end, &mut kept, fate);
+                self.judge_values(own, end, &through, &mut kept, fate);
             }
         }
     }
 
     /// A branch's entries of a list or a record; `kept` are those of the branches before it.
-    fn judge_values(&self, own: &[Entry], end: u64, kept: &mut Vec<Entry>, fate: &mut Fate) {
+    fn judge_values(
+        &self,
+        own: &[Entry],
+        end: u64,
+        through: &Through<'_>,
+        kept: &mut Vec<Entry>,
+        fate: &mut Fate,
+    ) {
         let branch = own[0].0.branch;
         let mut next = end;
         let mut seen = vec![false; own.len()];
         for (at, (key, _)) in own.iter().enumerate().rev() {
-            seen[at] = self.versions.is_seen(branch, key.epoch, next.min(end));
+            seen[at] = through.seen(branch, key.epoch, next.min(end)) & 1 == 1;
             next = key.epoch;
         }
         for ((key, value), seen) in own.iter().zip(seen) {
@@ -175,7 +185,14 @@ impl State {
     }
 
     /// A branch's entries of a chunk; `kept` are those of the branches before it.
-    fn judge_chunks(&self, own: &[Entry], end: u64, kept: &mut Vec<Entry>, fate: &mut Fate) {
+    fn judge_chunks(
+        &self,
+        own: &[Entry],
+        end: u64,
+        through: &Through<'_>,
+        kept: &mut Vec<Entry>,
+        fate: &mut Fate,
+    ) {
         let branch = own[0].0.branch;
         let line = self.versions.whole_line(branch);
         // What shows through from other branches where this one says nothing.
@@ -187,9 +204,7 @@ impl State {
             let said = present(value) | holes(value);
             for slot in (0..CHUNK_PAGES as u32).filter(|slot| said >> slot & 1 == 1) {
                 let upto = &mut next[slot as usize];
-                if self.versions.is_seen(branch, key.epoch, (*upto).min(end)) {
-                    seen[at] |= 1 << slot;
-                }
+                seen[at] |= through.seen(branch, key.epoch, (*upto).min(end)) & 1 << slot;
                 *upto = key.epoch;
             }
         }

@@ -277,7 +277,7 @@ impl State {
         }
     }
 
-    /// Removes the branch's entry before `epoch` if no version sees it.
+    /// Removes the entry that the branch's head saw before `epoch` if no version sees it.
     fn drop_unseen(
         &mut self,
         branch: u32,
@@ -286,12 +286,32 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let (from, to) = (thing.key(branch, 0), thing.key(branch, epoch - 1));
-        if let Some(key) = self.map.last_between(&from, &to, nodes)?
-            && !self.versions.is_seen(branch, key.epoch, epoch)
-        {
-            self.map.remove(&key, nodes)?;
+        if let Some(key) = self.map.last_between(&from, &to, nodes)? {
+            if !self.versions.is_seen(branch, key.epoch, epoch) {
+                self.map.remove(&key, nodes)?;
+            }
+            return Ok(());
         }
-        Ok(())
+        let line = self.versions.head_line(branch)?;
+        if line.0.len() == 1 {
+            return Ok(());
+        }
+        let mut older = None;
+        let mut is_list = false;
+        self.look_back(line, thing, nodes, &mut |key, value| {
+            if key.branch == branch {
+                // As long as a list is there, what its ancestors have of it hangs on theirs.
+                is_list = matches!(value, Value::List(_));
+                return ControlFlow::Continue(());
+            }
+            older = Some(*key);
+            ControlFlow::Break(())
+        })?;
+        let alone = |key: &Key| self.versions.is_alone_with(branch, key.branch, key.epoch);
+        match older.filter(|key| !is_list && alone(key)) {
+            Some(key) => self.map.remove(&key, nodes).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Removes a list's or a record's entry, and hides what older versions have.

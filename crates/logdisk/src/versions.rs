@@ -1,6 +1,6 @@
 //! The table of versions, as the engine looks at it with every change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound;
 
 use dendro_base::Timestamp;
@@ -8,6 +8,7 @@ use dendro_disk::{Branch, Error, Result, Snapshot, VersionTable, View};
 use dendro_format::VersionRecord;
 use dendro_format::versions::{COUNTERS_INDEX, Counters, branch_index, snapshot_index};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::line::{Line, Stretch};
 
@@ -20,8 +21,19 @@ struct Facts {
     has_head: bool,
     /// Epochs of it that must stay readable.
     pins: BTreeSet<u64>,
+    /// Of these, the ones that branches were made from, and which.
+    forks: BTreeMap<u64, SmallVec<[u32; 1]>>,
     /// What its head sees, or would.
     line: Line,
+}
+
+/// Who sees something.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seers<'a> {
+    /// A snapshot or a head does.
+    pub(crate) has_view: bool,
+    /// The moments, and the branches that were made from them, whose views may.
+    pub(crate) forks: btree_map::Range<'a, u64, SmallVec<[u32; 1]>>,
 }
 
 /// All versions of the disk.
@@ -135,6 +147,54 @@ impl Versions {
         })
     }
 
+    /// Those who look at what was written in `branch` from epoch `from` to before `to`.
+    pub(crate) fn seers(&self, branch: u32, from: u64, to: u64) -> Seers<'_> {
+        let Some(facts) = self.facts.get(&branch).filter(|_| from < to) else {
+            return Seers::default();
+        };
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        let is_snapshot = |epoch: &u64| {
+            let view = View { branch, epoch: Some(*epoch) };
+            !facts.forks.contains_key(epoch) || self.table.snapshot_of(view).is_some()
+        };
+        let has_head = to == u64::MAX && facts.has_head;
+        let has_view = has_head || facts.pins.range(range).any(is_snapshot);
+        Seers { has_view, forks: facts.forks.range(range) }
+    }
+
+    /// The oldest of the snapshots and the head of `branch`; 2⁶⁴ − 2 for the head.
+    pub(crate) fn oldest_view(&self, branch: u32) -> Option<u64> {
+        let snapshot = self.table.snapshots_on(branch).first().map(|snapshot| snapshot.epoch);
+        let head = || self.facts.get(&branch)?.has_head.then_some(u64::MAX - 1);
+        snapshot.or_else(head)
+    }
+
+    /// Whether nobody but the head of `branch` looks at what was written in `older`, on its line, in
+    /// `epoch`, and can be seen from there: all branches between are ancestors that have no other
+    /// child and no snapshot since.
+    pub(crate) fn is_alone_with(&self, branch: u32, older: u32, epoch: u64) -> bool {
+        let Some(facts) = self.facts.get(&branch).filter(|facts| facts.pins.is_empty()) else {
+            return false;
+        };
+        for Stretch { branch: parent, last_epoch: fork } in &facts.line.0[1..] {
+            let Some(facts) = self.facts.get(parent).filter(|facts| !facts.has_head) else {
+                return false;
+            };
+            let view = View { branch: *parent, epoch: Some(*fork) };
+            let has_one_child = facts.forks.get(fork).is_some_and(|all| all.len() == 1);
+            let is_older = *parent == older;
+            let since = if is_older { epoch } else { 0 };
+            let is_only_pin = facts.pins.range(since..).eq([fork]);
+            if !has_one_child || !is_only_pin || self.table.snapshot_of(view).is_some() {
+                return false;
+            }
+            if is_older {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Looks at the whole table again.
     pub(crate) fn refresh(&mut self) {
         self.facts.clear();
@@ -145,10 +205,18 @@ impl Versions {
             let line = line.map(|(branch, last_epoch)| Stretch { branch, last_epoch });
             let facts = Facts {
                 has_head: self.table.has_head(branch),
-                pins: self.table.pins(branch).collect(),
+                pins: self.table.snapshots_on(branch).iter().map(|one| one.epoch).collect(),
+                forks: BTreeMap::new(),
                 line: Line(line.collect()),
             };
             self.facts.insert(branch, facts);
+        }
+        for (branch, parent) in self.table.parents() {
+            let Some((parent, epoch)) = parent else { continue };
+            if let Some(facts) = self.facts.get_mut(&parent) {
+                facts.pins.insert(epoch);
+                facts.forks.entry(epoch).or_default().push(branch);
+            }
         }
     }
 

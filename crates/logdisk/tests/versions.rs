@@ -469,3 +469,70 @@ fn a_sweep_that_a_crash_ended_inside_a_deleted_list_finds_the_rest() {
     // The counters of the versions.
     assert_eq!(report.counts.record_count, 1, "{report}");
 }
+
+#[test]
+fn a_clone_that_took_its_parents_place_keeps_nothing_that_it_replaced() {
+    let rig = Rig::new(64 * MIB);
+    let mut head = View::HEAD;
+    let list = rig.list(head);
+    for index in 0..500 {
+        rig.write(head, list, index, index).expect("there is room");
+    }
+    let mut expected: Vec<u64> = (0..500).collect();
+    for round in 1..=20 {
+        let clone = rig.disk.branch_off(head, &format!("b{round}")).expect("there is room").head();
+        let mut rewrite = |view, first: u64, count, seed| {
+            for index in (first..first + count).map(|index| index % 500) {
+                rig.write(view, list, index, seed + index).expect("there is room");
+                expected[index as usize] = seed + index;
+            }
+        };
+        // Replaced while the parent is there, and after it has gone.
+        rewrite(clone, 37 * round, 50, 1000 * round);
+        let short = rig.list(clone);
+        rig.write(clone, short, 0, round).expect("there is room");
+        rig.disk.promote(clone.branch).expect("it has a head");
+        rig.disk.delete(head).expect("it is not the main one");
+        if round % 3 == 0 {
+            rig.settle();
+        }
+        rewrite(clone, 37 * round + 20, 60, 1_000_000 * round);
+        let mut aru = Aru::new(clone);
+        aru.delete_list(short);
+        rig.disk.commit(aru).expect("there is room");
+        head = clone;
+        assert_eq!(rig.settle(), 500, "after {round} rounds");
+    }
+    for (index, seed) in (0..).zip(&expected) {
+        assert!(rig.holds(head, list, index, *seed), "page {index}");
+    }
+    let rig = rig.reopen();
+    assert_eq!(rig.settle(), 500);
+    assert_eq!(rig.disk.lists(head, Lid(0), 10).expect("the disk works"), [list]);
+}
+
+#[test]
+fn what_a_branch_replaced_stays_for_its_snapshots_and_brothers_and_goes_with_them() {
+    let rig = Rig::new(64 * MIB);
+    let list = rig.list(View::HEAD);
+    for index in 0..100 {
+        rig.write(View::HEAD, list, index, index).expect("there is room");
+    }
+    let branch = |name| rig.disk.branch_off(View::HEAD, name).expect("there is room").head();
+    let (next, brother) = (branch("next"), branch("brother"));
+    let early = rig.disk.snapshot(next.branch, None).expect("there is room").view();
+    for index in 0..100 {
+        rig.write(next, list, index, 1000 + index).expect("there is room");
+    }
+    rig.disk.promote(next.branch).expect("it has a head");
+    rig.disk.delete(View::HEAD).expect("it is not the main one");
+    assert_eq!(rig.settle(), 200);
+    let is_old = |view| (0..100).all(|index| rig.holds(view, list, index, index));
+    assert!(is_old(early) && is_old(brother));
+    rig.disk.delete(brother).expect("it is not the main one");
+    assert_eq!(rig.settle(), 200);
+    assert!(is_old(early));
+    rig.disk.delete(early).expect("it is not held");
+    assert_eq!(rig.settle(), 100);
+    assert!((0..100).all(|index| rig.holds(next, list, index, 1000 + index)));
+}

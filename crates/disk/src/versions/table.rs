@@ -187,7 +187,7 @@ impl VersionTable {
     }
 
     /// All branches, with a head or without, and what they were made from.
-    fn parents(&self) -> impl Iterator<Item = (u32, Parent)> {
+    pub fn parents(&self) -> impl Iterator<Item = (u32, Parent)> {
         let with_head = self.branches.iter().map(|branch| (branch.branch, branch.parent));
         with_head.chain(self.ancestors.iter().copied())
     }
