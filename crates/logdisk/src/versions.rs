@@ -198,25 +198,26 @@ impl Versions {
     /// Looks at the whole table again.
     pub(crate) fn refresh(&mut self) {
         self.facts.clear();
-        let heads = self.table.branches.iter().map(|branch| branch.branch);
-        let all = heads.chain(self.table.ancestors.iter().map(|(branch, _)| *branch));
-        for branch in all {
-            let line = self.table.line(View { branch, epoch: None }).into_iter();
-            let line = line.map(|(branch, last_epoch)| Stretch { branch, last_epoch });
+        let mut all: Vec<_> = self.table.parents().collect();
+        // A parent comes before those that were made from it.
+        all.sort_unstable_by_key(|(branch, _)| *branch);
+        for (branch, parent) in all {
+            let mut line = Line(SmallVec::from_slice(&[Stretch { branch, last_epoch: u64::MAX }]));
+            if let Some((parent, epoch)) = parent
+                && let Some(facts) = self.facts.get_mut(&parent)
+            {
+                facts.pins.insert(epoch);
+                facts.forks.entry(epoch).or_default().push(branch);
+                line.0.push(Stretch { branch: parent, last_epoch: epoch });
+                line.0.extend_from_slice(&facts.line.0[1..]);
+            }
             let facts = Facts {
                 has_head: self.table.has_head(branch),
                 pins: self.table.snapshots_on(branch).iter().map(|one| one.epoch).collect(),
                 forks: BTreeMap::new(),
-                line: Line(line.collect()),
+                line,
             };
             self.facts.insert(branch, facts);
-        }
-        for (branch, parent) in self.table.parents() {
-            let Some((parent, epoch)) = parent else { continue };
-            if let Some(facts) = self.facts.get_mut(&parent) {
-                facts.pins.insert(epoch);
-                facts.forks.entry(epoch).or_default().push(branch);
-            }
         }
     }
 
@@ -417,10 +418,10 @@ impl Versions {
         {
             return wrong("a snapshot is of no branch, or of the future");
         }
-        let parents = self.table.branches.iter().map(|branch| branch.parent);
-        let parents = parents.chain(self.table.ancestors.iter().map(|(_, parent)| *parent));
-        for (parent, epoch) in parents.flatten() {
-            if epoch >= self.table.epoch || !known(parent) {
+        for (branch, parent) in self.table.parents() {
+            let is_sound =
+                |(parent, epoch)| epoch < self.table.epoch && parent < branch && known(parent);
+            if !parent.is_none_or(is_sound) {
                 return wrong("a branch comes from none, or from the future");
             }
         }
