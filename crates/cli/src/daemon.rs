@@ -38,6 +38,7 @@ use dendro_control::{Client, Pong, Server, socket};
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -85,6 +86,7 @@ impl<T: Into<Failure>> From<T> for NotServed {
 
 /// Mounts, calls `on_ready`, serves until all views of the volume are unmounted, and shuts it down.
 pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
+    raise_descriptor_limit();
     // Caught from here on, so that no signal ends the process while it has a mount.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let volume = open_volume(config)?;
@@ -143,6 +145,14 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         return Err(failure.into());
     }
     shut_down.map_err(|error| Failure::new(not_shut_down(&volume, &error)).into())
+}
+
+/// Allows as many open descriptors as this process may have: each mount takes some for each thread, and
+/// the usual limit would be met by some fifty.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where that fails, mounts fail that are too many, and say why.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn not_shut_down(volume: &Volume, error: &dyn std::fmt::Display) -> String {

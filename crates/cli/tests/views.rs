@@ -170,6 +170,29 @@ fn a_signal_to_the_daemon_unmounts_all() {
 }
 
 #[test]
+fn more_views_are_served_than_descriptors_are_allowed_at_first() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = with_a_past();
+    scratch.umount();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 40 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_dendro")]);
+    command.args(["mount", "--log-file", &scratch.text("log")]);
+    command.args([scratch.image(), scratch.mount_point()]);
+    scratch.prepare(&mut command);
+    assert!(command.status().unwrap().success());
+    for number in 0..12 {
+        mount_at(&scratch, &format!("m{number}"), "snapshot=one").succeeds();
+    }
+    for number in 0..12 {
+        assert_eq!(read(&scratch, &format!("m{number}/file")), "before");
+        umount(&scratch, &format!("m{number}"));
+    }
+    scratch.umount();
+}
+
+#[test]
 fn mounts_that_begin_at_the_same_time_find_one_daemon() {
     if skips_mounts() {
         return;

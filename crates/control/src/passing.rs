@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
@@ -39,6 +39,9 @@ pub(crate) fn receive(
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
+    if descriptor.is_none() && received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::other("a descriptor cannot be taken, as too many are open"));
+    }
     Ok((received.bytes, descriptor))
 }
 
