@@ -24,7 +24,8 @@ CARGO   ?= cargo
 TARGET  := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 DENDRO  := $(TARGET)/release/dendro
 # The other names that it answers to.
-LINKS   := mkfs.dendro mount.dendro mount.fuse.dendro umount.fuse.dendro
+LINKS   := mkfs.dendro mount.dendro mount.fuse.dendro mount.fuseblk.dendro \
+           umount.fuse.dendro umount.fuseblk.dendro
 
 .PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz install uninstall clean
 

@@ -114,7 +114,18 @@ pub(crate) struct MkfsArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+/// How a volume is to be mounted, as the type that mount(8) was told says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MountKind {
+    /// `dendro`: as a block device, images too, if that can be.
+    Best,
+    /// `fuse.dendro`.
+    Plain,
+    /// `fuseblk.dendro`.
+    BlockDevice,
+}
+
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "OPTIONS of -o, separated by commas:
   ro, rw                        read only, or not (default)
   allow_other, allow_root, noallow_other   let others, root, nobody in (root: allow_other by default)
@@ -124,12 +135,12 @@ pub(crate) struct MkfsArgs {
   policy=NAME                   how the cleaner chooses, as in dendro cleaner --help
   reserve=PERCENT               what stays free of live data when it is full (4)
   direct, buffered              always or never bypass the page cache of the device
-  transport=auto, uring, dev    requests over io_uring if allowed (auto), or by /dev/fuse, threads=N
-  enable_uring                  allow FUSE over io_uring on this machine (root)
+  transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
+  fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME   another version than the main branch's head
   nosnapdir                     no hidden directory .dendro, which shows the past, in the root
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
-  sync, dev, nodev, suid, nosuid, exec, noexec, fsname=NAME   as in mount(8)")]
+  sync, dev, nodev, suid, nosuid, exec, noexec, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device
     pub(crate) source: PathBuf,
@@ -150,6 +161,9 @@ pub(crate) struct MountArgs {
     /// Called by mount(8): do everything but mount
     #[arg(skip)]
     pub(crate) fake: bool,
+    /// Called by mount(8), so: what to add to the options where these do not say it
+    #[arg(skip)]
+    pub(crate) kind: Option<MountKind>,
 }
 
 #[derive(Debug, Args)]
@@ -474,7 +488,7 @@ struct MountHelper {
 }
 
 impl MountHelper {
-    fn into_args(self) -> MountArgs {
+    fn into_args(self, name: &str) -> MountArgs {
         let mut options = self.options;
         if self.read_only {
             options.push("ro".into());
@@ -490,6 +504,11 @@ impl MountHelper {
             log_file: None,
             daemon: false,
             fake: self.fake,
+            kind: Some(match name {
+                "mount.fuse.dendro" => MountKind::Plain,
+                "mount.fuseblk.dendro" => MountKind::BlockDevice,
+                _ => MountKind::Best,
+            }),
         }
     }
 }
@@ -525,11 +544,13 @@ struct UmountHelper {
 }
 
 /// The command behind each linked name.
-pub(crate) const LINKED_NAMES: [(&str, &str); 4] = [
+pub(crate) const LINKED_NAMES: [(&str, &str); 6] = [
     ("mkfs.dendro", "mkfs"),
     ("mount.dendro", "mount"),
     ("mount.fuse.dendro", "mount"),
+    ("mount.fuseblk.dendro", "mount"),
     ("umount.fuse.dendro", "umount"),
+    ("umount.fuseblk.dendro", "umount"),
 ];
 
 /// Reads the command line of a process that was called as `name`. On failure the message has been
@@ -542,7 +563,7 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
             parse_as(command, arguments).map(|helper: MountHelper| Invocation {
                 name: name.into(),
                 quiet: true,
-                command: Command::Mount(helper.into_args()),
+                command: Command::Mount(helper.into_args(name)),
             })
         }
         Some(&(name, "umount")) => {

@@ -35,20 +35,22 @@ use std::time::Duration;
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock};
 use dendro_control::{Client, Pong, Server, socket};
-use dendro_disk::{LogicalDisk, View};
-use dendro_fs::AtimePolicy;
+use dendro_disk::View;
+use dendro_fs::{AtimePolicy, FileSystem};
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::block_source::BlockSource;
 use crate::failure::Failure;
 use crate::mount_options::MountOptions;
 use crate::mount_table;
 use crate::target;
 use crate::versions::Automatic;
 use crate::volume::{LAST_DAEMON_GRACE, NotOpened, Volume};
-use views::{MountedView, Views};
+use views::{Closing, MountedView, Views};
 
 /// How long the writer waits for a buffer before it looks whether it is to stop.
 const WRITER_WAIT: Duration = Duration::from_millis(50);
@@ -89,20 +91,24 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
     raise_descriptor_limit();
     // Caught from here on, so that no signal ends the process while it has a mount.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let volume = open_volume(config)?;
+    if holder(&config.source).is_some() {
+        return Err(NotServed::ByThis);
+    }
+    let block = BlockSource::new(&config.source, &config.options)?;
+    let volume = open_volume(config, &block)?;
     let daemon = Daemon {
         volume: &volume,
         mount_point: config.mount_point.clone(),
         since_unix_s: SystemClock.now().secs(),
         namespace: mount_table::namespace(),
-        views: Views::default(),
+        views: Arc::default(),
         changes: Mutex::default(),
         failure: Mutex::default(),
         stop: Stop::default(),
     };
-    let how_requests_come = daemon.mount_first(config).inspect_err(|_| {
+    let how_requests_come = daemon.mount_first(config, &block).inspect_err(|_| {
         // Nothing was written; the error that matters is why it is not mounted.
-        let _ = volume.disk().shut_down();
+        let _ = volume.shut_down();
     })?;
     let server = match Server::bind(&socket::directory(), &volume.uuid().to_string()) {
         Ok(server) => Some(server),
@@ -139,7 +145,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         started
     });
     drop(server);
-    let shut_down = volume.disk().shut_down();
+    let shut_down = volume.shut_down();
     started?;
     if let Some(failure) = daemon.failure.into_inner() {
         return Err(failure.into());
@@ -163,13 +169,13 @@ fn not_shut_down(volume: &Volume, error: &dyn std::fmt::Display) -> String {
 }
 
 /// Opens the volume, and waits for a daemon that is about to end.
-fn open_volume(config: &Config) -> Result<Volume, NotServed> {
+fn open_volume(config: &Config, block: &BlockSource) -> Result<Volume, NotServed> {
     let mut waited = Duration::ZERO;
     loop {
         if holder(&config.source).is_some() {
             return Err(NotServed::ByThis);
         }
-        match Volume::open(&config.source, &config.options, LOCK_WAIT) {
+        match Volume::open(&config.source, &block.path, &config.options, LOCK_WAIT) {
             Ok(volume) => return Ok(volume),
             Err(NotOpened::InUse(_)) if waited < LAST_DAEMON_GRACE => waited += LOCK_WAIT,
             Err(NotOpened::InUse(failure) | NotOpened::Failed(failure)) => {
@@ -183,7 +189,7 @@ fn open_volume(config: &Config) -> Result<Volume, NotServed> {
 pub(crate) fn holder(source: &Path) -> Option<(Client, Pong)> {
     let serves_it = |pong: &Pong| {
         // One without mounts is about to end.
-        !pong.views.is_empty() && target::is_same_file(Path::new(&pong.source), source)
+        !pong.views.is_empty() && target::is_same_volume(Path::new(&pong.source), source)
     };
     Client::all().into_iter().find(|(_, pong)| serves_it(pong))
 }
@@ -204,6 +210,7 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
         exec: options.exec,
         sync: options.sync,
         noatime: options.atime == AtimePolicy::Noatime,
+        block_device: false,
         threads: options.threads,
         transport: options.transport,
         enable_uring: options.enable_uring,
@@ -233,7 +240,7 @@ struct Daemon<'volume> {
     since_unix_s: i64,
     /// The mount namespace of this process.
     namespace: String,
-    views: Views,
+    views: Arc<Views>,
     /// Held while a view is being mounted, and while versions are taken away.
     changes: Mutex<()>,
     /// What went wrong first.
@@ -333,16 +340,14 @@ impl Daemon<'_> {
     }
 
     /// The mount that the process was started for; says how its requests come.
-    fn mount_first(&self, config: &Config) -> Result<String, Failure> {
+    fn mount_first(&self, config: &Config, block: &BlockSource) -> Result<String, Failure> {
         let fail = |why: &dyn std::fmt::Display| {
             Failure::new(format_args!("{}: {why}", config.source.display()))
         };
         let options = &config.options;
         let view = self.volume.resolve(&options.version).map_err(|why| fail(&why))?;
         let fs = self.volume.open_view(view, options).map_err(|error| fail(&error))?;
-        let past = self.past(view, options);
-        let serving = FuseOptions { past, ..fuse_options(config) };
-        let mount = Mount::new(fs, &config.mount_point, &serving, report())?;
+        let (mount, is_fuseblk) = self.mount_view(&fs, config, block)?;
         let how = match mount.why_no_uring() {
             None => format!("requests come over {}", mount.transport()),
             Some(why) => format!("requests come by {}: {why}", mount.transport()),
@@ -350,7 +355,21 @@ impl Daemon<'_> {
         let mount_point = config.mount_point.clone();
         let device = mount_table::device_at(&mount_point);
         let namespace = self.namespace.clone();
-        self.add(mount, MountPlace { mount_point, device, namespace }, options);
+        let closing = Arc::new(Closing::new(mount.switch()));
+        if is_fuseblk {
+            let (closing, views) = (Arc::clone(&closing), Arc::clone(&self.views));
+            let (disk, device) = self.volume.parts();
+            // umount(2) waits for this. Afterwards the device may be another's.
+            mount.set_end(move || {
+                // What went wrong is told when serving has ended.
+                let _ = closing.close(|| views.end_with_last().then_some(&*disk));
+                if closing.has_shut_down() {
+                    device.release();
+                }
+            });
+        }
+        let place = MountPlace { mount_point, device, namespace, is_fuseblk };
+        self.add(mount, closing, place, options);
         Ok(how)
     }
 
@@ -360,14 +379,58 @@ impl Daemon<'_> {
         is_shown.then(|| self.volume.past())
     }
 
-    fn add(&self, mount: Mount, place: MountPlace, options: &MountOptions) -> Arc<MountedView> {
-        let MountPlace { mount_point, device, namespace } = place;
+    /// Mounts as a block device, if that is wanted and possible; says whether it is.
+    fn mount_view(
+        &self,
+        fs: &Arc<FileSystem>,
+        config: &Config,
+        block: &BlockSource,
+    ) -> Result<(Mount, bool), Failure> {
+        let past = self.past(fs.view(), &config.options);
+        let plain = FuseOptions { past, ..fuse_options(config) };
+        let mount = |options: &FuseOptions| {
+            Mount::new(Arc::clone(fs), &config.mount_point, options, report())
+        };
+        if !block.is_fuseblk {
+            return Ok((mount(&plain)?, false));
+        }
+        let source = block.path.display().to_string();
+        self.volume.leave_claim();
+        let mounted = mount(&FuseOptions { source, block_device: true, ..plain.clone() });
+        let error = match mounted {
+            Ok(mount) => return Ok((mount, true)),
+            Err(error) => error,
+        };
+        self.volume.take_claim()?;
+        let is_impossible = match &error {
+            dendro_fuse::Error::Mount { source, .. } => {
+                matches!(Errno::from_io_error(source), Some(Errno::PERM | Errno::NODEV))
+            }
+            _ => false,
+        };
+        if !block.may_be_plain || !is_impossible {
+            return Err(error.into());
+        }
+        log::info!("it is mounted as plain FUSE: {error}");
+        Ok((mount(&plain)?, false))
+    }
+
+    fn add(
+        &self,
+        mount: Mount,
+        closing: Arc<Closing>,
+        place: MountPlace,
+        options: &MountOptions,
+    ) -> Arc<MountedView> {
+        let MountPlace { mount_point, device, namespace, is_fuseblk } = place;
         let retain = options.retain.clone().filter(|_| !options.read_only);
         let view = MountedView {
             switch: mount.switch(),
+            closing,
             options: options.clone(),
             mount_point,
             device,
+            is_fuseblk,
             is_elsewhere: namespace != self.namespace,
             namespace,
             since_unix_s: SystemClock.now().secs(),
@@ -395,7 +458,15 @@ impl Daemon<'_> {
     /// Serves a mount to its end.
     fn serve(&self, mount: Mount, view: &Arc<MountedView>) {
         let served = mount.serve();
-        let closed = view.fs().close();
+        if view.is_fuseblk && !view.closing.has_shut_down() {
+            // The mount had the claim on the device, and other views still need it, or this one, which
+            // was cut off.
+            if let Err(failure) = self.volume.take_claim() {
+                log::error!("{}; nothing more is written to it", failure.message);
+                std::process::exit(1);
+            }
+        }
+        let closed = view.closing.close(|| None);
         let failures = [
             served.err().map(|error| format!("{}: serving ended: {error}", view.place())),
             closed.err().map(|error| not_shut_down(self.volume, &error)),
@@ -441,10 +512,9 @@ impl Daemon<'_> {
     /// A mount in another namespace cannot be taken away from here. It is cut off when its connection
     /// is closed, with the process; so nothing must be left to write by then.
     fn end_without_unmounting(&self) -> ! {
-        let closed = self.views.all().iter().try_for_each(|view| view.fs().close());
-        let ended = closed
-            .map_err(|error| error.to_string())
-            .and_then(|()| self.volume.disk().shut_down().map_err(|error| error.to_string()));
+        let closed = self.views.all().iter().try_for_each(|view| view.closing.close(|| None));
+        let ended =
+            closed.and_then(|()| self.volume.shut_down().map_err(|error| error.to_string()));
         if let Err(error) = &ended {
             log::error!("{}", not_shut_down(self.volume, error));
         }
@@ -457,6 +527,7 @@ struct MountPlace {
     mount_point: PathBuf,
     device: String,
     namespace: String,
+    is_fuseblk: bool,
 }
 
 /// Takes a mount out of the tree, as far as that can be done from here.

@@ -1,7 +1,6 @@
 //! `dendro`: one command to make, mount and look after volumes.
 //!
-//! It also answers to `mkfs.dendro`, `mount.dendro`, `mount.fuse.dendro` and `umount.fuse.dendro`,
-//! so that mkfs(8), mount(8), umount(8) and fstab work. This is where the concrete types of all layers are joined, and the
+//! It also answers to `mkfs.dendro`, `mount.dendro`, `umount.fuse.dendro` and the like, so that mkfs(8), mount(8), umount(8) and fstab work. This is where the concrete types of all layers are joined, and the
 //! only place where threads are started (see [`daemon`]).
 //!
 //! - [`args`]: what can be said on the command line; help, man pages and completions come from it.
@@ -10,13 +9,15 @@
 //! - [`versions`]: snapshots, branches, and files in the past.
 //! - [`attempt`]: `dendro try`.
 //! - [`daemon`]: the process behind the mounts of a volume. [`join`] lets it serve one more. [`volume`]
-//!   opens what it serves.
+//!   opens what it serves, [`block_source`] says by
+//!   which name. [`remount`] changes how the kernel treats a mount.
 //! - [`target`]: from what the user names to a daemon or a device; [`mount_table`] helps.
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod attempt;
+mod block_source;
 mod cleaning;
 mod counters;
 mod daemon;
@@ -30,6 +31,7 @@ mod mount;
 mod mount_options;
 mod mount_table;
 mod output;
+mod remount;
 mod segments;
 mod signature;
 mod stat;

@@ -9,13 +9,16 @@ use std::process::{Command, Stdio};
 use dendro_fuse::UnmountMode;
 use serde::{Deserialize, Serialize};
 
-use crate::args::MountArgs;
+use crate::args::{MountArgs, MountKind};
+use crate::block_source;
 use crate::daemon::{self, Config, NotServed};
 use crate::failure::{Failure, code};
 use crate::join::{self, Joined};
 use crate::logging::{self, Destination};
 use crate::mount_options::MountOptions;
 use crate::mount_table;
+use crate::remount;
+use crate::target;
 
 /// What the process in the background tells the one that started it, on one line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,11 +39,16 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
     if args.daemon {
         return in_background(args);
     }
+    let args = &as_typed(args);
     let config = config(args)?;
     if args.fake {
         return Ok(());
     }
+    if config.options.is_remount {
+        return remount::run(&config.mount_point, &config.options);
+    }
     clear_dead_mount(&config.mount_point)?;
+    clear_dead_mounts_of(&config.source)?;
     for _ in 0..TRIES {
         match join_daemon(args, &config)? {
             Joined::Served => return Ok(()),
@@ -58,6 +66,23 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
         "{}: others mount and unmount it all the time; try again",
         config.source.display()
     )))
+}
+
+/// The options with what the type says, that mount(8) was told, unless they say otherwise. Without one
+/// in particular, users of mount(8) expect sync(2) to work and umount(2) to wait, also for images.
+fn as_typed(args: &MountArgs) -> MountArgs {
+    let mut args = args.clone();
+    let says_how = |option| matches!(option, "fuseblk" | "nofuseblk" | "loop" | "remount");
+    let is_said = args.options.iter().flat_map(|list| list.split(',')).any(says_how);
+    let more = match args.kind {
+        _ if is_said => None,
+        Some(MountKind::Best) => block_source::can_attach(&args.source).then_some("loop"),
+        Some(MountKind::Plain) => Some("nofuseblk"),
+        Some(MountKind::BlockDevice) => Some("fuseblk"),
+        None => None,
+    };
+    args.options.extend(more.map(str::to_owned));
+    args
 }
 
 /// Lets the daemon that has the volume serve this mount too, if there is one.
@@ -123,6 +148,20 @@ fn clear_dead_mount(mount_point: &Path) -> Result<(), Failure> {
             )));
         }
         dendro_fuse::unmount(mount_point, UnmountMode::Detach).map_err(mount_failure)?;
+    }
+    Ok(())
+}
+
+/// Takes away the mounts of the block device `source` whose daemon was killed: they have claimed it
+/// still.
+fn clear_dead_mounts_of(source: &Path) -> Result<(), Failure> {
+    for entry in mount_table::read()? {
+        if entry.is_fuseblk()
+            && target::is_same_file(Path::new(&entry.source), source)
+            && mount_table::is_dead(&entry.mount_point)
+        {
+            dendro_fuse::unmount(&entry.mount_point, UnmountMode::Detach).map_err(mount_failure)?;
+        }
     }
     Ok(())
 }

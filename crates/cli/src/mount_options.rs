@@ -42,13 +42,24 @@ const OTHERS_BUSINESS: [&str; 24] = [
 ];
 
 /// The same, with a value.
-const OTHERS_BUSINESS_PREFIXES: [&str; 6] =
-    ["x-", "X-", "comment=", "uhelper=", "helper=", "subtype="];
+const OTHERS_BUSINESS_PREFIXES: [&str; 9] = [
+    "x-",
+    "X-",
+    "comment=",
+    "uhelper=",
+    "helper=",
+    "subtype=",
+    // What the table of mounts has, and mount(8) passes on with remount.
+    "user_id=",
+    "group_id=",
+    "blksize=",
+];
 
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, direct, buffered, \
-                     threads=, transport=, enable_uring, sync, dev, nodev, suid, nosuid, exec, noexec, \
-                     fsname=, clone=, snapshot=, at=, retain=, snapdir, nosnapdir";
+                     threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, remount, sync, \
+                     dev, nodev, suid, nosuid, exec, noexec, fsname=, clone=, snapshot=, at=, \
+                     retain=, snapdir, nosnapdir";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -84,6 +95,12 @@ pub(crate) struct MountOptions {
     pub(crate) transport: Choice,
     /// Allow FUSE over io_uring on this machine first.
     pub(crate) enable_uring: bool,
+    /// Mount it as a block device, or not; `None`: as befits the source and who mounts.
+    pub(crate) fuseblk: Option<bool>,
+    /// Attach an image to a loop device.
+    pub(crate) is_loop: bool,
+    /// Change what is mounted already.
+    pub(crate) is_remount: bool,
     pub(crate) sync: bool,
     pub(crate) dev: bool,
     pub(crate) suid: bool,
@@ -114,6 +131,9 @@ impl Default for MountOptions {
             threads: None,
             transport: Choice::Auto,
             enable_uring: false,
+            fuseblk: None,
+            is_loop: false,
+            is_remount: false,
             sync: false,
             dev: true,
             suid: true,
@@ -172,6 +192,7 @@ impl MountOptions {
             ("policy=", self.policy.is_some()),
             ("reserve=", self.reserve_percent.is_some()),
             ("direct, buffered", self.direct != default.direct),
+            ("fuseblk", self.fuseblk == Some(true)),
         ];
         all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()
     }
@@ -197,6 +218,9 @@ impl MountOptions {
             "direct" => self.direct = Direct::Always,
             "buffered" => self.direct = Direct::Never,
             "enable_uring" => self.enable_uring = true,
+            "fuseblk" => self.fuseblk = Some(true),
+            "nofuseblk" => self.fuseblk = Some(false),
+            "loop" => self.is_loop = true,
             "sync" => self.sync = true,
             "dev" => self.dev = true,
             "nodev" => self.dev = false,
@@ -206,13 +230,7 @@ impl MountOptions {
             "noexec" => self.exec = false,
             "snapdir" => self.snapdir = true,
             "nosnapdir" => self.snapdir = false,
-            "remount" => {
-                return Err(
-                    "a dendrofs mount cannot be changed in place; unmount it and mount it \
-                            again with the new options"
-                        .into(),
-                );
-            }
+            "remount" => self.is_remount = true,
             _ => return Ok(false),
         }
         Ok(true)
@@ -322,7 +340,6 @@ mod tests {
             ("reserve=51%", "reserve=: 51% is not"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
             ("transport=pigeon", "transport=: pigeon is none of"),
-            ("remount,ro", "unmount it"),
         ] {
             let error = MountOptions::parse([list]).unwrap_err();
             assert!(error.contains(named), "{list}: {error}");

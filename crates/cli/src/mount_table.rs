@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// What a user's mount is called where the system knows no subtypes.
+/// What our mounts are called, plain ones and those of block devices.
 const FS_TYPES: [&str; 2] = ["fuse.dendro", "fuseblk.dendro"];
 
 /// One mount.
@@ -29,6 +29,11 @@ impl MountEntry {
     /// The number as the table writes it.
     pub(crate) fn device_text(&self) -> String {
         format!("{}:{}", self.device.0, self.device.1)
+    }
+
+    /// Whether it is one of ours, of a block device that it has claimed.
+    pub(crate) fn is_fuseblk(&self) -> bool {
+        self.fs_type == FS_TYPES[1]
     }
 
     /// Whether it is one of ours.

@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use dendro_control::{Client, Pong, ViewInfo};
+use dendro_device::loop_backing_file;
 
 use crate::failure::Failure;
 use crate::mount_table::{self, MountEntry};
@@ -51,7 +52,9 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     let is_device = metadata.is_file() || metadata.file_type().is_block_device();
     let daemons = Client::all();
     if is_device {
-        let serves_it = |pong: &Pong| is_same_file(Path::new(&pong.source), path);
+        // One without mounts is about to end, and has given up the device or does so any moment.
+        let serves_it =
+            |pong: &Pong| !pong.views.is_empty() && is_same_volume(Path::new(&pong.source), path);
         if let Some((client, pong)) = daemons.iter().find(|(_, pong)| serves_it(pong)) {
             let (client, pong) = (client.clone(), pong.clone());
             return Ok(Target::Mounted(Box::new(Served { client, pong, view: None })));
@@ -146,6 +149,13 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     };
     one == other
         || identity(one).is_some_and(|identity_of_one| identity(other) == Some(identity_of_one))
+}
+
+/// Whether both are one image or one block device, whatever their names, or one is a loop device that
+/// stands for the other.
+pub(crate) fn is_same_volume(one: &Path, other: &Path) -> bool {
+    let behind = |path: &Path| loop_backing_file(path).unwrap_or_else(|| path.to_path_buf());
+    is_same_file(one, other) || is_same_file(&behind(one), &behind(other))
 }
 
 /// What `path` is, with advice when its file system's daemon is gone.

@@ -70,7 +70,9 @@ fn find(table: &[MountEntry], named: &Path) -> Result<MountEntry, Failure> {
     }
     let mounts: Vec<&MountEntry> = table
         .iter()
-        .filter(|entry| entry.is_dendro() && entry.source == *path.as_os_str())
+        .filter(|entry| {
+            entry.is_dendro() && target::is_same_volume(Path::new(&entry.source), &path)
+        })
         .collect();
     match mounts[..] {
         [entry] => Ok(entry.clone()),

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid};
@@ -31,6 +32,10 @@ use crate::{signature, versions};
 /// it has written its last checkpoint.
 pub(crate) const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
 
+/// How often, and after what pause, the claim on a device is tried again that a mount is giving up.
+const CLAIM_TRIES: u32 = 500;
+const CLAIM_PAUSE: Duration = Duration::from_millis(10);
+
 /// Binary logarithm of the bytes in a segment: 4 MiB.
 const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
 /// Fewer segments than this leave too little choice of which to write and which to keep.
@@ -39,8 +44,11 @@ const GOOD_SEGMENT_COUNT: u64 = 64;
 /// A volume that is open. Any number of its views can be.
 pub(crate) struct Volume {
     source: PathBuf,
+    device: Arc<FileDevice>,
     disk: Arc<LogDisk>,
     read_only: bool,
+    /// Somebody else has claimed the device.
+    is_lost: AtomicBool,
 }
 
 /// Why a volume is not open.
@@ -60,13 +68,15 @@ impl From<NotOpened> for Failure {
 }
 
 impl Volume {
-    /// Opens the volume on `source`, and waits for `lock_wait` at most if somebody has the device.
+    /// Opens the volume on `source` by its name `path`, which may be a loop device's, and waits for
+    /// `lock_wait` at most if somebody has the device.
     pub(crate) fn open(
         source: &Path,
+        path: &Path,
         options: &MountOptions,
         lock_wait: Duration,
     ) -> Result<Self, NotOpened> {
-        let device = open_device(source, options, lock_wait)?;
+        let device = Arc::new(open_device(path, options, lock_wait)?);
         let read_only = device.is_read_only();
         let mut disk_options = OpenOptions { read_only, ..OpenOptions::default() };
         if let Some(bytes) = options.cache_bytes {
@@ -81,9 +91,46 @@ impl Volume {
         if let Some(percent) = options.reserve_percent {
             disk_options.reserve_percent = percent;
         }
-        let disk = open_disk(source, &Arc::new(device), disk_options);
+        let disk = open_disk(source, &device, disk_options);
         let disk = Arc::new(disk.map_err(NotOpened::Failed)?);
-        Ok(Self { source: source.to_path_buf(), disk, read_only })
+        Ok(Self {
+            source: source.to_path_buf(),
+            device,
+            disk,
+            read_only,
+            is_lost: AtomicBool::default(),
+        })
+    }
+
+    /// Leaves the claim on the block device to the mount that is about to be made of it. The lock, which
+    /// keeps other daemons and mkfs.dendro away, stays.
+    pub(crate) fn leave_claim(&self) {
+        self.device.release_claim();
+    }
+
+    /// Takes the claim back from a mount that is gone, or about to be, or was not made after all.
+    pub(crate) fn take_claim(&self) -> Result<(), Failure> {
+        let mut tries = CLAIM_TRIES;
+        loop {
+            match self.device.claim_again() {
+                Err(dendro_device::Error::InUse { .. }) if tries > 0 => {
+                    tries -= 1;
+                    std::thread::sleep(CLAIM_PAUSE);
+                }
+                outcome => {
+                    self.is_lost.store(outcome.is_err(), Ordering::Relaxed);
+                    return outcome.map_err(Failure::new);
+                }
+            }
+        }
+    }
+
+    /// Shuts the disk down, unless the device has become another's.
+    pub(crate) fn shut_down(&self) -> Result<(), dendro_disk::Error> {
+        match self.is_lost.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.disk.shut_down(),
+        }
     }
 
     /// The view that `version` means.
@@ -115,6 +162,11 @@ impl Volume {
 
     pub(crate) fn disk(&self) -> &LogDisk {
         &self.disk
+    }
+
+    /// The disk and the device, to be shut down and given up where this value is not at hand.
+    pub(crate) fn parts(&self) -> (Arc<LogDisk>, Arc<FileDevice>) {
+        (Arc::clone(&self.disk), Arc::clone(&self.device))
     }
 
     /// Whether it was opened for reading alone.

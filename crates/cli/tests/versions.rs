@@ -14,7 +14,7 @@ use dendro_control::cleaning::{
     Present, Released, Segments, SegmentsRequest,
 };
 use dendro_control::versions::{VersionsReply, VersionsRequest};
-use dendro_control::{Admin, AdminError, Facts, Pong, Server, VolumeInfo};
+use dendro_control::{Admin, AdminError, Facts, Pong, Server, ViewInfo, VolumeInfo};
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::{Caller, FileSystem, FormatOptions, Ino, OpenOptions, Options};
@@ -40,7 +40,7 @@ impl Admin for Daemon {
             uuid: "u".into(),
             source: self.source.clone(),
             mount_point: "/none".into(),
-            views: Vec::new(),
+            views: vec![ViewInfo::default()],
         }
     }
 

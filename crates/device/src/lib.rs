@@ -6,6 +6,7 @@
 //! - [`AlignedBuf`]: memory that direct I/O takes as it is.
 //! - [`MemoryDevice`]: a device in memory, for tests and benchmarks.
 //! - [`FileDevice`], opened by [`OpenOptions`]: an image file or a block device.
+//! - [`LoopDevice`]: an image file as a block device.
 //! - [`ReadAhead`]: any of them, reading more than is asked for where reads lie near each other.
 //! - `sim` (feature `sim`): a simulated device with seeded faults, power cuts and crash images.
 
@@ -13,6 +14,7 @@ mod aligned;
 mod block;
 mod error;
 mod file;
+mod loopback;
 mod memory;
 mod range;
 mod readahead;
@@ -22,6 +24,7 @@ pub mod sim;
 pub use aligned::AlignedBuf;
 pub use error::{Error, Result};
 pub use file::{Direct, FileDevice, FileKind, OpenOptions};
+pub use loopback::{LoopDevice, loop_backing_file};
 pub use memory::MemoryDevice;
 pub use readahead::ReadAhead;
 

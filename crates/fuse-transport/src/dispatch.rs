@@ -95,6 +95,10 @@ impl<F: FileSystem> Server<F> {
         Self { fs, agreed, only_user }
     }
 
+    pub(crate) const fn file_system(&self) -> &F {
+        &self.fs
+    }
+
     pub(crate) const fn agreed(&self) -> &Agreed {
         &self.agreed
     }

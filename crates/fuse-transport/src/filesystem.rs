@@ -21,7 +21,8 @@ pub trait FileSystem: Send + Sync {
     /// Kernel and server have met. Called once, before all others.
     fn init(&self, agreed: &Agreed) {}
 
-    /// The mount is gone. Only mounts of block devices say so.
+    /// The mount goes, and umount(2) waits for the answer. All other requests have been answered, but
+    /// some calls of [`Self::forget`] may still come. Only mounts of block devices say so.
     fn destroy(&self) {}
 
     /// Finds `name` in the directory `parent`, and counts one more reference to what it finds.

@@ -94,6 +94,10 @@ pub struct MountRequest {
     pub sync: bool,
     /// The table of mounts shows that access times are not kept.
     pub noatime: bool,
+    /// The source is a block device, which the kernel claims for the mount: of the type `fuseblk.` and
+    /// the subtype then. sync(2) and syncfs(2) are passed on, and umount(2) waits until
+    /// [`crate::FileSystem::destroy`] has returned. Root alone can have this.
+    pub block_device: bool,
 }
 
 /// A mount that nobody serves yet.
@@ -191,7 +195,7 @@ pub fn mount(mount_point: &Path, request: &MountRequest) -> Result<Mounted> {
     let fail = |source| Error::Mount { path: mount_point.clone(), source };
     let device = match mount_directly(&device, &mount_point, request) {
         Ok(()) => device,
-        Err(Errno::PERM) => {
+        Err(Errno::PERM) if !request.block_device => {
             drop(device);
             helper::mount(&mount_point, request).map_err(fail)?
         }
@@ -277,6 +281,10 @@ fn mount_directly(
     if request.access != Access::Owner {
         data.push_str(",allow_other");
     }
+    if request.block_device {
+        // What the device has already: with another, its cached pages would be dropped.
+        data.push_str(",blksize=4096");
+    }
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, request.read_only);
     flags.set(MountFlags::NODEV, !request.dev);
@@ -285,7 +293,8 @@ fn mount_directly(
     flags.set(MountFlags::SYNCHRONOUS, request.sync);
     flags.set(MountFlags::NOATIME, request.noatime);
     let data = std::ffi::CString::new(data).map_err(|_| Errno::INVAL)?;
-    let fs_type = format!("fuse.{}", request.subtype);
+    let kind = if request.block_device { "fuseblk" } else { "fuse" };
+    let fs_type = format!("{kind}.{}", request.subtype);
     rustix::mount::mount(request.source.as_str(), mount_point, fs_type, flags, &*data)
 }
 

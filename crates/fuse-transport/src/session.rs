@@ -187,6 +187,12 @@ impl<F: FileSystem> Session<F> {
         self.server.agreed()
     }
 
+    /// What serves the mount.
+    #[must_use]
+    pub const fn file_system(&self) -> &F {
+        self.server.file_system()
+    }
+
     /// Tells the kernel what has changed behind its back.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
@@ -421,6 +427,7 @@ mod tests {
             exec: false,
             sync: false,
             noatime: false,
+            block_device: false,
         }
     }
 

@@ -61,6 +61,7 @@ fn request() -> MountRequest {
         exec: true,
         sync: false,
         noatime: false,
+        block_device: false,
     }
 }
 

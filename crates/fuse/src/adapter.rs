@@ -1,7 +1,7 @@
 //! One method for each request: unpack, call, answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use dendro_fs::{
     Attr, Caller, FallocateFlags, FsError, Ino, OpenOptions, Seek, SetAttr, XattrFlags,
@@ -60,11 +60,20 @@ pub(crate) struct Adapter {
     live: Arc<Live>,
     report: Arc<Report>,
     has_no_open: AtomicBool,
+    end: OnceLock<Box<End>>,
 }
+
+/// What is done when the mount goes away.
+pub(crate) type End = dyn Fn() + Send + Sync;
 
 impl Adapter {
     pub(crate) fn new(live: Arc<Live>, report: Arc<Report>) -> Self {
-        Self { live, report, has_no_open: AtomicBool::new(false) }
+        Self { live, report, has_no_open: AtomicBool::new(false), end: OnceLock::new() }
+    }
+
+    /// Does `end` when the mount goes away, if the kernel says so; the first one that is set.
+    pub(crate) fn set_end(&self, end: Box<End>) {
+        let _ = self.end.set(end);
     }
 
     /// The file system as it is now.
@@ -145,6 +154,12 @@ impl FileSystem for Adapter {
     fn init(&self, agreed: &Agreed) {
         let has_no_open = agreed.offered.contains(InitFlags::NO_OPEN_SUPPORT);
         self.has_no_open.store(has_no_open, Ordering::Relaxed);
+    }
+
+    fn destroy(&self) {
+        if let Some(end) = self.end.get() {
+            end();
+        }
     }
 
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Entry> {

@@ -8,7 +8,7 @@ use dendro_fuse_transport::{
     OpenHow, Opened, Request, Result, SetAttr, SetxattrHow, StatFs, WriteHow,
 };
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, End};
 use crate::hidden::number::is_hidden;
 use crate::hidden::{self, Hidden};
 
@@ -20,6 +20,11 @@ pub(crate) struct Layer {
 impl Layer {
     pub(crate) const fn new(live: Adapter, hidden: Option<Hidden>) -> Self {
         Self { live, hidden }
+    }
+
+    /// Does `end` when the mount goes away, if the kernel says so.
+    pub(crate) fn set_end(&self, end: Box<End>) {
+        self.live.set_end(end);
     }
 
     /// The hidden directory, if the node lies in it.
@@ -71,6 +76,10 @@ const fn check_both_present(from: u64, to: u64) -> Result<()> {
 impl FileSystem for Layer {
     fn init(&self, agreed: &Agreed) {
         self.live.init(agreed);
+    }
+
+    fn destroy(&self) {
+        self.live.destroy();
     }
 
     fn lookup(&self, request: &Request, parent: u64, name: &[u8]) -> Result<Entry> {

@@ -51,6 +51,10 @@ pub struct MountOptions {
     pub sync: bool,
     /// Show in the table of mounts that access times are not kept.
     pub noatime: bool,
+    /// The source is a block device, which the kernel claims for the mount, so that sync(2) and
+    /// syncfs(2) reach the file system and umount(2)
+    /// waits for [`Mount::set_end`]'s work. Root alone can have this.
+    pub block_device: bool,
     /// How many requests can be served at a time; over io_uring, in equal parts on all cores.
     /// `None`: as befits the machine.
     pub threads: Option<usize>,
@@ -73,6 +77,7 @@ impl Default for MountOptions {
             exec: true,
             sync: false,
             noatime: false,
+            block_device: false,
             threads: None,
             transport: Choice::Auto,
             enable_uring: false,
@@ -134,6 +139,12 @@ impl Mount {
         let session = Session::start(mounted, layer, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
         Ok(Self { session, live, mount_point, is_elsewhere })
+    }
+
+    /// Does `work` when the mount of a block device goes away; umount(2) waits for it. Before that, all
+    /// requests have been answered, and none comes after it.
+    pub fn set_end(&self, work: impl Fn() + Send + Sync + 'static) {
+        self.session.file_system().set_end(Box::new(work));
     }
 
     /// The directory, as an absolute path without symbolic links.
@@ -199,6 +210,7 @@ fn request(options: &MountOptions) -> MountRequest {
         exec: options.exec,
         sync: options.sync,
         noatime: options.noatime,
+        block_device: options.block_device,
     }
 }
 

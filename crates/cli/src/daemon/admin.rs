@@ -16,7 +16,7 @@ use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
 use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode, unmount};
 use dendro_versions::Service;
 
-use super::views::MountedView;
+use super::views::{Closing, MountedView};
 use super::{Daemon, MountPlace, report};
 use crate::cleaning::service;
 use crate::counters;
@@ -131,6 +131,7 @@ impl Daemon<'_> {
             mount_point: request.mount_point.clone().into(),
             device: request.device.clone(),
             namespace: request.namespace.clone(),
+            is_fuseblk: false,
         };
         let mounted = Mounted::received(
             device,
@@ -147,7 +148,9 @@ impl Daemon<'_> {
             ..FuseOptions::default()
         };
         let mount = Mount::serving(mounted.map_err(refuse)?, fs, &serving, report());
-        let view = self.add(mount.map_err(refuse)?, place, &options);
+        let mount = mount.map_err(refuse)?;
+        let closing = Arc::new(Closing::new(mount.switch()));
+        let view = self.add(mount, closing, place, &options);
         Ok(self.view_info(&view, &self.volume.disk().versions()))
     }
 }

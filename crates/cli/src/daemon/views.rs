@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_control::ViewInfo;
-use dendro_disk::View;
+use dendro_disk::{LogicalDisk, View};
 use dendro_fs::FileSystem;
 use dendro_fuse::{Mount, Switch};
+use dendro_logdisk::LogDisk;
 
 use crate::mount_options::MountOptions;
 use crate::versions::Automatic;
@@ -21,11 +22,56 @@ use crate::versions::Automatic;
 const GONE_WAIT: Duration = Duration::from_millis(100);
 const GONE_WAITS: u32 = 300;
 
+/// Closes a file system when its mount goes, once.
+pub(crate) struct Closing {
+    switch: Switch,
+    state: Mutex<Closed>,
+}
+
+#[derive(Default)]
+struct Closed {
+    outcome: Option<Result<(), String>>,
+    has_shut_down: bool,
+}
+
+impl Closing {
+    /// Closes what the mount shows by then.
+    pub(crate) fn new(switch: Switch) -> Self {
+        Self { switch, state: Mutex::default() }
+    }
+
+    /// Closes it, unless that has been done, and then shuts down the disk that `disk` names, if any.
+    pub(crate) fn close<'a>(
+        &self,
+        disk: impl FnOnce() -> Option<&'a LogDisk>,
+    ) -> Result<(), String> {
+        let mut state = self.state.lock();
+        if let Some(outcome) = &state.outcome {
+            return outcome.clone();
+        }
+        let mut outcome = self.switch.fs().close().map_err(|error| error.to_string());
+        if let (Ok(()), Some(disk)) = (&outcome, disk()) {
+            outcome = disk.shut_down().map_err(|error| error.to_string());
+            state.has_shut_down = true;
+        }
+        state.outcome = Some(outcome.clone());
+        outcome
+    }
+
+    /// Whether the disk has been shut down with it.
+    pub(crate) fn has_shut_down(&self) -> bool {
+        self.state.lock().has_shut_down
+    }
+}
+
 /// A view, mounted.
 pub(crate) struct MountedView {
     /// Shows another file system in it.
     pub(crate) switch: Switch,
     pub(crate) options: MountOptions,
+    pub(crate) closing: Arc<Closing>,
+    /// It is mounted as a block device, which the mount has claimed.
+    pub(crate) is_fuseblk: bool,
     pub(crate) mount_point: PathBuf,
     /// The mounted file system's number, as the table of mounts has it.
     pub(crate) device: String,
@@ -139,6 +185,14 @@ impl Views {
         }
     }
 
+    /// Whether only one mount is left. No other will come then.
+    pub(crate) fn end_with_last(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_last = state.all.len() == 1 && state.arriving == 0;
+        state.is_ending |= is_last;
+        is_last
+    }
+
     /// Forgets a mount that is gone.
     pub(crate) fn remove(&self, view: &Arc<MountedView>) {
         self.state.lock().all.retain(|other| !Arc::ptr_eq(other, view));
@@ -156,9 +210,10 @@ impl Views {
         }
     }
 
-    /// All mounts, the oldest first.
+    /// All mounts, the oldest first; none any more when the last one is about to be gone.
     pub(crate) fn all(&self) -> Vec<Arc<MountedView>> {
-        self.state.lock().all.clone()
+        let state = self.state.lock();
+        if state.is_ending { Vec::new() } else { state.all.clone() }
     }
 
     /// The mount with this number, if there is one.

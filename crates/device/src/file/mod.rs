@@ -130,6 +130,34 @@ impl FileDevice {
         self.held.lock().claim = None;
     }
 
+    /// Gives up the lock as well, to whoever waits for it: nothing may be written to the device through
+    /// this value any more.
+    pub fn release(&self) {
+        *self.held.lock() = Held::default();
+        // It can only fail where there is no lock.
+        let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
+    }
+
+    /// Takes the claim on a block device once more that [`Self::release_claim`] gave up, when the mount
+    /// that has had it is gone. Does nothing for an image, and where it is read only.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when somebody else has claimed the device meanwhile: nothing must be written to
+    /// it any more. [`Error::Open`] otherwise.
+    pub fn claim_again(&self) -> Result<()> {
+        let mut held = self.held.lock();
+        if self.kind == FileKind::Image || self.read_only || held.claim.is_some() {
+            return Ok(());
+        }
+        let path = || self.path.display().to_string();
+        let claim = block::claim(&self.path).map_err(|errno| match errno {
+            Errno::BUSY => Error::InUse { path: path() },
+            errno => Error::Open { path: path(), source: errno.into() },
+        })?;
+        held.claim = Some(claim);
+        Ok(())
+    }
+
     fn alignment(&self) -> Alignment {
         self.direct.unwrap_or(Alignment::NONE)
     }

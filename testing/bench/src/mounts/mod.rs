@@ -86,9 +86,12 @@ pub(crate) fn run(arguments: &[String]) -> io::Result<()> {
             // Another one goes first each time.
             let target = targets[(at + round) % targets.len()];
             eprintln!("round {} of {}: {}", round + 1, args.rounds, target.name());
-            let measured = measure(&place, target, &args, tarball.as_ref()).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", target.name()))
-            })?;
+            // One that fails is no reason to lose what was measured of the others.
+            let measured = measure(&place, target, &args, tarball.as_ref());
+            let measured = measured.unwrap_or_else(|error| {
+                eprintln!("{} is left out of this round: {error}", target.name());
+                Vec::new()
+            });
             for (clients, figures) in measured {
                 report.add(target, clients, &figures);
             }

@@ -180,6 +180,7 @@ pub(crate) fn serve_null(way: &str, mount_point: &Path) -> io::Result<()> {
         exec: true,
         sync: false,
         noatime: false,
+        block_device: false,
     };
     let mounted = mount(mount_point, &request).map_err(io::Error::other)?;
     let cores = thread::available_parallelism().map_or(1, usize::from);

@@ -1,0 +1,55 @@
+//! `mount -o remount`: changes how the kernel treats a mount that is there.
+
+use std::path::Path;
+
+use dendro_control::Client;
+use dendro_fs::AtimePolicy;
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+
+use crate::failure::{Failure, code};
+use crate::mount_options::MountOptions;
+use crate::mount_table::{self, MountEntry};
+use crate::target;
+
+/// Gives the mount on `mount_point` the flags that `options` say: ro, sync, noatime, nodev, nosuid,
+/// noexec, or their opposites. The daemon's own options stay as they are.
+pub(crate) fn run(mount_point: &Path, options: &MountOptions) -> Result<(), Failure> {
+    let fail = |why: &dyn std::fmt::Display| {
+        Failure::new(format_args!("{}: {why}", mount_point.display())).with_code(code::MOUNT_FAILED)
+    };
+    let table = mount_table::read()?;
+    let entry = table.iter().rev().find(|entry| entry.mount_point == mount_point);
+    let entry = entry
+        .filter(|entry| entry.is_dendro())
+        .ok_or_else(|| fail(&"no dendrofs volume is mounted there"))?;
+    let view = target::daemon_behind(&table, entry, Client::all()).and_then(|served| served.view);
+    if let Some(why) = view.and_then(|view| view.read_only).filter(|_| !options.read_only) {
+        return Err(fail(&format_args!(
+            "cannot be made writable: {why}; unmount it, and mount it again without ro"
+        )));
+    }
+    if options.read_only {
+        make_durable(entry).map_err(|error| fail(&error))?;
+    }
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NODEV, !options.dev);
+    flags.set(MountFlags::NOSUID, !options.suid);
+    flags.set(MountFlags::NOEXEC, !options.exec);
+    flags.set(MountFlags::SYNCHRONOUS, options.sync);
+    flags.set(MountFlags::NOATIME, options.atime == AtimePolicy::Noatime);
+    rustix::mount::mount_remount(mount_point, flags, c"").map_err(|errno| match errno {
+        Errno::BUSY => fail(&"is busy: a file is open there for writing"),
+        Errno::PERM => fail(&"root alone can change how it is mounted"),
+        errno => fail(&errno),
+    })
+}
+
+/// What was written before a mount becomes read-only is to outlast a crash, as on other file systems;
+/// plain FUSE mounts are not told.
+fn make_durable(entry: &MountEntry) -> std::io::Result<()> {
+    let root = std::fs::File::open(&entry.mount_point)?;
+    rustix::fs::syncfs(&root)?;
+    root.sync_all()
+}
