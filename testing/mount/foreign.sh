@@ -5,6 +5,10 @@
 #     cargo install fsx pjdfstest
 #     foreign.sh [OPERATIONS [SEED...]]
 set -eu
+# mount(8) looks for its helpers in /usr/sbin alone: in a mount namespace of its own, this puts them there.
+if [ "$(id -u)" = 0 ] && [ -z "${DENDRO_FOREIGN_NAMESPACE:-}" ]; then
+    DENDRO_FOREIGN_NAMESPACE=1 exec unshare --mount "$0" "$@"
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 operations=${1:-100000}
 [ $# -gt 0 ] && shift
@@ -17,6 +21,8 @@ failed=0
 
 finish() {
     umount "$work/second" 2> /dev/null || true
+    umount /usr/sbin 2> /dev/null || true
+    umount "$work/sbin" 2> /dev/null || true
     "$dendro" umount "$mnt" 2> /dev/null || umount -l "$mnt" 2> /dev/null || true
     rmdir "$mnt"
     rm -rf "$work"
@@ -24,8 +30,17 @@ finish() {
 trap finish EXIT
 
 mkdir "$work/second" "$work/artifacts"
+if [ -n "${DENDRO_FOREIGN_NAMESPACE:-}" ]; then
+    mkdir "$work/sbin" "$work/helpers"
+    mount --bind /usr/sbin "$work/sbin"
+    for file in "$work"/sbin/*; do ln -s "$file" "$work/helpers/"; done
+    for name in mount.fuse.dendro mount.fuseblk.dendro; do
+        ln -sf "$(realpath "$dendro")" "$work/helpers/$name"
+    done
+    mount --bind "$work/helpers" /usr/sbin
+fi
 "$dendro" -q mkfs --size 4G "$work/img"
-"$dendro" mount --log-file "$work/log" "$work/img" "$mnt"
+"$dendro" mount -o "${DENDRO_TEST_OPTIONS:-rw}" --log-file "$work/log" "$work/img" "$mnt"
 chmod 755 "$mnt"
 
 if command -v fsx > /dev/null; then
@@ -49,9 +64,13 @@ fi
 if command -v pjdfstest > /dev/null && [ "$(id -u)" = 0 ]; then
     mount -t tmpfs none "$work/second"
     mkdir "$mnt/p"
-    pjdfstest -c "$here/pjdfstest.toml" -p "$mnt/p" -s "$work/second" \
+    sed 's/^allow_remount = false/allow_remount = true/' "$here/pjdfstest.toml" > "$work/erofs.toml"
+    pjdfstest -c "$work/erofs.toml" -p "$mnt/p" -s "$work/second" erofs \
         > "$work/pjdfstest.txt" 2>&1 || failed=1
+    pjdfstest -c "$here/pjdfstest.toml" -p "$mnt/p" -s "$work/second" \
+        >> "$work/pjdfstest.txt" 2>&1 || failed=1
     grep -i -A3 "failed$\|panicked" "$work/pjdfstest.txt" | head -60
+    # Read-only mounts, and then all of it, without these.
     grep "^Summary" "$work/pjdfstest.txt" | sed "s/^Summary/pjdfstest/"
 else
     echo "pjdfstest is left out: it takes root and cargo install pjdfstest"

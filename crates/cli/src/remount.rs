@@ -1,6 +1,7 @@
 //! `mount -o remount`: changes how the kernel treats a mount that is there.
 
 use std::path::Path;
+use std::time::Duration;
 
 use dendro_control::Client;
 use dendro_fs::AtimePolicy;
@@ -11,6 +12,10 @@ use crate::failure::{Failure, code};
 use crate::mount_options::MountOptions;
 use crate::mount_table::{self, MountEntry};
 use crate::target;
+
+/// How often, and after what pause, a busy mount is tried again.
+const BUSY_TRIES: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Gives the mount on `mount_point` the flags that `options` say: ro, sync, noatime, nodev, nosuid,
 /// noexec, or their opposites. The daemon's own options stay as they are.
@@ -39,11 +44,23 @@ pub(crate) fn run(mount_point: &Path, options: &MountOptions) -> Result<(), Fail
     flags.set(MountFlags::NOEXEC, !options.exec);
     flags.set(MountFlags::SYNCHRONOUS, options.sync);
     flags.set(MountFlags::NOATIME, options.atime == AtimePolicy::Noatime);
-    rustix::mount::mount_remount(mount_point, flags, c"").map_err(|errno| match errno {
+    change(mount_point, flags).map_err(|errno| match errno {
         Errno::BUSY => fail(&"is busy: a file is open there for writing"),
         Errno::PERM => fail(&"root alone can change how it is mounted"),
         errno => fail(&errno),
     })
+}
+
+/// A mount that is busy is tried again for a while: the kernel takes a moment to give back a file that
+/// nobody uses any longer.
+fn change(mount_point: &Path, flags: MountFlags) -> rustix::io::Result<()> {
+    for _ in 1..BUSY_TRIES {
+        match rustix::mount::mount_remount(mount_point, flags, c"") {
+            Err(Errno::BUSY) => std::thread::sleep(BUSY_PAUSE),
+            outcome => return outcome,
+        }
+    }
+    rustix::mount::mount_remount(mount_point, flags, c"")
 }
 
 /// What was written before a mount becomes read-only is to outlast a crash, as on other file systems;

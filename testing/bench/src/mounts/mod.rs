@@ -48,9 +48,9 @@ struct Args {
     /// A source tree, as a tarball: unpacked, looked through, read, removed
     #[arg(long)]
     tree: Option<PathBuf>,
-    /// Only the source tree
-    #[arg(long, requires = "tree")]
-    only_tree: bool,
+    /// Which operations: on names, small files, blocks, large files, those with fsync, and the tree
+    #[arg(long, value_delimiter = ',', default_value = "names,small,blocks,bulk,synced,tree")]
+    only: Vec<String>,
     /// The size of the device, in MiB
     #[arg(long, default_value_t = 4096)]
     size_mib: u64,
@@ -149,19 +149,19 @@ fn measure(
     tarball: Option<&Tarball>,
 ) -> io::Result<Measured> {
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
-    let clients: &[usize] = if args.only_tree { &[] } else { &args.clients };
     place.with(target, |root| {
         let mut measured = Vec::new();
-        for &clients in clients {
+        for &clients in &args.clients {
             let mut workload =
                 Workload { root, clients: clients.max(1), scale, figures: Vec::new() };
             match target {
                 Target::Device => workload.run_on_device()?,
-                _ => workload.run()?,
+                _ => workload.run(&args.only)?,
             }
             measured.push((workload.clients, workload.figures));
         }
-        if let Some(tarball) = tarball.filter(|_| target != Target::Device) {
+        let wants_tree = target != Target::Device && args.only.iter().any(|group| group == "tree");
+        if let Some(tarball) = tarball.filter(|_| wants_tree) {
             let mut figures = Vec::new();
             tree::run(root, tarball, &mut figures)?;
             measured.push((1, figures));

@@ -72,13 +72,20 @@ fn place(rng: &mut Rng, blocks: usize) -> u64 {
 }
 
 impl Workload<'_> {
-    /// All operations. What they made is left.
-    pub(super) fn run(&mut self) -> io::Result<()> {
-        self.names()?;
-        self.small_files()?;
-        self.blocks()?;
-        self.bulk()?;
-        self.synced()
+    /// The operations of some groups. What they made is left.
+    pub(super) fn run(&mut self, groups: &[String]) -> io::Result<()> {
+        for group in groups {
+            match &**group {
+                "names" => self.names()?,
+                "small" => self.small_files()?,
+                "blocks" => self.blocks()?,
+                "bulk" => self.bulk()?,
+                "synced" => self.synced()?,
+                "tree" => {}
+                other => return Err(io::Error::other(format!("no operations are \"{other}\""))),
+            }
+        }
+        Ok(())
     }
 
     fn each(&self, all: usize) -> usize {
@@ -219,7 +226,7 @@ impl Workload<'_> {
 
     fn synced(&mut self) -> io::Result<()> {
         let count = self.each(self.scale.synced);
-        let (root, block) = (self.root, random_bytes(3, BLOCK_LEN));
+        let block = random_bytes(3, BLOCK_LEN);
         let name = format!("synced-of-{}", self.clients);
         let directories = self.directories(&name)?;
         let path = |client: usize, what: &str| directories[client].join(what);
@@ -231,18 +238,16 @@ impl Workload<'_> {
             |client| File::create_new(path(client, "appended")),
             |file, _| file.write_all(&block).and_then(|()| file.sync_all()),
         )?;
-        let blocks_of = format!("blocks-of-{}", self.clients);
-        let blocks = self.each(self.scale.blocks);
         self.measure(
             one("overwrite 4 KiB + fsync"),
             None,
             count,
             |client| {
-                let file = OpenOptions::new().write(true).open(own(root, &blocks_of, client))?;
+                let file = OpenOptions::new().write(true).open(path(client, "appended"))?;
                 Ok((file, Rng::new(client as u64 + 9)))
             },
             |(file, rng), _| {
-                file.write_all_at(&block, place(rng, blocks))?;
+                file.write_all_at(&block, place(rng, count))?;
                 file.sync_all()
             },
         )?;
