@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dendro_control::{Client, Pong};
+use dendro_control::{Client, Pong, ViewInfo};
 use dendro_device::{Direct, OpenOptions};
 use dendro_fuse::{UnmountMode, unmount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,18 +35,17 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
         (_, true) => UnmountMode::Abort,
         _ => UnmountMode::Idle,
     };
+    // Looked for before, too: the number is soon another's.
+    let has_other_mounts = table.iter().filter(|other| other.device == entry.device).count() > 1;
     let is_dead = mount_table::is_dead(&entry.mount_point);
     let mode = if is_dead { UnmountMode::Detach } else { mode };
     unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?;
-    let is_served_on = args.lazy || has_other_mounts(&entry)?;
+    let is_served_on = args.lazy || has_other_mounts;
     if is_served_on || is_dead {
         return Ok(());
     }
     match (process, daemon) {
-        (Some(process), Some(served)) => {
-            let device = entry.device_text();
-            wait_for_end(&process, &served.client, &device, &entry, quiet)
-        }
+        (Some(process), Some(served)) => wait_for_end(&process, &served.client, &entry, quiet),
         _ => wait_for_lock(Path::new(&entry.source)),
     }
 }
@@ -94,24 +93,22 @@ fn watch(client: &Client, pong: &Pong) -> Option<OwnedFd> {
     client.ping().ok().filter(|again| again.pid == pong.pid).map(|_| process)
 }
 
-fn has_other_mounts(entry: &MountEntry) -> Result<bool, Failure> {
-    Ok(mount_table::read()?.iter().any(|other| other.device == entry.device))
-}
-
 /// Waits until the daemon has closed the view, or, if that was its last one, has ended.
-pub(crate) fn wait_for_end(
+fn wait_for_end(
     process: &OwnedFd,
     client: &Client,
-    device: &str,
     entry: &MountEntry,
     quiet: bool,
 ) -> Result<(), Failure> {
+    let device = entry.device_text();
+    let is_it = |view: &ViewInfo| {
+        view.device == device && Path::new(&view.mount_point) == entry.mount_point
+    };
     let mut waited = Duration::ZERO;
     loop {
         let pause = if waited < PAUSE { SHORT_PAUSE } else { PAUSE };
-        let serves_others = client.ping().is_ok_and(|pong| {
-            !pong.views.is_empty() && pong.views.iter().all(|view| view.device != device)
-        });
+        let serves_others =
+            client.ping().is_ok_and(|pong| !pong.views.is_empty() && !pong.views.iter().any(is_it));
         if serves_others || has_ended(process, pause)? {
             return Ok(());
         }

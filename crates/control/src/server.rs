@@ -83,13 +83,13 @@ impl Server {
                     // The client may be gone by now; nobody else wants to know.
                     let _ = self.serve(stream, admin);
                 }
-                Ok(_) => {}
-                // Out of descriptors or memory: give others time to return some.
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                Err(_) if !self.stopped.load(Ordering::Acquire) => {
+                    // Out of descriptors or memory: give others time to return some.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                _ => {}
             }
         }
-        // Passes the word on to the next thread that waits for a connection.
-        self.wake();
     }
 
     /// Answers those who wait for segments to become few, until [`Self::stop`]. One thread of its
@@ -115,11 +115,9 @@ impl Server {
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.waiters.wake();
-        self.wake();
-    }
-
-    fn wake(&self) {
-        let _ = UnixStream::connect(&self.path);
+        // Wakes all that wait for a connection, also where somebody has removed the socket's name. A
+        // listening socket can be shut down.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
     fn serve(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {

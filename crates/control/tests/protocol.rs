@@ -277,6 +277,14 @@ fn a_dead_daemons_socket_is_replaced_and_a_live_ones_is_not() {
 }
 
 #[test]
+fn a_server_whose_name_was_removed_still_ends() {
+    with_server(|server| {
+        std::fs::remove_file(server.path()).unwrap();
+        assert!(Client::new(server.path()).ping().is_err());
+    });
+}
+
+#[test]
 fn a_daemon_that_is_gone_is_named_in_the_error() {
     let error = Client::new("/nonexistent/uuid.sock").ping().unwrap_err();
     assert!(error.to_string().contains("/nonexistent/uuid.sock"), "{error}");

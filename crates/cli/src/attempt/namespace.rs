@@ -28,8 +28,9 @@ pub(super) fn enter() -> Result<(), Failure> {
 fn unshare(flags: UnshareFlags) -> io::Result<()> {
     #[allow(deprecated, reason = "only the table of descriptors, which stays shared, is unsafe")]
     rustix::thread::unshare(flags)?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    Ok(mount_change("/", private)?)
+    // What others unmount goes here too, where they share their mounts: else it would stay in use.
+    let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    Ok(mount_change("/", downstream)?)
 }
 
 fn enter_as_user() -> io::Result<()> {

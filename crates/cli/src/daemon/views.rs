@@ -216,8 +216,8 @@ impl Views {
         if state.is_ending { Vec::new() } else { state.all.clone() }
     }
 
-    /// The mount with this number, if there is one.
+    /// The mount with this number, if there is one. One that is about to be closed may have it still.
     pub(crate) fn by_device(&self, device: &str) -> Option<Arc<MountedView>> {
-        self.state.lock().all.iter().find(|view| view.device == device).cloned()
+        self.state.lock().all.iter().rfind(|view| view.device == device).cloned()
     }
 }
