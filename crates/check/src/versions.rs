@@ -9,6 +9,14 @@ use dendro_format::{Key, Space, Value, VersionRecord};
 /// The branches that a version looks back along, its own first, each with the last epoch seen.
 type Line = Vec<(u32, u64)>;
 
+/// Someone who sees entries.
+struct Seer {
+    line: Line,
+    /// It is the moment that a branch was made from. What can be seen through that need not be kept
+    /// as long as the branch hides it, but may be.
+    is_fork: bool,
+}
+
 /// What an entry says.
 struct Said {
     key: Key,
@@ -21,7 +29,7 @@ struct Said {
 
 /// Looks for entries that no version sees.
 pub(crate) struct Seers {
-    lines: Vec<Line>,
+    seers: Vec<Seer>,
     /// What no version sees is being looked for.
     is_swept: bool,
     /// The entries of the list that the walk is in, and whether each says that it exists.
@@ -35,6 +43,7 @@ impl Seers {
     pub(crate) fn new(entries: impl Iterator<Item = (Key, Value)>) -> Self {
         let mut parents = BTreeMap::from([(0, None)]);
         let mut moments = Vec::new();
+        let mut forks = Vec::new();
         let mut heads = BTreeMap::from([(0, true)]);
         let mut is_swept = false;
         for (key, value) in entries.filter(|(key, _)| key.list == VERSIONS_LIST) {
@@ -44,7 +53,7 @@ impl Seers {
                 Ok(VersionRecord::Branch { branch, name, parent, .. }) => {
                     heads.insert(branch, name.is_some());
                     parents.insert(branch, parent);
-                    moments.extend(parent);
+                    forks.extend(parent);
                 }
                 Ok(VersionRecord::Snapshot { branch, epoch, .. }) => moments.push((branch, epoch)),
                 Err(_) => is_swept = true,
@@ -62,8 +71,10 @@ impl Seers {
             }
             line
         };
-        let lines = moments.into_iter().map(line).collect();
-        Self { lines, is_swept, list: Vec::new(), thing: Vec::new() }
+        let views = moments.into_iter().map(|view| (view, false));
+        let seers = views.chain(forks.into_iter().map(|fork| (fork, true)));
+        let seers = seers.map(|(moment, is_fork)| Seer { line: line(moment), is_fork }).collect();
+        Self { seers, is_swept, list: Vec::new(), thing: Vec::new() }
     }
 
     /// Takes the next entry of the map, in their order; returns those of the thing before it that
@@ -100,12 +111,13 @@ impl Seers {
         if self.is_swept || !is_of_list || thing.first().is_none_or(of_disk) {
             return Vec::new();
         }
-        for line in &self.lines {
+        for Seer { line, is_fork } in &self.seers {
             if thing.iter().all(|said| said.has & !said.seen == 0) {
                 break;
             }
             let has_list = newest(line, self.list.iter().map(|(key, has)| (key, *has)));
-            if has_list != Some(true) {
+            // Of a list that a branch has deleted the parent's entry goes before what is in it.
+            if has_list != Some(true) && !(*is_fork && has_list.is_none()) {
                 continue;
             }
             let mut left = u32::MAX;

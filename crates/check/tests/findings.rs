@@ -179,7 +179,7 @@ fn entries_newer_than_their_parent_says_are_found() {
 fn a_child_named_twice_is_visited_once() {
     let mut builder = Builder::new();
     let leaf = builder.leaf(vec![(list_key(1), Value::List(0))]);
-    let children = (0..1000).map(|list| (list_key(list), leaf)).collect();
+    let children = (0..500).map(|list| (list_key(list), leaf)).collect();
     let root = builder.inner(children);
     let report = report(&builder.finish(Some((root, 1))));
     assert_eq!(report.counts.node_count, 2);
