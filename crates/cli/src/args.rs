@@ -140,7 +140,7 @@ pub(crate) enum MountKind {
   clone=BRANCH, snapshot=NAME, at=TIME   another version than the main branch's head
   nosnapdir                     no hidden directory .dendro, which shows the past, in the root
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
-  sync, dev, nodev, suid, nosuid, exec, noexec, remount, fsname=NAME   as in mount(8)")]
+  sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device
     pub(crate) source: PathBuf,

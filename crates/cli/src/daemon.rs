@@ -209,6 +209,7 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
         suid: options.suid,
         exec: options.exec,
         sync: options.sync,
+        dirsync: options.dirsync,
         noatime: options.atime == AtimePolicy::Noatime,
         block_device: false,
         threads: options.threads,

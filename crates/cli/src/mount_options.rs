@@ -57,7 +57,7 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 9] = [
 
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, direct, buffered, \
-                     threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, remount, sync, \
+                     threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, remount, sync, dirsync, \
                      dev, nodev, suid, nosuid, exec, noexec, fsname=, clone=, snapshot=, at=, \
                      retain=, snapdir, nosnapdir";
 
@@ -102,6 +102,7 @@ pub(crate) struct MountOptions {
     /// Change what is mounted already.
     pub(crate) is_remount: bool,
     pub(crate) sync: bool,
+    pub(crate) dirsync: bool,
     pub(crate) dev: bool,
     pub(crate) suid: bool,
     pub(crate) exec: bool,
@@ -135,6 +136,7 @@ impl Default for MountOptions {
             is_loop: false,
             is_remount: false,
             sync: false,
+            dirsync: false,
             dev: true,
             suid: true,
             exec: true,
@@ -222,6 +224,7 @@ impl MountOptions {
             "nofuseblk" => self.fuseblk = Some(false),
             "loop" => self.is_loop = true,
             "sync" => self.sync = true,
+            "dirsync" => self.dirsync = true,
             "dev" => self.dev = true,
             "nodev" => self.dev = false,
             "suid" => self.suid = true,

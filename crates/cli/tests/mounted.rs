@@ -218,6 +218,28 @@ fn mount_8_and_umount_8_work() {
 }
 
 #[test]
+fn names_are_durable_at_once_where_that_is_asked_for() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    for option in ["sync", "dirsync"] {
+        // Nothing becomes durable by time alone.
+        scratch.mount_with(&format!("commit=3600,{option}"));
+        let inside = |name: &str| scratch.inside(&format!("{option}-{name}"));
+        fs::create_dir(inside("directory")).unwrap();
+        File::create(inside("file")).unwrap();
+        fs::rename(inside("file"), inside("renamed")).unwrap();
+        std::os::unix::fs::symlink("x", inside("link")).unwrap();
+        scratch.kill_daemon();
+        scratch.mount();
+        assert!(inside("directory").is_dir() && inside("renamed").is_file(), "{option}");
+        assert!(inside("link").is_symlink(), "{option}");
+        scratch.umount();
+    }
+}
+
+#[test]
 fn sigterm_and_ctrl_c_end_it_cleanly_even_when_files_are_open() {
     if skips_mounts() {
         return;

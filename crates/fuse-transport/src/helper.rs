@@ -57,6 +57,9 @@ fn options(request: &MountRequest) -> String {
     if request.access != Access::Owner {
         options.push("allow_other".into());
     }
+    if request.dirsync {
+        options.push("dirsync".into());
+    }
     if request.noatime {
         options.push("noatime".into());
     }

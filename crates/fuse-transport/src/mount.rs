@@ -92,6 +92,9 @@ pub struct MountRequest {
     pub exec: bool,
     /// Each write is durable before it returns.
     pub sync: bool,
+    /// The table of mounts shows that changes of names are durable before they return, which is up to
+    /// the file system.
+    pub dirsync: bool,
     /// The table of mounts shows that access times are not kept.
     pub noatime: bool,
     /// The source is a block device, which the kernel claims for the mount: of the type `fuseblk.` and
@@ -291,6 +294,7 @@ fn mount_directly(
     flags.set(MountFlags::NOSUID, !request.suid);
     flags.set(MountFlags::NOEXEC, !request.exec);
     flags.set(MountFlags::SYNCHRONOUS, request.sync);
+    flags.set(MountFlags::DIRSYNC, request.dirsync);
     flags.set(MountFlags::NOATIME, request.noatime);
     let data = std::ffi::CString::new(data).map_err(|_| Errno::INVAL)?;
     let kind = if request.block_device { "fuseblk" } else { "fuse" };

@@ -426,6 +426,7 @@ mod tests {
             suid: false,
             exec: false,
             sync: false,
+            dirsync: false,
             noatime: false,
             block_device: false,
         }

@@ -60,6 +60,7 @@ fn request() -> MountRequest {
         suid: true,
         exec: true,
         sync: false,
+        dirsync: false,
         noatime: false,
         block_device: false,
     }

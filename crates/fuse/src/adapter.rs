@@ -60,6 +60,8 @@ pub(crate) struct Adapter {
     live: Arc<Live>,
     report: Arc<Report>,
     has_no_open: AtomicBool,
+    /// Changes of names are durable before they are answered.
+    syncs_names: bool,
     end: OnceLock<Box<End>>,
 }
 
@@ -67,8 +69,14 @@ pub(crate) struct Adapter {
 pub(crate) type End = dyn Fn() + Send + Sync;
 
 impl Adapter {
-    pub(crate) fn new(live: Arc<Live>, report: Arc<Report>) -> Self {
-        Self { live, report, has_no_open: AtomicBool::new(false), end: OnceLock::new() }
+    pub(crate) fn new(live: Arc<Live>, report: Arc<Report>, syncs_names: bool) -> Self {
+        Self {
+            live,
+            report,
+            has_no_open: AtomicBool::new(false),
+            syncs_names,
+            end: OnceLock::new(),
+        }
     }
 
     /// Does `end` when the mount goes away, if the kernel says so; the first one that is set.
@@ -110,6 +118,15 @@ impl Adapter {
 
     fn attributes(&self, operation: &str, answer: dendro_fs::Result<Attr>) -> Result<AttrReply> {
         self.answer(operation, answer).map(|attr| convert::attributes(&attr))
+    }
+
+    /// Makes a change of names durable, if that was asked for.
+    fn named<T>(&self, fs: &dendro_fs::FileSystem, done: Result<T>) -> Result<T> {
+        let done = done?;
+        if self.syncs_names {
+            self.answer("fsyncdir", fs.fsyncdir(Ino::ROOT, false))?;
+        }
+        Ok(done)
     }
 
     /// What was made and opened. The lookup keeps the file: the kernel sends no release once it has
@@ -215,7 +232,7 @@ impl FileSystem for Adapter {
     fn symlink(&self, request: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
         let fs = self.live.enter();
         let answer = fs.symlink(&caller(request, 0), Ino(parent), name, target);
-        self.entry("symlink", answer)
+        self.named(&fs, self.entry("symlink", answer))
     }
 
     fn mknod(
@@ -229,7 +246,7 @@ impl FileSystem for Adapter {
     ) -> Result<Entry> {
         let fs = self.live.enter();
         let answer = fs.mknod(&caller(request, umask), Ino(parent), name, mode, rdev);
-        self.entry("mknod", answer)
+        self.named(&fs, self.entry("mknod", answer))
     }
 
     fn mkdir(
@@ -242,17 +259,17 @@ impl FileSystem for Adapter {
     ) -> Result<Entry> {
         let fs = self.live.enter();
         let answer = fs.mkdir(&caller(request, umask), Ino(parent), name, mode);
-        self.entry("mkdir", answer)
+        self.named(&fs, self.entry("mkdir", answer))
     }
 
     fn unlink(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
         let fs = self.live.enter();
-        self.answer("unlink", fs.unlink(Ino(parent), name))
+        self.named(&fs, self.answer("unlink", fs.unlink(Ino(parent), name)))
     }
 
     fn rmdir(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
         let fs = self.live.enter();
-        self.answer("rmdir", fs.rmdir(Ino(parent), name))
+        self.named(&fs, self.answer("rmdir", fs.rmdir(Ino(parent), name)))
     }
 
     fn rename(
@@ -273,12 +290,12 @@ impl FileSystem for Adapter {
             new_name,
             dendro_fs::RenameFlags::from_bits_retain(flags),
         );
-        self.answer("rename", answer)
+        self.named(&fs, self.answer("rename", answer))
     }
 
     fn link(&self, _: &Request, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
         let fs = self.live.enter();
-        self.entry("link", fs.link(Ino(node), Ino(new_parent), new_name))
+        self.named(&fs, self.entry("link", fs.link(Ino(node), Ino(new_parent), new_name)))
     }
 
     fn open(&self, _: &Request, _: u64, _: OpenHow) -> Result<Opened> {
@@ -418,7 +435,8 @@ impl FileSystem for Adapter {
             exclusive: flags & libc::O_EXCL != 0,
         };
         let caller = caller(request, how.umask);
-        self.created(&fs, "create", fs.create(&caller, Ino(parent), name, how.mode, options))
+        let answer = fs.create(&caller, Ino(parent), name, how.mode, options);
+        self.named(&fs, self.created(&fs, "create", answer))
     }
 
     fn tmpfile(&self, request: &Request, parent: u64, how: &CreateHow) -> Result<(Entry, Opened)> {

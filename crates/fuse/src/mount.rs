@@ -49,6 +49,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// Make each write durable before it returns.
     pub sync: bool,
+    /// Make each change of names durable before it returns, as `sync` does too.
+    pub dirsync: bool,
     /// Show in the table of mounts that access times are not kept.
     pub noatime: bool,
     /// The source is a block device, which the kernel claims for the mount, so that sync(2) and
@@ -76,6 +78,7 @@ impl Default for MountOptions {
             suid: true,
             exec: true,
             sync: false,
+            dirsync: false,
             noatime: false,
             block_device: false,
             threads: None,
@@ -134,7 +137,7 @@ impl Mount {
         let (mount_point, is_elsewhere) =
             (mounted.mount_point().to_path_buf(), mounted.is_elsewhere());
         let live = Arc::new(Live::new(fs));
-        let adapter = Adapter::new(Arc::clone(&live), report);
+        let adapter = Adapter::new(Arc::clone(&live), report, options.sync || options.dirsync);
         let layer = Layer::new(adapter, options.past.clone().map(Hidden::new));
         let session = Session::start(mounted, layer, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
@@ -209,6 +212,7 @@ fn request(options: &MountOptions) -> MountRequest {
         suid: options.suid,
         exec: options.exec,
         sync: options.sync,
+        dirsync: options.dirsync,
         noatime: options.noatime,
         block_device: options.block_device,
     }

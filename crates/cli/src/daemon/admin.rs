@@ -144,6 +144,8 @@ impl Daemon<'_> {
             access: options.access.unwrap_or_default(),
             threads: options.threads,
             transport: options.transport,
+            sync: options.sync,
+            dirsync: options.dirsync,
             past: self.past(view, &options),
             ..FuseOptions::default()
         };

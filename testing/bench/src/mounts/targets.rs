@@ -179,6 +179,7 @@ pub(crate) fn serve_null(way: &str, mount_point: &Path) -> io::Result<()> {
         suid: true,
         exec: true,
         sync: false,
+        dirsync: false,
         noatime: false,
         block_device: false,
     };
