@@ -244,7 +244,7 @@ impl Versions {
             let view = View { branch, epoch: Some(epoch) };
             let snapshot = self.table.snapshot_of(view).cloned();
             if snapshot.is_none() {
-                self.sweep_from(epoch);
+                self.sweep_behind(branch, epoch);
             }
             let record = snapshot.map(|snapshot| record_of(snapshot).encode());
             changes.push((snapshot_index(epoch), record));
@@ -289,6 +289,9 @@ impl Versions {
                 None => {
                     changes.push((branch_index(*branch), None));
                     self.sweep_from(fork);
+                    if let Some((parent, epoch)) = parent {
+                        self.sweep_behind(*parent, *epoch);
+                    }
                 }
                 Some((.., None)) if head.is_some() => {
                     let last_pin = self.table.pins(*branch).max();
@@ -297,6 +300,21 @@ impl Versions {
                 Some(_) => {}
             }
         }
+    }
+
+    /// What was kept for a moment of `branch` that is gone is to be swept.
+    fn sweep_behind(&mut self, branch: u32, epoch: u64) {
+        let is_last =
+            !self.table.has_head(branch) && self.table.pins(branch).all(|pin| pin < epoch);
+        let since = if is_last {
+            // Nobody sees anything newer that would tell what gave way.
+            let fork = self.table.parents().find(|(other, _)| *other == branch);
+            let fork = fork.and_then(|(_, parent)| parent).map_or(0, |(_, epoch)| epoch);
+            self.table.pins(branch).max().unwrap_or(fork)
+        } else {
+            epoch
+        };
+        self.sweep_from(since);
     }
 
     fn sweep_from(&mut self, epoch: u64) {

@@ -536,3 +536,34 @@ fn what_a_branch_replaced_stays_for_its_snapshots_and_brothers_and_goes_with_the
     assert_eq!(rig.settle(), 100);
     assert!((0..100).all(|index| rig.holds(next, list, index, 1000 + index)));
 }
+
+#[test]
+fn what_the_last_snapshot_of_a_branch_without_a_head_held_is_found() {
+    let (rig, ..) = rig_with_many_lists();
+    let entries = |rig: &Rig| {
+        let options = dendro_check::Options::default();
+        dendro_check::verify(&*rig.device, &options).counts.entry_count
+    };
+    let branch = rig.disk.branch_off(View::HEAD, "branch").expect("there is room").branch;
+    let head = View { branch, epoch: None };
+    let change = |value: u8| {
+        for list in (0..10).map(|number| Lid(Lid::FIRST.0 + 1900 * number)) {
+            let mut aru = Aru::new(head);
+            aru.put_record(list, 0, vec![value; 100]);
+            rig.disk.commit(aru).expect("there is room");
+        }
+        rig.disk.snapshot(branch, None).expect("there is room").view()
+    };
+    let (first, last) = (change(3), change(4));
+    rig.settle();
+    let all = entries(&rig);
+    rig.disk.delete(head).expect("it is not the main one");
+    rig.settle();
+    // Nothing newer is left beside what it saw.
+    rig.disk.delete(last).expect("it is not held");
+    rig.settle();
+    assert_eq!(all - entries(&rig), 10 + 1);
+    rig.disk.delete(first).expect("it is not held");
+    rig.settle();
+    assert_eq!(all - entries(&rig), 20 + 3);
+}
