@@ -7,12 +7,21 @@ use dendro_base::{Clock, ManualClock, Rng, Uuid};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{
     Aru, CommitSeq, Compression, Lid, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT,
-    MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, View,
+    MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, Versions, View,
 };
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 /// Bytes of the device: 48 segments of 128 KiB.
 const DEVICE_LEN_BYTES: u64 = 6 << 20;
+
+/// What a volume holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Lists, records and pages of all kinds, in the main log.
+    Plain,
+    /// The same, with snapshots and branches, and blocks in payload heads.
+    Versions,
+}
 
 /// How a volume was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +36,7 @@ pub enum End {
 ///
 /// # Errors
 /// When the engine refuses.
-pub fn image(end: End) -> Result<Vec<u8>> {
+pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     let memory = Arc::new(MemoryDevice::new(DEVICE_LEN_BYTES));
     let device: Arc<dyn Device> = Arc::clone(&memory) as Arc<dyn Device>;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -38,12 +47,24 @@ pub fn image(end: End) -> Result<Vec<u8>> {
         hash_key: *b"known hash key..",
     };
     format(&device, &options, &clock)?;
-    let open = || LogDisk::open(Arc::clone(&device), OpenOptions::default(), Arc::clone(&clock));
+    let stream_bytes = match contents {
+        Contents::Plain => OpenOptions::default().stream_bytes,
+        Contents::Versions => 0,
+    };
+    let options = OpenOptions { stream_bytes, ..OpenOptions::default() };
+    let open = || LogDisk::open(Arc::clone(&device), options.clone(), Arc::clone(&clock));
     let disk = open()?;
-    first_part(&disk)?;
+    let list_count = match contents {
+        Contents::Plain => 400,
+        Contents::Versions => 100,
+    };
+    first_part(&disk, list_count)?;
     disk.shut_down()?;
     drop(disk);
     let disk = open()?;
+    if contents == Contents::Versions {
+        versions(&disk)?;
+    }
     second_part(&disk)?;
     match end {
         End::Clean => disk.shut_down()?,
@@ -84,7 +105,7 @@ fn put(disk: &LogDisk, list: Lid, index: u64, value: &[u8]) -> Result<()> {
     commit(disk, [Op::PutRecord { list, index, value: value.into() }])
 }
 
-fn first_part(disk: &LogDisk) -> Result<()> {
+fn first_part(disk: &LogDisk, list_count: u32) -> Result<()> {
     let files = create(disk, ListHints::default())?;
     write(disk, files, 0, &[PAGE_SIZE; 20])?;
     write(disk, files, 31, &[PAGE_SIZE, 1, 64, 65, 4032, 4033, 0])?;
@@ -95,7 +116,7 @@ fn first_part(disk: &LogDisk) -> Result<()> {
     }
     put(disk, records, u64::MAX, &[0xff; MAX_RECORD_LEN_BYTES])?;
     // Many lists, so that the map has nodes above its leaves.
-    for number in 0..400 {
+    for number in 0..list_count {
         let list =
             create(disk, ListHints { compression: Compression::Zstd, ..Default::default() })?;
         put(disk, list, 0, format!("list {number}").as_bytes())?;
@@ -133,4 +154,34 @@ fn second_part(disk: &LogDisk) -> Result<()> {
         ],
     )?;
     put(disk, records, 9, b"changed")
+}
+
+/// Snapshots, and branches that differ from each other and have been promoted, rolled back and deleted.
+fn versions(disk: &LogDisk) -> Result<()> {
+    let (files, records) = (Lid::FIRST, Lid(2));
+    let change = |view: View, number: u64| {
+        let mut aru = Aru::new(view);
+        aru.write_pages(files, number, page(files, 1000 + number, PAGE_SIZE));
+        aru.write_pages(files, 40 + number, page(files, number, 100));
+        aru.push(Op::PunchPages { list: files, first_page: 10 + number, count: 1 });
+        aru.put_record(records, number, format!("changed by {}", view.branch).into_bytes());
+        aru.push(Op::DeleteRecord { list: records, index: 100 + number * number });
+        aru.delete_list(Lid(70 + number));
+        disk.commit(aru).map(drop)
+    };
+    let kept = disk.snapshot(0, Some("kept"))?;
+    change(View::HEAD, 1)?;
+    let deleted = disk.snapshot(0, None)?;
+    change(View::HEAD, 2)?;
+    disk.hold(kept.view(), true)?;
+    let branch = disk.branch_off(View::HEAD, "branch")?;
+    change(branch.head(), 3)?;
+    let of_branch = disk.snapshot(branch.branch, Some("of branch"))?;
+    change(branch.head(), 4)?;
+    disk.delete(deleted.view())?;
+    disk.roll_back(branch.branch, of_branch.view())?;
+    let early = disk.branch_off(kept.view(), "early")?;
+    change(early.head(), 5)?;
+    disk.snapshot(0, Some("second"))?;
+    Ok(())
 }

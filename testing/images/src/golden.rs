@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use dendro_format::superblock::{MAJOR_VERSION, MINOR_VERSION};
 
-use crate::contents::End;
+use crate::contents::{Contents, End};
 
 /// A golden image.
 #[derive(Clone, Debug)]
@@ -25,14 +25,18 @@ pub fn dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// The name of the current version's image that ended so.
+/// The name of the current version's image that holds that and ended so.
 #[must_use]
-pub fn name(end: End) -> String {
+pub fn name(contents: Contents, end: End) -> String {
+    let contents = match contents {
+        Contents::Plain => "",
+        Contents::Versions => "-versions",
+    };
     let end = match end {
         End::Clean => "clean",
         End::Crashed => "crashed",
     };
-    format!("v{MAJOR_VERSION}.{MINOR_VERSION}-{end}")
+    format!("v{MAJOR_VERSION}.{MINOR_VERSION}{contents}-{end}")
 }
 
 /// All golden images, of every version, by name.
@@ -58,13 +62,17 @@ pub fn all() -> io::Result<Vec<Golden>> {
         .collect()
 }
 
-/// Keeps an image, if there is none of that name.
+/// Keeps an image, unless there is one of that name; says whether it did.
 ///
 /// # Errors
-/// When there is one, or it cannot be written.
-pub fn keep(golden: &Golden) -> io::Result<()> {
+/// When it cannot be written.
+pub fn keep(golden: &Golden) -> io::Result<bool> {
     let path = dir().join(format!("{}.packed", golden.name));
+    if path.exists() {
+        return Ok(false);
+    }
     let mut file = fs::File::create_new(&path)?;
     io::Write::write_all(&mut file, &crate::pack(&golden.image))?;
-    fs::write(path.with_extension("manifest"), &golden.manifest)
+    fs::write(path.with_extension("manifest"), &golden.manifest)?;
+    Ok(true)
 }

@@ -26,7 +26,7 @@ pub fn exercise(image: &[u8]) -> Option<String> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(image));
     let disk = LogDisk::open(device, OpenOptions::default(), clock).ok()?;
-    let before = manifest::of_first(&disk, MAX_LISTS).ok();
+    let before = manifest::of_first(&disk, View::HEAD, MAX_LISTS).ok();
     let _ = write(&disk);
     let _ = disk.background_step();
     let _ = disk.shut_down();

@@ -1,17 +1,26 @@
 //! Damaged volumes: clear errors, no panic, no wrong data.
 
 use dendro_base::Rng;
+use dendro_check::Volume;
 use dendro_device::MemoryDevice;
+use dendro_disk::View;
 use dendro_format::testing::mutate;
 use dendro_images::forge::Forge;
 use dendro_images::golden::all;
 use dendro_images::{hostile, manifest};
 
+/// The number of the superblock that counts.
+fn superblock_seq(image: &[u8]) -> Option<u64> {
+    let device = MemoryDevice::from_bytes(image);
+    Volume::open(&device).map(|volume| volume.superblock().seq).ok()
+}
+
 #[test]
 fn a_damaged_volume_never_panics_and_never_reads_wrong_data() {
     for golden in all().unwrap() {
         let healthy = hostile::exercise(&golden.image).unwrap();
-        assert!(golden.manifest.starts_with(&healthy));
+        assert!(golden.manifest.contains(&healthy));
+        let newest = superblock_seq(&golden.image);
         let rng = &mut Rng::new(3);
         let mut opened = 0;
         for case in 0..300 {
@@ -19,8 +28,9 @@ fn a_damaged_volume_never_panics_and_never_reads_wrong_data() {
             hostile::damage(rng, &mut image);
             let Some(read) = hostile::exercise(&image) else { continue };
             opened += 1;
-            // Where the log is damaged it ends earlier: what is read then is an earlier state.
-            if golden.name.ends_with("clean") {
+            // Where the log is damaged it ends earlier: what is read then is an earlier state. So it
+            // may be where the newest superblock is lost, and the log matters again.
+            if golden.name.ends_with("clean") && superblock_seq(&image) == newest {
                 assert!(read == healthy, "{}, case {case}", golden.name);
             }
         }
@@ -84,7 +94,7 @@ fn manifests_are_of_as_many_lists_as_were_asked_for() {
     let clock = Arc::new(ManualClock::default());
     let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
     for max in [0, 1, 63, 64, 65, 200] {
-        let text = manifest::of_first(&disk, max).unwrap();
+        let text = manifest::of_first(&disk, View::HEAD, max).unwrap();
         assert_eq!(text.lines().filter(|line| line.starts_with("list")).count(), max);
     }
 }
