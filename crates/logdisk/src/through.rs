@@ -63,9 +63,16 @@ impl<'a> Through<'a> {
 
     /// The slots in which some view of `child`, or through it, sees what its parent had.
     fn falls_through(&self, child: u32, depth: u32) -> u32 {
+        if depth == MAX_DEPTH {
+            return ALL;
+        }
+        if !self.begins_with_list(child) {
+            return 0;
+        }
+        // Those who were made from others have higher numbers.
         let ends_before =
             |entries: &[Entry]| entries.last().is_none_or(|(key, _)| key.branch < child);
-        if depth == MAX_DEPTH || (ends_before(self.entries) && ends_before(self.list_entries)) {
+        if ends_before(self.entries) && ends_before(self.list_entries) {
             return ALL;
         }
         if let Some((_, slots)) = self.known.borrow().iter().find(|(known, _)| *known == child) {
@@ -89,6 +96,18 @@ impl<'a> Through<'a> {
         slots
     }
 
+    /// Whether the list was there when `branch` was made; of a list itself it does not matter.
+    fn begins_with_list(&self, branch: u32) -> bool {
+        let Some(line) = self.versions.whole_line(branch) else { return false };
+        let mut before = self.list_entries.iter().rev();
+        let newest = before.find(|(key, _)| key.branch != branch && line.sees(key));
+        self.is_list() || matches!(newest, Some((_, Value::List(_))))
+    }
+
+    fn is_list(&self) -> bool {
+        self.entries.first().is_some_and(|(key, _)| key.space == Space::List)
+    }
+
     /// When `branch` first said something of its own about each slot.
     fn first_said(&self, branch: u32) -> [u64; u32::BITS as usize] {
         let of_branch = |entries: &'a [Entry]| {
@@ -96,7 +115,7 @@ impl<'a> Through<'a> {
             let own = &entries[from..];
             own[..own.partition_point(|(key, _)| key.branch == branch)].iter()
         };
-        let is_list = self.entries.first().is_some_and(|(key, _)| key.space == Space::List);
+        let is_list = self.is_list();
         // A list that was deleted takes all that is in it along.
         let deleted = of_branch(self.list_entries)
             .find(|(_, value)| !is_list && *value == Value::Tombstone)

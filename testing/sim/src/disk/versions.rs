@@ -104,6 +104,10 @@ impl<E: Engine> Session<'_, E> {
                 self.doubtful = Some(after.contents);
                 Ok(())
             }
+            // Room is made before the table is looked at.
+            (Err(error @ Error::Failed(_)), Err(_)) => {
+                self.notice(&format!("{change:?} failed: {error}"))
+            }
             (answer, expected) => {
                 Err(format!("{change:?} answered {answer:?} rather than {expected:?}"))
             }
