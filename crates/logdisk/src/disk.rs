@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dendro_base::Timestamp;
 use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use dendro_base::sync::{Arc, Mutex, RwLock};
+use dendro_base::sync::{Arc, Condvar, Mutex, RwLock};
 use dendro_device::Device;
 use dendro_disk::{
     Aru, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record, Reservation,
@@ -53,7 +53,9 @@ pub struct LogDisk {
     /// The number and time of the last durable checkpoint, for those who do not wait for the next.
     pub(crate) checkpoint_seq: AtomicU64,
     pub(crate) checkpoint_time_ns: AtomicI64,
-    flushing: Mutex<()>,
+    flushing: Mutex<bool>,
+    /// Told when a flush has ended.
+    flushed: Condvar,
     next_list: AtomicU64,
     pub(crate) ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
@@ -144,7 +146,8 @@ impl LogDisk {
             checkpoints: Mutex::new(checkpoints),
             superblock: Mutex::new(superblock),
             dirty_limit_bytes,
-            flushing: Mutex::new(()),
+            flushing: Mutex::new(false),
+            flushed: Condvar::new(),
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
             sweep: Mutex::new(None),
@@ -256,6 +259,20 @@ impl LogDisk {
         self.writer.wait_written(seq).map_err(|why| self.latch_write(why))
     }
 
+    /// Writes all that is in the log's order so far, and makes it durable. One call at a time.
+    fn flush_log(&self) -> Result<()> {
+        let (commit_seq, partial_seq) = {
+            let mut core = self.core.write();
+            core.close_partial();
+            core.heads.note_flush();
+            (core.commit_seq, core.log.seq.saturating_sub(1))
+        };
+        self.write_log_through(partial_seq)?;
+        self.flush_device()?;
+        self.note_durable(commit_seq, partial_seq);
+        Ok(())
+    }
+
     pub(crate) fn flush_device(&self) -> Result<()> {
         self.device.flush().map_err(|error| self.latch_write(error.to_string()))
     }
@@ -264,6 +281,17 @@ impl LogDisk {
         self.durable.fetch_max(commit_seq, Ordering::AcqRel);
         let mut core = self.core.write();
         core.durable_seq = core.durable_seq.max(partial_seq);
+    }
+}
+
+/// Whoever has it flushes, and nobody else meanwhile.
+struct FlushTurn<'a>(&'a LogDisk);
+
+impl Drop for FlushTurn<'_> {
+    fn drop(&mut self) {
+        *self.0.flushing.lock() = false;
+        // All that wait go on at once, those that were covered and the one that flushes next.
+        self.0.flushed.notify_all();
     }
 }
 
@@ -339,24 +367,23 @@ impl LogicalDisk for LogDisk {
         if self.durable.load(Ordering::Acquire) >= target {
             return self.failure().map_or(Ok(()), Err);
         }
-        let _flushing = self.flushing.lock();
-        // Whoever flushed while this call waited may have covered it.
-        if self.durable.load(Ordering::Acquire) >= target {
-            return Ok(());
+        let mut is_flushing = self.flushing.lock();
+        loop {
+            // Whoever flushed while this call waited may have covered it.
+            if self.durable.load(Ordering::Acquire) >= target {
+                return Ok(());
+            }
+            if let Some(error) = self.failure() {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut *is_flushing, true) {
+                break;
+            }
+            self.flushed.wait(&mut is_flushing);
         }
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
-        let (commit_seq, partial_seq) = {
-            let mut core = self.core.write();
-            core.close_partial();
-            core.heads.note_flush();
-            (core.commit_seq, core.log.seq.saturating_sub(1))
-        };
-        self.write_log_through(partial_seq)?;
-        self.flush_device()?;
-        self.note_durable(commit_seq, partial_seq);
-        Ok(())
+        drop(is_flushing);
+        let _turn = FlushTurn(self);
+        self.flush_log()
     }
 
     fn flush_list(&self, view: View, _list: Lid) -> Result<()> {

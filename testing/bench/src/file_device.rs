@@ -114,5 +114,35 @@ fn fsyncs(
     let count = APPENDS as f64;
     let (us, them) = beside(5, ours, theirs);
     print("c  small append + fsync, and 4 KiB write + fdatasync", "/s", count / us, count / them);
+    shared_fsyncs(disk, list, count / them);
     Ok(())
+}
+
+/// The same by clients side by side, who share flushes.
+fn shared_fsyncs(disk: &dendro_logdisk::LogDisk, list: dendro_disk::Lid, plain_rate: f64) {
+    const CLIENTS: u64 = 8;
+    let append = |client: u64| {
+        for number in 0..APPENDS as u64 {
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, (client << 20) + number, &[9_u8; 100][..]);
+            aru.put_record(list, 1 + client, &[1_u8; 128][..]);
+            let seq = disk.commit(aru).expect("there is room");
+            disk.flush(seq).expect("the file can be written");
+        }
+    };
+    let mut rates: Vec<f64> = (0..5)
+        .map(|_| {
+            let took = time(|| {
+                std::thread::scope(|scope| {
+                    for client in 0..CLIENTS {
+                        scope.spawn(move || append(client));
+                    }
+                });
+            });
+            (CLIENTS as usize * APPENDS) as f64 / took.as_secs_f64()
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    let what = "c  the same by 8 clients together, and 1 plain one";
+    print(what, "/s", rates[2], plain_rate);
 }
