@@ -272,6 +272,10 @@ impl<'a, E: Engine> Session<'a, E> {
                 self.doubtful = Some(after.contents);
                 Ok(())
             }
+            // The disk may have failed before it looked at the unit.
+            (Err(error @ Error::Failed(_)), Err(_)) => {
+                self.notice(&format!("a commit failed: {error}"))
+            }
             (answer, expected) => {
                 Err(format!("a commit answered {answer:?} rather than {expected:?}"))
             }
