@@ -262,7 +262,7 @@ impl<'a, E: Engine> Session<'a, E> {
             (Err(Error::NoSpace { .. }), Ok(())) => self.make_room(),
             (Err(answer), Err(expected)) if answer == expected => Ok(()),
             // What branches were made from may have a list that no version has any more.
-            (Err(Error::ListExists(_)), Ok(())) if has_forks(&self.life.state.contents) => Ok(()),
+            (Err(Error::ListExists(_)), _) if has_forks(&self.life.state.contents) => Ok(()),
             // What the unit builds on could not be read.
             (Err(Error::Io(_)), _) if self.has_struck() => Ok(()),
             (Err(error @ Error::Failed(_)), Ok(())) => {
