@@ -42,10 +42,6 @@ impl<'a> Through<'a> {
     /// A bit for each slot in which what `branch` wrote in epoch `from`, and what gave way in epoch
     /// `to`, is seen; a record or list is seen with all bits or none.
     pub(crate) fn seen(&self, branch: u32, from: u64, to: u64) -> u32 {
-        self.seen_within(branch, from, to, 0)
-    }
-
-    fn seen_within(&self, branch: u32, from: u64, to: u64, depth: u32) -> u32 {
         let seers = self.versions.seers(branch, from, to);
         if seers.has_view {
             return ALL;
@@ -53,7 +49,7 @@ impl<'a> Through<'a> {
         let children = seers.forks.flat_map(|(_, children)| children);
         let mut seen = 0;
         for child in children {
-            seen |= self.falls_through(*child, depth);
+            seen |= self.falls_through(*child, 0);
             if seen == ALL {
                 break;
             }

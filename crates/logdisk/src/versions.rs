@@ -284,32 +284,31 @@ impl Versions {
         }
         for (branch, parent, head) in &before {
             let is_left = after.iter().find(|(other, ..)| other == branch);
-            let fork = parent.map_or(0, |(_, epoch)| epoch);
             match is_left {
                 None => {
                     changes.push((branch_index(*branch), None));
-                    self.sweep_from(fork);
+                    self.sweep_from(parent.map_or(0, |(_, fork)| fork));
                     if let Some((parent, epoch)) = parent {
                         self.sweep_behind(*parent, *epoch);
                     }
                 }
-                Some((.., None)) if head.is_some() => {
-                    let last_pin = self.table.pins(*branch).max();
-                    self.sweep_from(last_pin.unwrap_or(fork));
-                }
+                Some((.., None)) if head.is_some() => self.sweep_behind(*branch, u64::MAX),
                 Some(_) => {}
             }
         }
     }
 
-    /// What was kept for a moment of `branch` that is gone is to be swept.
+    /// What was kept for a moment of `branch` that is gone, 2⁶⁴ − 1 for its head, is to be swept. Of
+    /// a branch that is gone as a whole, all is ([`Self::note_branches`]).
     fn sweep_behind(&mut self, branch: u32, epoch: u64) {
+        let Some((_, parent)) = self.table.parents().find(|(other, _)| *other == branch) else {
+            return;
+        };
         let is_last =
             !self.table.has_head(branch) && self.table.pins(branch).all(|pin| pin < epoch);
         let since = if is_last {
             // Nobody sees anything newer that would tell what gave way.
-            let fork = self.table.parents().find(|(other, _)| *other == branch);
-            let fork = fork.and_then(|(_, parent)| parent).map_or(0, |(_, epoch)| epoch);
+            let fork = parent.map_or(0, |(_, epoch)| epoch);
             self.table.pins(branch).max().unwrap_or(fork)
         } else {
             epoch
