@@ -31,7 +31,8 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const SET_GROUP_ID: u32 = 0o2000;
 
 /// What is asked of the kernel where it has it.
-pub(crate) fn wishes() -> Wishes {
+#[must_use]
+pub fn wishes() -> Wishes {
     let defaults = Wishes::default();
     let flags = InitFlags::ASYNC_DIO
         | InitFlags::PARALLEL_DIROPS

@@ -44,7 +44,7 @@ mod mount;
 mod past;
 mod switch;
 
-pub use adapter::Report;
+pub use adapter::{Report, wishes};
 pub use dendro_fuse_transport::{
     Access, Choice, Error, MountResult as Result, Mounted, Transport, UnmountMode, unmount,
 };

@@ -18,22 +18,11 @@ const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
 const TYPE_BITS: u32 = 0o170_000;
 
-/// What dendrofs asks of the kernel.
+/// What dendrofs asks of the kernel, for everyone's requests.
 pub(super) fn wishes() -> Wishes {
-    let defaults = Wishes::default();
-    let flags = InitFlags::ASYNC_DIO
-        | InitFlags::PARALLEL_DIROPS
-        | InitFlags::DO_READDIRPLUS
-        | InitFlags::READDIRPLUS_AUTO
-        | InitFlags::CACHE_SYMLINKS
-        | InitFlags::EXPORT_SUPPORT
-        | InitFlags::EXPLICIT_INVAL_DATA
-        | InitFlags::POSIX_ACL
-        | InitFlags::DONT_MASK
-        | InitFlags::HANDLE_KILLPRIV_V2
-        | InitFlags::SETXATTR_EXT
-        | InitFlags::ALLOW_IDMAP;
-    Wishes { flags: defaults.flags | flags, max_background: 64, ..defaults }
+    let mut wishes = dendro_fuse::wishes();
+    wishes.flags |= InitFlags::ALLOW_IDMAP;
+    wishes
 }
 
 /// Names, sizes and modes.
