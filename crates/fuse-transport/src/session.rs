@@ -370,6 +370,9 @@ impl<'env, F: FileSystem> Crew<'env, F> {
         let cpu = ring.cpu();
         let work = move || {
             cpus::stay_on(cpu);
+            if !cpus::come_first() {
+                tracing::debug!("clients will change CPUs: RLIMIT_NICE allows no higher priority");
+            }
             let end = ring.serve(|arrival| {
                 let body =
                     crate::dispatch::Body::Shared { buffer: arrival.buffer, len: arrival.len };
