@@ -34,7 +34,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `IsDirectory` or `Invalid` for the size of what has none, `FileTooBig`, `NotPermitted`.
-    pub fn setattr(&self, caller: &Caller, ino: Ino, changes: &SetAttr) -> Result<Attr> {
+    pub fn setattr(&self, caller: &Caller<'_>, ino: Ino, changes: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
         let node = self.node(ino);
         let mut guard = node.write(&*self.disk, self.view)?;
@@ -333,7 +333,7 @@ fn changes_nothing(changes: &SetAttr) -> bool {
 }
 
 /// Refuses what the users' flags forbid.
-fn check_flags(caller: &Caller, inode: &Inode, changes: &SetAttr) -> Result<()> {
+fn check_flags(caller: &Caller<'_>, inode: &Inode, changes: &SetAttr) -> Result<()> {
     let guarded = FileFlags::IMMUTABLE | FileFlags::APPEND;
     if let Some(flags) = changes.flags {
         if !(flags - FileFlags::all()).is_empty() {

@@ -7,7 +7,7 @@ use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::inode::State;
 use crate::node::{Node, WriteGuard};
-use crate::types::{Ino, MAX_FILE_SIZE_BYTES};
+use crate::types::{Ino, MAX_FILE_SIZE_BYTES, Patron};
 
 /// What one unit copies at most.
 const CHUNK_LEN: u64 = MIB;
@@ -22,7 +22,8 @@ struct Ends {
 impl FileSystem {
     /// Copies up to `len` bytes between files, or between ranges of one file that don't overlap,
     /// keeping holes. Returns how much: less than all at the source's end. Each MiB, and each run
-    /// of data or hole, is an atomic recovery unit of its own.
+    /// of data or hole, is an atomic recovery unit of its own; after one of them it ends when the
+    /// patron has left.
     ///
     /// # Errors
     /// As [`Self::read`] and [`Self::write`]; `Invalid` when the ranges overlap.
@@ -33,7 +34,7 @@ impl FileSystem {
         ino_out: Ino,
         offset_out: u64,
         len: u64,
-        kill_priv: bool,
+        patron: &Patron<'_>,
     ) -> Result<u64> {
         self.check_writable()?;
         let room = |offset| MAX_FILE_SIZE_BYTES.checked_sub(offset).ok_or(FsError::FileTooBig);
@@ -53,8 +54,11 @@ impl FileSystem {
         let mut buf = Vec::new();
         let mut done = 0;
         while done < len {
+            if done > 0 && (patron.has_left)() {
+                break;
+            }
             let ends = Ends { from: offset_in + done, to: offset_out + done };
-            match self.copy_chunk(&source, &target, ends, len - done, &mut buf, kill_priv) {
+            match self.copy_chunk(&source, &target, ends, len - done, &mut buf, patron.kill_priv) {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
                 // What was copied is there; the caller meets the error when going on.
@@ -148,7 +152,7 @@ impl FileSystem {
             Chunk::Hole(len) => {
                 guard.inode().check_rewritable()?;
                 self.prepare_pages(guard)?;
-                self.punch_range(guard, ends.to..ends.to + len, true, kill_priv)?;
+                self.punch_range(guard, ends.to..ends.to + len, kill_priv)?;
             }
         }
         Ok(chunk.len())

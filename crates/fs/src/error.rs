@@ -62,6 +62,9 @@ pub enum FsError {
     /// This file system, or this kind of file, does not do that.
     #[error("not supported: {0}")]
     NotSupported(&'static str),
+    /// Whoever asked does not wait for the rest any longer.
+    #[error("interrupted")]
+    Interrupted,
     /// No data, or no hole, at or past the offset.
     #[error("nothing there")]
     NoData,
@@ -77,6 +80,7 @@ pub enum FsError {
 mod errno {
     pub(super) const EPERM: i32 = 1;
     pub(super) const ENOENT: i32 = 2;
+    pub(super) const EINTR: i32 = 4;
     pub(super) const EIO: i32 = 5;
     pub(super) const ENXIO: i32 = 6;
     pub(super) const E2BIG: i32 = 7;
@@ -121,6 +125,7 @@ impl FsError {
             Self::AttributeName => errno::ERANGE,
             Self::AttributeTooBig => errno::E2BIG,
             Self::NotSupported(_) => errno::EOPNOTSUPP,
+            Self::Interrupted => errno::EINTR,
             Self::NoData => errno::ENXIO,
             Self::Corrupted(_) => errno::EIO,
             Self::Disk(error) => match error {

@@ -9,7 +9,7 @@ use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::inode::{Inode, State};
 use crate::node::WriteGuard;
-use crate::types::{FallocateFlags, Ino, MAX_FILE_SIZE_BYTES};
+use crate::types::{FallocateFlags, Ino, MAX_FILE_SIZE_BYTES, Patron};
 
 /// What one unit allocates, punches or zeroes at most.
 const STEP_LEN: u64 = 1 << 30;
@@ -19,22 +19,23 @@ const _: () = assert!(STEP_LEN.is_multiple_of(PAGE));
 const MAX_RUNS: usize = 1024;
 
 impl FileSystem {
-    /// Allocates, punches, zeroes, collapses or inserts. `kill_priv` takes the set-id bits away.
-    /// Each GiB of a range to allocate, punch or zero is an atomic recovery unit of its own.
+    /// Allocates, punches, zeroes, collapses or inserts. Each GiB of a range to allocate, punch or
+    /// zero is an atomic recovery unit of its own.
     ///
     /// Allocated pages read as zeros and count as data. The disk never overwrites in place, so
     /// allocation checks that there is space, but cannot set it aside for good.
     ///
     /// # Errors
     /// `Invalid` for a range that is empty or, to collapse or insert, not of whole pages;
-    /// `FileTooBig`, `NotSupported` for flags that don't go together, `NotPermitted`.
+    /// `FileTooBig`, `NotSupported` for flags that don't go together, `NotPermitted`; `Interrupted`
+    /// when the patron has left in the middle, after which a part is done.
     pub fn fallocate(
         &self,
         ino: Ino,
         offset: u64,
         len: u64,
         flags: FallocateFlags,
-        kill_priv: bool,
+        patron: &Patron<'_>,
     ) -> Result<()> {
         self.check_writable()?;
         if len == 0 {
@@ -57,17 +58,17 @@ impl FileSystem {
         }
         if change.is_empty() {
             self.prepare_pages(&mut guard)?;
-            self.allocate_range(&mut guard, range, keep_size, kill_priv)
+            self.allocate_range(&mut guard, range, keep_size, patron)
         } else if change == FallocateFlags::PUNCH_HOLE && keep_size {
             self.prepare_pages(&mut guard)?;
-            self.punch_range(&mut guard, range, false, kill_priv)
+            self.punch_data(&mut guard, range, patron)
         } else if change == FallocateFlags::ZERO_RANGE {
             self.prepare_pages(&mut guard)?;
-            self.zero_range(&mut guard, range, keep_size, kill_priv)
+            self.zero_range(&mut guard, range, keep_size, patron)
         } else if change == FallocateFlags::COLLAPSE_RANGE && !keep_size {
-            self.collapse_range(&mut guard, range, kill_priv)
+            self.collapse_range(&mut guard, range, patron.kill_priv)
         } else if change == FallocateFlags::INSERT_RANGE && !keep_size {
-            self.insert_range(&mut guard, range, kill_priv)
+            self.insert_range(&mut guard, range, patron.kill_priv)
         } else {
             Err(FsError::NotSupported("this combination of fallocate flags"))
         }
@@ -94,7 +95,7 @@ impl FileSystem {
         guard: &mut WriteGuard<'_>,
         range: Range<u64>,
         keep_size: bool,
-        kill_priv: bool,
+        patron: &Patron<'_>,
     ) -> Result<()> {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         let needed_bytes =
@@ -116,7 +117,10 @@ impl FileSystem {
             if page > inode.size_pages() {
                 inode.state |= State::EOF_PAGES;
             }
-            self.commit_data(aru, guard, inode, kill_priv)?;
+            self.commit_data(aru, guard, inode, patron.kill_priv)?;
+            if page < pages.end && (patron.has_left)() {
+                return Err(FsError::Interrupted);
+            }
         }
         Ok(())
     }
@@ -144,32 +148,67 @@ impl FileSystem {
         Ok(page)
     }
 
-    /// Makes a range a hole; with `grow`, a file that ends before the range's end grows to it.
+    /// Makes what there is in a range a hole.
+    fn punch_data(
+        &self,
+        guard: &mut WriteGuard<'_>,
+        range: Range<u64>,
+        patron: &Patron<'_>,
+    ) -> Result<()> {
+        let mut start = range.start;
+        loop {
+            let end = range.end.min((start / PAGE * PAGE).saturating_add(STEP_LEN));
+            self.punch_step(guard, start..end, false, patron.kill_priv)?;
+            // A range may reach far past all data.
+            let next = self.disk.next_data(self.view, guard.ino().lid(), end / PAGE)?;
+            let Some(next) = next.filter(|&page| page < range.end.div_ceil(PAGE)) else {
+                return Ok(());
+            };
+            start = end.max(next * PAGE);
+            if start >= range.end {
+                return Ok(());
+            }
+            if (patron.has_left)() {
+                return Err(FsError::Interrupted);
+            }
+        }
+    }
+
+    /// Makes a range a hole; a file that ends before the range's end grows to it.
     pub(crate) fn punch_range(
         &self,
         guard: &mut WriteGuard<'_>,
         range: Range<u64>,
+        kill_priv: bool,
+    ) -> Result<()> {
+        for_each_step(range, &Patron::patient(kill_priv), |step| {
+            self.punch_step(guard, step, true, kill_priv)
+        })
+    }
+
+    fn punch_step(
+        &self,
+        guard: &mut WriteGuard<'_>,
+        step: Range<u64>,
         grow: bool,
         kill_priv: bool,
     ) -> Result<()> {
-        self.for_each_step(range, |step| {
-            let mut aru = self.aru();
-            aru.set_reclaims();
-            let ino = guard.ino();
-            let mut inode = guard.edit();
-            self.zero_edges(&mut aru, ino, &step)?;
-            let pages = whole_pages(&step);
-            if !pages.is_empty() {
-                let count = pages.end - pages.start;
-                let gone = count - self.holes_in(ino, &inode, pages.clone())?.min(count);
-                inode.pages = inode.pages.saturating_sub(gone);
-                aru.punch_pages(ino.lid(), pages.start, count);
-            }
-            if grow {
-                inode.size = inode.size.max(step.end);
-            }
-            self.commit_data(aru, guard, inode, kill_priv)
-        })
+        let mut aru = self.aru();
+        aru.set_reclaims();
+        let ino = guard.ino();
+        let mut inode = guard.edit();
+        self.zero_edges(&mut aru, ino, &step)?;
+        let pages = whole_pages(&step);
+        if !pages.is_empty() {
+            let count = pages.end - pages.start;
+            let gone = count - self.holes_in(ino, &inode, pages.clone())?.min(count);
+            inode.pages = inode.pages.saturating_sub(gone);
+            aru.punch_pages(ino.lid(), pages.start, count);
+        }
+        if grow {
+            inode.size = inode.size.max(step.end);
+        }
+        self.commit_data(aru, guard, inode, kill_priv)
     }
 
     fn zero_range(
@@ -177,9 +216,9 @@ impl FileSystem {
         guard: &mut WriteGuard<'_>,
         range: Range<u64>,
         keep_size: bool,
-        kill_priv: bool,
+        patron: &Patron<'_>,
     ) -> Result<()> {
-        self.for_each_step(range, |step| {
+        for_each_step(range, patron, |step| {
             let mut aru = self.aru();
             let ino = guard.ino();
             let mut inode = guard.edit();
@@ -207,23 +246,8 @@ impl FileSystem {
             if pages.end > inode.size_pages() {
                 inode.state |= State::EOF_PAGES;
             }
-            self.commit_data(aru, guard, inode, kill_priv)
+            self.commit_data(aru, guard, inode, patron.kill_priv)
         })
-    }
-
-    /// Calls `each` with parts of `range` that are bounded and meet at page boundaries.
-    fn for_each_step(
-        &self,
-        range: Range<u64>,
-        mut each: impl FnMut(Range<u64>) -> Result<()>,
-    ) -> Result<()> {
-        let mut start = range.start;
-        while start < range.end {
-            let end = range.end.min((start / PAGE * PAGE).saturating_add(STEP_LEN));
-            each(start..end)?;
-            start = end;
-        }
-        Ok(())
     }
 
     /// Zeroes the parts of `range` that are not whole pages, where they are not holes.
@@ -315,6 +339,25 @@ impl FileSystem {
         inode.state -= State::EOF_PAGES;
         self.commit_inode(aru, guard, inode)
     }
+}
+
+/// Calls `each` with parts of `range` that are bounded and meet at page boundaries, until the
+/// patron has left.
+fn for_each_step(
+    range: Range<u64>,
+    patron: &Patron<'_>,
+    mut each: impl FnMut(Range<u64>) -> Result<()>,
+) -> Result<()> {
+    let mut start = range.start;
+    while start < range.end {
+        if start > range.start && (patron.has_left)() {
+            return Err(FsError::Interrupted);
+        }
+        let end = range.end.min((start / PAGE * PAGE).saturating_add(STEP_LEN));
+        each(start..end)?;
+        start = end;
+    }
+    Ok(())
 }
 
 /// The pages that lie in `range` as a whole.

@@ -73,7 +73,7 @@ impl FileSystem {
     /// `Exists`, `NotDirectory`, `NameTooLong`, `Invalid`.
     pub fn mknod(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         parent: Ino,
         name: &[u8],
         mode: u32,
@@ -98,7 +98,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Self::mknod`], and `TooManyLinks`.
-    pub fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr> {
+    pub fn mkdir(&self, caller: &Caller<'_>, parent: Ino, name: &[u8], mode: u32) -> Result<Attr> {
         self.make(caller, parent, name, &NewFile::plain(FileKind::Directory, mode))
     }
 
@@ -108,7 +108,7 @@ impl FileSystem {
     /// As [`Self::mknod`].
     pub fn symlink(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         parent: Ino,
         name: &[u8],
         target: &[u8],
@@ -130,7 +130,7 @@ impl FileSystem {
     /// As [`Self::mknod`] and [`Self::open`].
     pub fn create(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         parent: Ino,
         name: &[u8],
         mode: u32,
@@ -164,7 +164,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `NotDirectory`.
-    pub fn tmpfile(&self, caller: &Caller, parent: Ino, mode: u32) -> Result<Attr> {
+    pub fn tmpfile(&self, caller: &Caller<'_>, parent: Ino, mode: u32) -> Result<Attr> {
         self.check_writable()?;
         let dir_node = self.node(parent);
         let dir = self.read_dir(&dir_node)?;
@@ -295,7 +295,13 @@ impl FileSystem {
         Ok(())
     }
 
-    fn make(&self, caller: &Caller, parent: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
+    fn make(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        new: &NewFile<'_>,
+    ) -> Result<Attr> {
         self.check_writable()?;
         check_new_name(name)?;
         let dir_node = self.node(parent);
@@ -309,7 +315,7 @@ impl FileSystem {
     /// Makes a file under a name that is free.
     fn make_in(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         dir: &mut WriteGuard<'_>,
         name: &[u8],
         new: &NewFile<'_>,
@@ -340,10 +346,28 @@ impl FileSystem {
         Ok(attr)
     }
 
-    /// A new file as its directory and caller shape it: group, mode and ACLs. It has no name yet.
+    /// A new file as its directory and caller shape it: group, mode, ACLs and labels. It has no
+    /// name yet.
     fn new_inode(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
+        (parent, dir): (Ino, &Inode),
+        ino: Ino,
+        new: &NewFile<'_>,
+        now: FileTime,
+        edits: &mut RecordEdits<'_>,
+    ) -> Result<Inode> {
+        let mut inode = self.shaped_inode(caller, (parent, dir), ino, new, now, edits)?;
+        for (name, value) in caller.labels {
+            xattr::check_label(name, value)?;
+            self.put_xattr(edits, ino, &mut inode, name, Some(value))?;
+        }
+        Ok(inode)
+    }
+
+    fn shaped_inode(
+        &self,
+        caller: &Caller<'_>,
         (parent, dir): (Ino, &Inode),
         ino: Ino,
         new: &NewFile<'_>,
@@ -483,7 +507,7 @@ impl FileSystem {
     /// A whiteout for rename: a character device 0:0 that nobody can use.
     pub(crate) fn new_whiteout(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         dir: &WriteGuard<'_>,
         now: FileTime,
         edits: &mut RecordEdits<'_>,

@@ -92,7 +92,7 @@ impl FileSystem {
     /// when a directory would be moved into itself or the flags don't go together.
     pub fn rename(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         parent: Ino,
         name: &[u8],
         new_parent: Ino,
@@ -175,7 +175,7 @@ impl FileSystem {
 
     fn rename_over(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         dirs: Dirs<'_>,
         (old, new): (Place<'_>, Place<'_>),
         flags: RenameFlags,

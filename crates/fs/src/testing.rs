@@ -143,7 +143,7 @@ impl Operation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Who.
-    pub caller: Caller,
+    pub caller: Caller<'static>,
     /// What.
     pub operation: Operation,
 }

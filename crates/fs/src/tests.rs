@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Who owns what tests make, unless they say otherwise.
-pub(crate) const USER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
+pub(crate) const USER: Caller<'_> = Caller { uid: 1000, gid: 100, umask: 0, labels: &[] };
 
 /// A file system on a model disk.
 pub(crate) struct Fixture {

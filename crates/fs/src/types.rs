@@ -181,7 +181,7 @@ bitflags::bitflags! {
 /// Who asks. Whether they may is the kernel's to check (`default_permissions`); this is what the
 /// file system needs to own and shape what they make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
+pub struct Caller<'a> {
     /// The owner of what is made.
     pub uid: u32,
     /// The group of what is made, unless the directory is set-group-id.
@@ -189,6 +189,31 @@ pub struct Caller {
     /// Permission bits to leave out, unless a default ACL says otherwise; zero when the kernel has
     /// done so already.
     pub umask: u32,
+    /// Attributes in the namespace `security` that what is made has from its beginning.
+    pub labels: &'a [(&'a [u8], &'a [u8])],
+}
+
+/// Who asks for a change of data that may take long.
+#[derive(Clone, Copy)]
+pub struct Patron<'a> {
+    /// The change takes set-id bits and capabilities away.
+    pub kill_priv: bool,
+    /// Asked now and then: nobody waits for the rest any longer.
+    pub has_left: &'a dyn Fn() -> bool,
+}
+
+impl Patron<'_> {
+    /// Waits to the end.
+    #[must_use]
+    pub const fn patient(kill_priv: bool) -> Self {
+        Self { kill_priv, has_left: &|| false }
+    }
+}
+
+impl fmt::Debug for Patron<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Patron").field("kill_priv", &self.kill_priv).finish_non_exhaustive()
+    }
 }
 
 /// What there is to know about a file.

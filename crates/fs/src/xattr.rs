@@ -61,6 +61,16 @@ pub(crate) fn check_name(name: &[u8], kind: FileKind) -> Result<()> {
     Ok(())
 }
 
+/// Refuses what a file cannot have from its beginning.
+pub(crate) fn check_label(name: &[u8], value: &[u8]) -> Result<()> {
+    if !name.starts_with(b"security.") {
+        return Err(FsError::NotSupported("a label outside the namespace \"security\""));
+    }
+    // Any type of file may have those.
+    check_name(name, FileKind::Regular)?;
+    if value.len() > MAX_XATTR_LEN_BYTES { Err(FsError::AttributeTooBig) } else { Ok(()) }
+}
+
 /// What a name takes of the listing.
 pub(crate) const fn listed_len(name: &[u8]) -> u32 {
     name.len() as u32 + 1

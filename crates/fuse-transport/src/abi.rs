@@ -102,6 +102,10 @@ pub(crate) const WRITE_CACHE: u32 = 1;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// [`SetxattrIn::setxattr_flags`]: setting an ACL takes the set-group-id bit away.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
+/// An extension of a type up to this holds so many security labels, others hold something else.
+pub(crate) const MAX_LABEL_COUNT: u32 = 31;
+/// What follows each other in an extension begins at multiples of this.
+pub(crate) const EXTENSION_ALIGN: usize = 8;
 /// [`NotifyInvalEntryOut::flags`]: the entry is to be looked up again, not to go.
 pub(crate) const EXPIRE_ONLY: u32 = 1;
 
@@ -137,6 +141,20 @@ wire!(
         len: u32,
         error: i32,
         unique: u64,
+    }
+);
+wire!(
+    /// Begins each part of what a request is extended by.
+    ExtensionHead, 8 {
+        len: u32,
+        kind: u32,
+    }
+);
+wire!(
+    /// Begins a security label, whose name and value follow.
+    LabelHead, 8 {
+        value_len: u32,
+        padding: u32,
     }
 );
 wire!(InitIn, 16 {

@@ -10,6 +10,7 @@ use crate::dirent::{Entries, EntriesPlus};
 use crate::errno::Errno;
 use crate::filesystem::{FileSystem, Result};
 use crate::init::Agreed;
+use crate::labels::Labels;
 use crate::parse::{self, Operation};
 use crate::reply;
 use crate::types::{InitFlags, Request};
@@ -141,13 +142,16 @@ impl<F: FileSystem> Server<F> {
             _ if !self.may_ask(header, &operation) => return Some(Err(Errno::ACCES)),
             _ => {
                 let InHeader { unique, uid, gid, pid, .. } = *header;
-                let request = Request { unique, uid, gid, pid };
-                let answer = self.call(&request, header.node, operation);
-                return Some(
-                    answer.and_then(|answer| {
-                        self.write_out(&request, header.node, &answer, &mut body)
-                    }),
-                );
+                let called = body.request().and_then(|rest| {
+                    let labels = parse::labels(header, rest)?;
+                    let request = Request { unique, uid, gid, pid, labels };
+                    self.call(&request, header.node, operation)
+                });
+                return Some(called.and_then(|answer| {
+                    // The answer may lie where the labels were.
+                    let request = Request { unique, uid, gid, pid, labels: Labels::default() };
+                    self.write_out(&request, header.node, &answer, &mut body)
+                }));
             }
         }
         None

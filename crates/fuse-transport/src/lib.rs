@@ -22,8 +22,8 @@
 //!
 //! # What is spoken
 //! Protocol 7.31 (Linux 5.4) to 7.45 (6.18), as far as a file system on a disk has use for it. Left
-//! out, and refused or never asked for: locks (the kernel keeps them), ioctl, poll, bmap, DAX,
-//! passthrough, CUSE, and what writes to the kernel's cache.
+//! out, and refused or never asked for: locks (the kernel keeps them), ioctl, poll (the kernel takes
+//! files to be always ready), bmap, DAX, passthrough, CUSE, and what writes to the kernel's cache.
 //!
 //! A request that makes no sense is refused or answered with an error; an answer that the kernel
 //! would not take is never sent.
@@ -39,6 +39,7 @@ mod errno;
 mod filesystem;
 mod helper;
 mod init;
+mod labels;
 mod mount;
 mod notify;
 mod parse;
@@ -54,6 +55,7 @@ pub use dirent::{Entries, EntriesPlus};
 pub use errno::Errno;
 pub use filesystem::{FileSystem, Result};
 pub use init::{Agreed, Wishes};
+pub use labels::Labels;
 pub use mount::{
     Access, Error, MountRequest, Mounted, Result as MountResult, UnmountMode, mount, unmount,
 };

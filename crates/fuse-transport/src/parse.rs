@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use crate::abi::{self, InHeader, fattr, opcode};
 use crate::errno::Errno;
+use crate::labels::Labels;
 use crate::types::{
     CopyRange, CreateHow, FileRange, OpenHow, SetAttr, SetTime, SetxattrHow, Time, WriteHow,
 };
@@ -219,6 +220,13 @@ pub(crate) fn split(message: &[u8], setxattr_ext: bool) -> Result<Parts<'_>, (u6
     Ok((header, fixed, rest))
 }
 
+/// The labels that a request carries in its extension, behind all else.
+pub(crate) fn labels<'a>(header: &InHeader, rest: &'a [u8]) -> Result<Labels<'a>, Errno> {
+    let extension_len = usize::from(header.extension_len_8) * abi::EXTENSION_ALIGN;
+    let start = rest.len().checked_sub(extension_len).ok_or(Errno::IO)?;
+    Labels::parse(&rest[start..])
+}
+
 fn fixed<T: FromBytes>(bytes: &[u8]) -> Result<T, Errno> {
     T::read_from_prefix(bytes).map(|(value, _)| value).map_err(|_| Errno::IO)
 }
@@ -245,7 +253,7 @@ pub(crate) fn parse<'a>(
     rest: &'a [u8],
     setxattr_ext: bool,
 ) -> Result<Operation<'a>, Errno> {
-    let extension_len = usize::from(header.extension_len_8) * 8;
+    let extension_len = usize::from(header.extension_len_8) * abi::EXTENSION_ALIGN;
     let rest_len = rest.len().checked_sub(extension_len).ok_or(Errno::IO)?;
     let mut rest = &rest[..rest_len];
     match header.opcode {

@@ -81,6 +81,14 @@ fn touch(bytes: &[u8]) -> u64 {
     bytes.iter().fold(bytes.len() as u64, |sum, &byte| sum.rotate_left(5) ^ u64::from(byte))
 }
 
+/// Looks at who asks and at what labels the request carries.
+fn looked_at(request: &Request) -> u64 {
+    request.labels.iter().fold(u64::from(request.uid), |sum, (name, value)| {
+        assert!(!name.is_empty() && !name.contains(&0));
+        sum ^ touch(name) ^ touch(value)
+    })
+}
+
 fn entry(seed: u64) -> Result<Entry> {
     let attr = Attr { ino: seed, size_bytes: seed, ..Attr::default() };
     let valid = Duration::from_secs(1);
@@ -124,8 +132,8 @@ impl FileSystem for Touches {
         fill(out, node)
     }
 
-    fn symlink(&self, _: &Request, _: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
-        entry(touch(name) ^ touch(target))
+    fn symlink(&self, request: &Request, _: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        entry(looked_at(request) ^ touch(name) ^ touch(target))
     }
 
     fn mknod(&self, _: &Request, _: u64, name: &[u8], _: u32, _: u32, _: u32) -> Result<Entry> {
@@ -231,7 +239,7 @@ impl FileSystem for Touches {
         name: &[u8],
         how: &CreateHow,
     ) -> Result<(Entry, Opened)> {
-        Ok((entry(touch(name))?, self.open(request, parent, how.open)?))
+        Ok((entry(looked_at(request) ^ touch(name))?, self.open(request, parent, how.open)?))
     }
 
     fn tmpfile(&self, request: &Request, parent: u64, how: &CreateHow) -> Result<(Entry, Opened)> {

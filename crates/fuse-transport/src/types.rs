@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::labels::Labels;
+
 bitflags::bitflags! {
     /// What kernel and server agree on when they meet.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,8 @@ bitflags::bitflags! {
         const SETXATTR_EXT = 1 << 29;
         /// There are flags beyond the 32nd.
         const INIT_EXT = 1 << 30;
+        /// Requests that make a file say which security labels it gets ([`crate::Labels`]).
+        const SECURITY_CTX = 1 << 32;
         /// An entry can be made to be looked up again without being dropped.
         const HAS_EXPIRE_ONLY = 1 << 35;
         /// Shared mappings of files that are open for direct I/O.
@@ -78,15 +82,18 @@ bitflags::bitflags! {
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct Request<'a> {
     /// The request's number.
     pub unique: u64,
     /// The user. `u32::MAX` on a mount with mapped ids, unless the request makes a file.
     pub uid: u32,
     /// The group, likewise.
     pub gid: u32,
-    /// The process; 0 outside of the mount's namespace and for the kernel's own requests.
+    /// The thread; 0 outside of the mount's namespace and for the kernel's own requests.
     pub pid: u32,
+    /// What the kernel's security modules want the file to have that this request makes, from its
+    /// beginning.
+    pub labels: Labels<'a>,
 }
 
 /// A moment.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use dendro_fs::{
-    Attr, Caller, FallocateFlags, FsError, Ino, OpenOptions, Seek, SetAttr, XattrFlags,
+    Attr, Caller, FallocateFlags, FsError, Ino, OpenOptions, Patron, Seek, SetAttr, XattrFlags,
 };
 use dendro_fuse_transport::{
     Agreed, AttrReply, CopyRange, CreateHow, Entries, EntriesPlus, Entry, Errno, FileSystem,
@@ -13,6 +13,7 @@ use dendro_fuse_transport::{
 };
 
 use crate::convert;
+use crate::interrupts::Interrupts;
 use crate::live::Live;
 
 /// The most that one request carries: what the kernel does without being configured.
@@ -21,7 +22,7 @@ const MAX_WRITE_BYTES: u32 = 1 << 20;
 /// How many requests nobody waits for (read-ahead, direct I/O of many) may be under way.
 const MAX_BACKGROUND: u16 = 64;
 
-/// How much of a copy one request does: it holds its thread, and cannot be interrupted.
+/// How much of a copy one request does: it holds its thread.
 const MAX_COPY_BYTES: u64 = 1 << 30;
 
 /// Where a file's access ACL is kept; setting it sets permissions.
@@ -44,7 +45,8 @@ pub fn wishes() -> Wishes {
         | InitFlags::POSIX_ACL
         | InitFlags::DONT_MASK
         | InitFlags::HANDLE_KILLPRIV_V2
-        | InitFlags::SETXATTR_EXT;
+        | InitFlags::SETXATTR_EXT
+        | InitFlags::SECURITY_CTX;
     Wishes {
         flags: defaults.flags | flags,
         max_write_bytes: MAX_WRITE_BYTES,
@@ -64,6 +66,7 @@ pub(crate) struct Adapter {
     /// Changes of names are durable before they are answered.
     syncs_names: bool,
     end: OnceLock<Box<End>>,
+    interrupts: Interrupts,
 }
 
 /// What is done when the mount goes away.
@@ -77,6 +80,7 @@ impl Adapter {
             has_no_open: AtomicBool::new(false),
             syncs_names,
             end: OnceLock::new(),
+            interrupts: Interrupts::default(),
         }
     }
 
@@ -149,8 +153,16 @@ fn keeping_cache() -> Opened {
     Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE }
 }
 
-fn caller(request: &Request, umask: u32) -> Caller {
-    Caller { uid: request.uid, gid: request.gid, umask }
+/// Calls `make` with who asks, and with the labels of what is to be made.
+fn with_caller<T>(request: &Request, umask: u32, make: impl FnOnce(&Caller<'_>) -> T) -> T {
+    // Without a security module that gives labels there are none.
+    let labels: Vec<_> = request.labels.iter().collect();
+    make(&Caller { uid: request.uid, gid: request.gid, umask, labels: &labels })
+}
+
+/// Who asks for a change that makes nothing.
+fn changer(request: &Request) -> Caller<'static> {
+    Caller { uid: request.uid, gid: request.gid, ..Caller::default() }
 }
 
 /// Whether a change of a file's data takes its set-id bits away, where the protocol does not pass
@@ -221,7 +233,7 @@ impl FileSystem for Adapter {
             flags: None,
             kill_priv: changes.kill_priv,
         };
-        self.attributes("setattr", fs.setattr(&caller(request, 0), Ino(node), &changes))
+        self.attributes("setattr", fs.setattr(&changer(request), Ino(node), &changes))
     }
 
     fn readlink(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
@@ -232,7 +244,8 @@ impl FileSystem for Adapter {
 
     fn symlink(&self, request: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
         let fs = self.live.enter();
-        let answer = fs.symlink(&caller(request, 0), Ino(parent), name, target);
+        let answer =
+            with_caller(request, 0, |caller| fs.symlink(caller, Ino(parent), name, target));
         self.named(&fs, self.entry("symlink", answer))
     }
 
@@ -246,7 +259,8 @@ impl FileSystem for Adapter {
         rdev: u32,
     ) -> Result<Entry> {
         let fs = self.live.enter();
-        let answer = fs.mknod(&caller(request, umask), Ino(parent), name, mode, rdev);
+        let answer =
+            with_caller(request, umask, |caller| fs.mknod(caller, Ino(parent), name, mode, rdev));
         self.named(&fs, self.entry("mknod", answer))
     }
 
@@ -259,7 +273,8 @@ impl FileSystem for Adapter {
         umask: u32,
     ) -> Result<Entry> {
         let fs = self.live.enter();
-        let answer = fs.mkdir(&caller(request, umask), Ino(parent), name, mode);
+        let answer =
+            with_caller(request, umask, |caller| fs.mkdir(caller, Ino(parent), name, mode));
         self.named(&fs, self.entry("mkdir", answer))
     }
 
@@ -284,7 +299,7 @@ impl FileSystem for Adapter {
     ) -> Result<()> {
         let fs = self.live.enter();
         let answer = fs.rename(
-            &caller(request, 0),
+            &changer(request),
             Ino(parent),
             name,
             Ino(new_parent),
@@ -356,7 +371,7 @@ impl FileSystem for Adapter {
             return Ok(());
         }
         let changes = SetAttr { mode: Some(attr.perm & !SET_GROUP_ID), ..SetAttr::default() };
-        let answer = fs.setattr(&caller(request, 0), Ino(node), &changes);
+        let answer = fs.setattr(&changer(request), Ino(node), &changes);
         self.answer("setxattr", answer).map(drop)
     }
 
@@ -435,15 +450,22 @@ impl FileSystem for Adapter {
             kill_priv: how.open.kill_priv,
             exclusive: flags & libc::O_EXCL != 0,
         };
-        let caller = caller(request, how.umask);
-        let answer = fs.create(&caller, Ino(parent), name, how.mode, options);
+        let answer = with_caller(request, how.umask, |caller| {
+            fs.create(caller, Ino(parent), name, how.mode, options)
+        });
         self.named(&fs, self.created(&fs, "create", answer))
     }
 
     fn tmpfile(&self, request: &Request, parent: u64, how: &CreateHow) -> Result<(Entry, Opened)> {
         let fs = self.live.enter();
-        let caller = caller(request, how.umask);
-        self.created(&fs, "tmpfile", fs.tmpfile(&caller, Ino(parent), how.mode))
+        let answer =
+            with_caller(request, how.umask, |caller| fs.tmpfile(caller, Ino(parent), how.mode));
+        self.created(&fs, "tmpfile", answer)
+    }
+
+    fn interrupt(&self, unique: u64) -> Result<()> {
+        self.interrupts.interrupt(unique);
+        Ok(())
     }
 
     fn fallocate(
@@ -457,8 +479,10 @@ impl FileSystem for Adapter {
     ) -> Result<()> {
         let fs = self.live.enter();
         let flags = FallocateFlags::from_bits_retain(mode);
-        let kill_priv = kills_privileges(request);
-        let answer = fs.fallocate(Ino(node), offset, length, flags, kill_priv);
+        let watch = self.interrupts.watch(request.unique, request.pid);
+        let patron =
+            Patron { kill_priv: kills_privileges(request), has_left: &|| watch.has_left() };
+        let answer = fs.fallocate(Ino(node), offset, length, flags, &patron);
         self.answer("fallocate", answer)
     }
 
@@ -478,13 +502,16 @@ impl FileSystem for Adapter {
 
     fn copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u64> {
         let fs = self.live.enter();
+        let watch = self.interrupts.watch(request.unique, request.pid);
+        let patron =
+            Patron { kill_priv: kills_privileges(request), has_left: &|| watch.has_left() };
         let answer = fs.copy_file_range(
             Ino(range.source.node),
             range.source.offset,
             Ino(range.target.node),
             range.target.offset,
             range.len_bytes.min(MAX_COPY_BYTES),
-            kills_privileges(request),
+            &patron,
         );
         self.answer("copy_file_range", answer)
     }

@@ -320,6 +320,10 @@ impl FileSystem for Layer {
         self.live.tmpfile(request, parent, how)
     }
 
+    fn interrupt(&self, unique: u64) -> Result<()> {
+        self.live.interrupt(unique)
+    }
+
     fn fallocate(
         &self,
         request: &Request,

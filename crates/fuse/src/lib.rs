@@ -29,15 +29,21 @@
 //! - The users' flags of files (`chattr`): the protocol has no place for them but ioctl, which is
 //!   not implemented.
 //! - `syncfs`: a plain FUSE mount gets none from the kernel.
-//! - Interruption of a request: they run to their end.
+//! - Signals to who waits for a request, unless they kill: then copies and fallocate end between
+//!   two steps. Everything else is short, or waits for the device, as other file systems do.
 //!
-//! Locks are the kernel's own.
+//! # What is left to the kernel
+//! - Locks (flock and POSIX): a head is mounted once, so there is nobody else to share them with.
+//! - poll: `ENOSYS`, once, and files are always ready.
+//! - Whether a new file keeps its set-group-id bit. So nobody needs to know the caller's groups
+//!   (`CREATE_SUPP_GROUP`).
 
 #![forbid(unsafe_code)]
 
 mod adapter;
 mod convert;
 mod hidden;
+mod interrupts;
 mod layer;
 mod live;
 mod mount;

@@ -22,7 +22,7 @@ use dendro_base::{Clock, Rng, SystemClock};
 use dendro_disk::LogicalDisk;
 use dendro_disk::model::ModelDisk;
 use dendro_fs::{FileSystem, FormatOptions, Options};
-use dendro_fuse::{Access, Error, Mount, MountOptions, UnmountMode, unmount};
+use dendro_fuse::{Access, Choice, Error, Mount, MountOptions, UnmountMode, unmount};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, SeekFrom as Place, Timespec,
     Timestamps, XattrFlags,
@@ -291,6 +291,68 @@ fn every_kind_of_file_is_made_and_told_apart() {
     assert!(metadata("socket").file_type().is_socket());
     fs::remove_file(mounted.path("file")).unwrap();
     assert_eq!(metadata("link").nlink(), 1);
+    mounted.finish();
+}
+
+#[test]
+fn a_process_that_is_killed_in_the_middle_of_a_copy_ends_before_the_copy_would() {
+    for transport in [Choice::Auto, Choice::Device] {
+        copy_and_kill(transport);
+    }
+}
+
+fn copy_and_kill(transport: Choice) {
+    const LEN: usize = 256 * MIB;
+    let options = MountOptions { access: Access::All, transport, ..MountOptions::default() };
+    let Some(mounted) = mounted_with(&new_disk(), options) else { return };
+    let whole = File::create(mounted.path("from")).unwrap();
+    let bytes = random_bytes(5, MIB);
+    for offset in (0..LEN).step_by(MIB) {
+        whole.write_all_at(&bytes, offset as u64).unwrap();
+    }
+    File::create(mounted.path("to")).unwrap();
+    // Copies by copy_file_range(2), all at once.
+    let mut copier =
+        Command::new("cp").arg(mounted.path("from")).arg(mounted.path("to")).spawn().unwrap();
+    // The kernel does not ask for the size before it has its answer.
+    let to = mounted.fs.lookup(dendro_fs::Ino::ROOT, b"to").unwrap().ino;
+    let copied = || mounted.fs.getattr(to).unwrap().size_bytes;
+    while copied() == 0 && copier.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    copier.kill().unwrap();
+    copier.wait().unwrap();
+    let copied = copied();
+    assert!(0 < copied && copied < LEN as u64, "{copied} bytes were copied");
+    mounted.fs.forget(to, 1);
+    drop(whole);
+    mounted.finish();
+}
+
+#[test]
+fn files_are_always_ready_and_locks_are_the_kernels() {
+    let Some(mounted) = mounted() else { return };
+    let path = mounted.path("file");
+    let file = File::create_new(&path).unwrap();
+    use rustix::event::{PollFd, PollFlags};
+    let wanted = PollFlags::IN | PollFlags::OUT;
+    for _ in 0..2 {
+        // The kernel asks once, and never again.
+        let mut ready = [PollFd::new(&file, wanted)];
+        assert_eq!(rustix::event::poll(&mut ready, None), Ok(1));
+        assert_eq!(ready[0].revents(), wanted);
+    }
+    let other = File::open(&path).unwrap();
+    use rustix::fs::FlockOperation as Flock;
+    rustix::fs::flock(&file, Flock::LockExclusive).unwrap();
+    let busy = rustix::io::Errno::WOULDBLOCK;
+    assert_eq!(rustix::fs::flock(&other, Flock::NonBlockingLockShared), Err(busy));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| rustix::fs::flock(&other, Flock::LockShared));
+        rustix::fs::flock(&file, Flock::Unlock).unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    drop((file, other));
     mounted.finish();
 }
 

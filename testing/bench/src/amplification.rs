@@ -78,7 +78,7 @@ impl Bench {
     }
 }
 
-pub(crate) const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+pub(crate) const CALLER: Caller<'_> = Caller { uid: 0, gid: 0, umask: 0o022, labels: &[] };
 
 pub(crate) fn run() {
     let bench = Bench::new();

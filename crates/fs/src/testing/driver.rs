@@ -5,7 +5,7 @@ use dendro_base::sync::Arc;
 use super::{Answer, EBADF, EINVAL, FileRef, Operation, Outcome, SLOT_COUNT, Step, split_path};
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
-use crate::types::{Attr, Caller, FileKind, Ino, OpenOptions, SetAttr, SetTime};
+use crate::types::{Attr, Caller, FileKind, Ino, OpenOptions, Patron, SetAttr, SetTime};
 
 /// Does steps on a file system, as a kernel would ask for them: each name is looked up, and
 /// forgotten when the step ends.
@@ -92,7 +92,7 @@ impl Driver {
 
     fn set(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         file: &FileRef,
         changes: SetAttr,
     ) -> std::result::Result<Answer, Failure> {
@@ -227,12 +227,19 @@ impl Driver {
             }
             Operation::Fallocate { file, offset, len, flags } => {
                 let ino = self.file(file)?;
-                fs.fallocate(ino, *offset, *len, *flags, false)?;
+                fs.fallocate(ino, *offset, *len, *flags, &Patron::patient(false))?;
                 Ok(Answer::Done)
             }
             Operation::CopyRange { from, offset_in, to, offset_out, len } => {
                 let (from, to) = (self.file(from)?, self.file(to)?);
-                let copied = fs.copy_file_range(from, *offset_in, to, *offset_out, *len, false)?;
+                let copied = fs.copy_file_range(
+                    from,
+                    *offset_in,
+                    to,
+                    *offset_out,
+                    *len,
+                    &Patron::patient(false),
+                )?;
                 Ok(Answer::Len(copied))
             }
             other => unreachable!("{other:?} does not change data"),

@@ -298,7 +298,7 @@ impl Model {
     /// Makes a file in `dir` under a free name.
     fn make(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         (dir, name): (Id, &str),
         kind: FileKind,
         mode: u32,
@@ -320,7 +320,7 @@ impl Model {
         Ok(id)
     }
 
-    fn make_unnamed(&mut self, caller: &Caller, dir: Id, kind: FileKind, mode: u32) -> Id {
+    fn make_unnamed(&mut self, caller: &Caller<'_>, dir: Id, kind: FileKind, mode: u32) -> Id {
         let (dir_perm, dir_gid) = (self.node(dir).perm, self.node(dir).gid);
         let umask = if kind == FileKind::Symlink { 0 } else { caller.umask & 0o777 };
         let id = self.add(kind, mode & !umask, caller.uid, caller.gid);
@@ -528,7 +528,7 @@ impl Model {
         }
     }
 
-    fn rename(&mut self, caller: &Caller, from: &str, to: &str, flags: RenameFlags) -> Try<()> {
+    fn rename(&mut self, caller: &Caller<'_>, from: &str, to: &str, flags: RenameFlags) -> Try<()> {
         let (old_dir, old) = self.place(from)?;
         let (new_dir, new) = self.place(to)?;
         if old.len() > 255 || new.len() > 255 {

@@ -6,8 +6,8 @@ use dendro_disk::{Lid, LogicalDisk, PAGE_SIZE, View};
 use super::{Fixture, USER, errno, noatime};
 use crate::orphan::MAX_PAGES_FREED;
 use crate::{
-    AtimePolicy, FallocateFlags, FileSystem, FileTime, Ino, OpenOptions, Options, Seek, SetAttr,
-    SetTime,
+    AtimePolicy, FallocateFlags, FileSystem, FileTime, Ino, OpenOptions, Options, Patron, Seek,
+    SetAttr, SetTime,
 };
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -110,7 +110,8 @@ fn holes_and_data_are_found_where_they_are() {
 fn preallocation_counts_blocks_and_is_given_back_by_truncation() {
     let fixture = Fixture::new();
     let ino = fixture.file_with("f", b"abc");
-    let allocate = |offset, len, flags| fixture.fs.fallocate(ino, offset, len, flags, false);
+    let allocate =
+        |offset, len, flags| fixture.fs.fallocate(ino, offset, len, flags, &Patron::patient(false));
     allocate(0, 10 * PAGE, FallocateFlags::KEEP_SIZE).unwrap();
     assert_eq!((fixture.attr(ino).size_bytes, fixture.attr(ino).blocks_512), (3, 80));
     fixture.assert_sound();
@@ -136,7 +137,10 @@ fn a_large_truncation_or_removal_goes_in_steps_that_a_crash_may_interrupt() {
         let ino = fixture.file(name);
         // Allocated pages cost the model nothing.
         let len = (3 * MAX_PAGES_FREED + 5) * PAGE;
-        fixture.fs.fallocate(ino, 0, len, FallocateFlags::empty(), false).unwrap();
+        fixture
+            .fs
+            .fallocate(ino, 0, len, FallocateFlags::empty(), &Patron::patient(false))
+            .unwrap();
         fixture.fs.write(ino, 0, &[1; 2 * PAGE_SIZE], false).unwrap();
         ino
     };
@@ -177,15 +181,76 @@ fn copies_keep_holes_and_stop_at_the_end() {
     fixture.fs.write(from, 0, &data, false).unwrap();
     fixture.fs.write(from, 9 << 20, &data[..5000], false).unwrap();
     let to = fixture.file_with("to", &vec![3; 4 << 20]);
-    let copied = fixture.fs.copy_file_range(from, 0, to, 0, u64::MAX, false);
+    let copied = fixture.fs.copy_file_range(from, 0, to, 0, u64::MAX, &Patron::patient(false));
     assert_eq!(copied, Ok((9 << 20) + 5000));
     assert_eq!(fixture.contents(to), fixture.contents(from));
     assert_eq!(fixture.attr(to).blocks_512, fixture.attr(from).blocks_512);
     let unaligned = fixture.file("unaligned");
-    fixture.fs.copy_file_range(from, 1000, unaligned, 77, 2 << 20, false).unwrap();
+    fixture
+        .fs
+        .copy_file_range(from, 1000, unaligned, 77, 2 << 20, &Patron::patient(false))
+        .unwrap();
     assert_eq!(fixture.contents(unaligned)[77..], data[1000..(2 << 20) + 1000]);
-    assert_eq!(errno(fixture.fs.copy_file_range(to, 0, to, 10, 100, false)), 22);
-    assert_eq!(fixture.fs.copy_file_range(to, 0, to, 20 << 20, 100, false), Ok(100));
+    assert_eq!(errno(fixture.fs.copy_file_range(to, 0, to, 10, 100, &Patron::patient(false))), 22);
+    assert_eq!(
+        fixture.fs.copy_file_range(to, 0, to, 20 << 20, 100, &Patron::patient(false)),
+        Ok(100)
+    );
+    fixture.assert_sound();
+}
+
+#[test]
+fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
+    let fixture = Fixture::new();
+    let asked = std::cell::Cell::new(0);
+    let patron = |patience| {
+        asked.set(0);
+        move |asked: &std::cell::Cell<u32>| {
+            asked.set(asked.get() + 1);
+            asked.get() > patience
+        }
+    };
+    let (from, to) = (fixture.file("from"), fixture.file("to"));
+    fixture.fs.write(from, 0, &vec![7; 5 << 20], false).unwrap();
+    let leaves = patron(2);
+    let patron_of_copy = Patron { kill_priv: false, has_left: &|| leaves(&asked) };
+    let copied = fixture.fs.copy_file_range(from, 0, to, 0, u64::MAX, &patron_of_copy);
+    assert_eq!(copied, Ok(3 << 20), "what is done is told");
+    assert_eq!(fixture.attr(to).size_bytes, 3 << 20);
+
+    let gib = 1 << 30;
+    let leaves = patron(0);
+    let hasty = Patron { kill_priv: false, has_left: &|| leaves(&asked) };
+    let allocate = |ino, len, flags| fixture.fs.fallocate(ino, 0, len, flags, &hasty);
+    let long = fixture.file("long");
+    assert_eq!(errno(allocate(long, 3 * gib, FallocateFlags::empty())), 4);
+    assert_eq!(fixture.attr(long).size_bytes, gib);
+    assert_eq!(allocate(long, gib, FallocateFlags::empty()), Ok(()), "no step is left out");
+    assert_eq!(errno(allocate(long, 2 * gib, FallocateFlags::ZERO_RANGE)), 4);
+    let everything = FallocateFlags::empty();
+    fixture.fs.fallocate(long, 0, 3 * gib, everything, &Patron::patient(false)).unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert_eq!(errno(allocate(long, 3 * gib, punch)), 4);
+    assert_eq!(fixture.fs.lseek(long, 0, Seek::Data), Ok(gib));
+    fixture.assert_sound();
+}
+
+#[test]
+fn a_hole_reaching_far_past_all_data_is_punched_in_few_steps() {
+    let disk = dendro_disk::model::ModelDisk::new(None).recording();
+    let fixture = Fixture::with(disk, noatime(), u64::MAX);
+    let ino = fixture.file_with("f", &[1; 3 * PAGE_SIZE]);
+    fixture.fs.write(ino, 7 * TIB + 5, &[2; 2 * PAGE_SIZE], false).unwrap();
+    let before = fixture.disk.history().len();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let len = i64::MAX as u64 - 100;
+    fixture.fs.fallocate(ino, 100, len, punch, &Patron::patient(false)).unwrap();
+    assert!(fixture.disk.history().len() - before <= 3);
+    assert_eq!(fixture.attr(ino).blocks_512, 8);
+    assert_eq!(fixture.fs.lseek(ino, PAGE, Seek::Data).map_err(|e| e.errno()), Err(6));
+    let mut bytes = [9; 200];
+    fixture.fs.read(ino, 0, &mut bytes).unwrap();
+    assert!(bytes[..100] == [1; 100] && bytes[100..] == [0; 100]);
     fixture.assert_sound();
 }
 

@@ -38,7 +38,7 @@ fn a_file_system_is_made_on_an_empty_disk_alone() {
 #[test]
 fn new_files_take_the_callers_identity_and_umask_or_the_directorys_group() {
     let fixture = Fixture::new();
-    let caller = Caller { uid: 7, gid: 8, umask: 0o027 };
+    let caller = Caller { uid: 7, gid: 8, umask: 0o027, labels: &[] };
     let dir = fixture.fs.mkdir(&caller, Ino::ROOT, b"d", 0o777).unwrap();
     assert_eq!((dir.uid, dir.gid, dir.perm), (7, 8, 0o750));
     fixture.set(dir.ino, SetAttr { mode: Some(0o2770), gid: Some(55), ..SetAttr::default() });
@@ -47,6 +47,40 @@ fn new_files_take_the_callers_identity_and_umask_or_the_directorys_group() {
     let file = fixture.fs.mknod(&caller, dir.ino, b"f", 0o100_666, 0).unwrap();
     assert_eq!((file.gid, file.perm), (55, 0o640));
     assert_eq!(fixture.attr(dir.ino).nlink, 3);
+}
+
+#[test]
+fn new_files_of_all_kinds_have_their_labels_in_the_unit_that_makes_them() {
+    let disk = ModelDisk::new(None).recording();
+    let fixture = Fixture::with(disk, super::noatime(), u64::MAX);
+    let labels: &[(&[u8], &[u8])] =
+        &[(b"security.selinux", b"system_u:object_r:etc_t:s0\0"), (b"security.other", &[7; 3000])];
+    let caller = Caller { labels, ..USER };
+    let fs = &fixture.fs;
+    let before = fixture.disk.history().len();
+    let made = [
+        fs.mkdir(&caller, Ino::ROOT, b"d", 0o777).unwrap().ino,
+        fs.mknod(&caller, Ino::ROOT, b"n", 0o010_666, 0).unwrap().ino,
+        fs.symlink(&caller, Ino::ROOT, b"s", b"target").unwrap().ino,
+        fs.create(&caller, Ino::ROOT, b"f", 0o666, OpenOptions::default()).unwrap().ino,
+        fs.tmpfile(&caller, Ino::ROOT, 0o666).unwrap().ino,
+    ];
+    assert_eq!(fixture.disk.history().len() - before, made.len(), "one unit each");
+    for ino in made {
+        for (name, value) in labels {
+            assert_eq!(fs.getxattr(ino, name).unwrap(), *value);
+        }
+    }
+    fixture.assert_sound();
+    // Nothing is made with labels that cannot be had.
+    let too_long = [0; 65_537];
+    let refused: [(&[u8], &[u8], i32); 3] =
+        [(b"user.mine", b"x", 95), (b"security.", b"x", 22), (b"security.long", &too_long, 7)];
+    for (name, value, expected) in refused {
+        let caller = Caller { labels: &[(name, value)], ..USER };
+        assert_eq!(errno(fs.mkdir(&caller, Ino::ROOT, b"x", 0o777)), expected);
+        assert_eq!(errno(fs.lookup(Ino::ROOT, b"x")), 2);
+    }
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl<'f> Copy<'f> {
     /// Makes a copy of one file, or an empty directory, and answers its number. Only a directory
     /// has not its own attributes yet.
     fn node(&mut self, attr: &Attr, parent: Ino, name: &[u8]) -> Result<Ino> {
-        let caller = Caller { uid: attr.uid, gid: attr.gid, umask: 0 };
+        let caller = Caller { uid: attr.uid, gid: attr.gid, umask: 0, labels: &[] };
         if attr.kind == FileKind::Directory {
             let new = self.to.mkdir(&caller, parent, name, attr.perm)?.ino;
             self.to.forget(new, 1);
@@ -132,7 +132,13 @@ impl<'f> Copy<'f> {
 
     /// Copies a regular file under no name, which it gets when it is whole. Its lookup is counted
     /// once.
-    fn regular(&mut self, attr: &Attr, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Ino> {
+    fn regular(
+        &mut self,
+        attr: &Attr,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Ino> {
         let new = self.to.tmpfile(caller, parent, attr.perm)?.ino;
         let named = self.data(attr, new).and_then(|()| {
             self.finish(attr, new)?;
