@@ -589,7 +589,7 @@ fn merge(left: &mut Child, right: &Child, ledger: &mut Ledger) {
 fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) -> u64 {
     let Child::Dirty(resident) = child else { return 0 };
     if let Some(written) = resident.written() {
-        keep(written.place, Arc::clone(resident));
+        keep_written(resident, keep);
         *child = Child::Clean(written);
         return 0;
     }
@@ -602,4 +602,19 @@ fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>))
         }
     };
     own + below
+}
+
+/// Offers a node that was written, and all below it that were: none has changed since, or this one
+/// would have (invariant 1).
+fn keep_written(resident: &Arc<Resident>, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) {
+    if let Node::Inner(inner) = &resident.node {
+        for (_, child) in &inner.entries {
+            if let Child::Dirty(below) = child {
+                keep_written(below, keep);
+            }
+        }
+    }
+    if let Some(written) = resident.written() {
+        keep(written.place, Arc::clone(resident));
+    }
 }

@@ -173,3 +173,19 @@ fn a_tiny_volume_that_is_full_and_often_killed_answers_and_does_not_clean_for_ev
     }
     assert!(refused > 0, "the volume was to run full");
 }
+
+#[test]
+fn the_map_that_a_checkpoint_wrote_stays_in_memory() {
+    let (_device, disk) = small_disk(128);
+    let mut model = ModelState::default();
+    let list = new_list(&disk, &mut model);
+    for number in 0..20_000 {
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(list, number, &[7_u8; 100][..]);
+        commit(&disk, &mut model, aru).expect("there is room");
+    }
+    disk.checkpoint().expect("the device works");
+    let stats = disk.stats();
+    assert_eq!(stats.dirty_node_bytes, 0);
+    assert!(stats.cached_node_bytes > 20_000 * 100, "{stats:?}");
+}
