@@ -104,6 +104,17 @@ impl LogDisk {
         self.finish_job(&mut checkpoints, false)
     }
 
+    /// Takes a whole checkpoint, unless one that was under way does for what it is wanted for.
+    pub(crate) fn checkpoint_unless(&self, is_enough: &dyn Fn(&Core) -> bool) -> Result<()> {
+        let mut checkpoints = self.checkpoints.lock();
+        self.finish_job(&mut checkpoints, false)?;
+        if is_enough(&self.core.read()) {
+            return Ok(());
+        }
+        self.freeze(&mut checkpoints, false)?;
+        self.finish_job(&mut checkpoints, false)
+    }
+
     /// Gives memory back: dirty nodes are written when there are too many.
     pub(crate) fn relieve_memory(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();

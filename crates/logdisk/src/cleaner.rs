@@ -9,7 +9,7 @@
 //! Pages that were moved from one list to another are not where their records say; when a segment's
 //! usage shows that some were missed, the whole map is asked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
@@ -27,6 +27,10 @@ use crate::segments::{Pin, SegmentState};
 
 /// Blocks moved in one step, with the lock held once.
 const BATCH_LEN: usize = 64;
+/// Segments that are cleaned at a time.
+const MAX_JOBS: usize = 2;
+/// Buffers of a segment's size that are kept between them.
+const SPARE_BUFS: usize = 2;
 /// A segment of which a larger share lives is not worth cleaning.
 const MOST_LIVE: f64 = 0.98;
 /// Nor in idle times one of which more lives than this.
@@ -38,20 +42,30 @@ const LEAST_DEAD_BYTES: f64 = (8 * PAGE_SIZE) as f64;
 /// Segments of the map's head are left alone for so many segments' worth of writing.
 const NODES_LIVE_SEGMENTS: u64 = 64;
 
-/// What cleaning keeps between its steps.
+/// What cleaning keeps between its steps. It is locked for moments: several callers may clean at a
+/// time, each another segment, so that one is read while the blocks of another are moved.
 #[derive(Debug)]
 pub(crate) struct Cleaner {
-    buf: Option<AlignedBuf>,
+    bufs: Vec<AlignedBuf>,
     /// Segments with blocks that could not be read: moving them would lose the evidence.
     damaged: BTreeSet<SegmentNo>,
-    job: Option<Job>,
+    /// Segments that have been begun and that nobody works on now, the oldest first.
+    jobs: VecDeque<Job>,
+    /// These, and those that somebody works on.
+    victims: BTreeSet<SegmentNo>,
     /// For policies that draw lots.
     rng: Rng,
 }
 
 impl Default for Cleaner {
     fn default() -> Self {
-        Self { buf: None, damaged: BTreeSet::new(), job: None, rng: Rng::new(0) }
+        Self {
+            bufs: Vec::new(),
+            damaged: BTreeSet::new(),
+            jobs: VecDeque::new(),
+            victims: BTreeSet::new(),
+            rng: Rng::new(0),
+        }
     }
 }
 
@@ -73,6 +87,15 @@ struct Job {
     /// Whether the whole map was asked for what the segment's records do not tell.
     asked_map: bool,
     is_sound: bool,
+}
+
+impl Job {
+    /// How many bytes of room a step makes, as it were.
+    fn gain_of_step(&self) -> i64 {
+        let dead_bytes = self.bytes.len() as u64 - u64::from(self.live_bytes);
+        let batches = self.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
+        (dead_bytes / batches) as i64
+    }
 }
 
 /// What has been cleaned since the disk was opened.
@@ -137,33 +160,45 @@ impl LogDisk {
         if self.clean_settings().is_suspended {
             return Ok(false);
         }
-        let mut cleaner = self.cleaner.lock();
-        if cleaner.job.is_none() {
-            return Ok(self.cleaning_is_due(at_least) && self.begin_cleaning(&mut cleaner, choice)?);
-        }
-        // A job that was begun with room enough may have to wait for a checkpoint.
-        Ok(self.may_go_on() && self.go_on_cleaning(&mut cleaner)?)
+        Ok(self.do_step(at_least, choice)?.is_some())
     }
 
     /// Does a piece of cleaning for a commit; says how many bytes of room it will have made when
     /// its segment is empty, or `None` when there is nothing to be done.
     pub(crate) fn clean_for_room(&self) -> Result<Option<i64>> {
-        let mut cleaner = self.cleaner.lock();
-        if cleaner.job.is_none() {
-            let begun =
-                self.cleaning_is_due(0) && self.begin_cleaning(&mut cleaner, Choice::Policy)?;
-            return Ok(begun.then_some(0));
+        self.do_step(0, Choice::Policy)
+    }
+
+    /// Goes on with a segment that was begun, or begins one if that is due. Returns what the step
+    /// gains, or `None` when there is nothing to be done.
+    fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
+        // A job that was begun with room enough may have to wait for a checkpoint.
+        let may_go_on = self.may_go_on();
+        let job = {
+            let mut cleaner = self.cleaner.lock();
+            if !may_go_on && !cleaner.jobs.is_empty() {
+                return Ok(None);
+            }
+            cleaner.jobs.pop_front()
+        };
+        if let Some(job) = job {
+            let gain = job.gain_of_step();
+            if let Some(job) = self.go_on_cleaning(job)? {
+                self.cleaner.lock().jobs.push_back(job);
+            }
+            return Ok(Some(gain));
         }
-        if !self.may_go_on() {
-            return Ok(None);
+        let begun = self.cleaning_is_due(at_least) && self.begin_and_keep(choice)?;
+        Ok(begun.then_some(0))
+    }
+
+    /// Begins a segment, for whoever goes on next; says whether there was one.
+    fn begin_and_keep(&self, choice: Choice) -> Result<bool> {
+        let (found_one, job) = self.begin_cleaning(choice)?;
+        if let Some(job) = job {
+            self.cleaner.lock().jobs.push_back(job);
         }
-        let gain = cleaner.job.as_ref().map_or(0, |job| {
-            let dead_bytes = job.bytes.len() as u64 - u64::from(job.live_bytes);
-            let batches = job.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
-            (dead_bytes / batches) as i64
-        });
-        self.go_on_cleaning(&mut cleaner)?;
-        Ok(Some(gain))
+        Ok(found_one)
     }
 
     /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
@@ -180,21 +215,33 @@ impl LogDisk {
             && counts.clean > self.checkpoint_reserve(&core)
     }
 
-    /// Whether the clean segments suffice to move some more blocks and then to write a checkpoint.
+    /// Whether the clean segments suffice to move some more blocks, by each of those that clean,
+    /// and then to write a checkpoint.
     fn may_go_on(&self) -> bool {
+        let under_way = self.cleaner.lock().victims.len() as u64;
         let core = self.core.read();
         let nodes = core.state.map.dirty_bytes().div_ceil(self.layout.segment_size_bytes());
-        u64::from(core.state.segments.clean_count()) > nodes + 2
+        u64::from(core.state.segments.clean_count()) > nodes + under_way.max(1) + 1
     }
 
     /// Cleans one segment to its end, or as far as there is room; says whether there was one to
     /// gain from.
     pub(crate) fn clean_now(&self, choice: Choice) -> Result<bool> {
-        let mut cleaner = self.cleaner.lock();
-        if cleaner.job.is_none() && !self.begin_cleaning(&mut cleaner, choice)? {
-            return Ok(false);
+        let begun = self.cleaner.lock().jobs.pop_front();
+        let mut job = match begun {
+            Some(job) => Some(job),
+            None => match self.begin_cleaning(choice)? {
+                (false, _) => return Ok(false),
+                (true, job) => job,
+            },
+        };
+        while let Some(current) = job {
+            if !self.may_go_on() {
+                self.cleaner.lock().jobs.push_front(current);
+                break;
+            }
+            job = self.go_on_cleaning(current)?;
         }
-        while self.may_go_on() && self.go_on_cleaning(&mut cleaner)? {}
         Ok(true)
     }
 
@@ -208,12 +255,13 @@ impl LogDisk {
             Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
             Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
         };
-        let damaged = &cleaner.damaged;
+        let (damaged, victims) = (&cleaner.damaged, &cleaner.victims);
         let may_be_cleaned = |segment: &SegmentNo| {
             segments.state(*segment) == SegmentState::Dirty
                 && live(*segment) > 0.0
                 && live(*segment) < most_live
                 && !damaged.contains(segment)
+                && !victims.contains(segment)
                 // What has not been written yet cannot be read.
                 && core.in_memory.iter().all(|closed| closed.segment != *segment)
         };
@@ -243,67 +291,82 @@ impl LogDisk {
         }
     }
 
-    /// Picks a segment, reads it and finds what lives in it; says whether there was one.
-    fn begin_cleaning(&self, cleaner: &mut Cleaner, choice: Choice) -> Result<bool> {
-        let (victim, pin, live_bytes) = {
+    /// Picks a segment, reads it and finds what lives in it. Says whether there was one, and
+    /// returns what is to be done with it, unless it could not be read.
+    fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<Job>)> {
+        let (victim, pin, live_bytes, buf) = {
+            let mut cleaner = self.cleaner.lock();
+            if cleaner.victims.len() >= MAX_JOBS {
+                return Ok((false, None));
+            }
             let core = self.core.read();
-            let Some(victim) = self.pick_victim(cleaner, &core, choice) else { return Ok(false) };
+            let Some(victim) = self.pick_victim(&mut cleaner, &core, choice) else {
+                return Ok((false, None));
+            };
+            cleaner.victims.insert(victim);
             let base = Addr::from_bytes(self.layout.segment_offset(victim));
             let segments = &core.state.segments;
-            (victim, segments.pin(base), segments.live_bytes_of(victim))
+            (victim, segments.pin(base), segments.live_bytes_of(victim), cleaner.bufs.pop())
         };
         let size = self.layout.segment_size_bytes() as usize;
         let base = Addr::from_bytes(self.layout.segment_offset(victim));
-        let mut bytes = cleaner.buf.take().unwrap_or_else(|| AlignedBuf::zeroed(size));
+        let mut bytes = buf.unwrap_or_else(|| AlignedBuf::zeroed(size));
         let found = self.read_device(base, &mut bytes).and_then(|()| {
             let summary = self.summarize(victim, &bytes);
             Ok((self.filter_live(summary.blocks)?, summary.nodes))
         });
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
         self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
-        match found {
-            Ok((blocks, nodes)) => {
-                cleaner.job = Some(Job {
-                    victim,
-                    live_bytes,
-                    _pin: pin,
-                    base,
-                    bytes,
-                    blocks,
-                    moved: 0,
-                    nodes,
-                    asked_map: false,
-                    is_sound: true,
-                });
-            }
+        let job = match found {
+            Ok((blocks, nodes)) => Some(Job {
+                victim,
+                live_bytes,
+                _pin: pin,
+                base,
+                bytes,
+                blocks,
+                moved: 0,
+                nodes,
+                asked_map: false,
+                is_sound: true,
+            }),
             // A segment that cannot be read is left as it is; others can be cleaned.
             Err(_) => {
-                cleaner.buf = Some(bytes);
-                cleaner.damaged.insert(victim);
+                self.end_job(victim, bytes, false);
+                None
             }
-        }
-        self.failure().map_or(Ok(true), Err)
+        };
+        self.failure().map_or(Ok((true, job)), Err)
     }
 
-    /// Moves a few blocks, or what else is next; says whether the job goes on.
-    fn go_on_cleaning(&self, cleaner: &mut Cleaner) -> Result<bool> {
-        let Some(mut job) = cleaner.job.take() else { return Ok(false) };
-        let result = self.advance(&mut job);
-        if matches!(result, Ok(true)) {
-            cleaner.job = Some(job);
-        } else {
-            let is_empty = self.core.read().state.segments.live_bytes_of(job.victim) == 0;
-            // One that cannot be emptied is left as it is; others can be cleaned.
-            if result.is_err() || !job.is_sound || !is_empty {
-                cleaner.damaged.insert(job.victim);
-            }
-            cleaner.buf = Some(job.bytes);
+    /// A segment is no longer worked on. One that cannot be emptied is left as it is from now on;
+    /// others can be cleaned.
+    fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
+        let mut cleaner = self.cleaner.lock();
+        cleaner.victims.remove(&victim);
+        if !is_done {
+            cleaner.damaged.insert(victim);
         }
+        if cleaner.bufs.len() < SPARE_BUFS {
+            cleaner.bufs.push(bytes);
+        }
+    }
+
+    /// Moves a few blocks, or what else is next; returns the job if it goes on.
+    fn go_on_cleaning(&self, mut job: Job) -> Result<Option<Job>> {
+        let goes_on = match self.advance(&mut job) {
+            Ok(true) => Some(job),
+            result => {
+                let is_empty = self.core.read().state.segments.live_bytes_of(job.victim) == 0;
+                self.end_job(job.victim, job.bytes, result.is_ok() && job.is_sound && is_empty);
+                None
+            }
+        };
         if let Some(error) = self.failure() {
             return Err(error);
         }
         self.relieve_writer()?;
-        Ok(cleaner.job.is_some())
+        Ok(goes_on)
     }
 
     fn advance(&self, job: &mut Job) -> Result<bool> {

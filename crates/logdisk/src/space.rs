@@ -29,6 +29,9 @@ const MAX_FRUITLESS: u32 = 2;
 const MAX_ATTEMPTS: u32 = 64;
 /// Pieces of background work that one commit does at most.
 const MAX_STEPS_LENT: usize = 8;
+/// So many segments a commit cleans before it takes a checkpoint, if they can be written to: on a
+/// small volume that is full, the nodes would take what fewer give.
+const MIN_CLEANED_AT_ONCE: u32 = 8;
 /// As much dirty map is reckoned with at least.
 const MIN_DIRTY_BYTES: u64 = 256 << 10;
 
@@ -156,9 +159,17 @@ impl LogDisk {
         let cost_bytes = core.state.map.dirty_bytes() + size / 2;
         let reserve = self.reserve_segments(core) + 2;
         let pool = self.pool_segments(core);
-        let is_urgent = counts.clean <= reserve;
         let is_due = counts.clean <= reserve + pool / 4 && counts.pending >= pool / 2;
-        (is_urgent || is_due) && u64::from(counts.pending) * size > 2 * cost_bytes
+        let is_urgent = counts.clean <= reserve && counts.pending >= self.checkpoint_batch(core);
+        // Cleaning does not go on without.
+        let is_last = counts.clean <= self.checkpoint_reserve(core);
+        (is_due || is_urgent || is_last) && u64::from(counts.pending) * size > 2 * cost_bytes
+    }
+
+    /// So many segments a checkpoint should free at least that is taken because commits wait for
+    /// them: each takes two flushes, and nodes of the map that would be written fewer times.
+    fn checkpoint_batch(&self, core: &Core) -> u32 {
+        (self.pool_segments(core) / 4).max(1)
     }
 
     /// So many more clean segments than the reserve, those that the next checkpoint frees included,
@@ -288,8 +299,8 @@ impl LogDisk {
     }
 
     /// Tries to make room; says whether there is any point in trying again. What is empty already
-    /// waits but for a checkpoint; when nothing is, segments are cleaned, as many as the reserve
-    /// can take.
+    /// waits but for a checkpoint; when that is little, segments are cleaned first, as many as the
+    /// reserve can take.
     fn make_room(&self) -> Result<bool> {
         let began = self.now();
         let result = self.try_to_make_room();
@@ -299,9 +310,10 @@ impl LogDisk {
 
     fn try_to_make_room(&self) -> Result<bool> {
         let clean_before = self.core.read().state.segments.clean_count();
-        if self.core.read().state.segments.has_pending() {
-            self.checkpoint()?;
-            if self.core.read().state.segments.clean_count() > clean_before {
+        let is_enough = |core: &Core| core.state.segments.clean_count() > clean_before;
+        if self.is_worth_a_checkpoint() {
+            self.checkpoint_unless(&is_enough)?;
+            if is_enough(&self.core.read()) {
                 return Ok(true);
             }
         }
@@ -312,8 +324,14 @@ impl LogDisk {
         while self.may_clean_more(spare) && self.clean_now(Choice::MostToGain)? {
             spare = 4;
         }
-        self.checkpoint()?;
-        Ok(self.free_bytes() > free_before)
+        self.checkpoint_unless(&is_enough)?;
+        Ok(is_enough(&self.core.read()) || self.free_bytes() > free_before)
+    }
+
+    /// Whether a checkpoint frees so many segments that commits that wait should not wait for more.
+    fn is_worth_a_checkpoint(&self) -> bool {
+        let core = self.core.read();
+        core.state.segments.counts().pending >= self.checkpoint_batch(&core)
     }
 
     /// How much room a commit that took `bytes` should make in its turn: nothing while clean
@@ -360,6 +378,6 @@ impl LogDisk {
         let nodes = core.state.map.dirty_bytes().div_ceil(size) as u32;
         let counts = core.state.segments.counts();
         counts.clean > nodes + spare
-            && counts.pending < self.reclaim_reserve() + self.layout.segment_count() / 16
+            && counts.pending < self.checkpoint_batch(&core).max(MIN_CLEANED_AT_ONCE)
     }
 }

@@ -5,8 +5,8 @@
 //! - `dendro-bench engine`: of these, the engine alone, in memory.
 //! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.
-//! - `dendro-bench tpc-b [DIRECTORY]`, `dendro-bench rewriting [DIRECTORY]`: how fast volumes are that
-//!   are nearly full.
+//! - `dendro-bench tpc-b [DIRECTORY [PERCENT...]]`, `dendro-bench rewriting [DIRECTORY [PERCENT...]]`: how
+//!   fast volumes are that are nearly full, and what the time goes to.
 //! - `dendro-bench mount [OPTIONS] [DIRECTORY]`: operations through mounts, beside a file system that
 //!   answers from memory, and ext4, XFS and btrfs on the same device; `--help` has the options. As
 //!   root, with `dendro` built beside it, or in `DENDRO`.
@@ -30,6 +30,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let directory = |at: usize| PathBuf::from(arguments.get(at).map_or(".", String::as_str));
+    let percents = |from: usize| -> Vec<u64> {
+        arguments.iter().skip(from).filter_map(|argument| argument.parse().ok()).collect()
+    };
     let result = match arguments.first().map(String::as_str) {
         Some("cleaning") => {
             let chosen = |at: usize| arguments.get(at).map(String::as_str);
@@ -44,13 +47,13 @@ fn main() -> ExitCode {
             versions::run();
             Ok(())
         }
-        Some("tpc-b") => nearly_full::tpc_b(&directory(1)),
+        Some("tpc-b") => nearly_full::tpc_b(&directory(1), &percents(2)),
         // What `mount` starts.
         Some("null") => {
             mounts::serve_null(arguments.get(1).map_or("auto", String::as_str), &directory(2))
         }
         Some("mount") => mounts::run(&arguments[1..]),
-        Some("rewriting") => nearly_full::rewriting(&directory(1)),
+        Some("rewriting") => nearly_full::rewriting(&directory(1), &percents(2)),
         _ => costs(&directory(0)),
     };
     match result {
