@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Many at once, and much of it: processes beside one another, huge directories, deep paths.
 
-    crowd.py [--seed 1] [--processes 6] [--seconds 30] [--entries 1000000] [--links 60000]
+    crowd.py [--seed 1] [--processes 6] [--seconds 30] [--entries 1000000] [--links 100000]
              [--size 4G] [--only together,directory,links,deep]
 
 *together*: processes create, write, rename, link, remove and list in the same few directories; each
@@ -241,7 +241,7 @@ def main():
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--entries", type=int, default=1_000_000)
-    parser.add_argument("--links", type=int, default=60_000)
+    parser.add_argument("--links", type=int, default=100_000)
     parser.add_argument("--size", default="4G")
     parser.add_argument("--options", default="", help="mount options")
     parser.add_argument("--tree", default="/usr/include", help="a tree to copy")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Test suites by others, on a mounted volume: fsx (random operations on one file, everything read
-# back) with several seeds at a time, and pjdfstest (the rules of POSIX), as root.
+# Test suites by others, on mounted volumes: fsx (random operations on one file, everything read
+# back; see fsx.py) with several seeds at a time, and pjdfstest (the rules of POSIX), as root.
 #
 #     cargo install fsx pjdfstest
 #     foreign.sh [OPERATIONS [SEED...]]
@@ -29,7 +29,7 @@ finish() {
 }
 trap finish EXIT
 
-mkdir "$work/second" "$work/artifacts"
+mkdir "$work/second"
 if [ -n "${DENDRO_FOREIGN_NAMESPACE:-}" ]; then
     mkdir "$work/sbin" "$work/helpers"
     mount --bind /usr/sbin "$work/sbin"
@@ -39,27 +39,12 @@ if [ -n "${DENDRO_FOREIGN_NAMESPACE:-}" ]; then
     done
     mount --bind "$work/helpers" /usr/sbin
 fi
+DENDRO=$dendro python3 "$here/fsx.py" --operations "$operations" --seeds "${seeds// /,}" \
+    --options "${DENDRO_TEST_OPTIONS:-rw}" || failed=1
+
 "$dendro" -q mkfs --size 4G "$work/img"
 "$dendro" mount -o "${DENDRO_TEST_OPTIONS:-rw}" --log-file "$work/log" "$work/img" "$mnt"
 chmod 755 "$mnt"
-
-if command -v fsx > /dev/null; then
-    for seed in $seeds; do
-        fsx -q -f "$here/fsx.toml" -N "$operations" -S "$seed" -P "$work/artifacts" \
-            "$mnt/fsx-$seed" > "$work/fsx-$seed.txt" 2>&1 &
-        pids="${pids:-} $!:$seed"
-    done
-    for pid in $pids; do
-        if wait "${pid%%:*}"; then
-            echo "fsx, seed ${pid##*:}: $operations operations"
-        else
-            tail -30 "$work/fsx-${pid##*:}.txt"
-            failed=1
-        fi
-    done
-else
-    echo "fsx is not installed: cargo install fsx"
-fi
 
 if command -v pjdfstest > /dev/null && [ "$(id -u)" = 0 ]; then
     mount -t tmpfs none "$work/second"
