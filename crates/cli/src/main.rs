@@ -26,6 +26,7 @@ mod failure;
 mod generate;
 mod join;
 mod logging;
+mod memory;
 mod mkfs;
 mod mount;
 mod mount_options;

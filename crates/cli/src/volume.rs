@@ -25,6 +25,7 @@ use dendro_versions::{Service, name};
 use crate::cleaning::service;
 use crate::counters;
 use crate::failure::Failure;
+use crate::memory::default_cache_bytes;
 use crate::mount_options::MountOptions;
 use crate::{signature, versions};
 
@@ -78,10 +79,9 @@ impl Volume {
     ) -> Result<Self, NotOpened> {
         let device = Arc::new(open_device(path, options, lock_wait)?);
         let read_only = device.is_read_only();
-        let mut disk_options = OpenOptions { read_only, ..OpenOptions::default() };
-        if let Some(bytes) = options.cache_bytes {
-            disk_options.cache_size_bytes = bytes;
-        }
+        let cache_size_bytes = options.cache_bytes.unwrap_or_else(default_cache_bytes);
+        let mut disk_options =
+            OpenOptions { read_only, cache_size_bytes, ..OpenOptions::default() };
         if let Some(bytes) = options.checkpoint_bytes {
             disk_options.checkpoint_log_bytes = bytes;
         }
