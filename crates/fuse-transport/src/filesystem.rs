@@ -242,7 +242,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Makes and opens a file.
+    /// Makes and opens a file. After `ENOSYS` the kernel calls [`Self::mknod`] and [`Self::open`]
+    /// instead: where it does without the second, there will be no [`Self::release`] either.
     fn create(
         &self,
         request: &Request,

@@ -435,6 +435,8 @@ impl FileSystem for Adapter {
         self.answer("fsyncdir", fs.fsyncdir(Ino(node), data_only))
     }
 
+    /// Where the kernel can do without `open`, it is told, once, to make files by `mknod`: one that
+    /// it has opened with CREATE it would also release, a request that does nothing here.
     fn create(
         &self,
         request: &Request,
@@ -442,6 +444,9 @@ impl FileSystem for Adapter {
         name: &[u8],
         how: &CreateHow,
     ) -> Result<(Entry, Opened)> {
+        if self.has_no_open.load(Ordering::Relaxed) {
+            return Err(Errno::NOSYS);
+        }
         let fs = self.live.enter();
         let flags = how.open.flags.cast_signed();
         let options = OpenOptions {

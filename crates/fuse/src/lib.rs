@@ -20,8 +20,9 @@
 //!   where several list a directory that changes.
 //! - There is no writeback cache: when write(2) has returned, the file system has the data, so
 //!   that recovery keeps the order of writes.
-//! - Files are not opened: `open` says `ENOSYS` once and is not called again, which saves two
-//!   round trips for each open file. So the file system must be mounted with [`dendro_fs::Options::lookups_hold_files`].
+//! - Files are not opened: `open` says `ENOSYS` once and is not called again, and so does `create`, in
+//!   whose place the kernel then uses `mknod`. That saves opening and releasing each file. So the file
+//!   system must be mounted with [`dendro_fs::Options::lookups_hold_files`].
 //!
 //! # What does not get through
 //! - Whether fallocate and copy_file_range take set-id bits away: the protocol does not say. They do

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dendro_fuse_transport::{
-    Attr, AttrReply, CreateHow, Entries, EntriesPlus, Entry, Errno, FileSystem, InitFlags, OpenHow,
-    Opened, OpenedFlags, Request, Result, SetAttr, StatFs, Wishes, WriteHow,
+    Attr, AttrReply, Entries, EntriesPlus, Entry, Errno, FileSystem, InitFlags, OpenHow, Opened,
+    Request, Result, SetAttr, StatFs, Wishes, WriteHow,
 };
 
 const ROOT: u64 = 1;
@@ -271,15 +271,15 @@ impl FileSystem for Null {
         Ok(())
     }
 
-    fn create(
+    fn mknod(
         &self,
         _: &Request,
         parent: u64,
         name: &[u8],
-        how: &CreateHow,
-    ) -> Result<(Entry, Opened)> {
-        let mode = REGULAR | how.mode & !how.umask & !TYPE_BITS;
-        let entry = self.state().make(parent, name, mode, &[])?;
-        Ok((entry, Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE }))
+        mode: u32,
+        umask: u32,
+        _: u32,
+    ) -> Result<Entry> {
+        self.state().make(parent, name, REGULAR | mode & !umask & !TYPE_BITS, &[])
     }
 }
