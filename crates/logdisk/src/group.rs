@@ -17,6 +17,10 @@ use crate::line::Thing;
 use crate::map::Nodes;
 use crate::state::{Slots, State};
 
+/// So many entries that a version keeps from being changed are looked at for what the page was
+/// before, which tells the policy how long it lived.
+const MAX_KEPT: usize = 4;
+
 /// A page that shows through from an older entry.
 #[derive(Clone, Copy, Debug)]
 struct Below {
@@ -35,7 +39,8 @@ pub(crate) struct Group {
     own: Slots,
     holes: u32,
     /// What older entries have, where it was asked for: it shows through where [`Self::own`] and
-    /// [`Self::holes`] say nothing.
+    /// [`Self::holes`] say nothing. What a version keeps anyway may be missing, unless the group was
+    /// opened whole.
     below: Option<Box<[Option<Below>; CHUNK_PAGES as usize]>>,
     /// Pages that older entries lose: the entry's branch and epoch, and the slot.
     taken: SmallVec<[(u32, u64, u32); 4]>,
@@ -116,8 +121,13 @@ impl State {
         let mut wanted = mask(slots);
         let mut below: Option<Box<[_; CHUNK_PAGES as usize]>> = None;
         let line = self.versions.head_line(branch)?;
+        let newest_pin = self.versions.newest_pin(branch).filter(|_| !looks_below);
+        let mut kept = 0;
         self.look_back(line, thing, nodes, &mut |key, value| {
             let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
+            if newest_pin.is_some_and(|pin| key.branch != branch || key.epoch <= pin) {
+                kept += 1;
+            }
             if (key.branch, key.epoch) == (branch, epoch) {
                 (group.own, group.holes) = (chunk.slots(), chunk.holes());
                 if looks_below {
@@ -133,7 +143,11 @@ impl State {
                 }
             }
             wanted &= !(chunk.present() | chunk.holes());
-            if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if wanted == 0 || kept == MAX_KEPT {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         })?;
         group.below = below;
         Ok(group)

@@ -114,7 +114,7 @@ impl Core {
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<Shared>> {
         let slots = 0..CHUNK_PAGES as u32;
-        let group = self.state.open_group(view.branch, list, number, slots.clone(), nodes)?;
+        let group = self.state.open_group_whole(view.branch, list, number, slots.clone(), nodes)?;
         let mut shared = Vec::new();
         for slot in slots.filter(|slot| self.state.is_shared(&group, *slot)) {
             let Some(page) = group.page(slot) else { continue };
@@ -137,7 +137,7 @@ impl Core {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let slots = 0..CHUNK_PAGES as u32;
-        let mut group = self.state.open_group(branch, list, number, slots, nodes)?;
+        let mut group = self.state.open_group_whole(branch, list, number, slots, nodes)?;
         self.set_about(branch);
         for (slot, page, bytes) in copies {
             if group.page(*slot) != Some(*page) || !self.state.is_shared(&group, *slot) {

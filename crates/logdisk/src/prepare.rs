@@ -132,10 +132,16 @@ fn touch_entry(state: &State, line: &Line, thing: Thing, nodes: &dyn Nodes) -> O
     if state.versions.is_first(branch, epoch) || thing.list >= state.next_list {
         return state.map.get(&thing.key(branch, epoch), nodes).map(drop);
     }
+    let pin = state.versions.newest_pin(branch);
     let mut is_left = 2;
-    state.look_back(line, thing, nodes, &mut |_, _| {
+    state.look_back(line, thing, nodes, &mut |key, _| {
         is_left -= 1;
-        if is_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        // What a version sees stays as it is.
+        if is_left == 0 || (key.branch == branch && pin >= Some(key.epoch)) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     })
 }
 

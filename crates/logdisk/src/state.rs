@@ -271,8 +271,10 @@ impl State {
         if found.old.is_some() || self.versions.is_first(branch, epoch) {
             return Ok(());
         }
+        let pin = self.versions.newest_pin(branch);
         match found.before {
             Some(before) if Thing::of(&before) != thing => Ok(()),
+            Some(before) if before.branch == branch && pin >= Some(before.epoch) => Ok(()),
             _ => self.drop_unseen(branch, epoch, thing, nodes),
         }
     }

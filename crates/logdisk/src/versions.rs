@@ -147,6 +147,12 @@ impl Versions {
         })
     }
 
+    /// The newest moment of `branch` that must stay readable: whatever the head sees that was written
+    /// up to then is seen from there too.
+    pub(crate) fn newest_pin(&self, branch: u32) -> Option<u64> {
+        self.facts.get(&branch)?.pins.last().copied()
+    }
+
     /// Those who look at what was written in `branch` from epoch `from` to before `to`.
     pub(crate) fn seers(&self, branch: u32, from: u64, to: u64) -> Seers<'_> {
         let Some(facts) = self.facts.get(&branch).filter(|_| from < to) else {

@@ -3,55 +3,61 @@
 use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock, Rng};
-use dendro_device::MemoryDevice;
-use dendro_disk::{Aru, Lid, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_fs::versions::diff;
 use dendro_fs::{FileSystem, Ino, Options};
 use dendro_logdisk::LogDisk;
 
 use crate::amplification::{CALLER, format_options};
-use crate::engine::{disk, new_list};
+use crate::engine::disk;
 use crate::measure::{print, print_alone, time};
 
 const MIB: u64 = 1 << 20;
 const COUNTS: [u64; 4] = [0, 1, 100, 10_000];
-/// Pages of the list that is overwritten at random.
+/// Small files that are made, and pages overwritten, before anything is measured.
+const CHANGES: u64 = 10_000;
+/// Pages of the file that is overwritten at random.
 const PAGES: u64 = 16_384;
 const OVERWRITES: u64 = 40_000;
 const CREATIONS: u64 = 40_000;
+const FILES_IN_A_DIRECTORY: u64 = 1000;
 const ROUNDS: usize = 5;
 
-/// A disk with so many snapshots, a little changed before each.
+/// A disk with so many snapshots, made while the same was written as on all others.
 struct Old {
-    disk: LogDisk,
-    list: Lid,
+    tree: Tree,
+    directory: Ino,
+    file_count: u64,
+    file: Ino,
     rng: Rng,
     page: Vec<u8>,
 }
 
 impl Old {
     fn new(snapshot_count: u64) -> Self {
-        let disk = disk(Arc::new(MemoryDevice::new(4096 * MIB)));
-        let list = new_list(&disk);
+        let tree = Tree::new(disk(Arc::new(memory(1024 * MIB))));
+        let file = tree.make(Ino::ROOT, u64::MAX, MODE_FILE);
         let mut page = vec![0; PAGE_SIZE];
         Rng::new(1).fill(&mut page);
-        let mut old = Self { disk, list, rng: Rng::new(2), page };
+        let mut old =
+            Self { tree, directory: Ino::ROOT, file_count: 0, file, rng: Rng::new(2), page };
         for page_index in 0..PAGES {
             old.write(page_index);
         }
-        for _ in 0..snapshot_count {
+        for change in 0..CHANGES {
             old.create();
-            let page_index = old.rng.below(PAGES);
-            old.write(page_index);
-            old.disk.snapshot(0, None).expect("there is room");
+            old.overwrite();
+            if (change + 1) * snapshot_count / CHANGES > change * snapshot_count / CHANGES {
+                old.tree.disk.snapshot(0, None).expect("there is room");
+            }
         }
         old
     }
 
     fn write(&self, page_index: u64) {
-        let mut aru = Aru::new(View::HEAD);
-        aru.write_pages(self.list, page_index, &self.page[..]);
-        self.disk.commit(aru).expect("there is room");
+        let offset = page_index * PAGE_SIZE as u64;
+        self.tree.fs.write(self.file, offset, &self.page, false).expect("there is room");
     }
 
     fn overwrite(&mut self) {
@@ -59,23 +65,37 @@ impl Old {
         self.write(page_index);
     }
 
-    /// As a file of 1 KiB is made: a list, its i-node, a name in another list, and a page.
+    /// Makes a file of 1 KiB.
     fn create(&mut self) {
-        let list = self.disk.allocate_list().expect("the disk is writable");
-        let mut aru = Aru::new(View::HEAD);
-        aru.create_list(list, dendro_disk::ListHints::default());
-        aru.put_record(list, 0, &[1_u8; 160][..]);
-        aru.put_record(self.list, self.rng.next_u64() >> 1, &[2_u8; 30][..]);
-        aru.write_pages(list, 0, &self.page[..1024]);
-        self.disk.commit(aru).expect("there is room");
+        if self.file_count.is_multiple_of(FILES_IN_A_DIRECTORY) {
+            self.directory = self.tree.make(Ino::ROOT, self.file_count, MODE_DIRECTORY);
+        }
+        let fs = &self.tree.fs;
+        let name = format!("file-{}", self.file_count);
+        let made = fs.create(&CALLER, self.directory, name.as_bytes(), 0o644, Default::default());
+        let ino = made.expect("there is room").ino;
+        fs.write(ino, 0, &self.page[..1024], false).expect("there is room");
+        fs.release(ino);
+        fs.forget(ino, 1);
+        self.file_count += 1;
     }
+}
+
+/// A device in memory that is there before the clock runs.
+fn memory(len_bytes: u64) -> MemoryDevice {
+    let device = MemoryDevice::new(len_bytes);
+    let zeros = vec![0; MIB as usize];
+    for offset in (0..len_bytes).step_by(zeros.len()) {
+        device.write_at(offset, &zeros).expect("it is on the device");
+    }
+    device
 }
 
 pub(crate) fn run() {
     println!("{:<58} {:>14} {:>14} {:>8}", "", "with them", "without", "ratio");
     let mut disks: Vec<Old> = COUNTS.iter().map(|count| Old::new(*count)).collect();
-    rates("create 1 KiB", CREATIONS, &mut disks, Old::create);
-    rates("overwrite 4 KiB at random", OVERWRITES, &mut disks, Old::overwrite);
+    rates("create files of 1 KiB", CREATIONS, &mut disks, Old::create);
+    rates("overwrite 4 KiB of a file at random", OVERWRITES, &mut disks, Old::overwrite);
     for (old, count) in disks.iter().zip(COUNTS) {
         making(old, count);
     }
@@ -115,11 +135,11 @@ fn making(old: &Old, count: u64) {
         });
         took.as_secs_f64() * 1e6 / 100.0
     };
-    let snapshot = micros(&mut |_| drop(old.disk.snapshot(0, None).expect("there is room")));
+    let snapshot = micros(&mut |_| drop(old.tree.disk.snapshot(0, None).expect("there is room")));
     print_alone(&format!("a snapshot, beside {count}"), " us", snapshot);
     let clone = micros(&mut |number| {
         let name = format!("clone {number}");
-        drop(old.disk.branch_off(View::HEAD, &name).expect("there is room"));
+        drop(old.tree.disk.branch_off(View::HEAD, &name).expect("there is room"));
     });
     print_alone(&format!("a clone, beside {count} snapshots"), " us", clone);
 }
@@ -127,17 +147,17 @@ fn making(old: &Old, count: u64) {
 /// How long it takes until what a deleted snapshot held can be used again.
 fn deleting() {
     let mut old = Old::new(0);
-    let snapshot = old.disk.snapshot(0, None).expect("there is room");
+    let snapshot = old.tree.disk.snapshot(0, None).expect("there is room");
     for page_index in 0..PAGES {
         old.write(page_index);
     }
     let live = |disk: &LogDisk| disk.space().live_bytes as f64 / (1 << 30) as f64;
-    let before = live(&old.disk);
+    let before = live(&old.tree.disk);
     let took = time(|| {
-        old.disk.delete(snapshot.view()).expect("it is not held");
-        while old.disk.sweep_step().expect("the map can be read") {}
+        old.tree.disk.delete(snapshot.view()).expect("it is not held");
+        while old.tree.disk.sweep_step().expect("the map can be read") {}
     });
-    let freed = before - live(&old.disk);
+    let freed = before - live(&old.tree.disk);
     print_alone("deleting a snapshot, for each GiB", " ms", took.as_secs_f64() * 1e3 / freed);
     old.overwrite();
 }
