@@ -35,6 +35,8 @@ const SPARE_BUFS: usize = 2;
 const MOST_LIVE: f64 = 0.98;
 /// Nor in idle times one of which more lives than this.
 const MOST_LIVE_IN_IDLE_TIMES: f64 = 0.6;
+/// A sixteenth: four such take less than what is left of the segments that heads are filling.
+const MOST_LIVE_OF_NEARLY_EMPTY: f64 = 0.0625;
 /// Nor, unless space is needed now, one where less is dead: moving what lives, and the checkpoint
 /// that follows, leave about as much unused in their turn, and cleaning would never end.
 const LEAST_DEAD_BYTES: f64 = (8 * PAGE_SIZE) as f64;
@@ -119,6 +121,8 @@ impl Cleaned {
 pub(crate) enum Choice {
     /// The one that lives least: space is needed now.
     MostToGain,
+    /// The same, if next to nothing of it lives: moving that takes no segment.
+    NearlyEmpty,
     /// The one that the policy says.
     Policy,
     /// The same among those of which little lives: there is time to wait for more to die.
@@ -173,7 +177,7 @@ impl LogDisk {
     /// gains, or `None` when there is nothing to be done.
     fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
         // A job that was begun with room enough may have to wait for a checkpoint.
-        let may_go_on = self.may_go_on();
+        let may_go_on = self.may_go_on(choice);
         let job = {
             let mut cleaner = self.cleaner.lock();
             if !may_go_on && !cleaner.jobs.is_empty() {
@@ -217,17 +221,28 @@ impl LogDisk {
 
     /// Whether the clean segments suffice to move some more blocks, by each of those that clean,
     /// and then to write a checkpoint.
-    fn may_go_on(&self) -> bool {
+    fn may_go_on(&self, choice: Choice) -> bool {
         let under_way = self.cleaner.lock().victims.len() as u64;
         let core = self.core.read();
         let nodes = core.state.map.dirty_bytes().div_ceil(self.layout.segment_size_bytes());
-        u64::from(core.state.segments.clean_count()) > nodes + under_way.max(1) + 1
+        let moves = if choice == Choice::NearlyEmpty { 0 } else { under_way.max(1) + 1 };
+        u64::from(core.state.segments.clean_count()) > nodes + moves
     }
 
     /// Cleans one segment to its end, or as far as there is room; says whether there was one to
     /// gain from.
     pub(crate) fn clean_now(&self, choice: Choice) -> Result<bool> {
-        let begun = self.cleaner.lock().jobs.pop_front();
+        let begun = {
+            let mut cleaner = self.cleaner.lock();
+            if choice == Choice::NearlyEmpty {
+                // Others wait for room; what they have moved so far stays moved.
+                let Cleaner { jobs, victims, .. } = &mut *cleaner;
+                for job in jobs.drain(..) {
+                    victims.remove(&job.victim);
+                }
+            }
+            cleaner.jobs.pop_front()
+        };
         let mut job = match begun {
             Some(job) => Some(job),
             None => match self.begin_cleaning(choice)? {
@@ -236,7 +251,7 @@ impl LogDisk {
             },
         };
         while let Some(current) = job {
-            if !self.may_go_on() {
+            if !self.may_go_on(choice) {
                 self.cleaner.lock().jobs.push_front(current);
                 break;
             }
@@ -252,6 +267,7 @@ impl LogDisk {
         // Moving what is nearly full gains less than its headers cost.
         let most_live = match choice {
             Choice::MostToGain => MOST_LIVE,
+            Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
             Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
             Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
         };
@@ -269,13 +285,13 @@ impl LogDisk {
         let clock = core.state.clock;
         let young = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
         let is_worth_it = |segment: &SegmentNo| {
-            choice == Choice::MostToGain
+            matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
                 || segments.head(*segment) != Head::Map
                 || clock.saturating_sub(segments.figures(*segment).filled_at) >= young
         };
         let candidates = self.layout.log_segments().filter(may_be_cleaned).filter(is_worth_it);
         match choice {
-            Choice::MostToGain => {
+            Choice::MostToGain | Choice::NearlyEmpty => {
                 let mut candidates = candidates;
                 candidates.by_ref().min_by_key(|&segment| segments.live_bytes_of(segment))
             }

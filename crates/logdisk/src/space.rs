@@ -27,6 +27,8 @@ use crate::disk::LogDisk;
 const MAX_FRUITLESS: u32 = 2;
 /// How often at all: together they empty more segments than any unit needs.
 const MAX_ATTEMPTS: u32 = 64;
+/// So many segments of which next to nothing lives are cleaned when there is no room for more.
+const MAX_NEARLY_EMPTY: usize = 4;
 /// Pieces of background work that one commit does at most.
 const MAX_STEPS_LENT: usize = 8;
 /// So many segments a commit cleans before it takes a checkpoint, if they can be written to: on a
@@ -319,10 +321,17 @@ impl LogDisk {
         }
         let free_before = self.free_bytes();
         // The first moves the least; crashes one after the other may have left little more than
-        // it takes.
+        // it takes, or not even that.
         let mut spare = 2;
         while self.may_clean_more(spare) && self.clean_now(Choice::MostToGain)? {
             spare = 4;
+        }
+        if spare == 2 {
+            for _ in 0..MAX_NEARLY_EMPTY {
+                if !self.may_clean_more(0) || !self.clean_now(Choice::NearlyEmpty)? {
+                    break;
+                }
+            }
         }
         self.checkpoint_unless(&is_enough)?;
         Ok(is_enough(&self.core.read()) || self.free_bytes() > free_before)
