@@ -66,6 +66,8 @@ kinds! {
     NodeNewer = 25, Error, "a map node is newer than its checkpoint";
     /// A map node has entries that are newer than its parent says.
     NodeEpoch = 26, Error, "a map node's entries are newer than its parent says";
+    /// A chunk's way past older entries leaves out what it should not.
+    ChunkSkip = 27, Error, "a chunk's way past older entries is wrong";
     /// A block lies where none can.
     BlockOutside = 30, Error, "a page's block lies outside the log";
     /// A block cannot be read.

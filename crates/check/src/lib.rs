@@ -21,6 +21,7 @@ pub mod info;
 mod log;
 mod map;
 mod overlap;
+mod skips;
 mod superblocks;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::map::{Node, NodeProblemKind};
 use crate::overlap::Marks;
+use crate::skips::Skips;
 use crate::versions::Seers;
 use crate::{Error, Finding, FindingKind, Severity, UsageTable, Volume};
 
@@ -204,6 +205,7 @@ struct Walk<'v> {
     usage: UsageTable,
     marks: Marks,
     seers: Seers,
+    skips: Skips,
     unseen: Vec<Key>,
 }
 
@@ -222,6 +224,7 @@ impl<'v> Walk<'v> {
             lists: Lists::default(),
             usage: UsageTable::default(),
             seers: Seers::new(table),
+            skips: Skips::default(),
             unseen: Vec::new(),
             marks: Marks::new(layout, 0),
         }
@@ -246,6 +249,9 @@ impl<'v> Walk<'v> {
                 Value::List(_) => self.counts.list_count += 1,
                 Value::Record(bytes) => self.visit_record(key, bytes, findings),
                 Value::Chunk(chunk) => {
+                    if let Some(problem) = self.skips.visit(key, chunk) {
+                        findings.add(FindingKind::ChunkSkip, problem);
+                    }
                     for (slot, page) in chunk.iter() {
                         let index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
                         self.visit_page(key.list, index, page, findings);

@@ -16,7 +16,9 @@ use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, Re
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
-use dendro_format::superblock::{INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_VERSIONS, MAJOR_VERSION};
+use dendro_format::superblock::{
+    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_VERSIONS, MAJOR_VERSION,
+};
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions};
 use dendro_fuse::Past;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
@@ -434,7 +436,11 @@ fn features(superblock: &Superblock) -> FeatureInfo {
         read_only_compatible: names(superblock.read_only, &[]),
         incompatible: names(
             superblock.incompatible,
-            &[(INCOMPATIBLE_VERSIONS, "versions"), (INCOMPATIBLE_MAP_EPOCHS, "map-epochs")],
+            &[
+                (INCOMPATIBLE_VERSIONS, "versions"),
+                (INCOMPATIBLE_MAP_EPOCHS, "map-epochs"),
+                (INCOMPATIBLE_CHUNK_SKIPS, "chunk-skips"),
+            ],
         ),
     }
 }

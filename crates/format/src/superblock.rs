@@ -23,8 +23,11 @@ pub const MINOR_VERSION: u16 = 0;
 pub const INCOMPATIBLE_VERSIONS: u64 = 1 << 0;
 /// Feature flag: nodes of the map above the leaves tell the newest epoch below each child.
 pub const INCOMPATIBLE_MAP_EPOCHS: u64 = 1 << 1;
+/// Feature flag: chunks may have a way past older entries ([`crate::chunk::Skip`]).
+pub const INCOMPATIBLE_CHUNK_SKIPS: u64 = 1 << 2;
 /// Incompatible features that this code knows. A volume with another is refused.
-pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS;
+pub const KNOWN_INCOMPATIBLE: u64 =
+    INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS;
 /// Features that this code can read but not write past: none yet. A volume with another is opened
 /// for reading only.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;

@@ -7,8 +7,9 @@
 
 use std::ops::{ControlFlow, Range};
 
+use dendro_base::sync::Arc;
 use dendro_disk::Error;
-use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::chunk::{CHUNK_PAGES, Skip};
 use dendro_format::{Chunk, PageRef, Value};
 use smallvec::SmallVec;
 
@@ -20,6 +21,9 @@ use crate::state::{Slots, State};
 /// So many entries that a version keeps from being changed are looked at for what the page was
 /// before, which tells the policy how long it lived.
 const MAX_KEPT: usize = 4;
+
+/// Fewer entries are walked over faster than the one behind them is looked for.
+const MIN_SKIPPED: u32 = 7;
 
 /// A page that shows through from an older entry.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +46,7 @@ pub(crate) struct Group {
     /// [`Self::holes`] say nothing. What a version keeps anyway may be missing, unless the group was
     /// opened whole.
     below: Option<Box<[Option<Below>; CHUNK_PAGES as usize]>>,
+    skip: Option<Skip>,
     /// Pages that older entries lose: the entry's branch and epoch, and the slot.
     taken: SmallVec<[(u32, u64, u32); 4]>,
 }
@@ -49,6 +54,13 @@ pub(crate) struct Group {
 /// A bit for each slot of `slots`.
 pub(crate) fn mask(slots: Range<u32>) -> u32 {
     slots.fold(0, |mask, slot| mask | 1 << slot)
+}
+
+/// The epoch to look on from for `wanted` behind `chunk`, if nearer entries say nothing of it and are
+/// more than the search that this takes is worth.
+pub(crate) fn past(chunk: &Chunk, wanted: u32) -> Option<u64> {
+    let skip = chunk.skip()?;
+    (skip.len >= MIN_SKIPPED && skip.said & wanted == 0).then_some(skip.epoch)
 }
 
 impl Group {
@@ -60,6 +72,11 @@ impl Group {
     /// The page at `slot` if the head wrote it in the epoch that it writes in now.
     pub(crate) fn own_page(&self, slot: u32) -> Option<PageRef> {
         self.own[slot as usize]
+    }
+
+    /// Takes what the head wrote in the epoch that it writes in now.
+    fn hold(&mut self, chunk: &Chunk) {
+        (self.own, self.holes, self.skip) = (chunk.slots(), chunk.holes(), chunk.skip());
     }
 
     fn below_at(&self, slot: u32) -> Option<Below> {
@@ -110,11 +127,12 @@ impl State {
             own: [None; CHUNK_PAGES as usize],
             holes: 0,
             below: None,
+            skip: None,
             taken: SmallVec::new(),
         };
         if self.versions.is_first(branch, epoch) {
             if let Some(chunk) = self.chunk_at(&thing.key(branch, epoch), nodes)? {
-                (group.own, group.holes) = (chunk.slots(), chunk.holes());
+                group.hold(&chunk);
             }
             return Ok(group);
         }
@@ -123,34 +141,71 @@ impl State {
         let line = self.versions.head_line(branch)?;
         let newest_pin = self.versions.newest_pin(branch).filter(|_| !looks_below);
         let mut kept = 0;
-        self.look_back(line, thing, nodes, &mut |key, value| {
+        let mut before: Option<(u64, Arc<Chunk>)> = None;
+        let mut is_new = true;
+        self.look_back_past(line, thing, nodes, &mut |key, value| {
             let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
             if newest_pin.is_some_and(|pin| key.branch != branch || key.epoch <= pin) {
                 kept += 1;
             }
             if (key.branch, key.epoch) == (branch, epoch) {
-                (group.own, group.holes) = (chunk.slots(), chunk.holes());
+                group.hold(chunk);
+                is_new = false;
                 if looks_below {
                     // Its holes were made because something lies below.
                     wanted &= !chunk.holes();
-                    return ControlFlow::Continue(());
+                    return ControlFlow::Continue(past(chunk, wanted));
                 }
             } else {
+                if is_new && key.branch == branch && before.is_none() {
+                    before = Some((key.epoch, Arc::clone(chunk)));
+                }
                 for (slot, page) in chunk.iter_masked(wanted) {
                     let (branch, epoch) = (key.branch, key.epoch);
                     let below = below.get_or_insert_with(|| Box::new([None; _]));
                     below[slot as usize] = Some(Below { page, branch, epoch });
                 }
             }
-            wanted &= !(chunk.present() | chunk.holes());
+            wanted &= !chunk.said();
             if wanted == 0 || kept == MAX_KEPT {
                 ControlFlow::Break(())
             } else {
-                ControlFlow::Continue(())
+                ControlFlow::Continue(past(chunk, wanted))
             }
         })?;
+        if let Some((epoch, chunk)) = before {
+            group.skip = Some(self.skip_over(thing, branch, epoch, &chunk, nodes)?);
+        }
         group.below = below;
         Ok(group)
+    }
+
+    /// The way past older entries for one that is made right above `chunk`, which was written in
+    /// `epoch`.
+    fn skip_over(
+        &self,
+        thing: Thing,
+        branch: u32,
+        epoch: u64,
+        chunk: &Chunk,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Skip> {
+        let next = Skip { depth: 1, epoch, len: 1, said: 0 };
+        let Some(skip) = chunk.skip() else { return Ok(next) };
+        let depth = skip.depth.saturating_add(1);
+        let next = Skip { depth, ..next };
+        let Some(target) = self.chunk_at(&thing.key(branch, skip.epoch), nodes)? else {
+            return Ok(next);
+        };
+        Ok(match target.skip() {
+            Some(further) if further.len == skip.len => Skip {
+                depth,
+                epoch: further.epoch,
+                len: 1 + skip.len + further.len,
+                said: chunk.said() | skip.said | target.said() | further.said,
+            },
+            _ => next,
+        })
     }
 
     fn is_taken_by_others(&self, group: &Group, below: &Below) -> bool {
@@ -226,14 +281,63 @@ impl State {
     /// Puts a group back.
     pub(crate) fn put_group(&mut self, group: &Group, nodes: &dyn Nodes) -> Outcome<()> {
         let key = group.thing.key(group.branch, group.epoch);
-        self.put_chunk(&key, Chunk::with_holes(&group.own, group.holes), nodes)?;
+        let chunk = Chunk::with_holes(&group.own, group.holes).with_skip(group.skip);
+        self.put_chunk(&key, chunk, nodes)?;
         for (branch, epoch, slot) in &group.taken {
             let key = group.thing.key(*branch, *epoch);
             let Some(chunk) = self.chunk_at(&key, nodes)? else { continue };
             let mut slots = chunk.slots();
             slots[*slot as usize] = None;
-            self.put_chunk(&key, Chunk::with_holes(&slots, chunk.holes()), nodes)?;
+            let rest = Chunk::with_holes(&slots, chunk.holes()).with_skip(chunk.skip());
+            self.put_chunk(&key, rest, nodes)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendro_base::{Clock, ManualClock};
+    use dendro_device::{Device, MemoryDevice};
+    use dendro_disk::{Aru, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+
+    use crate::{FormatOptions, LogDisk, OpenOptions, format};
+
+    #[test]
+    fn a_page_below_a_thousand_versions_of_its_neighbours_is_found_in_few_steps() {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+        format(&device, &FormatOptions::default(), &clock).unwrap();
+        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        aru.write_pages(list, 0, vec![1; 32 * PAGE_SIZE]);
+        disk.commit(aru).unwrap();
+        for number in 0..1000 {
+            disk.snapshot(0, None).unwrap();
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, number % 3, vec![2; PAGE_SIZE]);
+            disk.commit(aru).unwrap();
+        }
+        let core = disk.core.read();
+        let nodes = crate::store::Held::loading(&disk.store);
+        let line = core.state.versions.head_line(0).unwrap();
+        let (mut step_count, mut found) = (0, None);
+        let thing = Thing::chunk(list.0, 0);
+        core.state
+            .look_back_past(line, thing, &nodes, &mut |_, value| {
+                let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
+                step_count += 1;
+                found = chunk.get(17);
+                match found {
+                    Some(_) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(past(chunk, 1 << 17)),
+                }
+            })
+            .unwrap();
+        assert!(found.is_some());
+        assert!(step_count < 40, "{step_count} steps");
     }
 }

@@ -21,6 +21,9 @@ use crate::state::State;
 /// So many entries that are not seen are walked over before the next one that may be is looked for.
 const MAX_PASSED: usize = 16;
 
+/// Is called with entries; may name an epoch of the entry's branch from which to look on.
+type VisitPast<'a> = dyn FnMut(&Key, &Value) -> ControlFlow<(), Option<u64>> + 'a;
+
 /// A part of a line that lies on one branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
@@ -111,13 +114,29 @@ impl State {
         nodes: &dyn Nodes,
         visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
     ) -> Outcome<()> {
+        self.look_back_past(line, thing, nodes, &mut |key, value| match visit(key, value) {
+            ControlFlow::Break(()) => ControlFlow::Break(()),
+            ControlFlow::Continue(()) => ControlFlow::Continue(None),
+        })
+    }
+
+    /// As [`Self::look_back`]; `visit` may name an epoch of the entry's branch from which to look on.
+    pub(crate) fn look_back_past(
+        &self,
+        line: &Line,
+        thing: Thing,
+        nodes: &dyn Nodes,
+        visit: &mut VisitPast<'_>,
+    ) -> Outcome<()> {
         let first = thing.key(0, 0);
         let mut at = 0;
         let mut is_done = false;
+        let mut past = None;
         while !is_done {
             is_done = true;
             let Stretch { branch, last_epoch } = line.0[at];
-            let to = thing.key(branch, last_epoch.min(self.versions.epoch()));
+            let from = past.take().unwrap_or(last_epoch);
+            let to = thing.key(branch, from.min(last_epoch).min(self.versions.epoch()));
             let mut passed = 0;
             self.map.visit_back(&first, &to, nodes, &mut |key, value| {
                 while line.0[at].branch > key.branch {
@@ -137,10 +156,18 @@ impl State {
                         ControlFlow::Break(())
                     };
                 }
-                if visit(key, value).is_break() || line.ends_with(key) {
-                    return ControlFlow::Break(());
+                match visit(key, value) {
+                    ControlFlow::Continue(None) if !line.ends_with(key) => {
+                        ControlFlow::Continue(())
+                    }
+                    ControlFlow::Continue(Some(epoch)) if !line.ends_with(key) => {
+                        // One that leads nowhere below is damage, and must not be followed for ever.
+                        past = Some(epoch.min(key.epoch.saturating_sub(1)));
+                        is_done = false;
+                        ControlFlow::Break(())
+                    }
+                    _ => ControlFlow::Break(()),
                 }
-                ControlFlow::Continue(())
             })?;
         }
         Ok(())

@@ -221,7 +221,7 @@ impl State {
                 fate.dead.push(page);
                 slots[slot as usize] = None;
             }
-            let rest = Chunk::with_holes(&slots, holes);
+            let rest = Chunk::with_holes(&slots, holes).with_skip(chunk.skip());
             under |= rest.present();
             fate.changes.push((*key, (!rest.is_empty()).then(|| rest.clone())));
             kept.push((*key, Value::Chunk(dendro_base::sync::Arc::new(rest))));

@@ -20,7 +20,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::checkpoint::HeadPosition;
-use dendro_format::superblock::INCOMPATIBLE_MAP_EPOCHS;
+use dendro_format::superblock::{INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS};
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
@@ -47,6 +47,9 @@ use crate::writer::Writer;
 
 /// Numbers of partial segments skipped after a crash, so that none written before it but lost can
 /// be mistaken for one written after.
+/// What nodes written from now on may have.
+const WRITTEN_FEATURES: u64 = INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS;
+
 const SEQ_SKIP: u64 = 1 << 20;
 
 /// Makes an empty volume on `device`. Whatever was there is lost.
@@ -84,7 +87,7 @@ pub fn format(
         seq: u64::MAX,
         compatible: 0,
         read_only: 0,
-        incompatible: INCOMPATIBLE_MAP_EPOCHS,
+        incompatible: WRITTEN_FEATURES,
         layout,
         clean: false,
         compression: 0,
@@ -155,7 +158,7 @@ impl LogDisk {
     ) -> Result<Self> {
         let mut superblock = superblocks::find(&*device)?;
         // Nodes that are written from now on are of that kind.
-        superblock.incompatible |= INCOMPATIBLE_MAP_EPOCHS;
+        superblock.incompatible |= WRITTEN_FEATURES;
         options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
         let checkpoint = read_checkpoint(&*device, &superblock)?;
         let store = NodeStore::new(

@@ -13,7 +13,7 @@ use dendro_format::{Chunk, Key, PageRef, SegmentNo, Space, Value};
 use dendro_policy::Present;
 
 use crate::fault::Outcome;
-use crate::group::{Group, mask};
+use crate::group::{Group, mask, past};
 use crate::line::{Line, Thing};
 use crate::map::{Map, Nodes};
 use crate::segments::Segments;
@@ -170,14 +170,19 @@ impl State {
             let mut wanted = mask(slots);
             let mut seen: Slots = [None; CHUNK_PAGES as usize];
             let mut has_any = false;
-            self.look_back(line, Thing::chunk(list, number), nodes, &mut |_, value| {
+            let thing = Thing::chunk(list, number);
+            self.look_back_past(line, thing, nodes, &mut |_, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 for (slot, page) in chunk.iter_masked(wanted) {
                     seen[slot as usize] = Some(page);
                     has_any = true;
                 }
-                wanted &= !(chunk.present() | chunk.holes());
-                if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                wanted &= !chunk.said();
+                if wanted == 0 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(past(chunk, wanted))
+                }
             })?;
             if has_any && visit(number, &Chunk::from_slots(&seen)).is_break() {
                 break;
@@ -434,7 +439,8 @@ impl State {
             self.segments.block_born(block, written_at, self.clock);
             slots[*slot as usize] = Some(*block);
         }
-        self.put_chunk(key, Chunk::with_holes(&slots, chunk.holes()), nodes)
+        let rest = Chunk::with_holes(&slots, chunk.holes()).with_skip(chunk.skip());
+        self.put_chunk(key, rest, nodes)
     }
 
     pub(crate) fn zero_pages(

@@ -567,3 +567,101 @@ fn what_the_last_snapshot_of_a_branch_without_a_head_held_is_found() {
     rig.settle();
     assert_eq!(all - entries(&rig), 20 + 3);
 }
+
+/// Pages that are written rarely lie far below those that are written in every epoch.
+#[test]
+fn every_version_of_a_chunk_with_a_long_history_is_what_it_was() {
+    const VERSIONS: u64 = 300;
+    let mut rig = Rig::new(64 * MIB);
+    let list = rig.list(View::HEAD);
+    let mut rng = Rng::new(11);
+    let mut now: Vec<Option<u64>> = vec![None; 32];
+    let mut kept: Vec<(View, Vec<Option<u64>>)> = Vec::new();
+    // Moments that branches were made from, and which; heads that are not written any more.
+    let mut forks: Vec<(View, Vec<Option<u64>>)> = Vec::new();
+    let mut heads: Vec<(View, Vec<Option<u64>>)> = Vec::new();
+    let mut branch = View::HEAD;
+    for number in 0..VERSIONS {
+        // Half of all changes are of one page, others of pages that are the rarer the higher.
+        let bound = 1 + rng.below(32);
+        let slot = if rng.chance(50) { 3 } else { rng.below(bound) };
+        if rng.chance(10) {
+            let mut aru = Aru::new(branch);
+            aru.punch_pages(list, slot, 1);
+            rig.disk.commit(aru).expect("the disk works");
+            now[slot as usize] = None;
+        } else {
+            rig.write(branch, list, slot, number).expect("the disk works");
+            now[slot as usize] = Some(number);
+        }
+        let snapshot = rig.disk.snapshot(branch.branch, None).expect("the disk works").view();
+        kept.push((snapshot, now.clone()));
+        if rng.chance(20) {
+            let (view, _) = kept.swap_remove(rng.below(kept.len() as u64) as usize);
+            rig.disk.delete(view).expect("it is a snapshot");
+        }
+        match rng.below(60) {
+            0 => {
+                heads.push((branch, now.clone()));
+                branch = rig
+                    .disk
+                    .branch_off(branch, &format!("b{number}"))
+                    .expect("the disk works")
+                    .head();
+                forks.push((branch, now.clone()));
+            }
+            1 => drop(rig.settle()),
+            2 => rig = rig.reopen(),
+            _ => {}
+        }
+        kept.push((branch, now.clone()));
+        for (view, pages) in [&kept[kept.len() - 1], &kept[rng.below(kept.len() as u64) as usize]] {
+            for (slot, seed) in (0..).zip(pages) {
+                let is_as_it_was = match seed {
+                    Some(seed) => rig.holds(*view, list, slot, *seed),
+                    None => {
+                        let mut found = vec![1; PAGE_SIZE];
+                        rig.disk.read_pages(*view, list, slot, &mut found).expect("the disk works");
+                        found.iter().all(|byte| *byte == 0)
+                    }
+                };
+                assert!(is_as_it_was, "version {number}, {view:?}, page {slot}");
+            }
+        }
+        kept.pop();
+        if number % 25 == 0 {
+            let mut views = [&kept[..], &heads[..]].concat();
+            views.push((branch, now.clone()));
+            compare_shares(&rig.disk, &views, &forks);
+        }
+    }
+    rig.settle();
+}
+
+/// Each page of `views` was written once, with a number of its own, and is 4 KiB.
+fn compare_shares(
+    disk: &LogDisk,
+    views: &[(View, Vec<Option<u64>>)],
+    forks: &[(View, Vec<Option<u64>>)],
+) {
+    let shares = disk.shares().expect("the map can be read");
+    assert_eq!(shares.len(), views.len());
+    for (view, pages) in views {
+        let share = shares.iter().find(|share| share.view == *view).expect("it is told");
+        let others = || views.iter().chain(forks).filter(|(other, _)| other != view);
+        let is_alone = |page: &&u64| others().all(|(_, pages)| !pages.contains(&Some(**page)));
+        // What it has changed since it was made is kept for it too.
+        let mut mine: Vec<&u64> = views
+            .iter()
+            .chain(forks)
+            .filter(|(other, _)| other == view)
+            .flat_map(|(_, pages)| pages.iter().flatten())
+            .collect();
+        mine.sort_unstable();
+        mine.dedup();
+        let len = PAGE_SIZE as u64;
+        assert_eq!(share.seen_bytes, len * pages.iter().flatten().count() as u64, "{view:?}");
+        let alone = mine.into_iter().filter(is_alone).count() as u64;
+        assert_eq!(share.exclusive_bytes, len * alone, "{view:?}");
+    }
+}

@@ -21,6 +21,8 @@ pub enum Contents {
     Plain,
     /// The same, with snapshots and branches, and blocks in payload heads.
     Versions,
+    /// A few lists, of which one has a long history.
+    History,
 }
 
 /// How a volume was left.
@@ -48,7 +50,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     };
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {
-        Contents::Plain => OpenOptions::default().stream_bytes,
+        Contents::Plain | Contents::History => OpenOptions::default().stream_bytes,
         Contents::Versions => 0,
     };
     let options = OpenOptions { stream_bytes, ..OpenOptions::default() };
@@ -56,14 +58,16 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     let disk = open()?;
     let list_count = match contents {
         Contents::Plain => 400,
-        Contents::Versions => 100,
+        Contents::Versions | Contents::History => 100,
     };
     first_part(&disk, list_count)?;
     disk.shut_down()?;
     drop(disk);
     let disk = open()?;
-    if contents == Contents::Versions {
-        versions(&disk)?;
+    match contents {
+        Contents::Plain => {}
+        Contents::Versions => versions(&disk)?,
+        Contents::History => history(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -154,6 +158,21 @@ fn second_part(disk: &LogDisk) -> Result<()> {
         ],
     )?;
     put(disk, records, 9, b"changed")
+}
+
+/// Pages that change with every snapshot, in two branches, beside others that do not.
+fn history(disk: &LogDisk) -> Result<()> {
+    let mut head = View::HEAD;
+    for number in 0..12 {
+        let mut aru = Aru::new(head);
+        aru.write_pages(Lid::FIRST, number % 3, page(Lid::FIRST, number, 100));
+        disk.commit(aru)?;
+        disk.snapshot(head.branch, None)?;
+        if number == 9 {
+            head = disk.branch_off(View::HEAD, "branch")?.head();
+        }
+    }
+    Ok(())
 }
 
 /// Snapshots, and branches that differ from each other and have been promoted, rolled back and deleted.

@@ -31,6 +31,7 @@ pub fn name(contents: Contents, end: End) -> String {
     let contents = match contents {
         Contents::Plain => "",
         Contents::Versions => "-versions",
+        Contents::History => "-history",
     };
     let end = match end {
         End::Clean => "clean",

@@ -8,6 +8,7 @@ use dendro_base::{Rng, Timestamp, Uuid};
 use zerocopy::little_endian::U32;
 
 use crate::checkpoint::HeadPosition;
+use crate::chunk::Skip;
 use crate::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use crate::node::{self, NodeInfo};
 use crate::partial::HEADER_LEN_BYTES;
@@ -172,7 +173,14 @@ pub fn chunk(rng: &mut Rng) -> Chunk {
         };
         *slot = rng.chance(density).then_some(last);
     }
-    Chunk::from_slots(&slots)
+    let number = |rng: &mut Rng| number_u32(rng);
+    let skip = rng.chance(30).then(|| Skip {
+        depth: number(rng),
+        epoch: rng.next_u64(),
+        len: number(rng),
+        said: number(rng),
+    });
+    Chunk::from_slots(&slots).with_skip(skip)
 }
 
 fn value(rng: &mut Rng, space: Space) -> Value {
