@@ -1,10 +1,12 @@
 //! What versions take, and where they differ.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use dendro_disk::{Lid, Result, Share, View};
+use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
+use rustc_hash::FxHashMap;
 
 use crate::disk::LogDisk;
 use crate::fault::Fault;
@@ -25,11 +27,31 @@ struct Seer {
     is_version: bool,
 }
 
+/// Those who see something of one branch, by the last epoch that they see of it.
+#[derive(Default)]
+struct OnBranch {
+    /// Last epoch, and number of the seer.
+    seers: Vec<(u64, usize)>,
+    /// For each of these, by how much more it sees than the one before.
+    more_bytes: Vec<i64>,
+}
+
+impl OnBranch {
+    /// The places in [`Self::seers`] of those who see what was written in epoch `from` and gave way
+    /// in epoch `to`; 2⁶⁴ − 1 when it has not.
+    fn range(&self, from: u64, to: u64) -> Range<usize> {
+        let at = |epoch: u64| self.seers.partition_point(|(last, _)| *last < epoch);
+        let end = if to == u64::MAX { self.seers.len() } else { at(to) };
+        at(from)..end.max(at(from))
+    }
+}
+
 /// All versions, and the moments that branches were made from.
 struct Seers {
     shares: Vec<Share>,
     /// In the order of their owners.
     seers: Vec<Seer>,
+    branches: FxHashMap<u32, OnBranch>,
 }
 
 impl Seers {
@@ -40,18 +62,77 @@ impl Seers {
             let line = versions.line(*view)?;
             seers.push(Seer { line, owner: Some(number), is_version: true });
         }
+        let heads: FxHashMap<u32, usize> = (0..)
+            .zip(&views)
+            .filter(|(_, view)| view.epoch.is_none())
+            .map(|(number, view)| (view.branch, number))
+            .collect();
         for (line, child) in versions.forks() {
-            let is_child = |view: &View| view.epoch.is_none() && Some(view.branch) == child;
-            let owner = views.iter().position(is_child);
+            let owner = child.and_then(|child| heads.get(&child).copied());
             seers.push(Seer { line, owner, is_version: false });
         }
         seers.sort_by_key(|seer| seer.owner);
+        let mut branches: FxHashMap<u32, OnBranch> = FxHashMap::default();
+        for (number, seer) in seers.iter().enumerate() {
+            for stretch in &seer.line.0 {
+                let on_branch = branches.entry(stretch.branch).or_default();
+                on_branch.seers.push((stretch.last_epoch, number));
+            }
+        }
+        for on_branch in branches.values_mut() {
+            on_branch.seers.sort_unstable();
+            on_branch.more_bytes = vec![0; on_branch.seers.len() + 1];
+        }
         let share = |view| Share { view, exclusive_bytes: 0, seen_bytes: 0 };
-        Ok(Self { shares: views.into_iter().map(share).collect(), seers })
+        Ok(Self { shares: views.into_iter().map(share).collect(), seers, branches })
     }
 
     /// Adds up who sees which pages of a chunk.
     fn add(&mut self, chunk: &[Entry], of_list: &[Entry]) {
+        let branch = chunk[0].0.branch;
+        if chunk.iter().chain(of_list).all(|(key, _)| key.branch == branch) {
+            self.add_of_branch(branch, chunk, of_list);
+        } else {
+            self.add_of_several(chunk, of_list);
+        }
+    }
+
+    /// As [`Self::add`], where all was written in one branch: each page is seen by those who see of it
+    /// what was written from when the page was to when it gave way.
+    fn add_of_branch(&mut self, branch: u32, chunk: &[Entry], of_list: &[Entry]) {
+        let Some(on_branch) = self.branches.get_mut(&branch) else { return };
+        let is_there = |entry: &Entry| matches!(entry.1, Value::List(_));
+        let periods = of_list.chunk_by(|a, b| is_there(a) == is_there(b));
+        let ends = periods.clone().skip(1).map(|period| period[0].0.epoch).chain([u64::MAX]);
+        for (period, end) in periods.zip(ends).filter(|(period, _)| is_there(&period[0])) {
+            let made = period[0].0;
+            // From the last to the first: until when each slot's page is seen.
+            let mut until = [end; CHUNK_PAGES as usize];
+            for (key, value) in chunk.iter().rev() {
+                let Value::Chunk(pages) = value else { continue };
+                for (slot, page) in pages.iter() {
+                    let end = until[slot as usize];
+                    let range = on_branch.range(key.epoch.max(made.epoch), end);
+                    let bytes = u64::from(page.footprint_bytes());
+                    on_branch.more_bytes[range.start] += bytes as i64;
+                    on_branch.more_bytes[range.end] -= bytes as i64;
+                    let mut owners =
+                        on_branch.seers[range].iter().map(|(_, at)| self.seers[*at].owner);
+                    if let Some(Some(owner)) = owners.next()
+                        && owners.all(|other| other == Some(owner))
+                    {
+                        self.shares[owner].exclusive_bytes += bytes;
+                    }
+                }
+                for slot in (0..CHUNK_PAGES as u32).filter(|slot| pages.said() >> slot & 1 == 1) {
+                    until[slot as usize] = until[slot as usize].min(key.epoch);
+                }
+            }
+        }
+    }
+
+    /// As [`Self::add`], asking everyone.
+    fn add_of_several(&mut self, chunk: &[Entry], of_list: &[Entry]) {
         // How many owners see each page of each entry, and the last that did.
         let mut seen_by: BTreeMap<(usize, u32), (usize, Option<usize>)> = BTreeMap::new();
         for seer in &self.seers {
@@ -75,7 +156,7 @@ impl Seers {
                     }
                     *last = seer.owner;
                 }
-                said |= pages.present() | pages.holes();
+                said |= pages.said();
             }
         }
         for ((at, slot), (count, owner)) in seen_by {
@@ -84,6 +165,21 @@ impl Seers {
                 self.shares[owner].exclusive_bytes += u64::from(page.footprint_bytes());
             }
         }
+    }
+
+    /// What each version sees, and has alone.
+    fn finish(mut self) -> Vec<Share> {
+        for on_branch in self.branches.values() {
+            let mut seen_bytes = 0_i64;
+            for ((_, at), more_bytes) in on_branch.seers.iter().zip(&on_branch.more_bytes) {
+                seen_bytes += more_bytes;
+                let seer = &self.seers[*at];
+                if let Some(owner) = seer.owner.filter(|_| seer.is_version) {
+                    self.shares[owner].seen_bytes += seen_bytes as u64;
+                }
+            }
+        }
+        self.shares
     }
 }
 
@@ -111,7 +207,7 @@ impl LogDisk {
             }
             match end {
                 Some(end) => next = end,
-                None => return Ok(seers.shares),
+                None => return Ok(seers.finish()),
             }
         }
     }
