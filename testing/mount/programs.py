@@ -4,17 +4,25 @@
 fio writes and verifies (buffered, direct, mapped); stress-ng's file-system stressors run with --verify;
 dbench; rsync -aHAX copies a tree, and finds nothing to do by checksums afterwards; an overlay has its
 upper layer on the volume; PostgreSQL makes a cluster, runs pgbench, is stopped as by a crash, recovers,
-and finds its tables whole. What is not installed is left out (Debian: fio stress-ng dbench rsync postgresql).
+and finds its tables whole; RocksDB fills, overwrites and verifies a database; cargo builds a crate, and
+finds nothing to do afterwards; npm installs packages, twice the same; Samba exports the volume, and a
+client gets back what it puts there; so does NFS-Ganesha, for reading (libnfs's own client for NFS 4 cannot
+write, whatever the file system). What is not installed is left out (Debian: fio stress-ng dbench rsync
+postgresql rocksdb-tools cargo npm nfs-ganesha-vfs libnfs-utils samba samba-vfs-modules smbclient); npm
+needs its registry.
 
     programs.py [--options OPTIONS] [--tree DIRECTORY] [--seconds 2]
-                [--only fio,stress,dbench,rsync,overlay,postgres]
+                [--only fio,stress,dbench,rsync,overlay,postgres,rocksdb,cargo,npm,nfs,samba]
 """
 
 import argparse
+import contextlib
+import filecmp
 import glob
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -134,9 +142,169 @@ def work_postgres(root, report, arguments):
     run("all checksums", "pg_checksums", "--check", "-D", cluster)
 
 
+def work_rocksdb(root, report, arguments):
+    count = 20_000 * arguments.seconds
+    bench = ["db_bench", "--db=%s" % (root / "db"), "--num=%d" % count, "--value_size=400",
+             "--write_buffer_size=4194304", "--statistics=0"]
+    report.run("RocksDB: fill, overwrite, read", *bench,
+               "--benchmarks=fillrandom,overwrite,readrandom,compact,verifychecksum")
+    for what, *more in (("each write durable", "--sync=1", "--writes=%d" % (count // 50)),
+                        ("mapped", "--mmap_read=1", "--mmap_write=1"),
+                        ("direct", "--use_direct_reads=1", "--use_direct_io_for_flush_and_compaction=1")):
+        report.run("RocksDB: " + what, *bench, "--use_existing_db=1", *more,
+                   "--benchmarks=overwrite,compact,readseq,verifychecksum")
+    report.run("RocksDB: consistency", "ldb", "--db=%s" % (root / "db"), "checkconsistency")
+
+
+def work_cargo(root, report, arguments):
+    for name in ("Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "clippy.toml"):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(volume.CHECKOUT / name, root / name)
+    for name in ("crates", "testing"):
+        shutil.copytree(volume.CHECKOUT / name, root / name, symlinks=True)
+    build = ["cargo", "test", "--offline", "-p", "dendro-base"]
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(root / "target"))
+    report.run("cargo: build and run tests", *build, cwd=root, env=environment)
+    done = report.run("cargo: once more", *build, "--no-run", cwd=root, env=environment)
+    report.check("cargo finds nothing to do", b"Compiling" not in done.stderr, done.stderr[-500:])
+
+
+def work_npm(root, report, arguments):
+    (root / "package.json").write_text('{"name": "probe", "version": "1.0.0", "private": true}')
+    npm = ["npm", "--cache", root / "cache", "--no-audit", "--no-fund"]
+    done = volume.run(*npm, "view", "express", "version", check=False, timeout_s=60, cwd=root)
+    if done.returncode != 0:
+        print("npm is left out: its registry cannot be reached")
+        return
+    report.run("npm install", *npm, "install", "express", "rimraf", cwd=root)
+    program = "const e = require('express'); e(); console.log(Object.keys(e).length > 5)"
+    done = report.run("npm: what was installed runs", "node", "-e", program, cwd=root)
+    report.check("npm: it says so", done.stdout.strip() == b"true", done.stdout)
+    (root / "node_modules").rename(root / "before")
+    report.run("npm ci", *npm, "ci", "--prefer-offline", cwd=root)
+    report.run("npm: the same files", "diff", "-r", "--no-dereference", root / "before",
+               root / "node_modules")
+    report.run("npm: removed by itself", "node", "node_modules/.bin/rimraf", "before", cwd=root)
+    report.check("npm: it is gone", not (root / "before").exists())
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def server(port, *command):
+    """A server that answers at `port` while the body runs."""
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if process.poll() is not None:
+                raise volume.Failed("%s ended with %d" % (command[0], process.returncode))
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def sample(directory, len_bytes=3_000_001):
+    """A file to be sent, and where it is to come back."""
+    source = directory / "source"
+    source.write_bytes(os.urandom(len_bytes))
+    return source, directory / "back"
+
+
+def work_nfs(root, report, arguments):
+    port, private = free_port(), root.parent.parent / "nfs"
+    private.mkdir()
+    source, back = sample(private)
+    exported = root / "exported"
+    (exported / "below").mkdir(parents=True)
+    shutil.copy(source, exported / "below" / "large")
+    for number in range(200):
+        (exported / "below" / ("file-%d" % number)).write_text("content %d" % number)
+    (private / "ganesha.conf").write_text("""
+NFS_CORE_PARAM { NFS_Port = %d; Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false;
+                 fsid_device = true; }
+NFSV4 { Grace_Period = 1; Graceless = true; RecoveryRoot = "%s"; }
+EXPORT { Export_Id = 7; Path = "%s"; Pseudo = "/x"; Access_Type = RW; Squash = No_Root_Squash;
+         SecType = sys; FSAL { Name = VFS; } }
+""" % (port, private, exported))
+    with server(port, "ganesha.nfsd", "-F", "-f", private / "ganesha.conf", "-L", private / "log",
+                "-p", private / "pid"):
+        url = lambda name: "nfs://127.0.0.1/x/%s?version=4&nfsport=%d" % (name, port)
+        done = report.run("NFS: list", "nfs-ls", "-R", url(""))
+        report.check("NFS: all is listed", done.stdout.count(b"/file-") == 200, done.stdout[-500:])
+        report.run("NFS: read", "nfs-cp", url("below/large"), back)
+        report.check("NFS: it is the same", filecmp.cmp(source, back, shallow=False))
+        # The server finds it again by its handle, which the kernel may have forgotten.
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("2")
+        done = report.run("NFS: read after forgetting", "nfs-cat", url("below/file-7"))
+        report.check("NFS: it is the right one", done.stdout == b"content 7", done.stdout)
+    shutil.rmtree(private)
+
+
+def work_samba(root, report, arguments):
+    port, private = free_port(), root.parent.parent / "samba"
+    private.mkdir()
+    source, back = sample(private)
+    shared = root / "shared"
+    shared.mkdir()
+    (private / "smb.conf").write_text("""
+[global]
+map to guest = Bad User
+guest account = root
+smb ports = %d
+bind interfaces only = yes
+interfaces = lo
+disable spoolss = yes
+log file = %s/log
+private dir = %s
+lock directory = %s
+state directory = %s
+cache directory = %s
+pid directory = %s
+ncalrpc dir = %s/rpc
+[share]
+path = %s
+guest ok = yes
+guest only = yes
+read only = no
+vfs objects = acl_xattr streams_xattr
+store dos attributes = yes
+strict locking = yes
+""" % ((port,) + (private,) * 7 + (shared,)))
+    client = ["smbclient", "//127.0.0.1/share", "-p", str(port), "-U%", "-s", private / "smb.conf", "-c"]
+    with server(port, "smbd", "--foreground", "--no-process-group", "-s", private / "smb.conf"):
+        done = report.run("Samba: send, list, rename, get back", *client,
+                          'put %s sent; mkdir d; rename sent d/moved; allinfo d/moved; '
+                          'setmode d/moved +h; ls d/*; get d/moved %s' % (source, back), cwd=private)
+        report.check("Samba: it is listed", b"moved" in done.stdout, done.stdout[-500:])
+        report.check("Samba: it came back", back.exists() and filecmp.cmp(source, back, shallow=False))
+        report.check("Samba: it is here",
+                     filecmp.cmp(source, shared / "d" / "moved", shallow=False))
+        report.check("Samba: attributes are kept",
+                     "user.DOSATTRIB" in os.listxattr(shared / "d" / "moved"))
+        report.run("Samba: remove", *client, "del d/moved; rmdir d", cwd=private)
+    report.check("Samba: nothing is left", os.listdir(shared) == [], os.listdir(shared))
+    shutil.rmtree(private)
+
+
 WORK = {"fio": work_fio, "stress": work_stress, "dbench": work_dbench, "rsync": work_rsync,
-        "overlay": work_overlay, "postgres": work_postgres}
-NEEDS = {"fio": "fio", "stress": "stress-ng", "dbench": "dbench", "rsync": "rsync"}
+        "overlay": work_overlay, "postgres": work_postgres, "rocksdb": work_rocksdb,
+        "cargo": work_cargo, "npm": work_npm, "nfs": work_nfs, "samba": work_samba}
+NEEDS = {"fio": ["fio"], "stress": ["stress-ng"], "dbench": ["dbench"], "rsync": ["rsync"],
+         "rocksdb": ["db_bench", "ldb"], "cargo": ["cargo"], "npm": ["npm", "node"],
+         "nfs": ["ganesha.nfsd", "nfs-cp", "nfs-ls", "nfs-cat"], "samba": ["smbd", "smbclient"]}
 
 
 def main():
@@ -156,7 +324,7 @@ def main():
         os.chmod(directory, 0o755)
         for name in arguments.only.split(","):
             is_there = postgres_programs() if name == "postgres" else (
-                name not in NEEDS or shutil.which(NEEDS[name]))
+                all(shutil.which(need) for need in NEEDS.get(name, ())))
             if not is_there:
                 print("%s is left out: it is not installed" % name)
                 continue

@@ -35,16 +35,22 @@ impl NewFile<'_> {
 }
 
 impl FileSystem {
-    /// Finds an entry. `.` and `..` are known too. Counts a lookup.
+    /// Finds an entry. `.` and `..` are known too; anything that is there has a `.`, which is how the
+    /// kernel finds again what a file handle names. Counts a lookup.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `NameTooLong`.
+    /// `NotFound`, `NotDirectory`, `NameTooLong`; `Stale` for `.` of what is not there.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_name(name)?;
+        if name == b"." {
+            let attr = self.getattr(parent)?;
+            self.refs.add_lookup(parent);
+            return Ok(attr);
+        }
         let dir_node = self.node(parent);
         let dir = self.read_dir(&dir_node)?;
         if is_dots(name) {
-            let ino = if name == b"." { parent } else { Ino(dir.parent) };
+            let ino = Ino(dir.parent);
             // Upwards is against the lock order.
             drop(dir);
             let attr = self.getattr(ino)?;

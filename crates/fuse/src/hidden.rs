@@ -115,7 +115,8 @@ impl Hidden {
         match (self.node(parent)?, name) {
             (Node::MadeUp(TOP), b"snapshots") => Self::made_up_entry(live, SNAPSHOTS),
             (Node::MadeUp(TOP), b"at") => Self::made_up_entry(live, AT),
-            (Node::MadeUp(_), b"." | b"..") => Self::made_up_entry(live, TOP),
+            (Node::MadeUp(itself), b".") => Self::made_up_entry(live, itself),
+            (Node::MadeUp(_), b"..") => Self::made_up_entry(live, TOP),
             (Node::MadeUp(SNAPSHOTS), _) => self.look_up_name(live, Place::Snapshots, name),
             (Node::MadeUp(AT), _) => self.look_up_name(live, Place::At, name),
             (Node::MadeUp(_), _) => Err(Errno::NOENT),

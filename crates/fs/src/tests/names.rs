@@ -84,6 +84,24 @@ fn new_files_of_all_kinds_have_their_labels_in_the_unit_that_makes_them() {
 }
 
 #[test]
+fn whatever_is_there_is_found_by_its_number_and_what_is_gone_is_not() {
+    let fixture = Fixture::new();
+    let file = fixture.file_with("f", b"x");
+    let link = fixture.fs.symlink(&USER, Ino::ROOT, b"s", b"t").unwrap().ino;
+    let dir = fixture.dir("d");
+    for ino in [file, link, dir, Ino::ROOT] {
+        assert_eq!(fixture.fs.lookup(ino, b".").unwrap(), fixture.attr(ino));
+    }
+    assert_eq!(fixture.fs.lookup(dir, b"..").unwrap().ino, Ino::ROOT);
+    assert_eq!(errno(fixture.fs.lookup(file, b"..")), 20);
+    fixture.fs.forget(file, 1);
+    fixture.fs.unlink(Ino::ROOT, b"f").unwrap();
+    fixture.fs.forget(file, 10);
+    assert_eq!(errno(fixture.fs.lookup(file, b".")), 116);
+    assert_eq!(errno(fixture.fs.lookup(Ino(77_777), b".")), 116);
+}
+
+#[test]
 fn names_of_255_bytes_and_targets_of_4095_fit() {
     let mut fixture = Fixture::new();
     let name = [b'n'; 255];
