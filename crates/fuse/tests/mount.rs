@@ -243,7 +243,7 @@ fn an_unlinked_file_lives_until_it_is_closed_and_then_gives_its_space_back() {
     let before = free();
     let bytes = random_bytes(4, 3 * MIB);
     fs::write(mounted.path("reopened"), &bytes).unwrap();
-    // Once through create, once through open: they are counted differently.
+    // Once by the descriptor that made it, once by another.
     let mut created = File::create_new(mounted.path("created")).unwrap();
     created.write_all(&bytes).unwrap();
     let mut reopened = File::open(mounted.path("reopened")).unwrap();
