@@ -3,12 +3,14 @@
 
     snapshots   many snapshots while a tree is copied and a log is appended to: each has all that was
                 written before it was asked for, and nothing that was written after it was there
+    builds      many snapshots while the tree is built with --build; a build goes on in clones of some
     clones      many clones mounted and written to at the same time: each holds what it should
     archive     tar of a snapshot, out of .dendro, while all files of the head are rewritten
     removal     rm -rf of a tree, undone by rollback and by undelete
     attempts    `dendro try` with a command that fails, and with one that changes every file
 
     versions.py [--tree /usr/include] [--snapshots 1000] [--clones 100] [--seed 1] [--only PART ...]
+                [--prepare 'make tinyconfig' --build 'make -j2' --clean 'make clean']
 """
 
 import argparse
@@ -98,6 +100,35 @@ class Copies(threading.Thread):
             raise self.failure
 
 
+class Builds(threading.Thread):
+    """Builds a tree, over and over."""
+
+    def __init__(self, tree, arguments):
+        super().__init__(daemon=True)
+        self.tree, self.arguments, self.stopped, self.failure = tree, arguments, False, None
+        self.rounds = 0
+
+    def run(self):
+        try:
+            while not self.stopped:
+                shell(self.tree, self.arguments.build)
+                self.rounds += 1
+                if not self.stopped:
+                    shell(self.tree, self.arguments.clean)
+        except (volume.Failed, subprocess.TimeoutExpired) as failure:
+            self.failure = failure
+
+    def stop(self):
+        self.stopped = True
+        self.join()
+        if self.failure:
+            raise self.failure
+
+
+def shell(directory, command):
+    volume.run("sh", "-c", "cd '%s' && %s" % (directory, command), timeout_s=3000)
+
+
 def check_log(path, least, most):
     data = path.read_bytes()
     count = len(data) // RECORD_BYTES
@@ -134,6 +165,53 @@ def snapshots(disk, arguments, rng):
     names = ["@s%d" % number for number in range(1, len(bounds))]
     took = timed(disk.dendro, "snapshot", "delete", "%s@s0" % disk.root, *names, timeout_s=600)
     print("  all deleted in %.2f s" % took)
+
+
+def builds(disk, arguments, rng):
+    if not arguments.build:
+        print("  left out: no --build")
+        return
+    tree = disk.root / "tree"
+    copy_tree(arguments.tree, tree)
+    shell(tree, arguments.prepare)
+    builder, appender = Builds(tree, arguments), Appender(disk.root / LOG)
+    builder.start()
+    appender.start()
+    bounds, times = [], []
+    for number in range(arguments.snapshots):
+        least = appender.done
+        times.append(timed(disk.dendro, "snapshot", "create", "%s@s%d" % (disk.root, number)))
+        bounds.append((least, appender.begun))
+        time.sleep(arguments.pause)
+    rounds = builder.rounds
+    appender.stop()
+    builder.stop()
+    print("  %d snapshots, %d builds done meanwhile: %s, with the start of a process each" % (
+        len(bounds), rounds, milliseconds(times)))
+    past = disk.root / ".dendro" / "snapshots"
+    for number, (least, most) in enumerate(bounds):
+        check_log(past / ("s%d" % number) / LOG, least, most)
+    for number in rng.sample(range(len(bounds)), min(3, len(bounds))):
+        expect_source(arguments.tree, past / ("s%d" % number) / "tree")
+        disk.dendro("clone", "%s@s%d" % (disk.root, number), "b%d" % number)
+        root = disk.directory / ("b%d" % number)
+        root.mkdir()
+        disk.dendro("mount", "--log-file", disk.log, "-o", "clone=b%d" % number, disk.image, root)
+        took = timed(shell, root / "tree", arguments.build)
+        print("  the build of s%d was finished in a clone: %.1f s" % (number, took))
+        disk.dendro("umount", root)
+
+
+def expect_source(tree, copy):
+    """Every file of a tree is in the copy, which may have more, as it was."""
+    for directory, _, names in os.walk(tree):
+        for name in names:
+            path = pathlib.Path(directory, name)
+            here = copy / path.relative_to(tree)
+            if path.is_symlink() or not path.is_file():
+                continue
+            if not here.is_file() or not compare.has_same_content(path, here):
+                raise volume.Failed("%s is not as in the tree" % here)
 
 
 def compare_begun(root, tree):
@@ -313,7 +391,7 @@ def attempts(disk, arguments, _):
     print("  an attempt of nothing: %s" % milliseconds(empty))
 
 
-PARTS = {part.__name__: part for part in (snapshots, clones, archive, removal, attempts)}
+PARTS = {part.__name__: part for part in (snapshots, builds, clones, archive, removal, attempts)}
 
 
 def main():
@@ -322,6 +400,10 @@ def main():
     parser.add_argument("--snapshots", type=int, default=1000)
     parser.add_argument("--clones", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--prepare", default="true", help="what goes before the first build")
+    parser.add_argument("--build", help="what builds the tree, run by a shell in it")
+    parser.add_argument("--clean", default="make clean", help="what undoes a build")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds between snapshots")
     parser.add_argument("--size", default="8G")
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=list(PARTS))
     arguments = parser.parse_args()

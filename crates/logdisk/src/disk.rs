@@ -60,6 +60,8 @@ pub struct LogDisk {
     pub(crate) ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
     pub(crate) sweep: Mutex<Option<Sweep>>,
+    /// The log clock when a walk was last begun for what branches have replaced; 0: none was.
+    pub(crate) forks_swept_at: AtomicU64,
     pub(crate) pacing: Pacing,
 }
 
@@ -151,6 +153,7 @@ impl LogDisk {
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
             sweep: Mutex::new(None),
+            forks_swept_at: AtomicU64::new(0),
         }
     }
 

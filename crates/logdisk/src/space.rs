@@ -262,7 +262,9 @@ impl LogDisk {
     ) -> Result<()> {
         let (available_bytes, is_worth_it) = match shortage {
             // What only deleted versions had is free to be used.
-            Shortage::OfSpace(available_bytes) => (available_bytes, self.sweep_step()?),
+            Shortage::OfSpace(available_bytes) => {
+                (available_bytes, self.sweep_step()? || self.sweep_behind_forks())
+            }
             Shortage::OfRoom(available_bytes) => {
                 tries.attempts += 1;
                 tries.fruitless = if self.make_room()? { 0 } else { tries.fruitless + 1 };

@@ -11,6 +11,7 @@
 
 use std::ops::ControlFlow;
 
+use dendro_base::sync::atomic::Ordering;
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Key, Space};
@@ -106,6 +107,21 @@ impl LogDisk {
         }
         *sweep = Some(step.next);
         Ok(true)
+    }
+
+    /// Lets a walk begin for what branches and those made from them have both replaced, if enough was
+    /// written since the last; says whether it did.
+    pub(crate) fn sweep_behind_forks(&self) -> bool {
+        let mut core = self.core.write();
+        let clock = core.state.clock;
+        let swept_at = self.forks_swept_at.load(Ordering::Relaxed);
+        let is_worth_it =
+            swept_at == 0 || clock.saturating_sub(swept_at) >= self.layout.segment_size_bytes();
+        if !is_worth_it || !core.state.versions.sweep_behind_forks() {
+            return false;
+        }
+        self.forks_swept_at.store(clock.max(1), Ordering::Relaxed);
+        true
     }
 
     /// Notes that nothing is left, unless a version was deleted while the walk was under way.

@@ -327,6 +327,15 @@ impl Versions {
         self.deletions += 1;
     }
 
+    /// What both a branch and one that was made from it have replaced waits to be swept, though
+    /// nothing was deleted. Says whether there are such branches.
+    pub(crate) fn sweep_behind_forks(&mut self) -> bool {
+        let forks = self.table.parents().filter_map(|(_, parent)| parent);
+        let Some(oldest) = forks.map(|(_, epoch)| epoch).min() else { return false };
+        self.sweep_from(oldest);
+        true
+    }
+
     /// Nothing waits to be swept any more. Returns the record that says so.
     pub(crate) fn has_been_swept(&mut self) -> Change {
         self.sweep_since = None;

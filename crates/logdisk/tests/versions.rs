@@ -665,3 +665,33 @@ fn compare_shares(
         assert_eq!(share.exclusive_bytes, len * alone, "{view:?}");
     }
 }
+
+#[test]
+fn what_a_branch_and_its_clone_have_both_replaced_makes_room_before_a_disk_is_full() {
+    let rig = Rig::new(64 * MIB);
+    let capacity = rig.disk.space().capacity_bytes;
+    let page_count = capacity * 3 / 10 / PAGE_SIZE as u64;
+    let list = rig.list(View::HEAD);
+    for index in 0..page_count {
+        rig.write(View::HEAD, list, index, index).expect("the disk works");
+    }
+    let clone = rig.disk.branch_off(View::HEAD, "clone").expect("the disk works").head();
+    for index in 0..page_count {
+        rig.write(View::HEAD, list, index, 1).expect("the disk works");
+        rig.write(clone, list, index, 2).expect("the disk works");
+    }
+    // Nine tenths are in use, and two are wanted.
+    let other = rig.list(View::HEAD);
+    for index in 0..page_count * 2 / 3 {
+        rig.write(View::HEAD, other, index, 3).expect("what nobody sees makes room");
+    }
+    assert!(rig.holds(View::HEAD, list, page_count - 1, 1));
+    assert!(rig.holds(clone, list, page_count - 1, 2));
+    assert_eq!(rig.settle(), 2 * page_count + page_count * 2 / 3);
+    // But what there is must fit.
+    let error = (0..).map(|index| rig.write(clone, other, index, 4)).find_map(Result::err);
+    assert!(matches!(error, Some(Error::NoSuchList(_))));
+    let more = rig.list(clone);
+    let error = (0..).map(|index| rig.write(clone, more, index, 4)).find_map(Result::err);
+    assert!(matches!(error, Some(Error::NoSpace { .. })), "{error:?}");
+}
