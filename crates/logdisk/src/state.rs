@@ -85,6 +85,9 @@ impl State {
     }
 
     pub(crate) fn has_list(&self, line: &Line, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        if list >= self.next_list {
+            return Ok(false);
+        }
         let newest = self.newest(line, Thing::list(list), nodes)?;
         Ok(matches!(newest, Some((_, Value::List(_)))))
     }
