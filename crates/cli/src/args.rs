@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dendro_base::Uuid;
-use dendro_policy::Kind;
 
+use crate::cleaning::args::{CleanArgs, CleanerdArgs};
 use crate::failure::code;
 use crate::text;
 use crate::versions::args::{
@@ -55,12 +55,10 @@ pub(crate) enum Command {
     Stat(StatArgs),
     /// Show how full the segments are, in figures and in a picture
     Segments(SegmentsArgs),
-    /// Clean segments of a mounted volume now
+    /// Clean segments of a mounted volume, and say how its own cleaner goes about it
     Clean(CleanArgs),
     /// Clean segments of a mounted volume whenever clean ones get few, until ended
     Cleanerd(CleanerdArgs),
-    /// Show or change how a mounted volume's own cleaner goes about it
-    Cleaner(CleanerArgs),
     /// Make, list and delete snapshots
     Snapshot(SnapshotArgs),
     /// Make a branch that goes on from a version, to be written to
@@ -132,7 +130,7 @@ pub(crate) enum MountKind {
   relatime (default), noatime, strictatime   when reading changes access times
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
-  policy=NAME                   how the cleaner chooses, as in dendro cleaner --help
+  policy=NAME                   how the cleaner chooses, as in dendro clean set --help
   reserve=PERCENT               what stays free of live data when it is full (4)
   direct, buffered              always or never bypass the page cache of the device
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
@@ -288,122 +286,6 @@ pub(crate) struct SegmentsArgs {
     /// Print the facts as JSON
     #[arg(long, conflicts_with = "list")]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CleanArgs {
-    /// A mount point, a path inside a mount, or the volume's image file or device
-    pub(crate) target: PathBuf,
-    /// Clean so many segments
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) segments: Option<u64>,
-    /// Clean until so many segments are clean
-    #[arg(short, long, value_name = "N", conflicts_with = "segments")]
-    pub(crate) until_clean: Option<u32>,
-    /// Clean all segments that are worth it (default)
-    #[arg(short, long, conflicts_with_all = ["segments", "until_clean"])]
-    pub(crate) all: bool,
-    /// How to choose the next one: ladder, greedy, cost-benefit, age-threshold, cost-age-times or
-    /// d-choices
-    #[arg(short, long, value_name = "NAME", default_value_t = Kind::Greedy)]
-    pub(crate) policy: Kind,
-    /// Leave segments alone of which more is alive
-    #[arg(short, long, value_name = "PERCENT", default_value = "90%",
-          value_parser = text::parse_percent)]
-    pub(crate) most_live: f64,
-    /// Print the facts as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CleanerdArgs {
-    /// A mount point, a path inside a mount, or the volume's image file or device
-    pub(crate) target: PathBuf,
-    /// How to choose the next one: ladder, greedy, cost-benefit, age-threshold, cost-age-times or
-    /// d-choices
-    #[arg(short, long, value_name = "NAME", default_value_t = Kind::default())]
-    pub(crate) policy: Kind,
-    /// Begin when fewer segments than this are clean, a number or a percentage
-    #[arg(long, value_name = "SHARE", default_value = "10%")]
-    pub(crate) min_clean_segments: Share,
-    /// End when so many are
-    #[arg(long, value_name = "SHARE", default_value = "20%")]
-    pub(crate) max_clean_segments: Share,
-    /// Leave segments alone of which more is alive
-    #[arg(short, long, value_name = "PERCENT", default_value = "90%",
-          value_parser = text::parse_percent)]
-    pub(crate) most_live: f64,
-    /// Rest for so long after each segment
-    #[arg(long, value_name = "SECONDS", default_value = "0.01",
-          value_parser = text::parse_interval)]
-    pub(crate) pause: Duration,
-    /// Say what becomes of each segment
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Policies:
-  ladder          blocks are written together by how long they will live (default)
-  greedy          the segment in which the least is alive
-  cost-benefit    (1-u) * age / (1+u), as BSD-LFS
-  age-threshold   by age and emptiness, of the oldest fifth, as F2FS
-  cost-age-times  as cost-benefit, less often what was cleaned often
-  d-choices       the emptiest of ten drawn by lot
-
-What is changed holds until the volume is unmounted; see the options of dendro mount.")]
-pub(crate) struct CleanerArgs {
-    /// A mount point, a path inside a mount, or the volume's image file or device
-    pub(crate) target: PathBuf,
-    /// How to choose what to clean, and what is written together
-    #[arg(short, long, value_name = "NAME")]
-    pub(crate) policy: Option<Kind>,
-    /// Clean when fewer segments are clean, beyond those in reserve
-    #[arg(long, value_name = "N")]
-    pub(crate) min_clean_segments: Option<u32>,
-    /// Make so many in idle times
-    #[arg(long, value_name = "N")]
-    pub(crate) max_clean_segments: Option<u32>,
-    /// Clean only for writers that find no room
-    #[arg(long, conflicts_with = "resume")]
-    pub(crate) suspend: bool,
-    /// Clean again by itself
-    #[arg(long)]
-    pub(crate) resume: bool,
-    /// Print the facts as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// A number of segments, or a share of them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Share {
-    Count(u32),
-    Fraction(f64),
-}
-
-impl Share {
-    /// How many of `total` it comes to.
-    pub(crate) fn of(self, total: u32) -> u32 {
-        match self {
-            Self::Count(count) => count,
-            Self::Fraction(fraction) => (f64::from(total) * fraction).ceil() as u32,
-        }
-    }
-}
-
-impl std::str::FromStr for Share {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.ends_with('%') {
-            return text::parse_percent(text).map(Self::Fraction);
-        }
-        text.parse().map(Self::Count).map_err(|_| {
-            format!("\"{text}\" is no number of segments; write for instance 20 or 10%")
-        })
-    }
 }
 
 #[derive(Debug, Args)]

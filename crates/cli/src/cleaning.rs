@@ -1,7 +1,23 @@
 //! Cleaning over the control socket: the daemon's side of it, and the two commands that use nothing
 //! else.
 
+pub(crate) mod args;
 pub(crate) mod clean;
 mod cleaner;
 pub(crate) mod cleanerd;
 pub(crate) mod service;
+mod settings;
+
+use self::args::CleanVerb;
+use crate::failure::Failure;
+
+/// `dendro clean`.
+pub(crate) fn run(verb: &CleanVerb, quiet: bool) -> Result<(), Failure> {
+    match verb {
+        CleanVerb::Status(args) => settings::status(args),
+        CleanVerb::Run(args) => clean::run(args, quiet),
+        CleanVerb::Suspend(args) => settings::suspend(args, true, quiet),
+        CleanVerb::Resume(args) => settings::suspend(args, false, quiet),
+        CleanVerb::Set(args) => settings::set(args, quiet),
+    }
+}

@@ -7,6 +7,7 @@
 //! | `view`       | sees one mount to its end, and closes its file system            |
 //! | `writer`     | writes full buffers of the log                                   |
 //! | `background` | checkpoints, cleans, also for later when nobody writes           |
+//! | `cleaner`    | cleans beside it when segments get few                           |
 //! | `commit`     | makes the tail of the log durable every few seconds              |
 //! | `control-N`  | answer at the control socket                                     |
 //! | `waits`      | answers those who wait there for segments to become few          |
@@ -260,6 +261,7 @@ impl Daemon<'_> {
             let interval = config.options.commit_interval;
             spawn(scope, "writer", || self.write())?;
             spawn(scope, "background", || self.work_in_background())?;
+            spawn(scope, "cleaner", || self.clean())?;
             spawn(scope, "commit", move || self.commit_at_intervals(interval))?;
         }
         if let Some(server) = server {
@@ -276,6 +278,20 @@ impl Daemon<'_> {
         while !self.stop.is_set() {
             if failing.note(self.volume.disk().write_step(WRITER_WAIT)).is_none() {
                 self.stop.wait(ERROR_REST);
+            }
+        }
+    }
+
+    /// Cleans beside the background thread when segments get few: one of the two reads while the
+    /// other moves what it has read, and neither waits for the other's checkpoint.
+    fn clean(&self) {
+        let mut failing = Failing::new("cleaning");
+        let disk = self.volume.disk();
+        while !self.stop.is_set() {
+            match failing.note(disk.clean_step()) {
+                Some(true) => {}
+                Some(false) => disk.wait_for_background_work(BACKGROUND_REST),
+                None => drop(self.stop.wait(ERROR_REST)),
             }
         }
     }

@@ -1,9 +1,8 @@
-//! `dendro sync`, `info` and `cleaner`.
+//! `dendro sync` and `info`.
 
-use dendro_control::cleaning::CleanerChange;
 use dendro_control::{FeatureInfo, MountInfo, VolumeInfo};
 
-use crate::args::{CleanerArgs, SyncArgs, TargetArgs};
+use crate::args::{SyncArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::target::{self, Target};
 use crate::{output, text, volume};
@@ -12,31 +11,6 @@ pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
     let served = target::find_mounted(&args.path)?;
     let synced = served.client.sync();
     synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))
-}
-
-pub(crate) fn cleaner(args: &CleanerArgs) -> Result<(), Failure> {
-    let served = target::find_mounted(&args.target)?;
-    let change = CleanerChange {
-        policy: args.policy.map(|kind| kind.name().into()),
-        min_clean_segments: args.min_clean_segments,
-        max_clean_segments: args.max_clean_segments,
-        suspended: (args.suspend || args.resume).then_some(args.suspend),
-    };
-    let settings = served
-        .client
-        .change_cleaner(change)
-        .map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
-    if args.json {
-        return output::print_json(&settings);
-    }
-    let count =
-        |count: Option<u32>| count.map_or("by the volume's size".into(), |count| count.to_string());
-    output::print(&output::table(&[
-        ("policy", settings.policy),
-        ("min_clean_segments", count(settings.min_clean_segments)),
-        ("max_clean_segments", count(settings.max_clean_segments)),
-        ("suspended", if settings.suspended { "yes" } else { "no" }.into()),
-    ]))
 }
 
 pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {

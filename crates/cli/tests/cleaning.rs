@@ -126,31 +126,34 @@ fn clean_makes_as_many_segments_clean_as_it_is_told() {
         return;
     }
     let scratch = Scratch::with_volume();
-    scratch.dendro(["clean", &scratch.image()]).fails(1, &["is not mounted"]);
+    scratch.dendro(["clean", "run", &scratch.image()]).fails(1, &["is not mounted"]);
     scratch.mount();
     let mount_point = scratch.mount_point();
     let mut churn = Churn::new(&scratch, 7000);
     churn.overwrite(3000);
     scratch.dendro(["sync", &mount_point]).succeeds();
-    let said = scratch.asks(["clean", "--segments", "3", "--json", &mount_point]);
+    let said = scratch.asks(["clean", "run", "--segments", "3", "--json", &mount_point]);
     assert_eq!(said["cleaned_segments"], 3);
     assert_eq!(said["stuck_segments"], 0);
     let before = said["clean_segments_after"].as_u64().unwrap();
     let goal = (before + 2).to_string();
-    let said = scratch.asks(["clean", "--until-clean", &goal, "--json", &mount_point]);
+    let said = scratch.asks(["clean", "run", "--until-clean", &goal, "--json", &mount_point]);
     assert!(said["clean_segments_after"].as_u64() >= Some(before + 2), "{said}");
     for policy in
         ["ladder", "greedy", "cost-benefit", "age-threshold", "cost-age-times", "d-choices"]
     {
         churn.overwrite(500);
-        let text = scratch.dendro(["clean", "--all", "--policy", policy, &mount_point]).succeeds();
+        let text =
+            scratch.dendro(["clean", "run", "--all", "--policy", policy, &mount_point]).succeeds();
         assert!(text.out.contains("segments cleaned"), "{text:?}");
     }
     let figures = scratch.asks(["segments", "--json", &mount_point]);
     let sparse = &figures["histogram"].as_array().unwrap()[..7];
     assert!(sparse.iter().all(|count| *count == 0), "{figures}");
     churn.check();
-    scratch.dendro(["clean", "--policy", "best", &mount_point]).fails(2, &["\"best\"", "greedy"]);
+    scratch
+        .dendro(["clean", "run", "--policy", "best", &mount_point])
+        .fails(2, &["\"best\"", "greedy"]);
     let pages = churn.close();
     scratch.umount();
     scratch.verify();
@@ -169,17 +172,25 @@ fn the_policy_is_chosen_at_the_mount_and_changed_while_it_is_mounted() {
     let scratch = Scratch::with_volume();
     scratch.mount_with("policy=greedy,reserve=10");
     let mount_point = scratch.mount_point();
-    let shown = || scratch.asks(["cleaner", "--json", &mount_point]);
+    let shown = || scratch.asks(["clean", "status", "--json", &mount_point]);
     assert_eq!(shown()["policy"], "greedy");
     let mut churn = Churn::new(&scratch, 8000);
     for policy in ["ladder", "cost-benefit", "age-threshold", "cost-age-times", "d-choices"] {
-        let said = scratch.dendro(["cleaner", "--policy", policy, &mount_point]).succeeds();
+        let said =
+            scratch.dendro(["clean", "set", "--selection-policy", policy, &mount_point]).succeeds();
         assert!(said.out.contains(policy), "{said:?}");
         assert_eq!(shown()["policy"], policy);
         churn.overwrite(4000);
     }
     assert!(scratch.asks(["stat", "--json", &mount_point])["segments_cleaned"].as_u64() > Some(10));
-    scratch.dendro(["cleaner", "-p", "best", &mount_point]).fails(2, &["\"best\"", "ladder"]);
+    scratch.dendro(["clean", "set", "-p", "best", &mount_point]).fails(2, &["\"best\"", "ladder"]);
+    scratch.dendro(["clean", "set", &mount_point]).fails(2, &["required", "--selection-policy"]);
+    let status = shown();
+    assert_eq!(status["segment_bytes"].as_u64(), Some(1 << 20), "{status}");
+    assert!(status["cleaned_segments"].as_u64() > Some(10), "{status}");
+    assert!(status["dead_bytes"].as_u64() > Some(1 << 20), "{status}");
+    let said = scratch.dendro(["clean", "status", &mount_point]).succeeds();
+    assert!(said.out.contains("d-choices") && said.out.contains("in reserve"), "{said:?}");
     churn.check();
     drop(churn);
     scratch.umount();
@@ -194,13 +205,13 @@ fn a_suspended_cleaner_rests_and_an_idle_one_makes_segments_for_later() {
     let scratch = Scratch::with_volume();
     scratch.mount();
     let mount_point = scratch.mount_point();
-    scratch.dendro(["cleaner", "--suspend", &mount_point]).succeeds();
+    scratch.dendro(["clean", "suspend", &mount_point]).succeeds();
     let mut churn = Churn::new(&scratch, 5000);
     churn.overwrite(3000);
     churn.file.sync_all().unwrap();
     let stat = || scratch.asks(["stat", "--json", &mount_point]);
     let before = stat();
-    let changed = ["cleaner", "--json", "--max-clean-segments", "50", &mount_point];
+    let changed = ["clean", "set", "--json", "--max-clean-segments", "50", &mount_point];
     let settings = scratch.asks(changed);
     assert_eq!(
         (&settings["suspended"], &settings["max_clean_segments"]),
@@ -208,7 +219,7 @@ fn a_suspended_cleaner_rests_and_an_idle_one_makes_segments_for_later() {
     );
     thread::sleep(Duration::from_millis(2500));
     assert_eq!(stat()["segments_cleaned"], before["segments_cleaned"]);
-    scratch.dendro(["cleaner", "--resume", &mount_point]).succeeds();
+    scratch.dendro(["clean", "resume", &mount_point]).succeeds();
     wait_until("it cleans in the idle time", || {
         stat()["segments_cleaned"].as_u64() > before["segments_cleaned"].as_u64()
     });
@@ -392,7 +403,7 @@ fn segments_look_the_same_mounted_and_not() {
     let mut churn = Churn::new(&scratch, 4000);
     churn.overwrite(2000);
     drop(churn);
-    scratch.dendro(["clean", "-q", &scratch.mount_point()]).succeeds();
+    scratch.dendro(["clean", "run", "-q", &scratch.mount_point()]).succeeds();
     let mounted = scratch.asks(["segments", "--json", &scratch.mount_point()]);
     assert_eq!(mounted["segments"], scratch.asks(["segments", "--json", &image])["segments"]);
     scratch.umount();

@@ -140,11 +140,15 @@ impl LogDisk {
         self.core.write().set_policy(policy);
     }
 
-    /// Does a piece of cleaning if clean segments are getting few; says whether it did.
+    /// Does a piece of cleaning if clean segments are getting few; says whether it did. Several
+    /// threads may do so at a time, each with a segment of its own.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails.
     pub fn clean_step(&self) -> Result<bool> {
+        if self.failure().is_some() || self.core.read().closed_reason.is_some() {
+            return Ok(false);
+        }
         self.clean_towards(0, Choice::Policy)
     }
 

@@ -73,7 +73,7 @@ impl Pacing {
 
     fn wake(&self) {
         *self.is_due.lock() = true;
-        self.due.notify_one();
+        self.due.notify_all();
     }
 
     /// How long commits have waited for room, all together.
@@ -127,8 +127,8 @@ impl LogDisk {
         self.checkpoint_reserve(core) + self.reclaim_reserve()
     }
 
-    /// Waits up to `timeout` until background work is due. For the thread that does it, when
-    /// [`Self::background_step`] had nothing to do.
+    /// Waits up to `timeout` until background work is due. For the threads that do it, when
+    /// [`Self::background_step`] or [`Self::clean_step`] had nothing to do.
     pub fn wait_for_background_work(&self, timeout: Duration) {
         let mut is_due = self.pacing.is_due.lock();
         if !*is_due {

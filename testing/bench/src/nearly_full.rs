@@ -158,6 +158,13 @@ fn with_threads<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
         });
         scope.spawn(|| {
             while !is_done() {
+                if !disk.clean_step().expect("the file can be written") {
+                    disk.wait_for_background_work(Duration::from_millis(5));
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !is_done() {
                 std::thread::sleep(Duration::from_millis(500));
                 disk.flush(CommitSeq::LATEST).expect("the file can be written");
             }

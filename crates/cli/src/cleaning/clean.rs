@@ -1,4 +1,4 @@
-//! `dendro clean`: cleans now, as much as it is told to.
+//! `dendro clean run`: cleans now, as much as it is told to.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal, Write};
 use dendro_control::cleaning::{Present, SegmentState};
 use serde::Serialize;
 
+use super::args::RunArgs;
 use super::cleaner::{Cleaner, Done, End};
-use crate::args::CleanArgs;
 use crate::failure::Failure;
 use crate::{output, target, text};
 
@@ -26,7 +26,7 @@ struct Outcome {
     ended_for_room: bool,
 }
 
-pub(crate) fn run(args: &CleanArgs, quiet: bool) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
     let served = target::find_mounted(&args.target)?;
     let (client, place) = (&served.client, served.place());
     let fail = |error| Failure::new(format_args!("{place}: {error}"));
@@ -121,7 +121,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(args: &CleanArgs, quiet: bool) -> Self {
+    fn new(args: &RunArgs, quiet: bool) -> Self {
         let is_shown = !quiet && io::stderr().is_terminal();
         Self { is_shown, goal: args.segments, until_clean: args.until_clean }
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use dendro_control::cleaning::{Head, Present, SegmentFacts, SegwaitRequest};
 use dendro_control::{Client, ClientError};
 
+use super::args::{CleanerdArgs, Share};
 use super::cleaner::{Cleaner, End};
-use crate::args::{CleanerdArgs, Share};
 use crate::failure::Failure;
 use crate::target;
 

@@ -1,0 +1,117 @@
+//! `dendro clean status`, `suspend`, `resume` and `set`: how the daemon's own cleaner goes about it.
+
+use dendro_control::cleaning::{CleanerChange, CleanerSettings, SegmentState};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::args::{CleanerArgs, SetArgs};
+use crate::failure::Failure;
+use crate::target::Served;
+use crate::{output, target, text};
+
+/// What `status` tells.
+#[derive(Serialize)]
+struct Status {
+    #[serde(flatten)]
+    settings: CleanerSettings,
+    segment_bytes: u64,
+    clean_segments: u32,
+    /// Of these, so many are kept back.
+    reserved_segments: u32,
+    /// Empty, and clean after the next checkpoint.
+    pending_segments: u32,
+    dirty_segments: u32,
+    /// What is dead in those.
+    dead_bytes: u64,
+    /// Cleaned by the daemon since the mount.
+    cleaned_segments: u64,
+    /// How long writers have waited for room since the mount.
+    stalled_s: f64,
+}
+
+pub(crate) fn status(args: &CleanerArgs) -> Result<(), Failure> {
+    let served = target::find_mounted(&args.target)?;
+    let settings = change(&served, CleanerChange::default())?;
+    let fail = |error| Failure::new(format_args!("{}: {error}", served.place()));
+    let all = served.client.all_segments().map_err(fail)?;
+    let stat = served.client.stat().map_err(fail)?;
+    let of = |state| all.segments.iter().filter(move |facts| facts.state == state);
+    let dead = |live_bytes: u32| all.present.segment_bytes.saturating_sub(u64::from(live_bytes));
+    let status = Status {
+        settings,
+        segment_bytes: all.present.segment_bytes,
+        clean_segments: all.present.clean_count,
+        reserved_segments: all.present.reserved_count,
+        pending_segments: of(SegmentState::Pending).count() as u32,
+        dirty_segments: of(SegmentState::Dirty).count() as u32,
+        dead_bytes: of(SegmentState::Dirty).map(|facts| dead(facts.live_bytes)).sum(),
+        cleaned_segments: stat.get("segments_cleaned").and_then(Value::as_u64).unwrap_or(0),
+        stalled_s: stat.get("stalled_s").and_then(Value::as_f64).unwrap_or(0.0),
+    };
+    if args.json {
+        return output::print_json(&status);
+    }
+    let mut rows = setting_rows(&status.settings).to_vec();
+    rows.extend([
+        (
+            "clean",
+            format!(
+                "{} of {} segments of {}, {} of them in reserve",
+                status.clean_segments,
+                all.present.segment_count,
+                text::size(status.segment_bytes),
+                status.reserved_segments
+            ),
+        ),
+        ("pending", format!("{}, clean after the next checkpoint", status.pending_segments)),
+        (
+            "dirty",
+            format!("{}; {} of them dead", status.dirty_segments, text::size(status.dead_bytes)),
+        ),
+        ("cleaned", format!("{} since the mount", status.cleaned_segments)),
+        ("stalled", format!("{:.3} s, writers that waited for room", status.stalled_s)),
+    ]);
+    output::print(&output::table(&rows))
+}
+
+pub(crate) fn suspend(args: &CleanerArgs, suspended: bool, quiet: bool) -> Result<(), Failure> {
+    show(args, CleanerChange { suspended: Some(suspended), ..CleanerChange::default() }, quiet)
+}
+
+pub(crate) fn set(args: &SetArgs, quiet: bool) -> Result<(), Failure> {
+    let settings = &args.settings;
+    let change = CleanerChange {
+        policy: settings.selection_policy.map(|kind| kind.name().into()),
+        min_clean_segments: settings.min_clean_segments,
+        max_clean_segments: settings.max_clean_segments,
+        suspended: None,
+    };
+    show(&args.cleaner, change, quiet)
+}
+
+/// Changes settings and shows what they have become.
+fn show(args: &CleanerArgs, wanted: CleanerChange, quiet: bool) -> Result<(), Failure> {
+    let served = target::find_mounted(&args.target)?;
+    let settings = change(&served, wanted)?;
+    match (args.json, quiet) {
+        (true, _) => output::print_json(&settings),
+        (false, true) => Ok(()),
+        (false, false) => output::print(&output::table(&setting_rows(&settings))),
+    }
+}
+
+fn change(served: &Served, change: CleanerChange) -> Result<CleanerSettings, Failure> {
+    let changed = served.client.change_cleaner(change);
+    changed.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))
+}
+
+fn setting_rows(settings: &CleanerSettings) -> [(&'static str, String); 4] {
+    let count =
+        |count: Option<u32>| count.map_or("by the volume's size".into(), |count| count.to_string());
+    [
+        ("selection_policy", settings.policy.clone()),
+        ("min_clean_segments", count(settings.min_clean_segments)),
+        ("max_clean_segments", count(settings.max_clean_segments)),
+        ("suspended", if settings.suspended { "yes" } else { "no" }.into()),
+    ]
+}
