@@ -20,7 +20,7 @@ use crate::state::{Slots, State};
 
 /// So many entries that a version keeps from being changed are looked at for what the page was
 /// before, which tells the policy how long it lived.
-const MAX_KEPT: usize = 4;
+const MAX_KEPT: usize = 1;
 
 /// Fewer entries are walked over faster than the one behind them is looked for.
 const MIN_SKIPPED: u32 = 7;

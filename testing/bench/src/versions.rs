@@ -19,8 +19,8 @@ const COUNTS: [u64; 4] = [0, 1, 100, 10_000];
 const CHANGES: u64 = 10_000;
 /// Pages of the file that is overwritten at random.
 const PAGES: u64 = 16_384;
-const OVERWRITES: u64 = 40_000;
-const CREATIONS: u64 = 40_000;
+const OVERWRITES: u64 = 150_000;
+const CREATIONS: u64 = 150_000;
 const FILES_IN_A_DIRECTORY: u64 = 1000;
 const ROUNDS: usize = 5;
 
@@ -36,7 +36,7 @@ struct Old {
 
 impl Old {
     fn new(snapshot_count: u64) -> Self {
-        let tree = Tree::new(disk(Arc::new(memory(1024 * MIB))));
+        let tree = Tree::new(disk(Arc::new(memory(2048 * MIB))));
         let file = tree.make(Ino::ROOT, u64::MAX, MODE_FILE);
         let mut page = vec![0; PAGE_SIZE];
         Rng::new(1).fill(&mut page);
@@ -147,6 +147,7 @@ fn making(old: &Old, count: u64) {
 /// How long it takes until what a deleted snapshot held can be used again.
 fn deleting() {
     let mut old = Old::new(0);
+    old.tree.disk.checkpoint().expect("there is room");
     let snapshot = old.tree.disk.snapshot(0, None).expect("there is room");
     for page_index in 0..PAGES {
         old.write(page_index);
