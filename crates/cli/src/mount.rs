@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use dendro_fuse::UnmountMode;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{MountArgs, MountKind};
@@ -237,6 +238,9 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
     // and move these to another CPU with every answer, which takes three times as long.
     // It fails only where this process leads a group already.
     let _ = rustix::process::setpgid(None, None);
+    // Whoever waits for the mount may give up: then nothing is to be mounted later, when the volume
+    // is free.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
     let mut is_ready = false;
     let ended = config(args).and_then(|config| {
         let destination = match &args.log_file {
@@ -247,6 +251,7 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
         logging::abort_on_panic();
         match daemon::run(&config, || {
             is_ready = true;
+            let _ = set_parent_process_death_signal(None);
             report(&Report::Ready);
             leave_terminal();
         }) {

@@ -112,6 +112,9 @@ fn a_head_is_mounted_once() {
     }
     assert_eq!(fs::read_to_string(scratch.inside("file")).unwrap(), "x");
     scratch.umount();
+    // What was given up is not done later.
+    thread::sleep(Duration::from_millis(700));
+    assert!(!mounts().contains(&second));
 }
 
 #[test]
