@@ -92,7 +92,7 @@ impl Seers {
             self.list.push((*key, !matches!(value, Value::Tombstone)));
         }
         let (has, says) = match value {
-            Value::Chunk(chunk) => (chunk.present(), chunk.present() | chunk.holes()),
+            Value::Chunk(chunk) => (chunk.present(), chunk.said()),
             // What hides nothing any more takes no room to speak of.
             Value::Tombstone => (0, u32::MAX),
             _ => (u32::MAX, u32::MAX),

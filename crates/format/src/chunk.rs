@@ -111,6 +111,12 @@ impl Chunk {
         chunk
     }
 
+    /// The entry with other pages and holes, and the same way past older entries.
+    #[must_use]
+    pub fn with_slots(&self, slots: &[Option<PageRef>; CHUNK_PAGES as usize], holes: u32) -> Self {
+        Self::with_holes(slots, holes).with_skip(self.skip())
+    }
+
     /// The same with a way past older entries.
     #[must_use]
     pub fn with_skip(self, skip: Option<Skip>) -> Self {

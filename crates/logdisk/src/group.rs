@@ -201,7 +201,7 @@ impl State {
             Some(further) if further.len == skip.len => Skip {
                 depth,
                 epoch: further.epoch,
-                len: 1 + skip.len + further.len,
+                len: skip.len.saturating_add(further.len).saturating_add(1),
                 said: chunk.said() | skip.said | target.said() | further.said,
             },
             _ => next,
@@ -288,7 +288,7 @@ impl State {
             let Some(chunk) = self.chunk_at(&key, nodes)? else { continue };
             let mut slots = chunk.slots();
             slots[*slot as usize] = None;
-            let rest = Chunk::with_holes(&slots, chunk.holes()).with_skip(chunk.skip());
+            let rest = chunk.with_slots(&slots, chunk.holes());
             self.put_chunk(&key, rest, nodes)?;
         }
         Ok(())
@@ -304,12 +304,49 @@ mod tests {
 
     use crate::{FormatOptions, LogDisk, OpenOptions, format};
 
-    #[test]
-    fn a_page_below_a_thousand_versions_of_its_neighbours_is_found_in_few_steps() {
+    fn disk() -> LogDisk {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
         format(&device, &FormatOptions::default(), &clock).unwrap();
-        let disk = LogDisk::open(device, OpenOptions::default(), clock).unwrap();
+        LogDisk::open(device, OpenOptions::default(), clock).unwrap()
+    }
+
+    #[test]
+    fn skips_that_lead_nowhere_or_overflow_do_no_harm() {
+        let disk = disk();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        disk.commit(aru).unwrap();
+        let head = disk.branch_off(View::HEAD, "branch").unwrap().head();
+        let forged = |epoch: u64| {
+            let mut slots = [None; CHUNK_PAGES as usize];
+            slots[3] = Some(PageRef::ZERO);
+            let skip = Skip { depth: u32::MAX, epoch, len: u32::MAX, said: 0 };
+            Value::Chunk(Arc::new(Chunk::from_slots(&slots).with_skip(Some(skip))))
+        };
+        let snapshot = disk.snapshot(head.branch, None).unwrap();
+        {
+            let nodes = crate::store::Held::loading(&disk.store);
+            let mut core = disk.core.write();
+            let thing = Thing::chunk(list.0, 0);
+            for (epoch, to) in [(0, 9), (snapshot.epoch, 0)] {
+                core.state.map.put(thing.key(head.branch, epoch), forged(to), &nodes).unwrap();
+            }
+        }
+        let mut page = [1; PAGE_SIZE];
+        disk.read_pages(head, list, 5, &mut page).unwrap();
+        assert_eq!(page, [0; PAGE_SIZE]);
+        let mut aru = Aru::new(head);
+        aru.write_pages(list, 5, vec![2; PAGE_SIZE]);
+        disk.commit(aru).unwrap();
+        disk.read_pages(head, list, 5, &mut page).unwrap();
+        assert_eq!(page, [2; PAGE_SIZE]);
+    }
+
+    #[test]
+    fn a_page_below_a_thousand_versions_of_its_neighbours_is_found_in_few_steps() {
+        let disk = disk();
         let list = disk.allocate_list().unwrap();
         let mut aru = Aru::new(View::HEAD);
         aru.create_list(list, ListHints::default());

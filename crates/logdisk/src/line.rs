@@ -156,18 +156,19 @@ impl State {
                         ControlFlow::Break(())
                     };
                 }
-                match visit(key, value) {
-                    ControlFlow::Continue(None) if !line.ends_with(key) => {
-                        ControlFlow::Continue(())
-                    }
-                    ControlFlow::Continue(Some(epoch)) if !line.ends_with(key) => {
-                        // One that leads nowhere below is damage, and must not be followed for ever.
-                        past = Some(epoch.min(key.epoch.saturating_sub(1)));
-                        is_done = false;
-                        ControlFlow::Break(())
-                    }
-                    _ => ControlFlow::Break(()),
+                let ControlFlow::Continue(to) = visit(key, value) else {
+                    return ControlFlow::Break(());
+                };
+                if line.ends_with(key) {
+                    return ControlFlow::Break(());
                 }
+                // One that leads nowhere below is damage, and must not be followed for ever.
+                let Some((to, below)) = to.zip(key.epoch.checked_sub(1)) else {
+                    return ControlFlow::Continue(());
+                };
+                past = Some(to.min(below));
+                is_done = false;
+                ControlFlow::Break(())
             })?;
         }
         Ok(())

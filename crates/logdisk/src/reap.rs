@@ -201,7 +201,7 @@ impl State {
         let mut next = [end; CHUNK_PAGES as usize];
         let mut seen = vec![0_u32; own.len()];
         for (at, (key, value)) in own.iter().enumerate().rev() {
-            let said = present(value) | holes(value);
+            let said = said(value);
             for slot in (0..CHUNK_PAGES as u32).filter(|slot| said >> slot & 1 == 1) {
                 let upto = &mut next[slot as usize];
                 seen[at] |= through.seen(branch, key.epoch, (*upto).min(end)) & 1 << slot;
@@ -221,7 +221,7 @@ impl State {
                 fate.dead.push(page);
                 slots[slot as usize] = None;
             }
-            let rest = Chunk::with_holes(&slots, holes).with_skip(chunk.skip());
+            let rest = chunk.with_slots(&slots, holes);
             under |= rest.present();
             fate.changes.push((*key, (!rest.is_empty()).then(|| rest.clone())));
             kept.push((*key, Value::Chunk(dendro_base::sync::Arc::new(rest))));
@@ -233,6 +233,6 @@ fn present(value: &Value) -> u32 {
     if let Value::Chunk(chunk) = value { chunk.present() } else { 0 }
 }
 
-fn holes(value: &Value) -> u32 {
-    if let Value::Chunk(chunk) = value { chunk.holes() } else { 0 }
+fn said(value: &Value) -> u32 {
+    if let Value::Chunk(chunk) = value { chunk.said() } else { 0 }
 }

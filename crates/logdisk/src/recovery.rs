@@ -45,11 +45,11 @@ use crate::superblocks;
 use crate::versions::Versions;
 use crate::writer::Writer;
 
-/// Numbers of partial segments skipped after a crash, so that none written before it but lost can
-/// be mistaken for one written after.
 /// What nodes written from now on may have.
 const WRITTEN_FEATURES: u64 = INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS;
 
+/// Numbers of partial segments skipped after a crash, so that none written before it but lost can
+/// be mistaken for one written after.
 const SEQ_SKIP: u64 = 1 << 20;
 
 /// Makes an empty volume on `device`. Whatever was there is lost.

@@ -324,11 +324,9 @@ impl LogDisk {
         let free_before = self.free_bytes();
         // The first moves the least; crashes one after the other may have left little more than
         // it takes, or not even that.
-        let mut spare = 2;
-        while self.may_clean_more(spare) && self.clean_now(Choice::MostToGain)? {
-            spare = 4;
-        }
-        if spare == 2 {
+        if self.may_clean_more(2) && self.clean_now(Choice::MostToGain)? {
+            while self.may_clean_more(4) && self.clean_now(Choice::MostToGain)? {}
+        } else {
             for _ in 0..MAX_NEARLY_EMPTY {
                 if !self.may_clean_more(0) || !self.clean_now(Choice::NearlyEmpty)? {
                     break;

@@ -442,7 +442,7 @@ impl State {
             self.segments.block_born(block, written_at, self.clock);
             slots[*slot as usize] = Some(*block);
         }
-        let rest = Chunk::with_holes(&slots, chunk.holes()).with_skip(chunk.skip());
+        let rest = chunk.with_slots(&slots, chunk.holes());
         self.put_chunk(key, rest, nodes)
     }
 

@@ -119,7 +119,7 @@ impl<'a> Through<'a> {
         let mut first = [deleted; u32::BITS as usize];
         for (key, value) in of_branch(self.entries).rev() {
             let said = match value {
-                Value::Chunk(chunk) => chunk.present() | chunk.holes(),
+                Value::Chunk(chunk) => chunk.said(),
                 // What is in a list hangs on the entries of those who wrote it.
                 Value::List(_) => 0,
                 _ => ALL,
