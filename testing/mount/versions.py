@@ -76,53 +76,52 @@ class Appender(threading.Thread):
         self.join()
 
 
-class Copies(threading.Thread):
-    """Copies a tree, and removes the copies, over and over."""
+class Repeated(threading.Thread):
+    """Work that is done over and over until it is stopped."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.stopped, self.failure, self.rounds = False, None, 0
+
+    def run(self):
+        try:
+            while not self.stopped:
+                self.work()
+                self.rounds += 1
+        except (volume.Failed, subprocess.TimeoutExpired) as failure:
+            self.failure = failure
+
+    def stop(self):
+        self.stopped = True
+        self.join()
+        if self.failure:
+            raise self.failure
+
+
+class Copies(Repeated):
+    """Copies a tree, and removes the copies."""
 
     def __init__(self, tree, root):
-        super().__init__(daemon=True)
-        self.tree, self.root, self.stopped, self.failure, self.rounds = tree, root, False, None, 0
+        super().__init__()
+        self.tree, self.root = tree, root
 
-    def run(self):
-        try:
-            while not self.stopped:
-                to = self.root / ("copy%d" % (self.rounds % 2))
-                volume.run("rm", "-rf", to, timeout_s=3000)
-                copy_tree(self.tree, to)
-                self.rounds += 1
-        except (volume.Failed, subprocess.TimeoutExpired) as failure:
-            self.failure = failure
-
-    def stop(self):
-        self.stopped = True
-        self.join()
-        if self.failure:
-            raise self.failure
+    def work(self):
+        to = self.root / ("copy%d" % (self.rounds % 2))
+        volume.run("rm", "-rf", to, timeout_s=3000)
+        copy_tree(self.tree, to)
 
 
-class Builds(threading.Thread):
-    """Builds a tree, over and over."""
+class Builds(Repeated):
+    """Builds a tree, from the beginning each time."""
 
     def __init__(self, tree, arguments):
-        super().__init__(daemon=True)
-        self.tree, self.arguments, self.stopped, self.failure = tree, arguments, False, None
-        self.rounds = 0
+        super().__init__()
+        self.tree, self.arguments = tree, arguments
 
-    def run(self):
-        try:
-            while not self.stopped:
-                shell(self.tree, self.arguments.build)
-                self.rounds += 1
-                if not self.stopped:
-                    shell(self.tree, self.arguments.clean)
-        except (volume.Failed, subprocess.TimeoutExpired) as failure:
-            self.failure = failure
-
-    def stop(self):
-        self.stopped = True
-        self.join()
-        if self.failure:
-            raise self.failure
+    def work(self):
+        if self.rounds:
+            shell(self.tree, self.arguments.clean)
+        shell(self.tree, self.arguments.build)
 
 
 def shell(directory, command):
@@ -141,24 +140,38 @@ def check_log(path, least, most):
             raise volume.Failed("%s: record %d is another" % (path, number))
 
 
-def snapshots(disk, arguments, rng):
-    appender, copies = Appender(disk.root / LOG), Copies(arguments.tree, disk.root)
+def snapshots_during(disk, work, what, count, pause_s=0):
+    """Snapshots while `work` is done over and over; of each, how long the log was at least and at
+    most."""
+    appender = Appender(disk.root / LOG)
     appender.start()
-    copies.start()
+    work.start()
     bounds, times = [], []
-    for number in range(arguments.snapshots):
+    for number in range(count):
         least = appender.done
         times.append(timed(disk.dendro, "snapshot", "create", "%s@s%d" % (disk.root, number)))
         bounds.append((least, appender.begun))
-    copies.stop()
+        time.sleep(pause_s)
+    rounds = work.rounds
+    work.stop()
     appender.stop()
-    print("  %d snapshots during %d copies: %s, with the start of a process each" % (
-        len(bounds), copies.rounds, milliseconds(times)))
+    print("  %d snapshots during %d %s: %s, with the start of a process each" % (
+        len(bounds), rounds, what, milliseconds(times)))
+    return bounds
+
+
+def check_logs(disk, bounds):
+    for number, (least, most) in enumerate(bounds):
+        check_log(disk.root / ".dendro" / "snapshots" / ("s%d" % number) / LOG, least, most)
+
+
+def snapshots(disk, arguments, rng):
+    copies = Copies(arguments.tree, disk.root)
+    bounds = snapshots_during(disk, copies, "copies", arguments.snapshots)
     listed = os.listdir(disk.root / ".dendro" / "snapshots")
     if len(listed) != len(bounds):
         raise volume.Failed("%d snapshots are listed" % len(listed))
-    for number, (least, most) in enumerate(bounds):
-        check_log(disk.root / ".dendro" / "snapshots" / ("s%d" % number) / LOG, least, most)
+    check_logs(disk, bounds)
     # The copies in some of them: what is there is as in the tree, as far as it got.
     for number in rng.sample(range(len(bounds)), min(10, len(bounds))):
         compare_begun(disk.root / ".dendro" / "snapshots" / ("s%d" % number), arguments.tree)
@@ -174,23 +187,10 @@ def builds(disk, arguments, rng):
     tree = disk.root / "tree"
     copy_tree(arguments.tree, tree)
     shell(tree, arguments.prepare)
-    builder, appender = Builds(tree, arguments), Appender(disk.root / LOG)
-    builder.start()
-    appender.start()
-    bounds, times = [], []
-    for number in range(arguments.snapshots):
-        least = appender.done
-        times.append(timed(disk.dendro, "snapshot", "create", "%s@s%d" % (disk.root, number)))
-        bounds.append((least, appender.begun))
-        time.sleep(arguments.pause)
-    rounds = builder.rounds
-    appender.stop()
-    builder.stop()
-    print("  %d snapshots, %d builds done meanwhile: %s, with the start of a process each" % (
-        len(bounds), rounds, milliseconds(times)))
+    builder = Builds(tree, arguments)
+    bounds = snapshots_during(disk, builder, "builds", arguments.snapshots, arguments.pause)
+    check_logs(disk, bounds)
     past = disk.root / ".dendro" / "snapshots"
-    for number, (least, most) in enumerate(bounds):
-        check_log(past / ("s%d" % number) / LOG, least, most)
     for number in rng.sample(range(len(bounds)), min(3, len(bounds))):
         expect_source(arguments.tree, past / ("s%d" % number) / "tree")
         disk.dendro("clone", "%s@s%d" % (disk.root, number), "b%d" % number)

@@ -157,7 +157,7 @@ impl FileSystem {
     ) -> Result<()> {
         let mut start = range.start;
         loop {
-            let end = range.end.min((start / PAGE * PAGE).saturating_add(STEP_LEN));
+            let end = step_end(start, &range);
             self.punch_step(guard, start..end, false, patron.kill_priv)?;
             // A range may reach far past all data.
             let next = self.disk.next_data(self.view, guard.ino().lid(), end / PAGE)?;
@@ -341,6 +341,11 @@ impl FileSystem {
     }
 }
 
+/// Where a part of `range` that begins at `start` ends: parts are bounded and meet at page boundaries.
+fn step_end(start: u64, range: &Range<u64>) -> u64 {
+    range.end.min((start / PAGE * PAGE).saturating_add(STEP_LEN))
+}
+
 /// Calls `each` with parts of `range` that are bounded and meet at page boundaries, until the
 /// patron has left.
 fn for_each_step(
@@ -353,7 +358,7 @@ fn for_each_step(
         if start > range.start && (patron.has_left)() {
             return Err(FsError::Interrupted);
         }
-        let end = range.end.min((start / PAGE * PAGE).saturating_add(STEP_LEN));
+        let end = step_end(start, &range);
         each(start..end)?;
         start = end;
     }

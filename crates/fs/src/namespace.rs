@@ -363,7 +363,19 @@ impl FileSystem {
         now: FileTime,
         edits: &mut RecordEdits<'_>,
     ) -> Result<Inode> {
-        let mut inode = self.shaped_inode(caller, (parent, dir), ino, new, now, edits)?;
+        let mut inode = Inode::new(new.kind, new.perm, now);
+        inode.uid = caller.uid;
+        inode.gid = caller.gid;
+        inode.rdev = new.rdev;
+        if dir.perm & S_ISGID != 0 {
+            inode.gid = dir.gid;
+            if new.kind == FileKind::Directory {
+                inode.perm |= S_ISGID;
+            }
+        }
+        if new.kind != FileKind::Symlink {
+            self.inherit_acl(caller.umask, (parent, dir), (ino, &mut inode), edits)?;
+        }
         for (name, value) in caller.labels {
             xattr::check_label(name, value)?;
             self.put_xattr(edits, ino, &mut inode, name, Some(value))?;
@@ -371,36 +383,22 @@ impl FileSystem {
         Ok(inode)
     }
 
-    fn shaped_inode(
+    /// Gives a new file what its directory's default ACL says or, if that has none, takes the mask's
+    /// bits from its mode.
+    fn inherit_acl(
         &self,
-        caller: &Caller<'_>,
+        umask: u32,
         (parent, dir): (Ino, &Inode),
-        ino: Ino,
-        new: &NewFile<'_>,
-        now: FileTime,
+        (ino, inode): (Ino, &mut Inode),
         edits: &mut RecordEdits<'_>,
-    ) -> Result<Inode> {
-        let mut inode = Inode::new(new.kind, new.perm, now);
-        inode.uid = caller.uid;
-        inode.gid = caller.gid;
-        inode.rdev = new.rdev;
-        let is_directory = new.kind == FileKind::Directory;
-        if dir.perm & S_ISGID != 0 {
-            inode.gid = dir.gid;
-            if is_directory {
-                inode.perm |= S_ISGID;
-            }
-        }
-        if new.kind == FileKind::Symlink {
-            return Ok(inode);
-        }
+    ) -> Result<()> {
         let default = match dir.xattr_names_len {
             0 => None,
             _ => xattr::get(&*self.disk, self.view, &self.hasher, parent, xattr::ACL_DEFAULT)?,
         };
         let Some(default) = default else {
-            inode.perm &= !(caller.umask & 0o777);
-            return Ok(inode);
+            inode.perm &= !(umask & 0o777);
+            return Ok(());
         };
         let mut acl = Acl::decode(&default)
             .ok()
@@ -408,12 +406,12 @@ impl FileSystem {
             .ok_or_else(|| FsError::Corrupted(format!("i-node {parent} has a malformed ACL")))?;
         inode.perm = acl.inherit(inode.perm);
         if !acl.is_minimal() {
-            self.put_xattr(edits, ino, &mut inode, xattr::ACL_ACCESS, Some(&acl.encode()))?;
+            self.put_xattr(edits, ino, inode, xattr::ACL_ACCESS, Some(&acl.encode()))?;
         }
-        if is_directory {
-            self.put_xattr(edits, ino, &mut inode, xattr::ACL_DEFAULT, Some(&default))?;
+        if inode.kind == FileKind::Directory {
+            self.put_xattr(edits, ino, inode, xattr::ACL_DEFAULT, Some(&default))?;
         }
-        Ok(inode)
+        Ok(())
     }
 
     /// What `name` names in the directory `parent`, which the caller has locked.
