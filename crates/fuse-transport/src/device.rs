@@ -14,7 +14,7 @@ use crate::dispatch::{Body, Server};
 use crate::errno::Errno;
 use crate::filesystem::FileSystem;
 use crate::parse;
-use crate::raw;
+use crate::raw::{self, Buffer};
 
 /// Where the kernel's requests come from.
 pub(crate) const DEVICE: &str = "/dev/fuse";
@@ -105,7 +105,7 @@ pub(crate) fn write(
 pub(crate) struct Worker {
     device: OwnedFd,
     request: Vec<u8>,
-    answer: Vec<u8>,
+    answer: Buffer,
 }
 
 impl Worker {
@@ -113,7 +113,7 @@ impl Worker {
         Ok(Self {
             device: clone(device)?,
             request: vec![0; HEADERS_LEN + payload_len],
-            answer: vec![0; payload_len],
+            answer: Buffer::new(payload_len)?,
         })
     }
 
@@ -176,8 +176,8 @@ impl Worker {
             tracing::warn!(opcode, "a malformed FUSE request is left out");
             return Ok(false);
         }
-        let answer = answered.map(|len| &self.answer[..len]);
-        write(self.device.as_fd(), unique, answer)?;
+        write(self.device.as_fd(), unique, answered.map(|len| &self.answer[..len]))?;
+        self.answer.note_use(answered.unwrap_or(0));
         Ok(opcode != opcode::INTERRUPT)
     }
 }

@@ -1,8 +1,8 @@
 //! All `unsafe` of this crate: rings whose buffers the kernel fills, and one ioctl.
 //!
 //! # Who owns a ring's buffers
-//! Each entry of a ring has a page for headers and a payload, in one mapping that the ring keeps. An
-//! entry belongs either to the kernel, from the submission of REGISTER or COMMIT_AND_FETCH to that
+//! Each entry of a ring has a page for headers and a payload, in one mapping that the ring keeps
+//! ([`memory`]). An entry belongs either to the kernel, from the submission of REGISTER or COMMIT_AND_FETCH to that
 //! command's completion, or to this program, from there to the next submission.
 //!
 //! 1. Slices of an entry are made in [`Ring::serve`] alone, for an entry whose completion it has
@@ -10,17 +10,19 @@
 //! 2. The mapping lives as long as an entry may be the kernel's: [`Ring`] unmaps it only when every
 //!    entry has come back, and otherwise leaves it to the end of the process.
 
+mod memory;
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{InHeader, OutHeader, RingCommand, RingEntry, RingHeaders, uring_command};
 use crate::errno::Errno;
+pub(crate) use memory::Buffer;
+use memory::Mapping;
 
 /// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
 const IOC_CLONE: libc::c_ulong = 0x8004_e500;
@@ -38,50 +40,6 @@ pub(crate) fn bind_clone(unbound: BorrowedFd<'_>, device: BorrowedFd<'_>) -> io:
     // bytes at its argument, which are `source`'s.
     let answer = unsafe { libc::ioctl(unbound.as_raw_fd(), IOC_CLONE, &raw const source) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Memory of whole pages, zeroed at first.
-struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
-    /// Whether the kernel may still write there.
-    is_shared: bool,
-}
-
-// SAFETY: it is plain memory; `start` is not bound to the thread that mapped it.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(len: usize) -> io::Result<Self> {
-        // SAFETY: a new private mapping at an address of the kernel's choice touches no other.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        }?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, len, is_shared: false })
-    }
-
-    /// The address of byte `at`, which is within the mapping.
-    fn address(&self, at: usize) -> *mut u8 {
-        assert!(at < self.len, "an entry lies within its ring's memory");
-        // SAFETY: within the mapping, as was just looked at.
-        unsafe { self.start.as_ptr().add(at) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if !self.is_shared {
-            // SAFETY: the mapping is this value's own, no slice of it outlives `Ring::serve`
-            // (rule 1), and the kernel has given all of it back (rule 2).
-            let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
-        }
-    }
 }
 
 /// A request that has come through a ring.
@@ -143,15 +101,15 @@ impl Ring {
             .build(submissions)?;
         ring.submitter().register_files(&[device.as_raw_fd()])?;
         let payload_len = payload_len.next_multiple_of(HEADERS_LEN);
-        let stride = HEADERS_LEN + payload_len;
-        let len = stride.checked_mul(entry_count).ok_or(io::ErrorKind::OutOfMemory)?;
-        let memory = Mapping::new(len)?;
+        let len_of = |each: usize| each.checked_mul(entry_count).ok_or(io::ErrorKind::OutOfMemory);
+        let headers_len = len_of(HEADERS_LEN)?;
+        let memory = Mapping::new(headers_len, len_of(payload_len)?)?;
         let parts = (0..entry_count)
             .map(|index| {
                 let part =
                     |at, iov_len| libc::iovec { iov_base: memory.address(at).cast(), iov_len };
-                let at = index * stride;
-                [part(at, size_of::<RingHeaders>()), part(at + HEADERS_LEN, payload_len)]
+                let payload_at = headers_len + index * payload_len;
+                [part(index * HEADERS_LEN, size_of::<RingHeaders>()), part(payload_at, payload_len)]
             })
             .collect();
         Ok(Self { ring, memory, device, parts, queue_index, payload_len, with_kernel: 0 })
@@ -223,9 +181,9 @@ impl Ring {
             .expect("the space for headers is larger than the header")
             .0;
         let commit_id = headers.entry.commit_id;
-        let len = headers.entry.payload_len as usize;
-        let answered = if len <= self.payload_len {
-            answer(Arrival { header, arguments: &headers.op_in, buffer, len })
+        let request_len = headers.entry.payload_len as usize;
+        let answered = if request_len <= self.payload_len {
+            answer(Arrival { header, arguments: &headers.op_in, buffer, len: request_len })
         } else {
             Err(Errno::IO)
         };
@@ -238,6 +196,7 @@ impl Ring {
         headers.in_out[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
         headers.entry =
             RingEntry { flags: 0, commit_id, payload_len: len, padding: 0, reserved: 0 };
+        self.memory.note_use(request_len.max(len as usize));
         commit_id
     }
 
@@ -272,7 +231,7 @@ impl std::fmt::Debug for Ring {
             .debug_struct("Ring")
             .field("queue_index", &self.queue_index)
             .field("device", &self.device)
-            .field("memory_len", &self.memory.len)
+            .field("entries", &self.parts.len())
             .finish_non_exhaustive()
     }
 }
