@@ -1,10 +1,17 @@
 //! Memory that direct I/O takes as it is.
+//!
+//! A device takes memory by pieces that lie together in the machine. A MiB of pages of 4 KiB is 256 of
+//! them: more than one request may have, and a good deal of work for each. So large buffers are in huge
+//! pages, with which a device may be twice as fast.
+
+mod mapping;
 
 use std::ops::{Deref, DerefMut};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::BLOCK_SIZE;
+use mapping::{HUGE_PAGE_BYTES, Mapping, Part};
 
 /// One block of memory at an address that is a multiple of its size.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -13,17 +20,42 @@ struct Block([u8; BLOCK_SIZE]);
 
 /// Bytes whose address is a multiple of [`BLOCK_SIZE`], as direct I/O wants it; their number is
 /// too.
-pub struct AlignedBuf(Vec<Block>);
+pub struct AlignedBuf(Memory);
+
+enum Memory {
+    Blocks(Vec<Block>),
+    Part(Part),
+}
 
 impl AlignedBuf {
     /// Zeroed memory for `len_bytes`, rounded up to whole blocks.
+    ///
+    /// # Panics
+    /// When there is no memory.
     #[must_use]
     pub fn zeroed(len_bytes: usize) -> Self {
-        let blocks = len_bytes.div_ceil(BLOCK_SIZE);
-        Self(
-            Block::new_vec_zeroed(blocks)
-                .unwrap_or_else(|_| panic!("no memory for {len_bytes} bytes")),
-        )
+        Self::several(1, len_bytes).pop().expect("as many as were asked for")
+    }
+
+    /// `count` buffers as [`Self::zeroed`] makes them, in fewer huge pages than each would take by
+    /// itself. Their memory is given back when the last of them goes.
+    ///
+    /// # Panics
+    /// When there is no memory.
+    #[must_use]
+    pub fn several(count: usize, len_bytes: usize) -> Vec<Self> {
+        let len_bytes = len_bytes.next_multiple_of(BLOCK_SIZE);
+        let all_bytes = count.saturating_mul(len_bytes);
+        if all_bytes >= HUGE_PAGE_BYTES
+            && let Some(mapping) = Mapping::new(all_bytes)
+        {
+            return mapping.deal(count, len_bytes).map(|part| Self(Memory::Part(part))).collect();
+        }
+        let blocks = || {
+            Block::new_vec_zeroed(len_bytes / BLOCK_SIZE)
+                .unwrap_or_else(|_| panic!("no memory for {len_bytes} bytes"))
+        };
+        std::iter::repeat_with(|| Self(Memory::Blocks(blocks()))).take(count).collect()
     }
 }
 
@@ -31,13 +63,19 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.0.as_bytes()
+        match &self.0 {
+            Memory::Blocks(blocks) => blocks.as_bytes(),
+            Memory::Part(part) => part,
+        }
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.0.as_mut_bytes()
+        match &mut self.0 {
+            Memory::Blocks(blocks) => blocks.as_mut_bytes(),
+            Memory::Part(part) => part,
+        }
     }
 }
 
@@ -53,11 +91,28 @@ mod tests {
 
     #[test]
     fn memory_for_direct_io_is_aligned_and_made_of_whole_blocks() {
-        for len_bytes in [0, 1, 4096, 4097, 1 << 20] {
+        for len_bytes in [0, 1, 4096, 4097, 1 << 20, (4 << 20) + 1] {
             let buf = AlignedBuf::zeroed(len_bytes);
             assert_eq!(buf.as_ptr().addr() % BLOCK_SIZE, 0);
             assert_eq!(buf.len(), len_bytes.next_multiple_of(BLOCK_SIZE));
             assert!(buf.iter().all(|&byte| byte == 0));
+        }
+    }
+    #[test]
+    fn several_buffers_are_apart_from_each_other_however_long_they_are() {
+        for (count, len_bytes) in [(0, 4096), (3, 5000), (5, 1 << 20), (8, (1 << 20) + 100)] {
+            let mut bufs = AlignedBuf::several(count, len_bytes);
+            assert_eq!(bufs.len(), count);
+            for (index, buf) in bufs.iter_mut().enumerate() {
+                assert_eq!(buf.as_ptr().addr() % BLOCK_SIZE, 0);
+                assert_eq!(buf.len(), len_bytes.next_multiple_of(BLOCK_SIZE));
+                assert!(buf.iter().all(|&byte| byte == 0));
+                buf.fill(index as u8 + 1);
+            }
+            let is_own = |(index, buf): (usize, &AlignedBuf)| {
+                buf.iter().all(|&byte| byte == index as u8 + 1)
+            };
+            assert!(bufs.iter().enumerate().all(is_own));
         }
     }
 }

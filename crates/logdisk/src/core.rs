@@ -32,6 +32,8 @@ pub(crate) const PARTIAL_LEN_BYTES: usize = 1 << 20;
 const PARTIAL_SLACK_BYTES: usize = 64 << 10;
 /// Buffers kept for the next partial segments.
 const POOL_LEN: usize = 16;
+/// How many of full size are made at a time: together they fill huge pages.
+const POOL_STEP: usize = 8;
 
 /// Where the main log ends.
 #[derive(Debug)]
@@ -510,6 +512,9 @@ impl Core {
         self.forget_written();
         let size = self.state.segments.layout().segment_size_bytes() as usize;
         let len = (PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(size);
+        if self.pool.is_empty() && len >= PARTIAL_LEN_BYTES {
+            self.pool = AlignedBuf::several(POOL_STEP, len);
+        }
         self.pool.pop().unwrap_or_else(|| AlignedBuf::zeroed(len))
     }
 
