@@ -27,6 +27,7 @@ pub use file::{Direct, FileDevice, FileKind, OpenOptions};
 pub use loopback::{LoopDevice, loop_backing_file};
 pub use memory::MemoryDevice;
 pub use readahead::ReadAhead;
+pub use std::io::{IoSlice, IoSliceMut};
 
 /// Bytes in the unit that writes and discards are made of: their offset and length are multiples
 /// of it. Reads may start and end anywhere.
@@ -56,12 +57,39 @@ pub trait Device: Send + Sync {
     /// [`Error::OutOfRange`] past the end, [`Error::Io`] when the medium fails.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// Fills all of `parts`, one after the other, from `offset` on: one transfer where the device can.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`]; some of the parts may be filled then.
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let mut offset = offset;
+        for part in parts {
+            self.read_at(offset, part)?;
+            offset = offset.saturating_add(part.len() as u64);
+        }
+        Ok(())
+    }
+
     /// Writes all of `bytes` at `offset`; both are multiples of [`BLOCK_SIZE`]. It costs least
     /// when `bytes` lies in an [`AlignedBuf`].
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::ReadOnly`], or [`Error::Io`].
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Writes all of `parts`, one after the other, from `offset` on: one transfer where the device can.
+    /// The offset and each length are multiples of [`BLOCK_SIZE`].
+    ///
+    /// # Errors
+    /// As [`Self::write_at`]; some of the parts may be written then.
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let mut offset = offset;
+        for part in parts {
+            self.write_at(offset, part)?;
+            offset = offset.saturating_add(part.len() as u64);
+        }
+        Ok(())
+    }
 
     /// Makes every completed write durable.
     ///
@@ -87,8 +115,14 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         (**self).read_at(offset, buf)
     }
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        (**self).read_vectored_at(offset, parts)
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         (**self).write_at(offset, bytes)
+    }
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        (**self).write_vectored_at(offset, parts)
     }
     fn flush(&self) -> Result<()> {
         (**self).flush()

@@ -14,7 +14,7 @@ use std::fmt;
 
 use dendro_base::sync::{Arc, Mutex};
 
-use crate::{AlignedBuf, Device, Result, range};
+use crate::{AlignedBuf, Device, IoSlice, IoSliceMut, Result, range};
 
 /// What is read at a time, from a multiple of it.
 const WINDOW_BYTES: u64 = 256 << 10;
@@ -226,6 +226,19 @@ impl<D: Device> Device for ReadAhead<D> {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.changing(offset, bytes.len() as u64, || self.device.write_at(offset, bytes))
+    }
+
+    /// More than one part is what the caller has put together: nothing is left to be read ahead.
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        match parts {
+            [part] => self.read_at(offset, part),
+            parts => self.device.read_vectored_at(offset, parts),
+        }
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.changing(offset, len_bytes, || self.device.write_vectored_at(offset, parts))
     }
 
     fn flush(&self) -> Result<()> {

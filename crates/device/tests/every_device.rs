@@ -7,7 +7,8 @@ use std::sync::Arc;
 use dendro_base::Rng;
 use dendro_device::sim::SimDevice;
 use dendro_device::{
-    AlignedBuf, BLOCK_SIZE, Device, Direct, Error, FileDevice, MemoryDevice, OpenOptions, ReadAhead,
+    AlignedBuf, BLOCK_SIZE, Device, Direct, Error, FileDevice, IoSlice, IoSliceMut, MemoryDevice,
+    OpenOptions, ReadAhead,
 };
 use tempfile::TempDir;
 
@@ -67,6 +68,65 @@ fn a_read_returns_what_the_last_write_put_there() {
         let mut all = AlignedBuf::zeroed(LEN_BYTES as usize);
         device.read_at(0, &mut all).unwrap();
         assert!(*all == *expected);
+    });
+}
+
+#[test]
+fn parts_are_read_and_written_one_after_the_other() {
+    on_every_device(|device| {
+        let mut rng = Rng::new(11);
+        let mut expected = random_bytes(LEN_BYTES as usize, &mut rng);
+        device.write_at(0, &expected).unwrap();
+        for round in 0..100 {
+            // Memory that is aligned, or not, in parts that now and then are empty.
+            let skip = (round % 2) * 3;
+            let counts: Vec<usize> = (0..rng.below(5)).map(|_| rng.below(20) as usize).collect();
+            let lens: Vec<usize> = counts.iter().map(|count| count * BLOCK_SIZE).collect();
+            let len: usize = lens.iter().sum();
+            let first = rng.below((LEN_BYTES as usize - len) as u64 / BLOCK_SIZE as u64 + 1);
+            let offset = first as usize * BLOCK_SIZE;
+            let memory = random_bytes(len + skip, &mut rng);
+            let mut rest = &memory[skip..];
+            let parts: Vec<IoSlice<'_>> =
+                lens.iter().map(|&len| IoSlice::new(rest.split_off(..len).unwrap())).collect();
+            device.write_vectored_at(offset as u64, &parts).unwrap();
+            expected[offset..offset + len].copy_from_slice(&memory[skip..skip + len]);
+
+            // Reads need not be of whole blocks.
+            let lens: Vec<usize> = lens.iter().map(|&len| len - len.min(round % 3)).collect();
+            let len: usize = lens.iter().sum();
+            let mut read = AlignedBuf::zeroed(len + skip);
+            let mut rest = &mut read[skip..];
+            let mut parts: Vec<IoSliceMut<'_>> = lens
+                .iter()
+                .map(|&len| IoSliceMut::new(rest.split_off_mut(..len).unwrap()))
+                .collect();
+            device.read_vectored_at(offset as u64, &mut parts).unwrap();
+            assert!(read[skip..skip + len] == expected[offset..offset + len], "round {round}");
+        }
+        let mut all = AlignedBuf::zeroed(LEN_BYTES as usize);
+        device.read_at(0, &mut all).unwrap();
+        assert!(*all == *expected);
+    });
+}
+
+#[test]
+fn parts_that_are_not_whole_blocks_or_past_the_end_are_refused() {
+    on_every_device(|device| {
+        let (block, short) = ([0; BLOCK_SIZE], [0; 512]);
+        let write = |offset, parts: &[&[u8]]| {
+            let parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            device.write_vectored_at(offset, &parts)
+        };
+        let end = LEN_BYTES - BLOCK_SIZE as u64;
+        assert!(matches!(write(0, &[&block, &short]), Err(Error::Misaligned { .. })));
+        assert!(matches!(write(512, &[&block]), Err(Error::Misaligned { .. })));
+        assert!(matches!(write(end, &[&block, &block]), Err(Error::OutOfRange { .. })));
+        let (mut a, mut b) = (block, block);
+        let mut parts = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
+        assert!(matches!(device.read_vectored_at(end, &mut parts), Err(Error::OutOfRange { .. })));
+        device.read_vectored_at(end, &mut parts[..1]).unwrap();
+        device.read_vectored_at(LEN_BYTES, &mut []).unwrap();
     });
 }
 

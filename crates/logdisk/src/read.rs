@@ -3,6 +3,7 @@
 use std::ops::{ControlFlow, Range};
 
 use dendro_base::units::PAGE_SIZE;
+use dendro_device::{AlignedBuf, IoSliceMut};
 use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Addr, Key, PageRef, Space, Value, checksum};
@@ -24,6 +25,36 @@ struct Fetch {
     at: usize,
     /// Keeps the block from being overwritten until it has been read.
     _pin: Pin,
+}
+
+impl Fetch {
+    /// Whether `next` goes on right where this one ends, on the device and in the buffer.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        self.block.is_whole()
+            && next.block.is_whole()
+            && next.at == self.at + PAGE_SIZE
+            && next.block.addr == self.block.addr.plus_bytes(PAGE_SIZE as u64)
+    }
+}
+
+/// So little between two runs is read along with them: sooner than another read begins. Header and
+/// records of a partial segment are such a gap.
+const MAX_GAP_BYTES: u64 = 16 << 10;
+
+/// Bytes that a run's blocks take on the device, where they are one piece.
+fn stored_len(run: &[Fetch]) -> usize {
+    match run {
+        [short] => usize::from(short.block.len_bytes),
+        whole => whole.len() * PAGE_SIZE,
+    }
+}
+
+/// What lies between two runs of whole pages, if one call can read both.
+fn gap(a: &[Fetch], b: &[Fetch]) -> Option<usize> {
+    let is_whole = |run: &[Fetch]| run[0].block.is_whole();
+    let end = a[0].block.addr.bytes() + stored_len(a) as u64;
+    let gap_bytes = b[0].block.addr.bytes().checked_sub(end)?;
+    (is_whole(a) && is_whole(b) && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes as usize)
 }
 
 impl LogDisk {
@@ -284,31 +315,57 @@ impl LogDisk {
         self.fetch(list, &fetches, buf)
     }
 
-    /// Reads blocks; whole pages that lie one after the other, here and there, with one call.
+    /// Reads blocks; whole pages that lie one after the other, here and there, with one call, and those
+    /// too that have little between them on the device.
     fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
-        let joins = |a: &Fetch, b: &Fetch| {
-            a.block.is_whole()
-                && b.block.is_whole()
-                && b.at == a.at + PAGE_SIZE
-                && b.block.addr == a.block.addr.plus_bytes(PAGE_SIZE as u64)
-        };
-        for run in fetches.chunk_by(joins) {
-            let first = &run[0];
-            if first.block.is_whole() {
-                let bytes = &mut buf[first.at..first.at + run.len() * PAGE_SIZE];
-                self.read_device(first.block.addr, bytes)?;
-                for (fetch, page) in run.iter().zip(bytes.chunks(PAGE_SIZE)) {
-                    self.check_block(list, fetch.page_index, &fetch.block, page)?;
+        let runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
+        for near in runs.chunk_by(|a, b| gap(a, b).is_some()) {
+            // If that fails, it may be what lies between that cannot be read.
+            if near.len() > 1 && self.read_near(near, buf).is_ok() {
+                for run in near {
+                    self.check_run(list, run, buf)?;
                 }
-            } else {
-                let len = usize::from(first.block.len_bytes);
-                let page = &mut buf[first.at..first.at + PAGE_SIZE];
-                page[len..].fill(0);
-                self.read_device(first.block.addr, &mut page[..len])?;
-                self.check_block(list, first.page_index, &first.block, &page[..len])?;
+                continue;
+            }
+            for run in near {
+                let first = &run[0];
+                let len = stored_len(run);
+                self.read_device(first.block.addr, &mut buf[first.at..first.at + len])?;
+                if !first.block.is_whole() {
+                    buf[first.at + len..first.at + PAGE_SIZE].fill(0);
+                }
+                self.check_run(list, run, buf)?;
             }
         }
         Ok(())
+    }
+
+    /// Reads runs of whole pages with one call, with what lies between them.
+    fn read_near(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> dendro_device::Result<()> {
+        let gaps = || runs.windows(2).filter_map(|pair| gap(pair[0], pair[1]));
+        let mut unwanted = AlignedBuf::zeroed(gaps().sum());
+        let mut unwanted = &mut unwanted[..];
+        let mut parts = Vec::with_capacity(2 * runs.len());
+        let (mut rest, mut rest_at) = (buf, 0);
+        let mut gaps = gaps();
+        for run in runs {
+            let (at, len) = (run[0].at, stored_len(run));
+            let (bytes, behind) = rest.split_at_mut(at - rest_at).1.split_at_mut(len);
+            (rest, rest_at) = (behind, at + len);
+            parts.push(IoSliceMut::new(bytes));
+            let (between, others) = unwanted.split_at_mut(gaps.next().unwrap_or(0));
+            unwanted = others;
+            parts.push(IoSliceMut::new(between));
+        }
+        self.device.read_vectored_at(runs[0][0].block.addr.bytes(), &mut parts)
+    }
+
+    /// Compares the checksums of a run that has been read.
+    fn check_run(&self, list: Lid, run: &[Fetch], buf: &[u8]) -> Result<()> {
+        run.iter().try_for_each(|fetch| {
+            let stored = &buf[fetch.at..fetch.at + usize::from(fetch.block.len_bytes)];
+            self.check_block(list, fetch.page_index, &fetch.block, stored)
+        })
     }
 
     pub(crate) fn read_device(&self, addr: Addr, bytes: &mut [u8]) -> Result<()> {

@@ -1,18 +1,22 @@
 //! Closed partial segments on their way to the device.
 //!
 //! Whoever has the time writes them: the daemon's writer thread, a committing thread when too many
-//! wait, a flush. Their order does not matter: recovery takes none without those before it.
+//! wait, a flush. Their order does not matter: recovery takes none without those before it. What lies
+//! one after the other is written at once: a device is the faster the more it gets at a time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use dendro_base::sync::{Arc, Condvar, Mutex};
-use dendro_device::{AlignedBuf, Device};
+use dendro_device::{AlignedBuf, Device, IoSlice};
 
 use dendro_format::{Addr, SegmentNo};
 
 /// Committing threads lend a hand when so many partial segments wait.
 pub(crate) const MAX_WAITING: usize = 4;
+
+/// So much is written with one call at most.
+const MAX_WRITE_BYTES: usize = 4 << 20;
 
 /// A partial segment that will not change any more.
 #[derive(Debug)]
@@ -29,7 +33,11 @@ impl Closed {
     /// The stored bytes of a block, if it lies in here.
     pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
         let offset = usize::try_from(addr.bytes().checked_sub(self.base.bytes())?).ok()?;
-        self.buf[..self.len_bytes].get(offset..offset.checked_add(len_bytes)?)
+        self.bytes().get(offset..offset.checked_add(len_bytes)?)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buf[..self.len_bytes]
     }
 }
 
@@ -41,6 +49,28 @@ struct Queue {
     /// Those on the device, which the log still holds.
     written: Vec<Arc<Closed>>,
     failure: Option<String>,
+}
+
+impl Queue {
+    /// The one that waits longest, and those that lie behind it on the device. None: nothing waits.
+    fn take_next(&mut self) -> Vec<Arc<Closed>> {
+        let Some(first) = self.waiting.pop_front() else { return Vec::new() };
+        let mut end = first.base.plus_bytes(first.len_bytes as u64);
+        let mut room = MAX_WRITE_BYTES.saturating_sub(first.len_bytes);
+        let mut taken = vec![first];
+        let next = |waiting: &VecDeque<Arc<Closed>>, end, room| {
+            waiting.iter().position(|closed| closed.base == end && closed.len_bytes <= room)
+        };
+        while let Some(closed) =
+            next(&self.waiting, end, room).and_then(|at| self.waiting.remove(at))
+        {
+            end = end.plus_bytes(closed.len_bytes as u64);
+            room -= closed.len_bytes;
+            taken.push(closed);
+        }
+        self.writing.extend(taken.iter().map(|closed| closed.seq));
+        taken
+    }
 }
 
 /// The queue of closed partial segments.
@@ -69,32 +99,35 @@ impl Writer {
         }
     }
 
-    /// Writes one, if one waits, and says whether one did: it is on the device then, though not
-    /// yet durable, and [`Self::take_written`] has it.
+    /// Writes one, if one waits, with those that lie right behind it, and says whether one did: they
+    /// are on the device then, though not yet durable, and [`Self::take_written`] has them.
     ///
     /// # Errors
     /// What the device said. From then on every call fails: what was to come after it in the log
     /// must not be believed to be there.
     pub(crate) fn write_one(&self, device: &dyn Device) -> Result<bool, String> {
-        let closed = {
+        let taken = {
             let mut queue = self.queue.lock();
             if let Some(failure) = &queue.failure {
                 return Err(failure.clone());
             }
-            let Some(closed) = queue.waiting.pop_front() else { return Ok(false) };
-            queue.writing.push(closed.seq);
-            closed
+            queue.take_next()
         };
-        let result = device.write_at(closed.base.bytes(), &closed.buf[..closed.len_bytes]);
+        let Some(first) = taken.first() else { return Ok(false) };
+        let parts: Vec<IoSlice<'_>> =
+            taken.iter().map(|closed| IoSlice::new(closed.bytes())).collect();
+        let result = device.write_vectored_at(first.base.bytes(), &parts);
         let mut queue = self.queue.lock();
-        // Only one: what other heads hold is written under the same number.
-        if let Some(at) = queue.writing.iter().position(|&seq| seq == closed.seq) {
-            queue.writing.swap_remove(at);
+        for closed in &taken {
+            // Only one: what other heads hold is written under the same number.
+            if let Some(at) = queue.writing.iter().position(|&seq| seq == closed.seq) {
+                queue.writing.swap_remove(at);
+            }
         }
         if let Err(error) = result {
             queue.failure.get_or_insert_with(|| error.to_string());
         }
-        queue.written.push(closed);
+        queue.written.extend(taken);
         self.done.notify_all();
         queue.failure.clone().map_or(Ok(true), Err)
     }

@@ -5,7 +5,7 @@ mod open;
 mod transfer;
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -216,6 +216,23 @@ impl Device for FileDevice {
             len_bytes,
             source,
         })
+    }
+
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        range::check_bounds(self.len_bytes(), offset, len_bytes)?;
+        transfer::read_parts(&self.fd, self.alignment(), offset, parts)
+            .map_err(|source| Error::Io { operation: "read", offset, len_bytes, source })
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.check_write(offset, len_bytes)?;
+        if let Some(part) = parts.iter().find(|part| !part.len().is_multiple_of(BLOCK_SIZE)) {
+            return Err(Error::Misaligned { offset, len_bytes: part.len() as u64 });
+        }
+        transfer::write_parts(&self.fd, self.alignment(), offset, parts)
+            .map_err(|source| Error::Io { operation: "write", offset, len_bytes, source })
     }
 
     fn flush(&self) -> Result<()> {

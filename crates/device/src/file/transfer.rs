@@ -4,7 +4,7 @@
 //! aligned goes through a buffer that each thread keeps.
 
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -22,12 +22,19 @@ thread_local! {
     static BOUNCE: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::zeroed(BOUNCE_BYTES));
 }
 
-/// The two system calls, so that tests can stop them short.
+/// How many parts one system call takes (`IOV_MAX`).
+const MAX_PARTS: usize = 1024;
+
+/// The system calls, so that tests can stop them short.
 pub(super) trait RawIo {
     /// pread(2).
     fn pread(&self, buf: &mut [u8], offset: u64) -> rustix::io::Result<usize>;
     /// pwrite(2).
     fn pwrite(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<usize>;
+    /// preadv(2).
+    fn preadv(&self, parts: &mut [IoSliceMut<'_>], offset: u64) -> rustix::io::Result<usize>;
+    /// pwritev(2).
+    fn pwritev(&self, parts: &[IoSlice<'_>], offset: u64) -> rustix::io::Result<usize>;
 }
 
 impl RawIo for OwnedFd {
@@ -36,6 +43,12 @@ impl RawIo for OwnedFd {
     }
     fn pwrite(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<usize> {
         rustix::io::pwrite(self, bytes, offset)
+    }
+    fn preadv(&self, parts: &mut [IoSliceMut<'_>], offset: u64) -> rustix::io::Result<usize> {
+        rustix::io::preadv(self, parts, offset)
+    }
+    fn pwritev(&self, parts: &[IoSlice<'_>], offset: u64) -> rustix::io::Result<usize> {
+        rustix::io::pwritev(self, parts, offset)
     }
 }
 
@@ -61,6 +74,14 @@ impl Alignment {
         self.offset_slack(offset) == 0
             && len_bytes & (self.offset_bytes - 1) == 0
             && memory.addr() & (self.memory_bytes - 1) == 0
+    }
+
+    /// Whether all parts of a transfer fit, so that one system call takes them.
+    fn fits_all<'a>(self, offset: u64, parts: impl ExactSizeIterator<Item = &'a [u8]>) -> bool {
+        let mut parts = parts;
+        self.offset_slack(offset) == 0
+            && parts.len() <= MAX_PARTS
+            && parts.all(|part| self.fits(0, part.as_ptr(), part.len()))
     }
 
     /// What is kept of a transfer that stopped at `len_bytes`, so that the next one is aligned.
@@ -127,6 +148,78 @@ pub(super) fn write(
     })
 }
 
+/// Fills `parts` from `offset`, with one system call where that can be.
+pub(super) fn read_parts(
+    io: &impl RawIo,
+    alignment: Alignment,
+    mut offset: u64,
+    mut parts: &mut [IoSliceMut<'_>],
+) -> io::Result<()> {
+    if !alignment.fits_all(offset, parts.iter().map(|part| &**part)) {
+        for part in parts {
+            read(io, alignment, offset, part)?;
+            offset += part.len() as u64;
+        }
+        return Ok(());
+    }
+    // What is empty goes.
+    IoSliceMut::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        let count = match io.preadv(parts, offset) {
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+            Ok(count) => alignment.keep(count),
+        };
+        if count == 0 {
+            return Err(became_shorter());
+        }
+        IoSliceMut::advance_slices(&mut parts, count);
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+/// Writes `parts` at `offset`, with one system call where that can be; offset and lengths are
+/// aligned, addresses need not be.
+pub(super) fn write_parts(
+    io: &impl RawIo,
+    alignment: Alignment,
+    mut offset: u64,
+    parts: &[IoSlice<'_>],
+) -> io::Result<()> {
+    if !alignment.fits_all(offset, parts.iter().map(|part| &**part)) {
+        for part in parts {
+            write(io, alignment, offset, part)?;
+            offset += part.len() as u64;
+        }
+        return Ok(());
+    }
+    let mut parts = parts.to_vec();
+    let mut parts = &mut parts[..];
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        let count = match io.pwritev(parts, offset) {
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+            Ok(count) => alignment.keep(count),
+        };
+        if count == 0 {
+            return Err(nothing_more());
+        }
+        IoSlice::advance_slices(&mut parts, count);
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+fn became_shorter() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file or device has become shorter")
+}
+
+fn nothing_more() -> io::Error {
+    io::Error::new(io::ErrorKind::WriteZero, "nothing more was written")
+}
+
 fn read_aligned(
     io: &impl RawIo,
     alignment: Alignment,
@@ -141,10 +234,7 @@ fn read_aligned(
             Ok(count) => alignment.keep(count),
         };
         if count == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the file or device has become shorter",
-            ));
+            return Err(became_shorter());
         }
         buf = &mut buf[count..];
         offset += count as u64;
@@ -166,7 +256,7 @@ fn write_aligned(
             Ok(count) => alignment.keep(count),
         };
         if count == 0 {
-            return Err(io::Error::new(io::ErrorKind::WriteZero, "nothing more was written"));
+            return Err(nothing_more());
         }
         bytes = &bytes[count..];
         offset += count as u64;

@@ -59,6 +59,29 @@ impl RawIo for Hesitant {
         self.content.borrow_mut()[at..at + count].copy_from_slice(&bytes[..count]);
         Ok(count)
     }
+    /// Stops within a part, at its end or in a later one.
+    fn preadv(&self, parts: &mut [IoSliceMut<'_>], offset: u64) -> rustix::io::Result<usize> {
+        let mut done = 0;
+        for part in parts {
+            let count = self.pread(part, offset + done as u64)?;
+            done += count;
+            if count < part.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+    fn pwritev(&self, parts: &[IoSlice<'_>], offset: u64) -> rustix::io::Result<usize> {
+        let mut done = 0;
+        for part in parts {
+            let count = self.pwrite(part, offset + done as u64)?;
+            done += count;
+            if count < part.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
 }
 
 #[test]
@@ -100,6 +123,64 @@ fn short_and_interrupted_writes_of_any_memory_are_completed() {
         }
         assert!(*io.content.borrow() == expected);
     }
+}
+
+/// Where each of some parts begins and how long it is; together they are in the first 64 KiB.
+fn random_parts(rng: &mut Rng, unit: usize) -> Vec<(usize, usize)> {
+    let mut at = 0;
+    let mut part = || {
+        let start = at + rng.below(3) as usize * unit;
+        let len = rng.below(8) as usize * unit;
+        at = start + len;
+        (start, len)
+    };
+    (0..4).map(|_| part()).collect()
+}
+
+#[test]
+fn short_and_interrupted_transfers_of_parts_are_completed() {
+    for alignment in [Alignment::NONE, DIRECT] {
+        let io = Hesitant::new(64 << 10, alignment);
+        let mut expected = io.content.borrow().clone();
+        let mut rng = Rng::new(4);
+        let mut memory = AlignedBuf::zeroed(64 << 10);
+        for round in 0..200 {
+            let lens = random_parts(&mut rng, 512);
+            let len = lens.iter().map(|&(_, len)| len).sum::<usize>();
+            let offset = rng.below(((64 << 10) - len) as u64 / 512) as usize * 512;
+            rng.fill(&mut memory);
+            if round % 2 == 0 {
+                let parts: Vec<IoSlice<'_>> =
+                    lens.iter().map(|&(at, len)| IoSlice::new(&memory[at..at + len])).collect();
+                write_parts(&io, alignment, offset as u64, &parts).unwrap();
+                let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+                expected[offset..offset + len].copy_from_slice(&bytes);
+            }
+            let mut rest = &mut memory[..];
+            let mut end = 0;
+            let mut parts = Vec::new();
+            for &(at, len) in &lens {
+                let (part, behind) = rest.split_at_mut(at - end).1.split_at_mut(len);
+                (rest, end) = (behind, at + len);
+                parts.push(IoSliceMut::new(part));
+            }
+            read_parts(&io, alignment, offset as u64, &mut parts).unwrap();
+            let bytes: Vec<u8> =
+                lens.iter().flat_map(|&(at, len)| memory[at..at + len].iter().copied()).collect();
+            assert!(bytes == expected[offset..offset + len], "round {round}");
+        }
+        assert!(*io.content.borrow() == expected);
+    }
+}
+
+#[test]
+fn parts_that_end_with_the_file_too_early_are_an_error_not_a_loop() {
+    let io = Hesitant::new(4096, DIRECT);
+    let mut memory = AlignedBuf::zeroed(8192);
+    let (a, b) = memory.split_at_mut(4096);
+    let mut parts = [IoSliceMut::new(a), IoSliceMut::new(b)];
+    let error = read_parts(&io, DIRECT, 0, &mut parts).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
 
 #[test]

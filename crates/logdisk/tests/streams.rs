@@ -1,0 +1,251 @@
+//! Large files, written and read in order: what the device is asked for.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dendro_base::sync::{Arc, Mutex};
+use dendro_base::{Clock, ManualClock, Rng};
+use dendro_device::{Device, IoSlice, IoSliceMut, MemoryDevice, Result};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+const MIB: usize = 1 << 20;
+const MIB_PAGES: u64 = (MIB / PAGE_SIZE) as u64;
+
+/// A call: from which offset on, and the lengths of its parts.
+type Call = (u64, Vec<usize>);
+
+/// A device that notes what it is asked for, and cannot read some of its bytes.
+struct Noting {
+    device: MemoryDevice,
+    reads: Mutex<Vec<Call>>,
+    writes: Mutex<Vec<Call>>,
+    unreadable: Mutex<Range<u64>>,
+    refuses_writes: AtomicBool,
+}
+
+impl Noting {
+    fn reads(&self) -> Vec<Call> {
+        std::mem::take(&mut self.reads.lock())
+    }
+
+    fn writes(&self) -> Vec<Call> {
+        std::mem::take(&mut self.writes.lock())
+    }
+
+    fn failure(operation: &'static str) -> dendro_device::Error {
+        let source = std::io::ErrorKind::Other.into();
+        dendro_device::Error::Io { operation, offset: 0, len_bytes: 0, source }
+    }
+
+    fn note_read(&self, offset: u64, lens: Vec<usize>) -> Result<()> {
+        let unreadable = self.unreadable.lock().clone();
+        let end = offset + lens.iter().sum::<usize>() as u64;
+        self.reads.lock().push((offset, lens));
+        let fails = offset < unreadable.end && unreadable.start < end;
+        if fails { Err(Self::failure("read")) } else { Ok(()) }
+    }
+
+    fn note_write(&self, offset: u64, lens: Vec<usize>) -> Result<()> {
+        self.writes.lock().push((offset, lens));
+        let refuses = self.refuses_writes.load(Ordering::Relaxed);
+        if refuses { Err(Self::failure("write")) } else { Ok(()) }
+    }
+}
+
+impl Device for Noting {
+    fn len_bytes(&self) -> u64 {
+        self.device.len_bytes()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.note_read(offset, vec![buf.len()])?;
+        self.device.read_at(offset, buf)
+    }
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        self.note_read(offset, parts.iter().map(|part| part.len()).collect())?;
+        self.device.read_vectored_at(offset, parts)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.note_write(offset, vec![bytes.len()])?;
+        self.device.write_at(offset, bytes)
+    }
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.note_write(offset, parts.iter().map(|part| part.len()).collect())?;
+        self.device.write_vectored_at(offset, parts)
+    }
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.device.discard(offset, len_bytes)
+    }
+}
+
+struct Rig {
+    device: Arc<Noting>,
+    disk: LogDisk,
+    list: Lid,
+    content: Vec<u8>,
+}
+
+fn open(device: &Arc<Noting>) -> LogDisk {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    LogDisk::open(Arc::clone(device) as _, OpenOptions::default(), clock).expect("it was formatted")
+}
+
+impl Rig {
+    /// A disk with a list of no pages, in the log's own memory alone.
+    fn new() -> Self {
+        let device = Arc::new(Noting {
+            device: MemoryDevice::new(256 << 20),
+            reads: Mutex::default(),
+            writes: Mutex::default(),
+            unreadable: Mutex::default(),
+            refuses_writes: AtomicBool::new(false),
+        });
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let as_device: Arc<dyn Device> = Arc::clone(&device) as _;
+        format(&as_device, &FormatOptions::default(), &clock).expect("it is large enough");
+        let disk = open(&device);
+        let list = disk.allocate_list().expect("the disk works");
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        disk.commit(aru).expect("there is room");
+        Self { device, disk, list, content: Vec::new() }
+    }
+
+    /// Adds a MiB to the list, as one write(2) does.
+    fn append(&mut self) -> dendro_disk::Result<CommitSeq> {
+        let start = self.content.len();
+        self.content.resize(start + MIB, 0);
+        Rng::new(start as u64 + 1).fill(&mut self.content[start..]);
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(self.list, (start / PAGE_SIZE) as u64, &self.content[start..]);
+        self.disk.commit(aru)
+    }
+
+    /// Forgets all that is in memory but the map's nodes on the way to the list's pages.
+    fn reopen(self) -> Self {
+        let Self { device, disk, list, content } = self;
+        disk.shut_down().expect("the device works");
+        drop(disk);
+        let disk = open(&device);
+        let rig = Self { device, disk, list, content };
+        rig.check();
+        rig.device.reads();
+        rig
+    }
+
+    fn read(&self, mib: usize) -> dendro_disk::Result<Vec<u8>> {
+        let mut buf = vec![0; MIB];
+        self.disk.read_pages(View::HEAD, self.list, mib as u64 * MIB_PAGES, &mut buf)?;
+        Ok(buf)
+    }
+
+    fn check(&self) {
+        for (mib, expected) in self.content.chunks(MIB).enumerate() {
+            assert!(self.read(mib).expect("it can be read") == expected, "MiB {mib}");
+        }
+    }
+}
+
+/// One with 16 MiB, of which reads have to ask the device.
+fn rig_with_a_stream() -> Rig {
+    let mut rig = Rig::new();
+    for _ in 0..16 {
+        rig.append().expect("there is room");
+    }
+    rig.reopen()
+}
+
+#[test]
+fn a_mebibyte_of_a_stream_is_read_with_one_call_or_two_at_the_end_of_a_segment() {
+    let rig = rig_with_a_stream();
+    let call_counts: Vec<usize> = (0..16)
+        .map(|mib| {
+            rig.read(mib).expect("it can be read");
+            rig.device.reads().len()
+        })
+        .collect();
+    assert!(call_counts.iter().all(|&count| count <= 2), "{call_counts:?}");
+    // Segments have 4 MiB; most are neighbours, with a header between them.
+    assert!(call_counts.iter().filter(|&&count| count == 1).count() >= 11, "{call_counts:?}");
+}
+
+/// The call with which a MiB is read, across a header.
+fn call_with_a_gap(rig: &Rig) -> (usize, Call) {
+    let calls = |mib| {
+        rig.read(mib).expect("it can be read");
+        rig.device.reads()
+    };
+    let found = (0..16).find_map(|mib| match &calls(mib)[..] {
+        [call] if call.1.len() > 2 => Some((mib, call.clone())),
+        _ => None,
+    });
+    found.expect("there are more blocks of data than a partial segment has")
+}
+
+#[test]
+fn what_lies_between_pages_that_are_read_together_need_not_be_readable() {
+    let rig = rig_with_a_stream();
+    let (mib, (offset, lens)) = call_with_a_gap(&rig);
+    let gap = offset + lens[0] as u64;
+    *rig.device.unreadable.lock() = gap..gap + 1;
+    assert!(rig.read(mib).expect("no page lies there") == rig.content[mib * MIB..][..MIB]);
+    // The pages themselves do.
+    *rig.device.unreadable.lock() = gap - 1..gap;
+    assert!(matches!(rig.read(mib), Err(Error::Io(_))));
+}
+
+#[test]
+fn damage_is_found_on_either_side_of_what_lies_between() {
+    let rig = rig_with_a_stream();
+    let (mib, (offset, lens)) = call_with_a_gap(&rig);
+    for at in [offset, offset + (lens[0] + lens[1]) as u64] {
+        let mut block = [0; PAGE_SIZE];
+        rig.device.device.read_at(at, &mut block).expect("it is in memory");
+        block[77] ^= 1;
+        rig.device.device.write_at(at, &block).expect("it is in memory");
+        assert!(matches!(rig.read(mib), Err(Error::Corrupted(_))));
+        block[77] ^= 1;
+        rig.device.device.write_at(at, &block).expect("it is in memory");
+        rig.check();
+    }
+}
+
+#[test]
+fn partial_segments_that_wait_are_written_with_one_call_where_they_are_neighbours() {
+    let mut rig = Rig::new();
+    rig.device.writes();
+    // As much as may wait before a commit lends a hand, and nobody writes meanwhile.
+    while rig.device.writes.lock().is_empty() && rig.content.len() < 16 * MIB {
+        rig.append().expect("there is room");
+    }
+    while rig.disk.write_step(Duration::ZERO).expect("the device works") {}
+    let writes = rig.device.writes();
+    let len = |call: &Call| call.1.iter().sum::<usize>();
+    assert!(writes.iter().any(|call| call.1.len() > 1), "{writes:?}");
+    assert!(writes.iter().all(|call| len(call) <= 4 * MIB), "{writes:?}");
+    rig.disk.flush(CommitSeq::LATEST).expect("the device works");
+    rig.check();
+    // What the writer has put down is what recovery finds.
+    let Rig { device, disk, list, content } = rig;
+    drop(disk);
+    let disk = open(&device);
+    Rig { device, disk, list, content }.check();
+}
+
+#[test]
+fn a_failed_write_of_several_partial_segments_latches() {
+    let mut rig = Rig::new();
+    for _ in 0..3 {
+        rig.append().expect("there is room");
+    }
+    rig.device.refuses_writes.store(true, Ordering::Relaxed);
+    assert!(matches!(rig.disk.write_step(Duration::ZERO), Err(Error::Failed(_))));
+    rig.device.refuses_writes.store(false, Ordering::Relaxed);
+    assert!(matches!(rig.append(), Err(Error::Failed(_))));
+    assert!(matches!(rig.disk.flush(CommitSeq::LATEST), Err(Error::Failed(_))));
+    assert!(rig.disk.read_only_reason().is_some());
+}
