@@ -44,18 +44,17 @@ impl LogDisk {
     fn change_versions<T>(
         &self,
         reclaims: bool,
-        touched: impl FnOnce(&T) -> Option<View>,
         change: impl Fn(&mut VersionTable) -> Result<T>,
     ) -> Result<T> {
         self.mark_feature(&change)?;
         let nodes = Held::loading(&self.store);
         // A deletion may take all ancestors with it.
-        let branches = self.core.read().state.versions.table().ancestors.len() as u64;
+        let branches = self.core.read().state.versions.table().ancestors().len() as u64;
         let needed_bytes = 4 * PAGE_SIZE as u64 + branches * 64;
         let changed = self.with_room(needed_bytes, reclaims, |core| {
             let epoch = core.state.versions.epoch();
             core.set_about(0);
-            let (result, changes) = core.state.versions.change(touched, change)?;
+            let (result, changes) = core.state.versions.change(change)?;
             if changes.is_empty() {
                 return Ok(result);
             }
@@ -161,35 +160,34 @@ impl Versions for LogDisk {
 
     fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot> {
         let time = self.core.read().clock.now();
-        let touched = |snapshot: &Snapshot| Some(snapshot.view());
-        self.change_versions(false, touched, |table| table.snapshot(branch, name, time))
+        self.change_versions(false, |table| table.snapshot(branch, name, time))
     }
 
     fn branch_off(&self, view: View, name: &str) -> Result<Branch> {
         let time = self.core.read().clock.now();
-        self.change_versions(false, |_| None, |table| table.branch_off(view, name, time))
+        self.change_versions(false, |table| table.branch_off(view, name, time))
     }
 
     fn rename(&self, view: View, name: &str) -> Result<()> {
-        self.change_versions(true, |()| Some(view), |table| table.rename(view, name))
+        self.change_versions(true, |table| table.rename(view, name))
     }
 
     fn hold(&self, view: View, is_held: bool) -> Result<()> {
         // What is let go of can be deleted, on a full disk too.
-        self.change_versions(true, |()| Some(view), |table| table.hold(view, is_held))
+        self.change_versions(true, |table| table.hold(view, is_held))
     }
 
     fn delete(&self, view: View) -> Result<()> {
-        self.change_versions(true, |()| Some(view), |table| table.delete(view))
+        self.change_versions(true, |table| table.delete(view))
     }
 
     fn promote(&self, branch: u32) -> Result<()> {
-        self.change_versions(true, |()| None, |table| table.promote(branch))
+        self.change_versions(true, |table| table.promote(branch))
     }
 
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
         let time = self.core.read().clock.now();
-        self.change_versions(true, |_| None, |table| table.roll_back(branch, to, time))
+        self.change_versions(true, |table| table.roll_back(branch, to, time))
     }
 
     fn shares(&self) -> Result<Vec<Share>> {

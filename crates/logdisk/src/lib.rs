@@ -32,6 +32,7 @@ mod group;
 mod heads;
 mod history;
 mod line;
+mod lineage;
 mod map;
 mod node;
 mod options;

@@ -1,8 +1,7 @@
-//! What a view sees: the line of history that it looks back on (DESIGN §7).
+//! Entries of the map as a view sees them (DESIGN §7).
 //!
-//! A key of the map carries the branch and the epoch that its entry was written in. A view sees of
-//! its own branch what was written up to its epoch, of the branch that this was made from what was
-//! written up to that point, and so on. Of several entries of one thing the newest that is seen
+//! A key of the map carries the branch and the epoch that its entry was written in, and a view sees
+//! what lies on its line ([`crate::lineage`]). Of several entries of one thing the newest that is seen
 //! counts; of a chunk's pages, each from the newest entry that speaks of it.
 //!
 //! A branch has a higher number than the one it was made from. So among the keys of one thing, which
@@ -12,9 +11,9 @@
 use std::ops::ControlFlow;
 
 use dendro_format::{Key, Space, Value};
-use smallvec::SmallVec;
 
 use crate::fault::Outcome;
+use crate::lineage::{Line, Stretch};
 use crate::map::Nodes;
 use crate::state::State;
 
@@ -23,56 +22,6 @@ const MAX_PASSED: usize = 16;
 
 /// Is called with entries; may name an epoch of the entry's branch from which to look on.
 type VisitPast<'a> = dyn FnMut(&Key, &Value) -> ControlFlow<(), Option<u64>> + 'a;
-
-/// A part of a line that lies on one branch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
-    pub(crate) branch: u32,
-    /// The last epoch that is seen of it.
-    pub(crate) last_epoch: u64,
-}
-
-/// A line of history, the nearest stretch first; the branches' numbers fall.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Line(pub(crate) SmallVec<[Stretch; 2]>);
-
-impl Line {
-    /// Whether what was written under `key` can be seen.
-    pub(crate) fn sees(&self, key: &Key) -> bool {
-        let seen =
-            |stretch: &Stretch| stretch.branch == key.branch && stretch.last_epoch >= key.epoch;
-        match self.0.as_slice() {
-            [only] => seen(only),
-            all => all
-                .binary_search_by(|stretch| key.branch.cmp(&stretch.branch))
-                .is_ok_and(|at| seen(&all[at])),
-        }
-    }
-
-    /// The last epoch that it has in common with `other`: what was written up to that is seen from
-    /// both, or from neither.
-    pub(crate) fn parts_after(&self, other: &Self) -> u64 {
-        let mut common = 0;
-        // From the oldest stretch on. What was written in a branch is younger than the moment that
-        // it was made from.
-        for (a, b) in self.0.iter().rev().zip(other.0.iter().rev()) {
-            if a.branch != b.branch {
-                break;
-            }
-            common = a.last_epoch.min(b.last_epoch);
-            if a.last_epoch != b.last_epoch {
-                break;
-            }
-        }
-        common
-    }
-
-    /// Whether nothing older than what was written under `key` can be seen.
-    fn ends_with(&self, key: &Key) -> bool {
-        let last = &self.0[self.0.len() - 1];
-        last.branch == key.branch && key.epoch <= 1
-    }
-}
 
 /// What versions are kept of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +58,7 @@ impl State {
     /// breaks. It begins where the head of the line's branch would write.
     pub(crate) fn look_back(
         &self,
-        line: &Line,
+        line: Line<'_>,
         thing: Thing,
         nodes: &dyn Nodes,
         visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
@@ -123,29 +72,29 @@ impl State {
     /// As [`Self::look_back`]; `visit` may name an epoch of the entry's branch from which to look on.
     pub(crate) fn look_back_past(
         &self,
-        line: &Line,
+        line: Line<'_>,
         thing: Thing,
         nodes: &dyn Nodes,
         visit: &mut VisitPast<'_>,
     ) -> Outcome<()> {
         let first = thing.key(0, 0);
-        let mut at = 0;
+        let mut at = line.nearest();
         let mut is_done = false;
         let mut past = None;
         while !is_done {
             is_done = true;
-            let Stretch { branch, last_epoch } = line.0[at];
+            let Stretch { branch, last_epoch } = at;
             let from = past.take().unwrap_or(last_epoch);
             let to = thing.key(branch, from.min(last_epoch).min(self.versions.epoch()));
             let mut passed = 0;
             self.map.visit_back(&first, &to, nodes, &mut |key, value| {
-                while line.0[at].branch > key.branch {
-                    at += 1;
-                    if at == line.0.len() {
+                if at.branch > key.branch {
+                    let Some(next) = line.next_at_most(at, key.branch) else {
                         return ControlFlow::Break(());
-                    }
+                    };
+                    at = next;
                 }
-                if line.0[at].branch != key.branch || key.epoch > line.0[at].last_epoch {
+                if at.branch != key.branch || key.epoch > at.last_epoch {
                     // What belongs to branches beside the line is passed over; much of it by
                     // looking for what comes next.
                     passed += 1;
@@ -188,7 +137,7 @@ impl State {
     /// The newest entry of `thing` that is seen from `line`.
     pub(crate) fn newest(
         &self,
-        line: &Line,
+        line: Line<'_>,
         thing: Thing,
         nodes: &dyn Nodes,
     ) -> Outcome<Option<(Key, Value)>> {

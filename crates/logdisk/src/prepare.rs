@@ -7,14 +7,15 @@ use dendro_disk::{Aru, Error, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op};
 use dendro_format::{Key, Space};
 
 use crate::fault::{Fault, Outcome};
-use crate::line::{Line, Thing};
+use crate::line::Thing;
+use crate::lineage::Line;
 use crate::map::Nodes;
 use crate::state::{State, groups, page_range, slots_of, space_end};
 
 /// Lists that the unit itself has made (true) or deleted (false), the last fact last. Few, so a
 /// walk from the end beats any table.
 struct Lists<'a> {
-    line: &'a Line,
+    line: Line<'a>,
     known: Vec<(u64, bool)>,
 }
 
@@ -127,8 +128,8 @@ fn touch(state: &State, list: u64, space: Space, nodes: &dyn Nodes) -> Outcome<(
 }
 
 /// Looks at where an entry of the head is, or will be, and at the one before.
-fn touch_entry(state: &State, line: &Line, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
-    let (branch, epoch) = (line.0[0].branch, state.versions.epoch());
+fn touch_entry(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
+    let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
     if state.versions.is_first(branch, epoch) || thing.list >= state.next_list {
         return state.map.get(&thing.key(branch, epoch), nodes).map(drop);
     }

@@ -12,7 +12,8 @@ use crate::core::{Core, decode_hints};
 use crate::disk::LogDisk;
 use crate::fault::{Fault, Outcome};
 use crate::group::mask;
-use crate::line::{Line, Thing};
+use crate::line::Thing;
+use crate::lineage::Line;
 use crate::map::Nodes;
 use crate::segments::Pin;
 use crate::state::slots_of;
@@ -82,11 +83,11 @@ impl LogDisk {
     fn look_from<T>(
         &self,
         view: View,
-        mut look: impl FnMut(&Core, &Line, &dyn Nodes) -> Outcome<T>,
+        mut look: impl FnMut(&Core, Line<'_>, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
         self.look(|core, nodes| {
             let line = core.state.versions.line(view)?;
-            look(core, &line, nodes)
+            look(core, line, nodes)
         })
     }
 
@@ -139,8 +140,9 @@ impl LogDisk {
             let newest = core.state.newest(line, Thing::record(list.0, index), nodes)?;
             let Some((key, Value::Record(bytes))) = newest else { return Ok(None) };
             // What the head wrote in this epoch goes with its list.
-            let is_own = (line.0[0].branch, core.state.versions.epoch()) == (key.branch, key.epoch);
-            let is_there = is_own || core.state.may_hold(line, list.0, nodes)?;
+            let own = (line.nearest().branch, core.state.versions.epoch());
+            let is_there =
+                own == (key.branch, key.epoch) || core.state.may_hold(line, list.0, nodes)?;
             Ok(is_there.then_some(bytes))
         })
     }
@@ -189,11 +191,11 @@ impl LogDisk {
             let line = core.state.versions.line(view)?;
             let mut next = from;
             let rest = from..pages.end;
-            let walked = core.state.may_hold(&line, list.0, &nodes).and_then(|may_hold| {
+            let walked = core.state.may_hold(line, list.0, &nodes).and_then(|may_hold| {
                 if !may_hold {
                     return Ok(());
                 }
-                core.state.visit_chunks(&line, list.0, &rest, &nodes, &mut |group, chunk| {
+                core.state.visit_chunks(line, list.0, &rest, &nodes, &mut |group, chunk| {
                     next = (group + 1) * CHUNK_PAGES;
                     visit(group, chunk.present())
                 })

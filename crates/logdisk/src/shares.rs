@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::disk::LogDisk;
 use crate::fault::Fault;
-use crate::line::Line;
+use crate::lineage::{Lineage, Stretch};
 use crate::reap::Entry;
 use crate::store::Held;
 use crate::versions::Versions;
@@ -20,7 +20,7 @@ const STEP_LEN: usize = 4096;
 
 /// Someone who sees blocks.
 struct Seer {
-    line: Line,
+    nearest: Stretch,
     /// Whose share it adds to, by number: a version's own, or of a moment that only the one branch
     /// made from it needs, that branch's. `None`: what it sees goes with no single version.
     owner: Option<usize>,
@@ -51,6 +51,7 @@ struct Seers {
     shares: Vec<Share>,
     /// In the order of their owners.
     seers: Vec<Seer>,
+    lineage: Lineage,
     branches: FxHashMap<u32, OnBranch>,
 }
 
@@ -59,22 +60,23 @@ impl Seers {
         let views: Vec<View> = versions.table().views().collect();
         let mut seers = Vec::new();
         for (number, view) in views.iter().enumerate() {
-            let line = versions.line(*view)?;
-            seers.push(Seer { line, owner: Some(number), is_version: true });
+            let nearest = versions.line(*view)?.nearest();
+            seers.push(Seer { nearest, owner: Some(number), is_version: true });
         }
         let heads: FxHashMap<u32, usize> = (0..)
             .zip(&views)
             .filter(|(_, view)| view.epoch.is_none())
             .map(|(number, view)| (view.branch, number))
             .collect();
-        for (line, child) in versions.forks() {
+        for (branch, last_epoch, child) in versions.forks() {
+            let nearest = Stretch { branch, last_epoch };
             let owner = child.and_then(|child| heads.get(&child).copied());
-            seers.push(Seer { line, owner, is_version: false });
+            seers.push(Seer { nearest, owner, is_version: false });
         }
         seers.sort_by_key(|seer| seer.owner);
         let mut branches: FxHashMap<u32, OnBranch> = FxHashMap::default();
         for (number, seer) in seers.iter().enumerate() {
-            for stretch in &seer.line.0 {
+            for stretch in versions.lineage().line_of(seer.nearest).stretches() {
                 let on_branch = branches.entry(stretch.branch).or_default();
                 on_branch.seers.push((stretch.last_epoch, number));
             }
@@ -84,7 +86,8 @@ impl Seers {
             on_branch.more_bytes = vec![0; on_branch.seers.len() + 1];
         }
         let share = |view| Share { view, exclusive_bytes: 0, seen_bytes: 0 };
-        Ok(Self { shares: views.into_iter().map(share).collect(), seers, branches })
+        let shares = views.into_iter().map(share).collect();
+        Ok(Self { shares, seers, lineage: versions.lineage().clone(), branches })
     }
 
     /// Adds up who sees which pages of a chunk.
@@ -136,14 +139,15 @@ impl Seers {
         // How many owners see each page of each entry, and the last that did.
         let mut seen_by: BTreeMap<(usize, u32), (usize, Option<usize>)> = BTreeMap::new();
         for seer in &self.seers {
-            let newest = of_list.iter().rev().find(|(key, _)| seer.line.sees(key));
+            let line = self.lineage.line_of(seer.nearest);
+            let newest = of_list.iter().rev().find(|(key, _)| line.sees(key));
             if !matches!(newest, Some((_, Value::List(_)))) {
                 continue;
             }
             let mut said = 0_u32;
             for (at, (key, value)) in chunk.iter().enumerate().rev() {
                 let Value::Chunk(pages) = value else { continue };
-                if !seer.line.sees(key) {
+                if !line.sees(key) {
                     continue;
                 }
                 for (slot, page) in pages.iter().filter(|(slot, _)| said >> slot & 1 == 0) {

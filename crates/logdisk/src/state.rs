@@ -14,7 +14,8 @@ use dendro_policy::Present;
 
 use crate::fault::Outcome;
 use crate::group::{Group, mask, past};
-use crate::line::{Line, Thing};
+use crate::line::Thing;
+use crate::lineage::Line;
 use crate::map::{Map, Nodes};
 use crate::segments::Segments;
 use crate::versions::Versions;
@@ -84,7 +85,7 @@ impl State {
         }
     }
 
-    pub(crate) fn has_list(&self, line: &Line, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    pub(crate) fn has_list(&self, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         if list >= self.next_list {
             return Ok(false);
         }
@@ -94,7 +95,7 @@ impl State {
 
     /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
     /// while other versions had it is not.
-    pub(crate) fn may_hold(&self, line: &Line, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    pub(crate) fn may_hold(&self, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         Ok(self.versions.epoch() == 1 || self.has_list(line, list, nodes)?)
     }
 
@@ -121,7 +122,7 @@ impl State {
     /// `line`.
     pub(crate) fn visit_chunks(
         &self,
-        line: &Line,
+        line: Line<'_>,
         list: u64,
         pages: &Range<u64>,
         nodes: &dyn Nodes,
@@ -163,7 +164,7 @@ impl State {
     /// the newest are all that is looked at. Tells of no other pages.
     fn visit_few_chunks(
         &self,
-        line: &Line,
+        line: Line<'_>,
         list: u64,
         pages: &Range<u64>,
         nodes: &dyn Nodes,
@@ -198,7 +199,7 @@ impl State {
     /// from `line`, until it breaks.
     pub(crate) fn visit_records(
         &self,
-        line: &Line,
+        line: Line<'_>,
         list: u64,
         from: u64,
         nodes: &dyn Nodes,
@@ -303,7 +304,7 @@ impl State {
             return Ok(());
         }
         let line = self.versions.head_line(branch)?;
-        if line.0.len() == 1 {
+        if line.is_short() {
             return Ok(());
         }
         let mut older = None;

@@ -46,9 +46,8 @@ impl<'a> Through<'a> {
         if seers.has_view {
             return ALL;
         }
-        let children = seers.forks.flat_map(|(_, children)| children);
         let mut seen = 0;
-        for child in children {
+        for (_, child) in seers.forks {
             seen |= self.falls_through(*child, 0);
             if seen == ALL {
                 break;
@@ -79,12 +78,9 @@ impl<'a> Through<'a> {
             (0..first.len()).fold(0, |slots, at| slots | u32::from(first[at] > epoch) << at)
         };
         let mut slots = self.versions.oldest_view(child).map_or(0, said_after);
-        for (fork, children) in self.versions.seers(child, 0, NEVER).forks {
+        for (fork, grandchild) in self.versions.seers(child, 0, NEVER).forks {
             let candidates = said_after(*fork) & !slots;
-            if candidates == 0 {
-                continue;
-            }
-            for grandchild in children {
+            if candidates != 0 {
                 slots |= candidates & self.falls_through(*grandchild, depth + 1);
             }
         }

@@ -1,30 +1,63 @@
 //! The table of versions, as the engine looks at it with every change.
+//!
+//! Beside the table itself there are facts of each branch, and the lines of all ([`crate::lineage`]).
+//! They follow the table entry by entry: one more version costs the same beside thousands.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, btree_set};
 use std::ops::Bound;
 
 use dendro_base::Timestamp;
+use dendro_base::sync::atomic::{AtomicU32, Ordering};
 use dendro_disk::{Branch, Error, Result, Snapshot, VersionTable, View};
 use dendro_format::VersionRecord;
 use dendro_format::versions::{COUNTERS_INDEX, Counters, branch_index, snapshot_index};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
-use crate::line::{Line, Stretch};
+use crate::lineage::{Line, Lineage, Stretch};
 
 /// A record of the table to be put, or removed.
 type Change = (u64, Option<Vec<u8>>);
 
+/// No branch has this number: it would be the last, after which there is no next.
+const NO_BRANCH: u32 = u32::MAX;
+
 /// What is asked of a branch with every change.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Facts {
     has_head: bool,
     /// Epochs of it that must stay readable.
     pins: BTreeSet<u64>,
     /// Of these, the ones that branches were made from, and which.
-    forks: BTreeMap<u64, SmallVec<[u32; 1]>>,
-    /// What its head sees, or would.
-    line: Line,
+    forks: BTreeSet<(u64, u32)>,
+    /// An ancestor to which from here on are mere passages ([`Versions::is_passage`]), or
+    /// [`NO_BRANCH`] where none was looked for. It stays right, since passages stay passages.
+    passage_end: AtomicU32,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            has_head: false,
+            pins: BTreeSet::new(),
+            forks: BTreeSet::new(),
+            passage_end: AtomicU32::new(NO_BRANCH),
+        }
+    }
+}
+
+impl Facts {
+    /// The branches that were made from moments from `from` to before `to`.
+    fn forks_in(&self, from: u64, to: u64) -> btree_set::Range<'_, (u64, u32)> {
+        self.forks.range((from, 0)..(to, 0))
+    }
+
+    /// The branches that were made from `epoch`.
+    fn forks_at(&self, epoch: u64) -> btree_set::Range<'_, (u64, u32)> {
+        self.forks.range((epoch, 0)..=(epoch, u32::MAX))
+    }
 }
 
 /// Who sees something.
@@ -33,7 +66,7 @@ pub(crate) struct Seers<'a> {
     /// A snapshot or a head does.
     pub(crate) has_view: bool,
     /// The moments, and the branches that were made from them, whose views may.
-    pub(crate) forks: btree_map::Range<'a, u64, SmallVec<[u32; 1]>>,
+    pub(crate) forks: btree_set::Range<'a, (u64, u32)>,
 }
 
 /// All versions of the disk.
@@ -41,6 +74,7 @@ pub(crate) struct Seers<'a> {
 pub(crate) struct Versions {
     table: VersionTable,
     facts: FxHashMap<u32, Facts>,
+    lineage: Lineage,
     /// See [`dendro_format::versions::CountersV1`].
     sweep_since: Option<u64>,
     /// How often there has come to be something to sweep.
@@ -53,6 +87,7 @@ impl Versions {
         let mut versions = Self {
             table: VersionTable::new(created),
             facts: FxHashMap::default(),
+            lineage: Lineage::default(),
             sweep_since: None,
             deletions: 0,
         };
@@ -83,13 +118,18 @@ impl Versions {
         branch == 0 && epoch <= 1
     }
 
+    /// The lines of all branches.
+    pub(crate) const fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
     /// What the head of `branch` sees.
     ///
     /// # Errors
     /// When it has none.
-    pub(crate) fn head_line(&self, branch: u32) -> Result<&Line> {
+    pub(crate) fn head_line(&self, branch: u32) -> Result<Line<'_>> {
         match self.facts.get(&branch) {
-            Some(facts) if facts.has_head => Ok(&facts.line),
+            Some(facts) if facts.has_head => Ok(self.lineage.line(branch, u64::MAX)),
             _ => Err(Error::NoSuchView(View { branch, epoch: None })),
         }
     }
@@ -98,41 +138,35 @@ impl Versions {
     ///
     /// # Errors
     /// When there is no such view.
-    pub(crate) fn line(&self, view: View) -> Result<Line> {
-        let Some(epoch) = view.epoch else { return self.head_line(view.branch).cloned() };
-        match self.facts.get(&view.branch) {
-            Some(facts) if self.table.snapshot_of(view).is_some() => {
-                let mut line = facts.line.clone();
-                line.0[0].last_epoch = epoch;
-                Ok(line)
-            }
-            _ => Err(Error::NoSuchView(view)),
+    pub(crate) fn line(&self, view: View) -> Result<Line<'_>> {
+        let Some(epoch) = view.epoch else { return self.head_line(view.branch) };
+        match self.table.snapshot_of(view) {
+            Some(_) => Ok(self.lineage.line(view.branch, epoch)),
+            None => Err(Error::NoSuchView(view)),
         }
     }
 
     /// What the head of `branch` sees, or would see if it had one; `None` when there is no such
     /// branch.
-    pub(crate) fn whole_line(&self, branch: u32) -> Option<&Line> {
-        self.facts.get(&branch).map(|facts| &facts.line)
+    pub(crate) fn whole_line(&self, branch: u32) -> Option<Line<'_>> {
+        self.facts.contains_key(&branch).then(|| self.lineage.line(branch, u64::MAX))
     }
 
-    /// What is seen from the moments that branches were made from, where no snapshot is, and the
-    /// branch if it is the only one made from there.
-    pub(crate) fn forks(&self) -> impl Iterator<Item = (Line, Option<u32>)> {
-        let heads = self.table.branches.iter().map(|branch| (branch.branch, branch.parent));
-        let mut forks: BTreeMap<(u32, u64), Vec<u32>> = BTreeMap::new();
-        for (branch, parent) in heads.chain(self.table.ancestors.iter().copied()) {
+    /// The moments that branches were made from, where no snapshot is: branch and epoch, and the
+    /// branch made from there if it is the only one.
+    pub(crate) fn forks(&self) -> Vec<(u32, u64, Option<u32>)> {
+        let mut forks: BTreeMap<(u32, u64), Option<u32>> = BTreeMap::new();
+        for (child, parent) in self.table.parents() {
             if let Some(parent) = parent {
-                forks.entry(parent).or_default().push(branch);
+                forks.entry(parent).and_modify(|only| *only = None).or_insert(Some(child));
             }
         }
-        forks.into_iter().filter_map(|((branch, epoch), children)| {
+        let is_alone = |(branch, epoch)| {
             let view = View { branch, epoch: Some(epoch) };
-            let mut line = self.whole_line(branch)?.clone();
-            line.0[0].last_epoch = epoch;
-            let only = (children.len() == 1).then(|| children[0]);
-            self.table.snapshot_of(view).is_none().then_some((line, only))
-        })
+            self.table.snapshot_of(view).is_none()
+        };
+        let alone = forks.into_iter().filter(|(moment, _)| is_alone(*moment));
+        alone.map(|((branch, epoch), only)| (branch, epoch, only)).collect()
     }
 
     /// Whether a version of `branch` sees what was written in it in epoch `from` and gave way in
@@ -158,19 +192,19 @@ impl Versions {
         let Some(facts) = self.facts.get(&branch).filter(|_| from < to) else {
             return Seers::default();
         };
-        let range = (Bound::Included(from), Bound::Excluded(to));
-        let is_snapshot = |epoch: &u64| {
-            let view = View { branch, epoch: Some(*epoch) };
-            !facts.forks.contains_key(epoch) || self.table.snapshot_of(view).is_some()
+        let is_snapshot = |epoch: u64| {
+            let view = View { branch, epoch: Some(epoch) };
+            facts.forks_at(epoch).next().is_none() || self.table.snapshot_of(view).is_some()
         };
         let has_head = to == u64::MAX && facts.has_head;
-        let has_view = has_head || facts.pins.range(range).any(is_snapshot);
-        Seers { has_view, forks: facts.forks.range(range) }
+        let mut pins = facts.pins.range((Bound::Included(from), Bound::Excluded(to)));
+        let has_view = has_head || pins.any(|epoch| is_snapshot(*epoch));
+        Seers { has_view, forks: facts.forks_in(from, to) }
     }
 
     /// The oldest of the snapshots and the head of `branch`; 2⁶⁴ − 2 for the head.
     pub(crate) fn oldest_view(&self, branch: u32) -> Option<u64> {
-        let snapshot = self.table.snapshots_on(branch).first().map(|snapshot| snapshot.epoch);
+        let snapshot = self.table.snapshots_on(branch).next().map(|snapshot| snapshot.epoch);
         let head = || self.facts.get(&branch)?.has_head.then_some(u64::MAX - 1);
         snapshot.or_else(head)
     }
@@ -179,52 +213,95 @@ impl Versions {
     /// `epoch`, and can be seen from there: all branches between are ancestors that have no other
     /// child and no snapshot since.
     pub(crate) fn is_alone_with(&self, branch: u32, older: u32, epoch: u64) -> bool {
-        let Some(facts) = self.facts.get(&branch).filter(|facts| facts.pins.is_empty()) else {
+        if self.facts.get(&branch).is_none_or(|facts| !facts.pins.is_empty()) {
+            return false;
+        }
+        let Some(end) = self.end_of_passages(branch).filter(|_| older < branch) else {
             return false;
         };
-        for Stretch { branch: parent, last_epoch: fork } in &facts.line.0[1..] {
-            let Some(facts) = self.facts.get(parent).filter(|facts| !facts.has_head) else {
-                return false;
-            };
-            let view = View { branch: *parent, epoch: Some(*fork) };
-            let has_one_child = facts.forks.get(fork).is_some_and(|all| all.len() == 1);
-            let is_older = *parent == older;
-            let since = if is_older { epoch } else { 0 };
-            let is_only_pin = facts.pins.range(since..).eq([fork]);
-            if !has_one_child || !is_only_pin || self.table.snapshot_of(view).is_some() {
-                return false;
-            }
-            if is_older {
-                return true;
-            }
+        if older != end {
+            return older > end;
         }
-        false
+        let line = self.lineage.line(branch, u64::MAX);
+        let at = line.next_at_most(line.nearest(), older).filter(|at| at.branch == older);
+        let (Some(Stretch { last_epoch: fork, .. }), Some(facts)) = (at, self.facts.get(&older))
+        else {
+            return false;
+        };
+        let view = View { branch: older, epoch: Some(fork) };
+        !facts.has_head
+            && facts.forks_at(fork).nth(1).is_none()
+            && facts.pins.range(epoch..).eq([&fork])
+            && self.table.snapshot_of(view).is_none()
+    }
+
+    /// Whether nothing is left of `branch` but that one other was made from it. No other can be from
+    /// then on, nor a snapshot of it.
+    fn is_passage(&self, branch: u32) -> bool {
+        self.facts.get(&branch).is_some_and(|facts| {
+            !facts.has_head
+                && facts.pins.len() == 1
+                && facts.forks.len() == 1
+                && self.table.snapshots_on(branch).next().is_none()
+        })
+    }
+
+    /// The nearest ancestor of `branch` that is not a mere passage, or the first of all.
+    fn end_of_passages(&self, branch: u32) -> Option<u32> {
+        let next = |at: u32| {
+            let known = self.facts.get(&at)?.passage_end.load(Ordering::Relaxed);
+            let parent = || self.is_passage(at).then(|| self.lineage.parent(at)).flatten();
+            if known == NO_BRANCH { parent().map(|parent| parent.branch) } else { Some(known) }
+        };
+        let first = self.lineage.parent(branch)?.branch;
+        let end = std::iter::successors(Some(first), |at| next(*at)).last()?;
+        // Whoever comes this way again finds it in a step.
+        let mut at = first;
+        while at != end {
+            let passed = at;
+            at = next(passed)?;
+            self.facts.get(&passed)?.passage_end.store(end, Ordering::Relaxed);
+        }
+        Some(end)
     }
 
     /// Looks at the whole table again.
     pub(crate) fn refresh(&mut self) {
         self.facts.clear();
+        self.lineage = Lineage::default();
         let mut all: Vec<_> = self.table.parents().collect();
         // A parent comes before those that were made from it.
         all.sort_unstable_by_key(|(branch, _)| *branch);
         for (branch, parent) in all {
-            let mut line = Line(SmallVec::from_slice(&[Stretch { branch, last_epoch: u64::MAX }]));
-            if let Some((parent, epoch)) = parent
-                && let Some(facts) = self.facts.get_mut(&parent)
-            {
-                facts.pins.insert(epoch);
-                facts.forks.entry(epoch).or_default().push(branch);
-                line.0.push(Stretch { branch: parent, last_epoch: epoch });
-                line.0.extend_from_slice(&facts.line.0[1..]);
-            }
-            let facts = Facts {
-                has_head: self.table.has_head(branch),
-                pins: self.table.snapshots_on(branch).iter().map(|one| one.epoch).collect(),
-                forks: BTreeMap::new(),
-                line,
-            };
-            self.facts.insert(branch, facts);
+            self.add_branch(branch, parent);
         }
+        let moments: Vec<_> = self.table.snapshots().map(|of| (of.branch, of.epoch)).collect();
+        for (branch, epoch) in moments {
+            self.pin(branch, epoch);
+        }
+    }
+
+    fn add_branch(&mut self, branch: u32, parent: Option<(u32, u64)>) {
+        self.lineage.add(branch, parent);
+        let has_head = self.table.has_head(branch);
+        self.facts.entry(branch).or_default().has_head = has_head;
+        if let Some((parent, epoch)) = parent
+            && let Some(facts) = self.facts.get_mut(&parent)
+        {
+            facts.forks.insert((epoch, branch));
+            facts.pins.insert(epoch);
+        }
+    }
+
+    fn remove_branch(&mut self, branch: u32) {
+        if let Some(Stretch { branch: parent, last_epoch }) = self.lineage.parent(branch)
+            && let Some(facts) = self.facts.get_mut(&parent)
+        {
+            facts.forks.remove(&(last_epoch, branch));
+            self.pin(parent, last_epoch);
+        }
+        self.facts.remove(&branch);
+        self.lineage.remove(branch);
     }
 
     /// Changes the table, and says which of its records change.
@@ -233,28 +310,19 @@ impl Versions {
     /// What `change` answers; nothing is changed then.
     pub(crate) fn change<T>(
         &mut self,
-        touched: impl FnOnce(&T) -> Option<View>,
         change: impl FnOnce(&mut VersionTable) -> Result<T>,
     ) -> Result<(T, Vec<Change>)> {
-        let branches = self.table.branches.clone();
-        let ancestors = self.table.ancestors.clone();
         let counters = self.counters();
         let result = change(&mut self.table)?;
-        let mut changes = Vec::new();
-        let is_same = branches == self.table.branches && ancestors == self.table.ancestors;
-        if !is_same {
-            self.note_branches(&branches, &ancestors, &mut changes);
-            self.refresh();
-        }
-        if let Some(View { branch, epoch: Some(epoch) }) = touched(&result) {
-            let view = View { branch, epoch: Some(epoch) };
-            let snapshot = self.table.snapshot_of(view).cloned();
-            if snapshot.is_none() {
-                self.sweep_behind(branch, epoch);
-            }
-            let record = snapshot.map(|snapshot| record_of(snapshot).encode());
-            changes.push((snapshot_index(epoch), record));
-            self.pin(branch, epoch);
+        let mut touched = self.table.touched().to_vec();
+        touched.sort_unstable_by_key(|view| (view.epoch, view.branch));
+        touched.dedup();
+        let mut changes = Vec::with_capacity(touched.len() + 1);
+        for view in touched {
+            changes.push(match view.epoch {
+                None => self.follow_branch(view.branch),
+                Some(epoch) => self.follow_snapshot(view.branch, epoch),
+            });
         }
         if self.counters() != counters {
             changes.push((COUNTERS_INDEX, Some(self.counters_record())));
@@ -262,60 +330,65 @@ impl Versions {
         Ok((result, changes))
     }
 
-    /// The records of branches that are not as they were; and what was seen of the old ones alone
-    /// is to be swept.
-    fn note_branches(
-        &mut self,
-        branches: &[Branch],
-        ancestors: &[(u32, Option<(u32, u64)>)],
-        changes: &mut Vec<Change>,
-    ) {
-        let all = |branches: &[Branch], ancestors: &[(u32, Option<(u32, u64)>)]| {
-            let heads =
-                branches.iter().map(|branch| (branch.branch, branch.parent, Some(branch.clone())));
-            let rest = ancestors.iter().map(|(branch, parent)| (*branch, *parent, None));
-            heads.chain(rest).collect::<Vec<_>>()
-        };
-        let before = all(branches, ancestors);
-        let after = all(&self.table.branches, &self.table.ancestors);
-        for entry in after.iter().filter(|entry| !before.contains(entry)) {
-            let (branch, parent, head) = entry;
-            let record = VersionRecord::Branch {
-                branch: *branch,
-                name: head.as_ref().map(|head| head.name.clone()),
-                parent: *parent,
-                time: head.as_ref().map_or(Timestamp(0), |head| head.time),
-            };
-            changes.push((branch_index(*branch), Some(record.encode())));
-        }
-        for (branch, parent, head) in &before {
-            let is_left = after.iter().find(|(other, ..)| other == branch);
-            match is_left {
-                None => {
-                    changes.push((branch_index(*branch), None));
-                    self.sweep_from(parent.map_or(0, |(_, fork)| fork));
-                    if let Some((parent, epoch)) = parent {
-                        self.sweep_behind(*parent, *epoch);
-                    }
-                }
-                Some((.., None)) if head.is_some() => self.sweep_behind(*branch, u64::MAX),
-                Some(_) => {}
+    /// The record of a branch that is not as it was; and what was seen of the old one alone is to be
+    /// swept.
+    fn follow_branch(&mut self, branch: u32) -> Change {
+        let had_head = self.facts.get(&branch).map(|facts| facts.has_head);
+        let head = self.table.branch(branch);
+        if head.is_none() && !self.table.is_ancestor(branch) {
+            let parent = self.lineage.parent(branch);
+            self.sweep_from(parent.map_or(0, |parent| parent.last_epoch));
+            if let Some(parent) = parent {
+                self.sweep_behind(parent.branch, parent.last_epoch);
             }
+            self.remove_branch(branch);
+            return (branch_index(branch), None);
+        }
+        let record = VersionRecord::Branch {
+            branch,
+            name: head.map(|head| head.name.clone()),
+            parent: self.table.parent(branch),
+            time: head.map_or(Timestamp(0), |head| head.time),
+        };
+        match (had_head, head.is_some()) {
+            (None, _) => self.add_branch(branch, self.table.parent(branch)),
+            (Some(true), false) => self.sweep_behind(branch, u64::MAX),
+            _ => {}
+        }
+        self.note_head(branch);
+        (branch_index(branch), Some(record.encode()))
+    }
+
+    /// The record of a snapshot that is not as it was; if it is gone, what was kept for it is to be
+    /// swept.
+    fn follow_snapshot(&mut self, branch: u32, epoch: u64) -> Change {
+        let snapshot = self.table.snapshot_of(View { branch, epoch: Some(epoch) }).cloned();
+        if snapshot.is_none() {
+            self.sweep_behind(branch, epoch);
+        }
+        self.pin(branch, epoch);
+        (snapshot_index(epoch), snapshot.map(|snapshot| record_of(snapshot).encode()))
+    }
+
+    fn note_head(&mut self, branch: u32) {
+        let has_head = self.table.has_head(branch);
+        if let Some(facts) = self.facts.get_mut(&branch) {
+            facts.has_head = has_head;
         }
     }
 
     /// What was kept for a moment of `branch` that is gone, 2⁶⁴ − 1 for its head, is to be swept. Of
-    /// a branch that is gone as a whole, all is ([`Self::note_branches`]).
+    /// a branch that is gone as a whole, all is ([`Self::follow_branch`]).
     fn sweep_behind(&mut self, branch: u32, epoch: u64) {
-        let Some((_, parent)) = self.table.parents().find(|(other, _)| *other == branch) else {
+        let is_ancestor = self.table.is_ancestor(branch);
+        if !is_ancestor && !self.table.has_head(branch) {
             return;
-        };
-        let is_last =
-            !self.table.has_head(branch) && self.table.pins(branch).all(|pin| pin < epoch);
-        let since = if is_last {
+        }
+        let newest_pin = self.table.newest_pin(branch);
+        let since = if is_ancestor && newest_pin.is_none_or(|pin| pin < epoch) {
             // Nobody sees anything newer that would tell what gave way.
-            let fork = parent.map_or(0, |(_, epoch)| epoch);
-            self.table.pins(branch).max().unwrap_or(fork)
+            let fork = self.table.parent(branch).map_or(0, |(_, epoch)| epoch);
+            newest_pin.unwrap_or(fork)
         } else {
             epoch
         };
@@ -356,26 +429,27 @@ impl Versions {
         }
     }
 
-    /// Brings one pin up to date with the table.
+    /// Brings one pin up to date.
     fn pin(&mut self, branch: u32, epoch: u64) {
-        let is_pinned = self.table.snapshot_of(View { branch, epoch: Some(epoch) }).is_some()
-            || self.table.pins(branch).any(|pin| pin == epoch);
-        if let Some(facts) = self.facts.get_mut(&branch) {
-            if is_pinned {
-                facts.pins.insert(epoch);
-            } else {
-                facts.pins.remove(&epoch);
-            }
+        let is_snapshot = self.table.snapshot_of(View { branch, epoch: Some(epoch) }).is_some();
+        let Some(facts) = self.facts.get_mut(&branch) else { return };
+        if is_snapshot || facts.forks_at(epoch).next().is_some() {
+            facts.pins.insert(epoch);
+        } else {
+            facts.pins.remove(&epoch);
         }
     }
 
-    /// Enters a record of the table that was read, or takes it out. [`Self::refresh`] must follow
-    /// where this says so.
+    /// Enters a record of the table that was read, or takes it out. Those of a branch must be entered
+    /// after its parent's, or be followed by [`Self::refresh`].
     ///
     /// # Errors
     /// [`Error::Corrupted`].
-    pub(crate) fn enter(&mut self, index: u64, value: Option<&[u8]>) -> Result<bool> {
-        let Some(value) = value else { return Ok(self.take_out(index)) };
+    pub(crate) fn enter(&mut self, index: u64, value: Option<&[u8]>) -> Result<()> {
+        let Some(value) = value else {
+            self.take_out(index);
+            return Ok(());
+        };
         let record = VersionRecord::decode(index, value)
             .map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
         match record {
@@ -387,46 +461,47 @@ impl Versions {
                 if let Some(since) = counters.sweep_since {
                     self.sweep_from(since);
                 }
-                Ok(false)
             }
             VersionRecord::Branch { branch, name, parent, time } => {
-                self.take_out(index);
+                let is_known = self.facts.contains_key(&branch);
+                let is_same = is_known && self.table.parent(branch) == parent;
                 match name {
                     Some(name) => {
-                        let heads = &mut self.table.branches;
-                        let at = heads.partition_point(|other| other.branch < branch);
-                        heads.insert(at, Branch { branch, name, parent, time });
+                        self.table.enter_branch(Branch { branch, name, parent, time });
                     }
-                    None => {
-                        let rest = &mut self.table.ancestors;
-                        let at = rest.partition_point(|(other, _)| *other < branch);
-                        rest.insert(at, (branch, parent));
-                    }
+                    None => self.table.enter_ancestor(branch, parent),
                 }
-                Ok(true)
+                match (is_known, is_same) {
+                    (false, _) => self.add_branch(branch, parent),
+                    (true, true) => self.note_head(branch),
+                    // On a damaged volume alone: parents never change.
+                    (true, false) => self.refresh(),
+                }
             }
             VersionRecord::Snapshot { branch, epoch, name, is_held, time } => {
-                self.take_out(index);
-                let snapshots = &mut self.table.snapshots;
-                let at = snapshots
-                    .partition_point(|other| (other.branch, other.epoch) < (branch, epoch));
-                snapshots.insert(at, Snapshot { branch, epoch, time, name, is_held });
+                self.take_out_snapshot(epoch);
+                self.table.enter_snapshot(Snapshot { branch, epoch, time, name, is_held });
                 self.pin(branch, epoch);
-                Ok(false)
             }
+        }
+        Ok(())
+    }
+
+    fn take_out(&mut self, index: u64) {
+        let branch = index.checked_sub(branch_index(0)).map(u32::try_from);
+        if let Some(Ok(branch)) = branch {
+            self.table.remove_branch(branch);
+            self.remove_branch(branch);
+        } else if let Some(epoch) = index.checked_sub(snapshot_index(0)) {
+            self.take_out_snapshot(epoch);
         }
     }
 
-    fn take_out(&mut self, index: u64) -> bool {
-        let found = |snapshot: &Snapshot| snapshot_index(snapshot.epoch) == index;
-        if let Some(at) = self.table.snapshots.iter().rposition(found) {
-            let Snapshot { branch, epoch, .. } = self.table.snapshots.remove(at);
+    fn take_out_snapshot(&mut self, epoch: u64) {
+        if let Some(branch) = self.table.snapshot_at(epoch).map(|snapshot| snapshot.branch) {
+            self.table.remove_snapshot(epoch);
             self.pin(branch, epoch);
-            return false;
         }
-        self.table.branches.retain(|branch| branch_index(branch.branch) != index);
-        self.table.ancestors.retain(|(branch, _)| branch_index(*branch) != index);
-        true
     }
 
     /// Says whether a table that was read makes sense.
@@ -444,8 +519,7 @@ impl Versions {
         }
         if self
             .table
-            .snapshots
-            .iter()
+            .snapshots()
             .any(|snapshot| snapshot.epoch >= self.table.epoch || !known(snapshot.branch))
         {
             return wrong("a snapshot is of no branch, or of the future");

@@ -114,7 +114,7 @@ fn what_deleted_versions_held_comes_back_to_the_block() {
     assert_eq!(rig.settle(), 504);
     let rig = rig.reopen();
     assert_eq!(rig.settle(), 504);
-    assert_eq!(rig.disk.versions().ancestors, []);
+    assert_eq!(rig.disk.versions().ancestors().len(), 0);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_volume_that_snapshots_have_filled_is_freed_by_deleting_one() {
         if taken.is_err()
             || (0..200).any(|index| rig.write(View::HEAD, list, index, count).is_err())
         {
-            break rig.disk.versions().snapshots[1].view();
+            break rig.disk.versions().snapshots().nth(1).unwrap().view();
         }
         count += 1;
     };
@@ -294,7 +294,7 @@ fn space_of_deleted_versions_is_found_by_commits_and_reservations_on_a_full_volu
                 (0..2000).for_each(|index| drop(rig.write(View::HEAD, list, index, 1)));
             }
         }
-        let old = rig.disk.versions().snapshots[0].view();
+        let old = rig.disk.versions().snapshots().next().unwrap().view();
         rig.disk.delete(old).expect("it is not held");
         if reserves {
             rig.disk.reserve(2 << 20).expect("the deleted snapshot held as much");
@@ -441,7 +441,7 @@ fn sweeping_reads_only_what_was_written_since_and_finds_all_of_it() {
     reads_of(&rig, delete(after));
     let rig = rig.reopen();
     rig.settle();
-    assert_eq!(rig.disk.versions().snapshots, []);
+    assert_eq!(rig.disk.versions().snapshots().len(), 0);
 }
 
 #[test]

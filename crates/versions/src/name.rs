@@ -193,11 +193,7 @@ pub fn resolve(
     let in_line = name.branch.is_some();
     let snapshot = match table.snapshot_named(&moment.text) {
         Some(snapshot) => Some(snapshot),
-        None => moment
-            .text
-            .parse()
-            .ok()
-            .and_then(|epoch: u64| table.snapshots.iter().find(|of| of.epoch == epoch)),
+        None => moment.text.parse().ok().and_then(|epoch| table.snapshot_at(epoch)),
     };
     match (snapshot, moment.unix_ns) {
         (Some(snapshot), _) if !in_line || is_seen(table, base, snapshot) => Ok(snapshot.view()),
@@ -246,13 +242,12 @@ fn utc_time(time: Timestamp) -> String {
 }
 
 fn no_such_branch(table: &VersionTable, name: &str) -> String {
-    let names: Vec<_> = table.branches.iter().map(|branch| &*branch.name).collect();
+    let names: Vec<_> = table.branches().map(|branch| &*branch.name).collect();
     format!("there is no branch called {name}; there is {}", some_of(&names))
 }
 
 fn no_such_snapshot(table: &VersionTable, name: &str) -> String {
-    let names: Vec<_> =
-        table.snapshots.iter().filter_map(|snapshot| snapshot.name.as_deref()).collect();
+    let names: Vec<_> = table.snapshots().filter_map(|snapshot| snapshot.name.as_deref()).collect();
     match names.is_empty() {
         true => format!("there is no snapshot called {name}, and none that has a name"),
         false => format!("there is no snapshot called {name}; there is {}", some_of(&names)),

@@ -105,7 +105,7 @@ impl Retention {
         // that is too old by now still counts as the first: what follows it had to go before.
         let mut begun = HashSet::new();
         let mut doomed = Vec::new();
-        for snapshot in table.snapshots.iter().filter(|snapshot| is_automatic(snapshot)) {
+        for snapshot in table.snapshots().filter(|snapshot| is_automatic(snapshot)) {
             let mut is_first = |interval: Duration| {
                 let length = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX).max(1);
                 begun.insert((snapshot.branch, interval, snapshot.time.0.div_euclid(length)))
@@ -132,7 +132,7 @@ impl Retention {
     pub fn first_to_give_way(table: &VersionTable, but: &[View]) -> Option<View> {
         let may_go =
             |snapshot: &&Snapshot| is_automatic(snapshot) && !but.contains(&snapshot.view());
-        let automatic = table.snapshots.iter().filter(may_go);
+        let automatic = table.snapshots().filter(may_go);
         automatic.min_by_key(|snapshot| (snapshot.time, snapshot.epoch)).map(Snapshot::view)
     }
 }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn times(table: &VersionTable) -> Vec<i64> {
-        table.snapshots.iter().map(|snapshot| snapshot.time.0 / SECOND).collect()
+        table.snapshots().map(|snapshot| snapshot.time.0 / SECOND).collect()
     }
 
     #[test]
@@ -211,14 +211,14 @@ mod tests {
         let mut once = table((0..10_000).step_by(5));
         apply(&rule, &mut once, 9995);
         assert_eq!(times(&often), times(&once));
-        assert!(often.snapshots.len() < 40, "{}", often.snapshots.len());
+        assert!(often.snapshots().len() < 40, "{}", often.snapshots().len());
     }
 
     #[test]
     fn what_has_a_name_or_is_held_stays() {
         let mut table = table([1, 2, 3]);
         table.snapshot(0, Some("kept"), Timestamp(4 * SECOND)).unwrap();
-        let held = table.snapshots[1].view();
+        let held = table.snapshots().nth(1).unwrap().view();
         table.hold(held, true).unwrap();
         apply(&rule("10s:all"), &mut table, 1000);
         assert_eq!(times(&table), [2, 4]);
@@ -238,8 +238,7 @@ mod tests {
             }
         }
         apply(&rule("1h:1m"), &mut table, 200);
-        let kept: Vec<_> =
-            table.snapshots.iter().map(|of| (of.branch, of.time.0 / SECOND)).collect();
+        let kept: Vec<_> = table.snapshots().map(|of| (of.branch, of.time.0 / SECOND)).collect();
         assert_eq!(kept, [(0, 60), (1, 71)]);
     }
 

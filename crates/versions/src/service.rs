@@ -263,7 +263,7 @@ fn bytes_of(path: &str) -> Answer<Vec<u8>> {
 fn list(table: &VersionTable) -> VersionList {
     VersionList {
         epoch: table.epoch,
-        branches: table.branches.iter().map(|branch| facts::branch(branch, table)).collect(),
-        snapshots: table.snapshots.iter().map(facts::snapshot).collect(),
+        branches: table.branches().map(|branch| facts::branch(branch, table)).collect(),
+        snapshots: table.snapshots().map(facts::snapshot).collect(),
     }
 }

@@ -56,7 +56,7 @@ impl Automatic {
 }
 
 fn is_changed(disk: &dyn Versions, table: &VersionTable, head: View) -> Result<bool> {
-    match table.snapshots_on(head.branch).last() {
+    match table.snapshots_on(head.branch).next_back() {
         None => Ok(true),
         Some(last) => Ok(!disk.changed_lists(last.view(), head, Lid::FIRST, 1)?.is_empty()),
     }
@@ -94,12 +94,12 @@ mod tests {
                 put(&disk, list, 1 + round);
             }
             automatic.tick(&disk, View::HEAD, &[], Timestamp(0)).unwrap();
-            counts.push(disk.versions().snapshots.len());
+            counts.push(disk.versions().snapshots().len());
         }
         assert_eq!(counts, [1, 1, 2, 2, 3, 3]);
-        let mounted = disk.versions().snapshots[1].view();
+        let mounted = disk.versions().snapshots().nth(1).unwrap().view();
         automatic.tick(&disk, View::HEAD, &[mounted], Timestamp(i64::MAX)).unwrap();
-        assert_eq!(disk.versions().snapshots.len(), 1, "the rule keeps none that long");
+        assert_eq!(disk.versions().snapshots().len(), 1, "the rule keeps none that long");
         automatic.tick(&disk, View::HEAD, &[], Timestamp(i64::MAX)).unwrap();
         assert!(
             disk.versions().snapshot_of(mounted).is_none(),
@@ -117,7 +117,7 @@ mod tests {
         }
         disk.snapshot(0, Some("named")).unwrap();
         put(&disk, list, 320_000);
-        let epochs = || disk.versions().snapshots.iter().map(|of| of.epoch).collect::<Vec<_>>();
+        let epochs = || disk.versions().snapshots().map(|of| of.epoch).collect::<Vec<_>>();
         assert_eq!(epochs(), [1, 2, 3]);
         automatic.tick(&disk, View::HEAD, &[], Timestamp(0)).unwrap();
         assert_eq!(epochs(), [2, 3], "the oldest went, and none was made");

@@ -54,7 +54,7 @@ impl Past for DiskPast {
     fn snapshots(&self) -> Vec<(String, Moment)> {
         let table = self.disk.versions();
         let named = |of: &Snapshot| of.name.clone().map(|name| (name, Moment { ..moment(of) }));
-        table.snapshots.iter().filter_map(named).collect()
+        table.snapshots().filter_map(named).collect()
     }
 
     fn snapshot(&self, name: &str) -> Option<Moment> {

@@ -193,7 +193,7 @@ pub fn pages_that_are_moved_or_swapped_are_kept(disk: &dyn Versions) {
         aru.delete_list(one);
     });
     rig.check();
-    let snapshots: Vec<_> = rig.model.table().snapshots.iter().map(|of| of.view()).collect();
+    let snapshots: Vec<_> = rig.model.table().snapshots().map(|of| of.view()).collect();
     for view in snapshots {
         rig.delete(view);
         rig.check();
@@ -238,7 +238,7 @@ pub fn a_snapshot_of_nothing_new_is_one_of_its_own(disk: &dyn Versions) {
     rig.check();
     rig.delete(views[2]);
     rig.check();
-    assert!(disk.versions().snapshots.iter().map(|of| of.epoch).eq([1, 2]));
+    assert!(disk.versions().snapshots().map(|of| of.epoch).eq([1, 2]));
 }
 
 /// An epoch makes a view read-only, be it the latest.
@@ -408,7 +408,7 @@ pub fn hundreds_of_snapshots_each_keep_their_moment(disk: &dyn Versions) {
         rig.delete(views[*front]);
         rig.delete(views[*back]);
     }
-    assert_eq!(rig.model.table().snapshots.len(), kept.len());
+    assert_eq!(rig.model.table().snapshots().len(), kept.len());
     rig.check();
 }
 

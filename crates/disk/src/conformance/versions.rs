@@ -16,7 +16,7 @@ pub(super) struct Rig<'d> {
 
 impl<'d> Rig<'d> {
     pub(super) fn new(disk: &'d dyn Versions) -> Self {
-        let created = disk.versions().branches[0].time;
+        let created = disk.versions().branches().next().expect("there is one").time;
         let rig = Self { disk, model: ModelVersions::new(ModelState::default(), created) };
         rig.check();
         rig
@@ -214,7 +214,7 @@ fn random_work(
 
 fn random_step(rig: &mut Rig<'_>, rng: &mut Rng, generator: &mut Generator, mix: Mix, step: u64) {
     let views: Vec<_> = rig.model.table().views().collect();
-    let heads = rig.model.table().branches.len() as u64;
+    let heads = rig.model.table().branches().len() as u64;
     let view = views[rng.below(views.len() as u64) as usize];
     let head = views[rng.below(heads) as usize];
     if views.len() as u64 > mix.max_versions {

@@ -11,6 +11,7 @@
 //!
 //! Every change that is refused leaves the table as it was.
 
+mod entries;
 #[cfg(test)]
 mod tests;
 
@@ -19,78 +20,33 @@ use dendro_base::Timestamp;
 use super::{Branch, MAIN, Snapshot, check_name};
 use crate::{Error, Result, View};
 
-/// The branch and epoch that a branch was made from; `None` for the first.
-type Parent = Option<(u32, u64)>;
+pub use entries::VersionTable;
 
-/// Where something is in a sorted list, or would be put.
-type Place = std::result::Result<usize, usize>;
-
-/// All versions that a disk has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VersionTable {
-    /// The branches with a head, in order of their numbers.
-    pub branches: Vec<Branch>,
-    /// The snapshots, in order of branch and epoch.
-    pub snapshots: Vec<Snapshot>,
-    /// Branches that have no head any more, and have snapshots or others that were made from them:
-    /// number and parent, in order of the numbers.
-    pub ancestors: Vec<(u32, Option<(u32, u64)>)>,
-    /// The number of the branch that is meant where none is named.
-    pub main: u32,
-    /// The epoch that heads write in now.
-    pub epoch: u64,
-    /// The number of the next branch.
-    pub next_branch: u32,
-}
+use entries::Parent;
 
 /// Looking things up.
 impl VersionTable {
     /// The table of a new disk, made at `time`: one branch, number 0, called [`MAIN`].
     #[must_use]
     pub fn new(time: Timestamp) -> Self {
-        Self {
-            branches: vec![Branch { branch: 0, name: MAIN.to_owned(), parent: None, time }],
-            snapshots: Vec::new(),
-            ancestors: Vec::new(),
-            main: 0,
-            epoch: 1,
-            next_branch: 1,
-        }
-    }
-
-    /// The branch that has a head and is called `name`.
-    #[must_use]
-    pub fn branch_named(&self, name: &str) -> Option<&Branch> {
-        self.branches.iter().find(|branch| branch.name == name)
-    }
-
-    /// The snapshot called `name`.
-    #[must_use]
-    pub fn snapshot_named(&self, name: &str) -> Option<&Snapshot> {
-        self.snapshots.iter().find(|snapshot| snapshot.name.as_deref() == Some(name))
+        let mut table = Self::without_branches();
+        table.enter_branch(Branch { branch: 0, name: MAIN.to_owned(), parent: None, time });
+        table
     }
 
     /// The branch whose head `view` names.
     #[must_use]
     pub fn branch_of(&self, view: View) -> Option<&Branch> {
         match view.epoch {
-            None => self.place_of_branch(view.branch).ok().map(|place| &self.branches[place]),
+            None => self.branch(view.branch),
             Some(_) => None,
         }
-    }
-
-    /// The snapshot that `view` names.
-    #[must_use]
-    pub fn snapshot_of(&self, view: View) -> Option<&Snapshot> {
-        let epoch = view.epoch?;
-        let place = self.place_of_snapshot(view.branch, epoch).ok()?;
-        Some(&self.snapshots[place])
     }
 
     /// Whether `branch` has a head.
     #[must_use]
     pub fn has_head(&self, branch: u32) -> bool {
-        self.place_of_branch(branch).is_ok()
+        self.branch(branch).is_some()
     }
 
     /// Says whether `view` exists: the head of a branch, or a snapshot.
@@ -100,7 +56,7 @@ impl VersionTable {
     pub fn check(&self, view: View) -> Result<()> {
         let exists = match view.epoch {
             None => self.has_head(view.branch),
-            Some(epoch) => self.place_of_snapshot(view.branch, epoch).is_ok(),
+            Some(_) => self.snapshot_of(view).is_some(),
         };
         if exists { Ok(()) } else { Err(Error::NoSuchView(view)) }
     }
@@ -113,24 +69,22 @@ impl VersionTable {
 
     /// Every view: the heads, then the snapshots.
     pub fn views(&self) -> impl Iterator<Item = View> {
-        let heads = self.branches.iter().map(Branch::head);
-        heads.chain(self.snapshots.iter().map(Snapshot::view))
+        let heads = self.branches().map(Branch::head);
+        heads.chain(self.snapshots().map(Snapshot::view))
     }
 
     /// The epochs of `branch` that must stay readable: its snapshots', and those that other
     /// branches were made from, ancestors among them. In no order, some perhaps twice.
     pub fn pins(&self, branch: u32) -> impl Iterator<Item = u64> {
-        let children = self.parents().filter_map(move |(_, parent)| parent);
-        let forks = children.filter(move |(parent, _)| *parent == branch).map(|(_, epoch)| epoch);
-        self.snapshots_on(branch).iter().map(|snapshot| snapshot.epoch).chain(forks)
+        let forks = self.forks_on(branch).map(|(epoch, _)| epoch);
+        self.snapshots_on(branch).map(|snapshot| snapshot.epoch).chain(forks)
     }
 
-    /// The snapshots of `branch`, oldest first.
+    /// The last of [`Self::pins`].
     #[must_use]
-    pub fn snapshots_on(&self, branch: u32) -> &[Snapshot] {
-        let start = self.snapshots.partition_point(|snapshot| snapshot.branch < branch);
-        let end = self.snapshots.partition_point(|snapshot| snapshot.branch <= branch);
-        &self.snapshots[start..end.max(start)]
+    pub fn newest_pin(&self, branch: u32) -> Option<u64> {
+        let fork = self.forks_on(branch).next_back().map(|(epoch, _)| epoch);
+        self.snapshots_on(branch).next_back().map(|snapshot| snapshot.epoch).max(fork)
     }
 
     /// The line of history that ends in `view`: the branches that it goes through, from its own
@@ -150,46 +104,18 @@ impl VersionTable {
     /// The snapshots on the line of history that ends in `view`, newest first.
     #[must_use]
     pub fn past(&self, view: View) -> Vec<&Snapshot> {
-        let mut past = Vec::new();
-        for (branch, last_epoch) in self.line(view) {
-            let seen = |snapshot: &&Snapshot| snapshot.epoch <= last_epoch;
-            past.extend(self.snapshots_on(branch).iter().rev().filter(seen));
-        }
-        past
+        self.back_from(view).collect()
     }
 
     /// The newest moment at or before `time` on the line of history that ends in `view`.
     #[must_use]
     pub fn at(&self, view: View, time: Timestamp) -> Option<&Snapshot> {
-        self.past(view).into_iter().find(|snapshot| snapshot.time <= time)
+        self.back_from(view).find(|snapshot| snapshot.time <= time)
     }
 
-    /// Where `branch` is among those with a head.
-    fn place_of_branch(&self, branch: u32) -> Place {
-        self.branches.binary_search_by_key(&branch, |branch| branch.branch)
-    }
-
-    fn place_of_snapshot(&self, branch: u32, epoch: u64) -> Place {
-        let key = |snapshot: &Snapshot| (snapshot.branch, snapshot.epoch);
-        self.snapshots.binary_search_by_key(&(branch, epoch), key)
-    }
-
-    fn place_of_ancestor(&self, branch: u32) -> Place {
-        self.ancestors.binary_search_by_key(&branch, |(branch, _)| *branch)
-    }
-
-    /// What `branch`, with a head or without, was made from.
-    fn parent(&self, branch: u32) -> Parent {
-        match self.place_of_branch(branch) {
-            Ok(place) => self.branches[place].parent,
-            Err(_) => self.ancestors[self.place_of_ancestor(branch).ok()?].1,
-        }
-    }
-
-    /// All branches, with a head or without, and what they were made from.
-    pub fn parents(&self) -> impl Iterator<Item = (u32, Parent)> {
-        let with_head = self.branches.iter().map(|branch| (branch.branch, branch.parent));
-        with_head.chain(self.ancestors.iter().copied())
+    fn back_from(&self, view: View) -> impl Iterator<Item = &Snapshot> {
+        let line = self.line(view).into_iter();
+        line.flat_map(|(branch, last_epoch)| self.snapshots_upto(branch, last_epoch).rev())
     }
 }
 
@@ -213,8 +139,7 @@ impl VersionTable {
         let epoch = self.epoch;
         let name = name.map(str::to_owned);
         let snapshot = Snapshot { branch, epoch, time, name, is_held: false };
-        let (Ok(place) | Err(place)) = self.place_of_snapshot(branch, epoch);
-        self.snapshots.insert(place, snapshot.clone());
+        self.enter_snapshot(snapshot.clone());
         self.epoch = next_epoch;
         Ok(snapshot)
     }
@@ -245,7 +170,12 @@ impl VersionTable {
         match view.epoch {
             None => {
                 self.check_branch_name(name, Some(view.branch))?;
-                self.change_branch(view.branch, |branch| branch.name = name.to_owned());
+                let branch = self.branch(view.branch).ok_or(Error::NoSuchView(view))?;
+                let renamed = Branch { name: name.to_owned(), ..branch.clone() };
+                self.begin_change();
+                if self.branch(view.branch) != Some(&renamed) {
+                    self.put_branch(renamed);
+                }
                 Ok(())
             }
             Some(_) => {
@@ -275,12 +205,11 @@ impl VersionTable {
         if view == self.main_head() {
             return Err(Error::InUse(view, "it is the main branch"));
         }
+        self.begin_change();
         match view.epoch {
             None => self.delete_head(view.branch),
             Some(epoch) => {
-                if let Ok(place) = self.place_of_snapshot(view.branch, epoch) {
-                    self.snapshots.remove(place);
-                }
+                self.take_snapshot(epoch);
                 self.prune(view.branch);
             }
         }
@@ -292,13 +221,16 @@ impl VersionTable {
     /// # Errors
     /// [`Error::NoSuchView`].
     pub fn promote(&mut self, branch: u32) -> Result<()> {
-        let not_there = |branch| move |_| Error::NoSuchView(View { branch, epoch: None });
-        let new = self.place_of_branch(branch).map_err(not_there(branch))?;
-        let old = self.place_of_branch(self.main).map_err(not_there(self.main))?;
-        let old_name = std::mem::take(&mut self.branches[old].name);
-        let new_name = std::mem::replace(&mut self.branches[new].name, old_name);
-        if new != old {
-            self.branches[old].name = new_name;
+        let with_head = |branch| {
+            let found = self.branch(branch).cloned();
+            found.ok_or(Error::NoSuchView(View { branch, epoch: None }))
+        };
+        let (mut new, mut old) = (with_head(branch)?, with_head(self.main)?);
+        self.begin_change();
+        if new.branch != old.branch {
+            std::mem::swap(&mut new.name, &mut old.name);
+            self.put_branch(new);
+            self.put_branch(old);
         }
         self.main = branch;
         Ok(())
@@ -351,31 +283,23 @@ impl VersionTable {
         let used_up = || Error::Corrupted(format!("branch {number} is the last that can be"));
         self.next_branch = number.checked_add(1).ok_or_else(used_up)?;
         let branch = Branch { branch: number, name, parent, time };
-        let (Ok(place) | Err(place)) = self.place_of_branch(number);
-        self.branches.insert(place, branch.clone());
+        self.enter_branch(branch.clone());
         Ok(branch)
     }
 
-    fn change_branch(&mut self, branch: u32, change: impl FnOnce(&mut Branch)) {
-        if let Ok(place) = self.place_of_branch(branch) {
-            change(&mut self.branches[place]);
-        }
-    }
-
     fn change_snapshot(&mut self, view: View, change: impl FnOnce(&mut Snapshot)) -> Result<()> {
-        let epoch = view.epoch.ok_or(Error::NoSuchView(view))?;
-        let place = self.place_of_snapshot(view.branch, epoch);
-        change(&mut self.snapshots[place.map_err(|_| Error::NoSuchView(view))?]);
+        let mut snapshot = self.snapshot_of(view).ok_or(Error::NoSuchView(view))?.clone();
+        change(&mut snapshot);
+        self.enter_snapshot(snapshot);
         Ok(())
     }
 
     /// Makes an ancestor of a branch, and takes that out when nothing needs it.
     fn delete_head(&mut self, branch: u32) {
-        let Ok(place) = self.place_of_branch(branch) else { return };
-        let deleted = self.branches.remove(place);
-        if let Err(place) = self.place_of_ancestor(branch) {
-            self.ancestors.insert(place, (branch, deleted.parent));
+        if !self.has_head(branch) {
+            return;
         }
+        self.put_ancestor(branch, self.parent(branch));
         self.prune(branch);
     }
 
@@ -384,12 +308,11 @@ impl VersionTable {
     fn prune(&mut self, branch: u32) {
         let mut next = Some(branch);
         while let Some(branch) = next {
-            let Ok(place) = self.place_of_ancestor(branch) else { return };
-            if self.pins(branch).next().is_some() {
+            if !self.is_ancestor(branch) || self.pins(branch).next().is_some() {
                 return;
             }
-            let (_, parent) = self.ancestors.remove(place);
-            next = parent.map(|(parent, _)| parent);
+            next = self.parent(branch).map(|(parent, _)| parent);
+            self.take_branch(branch);
         }
     }
 }

@@ -153,9 +153,7 @@ fn apply_version(state: &mut State, record: &Record<'_>, nodes: &dyn Nodes) -> O
         Record::DeleteRecord { index, .. } => (index, None),
         _ => return Ok(()),
     };
-    if state.versions.enter(index, value)? {
-        state.versions.refresh();
-    }
+    state.versions.enter(index, value)?;
     // Sweeping that a crash undid must be done again, whatever the log says later.
     let counters = (index == COUNTERS_INDEX).then(|| state.versions.counters_record());
     let value = counters.as_deref().or(value);

@@ -157,7 +157,7 @@ fn a_time_names_what_is_read_and_nothing_that_is_changed() {
 fn what_is_mounted_stays() {
     let fixture = Fixture::new();
     snapshot(&fixture.mounted(), "one");
-    let view = fixture.disk.versions().snapshots[0].view();
+    let view = fixture.disk.versions().snapshots().next().unwrap().view();
     let past = open(&fixture.disk, &fixture.clock, view);
     let service = fixture.mounted().with_mounted(past, "/other");
     assert!(refusal(&service, &delete(&[at("one")])).contains("is mounted on /other"));
@@ -177,7 +177,7 @@ fn a_promoted_clone_is_what_is_meant() {
     service.answer(&VersionsRequest::Promote { branch: "b".into() }).unwrap();
     snapshot(&service, "of-b");
     let table = fixture.disk.versions();
-    assert_eq!(table.snapshots[0].branch, 1);
+    assert_eq!(table.snapshots().next().unwrap().branch, 1);
     assert_eq!(table.branch_named("main").map(|of| of.branch), Some(1));
     let past = VersionsRequest::Snapshot { of: at("of-b"), name: None };
     assert!(refusal(&service, &past).contains("name a branch"));
@@ -279,7 +279,7 @@ fn a_branch_replaces_a_head_that_has_not_changed_since() {
         other => panic!("{other:?}"),
     }
     fixture.fs.unlink(Ino::ROOT, b"other").unwrap();
-    let branches = || fixture.disk.versions().branches.len();
+    let branches = || fixture.disk.versions().branches().len();
     assert_eq!((branches(), fixture.disk.versions().main), (2, 0), "nothing was done");
     match service.answer(&replace(None)).unwrap() {
         VersionsReply::Branch(made) => assert_eq!((&*made.name, made.main), ("main", true)),

@@ -107,7 +107,7 @@ fn open<E: Engine>(
 /// Whether a branch was made from a moment.
 fn has_forks(contents: &ModelVersions) -> bool {
     let table = contents.table();
-    table.branches.iter().any(|branch| branch.parent.is_some())
+    table.branches().any(|branch| branch.parent.is_some())
 }
 
 /// What is in a version that there is.
@@ -172,8 +172,9 @@ impl<'a, E: Engine> Session<'a, E> {
 
     /// A head.
     fn draw_head(&mut self) -> View {
-        let branches = &self.life.state.contents.table().branches;
-        branches[self.rng.below(branches.len() as u64) as usize].head()
+        let mut branches = self.life.state.contents.table().branches();
+        let at = self.rng.below(branches.len() as u64) as usize;
+        branches.nth(at).expect("it is one of them").head()
     }
 
     /// Anything that can be read.

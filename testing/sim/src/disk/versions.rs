@@ -54,11 +54,13 @@ impl<E: Engine> Session<'_, E> {
         let table = self.life.state.contents.table();
         let views: Vec<View> = table.views().collect();
         let view = views[self.rng.below(views.len() as u64) as usize];
-        let branches = &table.branches;
-        let branch = branches[self.rng.below(branches.len() as u64) as usize].branch;
+        let mut branches = table.branches();
+        let branch_count = branches.len();
+        let at = self.rng.below(branch_count as u64) as usize;
+        let branch = branches.nth(at).expect("it is one of them").branch;
         // A few names, so that some are taken.
         let name = format!("v{}", self.rng.below(12));
-        let is_full = table.snapshots.len() > MAX_SNAPSHOTS || branches.len() > MAX_BRANCHES;
+        let is_full = table.snapshots().len() > MAX_SNAPSHOTS || branch_count > MAX_BRANCHES;
         match self.rng.below(if is_full { 20 } else { 12 }) {
             0..4 => Change::Snapshot(branch, self.rng.chance(50).then_some(name)),
             4..6 => Change::BranchOff(view, name),

@@ -18,7 +18,7 @@ fn new() -> VersionTable {
 }
 
 fn ancestors(table: &VersionTable) -> Vec<u32> {
-    table.ancestors.iter().map(|(branch, _)| *branch).collect()
+    table.ancestors().map(|(branch, _)| branch).collect()
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_branch_without_a_head_stays_as_long_as_something_descends_from_it() {
     assert_eq!(ancestors(&table), [0_u32; 0]);
     assert_eq!(table.pins(0).count(), 0);
     table.branch_off(head(0), "b", NOW).expect("a branch");
-    assert_eq!(table.branches[1].branch, 4, "numbers are not given out again");
+    assert_eq!(table.branches().nth(1).unwrap().branch, 4, "numbers are not given out again");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn promotion_exchanges_the_names() {
     let mut table = new();
     table.branch_off(head(0), "clone", NOW).expect("a branch");
     table.promote(1).expect("promoted");
-    let names: Vec<_> = table.branches.iter().map(|branch| &*branch.name).collect();
+    let names: Vec<_> = table.branches().map(|branch| &*branch.name).collect();
     assert_eq!((names, table.main), (vec!["clone", "main"], 1));
     let before = table.clone();
     table.promote(1).expect("promoting the main branch changes nothing");
@@ -213,7 +213,7 @@ fn numbers_that_are_used_up_are_an_error() {
     table.epoch = u64::MAX;
     assert!(matches!(table.snapshot(0, None, NOW), Err(Error::Corrupted(_))));
     assert!(matches!(table.branch_off(head(0), "b", NOW), Err(Error::Corrupted(_))));
-    assert_eq!((table.epoch, table.next_branch, table.branches.len()), (u64::MAX, 1, 1));
+    assert_eq!((table.epoch, table.next_branch, table.branches().len()), (u64::MAX, 1, 1));
     let mut table = new();
     let view = table.snapshot(0, None, NOW).expect("a snapshot").view();
     table.next_branch = u32::MAX;
@@ -243,16 +243,16 @@ fn ancestors_are_those_that_are_needed_whatever_the_order_of_deleting() {
             for (_, parent) in table.parents() {
                 assert!(parent.is_none_or(|(parent, _)| numbers.contains(&parent)), "seed {seed}");
             }
-            for snapshot in &table.snapshots {
+            for snapshot in table.snapshots() {
                 assert!(numbers.contains(&snapshot.branch), "seed {seed}");
             }
-            for (ancestor, _) in &table.ancestors {
-                assert!(table.pins(*ancestor).next().is_some(), "seed {seed}: {ancestor}");
+            for (ancestor, _) in table.ancestors() {
+                assert!(table.pins(ancestor).next().is_some(), "seed {seed}: {ancestor}");
             }
             assert!(table.has_head(table.main), "seed {seed}");
-            assert!(table.branches.is_sorted_by_key(|branch| branch.branch), "seed {seed}");
-            assert!(table.snapshots.is_sorted_by_key(|of| (of.branch, of.epoch)), "seed {seed}");
-            assert!(table.ancestors.is_sorted(), "seed {seed}");
+            assert!(table.branches().is_sorted_by_key(|branch| branch.branch), "seed {seed}");
+            assert!(table.snapshots().is_sorted_by_key(|of| (of.branch, of.epoch)), "seed {seed}");
+            assert!(table.ancestors().is_sorted(), "seed {seed}");
         }
     }
 }

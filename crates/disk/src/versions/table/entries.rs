@@ -1,0 +1,271 @@
+//! What a table of versions consists of, and the indexes by which it is found.
+//!
+//! Every entry is found, put and taken out in O(log n), and a table is copied in O(1): its parts are
+//! persistent maps, of which copies share what they have in common. So a copy can be handed out, or
+//! tried on, beside tens of thousands of versions.
+
+use std::ops::RangeInclusive;
+
+use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
+
+use super::super::{Branch, Snapshot};
+use crate::View;
+
+/// The branch and epoch that a branch was made from; `None` for the first.
+pub(super) type Parent = Option<(u32, u64)>;
+
+/// All versions that a disk has. Cheap to copy, whatever their number.
+#[derive(Clone, Debug)]
+pub struct VersionTable {
+    /// The number of the branch that is meant where none is named.
+    pub main: u32,
+    /// The epoch that heads write in now.
+    pub epoch: u64,
+    /// The number of the next branch.
+    pub next_branch: u32,
+    /// The branches with a head.
+    branches: RedBlackTreeMapSync<u32, Branch>,
+    /// The others, and what they were made from.
+    ancestors: RedBlackTreeMapSync<u32, Parent>,
+    /// By branch and epoch.
+    snapshots: RedBlackTreeMapSync<(u32, u64), Snapshot>,
+    /// The snapshots' branches by epoch: each ends one, so no two have the same.
+    moments: RedBlackTreeMapSync<u64, u32>,
+    branch_names: RedBlackTreeMapSync<String, u32>,
+    snapshot_names: RedBlackTreeMapSync<String, (u32, u64)>,
+    /// Branches by what they were made from: parent, epoch, and the branch itself.
+    forks: RedBlackTreeSetSync<(u32, u64, u32)>,
+    /// See [`Self::touched`].
+    touched: Vec<View>,
+}
+
+/// Whether the same versions are in both.
+impl PartialEq for VersionTable {
+    fn eq(&self, other: &Self) -> bool {
+        let counters = |table: &Self| (table.main, table.epoch, table.next_branch);
+        counters(self) == counters(other)
+            && self.branches == other.branches
+            && self.ancestors == other.ancestors
+            && self.snapshots == other.snapshots
+    }
+}
+
+impl Eq for VersionTable {}
+
+/// The keys of one branch, up to an epoch.
+fn upto(branch: u32, last_epoch: u64) -> RangeInclusive<(u32, u64)> {
+    (branch, 0)..=(branch, last_epoch)
+}
+
+/// What there is.
+impl VersionTable {
+    /// A table with nothing in it, for entries to be put in.
+    pub(super) fn without_branches() -> Self {
+        Self {
+            main: 0,
+            epoch: 1,
+            next_branch: 1,
+            branches: RedBlackTreeMapSync::new_sync(),
+            ancestors: RedBlackTreeMapSync::new_sync(),
+            snapshots: RedBlackTreeMapSync::new_sync(),
+            moments: RedBlackTreeMapSync::new_sync(),
+            branch_names: RedBlackTreeMapSync::new_sync(),
+            snapshot_names: RedBlackTreeMapSync::new_sync(),
+            forks: RedBlackTreeSetSync::new_sync(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// The branches with a head, in order of their numbers.
+    pub fn branches(&self) -> impl DoubleEndedIterator<Item = &Branch> + ExactSizeIterator {
+        self.branches.values()
+    }
+
+    /// Branches that have no head any more, and have snapshots or others that were made from them:
+    /// number and parent, in order of the numbers.
+    pub fn ancestors(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (u32, Option<(u32, u64)>)> + ExactSizeIterator {
+        self.ancestors.iter().map(|(branch, parent)| (*branch, *parent))
+    }
+
+    /// The snapshots, in order of branch and epoch.
+    pub fn snapshots(&self) -> impl DoubleEndedIterator<Item = &Snapshot> + ExactSizeIterator {
+        self.snapshots.values()
+    }
+
+    /// The snapshots of `branch`, oldest first.
+    pub fn snapshots_on(&self, branch: u32) -> impl DoubleEndedIterator<Item = &Snapshot> {
+        self.snapshots_upto(branch, u64::MAX)
+    }
+
+    /// As [`Self::snapshots_on`], up to that of `last_epoch`.
+    pub(super) fn snapshots_upto(
+        &self,
+        branch: u32,
+        last_epoch: u64,
+    ) -> impl DoubleEndedIterator<Item = &Snapshot> {
+        self.snapshots.range(upto(branch, last_epoch)).map(|(_, snapshot)| snapshot)
+    }
+
+    /// The epochs of `branch` that others were made from, and these, in order.
+    pub fn forks_on(&self, branch: u32) -> impl DoubleEndedIterator<Item = (u64, u32)> {
+        let all = (branch, 0, 0)..=(branch, u64::MAX, u32::MAX);
+        self.forks.range(all).map(|(_, epoch, child)| (*epoch, *child))
+    }
+
+    /// All branches, with a head or without, and what they were made from.
+    pub fn parents(&self) -> impl Iterator<Item = (u32, Option<(u32, u64)>)> {
+        let with_head = self.branches().map(|branch| (branch.branch, branch.parent));
+        with_head.chain(self.ancestors())
+    }
+
+    /// The branch with this number, if it has a head.
+    #[must_use]
+    pub fn branch(&self, branch: u32) -> Option<&Branch> {
+        self.branches.get(&branch)
+    }
+
+    /// Whether `branch` is one that has no head any more.
+    #[must_use]
+    pub fn is_ancestor(&self, branch: u32) -> bool {
+        self.ancestors.contains_key(&branch)
+    }
+
+    /// What `branch`, with a head or without, was made from; `None` for the first, and for one that
+    /// there is not.
+    #[must_use]
+    pub fn parent(&self, branch: u32) -> Option<(u32, u64)> {
+        match self.branches.get(&branch) {
+            Some(branch) => branch.parent,
+            None => *self.ancestors.get(&branch)?,
+        }
+    }
+
+    /// The branch that has a head and is called `name`.
+    #[must_use]
+    pub fn branch_named(&self, name: &str) -> Option<&Branch> {
+        self.branch(*self.branch_names.get(name)?)
+    }
+
+    /// The snapshot called `name`.
+    #[must_use]
+    pub fn snapshot_named(&self, name: &str) -> Option<&Snapshot> {
+        self.snapshots.get(self.snapshot_names.get(name)?)
+    }
+
+    /// The snapshot that `view` names.
+    #[must_use]
+    pub fn snapshot_of(&self, view: View) -> Option<&Snapshot> {
+        self.snapshots.get(&(view.branch, view.epoch?))
+    }
+
+    /// The snapshot that ended `epoch`, of whatever branch.
+    #[must_use]
+    pub fn snapshot_at(&self, epoch: u64) -> Option<&Snapshot> {
+        self.snapshots.get(&(*self.moments.get(&epoch)?, epoch))
+    }
+
+    /// What the last change has put, altered or taken out: snapshots, and branches, with a head or
+    /// without, as the views of their heads. Some perhaps twice.
+    #[must_use]
+    pub fn touched(&self) -> &[View] {
+        &self.touched
+    }
+}
+
+/// Entries as they are kept elsewhere, put in and taken out without regard to the rules.
+impl VersionTable {
+    /// Puts a branch with a head in the place of whatever has its number.
+    pub fn enter_branch(&mut self, branch: Branch) {
+        self.begin_change();
+        self.put_branch(branch);
+    }
+
+    /// Puts a branch without a head in the place of whatever has its number.
+    pub fn enter_ancestor(&mut self, branch: u32, parent: Option<(u32, u64)>) {
+        self.begin_change();
+        self.put_ancestor(branch, parent);
+    }
+
+    /// Takes out the branch with this number, with a head or without.
+    pub fn remove_branch(&mut self, branch: u32) {
+        self.begin_change();
+        self.take_branch(branch);
+    }
+
+    /// Puts a snapshot in the place of whatever has its epoch.
+    pub fn enter_snapshot(&mut self, snapshot: Snapshot) {
+        self.begin_change();
+        self.put_snapshot(snapshot);
+    }
+
+    /// Takes out the snapshot that ended `epoch`.
+    pub fn remove_snapshot(&mut self, epoch: u64) {
+        self.begin_change();
+        self.take_snapshot(epoch);
+    }
+
+    /// What is touched from now on is another change's.
+    pub(super) fn begin_change(&mut self) {
+        self.touched.clear();
+    }
+
+    pub(super) fn put_branch(&mut self, branch: Branch) {
+        self.take_branch(branch.branch);
+        self.put_fork(branch.branch, branch.parent);
+        self.branch_names.insert_mut(branch.name.clone(), branch.branch);
+        self.branches.insert_mut(branch.branch, branch);
+    }
+
+    pub(super) fn put_ancestor(&mut self, branch: u32, parent: Parent) {
+        self.take_branch(branch);
+        self.put_fork(branch, parent);
+        self.ancestors.insert_mut(branch, parent);
+    }
+
+    fn put_fork(&mut self, branch: u32, parent: Parent) {
+        if let Some((parent, epoch)) = parent {
+            self.forks.insert_mut((parent, epoch, branch));
+        }
+    }
+
+    pub(super) fn take_branch(&mut self, branch: u32) {
+        self.touched.push(View { branch, epoch: None });
+        if let Some((parent, epoch)) = self.parent(branch) {
+            self.forks.remove_mut(&(parent, epoch, branch));
+        }
+        if let Some(Branch { name, .. }) = self.branches.get(&branch).cloned() {
+            // On a damaged disk another may be called the same.
+            if self.branch_names.get(&name) == Some(&branch) {
+                self.branch_names.remove_mut(&name);
+            }
+            self.branches.remove_mut(&branch);
+        }
+        self.ancestors.remove_mut(&branch);
+    }
+
+    pub(super) fn put_snapshot(&mut self, snapshot: Snapshot) {
+        self.take_snapshot(snapshot.epoch);
+        let (branch, epoch) = (snapshot.branch, snapshot.epoch);
+        self.touched.push(snapshot.view());
+        if let Some(name) = &snapshot.name {
+            self.snapshot_names.insert_mut(name.clone(), (branch, epoch));
+        }
+        self.moments.insert_mut(epoch, branch);
+        self.snapshots.insert_mut((branch, epoch), snapshot);
+    }
+
+    pub(super) fn take_snapshot(&mut self, epoch: u64) {
+        let Some(snapshot) = self.snapshot_at(epoch).cloned() else { return };
+        let key = (snapshot.branch, epoch);
+        self.touched.push(snapshot.view());
+        if let Some(name) = snapshot.name
+            && self.snapshot_names.get(&name) == Some(&key)
+        {
+            self.snapshot_names.remove_mut(&name);
+        }
+        self.moments.remove_mut(&epoch);
+        self.snapshots.remove_mut(&key);
+    }
+}
