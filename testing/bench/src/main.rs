@@ -5,6 +5,7 @@
 //! - `dendro-bench engine`: of these, the engine alone, in memory.
 //! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.
+//! - `dendro-bench many-versions [SHAPE|all [COUNT...]]`: what one more costs beside thousands, in memory.
 //! - `dendro-bench tpc-b [DIRECTORY [PERCENT...]]`, `dendro-bench rewriting [DIRECTORY [PERCENT...]]`: how
 //!   fast volumes are that are nearly full, and what the time goes to.
 //! - `dendro-bench mount [OPTIONS] [DIRECTORY]`: operations through mounts, beside a file system that
@@ -18,6 +19,7 @@ mod amplification;
 mod cleaning;
 mod engine;
 mod file_device;
+mod many_versions;
 mod measure;
 mod mounts;
 mod nearly_full;
@@ -30,7 +32,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let directory = |at: usize| PathBuf::from(arguments.get(at).map_or(".", String::as_str));
-    let percents = |from: usize| -> Vec<u64> {
+    let numbers = |from: usize| -> Vec<u64> {
         arguments.iter().skip(from).filter_map(|argument| argument.parse().ok()).collect()
     };
     let result = match arguments.first().map(String::as_str) {
@@ -47,13 +49,17 @@ fn main() -> ExitCode {
             versions::run();
             Ok(())
         }
-        Some("tpc-b") => nearly_full::tpc_b(&directory(1), &percents(2)),
+        Some("many-versions") => {
+            many_versions::run(arguments.get(1).map(String::as_str), &numbers(2));
+            Ok(())
+        }
+        Some("tpc-b") => nearly_full::tpc_b(&directory(1), &numbers(2)),
         // What `mount` starts.
         Some("null") => {
             mounts::serve_null(arguments.get(1).map_or("auto", String::as_str), &directory(2))
         }
         Some("mount") => mounts::run(&arguments[1..]),
-        Some("rewriting") => nearly_full::rewriting(&directory(1), &percents(2)),
+        Some("rewriting") => nearly_full::rewriting(&directory(1), &numbers(2)),
         _ => costs(&directory(0)),
     };
     match result {
