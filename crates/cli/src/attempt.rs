@@ -34,9 +34,11 @@ use crate::{mount_table, output};
 const NAMES: u32 = 100;
 /// How many of the changes that others made are told.
 const TOLD_CHANGES: usize = 10;
-/// How often the daemon is asked whether it has closed the clone, and how often at most.
-const CLOSED_PAUSE: Duration = Duration::from_millis(2);
-const CLOSED_TRIES: u32 = 15_000;
+/// After what time the daemon is asked again whether it has closed the clone, at first and at most,
+/// and how often.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(3);
+const CLOSED_TRIES: u32 = 10_000;
 
 /// What became of the clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -240,13 +242,15 @@ impl<'a> Attempt<'a> {
             }
             Err(_) => unmount(&self.mount_point, UnmountMode::Abort)?,
         }
+        let mut pause = FIRST_PAUSE;
         for _ in 0..CLOSED_TRIES {
             let is_there =
                 |pong: dendro_control::Pong| pong.views.iter().any(|view| view.device == device);
             if !self.tree.client.ping().is_ok_and(is_there) {
                 return Ok(());
             }
-            thread::sleep(CLOSED_PAUSE);
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Err(Failure::new(format_args!("{}: its daemon does not close the clone", self.place())))
     }

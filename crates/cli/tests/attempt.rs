@@ -115,6 +115,10 @@ fn what_others_changed_meanwhile_is_told_and_decided_about() {
     assert_eq!(versions(&scratch), [":main", ":k", "@k"]);
     let writing = File::options().append(true).open(scratch.inside("dir/two")).unwrap();
     try_script(&scratch, &["--name", "w"], "rm two").fails(125, &["files are open", "/dir/two"]);
+    // Where nothing was done, nothing is exchanged.
+    let before = versions(&scratch);
+    try_script(&scratch, &[], "true").succeeds();
+    assert_eq!(versions(&scratch), before);
     drop(writing);
     scratch.dendro(["promote", &format!("{mount}:w")]).succeeds();
     assert!(!scratch.inside("dir/two").exists());

@@ -108,7 +108,10 @@ impl Service {
                 self.disk.promote(head.branch).map_err(refuse)?;
                 self.done(VersionsReply::Done)
             }
-            VersionsRequest::Replace { with, since } => self.replace(&table, with, since.as_ref()),
+            VersionsRequest::Replace { with, since } => match self.spare_replacement(request)? {
+                Some(reply) => Ok(reply),
+                None => self.replace(&table, with, since.as_ref()),
+            },
             VersionsRequest::Rollback { to } => self.roll_back(&table, to),
             VersionsRequest::Diff { old, new, skip } => {
                 self.diff(&table, old, new, *skip).map(VersionsReply::Diff)

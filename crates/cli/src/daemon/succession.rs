@@ -26,6 +26,10 @@ impl Daemon<'_> {
         let Some(Succession { head, like }) = service.succession(request)? else {
             return service.answer(request);
         };
+        // Nothing to be shown, so it does not matter what is open.
+        if let Some(reply) = service.spare_replacement(request)? {
+            return Ok(reply);
+        }
         let views = self.views.all();
         let Some(mounted) = views.iter().find(|view| view.view() == head) else {
             return service.answer(request);

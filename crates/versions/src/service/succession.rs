@@ -4,7 +4,7 @@ use dendro_control::AdminError;
 use dendro_control::versions::{
     DiffInfo, MAX_CHANGES, VersionName, VersionsReply, VersionsRequest,
 };
-use dendro_disk::{VersionTable, View};
+use dendro_disk::{Lid, VersionTable, View};
 use dendro_fs::versions::diff;
 
 use super::{Answer, Service, facts, refuse};
@@ -75,6 +75,32 @@ impl Service {
             true => Err(AdminError(format!("{with} is that head itself"))),
             false => Ok(Succession { head, like }),
         }
+    }
+
+    /// Carries out a request for a replacement where neither head has changed since the moment that it
+    /// names, so that nobody can tell the two apart: the new one is deleted. `None`, and nothing done,
+    /// for all other requests.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub fn spare_replacement(&self, request: &VersionsRequest) -> Answer<Option<VersionsReply>> {
+        let VersionsRequest::Replace { with, since: Some(since) } = request else {
+            return Ok(None);
+        };
+        let table = self.disk.versions();
+        let Succession { head, like } = self.replacement(&table, with)?;
+        let since = self.resolve(&table, since)?;
+        for view in [like, head] {
+            let changed = self.disk.changed_lists(since, view, Lid(0), 1).map_err(refuse)?;
+            if !changed.is_empty() {
+                return Ok(None);
+            }
+        }
+        self.check_not_mounted(like)?;
+        self.disk.delete(like).map_err(refuse)?;
+        let kept = table.branch_of(head).map(|branch| facts::branch(branch, &table));
+        let kept = kept.ok_or_else(|| AdminError(format!("{head} is gone")))?;
+        self.done(VersionsReply::Branch(kept)).map(Some)
     }
 
     /// Puts the branch `with` in the place of the head here, unless that has changed since `since`.

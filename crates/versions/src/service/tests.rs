@@ -294,6 +294,9 @@ fn a_branch_replaces_a_head_that_has_not_changed_since() {
     let head = |name: &str| fixture.disk.versions().branch_named(name).unwrap().head();
     let [c, d] = ["c", "d"].map(head);
     let there = fixture.offline().at(c);
+    let fs = open(&fixture.disk, &fixture.clock, d);
+    let ino = fs.lookup(Ino::ROOT, b"file").unwrap().ino;
+    fs.write(ino, 0, b"d's", false).unwrap();
     there.answer(&VersionsRequest::Replace { with: "d".into(), since: Some(of("main")) }).unwrap();
     assert_eq!((head("c"), branches()), (d, 2));
     assert!(
@@ -303,4 +306,38 @@ fn a_branch_replaces_a_head_that_has_not_changed_since() {
         )
         .contains("itself")
     );
+}
+
+#[test]
+fn a_branch_in_which_nothing_was_done_goes_and_the_head_stays() {
+    let fixture = Fixture::new();
+    fixture.file("file", b"old");
+    let service = fixture.offline();
+    snapshot(&service, "base");
+    let main = fixture.disk.versions().main_head();
+    let replace = VersionsRequest::Replace { with: "b".into(), since: Some(at("base")) };
+    let branch_off = || {
+        service.answer(&VersionsRequest::Clone { of: at("base"), name: "b".into() }).unwrap();
+        fixture.disk.versions().branch_named("b").unwrap().head()
+    };
+    branch_off();
+    // The head may be mounted, for nothing changes there.
+    match fixture.mounted().spare_replacement(&replace).unwrap() {
+        Some(VersionsReply::Branch(kept)) => assert_eq!((kept.branch, kept.main), (0, true)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fixture.disk.versions().views().next(), Some(main));
+    assert!(fixture.disk.versions().branch_named("b").is_none());
+    // Once something was done in either, it is a replacement like others.
+    let clone = branch_off();
+    fixture.file("other", b"meanwhile");
+    assert_eq!(service.spare_replacement(&replace).unwrap(), None);
+    assert!(matches!(service.answer(&replace).unwrap(), VersionsReply::Diff(_)));
+    service.answer(&VersionsRequest::Delete { versions: vec![of("b")], dry_run: false }).unwrap();
+    assert!(fixture.disk.versions().branch_of(clone).is_none());
+    let unconditional = VersionsRequest::Replace { with: "b".into(), since: None };
+    let clone = branch_off();
+    assert_eq!(service.spare_replacement(&unconditional).unwrap(), None);
+    service.answer(&unconditional).unwrap();
+    assert_eq!(fixture.disk.versions().main_head(), clone);
 }
