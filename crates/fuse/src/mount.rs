@@ -29,8 +29,9 @@ const RING_THREADS: usize = 16;
 const RING_THREADS_PER_CORE: std::ops::RangeInclusive<usize> = 2..=8;
 
 /// How far the kernel reads ahead of programs that read in order: so far that several requests of the
-/// largest size are under way.
-const READ_AHEAD_BYTES: usize = 4 << 20;
+/// largest size are under way while the answers to as many more are being used. With half of it the
+/// device rests now and then.
+const READ_AHEAD_BYTES: usize = 8 << 20;
 
 /// How to mount.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use dendro_base::Rng;
+use dendro_base::sync::Mutex;
 use dendro_device::AlignedBuf;
 
 use super::clients::timed;
@@ -273,18 +274,30 @@ impl Workload<'_> {
         let (device, clients) = (self.root, self.clients.max(IN_FLIGHT));
         let count = self.scale.bulk_mib / clients;
         let open = || OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(device);
-        let large = random_bytes(2, MIB);
+        // In huge pages, as those of the engine: with others a device may be half as fast.
+        let mut buffers = AlignedBuf::several(clients + 1, MIB);
+        let mut large = buffers.pop().ok_or(io::ErrorKind::OutOfMemory)?;
+        Rng::new(3).fill(&mut large);
+        let buffers = Mutex::new(buffers);
         let mut push = |operation, unit, done: usize, time: std::time::Duration| {
             let rate = done as f64 / time.as_secs_f64();
             self.figures.push(Figure { operation, unit, rate });
         };
         let at = |client: usize, index: usize| ((index * clients + client) * MIB) as u64;
-        let opened = |client| Ok((client, open()?, AlignedBuf::zeroed(MIB)));
-        let time = timed(clients, count, opened, |(client, file, _), index| {
-            file.write_all_at(&large, at(*client, index))?;
-            if index + 1 == count { file.sync_data() } else { Ok(()) }
-        })?;
+        let time = timed(
+            clients,
+            count,
+            |client| Ok((client, open()?)),
+            |(client, file), index| {
+                file.write_all_at(&large, at(*client, index))?;
+                if index + 1 == count { file.sync_data() } else { Ok(()) }
+            },
+        )?;
         push("write by 1 MiB + fdatasync", "MiB/s", count * clients, time);
+        let opened = |client| {
+            let buffer = buffers.lock().pop().ok_or(io::ErrorKind::OutOfMemory)?;
+            Ok((client, open()?, buffer))
+        };
         let time = timed(clients, count, opened, |(client, file, buffer), index| {
             file.read_exact_at(buffer, at(*client, index))
         })?;

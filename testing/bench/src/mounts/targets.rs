@@ -190,7 +190,7 @@ pub(crate) fn serve_null(way: &str, mount_point: &Path) -> io::Result<()> {
         wishes: null::wishes(),
         device_threads: cores + 2,
         threads_per_queue: (16 / cores).clamp(2, 8),
-        read_ahead_bytes: 4 * MIB,
+        read_ahead_bytes: 8 * MIB,
         ..Options::default()
     };
     let session = Session::start(mounted, Null::default(), options).inspect_err(|_| {
