@@ -52,17 +52,19 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                 let is_deleted = lists.known.contains(&(list.0, false));
                 let without = is_deleted.then_some(branch);
                 let was_used = state.versions.epoch() > 1 && list.0 < state.next_list;
-                if was_used && state.is_held(list.0, without, nodes)? {
-                    return Err(Error::ListExists(*list).into());
+                if was_used {
+                    if state.is_held(list.0, without, nodes)? {
+                        return Err(Error::ListExists(*list).into());
+                    }
+                    // What deleted versions have left of it goes.
+                    touch_list(state, list.0, nodes)?;
                 }
                 lists.known.push((list.0, true));
             }
             Op::DeleteList { list } => {
                 lists.require(*list, state, nodes)?;
                 lists.known.push((list.0, false));
-                touch(state, list.0, Space::List, nodes)?;
-                touch(state, list.0, Space::Records, nodes)?;
-                touch(state, list.0, Space::Chunks, nodes)?;
+                touch_list(state, list.0, nodes)?;
             }
             Op::SetHints { list, .. } => {
                 lists.require(*list, state, nodes)?;
@@ -122,9 +124,10 @@ impl Shared {
     }
 }
 
-fn touch(state: &State, list: u64, space: Space, nodes: &dyn Nodes) -> Outcome<()> {
-    let from = Key::first(list, space, 0);
-    state.map.visit(&from, &space_end(list, space), nodes, &mut |_, _| ControlFlow::Continue(()))
+/// Looks at all that there is of a list.
+fn touch_list(state: &State, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+    let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
+    state.map.visit(&from, &to, nodes, &mut |_, _| ControlFlow::Continue(()))
 }
 
 /// Looks at where an entry of the head is, or will be, and at the one before.
