@@ -1,5 +1,6 @@
 //! Walking the log: the partial segments of one segment, and those behind a checkpoint.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use dendro_base::units::PAGE_SIZE;
@@ -397,6 +398,8 @@ pub struct LogSummary {
     pub durable_seq: u64,
     /// The last recovery unit that is there as a whole.
     pub commit_seq: u64,
+    /// Segments that may have been filled anew since the checkpoint: blocks of before are gone.
+    pub reused_segments: BTreeSet<u32>,
     /// A durable partial segment is damaged: the medium failed, and what was promised is lost.
     pub lost: Option<Break>,
     /// Where and why the log ends.
@@ -425,9 +428,16 @@ pub(crate) fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSumm
     let mut log = Log::new(volume, checkpoint);
     let mut partial_count = 0;
     let mut durable_seq = checkpoint.log_seq.saturating_sub(1);
+    let mut reused_segments = BTreeSet::new();
     for partial in &mut log {
         partial_count += 1;
         durable_seq = durable_seq.max(partial.header.durable_seq);
+        reused_segments.extend(partial.records().flatten().filter_map(
+            |record| match record.record {
+                Record::Reuse { segment } => Some(segment.0),
+                _ => None,
+            },
+        ));
     }
     let end = log.end.unwrap_or_else(|| unreachable!("the walk has ended"));
     let mut summary = LogSummary {
@@ -438,15 +448,19 @@ pub(crate) fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSumm
         dropped_record_bytes: 0,
         durable_seq,
         commit_seq: checkpoint.commit_seq,
+        reused_segments,
         lost: None,
         end,
     };
     let mut log = Log::new(volume, checkpoint);
     loop {
         let Some(partial) = log.next() else { return summary };
-        let bad = count_records(&mut summary, &partial)
-            .and_then(|()| verify_payload(volume, &partial))
-            .err();
+        let may_be_gone = |addr: Addr| {
+            let segment = volume.layout().segment_of(addr);
+            partial.header.seq <= durable_seq && summary.reused_segments.contains(&segment.0)
+        };
+        let payload = verify_payload(volume, &partial, &may_be_gone);
+        let bad = count_records(&mut summary, &partial).and(payload).err();
         if let Some(reason) = bad {
             if partial.header.seq <= durable_seq {
                 // It was flushed: it is rolled forward, and reading the block will tell.
@@ -483,16 +497,21 @@ fn count_records(summary: &mut LogSummary, partial: &Partial) -> Result<(), Brea
 }
 
 /// Checks each block that the records name.
-fn verify_payload(volume: &Volume<'_>, partial: &Partial) -> Result<(), Break> {
+/// Verifies what the records name, but for what may be gone.
+fn verify_payload(
+    volume: &Volume<'_>,
+    partial: &Partial,
+    may_be_gone: &dyn Fn(Addr) -> bool,
+) -> Result<(), Break> {
     for record in partial.records().flatten() {
         match record.record {
-            Record::WriteRun { addr, crcs, .. } => {
+            Record::WriteRun { addr, crcs, .. } if !may_be_gone(addr) => {
                 for (index, crc32c) in crcs.iter().enumerate() {
                     let addr = addr.plus_bytes((index * PAGE_SIZE) as u64);
                     verify_block(volume, addr, PAGE_SIZE as u32, crc32c.get())?;
                 }
             }
-            Record::WriteBlock { block, .. } => {
+            Record::WriteBlock { block, .. } if !may_be_gone(block.addr) => {
                 verify_block(volume, block.addr, block.len_bytes.into(), block.crc32c)?;
             }
             _ => (),

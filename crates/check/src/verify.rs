@@ -18,7 +18,7 @@ use crate::map::{Node, NodeProblemKind};
 use crate::overlap::Marks;
 use crate::skips::Skips;
 use crate::versions::Seers;
-use crate::{Error, Finding, FindingKind, Severity, UsageTable, Volume};
+use crate::{Error, Finding, FindingKind, LogSummary, Severity, UsageTable, Volume};
 
 /// Findings of one kind that are listed; of more there is one that counts them.
 const MAX_FINDINGS_OF_A_KIND: u64 = 100;
@@ -118,7 +118,8 @@ fn verify_checkpoint(
     findings: &mut Findings,
 ) -> Counts {
     verify_positions(volume.layout(), checkpoint, findings);
-    let mut walk = Walk::new(volume, checkpoint, options.data);
+    let log = volume.log_summary(checkpoint);
+    let mut walk = Walk::new(volume, checkpoint, options.data.then_some(&log));
     for node in volume.nodes(checkpoint) {
         match node {
             Ok(node) => walk.visit(&node, findings),
@@ -144,7 +145,7 @@ fn verify_checkpoint(
     while let Some(first) = next {
         next = mark_overlaps(volume, checkpoint, first, findings);
     }
-    verify_log(volume, checkpoint, findings);
+    report_log(volume, &log, findings);
     counts
 }
 
@@ -165,8 +166,7 @@ fn verify_positions(layout: Layout, checkpoint: &Checkpoint, findings: &mut Find
     }
 }
 
-fn verify_log(volume: &Volume<'_>, checkpoint: &Checkpoint, findings: &mut Findings) {
-    let summary = volume.log_summary(checkpoint);
+fn report_log(volume: &Volume<'_>, summary: &LogSummary, findings: &mut Findings) {
     if summary.replayed_count > 0 {
         if volume.superblock().clean {
             findings.add(FindingKind::NotClean, summary.to_string());
@@ -194,7 +194,8 @@ struct Lists {
 struct Walk<'v> {
     volume: &'v Volume<'v>,
     checkpoint: &'v Checkpoint,
-    reads_data: bool,
+    /// Blocks are read, those aside that may be gone as the log behind the checkpoint tells.
+    reads_data: Option<&'v LogSummary>,
     /// Every node could be read. Of a map with parts missing, nothing can be said to be missing or
     /// counted wrongly.
     is_whole: bool,
@@ -210,7 +211,11 @@ struct Walk<'v> {
 }
 
 impl<'v> Walk<'v> {
-    fn new(volume: &'v Volume<'v>, checkpoint: &'v Checkpoint, reads_data: bool) -> Self {
+    fn new(
+        volume: &'v Volume<'v>,
+        checkpoint: &'v Checkpoint,
+        reads_data: Option<&'v LogSummary>,
+    ) -> Self {
         let layout = volume.layout();
         let first = Key::first(VERSIONS_LIST, Space::List, 0);
         let table = volume.entries(checkpoint, Some(first), None).map_while(Result::ok);
@@ -319,7 +324,8 @@ impl<'v> Walk<'v> {
             findings.add(FindingKind::BlockCompression, detail);
         }
         self.take("page", page.addr, len_bytes, findings);
-        if !self.reads_data {
+        let segment = self.volume.layout().segment_of(page.addr);
+        if self.reads_data.is_none_or(|log| log.reused_segments.contains(&segment.0)) {
             return;
         }
         match self.volume.read("block", page.addr, page.len_bytes.into()) {

@@ -123,6 +123,12 @@ fn cleaning(stats: &Stats, segment_size_bytes: u64) -> Vec<Figure> {
             stats.cleaned_segments,
         ),
         counter(
+            "segments_reused",
+            "dendro_reused_segments_total",
+            "Emptied segments made clean without waiting for a checkpoint.",
+            stats.reused_segments,
+        ),
+        counter(
             "cleaned_live_bytes",
             "dendro_cleaned_live_bytes_total",
             "Bytes alive in the segments cleaned by the daemon's own cleaner.",

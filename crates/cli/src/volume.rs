@@ -17,7 +17,8 @@ use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_format::Superblock;
 use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
 use dendro_format::superblock::{
-    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_VERSIONS, MAJOR_VERSION,
+    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS,
+    MAJOR_VERSION,
 };
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions};
 use dendro_fuse::Past;
@@ -440,6 +441,7 @@ fn features(superblock: &Superblock) -> FeatureInfo {
                 (INCOMPATIBLE_VERSIONS, "versions"),
                 (INCOMPATIBLE_MAP_EPOCHS, "map-epochs"),
                 (INCOMPATIBLE_CHUNK_SKIPS, "chunk-skips"),
+                (INCOMPATIBLE_REUSE, "reuse"),
             ],
         ),
     }

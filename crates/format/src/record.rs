@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::chunk::{MAX_PAGE_COUNT, PageRef};
 use crate::key::{Key, Space};
-use crate::layout::Addr;
+use crate::layout::{Addr, SegmentNo};
 use crate::node::NodePtr;
 use crate::usage::FIRST_SYSTEM_LIST;
 use crate::versions::VERSIONS_LIST;
@@ -30,6 +30,7 @@ const SWAP_PAGES: u8 = 11;
 const NODE: u8 = 12;
 const CHECKPOINT: u8 = 13;
 const VERSION: u8 = 14;
+const REUSE: u8 = 15;
 
 /// The kind of a record that was taken back before it was written; see [`void`].
 const VOID: u8 = 255;
@@ -98,6 +99,10 @@ raw! {
     /// Kind 14: the version that the records behind it are about (16 bytes). Flag 1: they tell
     /// where its blocks have been moved to.
     VersionV1, 16, { kind: u8, flags: u8, reserved: [u8; 2], branch: U32, epoch: U64 }
+}
+raw! {
+    /// Kind 15: a segment in which nothing lives any more may be filled anew (8 bytes).
+    ReuseV1, 8, { kind: u8, flags: u8, reserved: [u8; 2], segment: U32 }
 }
 
 /// Bytes of [`Record::Version`].
@@ -232,6 +237,12 @@ pub enum Record<'a> {
         /// Whether they tell where blocks of that version lie now, instead of changing its branch.
         is_moved: bool,
     },
+    /// A segment in which nothing lives any more may be filled anew from here on, whatever the
+    /// checkpoint before still has in it.
+    Reuse {
+        /// The segment.
+        segment: SegmentNo,
+    },
     /// A checkpoint lies here.
     Checkpoint {
         /// Where.
@@ -316,6 +327,11 @@ impl Record<'_> {
                     branch: branch.into(),
                     epoch: epoch.into(),
                 };
+                out.extend_from_slice(raw.as_bytes());
+            }
+            Self::Reuse { segment } => {
+                let raw =
+                    ReuseV1 { kind: REUSE, flags: 0, reserved: [0; 2], segment: segment.0.into() };
                 out.extend_from_slice(raw.as_bytes());
             }
             Self::Checkpoint { addr, len_bytes, crc32c } => {
@@ -435,6 +451,7 @@ fn record_len(bytes: &[u8]) -> Option<usize> {
         NODE => size_of::<NodeV1>(),
         CHECKPOINT => size_of::<CheckpointPlaceV1>(),
         VERSION => size_of::<VersionV1>(),
+        REUSE => size_of::<ReuseV1>(),
         _ => return None,
     };
     (len <= bytes.len()).then_some(len)
@@ -513,7 +530,10 @@ fn check_reach(record: &Record<'_>) -> Result<()> {
             ([from, to], [(from_page, count), (to_page, count)])
         }
         Record::SwapPages { a, b } => ([a, b], [(0, 0); 2]),
-        Record::Node { .. } | Record::Checkpoint { .. } | Record::Version { .. } => return Ok(()),
+        Record::Node { .. }
+        | Record::Checkpoint { .. }
+        | Record::Version { .. }
+        | Record::Reuse { .. } => return Ok(()),
     };
     let is_of_versions = matches!(
         record,
@@ -597,6 +617,7 @@ fn decode_any(bytes: &[u8]) -> Result<Record<'_>> {
                 is_moved: raw.flags & FLAG_MOVED != 0,
             }
         }
+        REUSE => Record::Reuse { segment: SegmentNo(view::<ReuseV1>(bytes)?.segment.get()) },
         CHECKPOINT => {
             let raw: &CheckpointPlaceV1 = view(bytes)?;
             Record::Checkpoint {

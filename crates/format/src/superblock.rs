@@ -25,9 +25,12 @@ pub const INCOMPATIBLE_VERSIONS: u64 = 1 << 0;
 pub const INCOMPATIBLE_MAP_EPOCHS: u64 = 1 << 1;
 /// Feature flag: chunks may have a way past older entries ([`crate::chunk::Skip`]).
 pub const INCOMPATIBLE_CHUNK_SKIPS: u64 = 1 << 2;
+/// Feature flag: segments may have been filled anew since the checkpoint
+/// ([`crate::Record::Reuse`]).
+pub const INCOMPATIBLE_REUSE: u64 = 1 << 3;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 =
-    INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS;
+    INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS | INCOMPATIBLE_REUSE;
 /// Features that this code can read but not write past: none yet. A volume with another is opened
 /// for reading only.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;

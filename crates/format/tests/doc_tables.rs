@@ -93,7 +93,7 @@ fn all_structures() -> BTreeMap<String, Fields> {
 fn every_structure_is_seen() {
     let found = all_structures();
     let len = |name: &str| found[name].last().map_or(0, |(_, offset, len)| offset + len);
-    assert_eq!(found.len(), 18);
+    assert_eq!(found.len(), 19);
     assert_eq!(len("SuperblockV1"), size_of::<superblock::SuperblockV1>());
     assert_eq!(len("PartialHeaderV1"), size_of::<partial::PartialHeaderV1>());
     assert_eq!(len("NodeHeaderV1"), size_of::<node::NodeHeaderV1>());
@@ -110,6 +110,7 @@ fn every_structure_is_seen() {
     assert_eq!(len("NodeV1"), size_of::<record::NodeV1>());
     assert_eq!(len("CheckpointPlaceV1"), size_of::<record::CheckpointPlaceV1>());
     assert_eq!(len("VersionV1"), size_of::<record::VersionV1>());
+    assert_eq!(len("ReuseV1"), size_of::<record::ReuseV1>());
     assert_eq!(len("CountersV1"), size_of::<versions::CountersV1>());
     assert_eq!(len("VersionEntryV1"), size_of::<versions::VersionEntryV1>());
 }

@@ -144,6 +144,8 @@ fn records_v1() {
         Record::SwapPages { a: list, b: index },
         Record::Node { place: NODE, level: 5, first_key: KEY },
         Record::Checkpoint { addr: NODE.addr, len_bytes: NODE.len_bytes, crc32c: NODE.crc32c },
+        Record::Version { branch: KEY.branch, epoch: KEY.epoch, is_moved: true },
+        Record::Reuse { segment: SegmentNo(0x0a0b_0c0d) },
     ];
     let mut bytes = Vec::new();
     for record in &records {

@@ -33,7 +33,7 @@ use crate::disk::LogDisk;
 use crate::fault::Fault;
 use crate::node::{Child, Node, Resident};
 use crate::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
-use crate::segments::node_footprint_bytes;
+use crate::segments::{Filling, node_footprint_bytes};
 use crate::store::Held;
 use crate::superblocks;
 
@@ -78,7 +78,7 @@ struct Job {
     /// What the checkpoint itself has added to each segment.
     added: BTreeMap<SegmentNo, u32>,
     /// Segments that were empty at the freeze.
-    pending: Vec<SegmentNo>,
+    pending: Vec<Filling>,
 }
 
 impl LogDisk {
@@ -88,7 +88,7 @@ impl LogDisk {
     }
 
     pub(crate) fn checkpoint_is_due_in(&self, core: &Core) -> bool {
-        core.log_bytes >= self.options.checkpoint_log_bytes
+        core.replay_bytes >= self.options.checkpoint_log_bytes
             || core.state.map.dirty_bytes() > self.dirty_limit_bytes
             || self.space_wants_checkpoint(core)
     }
@@ -222,8 +222,8 @@ impl LogDisk {
             log_clock: core.state.clock,
             usage_overrides: Vec::new(),
         };
-        let pending = segments.pending();
-        core.log_bytes = 0;
+        let pending = core.state.segments.freeze();
+        (core.log_bytes, core.replay_bytes) = (0, 0);
         checkpoints.job =
             Some(Job { checkpoint, order, written: 0, usage, added: BTreeMap::new(), pending });
         Ok(())
@@ -359,9 +359,17 @@ impl LogDisk {
                 };
                 self.store.keep(place, resident);
             });
-            // Somebody may still read what was there; the next checkpoint will find it again.
-            let is_free = |segment: &SegmentNo| !core.state.segments.is_pinned(*segment);
-            pending.into_iter().filter(is_free).collect::<Vec<_>>()
+            core.state.segments.note_settled();
+            let segments = &core.state.segments;
+            // Somebody may still read what was there; the next checkpoint will find it again. And
+            // some may have been filled anew already.
+            let is_free = |filling: &Filling| {
+                segments.is_still_pending(*filling) && !segments.is_pinned(filling.segment)
+            };
+            let free = pending.into_iter().filter(is_free).map(|filling| filling.segment);
+            let reusable = free.collect::<Vec<_>>();
+            core.emptied.withdraw(&reusable);
+            reusable
         };
         if self.options.discard {
             let size = self.layout.segment_size_bytes();

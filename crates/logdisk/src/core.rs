@@ -23,6 +23,7 @@ use crate::map::Nodes;
 use crate::partial::{
     About, Content, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes, stored_len,
 };
+use crate::reuse::Emptied;
 use crate::state::{State, groups, page_range};
 use crate::writer::{Closed, Writer};
 
@@ -53,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) log: MainHead,
     pub(crate) heads: Heads,
+    pub(crate) emptied: Emptied,
     /// When the open partial segment of the main log was begun.
     pub(crate) began: Timestamp,
     /// The last commit.
@@ -63,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) durable_seq: u64,
     /// Bytes of log since the last checkpoint.
     pub(crate) log_bytes: u64,
+    /// The same as recovery feels it: it does not read most of what payload heads wrote.
+    pub(crate) replay_bytes: u64,
     /// Why no more units are taken.
     pub(crate) closed_reason: Option<Error>,
     pub(crate) uuid: Uuid,
@@ -160,11 +164,13 @@ impl Core {
             state,
             log,
             heads,
+            emptied: Emptied::default(),
             began: clock.now(),
             commit_seq,
             in_memory: Vec::new(),
             durable_seq,
             log_bytes: 0,
+            replay_bytes: 0,
             closed_reason: None,
             uuid,
             clock,
@@ -207,7 +213,7 @@ impl Core {
             self.state.account_for_nodes();
         }
         self.commit_seq += 1;
-        self.partial().complete();
+        self.end_unit();
         if self.partial().used_bytes() >= PARTIAL_LEN_BYTES {
             self.close_partial();
         }
@@ -215,7 +221,7 @@ impl Core {
     }
 
     /// Finds a place for a unit that takes no more than so much of the main log.
-    fn begin_unit(&mut self, pages: usize, record_bytes: usize) -> Outcome<()> {
+    pub(crate) fn begin_unit(&mut self, pages: usize, record_bytes: usize) -> Outcome<()> {
         self.spans = false;
         self.open_partial()?;
         if !self.fits(pages, 0, record_bytes) {
@@ -229,6 +235,12 @@ impl Core {
         let about = self.about;
         self.partial().set_about(about);
         Ok(())
+    }
+
+    /// What has been put into the open partial segment takes effect with it.
+    pub(crate) fn end_unit(&mut self) {
+        self.partial().complete();
+        self.spans = false;
     }
 
     /// Nothing that has been written so far is changed any more where it is.
@@ -263,7 +275,7 @@ impl Core {
         }
         self.state.account_for_nodes();
         self.commit_seq += 1;
-        self.partial().complete();
+        self.end_unit();
         Ok(())
     }
 
@@ -282,7 +294,7 @@ impl Core {
             }
             len => self.partial().push_page(list, page_index, &Content::of(stored, len)),
         };
-        self.partial().complete();
+        self.end_unit();
         Ok(block)
     }
 
@@ -291,7 +303,8 @@ impl Core {
         let size = self.state.segments.layout().segment_size_bytes();
         // Headers, and what is too little for another partial segment, take a part of each.
         let bytes = worst.len_bytes() + worst.len_bytes() / 4;
-        let needed = bytes.div_ceil(size) as usize + self.heads.count() + 1;
+        // Each page may be the one that another head has no room for.
+        let needed = bytes.div_ceil(size) as usize + worst.pages.min(self.heads.count()) + 1;
         self.state.segments.has_free(needed)
     }
 
@@ -540,7 +553,18 @@ impl Core {
         self.log.offset_bytes += len_bytes as u32;
         self.log.seq += 1;
         self.log.prev_crc32c = crc32c;
+        self.replay_bytes += len_bytes as u64;
         self.hand_to_writer(closed);
+        self.note_emptied();
+    }
+
+    /// Notes what the closed partial segments of the main log have emptied, if the open one is empty.
+    /// What a unit emptied that goes on is told only when its end is.
+    pub(crate) fn note_emptied(&mut self) {
+        if !self.spans && self.log.open.as_ref().is_none_or(Partial::is_empty) {
+            let emptied = self.state.segments.take_emptied();
+            self.emptied.note_closed(self.log.seq - 1, emptied);
+        }
     }
 
     pub(crate) fn hand_to_writer(&mut self, closed: Arc<Closed>) {

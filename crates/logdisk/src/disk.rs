@@ -21,7 +21,7 @@ use crate::checkpoint::Checkpoints;
 use crate::cleaner::{Cleaned, Cleaner};
 use crate::core::{Core, Worst};
 use crate::external;
-use crate::fault::Fault;
+use crate::fault::{Fault, Outcome};
 use crate::options::OpenOptions;
 use crate::prepare;
 use crate::segments::SegmentCounts;
@@ -101,6 +101,8 @@ pub struct Stats {
     pub segments: SegmentCounts,
     /// Segments cleaned since the disk was opened.
     pub cleaned_segments: u64,
+    /// Segments made clean without a checkpoint since it was opened.
+    pub reused_segments: u64,
     /// Bytes of blocks moved by cleaning.
     pub moved_bytes: u64,
     /// Bytes that were alive in the segments cleaned, when their turn came.
@@ -179,6 +181,7 @@ impl LogDisk {
             live_bytes: core.state.segments.live_bytes(),
             segments: core.state.segments.counts(),
             cleaned_segments,
+            reused_segments: core.emptied.reused(),
             moved_bytes,
             cleaned_live_bytes,
             external_moved_bytes,
@@ -238,7 +241,10 @@ impl LogDisk {
         if self.failure().is_some() || self.core.read().closed_reason.is_some() {
             return Ok(false);
         }
-        Ok(self.checkpoint_step()? || self.clean_step()? || self.sweep_step()?)
+        Ok(self.reuse_step()?
+            || self.checkpoint_step()?
+            || self.clean_step()?
+            || self.sweep_step()?)
     }
 
     pub(crate) fn write_one(&self) -> Result<bool> {
@@ -262,12 +268,43 @@ impl LogDisk {
         self.writer.wait_written(seq).map_err(|why| self.latch_write(why))
     }
 
+    /// Waits for its turn to flush the log, unless that is done meanwhile.
+    fn turn_to_flush(&self, is_done: &dyn Fn() -> bool) -> Result<Option<FlushTurn<'_>>> {
+        let mut is_flushing = self.flushing.lock();
+        loop {
+            // Whoever flushed while this call waited may have covered it.
+            if is_done() {
+                return Ok(None);
+            }
+            if let Some(error) = self.failure() {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut *is_flushing, true) {
+                return Ok(Some(FlushTurn(self)));
+            }
+            self.flushed.wait(&mut is_flushing);
+        }
+    }
+
+    /// Flushes the log if `prepare` finds, or makes it, worth it; says whether it did.
+    pub(crate) fn flush_if(
+        &self,
+        prepare: impl FnOnce(&mut Core) -> Outcome<bool>,
+    ) -> Result<bool> {
+        let turn = self.turn_to_flush(&|| false)?;
+        let is_worth_it = prepare(&mut self.core.write()).map_err(|fault| self.latch(fault))?;
+        if is_worth_it {
+            self.flush_log()?;
+        }
+        drop(turn);
+        Ok(is_worth_it)
+    }
+
     /// Writes all that is in the log's order so far, and makes it durable. One call at a time.
     fn flush_log(&self) -> Result<()> {
         let (commit_seq, partial_seq) = {
             let mut core = self.core.write();
             core.close_partial();
-            core.heads.note_flush();
             (core.commit_seq, core.log.seq.saturating_sub(1))
         };
         self.write_log_through(partial_seq)?;
@@ -284,6 +321,7 @@ impl LogDisk {
         self.durable.fetch_max(commit_seq, Ordering::AcqRel);
         let mut core = self.core.write();
         core.durable_seq = core.durable_seq.max(partial_seq);
+        core.emptied.note_durable(partial_seq);
     }
 }
 
@@ -370,22 +408,9 @@ impl LogicalDisk for LogDisk {
         if self.durable.load(Ordering::Acquire) >= target {
             return self.failure().map_or(Ok(()), Err);
         }
-        let mut is_flushing = self.flushing.lock();
-        loop {
-            // Whoever flushed while this call waited may have covered it.
-            if self.durable.load(Ordering::Acquire) >= target {
-                return Ok(());
-            }
-            if let Some(error) = self.failure() {
-                return Err(error);
-            }
-            if !std::mem::replace(&mut *is_flushing, true) {
-                break;
-            }
-            self.flushed.wait(&mut is_flushing);
-        }
-        drop(is_flushing);
-        let _turn = FlushTurn(self);
+        let is_done = || self.durable.load(Ordering::Acquire) >= target;
+        let Some(_turn) = self.turn_to_flush(&is_done)? else { return Ok(()) };
+        self.core.write().heads.note_flush();
         self.flush_log()
     }
 

@@ -12,6 +12,12 @@ use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::partial::{Content, MIN_CAPACITY_BYTES, Partial, Told, header_of, page_record_bytes};
 use crate::writer::Closed;
 
+/// Rolling forward what names blocks in payload heads takes as long as for so much less of a log that
+/// holds them itself.
+const PAYLOAD_PER_REPLAYED: u64 = 4;
+/// So many clean segments survivors leave to others before they take new ones for their classes.
+const SPARE_SEGMENTS: usize = 4;
+
 /// Where one payload head stands.
 #[derive(Debug)]
 struct PayloadHead {
@@ -57,6 +63,12 @@ impl Heads {
     /// How many segments they may have open at most.
     pub(crate) const fn count(&self) -> usize {
         self.classes.count()
+    }
+
+    /// For how many classes no segment is open.
+    fn unopened_count(&self) -> usize {
+        let opened = self.heads.iter().filter(|head| head.segment.is_some()).count();
+        self.classes.count().saturating_sub(opened)
     }
 
     /// Whether what clients write is kept apart now.
@@ -156,7 +168,7 @@ impl Core {
 
     /// Whether there are clean segments enough that survivors may take some for each class.
     pub(crate) fn may_keep_apart(&self) -> bool {
-        self.state.segments.has_free(self.heads.count() + 8)
+        self.state.segments.has_free(self.heads.unopened_count() + SPARE_SEGMENTS)
     }
 
     /// Puts the first `len_bytes` of a page into the head of `class`. `None` when there is no such
@@ -240,6 +252,7 @@ impl Core {
         head.prev_crc32c = crc32c;
         // It counts as written with the main log's partial segment that will name it.
         let seq = self.log.seq;
+        self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
         self.hand_to_writer(Arc::new(Closed { buf, len_bytes, base, segment, seq }));
     }
 }

@@ -42,6 +42,7 @@ mod read;
 mod reap;
 mod recovery;
 mod relocation;
+mod reuse;
 mod segments;
 mod shares;
 mod space;

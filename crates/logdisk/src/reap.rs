@@ -36,14 +36,23 @@ impl State {
     pub(crate) fn reap_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         let from = Key::first(list, Space::List, 0);
         let to = space_end(list, Space::Chunks);
-        self.reap(&from, &to, nodes)
+        self.reap(&from, &to, true, nodes)
     }
 
     /// Takes out what no version sees of the things from `from` to before `to`, which are lists of
-    /// clients.
-    pub(crate) fn reap(&mut self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<()> {
+    /// clients. If no record tells of it, the segments that lose blocks wait for a checkpoint.
+    pub(crate) fn reap(
+        &mut self,
+        from: &Key,
+        to: &Key,
+        is_told: bool,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
         let fate = self.fate(from, to, nodes)?;
         for block in &fate.dead {
+            if !is_told && block.len_bytes > 0 {
+                self.segments.hold(block.addr);
+            }
             self.segments.block_died(block, self.clock);
         }
         for (key, chunk) in fate.changes {

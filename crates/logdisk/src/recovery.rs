@@ -20,7 +20,9 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::checkpoint::HeadPosition;
-use dendro_format::superblock::{INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS};
+use dendro_format::superblock::{
+    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
+};
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
@@ -45,8 +47,9 @@ use crate::superblocks;
 use crate::versions::Versions;
 use crate::writer::Writer;
 
-/// What nodes written from now on may have.
-const WRITTEN_FEATURES: u64 = INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS;
+/// What nodes and records written from now on may have.
+const WRITTEN_FEATURES: u64 =
+    INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS | INCOMPATIBLE_REUSE;
 
 /// Numbers of partial segments skipped after a crash, so that none written before it but lost can
 /// be mistaken for one written after.

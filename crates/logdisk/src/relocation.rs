@@ -266,7 +266,7 @@ impl crate::core::Core {
             Some(block) => block,
             None => self.partial().push_page(list, page_index, content),
         };
-        self.partial().complete();
+        self.end_unit();
         Ok(block)
     }
 }

@@ -16,7 +16,7 @@ pub enum SegmentState {
     /// A head fills it, or will next.
     Open,
     /// Filled. When nothing in it can be reached it is *pending*: clean once a checkpoint that
-    /// no longer needs it is durable.
+    /// no longer needs it is durable, or the log tells that it may be filled anew.
     Dirty,
 }
 
@@ -24,10 +24,21 @@ pub enum SegmentState {
 struct Segment {
     state: SegmentState,
     head: Head,
+    /// How often a head has begun to fill it.
+    opened: u32,
+    /// Blocks in it died of what no record tells: it waits for the checkpoint of this freeze.
+    held_until: u64,
     /// Whether its usage record in the map is out of date.
     is_unrecorded: bool,
     /// What the cleaner's policies see of it.
     figures: dendro_policy::Segment,
+}
+
+/// A segment as it was filled one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filling {
+    pub(crate) segment: SegmentNo,
+    opened: u32,
 }
 
 /// Counts of segments by state.
@@ -63,6 +74,12 @@ pub(crate) struct Segments {
     clean: BTreeSet<u32>,
     /// Those that are marked as unrecorded, in the order in which they became so.
     unrecorded: Vec<u32>,
+    /// Segments of payload heads that have become empty, or were when their head had done with
+    /// them.
+    emptied: Vec<SegmentNo>,
+    /// How many checkpoints have been begun, and which of them is the last that is durable.
+    freezes: u64,
+    settled: u64,
     live_bytes: u64,
     counts: SegmentCounts,
     pins: Pins,
@@ -97,6 +114,8 @@ impl Segments {
         let segment = |number| Segment {
             state: SegmentState::Clean,
             head: Head::Main,
+            opened: 0,
+            held_until: 0,
             is_unrecorded: false,
             figures: dendro_policy::Segment {
                 number,
@@ -110,6 +129,9 @@ impl Segments {
             table: (0..count).map(segment).collect(),
             clean: layout.log_segments().map(|segment| segment.0).collect(),
             unrecorded: Vec::new(),
+            emptied: Vec::new(),
+            freezes: 0,
+            settled: 0,
             live_bytes: 0,
             counts: SegmentCounts {
                 clean: layout.log_segments().count() as u32,
@@ -211,25 +233,77 @@ impl Segments {
         self.change(segment, |entry| {
             entry.state = SegmentState::Open;
             entry.head = head;
+            entry.opened = entry.opened.wrapping_add(1);
         });
     }
 
     /// A head has done with the segment.
     pub(crate) fn close(&mut self, segment: SegmentNo) {
         self.clean.remove(&segment.0);
-        self.change(segment, |entry| entry.state = SegmentState::Dirty);
+        let is_empty = self.change(segment, |entry| {
+            entry.state = SegmentState::Dirty;
+            entry.figures.live_bytes == 0
+        });
+        if is_empty {
+            self.note_empty(segment);
+        }
     }
 
-    /// The segments that nothing in the live map refers to and no head fills.
-    pub(crate) fn pending(&self) -> Vec<SegmentNo> {
-        let is_pending = |segment: &SegmentNo| {
-            let entry = &self.table[segment.0 as usize];
-            entry.state == SegmentState::Dirty && entry.figures.live_bytes == 0
-        };
-        self.layout.log_segments().filter(is_pending).collect()
+    /// Nothing in the segment can be reached any more.
+    fn note_empty(&mut self, segment: SegmentNo) {
+        let entry = &self.table[segment.0 as usize];
+        let is_told = entry.head == Head::Payload && entry.held_until <= self.settled;
+        if is_told && entry.state == SegmentState::Dirty {
+            self.emptied.push(segment);
+        }
     }
 
-    /// A durable checkpoint no longer needs the segment.
+    /// A checkpoint begins. The segments that nothing in the live map refers to and no head fills.
+    pub(crate) fn freeze(&mut self) -> Vec<Filling> {
+        self.freezes += 1;
+        let pending = self.layout.log_segments().filter(|&segment| self.is_pending(segment));
+        pending.map(|segment| self.filling(segment)).collect()
+    }
+
+    /// The checkpoint begun last is durable.
+    pub(crate) const fn note_settled(&mut self) {
+        self.settled = self.freezes;
+    }
+
+    fn is_pending(&self, segment: SegmentNo) -> bool {
+        let entry = &self.table[segment.0 as usize];
+        entry.state == SegmentState::Dirty && entry.figures.live_bytes == 0
+    }
+
+    fn filling(&self, segment: SegmentNo) -> Filling {
+        Filling { segment, opened: self.table[segment.0 as usize].opened }
+    }
+
+    /// Whether nobody has begun to fill the segment since, which was empty.
+    pub(crate) fn is_still_pending(&self, filling: Filling) -> bool {
+        self.is_pending(filling.segment) && self.filling(filling.segment) == filling
+    }
+
+    /// Segments of payload heads that have become empty since the last call, by what records tell.
+    pub(crate) fn take_emptied(&mut self) -> Vec<Filling> {
+        let emptied = std::mem::take(&mut self.emptied);
+        let emptied = emptied.into_iter().filter(|&segment| self.is_pending(segment));
+        emptied.map(|segment| self.filling(segment)).collect()
+    }
+
+    /// How many these are, about.
+    pub(crate) const fn emptied_count(&self) -> usize {
+        self.emptied.len()
+    }
+
+    /// A block of the segment at `addr` dies of what no record tells: after a crash it lives again,
+    /// unless a checkpoint that begins later is durable.
+    pub(crate) fn hold(&mut self, addr: Addr) {
+        let segment = self.layout.segment_of(addr);
+        self.table[segment.0 as usize].held_until = self.freezes + 1;
+    }
+
+    /// Neither a checkpoint nor the log behind it needs the segment any more.
     ///
     /// # Panics
     /// When something in it can be reached, or a head fills it: filling it anew would lose data.
@@ -241,6 +315,7 @@ impl Segments {
             );
             entry.state = SegmentState::Clean;
         });
+        self.emptied.retain(|&emptied| emptied != segment);
         self.clean.insert(segment.0);
     }
 
@@ -318,6 +393,9 @@ impl Segments {
             entry.figures.remove(died, clock);
             died
         });
+        if self.live_bytes_of(segment) == 0 {
+            self.note_empty(segment);
+        }
         self.live_bytes -= u64::from(died);
         self.mark_unrecorded(segment);
     }
@@ -328,8 +406,10 @@ impl Segments {
         (entry.head, entry.figures.class) = (head, class);
     }
 
-    /// After recovery: whatever holds something is not clean, whichever head filled it.
+    /// After recovery: whatever holds something is not clean, whichever head filled it, and what is
+    /// empty waits for a checkpoint.
     pub(crate) fn settle(&mut self) {
+        self.emptied.clear();
         for segment in self.layout.log_segments() {
             let entry = &self.table[segment.0 as usize];
             if entry.figures.live_bytes > 0 && entry.state == SegmentState::Clean {

@@ -139,7 +139,10 @@ impl LogDisk {
 
     /// Wakes the thread that does background work, if there is some. Called when the log has grown.
     pub(crate) fn wake_background(&self, core: &Core) {
-        if self.checkpoint_is_due_in(core) || self.room_is_short(core, 0) {
+        if self.checkpoint_is_due_in(core)
+            || self.room_is_short(core, 0)
+            || self.reuse_is_wanted(core)
+        {
             self.pacing.wake();
         }
     }
@@ -149,7 +152,11 @@ impl LogDisk {
     pub(crate) fn room_is_short(&self, core: &Core, at_least: u32) -> bool {
         let counts = core.state.segments.counts();
         let ready = self.pool_segments(core).max(at_least);
-        counts.clean + counts.pending < (self.reserve_segments(core) + 2).saturating_add(ready)
+        // What is not worth a checkpoint yet is not to be counted on.
+        let waiting = self.unreusable_segments(core);
+        let waiting = if self.is_worth_writing_nodes(core, waiting, false) { 0 } else { waiting };
+        counts.clean + counts.pending
+            < (self.reserve_segments(core) + 2 + waiting).saturating_add(ready)
     }
 
     /// Whether a checkpoint should be taken for the segments that it makes clean. Writing the dirty
@@ -157,15 +164,41 @@ impl LogDisk {
     /// good many at once.
     pub(crate) fn space_wants_checkpoint(&self, core: &Core) -> bool {
         let counts = core.state.segments.counts();
-        let size = self.layout.segment_size_bytes();
-        let cost_bytes = core.state.map.dirty_bytes() + size / 2;
         let reserve = self.reserve_segments(core) + 2;
         let pool = self.pool_segments(core);
-        let is_due = counts.clean <= reserve + pool / 4 && counts.pending >= pool / 2;
-        let is_urgent = counts.clean <= reserve && counts.pending >= self.checkpoint_batch(core);
+        let pending = self.unreusable_segments(core);
+        let is_due = counts.clean <= reserve + pool / 4;
         // Cleaning does not go on without.
         let is_last = counts.clean <= self.checkpoint_reserve(core);
-        (is_due || is_urgent || is_last) && u64::from(counts.pending) * size > 2 * cost_bytes
+        (is_due && self.is_worth_writing_nodes(core, pending, false))
+            || (is_last && self.is_worth_writing_nodes(core, pending, true))
+    }
+
+    /// Segments that only a checkpoint makes clean.
+    fn unreusable_segments(&self, core: &Core) -> u32 {
+        core.state.segments.counts().pending.saturating_sub(core.reusable_count())
+    }
+
+    /// Whether so many segments are more than the nodes of a checkpoint take, several times over if it
+    /// is not urgent: after it the nodes of the one before wait in their turn.
+    fn is_worth_writing_nodes(&self, core: &Core, segments: u32, is_urgent: bool) -> bool {
+        let size = self.layout.segment_size_bytes();
+        let cost_bytes = core.state.map.dirty_bytes() + size / 2;
+        let times = if is_urgent { 2 } else { 4 };
+        u64::from(segments) * size > times * cost_bytes
+    }
+
+    /// Whether emptied segments should become clean without a checkpoint: clean ones are few, and
+    /// there are enough for the two flushes that it takes.
+    pub(crate) fn reuse_is_wanted(&self, core: &Core) -> bool {
+        core.reusable_count() >= self.checkpoint_batch(core)
+            && core.state.segments.clean_count()
+                <= self.reserve_segments(core) + 2 + self.pool_segments(core) / 2
+    }
+
+    /// So many segments are clean when no more are to be filled anew without a checkpoint.
+    pub(crate) fn clean_after_reuse(&self, core: &Core) -> u32 {
+        self.reserve_segments(core) + 2 + self.pool_segments(core)
     }
 
     /// So many segments a checkpoint should free at least that is taken because commits wait for
@@ -176,12 +209,13 @@ impl LogDisk {
 
     /// So many more clean segments than the reserve, those that the next checkpoint frees included,
     /// are kept ready by cleaning in the background. Each takes from the room in which segments
-    /// wait for more of their blocks to die; where much is dead, little is lost by having more, and
+    /// wait for more of their blocks to die: where little is dead that costs much, and where much is,
     /// those who write much at a time need not wait.
     pub(crate) fn pool_segments(&self, core: &Core) -> u32 {
         let live = core.state.segments.live_bytes().div_ceil(self.layout.segment_size_bytes());
-        let dead = (self.layout.log_segments().count() as u64).saturating_sub(live);
-        self.pace_segments() + (dead / 8) as u32
+        let all = self.layout.log_segments().count() as u64;
+        let dead = all.saturating_sub(live);
+        self.pace_segments() + (dead * dead / (8 * all)) as u32
     }
 
     /// With fewer than so many, commits lend cleaning a hand, in proportion to what is missing.
@@ -315,6 +349,10 @@ impl LogDisk {
     fn try_to_make_room(&self) -> Result<bool> {
         let clean_before = self.core.read().state.segments.clean_count();
         let is_enough = |core: &Core| core.state.segments.clean_count() > clean_before;
+        self.reuse_all()?;
+        if is_enough(&self.core.read()) {
+            return Ok(true);
+        }
         if self.is_worth_a_checkpoint() {
             self.checkpoint_unless(&is_enough)?;
             if is_enough(&self.core.read()) {

@@ -95,7 +95,7 @@ impl LogDisk {
             // What gives space back lacks room at most, never space, for which this is called.
             let reaped = self.with_room(STEP_LOG_BYTES, true, |core| {
                 for (from, to) in &step.ranges {
-                    core.state.reap(from, to, &nodes).map_err(|fault| self.latch(fault))?;
+                    core.state.reap(from, to, false, &nodes).map_err(|fault| self.latch(fault))?;
                 }
                 core.state.account_for_nodes();
                 Ok(())

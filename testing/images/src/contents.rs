@@ -10,6 +10,7 @@ use dendro_disk::{
     MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, Versions, View,
 };
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_policy::{Classes, Scatter};
 
 /// Bytes of the device: 48 segments of 128 KiB.
 const DEVICE_LEN_BYTES: u64 = 6 << 20;
@@ -23,6 +24,8 @@ pub enum Contents {
     Versions,
     /// A few lists, of which one has a long history.
     History,
+    /// Pages overwritten for so long that segments were filled anew since the checkpoint.
+    Reuse,
 }
 
 /// How a volume was left.
@@ -51,14 +54,18 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     format(&device, &options, &clock)?;
     let stream_bytes = match contents {
         Contents::Plain | Contents::History => OpenOptions::default().stream_bytes,
-        Contents::Versions => 0,
+        Contents::Versions | Contents::Reuse => 0,
     };
-    let options = OpenOptions { stream_bytes, ..OpenOptions::default() };
+    let mut options = OpenOptions { stream_bytes, ..OpenOptions::default() };
+    if contents == Contents::Reuse {
+        // The default policy keeps nothing apart on so small a volume.
+        options.policy = Arc::new(Scatter::new(Classes { users: 1, survivors: 1 }, 4));
+    }
     let open = || LogDisk::open(Arc::clone(&device), options.clone(), Arc::clone(&clock));
     let disk = open()?;
     let list_count = match contents {
         Contents::Plain => 400,
-        Contents::Versions | Contents::History => 100,
+        Contents::Versions | Contents::History | Contents::Reuse => 100,
     };
     first_part(&disk, list_count)?;
     disk.shut_down()?;
@@ -68,6 +75,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
         Contents::Plain => {}
         Contents::Versions => versions(&disk)?,
         Contents::History => history(&disk)?,
+        Contents::Reuse => overwrite(&disk)?,
     }
     second_part(&disk)?;
     match end {
@@ -172,6 +180,24 @@ fn history(disk: &LogDisk) -> Result<()> {
             head = disk.branch_off(View::HEAD, "branch")?.head();
         }
     }
+    Ok(())
+}
+
+/// Pages overwritten at random, on a volume that has not seen a checkpoint since.
+fn overwrite(disk: &LogDisk) -> Result<()> {
+    const PAGES: u64 = 300;
+    let list = create(disk, ListHints::default())?;
+    let mut rng = Rng::new(3);
+    for number in 0..10 * PAGES {
+        let at = if number < PAGES { number } else { rng.below(PAGES) };
+        // Most of it packs to nothing, but it is stored whole.
+        let mut bytes = page(list, number, 64);
+        bytes[PAGE_SIZE - 1] = 1;
+        commit(disk, [Op::WritePages { list, first_page: at, data: bytes.into() }])?;
+        while disk.background_step()? {}
+    }
+    let stats = disk.stats();
+    assert!(stats.reused_segments > 40 && stats.log_bytes > 0, "{stats:?}");
     Ok(())
 }
 

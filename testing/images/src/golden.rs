@@ -32,6 +32,7 @@ pub fn name(contents: Contents, end: End) -> String {
         Contents::Plain => "",
         Contents::Versions => "-versions",
         Contents::History => "-history",
+        Contents::Reuse => "-reuse",
     };
     let end = match end {
         End::Clean => "clean",

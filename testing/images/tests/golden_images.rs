@@ -23,7 +23,7 @@ fn open(image: &[u8], read_only: bool) -> (Arc<MemoryDevice>, LogDisk) {
 }
 
 fn kinds() -> impl Iterator<Item = (Contents, End)> {
-    [Contents::Plain, Contents::Versions, Contents::History]
+    [Contents::Plain, Contents::Versions, Contents::History, Contents::Reuse]
         .into_iter()
         .flat_map(|contents| [End::Clean, End::Crashed].map(|end| (contents, end)))
 }
@@ -140,4 +140,17 @@ fn what_is_made_today_holds_what_the_image_of_today_holds() {
         let golden = all().unwrap().into_iter().find(|golden| golden.name == name).unwrap();
         assert!(manifest::of(&disk).unwrap() == golden.manifest, "{name}");
     }
+}
+
+#[test]
+fn the_log_of_images_made_for_it_tells_of_segments_filled_anew() {
+    let images = all().expect("the images can be read");
+    let tells = |golden: &&Golden| {
+        let device = MemoryDevice::from_bytes(&golden.image);
+        let volume = Volume::open(&device).expect("it is one");
+        let checkpoint = volume.checkpoint().expect("it has one");
+        !volume.log_summary(&checkpoint).reused_segments.is_empty()
+    };
+    let mut of_reuse = images.iter().filter(|golden| golden.name.ends_with("-reuse-crashed"));
+    assert!(of_reuse.clone().count() > 0 && of_reuse.all(|golden| tells(&golden)));
 }

@@ -46,7 +46,8 @@ impl LogEngine {
         };
         let open = OpenOptions {
             cache_size_bytes: [64 << 10, 64 << 10, 256 << 10, 16 << 20][rng.below(4) as usize],
-            checkpoint_log_bytes: [16 << 10, 64 << 10, 256 << 10, 1 << 20][rng.below(4) as usize],
+            checkpoint_log_bytes: [16 << 10, 64 << 10, 256 << 10, 1 << 20, 1 << 30]
+                [rng.below(5) as usize],
             discard: rng.chance(75),
             policy: policy(rng),
             cleaning: CleanSettings {

@@ -38,6 +38,8 @@ pub enum RecordInfo {
     Node { place: NodePlace, level: u8, first_key: KeyInfo },
     /// The records behind it are about this version, or tell where its blocks lie now.
     Version { branch: u32, epoch: u64, is_moved: bool },
+    /// A segment in which nothing lives may be filled anew.
+    Reuse { segment: u32 },
     /// A checkpoint lies here.
     Checkpoint { offset: u64, len_bytes: u32, crc32c: String },
 }
@@ -75,6 +77,7 @@ impl From<Record<'_>> for RecordInfo {
             Record::Version { branch, epoch, is_moved } => {
                 Self::Version { branch, epoch, is_moved }
             }
+            Record::Reuse { segment } => Self::Reuse { segment: segment.0 },
             Record::Checkpoint { addr, len_bytes, crc32c } => {
                 Self::Checkpoint { offset: addr.bytes(), len_bytes, crc32c: hex32(crc32c) }
             }
@@ -116,6 +119,7 @@ impl fmt::Display for RecordInfo {
                 let what = if *is_moved { "where blocks lie now" } else { "changes" };
                 write!(f, "{what} of branch {branch}, epoch {epoch}:")
             }
+            Self::Reuse { segment } => write!(f, "fill segment {segment} anew"),
             Self::Checkpoint { offset, len_bytes, crc32c } => {
                 write!(f, "checkpoint at byte {offset}, {len_bytes} bytes, checksum {crc32c}")
             }

@@ -140,6 +140,14 @@ fn apply_record(
             *about = About { branch, epoch, is_moved };
             Ok(())
         }
+        Record::Reuse { segment } => {
+            let is_empty =
+                layout.is_log_segment(segment) && state.segments.live_bytes_of(segment) == 0;
+            is_empty.then_some(()).ok_or_else(|| {
+                let what = format!("it fills segment {segment} anew, in which something lives");
+                Error::Corrupted(what).into()
+            })
+        }
         Record::Node { .. } | Record::Checkpoint { .. } => {
             Err(Error::Corrupted("the main log names a node of the map".into()).into())
         }

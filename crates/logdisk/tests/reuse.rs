@@ -1,0 +1,228 @@
+//! Segments that are filled anew before the next checkpoint.
+
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock, Rng};
+use dendro_device::sim::{CrashStyle, SimDevice};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::model::{ModelState, apply};
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
+use dendro_policy::{Classes, Scatter};
+
+const SEGMENT_BYTES: u64 = 128 << 10;
+const SEGMENT_COUNT: u64 = 512;
+/// Two thirds of the volume.
+const PAGES: u64 = SEGMENT_COUNT * SEGMENT_BYTES * 2 / 3 / PAGE_SIZE as u64;
+
+struct Volume {
+    device: Arc<MemoryDevice>,
+    disk: LogDisk,
+    list: Lid,
+    model: ModelState,
+    rng: Rng,
+}
+
+/// Blocks go to payload heads, and no checkpoint is taken because the log is long.
+fn open(device: Arc<dyn Device>) -> LogDisk {
+    let options =
+        OpenOptions { checkpoint_log_bytes: u64::MAX, stream_bytes: 0, ..OpenOptions::default() };
+    LogDisk::open(device, options, Arc::new(ManualClock::default())).expect("it was formatted")
+}
+
+impl Volume {
+    fn new(seed: u64) -> Self {
+        let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
+        let shared: Arc<dyn Device> = Arc::clone(&device) as Arc<dyn Device>;
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let options =
+            FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+        format(&shared, &options, &clock).expect("the device is large enough");
+        let disk = open(shared);
+        let list = disk.allocate_list().expect("the disk is writable");
+        let model = ModelState::default();
+        let mut volume = Self { device, disk, list, model, rng: Rng::new(seed) };
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        volume.commit(aru);
+        for at in 0..PAGES {
+            volume.write(at);
+        }
+        volume.disk.checkpoint().expect("the device works");
+        volume
+    }
+
+    fn commit(&mut self, aru: Aru<'_>) {
+        let ops = aru.ops().to_vec();
+        self.disk.commit(aru).expect("there is room");
+        apply(&mut self.model, &ops).expect("the disk took it");
+    }
+
+    fn write(&mut self, at: u64) {
+        let mut page = vec![0; PAGE_SIZE];
+        self.rng.fill(&mut page);
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(self.list, at, page);
+        self.commit(aru);
+        while self.disk.background_step().expect("the device works") {}
+    }
+
+    fn overwrite(&mut self, count: u64) {
+        for _ in 0..count {
+            let at = self.rng.below(PAGES);
+            self.write(at);
+        }
+    }
+
+    /// Everything that is there after a crash at this moment, which must be all that was committed.
+    fn check_crashed(&self) {
+        self.disk.flush(CommitSeq::LATEST).expect("the device works");
+        let image = MemoryDevice::from_bytes(&self.device.to_bytes());
+        let report = dendro_check::verify(&image, &dendro_check::Options { data: true });
+        assert!(report.is_sound(), "as the crash left it: {report}");
+        let image: Arc<dyn Device> = Arc::new(image);
+        let disk = open(Arc::clone(&image));
+        let found = ModelState::read_from(&disk).expect("it can be read");
+        assert_eq!(found.diff(&self.model), None);
+        disk.shut_down().expect("the device works");
+        drop(disk);
+        let report = dendro_check::verify(&*image, &dendro_check::Options { data: true });
+        assert!(report.is_sound(), "shut down: {report}");
+    }
+}
+
+#[test]
+fn a_volume_is_overwritten_many_times_with_few_checkpoints_and_a_crash_loses_nothing() {
+    let mut volume = Volume::new(1);
+    let before = volume.disk.stats();
+    for _ in 0..6 {
+        volume.overwrite(PAGES / 2);
+        volume.check_crashed();
+    }
+    let after = volume.disk.stats();
+    let reused = after.reused_segments - before.reused_segments;
+    // Those that are taken are for the nodes that are dirty.
+    let checkpoints = after.checkpoint_seq - before.checkpoint_seq;
+    assert!(reused > SEGMENT_COUNT && reused > 50 * checkpoints, "{after:?}");
+}
+
+#[test]
+fn with_room_enough_what_the_checkpoint_names_is_left_as_it_is() {
+    let mut volume = Volume::new(2);
+    let before = volume.disk.stats().reused_segments;
+    volume.overwrite(PAGES / 8);
+    for at in 0..PAGES / 8 {
+        volume.write(at);
+    }
+    assert_eq!(volume.disk.stats().reused_segments, before);
+    volume.check_crashed();
+}
+
+#[test]
+fn what_a_sweep_freed_waits_for_a_checkpoint() {
+    let mut volume = Volume::new(3);
+    for _ in 0..4 {
+        let snapshot = volume.disk.snapshot(0, None).expect("there is room");
+        volume.overwrite(PAGES / 16);
+        volume.disk.delete(snapshot.view()).expect("it is there");
+        // The crash undoes the sweep; what it freed must still be there.
+        while volume.disk.sweep_step().expect("the device works") {}
+        volume.overwrite(PAGES / 4);
+        volume.check_crashed();
+    }
+    assert!(volume.disk.stats().reused_segments > 0);
+}
+
+/// Small enough that it is overwritten all the time, and most is written and dies between two
+/// flushes.
+mod crashes {
+    use super::*;
+
+    const SEGMENT_COUNT: u64 = 80;
+    const PAGES: u64 = 800;
+    /// Most writes go to these: segments are filled and emptied between two flushes.
+    const HOT_PAGES: u64 = 60;
+    const OPS: u64 = 4000;
+
+    fn open(device: Arc<dyn Device>, seed: u64) -> LogDisk {
+        let classes = Classes { users: 2, survivors: 1 };
+        let options = OpenOptions {
+            checkpoint_log_bytes: u64::MAX,
+            stream_bytes: 0,
+            policy: Arc::new(Scatter::new(classes, seed)),
+            cleaning: CleanSettings { min_clean_segments: Some(28), ..CleanSettings::default() },
+            ..OpenOptions::default()
+        };
+        LogDisk::open(device, options, Arc::new(ManualClock::default())).expect("it opens")
+    }
+
+    fn page_of(number: u64) -> Vec<u8> {
+        number.to_le_bytes().repeat(PAGE_SIZE / 8)
+    }
+
+    /// Which page operation `number` writes.
+    fn place_of(number: u64) -> u64 {
+        let mut rng = Rng::new(number);
+        match number {
+            ..PAGES => number,
+            _ if rng.chance(95) => rng.below(HOT_PAGES),
+            _ => rng.below(PAGES),
+        }
+    }
+
+    /// The last operation that is there, with all before it and none behind it.
+    fn last_found(disk: &LogDisk, list: Lid) -> u64 {
+        let record = disk.record(View::HEAD, list, 0).expect("it can be read");
+        let number =
+            |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        let last = record.map_or(0, |bytes| number(&bytes));
+        let mut expected = vec![None; PAGES as usize];
+        for number in 1..=last {
+            expected[place_of(number) as usize] = Some(number);
+        }
+        for (at, number) in expected.into_iter().enumerate() {
+            let mut page = vec![0; PAGE_SIZE];
+            disk.read_pages(View::HEAD, list, at as u64, &mut page).expect("it can be read");
+            assert_eq!(page, number.map_or(vec![0; PAGE_SIZE], page_of), "page {at} at {last}");
+        }
+        last
+    }
+
+    #[test]
+    fn a_crash_between_two_flushes_leaves_all_that_was_flushed_and_no_block_of_another_time() {
+        for seed in 0..3 {
+            let device = Arc::new(SimDevice::new(SEGMENT_COUNT * SEGMENT_BYTES, seed));
+            let shared = || Arc::clone(&device) as Arc<dyn Device>;
+            let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+            let options =
+                FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+            format(&shared(), &options, &clock).expect("the device is large enough");
+            let disk = open(shared(), seed);
+            let list = disk.allocate_list().expect("the disk is writable");
+            let mut aru = Aru::new(View::HEAD);
+            aru.create_list(list, ListHints::default());
+            disk.commit(aru).expect("there is room");
+            let mut rng = Rng::new(seed);
+            let mut flushed = 0;
+            for number in 1..OPS {
+                let mut aru = Aru::new(View::HEAD);
+                aru.write_pages(list, place_of(number), page_of(number));
+                aru.put_record(list, 0, number.to_le_bytes().to_vec());
+                disk.commit(aru).expect("there is room");
+                while disk.background_step().expect("the device works") {}
+                if rng.below(1000) == 0 {
+                    disk.flush(CommitSeq::LATEST).expect("the device works");
+                    flushed = number;
+                }
+                if number > PAGES && rng.below(25) == 0 {
+                    let style = CrashStyle::draw(&mut rng);
+                    let image = Arc::new(device.crash_image(&mut rng, style));
+                    let found = last_found(&open(image, seed), list);
+                    assert!(flushed <= found && found <= number, "{flushed}, {found}, {number}");
+                }
+            }
+            let stats = disk.stats();
+            assert!(stats.reused_segments > 10, "{stats:?}");
+        }
+    }
+}
