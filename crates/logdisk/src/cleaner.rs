@@ -326,6 +326,10 @@ impl LogDisk {
             cleaner.victims.insert(victim);
             let base = Addr::from_bytes(self.layout.segment_offset(victim));
             let segments = &core.state.segments;
+            if cleaner.bufs.is_empty() {
+                let size = self.layout.segment_size_bytes() as usize;
+                cleaner.bufs = AlignedBuf::several(SPARE_BUFS, size);
+            }
             (victim, segments.pin(base), segments.live_bytes_of(victim), cleaner.bufs.pop())
         };
         let size = self.layout.segment_size_bytes() as usize;

@@ -191,7 +191,7 @@ impl LogDisk {
     /// Whether emptied segments should become clean without a checkpoint: clean ones are few, and
     /// there are enough for the two flushes that it takes.
     pub(crate) fn reuse_is_wanted(&self, core: &Core) -> bool {
-        core.reusable_count() >= self.checkpoint_batch(core)
+        core.reusable_count() >= self.pace_segments()
             && core.state.segments.clean_count()
                 <= self.reserve_segments(core) + 2 + self.pool_segments(core) / 2
     }
