@@ -368,7 +368,7 @@ impl LogDisk {
             };
             let free = pending.into_iter().filter(is_free).map(|filling| filling.segment);
             let reusable = free.collect::<Vec<_>>();
-            core.emptied.withdraw(&reusable);
+            core.withdraw_emptied(&reusable);
             reusable
         };
         if self.options.discard {

@@ -32,6 +32,8 @@ use crate::segments::Filling;
 /// So many segments a partial segment tells of at most.
 const MAX_TOLD_AT_ONCE: usize = 256;
 const REUSE_LEN_BYTES: usize = 8;
+/// What that takes.
+const TOLD_LEN_BYTES: usize = VERSION_LEN_BYTES + MAX_TOLD_AT_ONCE * REUSE_LEN_BYTES;
 
 /// Emptied segments on their way to be clean without a checkpoint, the oldest first.
 #[derive(Debug, Default)]
@@ -63,8 +65,7 @@ impl Emptied {
         self.safe.extend(self.told.drain(..count).map(|(_, filling)| filling));
     }
 
-    /// A checkpoint makes these clean.
-    pub(crate) fn withdraw(&mut self, segments: &[SegmentNo]) {
+    fn withdraw(&mut self, segments: &[SegmentNo]) {
         let stays = |filling: &Filling| segments.binary_search(&filling.segment).is_err();
         self.waiting.retain(|(_, filling)| stays(filling));
         self.told.retain(|(_, filling)| stays(filling));
@@ -121,17 +122,23 @@ impl Core {
         Ok(true)
     }
 
-    /// Whether the log can go on for another partial segment and still has a place behind it.
+    /// Whether so much fits into the open partial segment, or the log has where to go on and a place
+    /// behind it.
     fn has_room_to_tell(&self) -> bool {
         let size = self.state.segments.layout().segment_size_bytes();
-        let here = size.saturating_sub(u64::from(self.log.offset_bytes));
-        here >= (PARTIAL_ROOM_BYTES + MIN_CAPACITY_BYTES) as u64
-            || (self.log.next_segment.is_some() && self.state.segments.has_free(0))
+        let fits_here = match &self.log.open {
+            Some(open) => open.fits(0, 0, TOLD_LEN_BYTES),
+            None => size - u64::from(self.log.offset_bytes) >= MIN_CAPACITY_BYTES as u64,
+        };
+        fits_here || (self.log.next_segment.is_some() && self.state.segments.has_free(0))
+    }
+
+    /// A checkpoint makes these clean.
+    pub(crate) fn withdraw_emptied(&mut self, segments: &[SegmentNo]) {
+        self.state.segments.forget_emptied(segments);
+        self.emptied.withdraw(segments);
     }
 }
-
-/// As much a partial segment of such records takes at most.
-const PARTIAL_ROOM_BYTES: usize = 4 * MIN_CAPACITY_BYTES;
 
 impl LogDisk {
     /// Makes some of the emptied segments clean, or does the next thing for it, if clean ones are few;
@@ -162,23 +169,22 @@ impl LogDisk {
     fn reuse(&self) -> Result<bool> {
         {
             let mut core = self.core.write();
-            self.check_writable(&core)?;
+            if self.check_writable(&core).is_err() {
+                return Ok(false);
+            }
             let enough = self.clean_after_reuse(&core);
             if core.reuse_up_to(enough) {
                 return Ok(true);
             }
         }
         self.flush_if(|core| {
-            if core.log.open.as_ref().is_some_and(|open| !open.is_empty())
-                || core.has_room_to_tell()
-            {
-                let has_told = core.tell_of_emptied()?;
-                let Emptied { waiting, told, .. } = &core.emptied;
-                let is_waiting = !waiting.is_empty() || core.state.segments.emptied_count() > 0;
-                Ok(has_told || !told.is_empty() || is_waiting)
-            } else {
-                Ok(false)
+            if !core.has_room_to_tell() {
+                return Ok(false);
             }
+            let has_told = core.tell_of_emptied()?;
+            let Emptied { waiting, told, .. } = &core.emptied;
+            let is_waiting = !waiting.is_empty() || core.state.segments.emptied_count() > 0;
+            Ok(has_told || !told.is_empty() || is_waiting)
         })
     }
 }

@@ -291,6 +291,11 @@ impl Segments {
         emptied.map(|segment| self.filling(segment)).collect()
     }
 
+    /// Something else makes these clean, given in their order.
+    pub(crate) fn forget_emptied(&mut self, segments: &[SegmentNo]) {
+        self.emptied.retain(|segment| segments.binary_search(segment).is_err());
+    }
+
     /// How many these are, about.
     pub(crate) const fn emptied_count(&self) -> usize {
         self.emptied.len()
@@ -315,7 +320,6 @@ impl Segments {
             );
             entry.state = SegmentState::Clean;
         });
-        self.emptied.retain(|&emptied| emptied != segment);
         self.clean.insert(segment.0);
     }
 
