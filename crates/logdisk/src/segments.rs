@@ -371,13 +371,7 @@ impl Segments {
             return;
         }
         let segment = self.layout.segment_of(addr);
-        self.change(segment, |entry| {
-            entry.figures.add(len_bytes, written_at, clock);
-            debug_assert!(
-                entry.figures.live_bytes <= entry.figures.capacity_bytes,
-                "segment {segment} holds more than fits"
-            );
-        });
+        self.change(segment, |entry| entry.figures.add(len_bytes, written_at, clock));
         self.live_bytes += u64::from(len_bytes);
         self.mark_unrecorded(segment);
     }
@@ -389,10 +383,6 @@ impl Segments {
         let segment = self.layout.segment_of(addr);
         let died = self.change(segment, |entry| {
             // Only an image that was made to deceive can get below zero; the checker tells.
-            debug_assert!(
-                entry.figures.live_bytes >= len_bytes,
-                "usage of segment {segment} is exact"
-            );
             let died = len_bytes.min(entry.figures.live_bytes);
             entry.figures.remove(died, clock);
             died

@@ -48,8 +48,8 @@ fn write(disk: &LogDisk) -> dendro_disk::Result<()> {
     disk.flush(CommitSeq::LATEST)
 }
 
-/// Whether a volume, read as it lies there, would contradict the accounts that the engine keeps and
-/// asserts in debug builds, or keep it busy without end: forged usage, live data where the log goes
+/// Whether a volume, read as it lies there, would contradict the accounts that the engine keeps, or
+/// keep it busy without end: forged usage, live data where the log goes
 /// on, ranges of zeros as long as the address space. Only the verifier tells such a volume from a
 /// sound one.
 #[must_use]
