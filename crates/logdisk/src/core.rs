@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pool: Vec<AlignedBuf>,
     /// The version that the unit being applied changes.
     pub(crate) about: About,
+    /// Clean segments that payload heads leave to those who must never wait.
+    pub(crate) kept_segments: usize,
     /// Whether the pages of the unit being applied go to payload heads.
     apart: bool,
     /// What the policy last said, and of which segment (none: of pages written first): pages that
@@ -177,6 +179,7 @@ impl Core {
             writer,
             pool: Vec::new(),
             about: About::start(1),
+            kept_segments: 0,
             apart: false,
             last_class: None,
             spans: false,
@@ -305,7 +308,7 @@ impl Core {
         let bytes = worst.len_bytes() + worst.len_bytes() / 4;
         // Each page may be the one that another head has no room for.
         let needed = bytes.div_ceil(size) as usize + worst.pages.min(self.heads.count()) + 1;
-        self.state.segments.has_free(needed)
+        self.state.segments.has_free(needed.max(self.kept_segments))
     }
 
     fn apply_op(&mut self, op: &Op<'_>, nodes: &dyn Nodes) -> Outcome<()> {

@@ -383,6 +383,7 @@ impl LogicalDisk for LogDisk {
             }
             nodes = nodes.into_loading();
             let partial_seq = core.log.seq;
+            core.kept_segments = self.reserve_segments(&core) as usize;
             let seq = core.apply(&aru, worst, &nodes).map_err(|fault| self.latch(fault))?;
             if core.log.seq != partial_seq {
                 self.wake_background(&core);

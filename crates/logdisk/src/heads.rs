@@ -15,8 +15,6 @@ use crate::writer::Closed;
 /// Rolling forward what names blocks in payload heads takes as long as for so much less of a log that
 /// holds them itself.
 const PAYLOAD_PER_REPLAYED: u64 = 4;
-/// So many clean segments survivors leave to others before they take new ones for their classes.
-const SPARE_SEGMENTS: usize = 4;
 
 /// Where one payload head stands.
 #[derive(Debug)]
@@ -168,7 +166,7 @@ impl Core {
 
     /// Whether there are clean segments enough that survivors may take some for each class.
     pub(crate) fn may_keep_apart(&self) -> bool {
-        self.state.segments.has_free(self.heads.unopened_count() + SPARE_SEGMENTS)
+        self.state.segments.has_free(self.kept_segments + self.heads.unopened_count())
     }
 
     /// Puts the first `len_bytes` of a page into the head of `class`. `None` when there is no such
