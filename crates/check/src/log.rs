@@ -455,14 +455,17 @@ pub(crate) fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSumm
     let mut log = Log::new(volume, checkpoint);
     loop {
         let Some(partial) = log.next() else { return summary };
-        let may_be_gone = |addr: Addr| {
-            let segment = volume.layout().segment_of(addr);
-            partial.header.seq <= durable_seq && summary.reused_segments.contains(&segment.0)
-        };
-        let payload = verify_payload(volume, &partial, &may_be_gone);
-        let bad = count_records(&mut summary, &partial).and(payload).err();
+        let is_durable = partial.header.seq <= durable_seq;
+        let bad = count_records(&mut summary, &partial)
+            .and_then(|()| {
+                verify_payload(volume, &partial, &|addr| {
+                    let segment = volume.layout().segment_of(addr);
+                    is_durable && summary.reused_segments.contains(&segment.0)
+                })
+            })
+            .err();
         if let Some(reason) = bad {
-            if partial.header.seq <= durable_seq {
+            if is_durable {
                 // It was flushed: it is rolled forward, and reading the block will tell.
                 summary.lost.get_or_insert(reason);
             } else {
@@ -496,8 +499,7 @@ fn count_records(summary: &mut LogSummary, partial: &Partial) -> Result<(), Brea
     Ok(())
 }
 
-/// Checks each block that the records name.
-/// Verifies what the records name, but for what may be gone.
+/// Checks each block that the records name, but for those that may be gone.
 fn verify_payload(
     volume: &Volume<'_>,
     partial: &Partial,

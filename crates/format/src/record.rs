@@ -108,6 +108,8 @@ raw! {
 /// Bytes of [`Record::Version`].
 pub const VERSION_LEN_BYTES: usize = size_of::<VersionV1>();
 const FLAG_MOVED: u8 = 1;
+/// Bytes of [`Record::Reuse`].
+pub const REUSE_LEN_BYTES: usize = size_of::<ReuseV1>();
 /// Bytes of [`Record::WriteRun`] before its checksums.
 pub const WRITE_RUN_LEN_BYTES: usize = size_of::<WriteRunV1>();
 /// Bytes of [`Record::WriteBlock`].

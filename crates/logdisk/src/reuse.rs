@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use dendro_disk::Result;
-use dendro_format::record::VERSION_LEN_BYTES;
+use dendro_format::record::{REUSE_LEN_BYTES, VERSION_LEN_BYTES};
 use dendro_format::{Record, SegmentNo};
 
 use crate::core::Core;
@@ -31,7 +31,6 @@ use crate::segments::Filling;
 
 /// So many segments a partial segment tells of at most.
 const MAX_TOLD_AT_ONCE: usize = 256;
-const REUSE_LEN_BYTES: usize = 8;
 /// What that takes.
 const TOLD_LEN_BYTES: usize = VERSION_LEN_BYTES + MAX_TOLD_AT_ONCE * REUSE_LEN_BYTES;
 

@@ -155,8 +155,7 @@ impl LogDisk {
         // What is not worth a checkpoint yet is not to be counted on.
         let waiting = self.unreusable_segments(core);
         let waiting = if self.is_worth_writing_nodes(core, waiting, false) { 0 } else { waiting };
-        counts.clean + counts.pending
-            < (self.reserve_segments(core) + 2 + waiting).saturating_add(ready)
+        counts.clean + counts.pending < (self.scarce_segments(core) + waiting).saturating_add(ready)
     }
 
     /// Whether a checkpoint should be taken for the segments that it makes clean. Writing the dirty
@@ -164,14 +163,18 @@ impl LogDisk {
     /// good many at once.
     pub(crate) fn space_wants_checkpoint(&self, core: &Core) -> bool {
         let counts = core.state.segments.counts();
-        let reserve = self.reserve_segments(core) + 2;
-        let pool = self.pool_segments(core);
         let pending = self.unreusable_segments(core);
-        let is_due = counts.clean <= reserve + pool / 4;
+        let is_due = counts.clean <= self.scarce_segments(core) + self.pool_segments(core) / 4;
         // Cleaning does not go on without.
         let is_last = counts.clean <= self.checkpoint_reserve(core);
         (is_due && self.is_worth_writing_nodes(core, pending, false))
             || (is_last && self.is_worth_writing_nodes(core, pending, true))
+    }
+
+    /// With so many clean segments commits are about to find no room: the reserve, and what the heads
+    /// take next.
+    fn scarce_segments(&self, core: &Core) -> u32 {
+        self.reserve_segments(core) + 2
     }
 
     /// Segments that only a checkpoint makes clean.
@@ -193,12 +196,12 @@ impl LogDisk {
     pub(crate) fn reuse_is_wanted(&self, core: &Core) -> bool {
         core.reusable_count() >= self.pace_segments()
             && core.state.segments.clean_count()
-                <= self.reserve_segments(core) + 2 + self.pool_segments(core) / 2
+                <= self.scarce_segments(core) + self.pool_segments(core) / 2
     }
 
     /// So many segments are clean when no more are to be filled anew without a checkpoint.
     pub(crate) fn clean_after_reuse(&self, core: &Core) -> u32 {
-        self.reserve_segments(core) + 2 + self.pool_segments(core)
+        self.scarce_segments(core) + self.pool_segments(core)
     }
 
     /// So many segments a checkpoint should free at least that is taken because commits wait for
