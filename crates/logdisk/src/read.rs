@@ -50,12 +50,32 @@ fn stored_len(run: &[Fetch]) -> usize {
     }
 }
 
-/// What lies between two runs of whole pages, if one call can read both.
+/// What lies between two pages on the device, if one call reads both.
+fn gap_between(a: &PageRef, b: &PageRef) -> Option<u64> {
+    let end = a.addr.plus_bytes(PAGE_SIZE as u64);
+    let gap_bytes = b.addr.bytes().checked_sub(end.bytes())?;
+    (a.is_whole() && b.is_whole() && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes)
+}
+
+/// The same of two runs.
 fn gap(a: &[Fetch], b: &[Fetch]) -> Option<usize> {
-    let is_whole = |run: &[Fetch]| run[0].block.is_whole();
-    let end = a[0].block.addr.bytes() + stored_len(a) as u64;
-    let gap_bytes = b[0].block.addr.bytes().checked_sub(end)?;
-    (is_whole(a) && is_whole(b) && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes as usize)
+    gap_between(&a.last()?.block, &b.first()?.block).map(|gap_bytes| gap_bytes as usize)
+}
+
+/// Where in `buf` each run goes, in the order of the runs.
+fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
+    let mut by_place: Vec<usize> = (0..runs.len()).collect();
+    by_place.sort_by_key(|&run| runs[run][0].at);
+    let mut parts: Vec<(usize, &mut [u8])> = Vec::with_capacity(runs.len());
+    let (mut rest, mut rest_at) = (buf, 0);
+    for number in by_place {
+        let (at, len) = (runs[number][0].at, stored_len(runs[number]));
+        let (part, behind) = rest.split_at_mut(at - rest_at).1.split_at_mut(len);
+        (rest, rest_at) = (behind, at + len);
+        parts.push((number, part));
+    }
+    parts.sort_by_key(|(number, _)| *number);
+    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 impl LogDisk {
@@ -318,9 +338,10 @@ impl LogDisk {
     }
 
     /// Reads blocks; whole pages that lie one after the other, here and there, with one call, and those
-    /// too that have little between them on the device.
+    /// too that have little between them on the device, in whatever order they lie there.
     fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
-        let runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
+        let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
+        runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
         for near in runs.chunk_by(|a, b| gap(a, b).is_some()) {
             // If that fails, it may be what lies between that cannot be read.
             if near.len() > 1 && self.read_near(near, buf).is_ok() {
@@ -348,12 +369,8 @@ impl LogDisk {
         let mut unwanted = AlignedBuf::zeroed(gaps().sum());
         let mut unwanted = &mut unwanted[..];
         let mut parts = Vec::with_capacity(2 * runs.len());
-        let (mut rest, mut rest_at) = (buf, 0);
         let mut gaps = gaps();
-        for run in runs {
-            let (at, len) = (run[0].at, stored_len(run));
-            let (bytes, behind) = rest.split_at_mut(at - rest_at).1.split_at_mut(len);
-            (rest, rest_at) = (behind, at + len);
+        for bytes in parts_of(buf, runs) {
             parts.push(IoSliceMut::new(bytes));
             let (between, others) = unwanted.split_at_mut(gaps.next().unwrap_or(0));
             unwanted = others;

@@ -173,6 +173,27 @@ fn a_mebibyte_of_a_stream_is_read_with_one_call_or_two_at_the_end_of_a_segment()
     assert!(call_counts.iter().filter(|&&count| count == 1).count() >= 11, "{call_counts:?}");
 }
 
+#[test]
+fn a_mebibyte_written_in_any_order_is_read_with_one_call_if_it_lies_together() {
+    let mut rig = Rig::new();
+    rig.content = vec![0; MIB];
+    Rng::new(1).fill(&mut rig.content);
+    // A short page lies elsewhere, and does not keep the others from being read together.
+    rig.content[100..PAGE_SIZE].fill(0);
+    for number in 1..=MIB_PAGES {
+        let page = number * 77 % MIB_PAGES;
+        let at = page as usize * PAGE_SIZE;
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(rig.list, page, &rig.content[at..at + PAGE_SIZE]);
+        rig.disk.commit(aru).expect("there is room");
+    }
+    let rig = rig.reopen();
+    rig.check();
+    rig.device.reads();
+    rig.read(0).expect("it can be read");
+    assert_eq!(rig.device.reads().len(), 2);
+}
+
 /// The call with which a MiB is read, across a header.
 fn call_with_a_gap(rig: &Rig) -> (usize, Call) {
     let calls = |mib| {
