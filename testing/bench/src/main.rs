@@ -3,6 +3,7 @@
 //! - `dendro-bench [DIRECTORY]`: what operations cost. Each figure is the median of several rounds
 //!   that alternate with the rounds of what it is compared with.
 //! - `dendro-bench engine`: of these, the engine alone, in memory.
+//! - `dendro-bench files [COUNT]`: what the requests of a mount cost, without kernel and device.
 //! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.
 //! - `dendro-bench many-versions [SHAPE|all [COUNT...]]`: what one more costs beside thousands, in memory.
@@ -19,6 +20,7 @@ mod amplification;
 mod cleaning;
 mod engine;
 mod file_device;
+mod files;
 mod many_versions;
 mod measure;
 mod mounts;
@@ -43,6 +45,10 @@ fn main() -> ExitCode {
         Some("engine") => {
             heading();
             engine::run();
+            Ok(())
+        }
+        Some("files") => {
+            files::run(numbers(1).first().copied());
             Ok(())
         }
         Some("versions") => {

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use dendro_fuse_transport::enable_uring;
 
+pub(crate) use null::Null;
 use operations::{Figure, Scale, Workload};
 use report::Report;
 pub(crate) use targets::serve_null;

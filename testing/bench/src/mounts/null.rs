@@ -26,7 +26,7 @@ pub(super) fn wishes() -> Wishes {
 }
 
 /// Names, sizes and modes.
-pub(super) struct Null {
+pub(crate) struct Null {
     state: Mutex<State>,
 }
 
