@@ -91,11 +91,9 @@ impl FileSystem {
         let mut page = offset / PAGE;
         let mut at = 0;
         let in_page = (offset % PAGE) as usize;
-        let mut bounce = [0; PAGE_SIZE];
         if in_page != 0 {
-            self.disk.read_pages(self.view, ino.lid(), page, &mut bounce)?;
             at = len.min(PAGE_SIZE - in_page);
-            buf[..at].copy_from_slice(&bounce[in_page..in_page + at]);
+            self.read_part(ino, page, in_page, &mut buf[..at])?;
             page += 1;
         }
         let rest = len - at;
@@ -106,11 +104,17 @@ impl FileSystem {
             self.disk.read_pages(self.view, ino.lid(), page, &mut buf[at..at + in_place])?;
         }
         if rest > in_place {
-            let tail = rest - in_place;
             page += (in_place / PAGE_SIZE) as u64;
-            self.disk.read_pages(self.view, ino.lid(), page, &mut bounce)?;
-            buf[at + in_place..len].copy_from_slice(&bounce[..tail]);
+            self.read_part(ino, page, 0, &mut buf[at + in_place..len])?;
         }
+        Ok(())
+    }
+
+    /// Reads a part of a page.
+    fn read_part(&self, ino: Ino, page: u64, in_page: usize, out: &mut [u8]) -> Result<()> {
+        let mut bounce = [0; PAGE_SIZE];
+        self.disk.read_pages(self.view, ino.lid(), page, &mut bounce)?;
+        out.copy_from_slice(&bounce[in_page..in_page + out.len()]);
         Ok(())
     }
 

@@ -337,11 +337,24 @@ impl FileSystem {
     /// Commits `aru` with `inode` in it, and enters it.
     pub(crate) fn commit_inode(
         &self,
+        aru: Aru<'_>,
+        guard: &mut WriteGuard<'_>,
+        inode: Inode,
+    ) -> Result<()> {
+        self.commit_edits(aru, self.edits(), guard, inode)
+    }
+
+    /// As [`Self::commit_inode`], with `edits`. The i-node, which shows by itself that there is such a
+    /// file, goes first: the disk need not look for that.
+    pub(crate) fn commit_edits(
+        &self,
         mut aru: Aru<'_>,
+        edits: RecordEdits<'_>,
         guard: &mut WriteGuard<'_>,
         inode: Inode,
     ) -> Result<()> {
         aru.put_record(guard.ino().lid(), HEAD_INDEX, inode.encode());
+        edits.apply(&mut aru);
         self.disk.commit(aru)?;
         guard.set(inode);
         Ok(())

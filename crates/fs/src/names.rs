@@ -30,10 +30,22 @@ impl NameHasher {
         DIR_BASE | ((self.sip.hash(name) & self.mask) >> (64 - DIR_HASH_BITS)).max(1)
     }
 
+    /// `bytes` as the name of a directory's entry.
+    pub(crate) fn name<'a>(&self, bytes: &'a [u8]) -> Name<'a> {
+        Name { bytes, index: self.dir_index(bytes) }
+    }
+
     /// The index of the record that has the extended attribute `name`.
     pub(crate) fn xattr_index(&self, name: &[u8]) -> u64 {
         XATTR_BASE | (((self.sip.hash(name) & self.mask) >> (64 - XATTR_HASH_BITS)) << 16)
     }
+}
+
+/// A name with the index of the record that has, or would have, its entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) index: u64,
 }
 
 /// Refuses what cannot be looked for in a directory.

@@ -9,7 +9,7 @@ use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::format::{HEAD_INDEX, ORPHAN_REMOVE};
 use crate::inode::{Inode, MAX_INLINE_LINK_LEN, State};
-use crate::names::{check_name, check_new_name, is_dots};
+use crate::names::{Name, check_name, check_new_name, is_dots};
 use crate::node::{Node, ReadGuard, WriteGuard};
 use crate::orphan;
 use crate::records::RecordEdits;
@@ -57,7 +57,9 @@ impl FileSystem {
             self.refs.add_lookup(ino);
             return Ok(attr);
         }
-        let (ino, _) = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;
+        let (ino, _) = self
+            .find_entry(&mut self.edits(), parent, self.hasher.name(name))?
+            .ok_or(FsError::NotFound)?;
         let node = self.node(ino);
         let attr = self.attr_of(&node, &*self.read_named(&node, parent)?);
         self.refs.add_lookup(ino);
@@ -144,9 +146,11 @@ impl FileSystem {
     ) -> Result<Attr> {
         self.check_writable()?;
         check_new_name(name)?;
+        let name = self.hasher.name(name);
         let dir_node = self.node(parent);
         let mut dir = self.write_dir(&dir_node)?;
-        if let Some((ino, kind)) = self.find_entry(parent, name)? {
+        let mut edits = self.edits();
+        if let Some((ino, kind)) = self.find_entry(&mut edits, parent, name)? {
             drop(dir);
             return match kind {
                 _ if options.exclusive => Err(FsError::Exists),
@@ -160,7 +164,7 @@ impl FileSystem {
             };
         }
         let new = NewFile::plain(FileKind::Regular, mode);
-        let attr = self.make_in(caller, &mut dir, name, &new)?;
+        let attr = self.make_in(caller, &mut dir, name, &new, edits)?;
         self.refs.add_open(attr.ino);
         Ok(attr)
     }
@@ -215,7 +219,9 @@ impl FileSystem {
         let now = self.now();
         let mut inode = guard.edit();
         inode.check_rewritable()?;
-        if self.find_entry(parent, name)?.is_some() {
+        let name = self.hasher.name(name);
+        let mut edits = self.edits();
+        if self.find_entry(&mut edits, parent, name)?.is_some() {
             return Err(FsError::Exists);
         }
         let is_unnamed = inode.nlink == 0;
@@ -231,11 +237,9 @@ impl FileSystem {
                 orphan::enter(&mut aru, ino, crate::format::ORPHAN_TRUNCATE);
             }
         }
-        let mut edits = self.edits();
         let new_dir = self.add_entry(&mut edits, &dir, name, (ino, inode.kind), now)?;
-        edits.apply(&mut aru);
         aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
-        self.commit_inode(aru, &mut dir, new_dir)?;
+        self.commit_edits(aru, edits, &mut dir, new_dir)?;
         if is_unnamed {
             self.orphans.lock().remove(&ino);
         }
@@ -271,7 +275,9 @@ impl FileSystem {
         check_name(name)?;
         let dir_node = self.node(parent);
         let mut dir = self.write_dir(&dir_node)?;
-        let (ino, kind) = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;
+        let name = self.hasher.name(name);
+        let mut edits = self.edits();
+        let (ino, kind) = self.find_entry(&mut edits, parent, name)?.ok_or(FsError::NotFound)?;
         match (kind == FileKind::Directory, directory) {
             (true, false) => return Err(FsError::IsDirectory),
             (false, true) => return Err(FsError::NotDirectory),
@@ -286,15 +292,13 @@ impl FileSystem {
         }
         let now = self.now();
         let mut aru = self.aru();
-        let mut edits = self.edits();
         let mut new_dir = self.take_entry(&mut edits, &dir, name, now)?;
         if directory {
             new_dir.nlink = new_dir.nlink.saturating_sub(1);
         }
-        edits.apply(&mut aru);
         let mut child = guard.edit();
         let fate = self.drop_name(&mut aru, ino, &mut child, now);
-        self.commit_inode(aru, &mut dir, new_dir)?;
+        self.commit_edits(aru, edits, &mut dir, new_dir)?;
         self.enter_fate(&mut guard, child, fate);
         drop((guard, dir));
         self.finish_fate(&node, fate);
@@ -312,25 +316,27 @@ impl FileSystem {
         check_new_name(name)?;
         let dir_node = self.node(parent);
         let mut dir = self.write_dir(&dir_node)?;
-        if self.find_entry(parent, name)?.is_some() {
+        let name = self.hasher.name(name);
+        let mut edits = self.edits();
+        if self.find_entry(&mut edits, parent, name)?.is_some() {
             return Err(FsError::Exists);
         }
-        self.make_in(caller, &mut dir, name, new)
+        self.make_in(caller, &mut dir, name, new, edits)
     }
 
-    /// Makes a file under a name that is free.
+    /// Makes a file under a name that is free, as `edits` have found.
     fn make_in(
         &self,
         caller: &Caller<'_>,
         dir: &mut WriteGuard<'_>,
-        name: &[u8],
+        name: Name<'_>,
         new: &NewFile<'_>,
+        mut edits: RecordEdits<'_>,
     ) -> Result<Attr> {
         dir.inode().check_changeable()?;
         let now = self.now();
         let parent = dir.ino();
         let ino = Ino(self.disk.allocate_list()?.0);
-        let mut edits = self.edits();
         let mut new_dir = self.add_entry(&mut edits, dir, name, (ino, new.kind), now)?;
         let mut inode = self.new_inode(caller, (parent, dir.inode()), ino, new, now, &mut edits)?;
         (inode.nlink, inode.parent) = (1, parent.0);
@@ -344,8 +350,7 @@ impl FileSystem {
             set_target(&mut aru, ino, &mut inode, new.target);
         }
         aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
-        edits.apply(&mut aru);
-        self.commit_inode(aru, dir, new_dir)?;
+        self.commit_edits(aru, edits, dir, new_dir)?;
         let attr = inode.attr(ino);
         self.refs.add_lookup(ino);
         self.node(ino).fill(inode);
@@ -414,13 +419,16 @@ impl FileSystem {
         Ok(())
     }
 
-    /// What `name` names in the directory `parent`, which the caller has locked.
-    pub(crate) fn find_entry(&self, parent: Ino, name: &[u8]) -> Result<Option<(Ino, FileKind)>> {
-        let index = self.hasher.dir_index(name);
-        let Some(record) = self.disk.record(self.view, parent.lid(), index)? else {
-            return Ok(None);
-        };
-        Ok(dir::find(&record, name)?.map(|entry| (entry.ino, entry.kind)))
+    /// What `name` names in the directory `parent`, which the caller has locked. A change of its entry
+    /// by the same `edits` reads nothing more.
+    pub(crate) fn find_entry(
+        &self,
+        edits: &mut RecordEdits<'_>,
+        parent: Ino,
+        name: Name<'_>,
+    ) -> Result<Option<(Ino, FileKind)>> {
+        let record = edits.peek(parent.lid(), name.index)?;
+        Ok(dir::find(record, name.bytes)?.map(|entry| (entry.ino, entry.kind)))
     }
 
     /// Adds an entry that is not there, and answers the directory as it will be.
@@ -428,15 +436,15 @@ impl FileSystem {
         &self,
         edits: &mut RecordEdits<'_>,
         dir: &WriteGuard<'_>,
-        name: &[u8],
+        name: Name<'_>,
         (ino, kind): (Ino, FileKind),
         now: FileTime,
     ) -> Result<Inode> {
         dir.inode().check_changeable()?;
         let mut new_dir = dir.edit();
-        let record = edits.load(dir.ino().lid(), self.hasher.dir_index(name))?;
-        dir::insert(record, name, ino, kind)?;
-        new_dir.size = new_dir.size.saturating_add(dir::entry_len(name) as u64);
+        let record = edits.load(dir.ino().lid(), name.index)?;
+        dir::insert(record, name.bytes, ino, kind)?;
+        new_dir.size = new_dir.size.saturating_add(dir::entry_len(name.bytes) as u64);
         (new_dir.mtime, new_dir.ctime) = (now, now);
         Ok(new_dir)
     }
@@ -446,15 +454,15 @@ impl FileSystem {
         &self,
         edits: &mut RecordEdits<'_>,
         dir: &WriteGuard<'_>,
-        name: &[u8],
+        name: Name<'_>,
         now: FileTime,
     ) -> Result<Inode> {
         let mut new_dir = dir.edit();
-        let record = edits.load(dir.ino().lid(), self.hasher.dir_index(name))?;
-        if !dir::remove(record, name)? {
+        let record = edits.load(dir.ino().lid(), name.index)?;
+        if !dir::remove(record, name.bytes)? {
             return Err(FsError::Corrupted(format!("directory {} lost an entry", dir.ino())));
         }
-        new_dir.size = new_dir.size.saturating_sub(dir::entry_len(name) as u64);
+        new_dir.size = new_dir.size.saturating_sub(dir::entry_len(name.bytes) as u64);
         (new_dir.mtime, new_dir.ctime) = (now, now);
         Ok(new_dir)
     }

@@ -11,7 +11,8 @@
 //! Whoever must write an i-node without knowing what the caller holds (write-back of access times
 //! when the cache is full) only tries the lock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use dendro_base::Timestamp;
 use dendro_base::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -19,6 +20,7 @@ use dendro_base::sync::{
     Arc, MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 use dendro_disk::{LogicalDisk, View};
+use rustc_hash::FxHashMap;
 
 use crate::error::{FsError, Result};
 use crate::format::{FIRST_FILE_LIST, HEAD_INDEX};
@@ -214,7 +216,7 @@ impl WriteGuard<'_> {
 
 #[derive(Debug, Default)]
 struct CacheShard {
-    nodes: HashMap<u64, Arc<Node>>,
+    nodes: FxHashMap<u64, Arc<Node>>,
     /// All numbers in `nodes`, once each: a clock that eviction turns.
     clock: VecDeque<u64>,
 }
@@ -305,7 +307,7 @@ struct Refs {
 /// How often each i-node was looked up and opened.
 #[derive(Debug)]
 pub(crate) struct RefTable {
-    shards: Vec<Mutex<HashMap<u64, Refs>>>,
+    shards: Vec<Mutex<FxHashMap<u64, Refs>>>,
     /// A lookup keeps a file without name alive, as an open does.
     lookups_hold: bool,
 }
@@ -335,12 +337,13 @@ impl RefTable {
 
     fn change(&self, ino: Ino, change: impl FnOnce(&mut Refs)) -> Option<Arc<Node>> {
         let mut shard = self.shards[shard_of(ino)].lock();
-        let refs = shard.get_mut(&ino.0)?;
+        let Entry::Occupied(mut entry) = shard.entry(ino.0) else { return None };
+        let refs = entry.get_mut();
         change(refs);
         if refs.lookups > 0 || refs.opens > 0 {
             return None;
         }
-        shard.remove(&ino.0)?.gone
+        entry.remove().gone
     }
 
     /// Takes over how often each i-node was looked up, from a table that nobody uses any more.

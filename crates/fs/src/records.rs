@@ -1,65 +1,96 @@
 //! Changes to several records of one atomic recovery unit, before it is committed.
 
-use dendro_disk::{Aru, Lid, LogicalDisk, View};
+use dendro_disk::{Aru, Lid, LogicalDisk, Record, View};
+use smallvec::SmallVec;
 
 use crate::error::Result;
 
-/// A record as it will be: empty when it is to go.
+/// A record that is looked at, and may be changed.
 struct Edit {
     list: Lid,
     index: u64,
-    value: Vec<u8>,
-    /// Whether the disk has it, so far as is known.
-    on_disk: bool,
+    /// What the disk has, so far as is known.
+    old: Old,
+    /// The record as it will be, if it is changed: empty when it is to go.
+    new: Option<Vec<u8>>,
 }
 
-/// Records being changed. A record that is changed twice in one unit (two names with one hash) is
-/// read from the disk once, and the second change sees the first.
+enum Old {
+    Known(Option<Record>),
+    /// Whatever it is, it is replaced.
+    Unread,
+}
+
+impl Old {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Known(Some(record)) => record,
+            Self::Known(None) | Self::Unread => &[],
+        }
+    }
+}
+
+/// Records being changed. A record that is looked at and then changed, or changed twice in one unit
+/// (two names with one hash), is read from the disk once, and the second change sees the first.
 pub(crate) struct RecordEdits<'d> {
     disk: &'d dyn LogicalDisk,
     view: View,
-    edits: Vec<Edit>,
+    edits: SmallVec<[Edit; 2]>,
 }
 
 impl<'d> RecordEdits<'d> {
-    pub(crate) const fn new(disk: &'d dyn LogicalDisk, view: View) -> Self {
-        Self { disk, view, edits: Vec::new() }
+    pub(crate) fn new(disk: &'d dyn LogicalDisk, view: View) -> Self {
+        Self { disk, view, edits: SmallVec::new() }
     }
 
     fn position(&self, list: Lid, index: u64) -> Option<usize> {
         self.edits.iter().position(|edit| (edit.list, edit.index) == (list, index))
     }
 
-    /// The record as the unit will leave it; empty when there is none.
-    pub(crate) fn load(&mut self, list: Lid, index: u64) -> Result<&mut Vec<u8>> {
+    fn edit(&mut self, list: Lid, index: u64) -> Result<&mut Edit> {
         let position = match self.position(list, index) {
             Some(position) => position,
             None => {
-                let record = self.disk.record(self.view, list, index)?;
-                let on_disk = record.is_some();
-                let value = record.map(|record| record.to_vec()).unwrap_or_default();
-                self.edits.push(Edit { list, index, value, on_disk });
+                let old = Old::Known(self.disk.record(self.view, list, index)?);
+                self.edits.push(Edit { list, index, old, new: None });
                 self.edits.len() - 1
             }
         };
-        Ok(&mut self.edits[position].value)
+        Ok(&mut self.edits[position])
+    }
+
+    /// The record as the unit will leave it, which may not change it; empty when there is none.
+    pub(crate) fn peek(&mut self, list: Lid, index: u64) -> Result<&[u8]> {
+        let edit = self.edit(list, index)?;
+        Ok(edit.new.as_deref().unwrap_or_else(|| edit.old.bytes()))
+    }
+
+    /// As [`Self::peek`], to be changed.
+    pub(crate) fn load(&mut self, list: Lid, index: u64) -> Result<&mut Vec<u8>> {
+        let Edit { old, new, .. } = self.edit(list, index)?;
+        Ok(new.get_or_insert_with(|| old.bytes().to_vec()))
     }
 
     /// Puts a record without reading the one it replaces; an empty `value` takes it away.
     pub(crate) fn put(&mut self, list: Lid, index: u64, value: Vec<u8>) {
         match self.position(list, index) {
-            Some(position) => self.edits[position].value = value,
-            None => self.edits.push(Edit { list, index, value, on_disk: true }),
+            Some(position) => self.edits[position].new = Some(value),
+            None => self.edits.push(Edit { list, index, old: Old::Unread, new: Some(value) }),
         }
     }
 
     /// Adds the changes to `aru`.
     pub(crate) fn apply(self, aru: &mut Aru<'_>) {
-        for Edit { list, index, value, on_disk } in self.edits {
-            if !value.is_empty() {
-                aru.put_record(list, index, value);
-            } else if on_disk {
-                aru.delete_record(list, index);
+        for Edit { list, index, old, new } in self.edits {
+            match new {
+                None => {}
+                Some(value) if !value.is_empty() => {
+                    aru.put_record(list, index, value);
+                }
+                Some(_) if matches!(old, Old::Known(None)) => {}
+                Some(_) => {
+                    aru.delete_record(list, index);
+                }
             }
         }
     }

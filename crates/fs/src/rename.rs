@@ -7,7 +7,7 @@ use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::format::HEAD_INDEX;
 use crate::inode::Inode;
-use crate::names::{check_name, is_dots};
+use crate::names::{Name, check_name, is_dots};
 use crate::node::{Node, WriteGuard};
 use crate::records::RecordEdits;
 use crate::types::{Caller, FileKind, FileTime, Ino, RenameFlags};
@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 1 << 24;
 #[derive(Clone, Copy)]
 struct Place<'a> {
     parent: Ino,
-    name: &'a [u8],
+    name: Name<'a>,
 }
 
 /// The directories that a rename changes, locked.
@@ -114,6 +114,7 @@ impl FileSystem {
         let new_node = self.node(new_parent);
         let topology = self.lock_topology(parent, new_parent)?;
         let dirs = self.lock_dirs(&old_node, &new_node, &topology)?;
+        let (name, new_name) = (self.hasher.name(name), self.hasher.name(new_name));
         let places = (Place { parent, name }, Place { parent: new_parent, name: new_name });
         if exchange {
             self.exchange(dirs, places, &topology)
@@ -181,8 +182,9 @@ impl FileSystem {
         flags: RenameFlags,
         topology: Topology<'_>,
     ) -> Result<()> {
-        let source = self.find_entry(old.parent, old.name)?.ok_or(FsError::NotFound)?;
-        let target = self.find_entry(new.parent, new.name)?;
+        let mut edits = self.edits();
+        let source = self.find_entry(&mut edits, old.parent, old.name)?.ok_or(FsError::NotFound)?;
+        let target = self.find_entry(&mut edits, new.parent, new.name)?;
         if target.is_some() && flags.contains(RenameFlags::NO_REPLACE) {
             return Err(FsError::Exists);
         }
@@ -209,7 +211,6 @@ impl FileSystem {
 
         let now = self.now();
         let mut aru = self.aru();
-        let mut edits = self.edits();
         let mut new_dirs = NewDirs::of(&dirs, now);
         let whiteout = if flags.contains(RenameFlags::WHITEOUT) {
             Some(self.new_whiteout(caller, dirs.source(), now, &mut edits, &mut aru)?)
@@ -232,9 +233,8 @@ impl FileSystem {
             let fate = self.drop_name(&mut aru, node.ino(), &mut inode, now);
             replaced = Some((node, guard, inode, fate));
         }
-        edits.apply(&mut aru);
         aru.put_record(source.0.lid(), HEAD_INDEX, source_inode.encode());
-        self.commit_dirs(aru, dirs, new_dirs)?;
+        self.commit_dirs(aru, edits, dirs, new_dirs)?;
         source_guard.set(source_inode);
         drop(source_guard);
         if let Some((ino, inode)) = whiteout {
@@ -257,20 +257,20 @@ impl FileSystem {
         whiteout: Option<Ino>,
         new_dirs: &mut NewDirs,
     ) -> Result<()> {
-        let record = edits.load(old.parent.lid(), self.hasher.dir_index(old.name))?;
+        let record = edits.load(old.parent.lid(), old.name.index)?;
         if let Some(whiteout) = whiteout {
-            dir::replace(record, old.name, whiteout, FileKind::CharDevice)?;
+            dir::replace(record, old.name.bytes, whiteout, FileKind::CharDevice)?;
         } else {
-            dir::remove(record, old.name)?;
-            let len = dir::entry_len(old.name) as u64;
+            dir::remove(record, old.name.bytes)?;
+            let len = dir::entry_len(old.name.bytes) as u64;
             new_dirs.old.size = new_dirs.old.size.saturating_sub(len);
         }
-        let record = edits.load(new.parent.lid(), self.hasher.dir_index(new.name))?;
+        let record = edits.load(new.parent.lid(), new.name.index)?;
         if target.is_some() {
-            dir::replace(record, new.name, source.0, source.1)?;
+            dir::replace(record, new.name.bytes, source.0, source.1)?;
         } else {
-            dir::insert(record, new.name, source.0, source.1)?;
-            let len = dir::entry_len(new.name) as u64;
+            dir::insert(record, new.name.bytes, source.0, source.1)?;
+            let len = dir::entry_len(new.name.bytes) as u64;
             new_dirs.target().size = new_dirs.target().size.saturating_add(len);
         }
         Ok(())
@@ -282,8 +282,9 @@ impl FileSystem {
         (old, new): (Place<'_>, Place<'_>),
         topology: &Topology<'_>,
     ) -> Result<()> {
-        let one = self.find_entry(old.parent, old.name)?.ok_or(FsError::NotFound)?;
-        let other = self.find_entry(new.parent, new.name)?.ok_or(FsError::NotFound)?;
+        let mut edits = self.edits();
+        let one = self.find_entry(&mut edits, old.parent, old.name)?.ok_or(FsError::NotFound)?;
+        let other = self.find_entry(&mut edits, new.parent, new.name)?.ok_or(FsError::NotFound)?;
         if one.0 == other.0 {
             return Ok(());
         }
@@ -301,11 +302,10 @@ impl FileSystem {
             inode.check_rewritable()?;
         }
         let now = self.now();
-        let mut edits = self.edits();
-        let record = edits.load(old.parent.lid(), self.hasher.dir_index(old.name))?;
-        dir::replace(record, old.name, other.0, other.1)?;
-        let record = edits.load(new.parent.lid(), self.hasher.dir_index(new.name))?;
-        dir::replace(record, new.name, one.0, one.1)?;
+        let record = edits.load(old.parent.lid(), old.name.index)?;
+        dir::replace(record, old.name.bytes, other.0, other.1)?;
+        let record = edits.load(new.parent.lid(), new.name.index)?;
+        dir::replace(record, new.name.bytes, one.0, one.1)?;
         let mut new_dirs = NewDirs::of(&dirs, now);
         let (mut one_inode, mut other_inode) = (one_guard.edit(), other_guard.edit());
         (one_inode.ctime, other_inode.ctime) = (now, now);
@@ -314,10 +314,9 @@ impl FileSystem {
         (one_inode.parent, other_inode.parent) = (new.parent.0, old.parent.0);
         new_dirs.move_links(one_is_dir, other_is_dir)?;
         let mut aru = self.aru();
-        edits.apply(&mut aru);
         aru.put_record(one.0.lid(), HEAD_INDEX, one_inode.encode());
         aru.put_record(other.0.lid(), HEAD_INDEX, other_inode.encode());
-        self.commit_dirs(aru, dirs, new_dirs)?;
+        self.commit_dirs(aru, edits, dirs, new_dirs)?;
         one_guard.set(one_inode);
         other_guard.set(other_inode);
         Ok(())
@@ -359,17 +358,18 @@ impl FileSystem {
     fn commit_dirs(
         &self,
         mut aru: dendro_disk::Aru<'_>,
+        edits: RecordEdits<'_>,
         dirs: Dirs<'_>,
         new_dirs: NewDirs,
     ) -> Result<()> {
         match (dirs, new_dirs.new) {
             (Dirs::Two { mut old, mut new }, Some(new_inode)) => {
                 aru.put_record(old.ino().lid(), HEAD_INDEX, new_dirs.old.encode());
-                self.commit_inode(aru, &mut new, new_inode)?;
+                self.commit_edits(aru, edits, &mut new, new_inode)?;
                 old.set(new_dirs.old);
                 Ok(())
             }
-            (Dirs::Same(mut dir), _) => self.commit_inode(aru, &mut dir, new_dirs.old),
+            (Dirs::Same(mut dir), _) => self.commit_edits(aru, edits, &mut dir, new_dirs.old),
             (Dirs::Two { .. }, None) => unreachable!("two directories have two new states"),
         }
     }
