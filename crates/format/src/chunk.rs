@@ -147,6 +147,19 @@ impl Chunk {
             .then(|| self.refs[(self.present & (bit - 1)).count_ones() as usize])
     }
 
+    /// Puts a page at `slot`, below 32, in the place of what was there.
+    pub fn set(&mut self, slot: u32, page: PageRef) {
+        let bit = 1_u32 << slot;
+        let at = (self.present & (bit - 1)).count_ones() as usize;
+        if self.present & bit == 0 {
+            self.refs.insert(at, page);
+            self.present |= bit;
+            self.holes &= !bit;
+        } else {
+            self.refs[at] = page;
+        }
+    }
+
     /// Which slots are owned, a bit each.
     #[must_use]
     pub const fn present(&self) -> u32 {

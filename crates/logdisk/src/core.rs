@@ -19,6 +19,7 @@ use dendro_policy::Class;
 
 use crate::fault::Outcome;
 use crate::heads::Heads;
+use crate::line::Thing;
 use crate::map::Nodes;
 use crate::partial::{
     About, Content, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes, stored_len,
@@ -385,22 +386,46 @@ impl Core {
         let count = data.len().div_ceil(PAGE_SIZE) as u64;
         for (number, slots) in groups(first_page..first_page + count) {
             let branch = self.about.branch;
-            let mut group = self.state.open_group(branch, list, number, slots.clone(), nodes)?;
             self.last_class = None;
+            let data_of = |page_index: u64| {
+                let start = (page_index - first_page) as usize * PAGE_SIZE;
+                &data[start..data.len().min(start + PAGE_SIZE)]
+            };
+            if slots.len() == 1 {
+                let (thing, slot) = (Thing::chunk(list, number), slots.start);
+                if let Some(old) = self.state.sole_page(branch, thing, slot, nodes)? {
+                    let page_index = number * CHUNK_PAGES + u64::from(slot);
+                    let block =
+                        self.change_or_write(list, page_index, data_of(page_index), (old, old))?;
+                    self.state.replace_own(branch, thing, (slot, old), block, nodes)?;
+                    continue;
+                }
+            }
+            let mut group = self.state.open_group(branch, list, number, slots.clone(), nodes)?;
             for slot in slots {
                 let page_index = number * CHUNK_PAGES + u64::from(slot);
-                let start = (page_index - first_page) as usize * PAGE_SIZE;
-                let page = &data[start..data.len().min(start + PAGE_SIZE)];
-                let own = group.own_page(slot);
-                let block = match own.and_then(|own| self.change_page(&own, page)) {
-                    Some(changed) => changed,
-                    None => self.write_page(list, page_index, page, group.page(slot))?,
-                };
+                let old = (group.own_page(slot), group.page(slot));
+                let block = self.change_or_write(list, page_index, data_of(page_index), old)?;
                 self.state.replace(&mut group, slot, block);
             }
             self.state.put_group(&group, nodes)?;
         }
         Ok(())
+    }
+
+    /// Changes a page where it is, if that is still to be written; or puts it into the log. `old` are
+    /// the page that the head wrote in its epoch, and the page that it sees.
+    fn change_or_write(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        page: &[u8],
+        (own, old): (Option<PageRef>, Option<PageRef>),
+    ) -> Outcome<PageRef> {
+        match own.and_then(|own| self.change_page(&own, page)) {
+            Some(changed) => Ok(changed),
+            None => self.write_page(list, page_index, page, old),
+        }
     }
 
     /// Puts one page into the log; returns where it lies.

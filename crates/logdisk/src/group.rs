@@ -221,6 +221,47 @@ impl State {
         group.below_at(slot).is_some_and(|below| self.is_taken_by_others(group, &below))
     }
 
+    /// The page at `slot` of a chunk that has an entry, where no version lies behind the head: such a
+    /// page is put with [`Self::replace_own`], and needs no group. `None`: it does.
+    pub(crate) fn sole_page(
+        &self,
+        branch: u32,
+        thing: Thing,
+        slot: u32,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<Option<PageRef>>> {
+        let epoch = self.versions.epoch();
+        if !self.versions.is_first(branch, epoch) {
+            return Ok(None);
+        }
+        self.map.look(&thing.key(branch, epoch), nodes, |value| match value {
+            Some(Value::Chunk(chunk)) => Some(chunk.get(slot)),
+            _ => None,
+        })
+    }
+
+    /// Puts a page's new block in the place of `old`, which [`Self::sole_page`] has found.
+    pub(crate) fn replace_own(
+        &mut self,
+        branch: u32,
+        thing: Thing,
+        (slot, old): (u32, Option<PageRef>),
+        block: PageRef,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        self.clock += u64::from(block.footprint_bytes());
+        if let Some(old) = old {
+            self.segments.block_died(&old, self.clock);
+        }
+        self.segments.block_born(&block, self.clock, self.clock);
+        let key = thing.key(branch, self.versions.epoch());
+        self.map.change(&key, nodes, |value| {
+            if let Value::Chunk(chunk) = value {
+                Arc::make_mut(chunk).set(slot, block);
+            }
+        })
+    }
+
     /// Puts a page's new block in the place of its old one.
     pub(crate) fn replace(&mut self, group: &mut Group, slot: u32, block: PageRef) {
         self.clock += u64::from(block.footprint_bytes());

@@ -81,27 +81,19 @@ impl Map {
     }
 
     pub(crate) fn get(&self, key: &Key, nodes: &dyn Nodes) -> Outcome<Option<Value>> {
-        let Some(mut child) = self.root.as_ref() else { return Ok(None) };
-        // The dirty top of the tree is borrowed, what is below it comes from the cache.
-        let place = loop {
-            match child {
-                Child::Clean(child) => break child.place,
-                Child::Dirty(resident) => match &resident.node {
-                    Node::Leaf(leaf) => return Ok(find(leaf, key)),
-                    Node::Inner(inner) => child = &inner.entries[inner.position(key)].1,
-                },
-            }
-        };
-        let mut resident = nodes.node(&place)?;
-        loop {
-            let next = match &resident.node {
-                Node::Leaf(leaf) => return Ok(find(leaf, key)),
-                Node::Inner(inner) => match &inner.entries[inner.position(key)].1 {
-                    Child::Clean(child) => nodes.node(&child.place)?,
-                    Child::Dirty(child) => Arc::clone(child),
-                },
-            };
-            resident = next;
+        self.look(key, nodes, |value| value.cloned())
+    }
+
+    /// What `look` says of the value under `key`.
+    pub(crate) fn look<T>(
+        &self,
+        key: &Key,
+        nodes: &dyn Nodes,
+        look: impl FnOnce(Option<&Value>) -> T,
+    ) -> Outcome<T> {
+        match &self.root {
+            Some(root) => look_under(root, key, nodes, look),
+            None => Ok(look(None)),
         }
     }
 
@@ -185,15 +177,66 @@ impl Map {
 
     /// Puts `value` under `key`; returns what was there.
     pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
-        let Some(root) = &mut self.root else {
+        if self.root.is_none() {
             let leaf = Leaf { len_bytes: entry_len_bytes(&value), entries: vec![(key, value)] };
             let node = Node::Leaf(leaf);
             self.ledger.dirty_bytes += node.memory_bytes();
             self.root = Some(Child::Dirty(Resident::new(node)));
             self.level = 0;
             return Ok(Found::default());
-        };
-        let (found, split) = put_under(root, key, value, nodes, &mut self.ledger)?;
+        }
+        self.update_leaf(&key, nodes, |leaf, ledger| {
+            ledger.dirty_bytes += entry_memory_bytes(&value);
+            leaf.len_bytes += entry_len_bytes(&value);
+            match leaf.position(&key) {
+                Ok(at) => {
+                    let old = mem::replace(&mut leaf.entries[at].1, value);
+                    leaf.len_bytes -= entry_len_bytes(&old);
+                    ledger.dirty_bytes =
+                        ledger.dirty_bytes.saturating_sub(entry_memory_bytes(&old));
+                    (Found { old: Some(old), before: None }, at)
+                }
+                Err(at) => {
+                    leaf.entries.insert(at, (key, value));
+                    let before = at.checked_sub(1).map(|before| leaf.entries[before].0);
+                    (Found { old: None, before }, at)
+                }
+            }
+        })
+    }
+
+    /// Changes the value under `key` where it is.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(crate) fn change(
+        &mut self,
+        key: &Key,
+        nodes: &dyn Nodes,
+        change: impl FnOnce(&mut Value),
+    ) -> Outcome<()> {
+        self.update_leaf(key, nodes, |leaf, ledger| {
+            let at = leaf.position(key).expect("the key was just found");
+            let value = &mut leaf.entries[at].1;
+            leaf.len_bytes -= entry_len_bytes(value);
+            ledger.dirty_bytes = ledger.dirty_bytes.saturating_sub(entry_memory_bytes(value));
+            change(value);
+            leaf.len_bytes += entry_len_bytes(value);
+            ledger.dirty_bytes += entry_memory_bytes(value);
+            ((), at)
+        })
+    }
+
+    /// Calls `update` with the leaf that `key` belongs in; it says at which entry it has changed the
+    /// leaf. The tree must not be empty.
+    fn update_leaf<T>(
+        &mut self,
+        key: &Key,
+        nodes: &dyn Nodes,
+        update: impl FnOnce(&mut Leaf, &mut Ledger) -> (T, usize),
+    ) -> Outcome<T> {
+        let root = self.root.as_mut().expect("the tree has a root");
+        let (result, split) = update_under(root, key, nodes, &mut self.ledger, update)?;
         if let Some(right) = split {
             let left = self.root.take().expect("the root was just split");
             self.level += 1;
@@ -202,19 +245,15 @@ impl Map {
             self.ledger.dirty_bytes += node.memory_bytes();
             self.root = Some(Child::Dirty(Resident::new(node)));
         }
-        Ok(found)
+        Ok(result)
     }
 
     /// Takes the entry under `key` away; returns it.
     pub(crate) fn remove(&mut self, key: &Key, nodes: &dyn Nodes) -> Outcome<Option<Value>> {
-        // Looking first keeps nodes clean that hold no such key.
-        if self.get(key, nodes)?.is_none() {
-            return Ok(None);
-        }
-        let root = self.root.as_mut().expect("the key is in the tree");
-        let old = remove_under(root, key, nodes, &mut self.ledger)?;
+        let Some(root) = self.root.as_mut() else { return Ok(None) };
+        let old = remove_under(root, key, nodes, &mut self.ledger, false)?;
         self.shrink_root();
-        Ok(Some(old))
+        Ok(old)
     }
 
     /// Drops roots that have no entry, or a single child.
@@ -339,8 +378,38 @@ fn unshare(resident: &mut Arc<Resident>) -> &mut Node {
     &mut Arc::get_mut(resident).expect("nobody else holds it").node
 }
 
-fn find(leaf: &Leaf, key: &Key) -> Option<Value> {
-    leaf.position(key).ok().map(|at| leaf.entries[at].1.clone())
+fn find<'a>(leaf: &'a Leaf, key: &Key) -> Option<&'a Value> {
+    leaf.position(key).ok().map(|at| &leaf.entries[at].1)
+}
+
+/// See [`Map::look`].
+fn look_under<T>(
+    mut child: &Child,
+    key: &Key,
+    nodes: &dyn Nodes,
+    look: impl FnOnce(Option<&Value>) -> T,
+) -> Outcome<T> {
+    // The dirty top of the tree is borrowed, what is below it comes from the cache.
+    let place = loop {
+        match child {
+            Child::Clean(child) => break child.place,
+            Child::Dirty(resident) => match &resident.node {
+                Node::Leaf(leaf) => return Ok(look(find(leaf, key))),
+                Node::Inner(inner) => child = &inner.entries[inner.position(key)].1,
+            },
+        }
+    };
+    let mut resident = nodes.node(&place)?;
+    loop {
+        let next = match &resident.node {
+            Node::Leaf(leaf) => return Ok(look(find(leaf, key))),
+            Node::Inner(inner) => match &inner.entries[inner.position(key)].1 {
+                Child::Clean(child) => nodes.node(&child.place)?,
+                Child::Dirty(child) => Arc::clone(child),
+            },
+        };
+        resident = next;
+    }
 }
 
 /// The node of `child`, which is kept in `loaded` if it is not held by its parent.
@@ -440,43 +509,31 @@ fn visit_places_under(
     Ok(())
 }
 
-fn put_under(
+/// See [`Map::update_leaf`].
+fn update_under<T>(
     child: &mut Child,
-    key: Key,
-    value: Value,
+    key: &Key,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
-) -> Outcome<(Found, Split)> {
+    update: impl FnOnce(&mut Leaf, &mut Ledger) -> (T, usize),
+) -> Outcome<(T, Split)> {
     match ledger.make_mut(child, nodes)? {
         Node::Leaf(leaf) => {
-            ledger.dirty_bytes += entry_memory_bytes(&value);
-            leaf.len_bytes += entry_len_bytes(&value);
-            match leaf.position(&key) {
-                Ok(at) => {
-                    let old = mem::replace(&mut leaf.entries[at].1, value);
-                    leaf.len_bytes -= entry_len_bytes(&old);
-                    ledger.dirty_bytes =
-                        ledger.dirty_bytes.saturating_sub(entry_memory_bytes(&old));
-                    Ok((Found { old: Some(old), before: None }, split_leaf(leaf, at)))
-                }
-                Err(at) => {
-                    leaf.entries.insert(at, (key, value));
-                    let before = at.checked_sub(1).map(|before| leaf.entries[before].0);
-                    Ok((Found { old: None, before }, split_leaf(leaf, at)))
-                }
-            }
+            let (result, at) = update(leaf, ledger);
+            Ok((result, split_leaf(leaf, at)))
         }
         Node::Inner(inner) => {
-            let at = inner.position(&key);
-            let (found, split) = put_under(&mut inner.entries[at].1, key, value, nodes, ledger)?;
-            let Some(right) = split else { return Ok((found, None)) };
+            let at = inner.position(key);
+            let below = &mut inner.entries[at].1;
+            let (result, split) = update_under(below, key, nodes, ledger, update)?;
+            let Some(right) = split else { return Ok((result, None)) };
             inner.entries.insert(at + 1, right);
             if inner.entries.len() <= FANOUT {
-                return Ok((found, None));
+                return Ok((result, None));
             }
             let upper = inner.split();
             let first = upper.entries[0].0;
-            Ok((found, Some((first, Child::Dirty(Resident::new(Node::Inner(upper)))))))
+            Ok((result, Some((first, Child::Dirty(Resident::new(Node::Inner(upper)))))))
         }
     }
 }
@@ -490,24 +547,35 @@ fn split_leaf(leaf: &mut Leaf, changed_at: usize) -> Split {
     Some((first, Child::Dirty(Resident::new(Node::Leaf(upper)))))
 }
 
+/// Takes the entry under `key` away, if there is one: unless that `is_known`, it is looked for
+/// before anything is made dirty.
 fn remove_under(
     child: &mut Child,
     key: &Key,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
-) -> Outcome<Value> {
+    mut is_known: bool,
+) -> Outcome<Option<Value>> {
+    if !is_known && !child.is_own() {
+        if look_under(child, key, nodes, |value| value.is_none())? {
+            return Ok(None);
+        }
+        is_known = true;
+    }
     match ledger.make_mut(child, nodes)? {
         Node::Leaf(leaf) => {
-            let at = leaf.position(key).expect("the key was just found");
+            let Ok(at) = leaf.position(key) else { return Ok(None) };
             let (_, old) = leaf.entries.remove(at);
             leaf.len_bytes -= entry_len_bytes(&old);
             ledger.dirty_bytes = ledger.dirty_bytes.saturating_sub(entry_memory_bytes(&old));
-            Ok(old)
+            Ok(Some(old))
         }
         Node::Inner(inner) => {
             let at = inner.position(key);
-            let old = remove_under(&mut inner.entries[at].1, key, nodes, ledger)?;
-            shrink_child(inner, at, nodes, ledger);
+            let old = remove_under(&mut inner.entries[at].1, key, nodes, ledger, is_known)?;
+            if old.is_some() {
+                shrink_child(inner, at, nodes, ledger);
+            }
             Ok(old)
         }
     }

@@ -92,7 +92,15 @@ pub(crate) enum Child {
 
 impl Leaf {
     pub(crate) fn position(&self, key: &Key) -> Result<usize, usize> {
-        self.entries.binary_search_by(|(entry, _)| entry.cmp(key))
+        // What is put behind all others is what is put most often.
+        let at = match self.entries.last() {
+            Some((last, _)) if last.is_before(key) => self.entries.len(),
+            _ => self.entries.partition_point(|(entry, _)| entry.is_before(key)),
+        };
+        match self.entries.get(at) {
+            Some((entry, _)) if entry == key => Ok(at),
+            _ => Err(at),
+        }
     }
 
     fn with(entries: Vec<(Key, Value)>) -> Self {
@@ -128,7 +136,12 @@ impl Leaf {
 impl Inner {
     /// The child that `key` belongs under.
     pub(crate) fn position(&self, key: &Key) -> usize {
-        self.entries.partition_point(|(first, _)| first <= key).saturating_sub(1)
+        match self.entries.split_last() {
+            Some(((last, _), rest)) if key.is_before(last) => {
+                rest.partition_point(|(first, _)| !key.is_before(first)).saturating_sub(1)
+            }
+            _ => self.entries.len().saturating_sub(1),
+        }
     }
 
     pub(crate) fn split(&mut self) -> Self {
@@ -190,6 +203,11 @@ impl Node {
 }
 
 impl Child {
+    /// Whether it is the live tree's alone, and so can be changed where it is.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Dirty(resident) if Arc::strong_count(resident) == 1)
+    }
+
     /// The child as its parent names it on the device.
     ///
     /// # Panics

@@ -1,10 +1,11 @@
 //! Before a unit changes anything: is it sound, and is what it builds on in memory?
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Error, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op};
-use dendro_format::{Key, Space};
+use dendro_format::{Key, Space, Value};
+use smallvec::SmallVec;
 
 use crate::fault::{Fault, Outcome};
 use crate::line::Thing;
@@ -16,7 +17,7 @@ use crate::state::{State, groups, page_range, slots_of, space_end};
 /// walk from the end beats any table.
 struct Lists<'a> {
     line: Line<'a>,
-    known: Vec<(u64, bool)>,
+    known: SmallVec<[(u64, bool); 4]>,
 }
 
 impl Lists<'_> {
@@ -32,6 +33,22 @@ impl Lists<'_> {
     fn require(&mut self, list: Lid, state: &State, nodes: &dyn Nodes) -> Outcome<()> {
         if self.exists(list, state, nodes)? { Ok(()) } else { Err(Error::NoSuchList(list).into()) }
     }
+
+    /// As [`Self::require`], when something was found that the head wrote in the list in its epoch:
+    /// that is there only as long as the list is.
+    fn require_of(
+        &mut self,
+        list: Lid,
+        is_own_found: bool,
+        state: &State,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let is_known = self.known.iter().any(|(known, _)| *known == list.0);
+        if is_own_found && !is_known && list < Lid::CLIENT_END {
+            self.known.push((list.0, true));
+        }
+        self.require(list, state, nodes)
+    }
 }
 
 /// Says whether the unit would succeed, and looks at every node that it will change: one that
@@ -40,7 +57,7 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
     let branch = aru.view().branch;
     let line = state.versions.head_line(branch)?;
     let mut shared = Shared::default();
-    let mut lists = Lists { line, known: Vec::new() };
+    let mut lists = Lists { line, known: SmallVec::new() };
     for op in aru.ops() {
         check_arguments(op)?;
         match op {
@@ -71,19 +88,15 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                 touch_entry(state, line, Thing::list(list.0), nodes)?;
             }
             Op::PutRecord { list, index, .. } | Op::DeleteRecord { list, index } => {
-                lists.require(*list, state, nodes)?;
-                touch_entry(state, line, Thing::record(list.0, *index), nodes)?;
+                let thing = Thing::record(list.0, *index);
+                let is_own_found = touch_entry(state, line, thing, nodes)?;
+                lists.require_of(*list, is_own_found, state, nodes)?;
             }
             Op::WritePages { list, first_page, data } => {
-                lists.require(*list, state, nodes)?;
                 let count = data.len().div_ceil(PAGE_SIZE) as u64;
-                for (group, slots) in groups(page_range(*first_page, count)) {
-                    if list.0 < state.next_list {
-                        state.open_group(branch, list.0, group, slots, nodes)?;
-                    } else {
-                        touch_entry(state, line, Thing::chunk(list.0, group), nodes)?;
-                    }
-                }
+                let pages = page_range(*first_page, count);
+                let is_own_found = touch_groups(state, line, list.0, pages, nodes)?;
+                lists.require_of(*list, is_own_found, state, nodes)?;
             }
             Op::ZeroPages { list, first_page, count }
             | Op::PunchPages { list, first_page, count } => {
@@ -130,15 +143,39 @@ fn touch_list(state: &State, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
     state.map.visit(&from, &to, nodes, &mut |_, _| ControlFlow::Continue(()))
 }
 
-/// Looks at where an entry of the head is, or will be, and at the one before.
-fn touch_entry(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
+/// Looks at the chunks that will be written to; says whether there is one that the head has written to
+/// in its epoch.
+fn touch_groups(
+    state: &State,
+    line: Line<'_>,
+    list: u64,
+    pages: Range<u64>,
+    nodes: &dyn Nodes,
+) -> Outcome<bool> {
+    let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
+    let mut is_own_found = false;
+    for (group, slots) in groups(pages) {
+        if state.versions.is_first(branch, epoch) || list >= state.next_list {
+            is_own_found |= touch_entry(state, line, Thing::chunk(list, group), nodes)?;
+        } else {
+            state.open_group(branch, list, group, slots, nodes)?;
+        }
+    }
+    Ok(is_own_found)
+}
+
+/// Looks at where an entry of the head is, or will be, and at the one before; says whether the head
+/// has put it in its epoch.
+fn touch_entry(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<bool> {
     let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
     if state.versions.is_first(branch, epoch) || thing.list >= state.next_list {
-        return state.map.get(&thing.key(branch, epoch), nodes).map(drop);
+        return state.map.look(&thing.key(branch, epoch), nodes, |value| value.is_some());
     }
     let pin = state.versions.newest_pin(branch);
     let mut is_left = 2;
-    state.look_back(line, thing, nodes, &mut |key, _| {
+    let mut is_own_found = false;
+    state.look_back(line, thing, nodes, &mut |key, value| {
+        is_own_found |= (key.branch, key.epoch) == (branch, epoch) && *value != Value::Tombstone;
         is_left -= 1;
         // What a version sees stays as it is.
         if is_left == 0 || (key.branch == branch && pin >= Some(key.epoch)) {
@@ -146,7 +183,8 @@ fn touch_entry(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -
         } else {
             ControlFlow::Continue(())
         }
-    })
+    })?;
+    Ok(is_own_found)
 }
 
 fn touch_pages(

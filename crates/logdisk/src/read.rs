@@ -157,7 +157,14 @@ impl LogDisk {
             if list >= Lid::CLIENT_END {
                 return Ok(None);
             }
-            let newest = core.state.newest(line, Thing::record(list.0, index), nodes)?;
+            let thing = Thing::record(list.0, index);
+            if let Some(key) = core.state.sole_key(line, thing) {
+                return core.state.map.look(&key, nodes, |value| match value {
+                    Some(Value::Record(bytes)) => Some(Record::clone(bytes)),
+                    _ => None,
+                });
+            }
+            let newest = core.state.newest(line, thing, nodes)?;
             let Some((key, Value::Record(bytes))) = newest else { return Ok(None) };
             // What the head wrote in this epoch goes with its list.
             let own = (line.nearest().branch, core.state.versions.epoch());

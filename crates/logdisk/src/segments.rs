@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dendro_base::sync::Arc;
-use dendro_base::sync::atomic::{AtomicU32, Ordering};
+use dendro_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use dendro_base::units::{GRAIN_SIZE, align_up};
 use dendro_format::{Addr, Head, Layout, NodePtr, PageRef, SegmentNo, Usage};
 use dendro_policy::Class;
@@ -87,7 +87,14 @@ pub(crate) struct Segments {
 
 /// Who reads a segment now: it is not filled anew as long as anyone does.
 #[derive(Clone, Debug)]
-pub(crate) struct Pins(Arc<[AtomicU32]>);
+pub(crate) struct Pins(Arc<PinCounts>);
+
+#[derive(Debug)]
+struct PinCounts {
+    of_each: Vec<AtomicU32>,
+    /// No fewer than all together.
+    all: AtomicUsize,
+}
 
 /// Keeps a segment as it is.
 #[derive(Debug)]
@@ -98,13 +105,29 @@ pub(crate) struct Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.pins.0[self.segment.0 as usize].fetch_sub(1, Ordering::AcqRel);
+        self.pins.0.of_each[self.segment.0 as usize].fetch_sub(1, Ordering::AcqRel);
+        self.pins.0.all.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Pins {
+    fn new(segment_count: u32) -> Self {
+        let of_each = (0..segment_count).map(|_| AtomicU32::new(0)).collect();
+        Self(Arc::new(PinCounts { of_each, all: AtomicUsize::new(0) }))
+    }
+
+    fn add(&self, segment: SegmentNo) {
+        self.0.all.fetch_add(1, Ordering::AcqRel);
+        self.0.of_each[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
+    }
+
     fn is_pinned(&self, segment: u32) -> bool {
-        self.0[segment as usize].load(Ordering::Acquire) != 0
+        self.0.of_each[segment as usize].load(Ordering::Acquire) != 0
+    }
+
+    /// As many are pinned at most.
+    fn count_at_most(&self) -> usize {
+        self.0.all.load(Ordering::Acquire)
     }
 }
 
@@ -137,7 +160,7 @@ impl Segments {
                 clean: layout.log_segments().count() as u32,
                 ..SegmentCounts::default()
             },
-            pins: Pins((0..count).map(|_| AtomicU32::new(0)).collect()),
+            pins: Pins::new(count),
         }
     }
 
@@ -206,7 +229,7 @@ impl Segments {
     /// so that whoever found `addr` in it reads what was meant.
     pub(crate) fn pin(&self, addr: Addr) -> Pin {
         let segment = self.layout.segment_of(addr);
-        self.pins.0[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
+        self.pins.add(segment);
         Pin { pins: self.pins.clone(), segment }
     }
 
@@ -223,6 +246,9 @@ impl Segments {
 
     /// Whether more than `count` clean segments can be opened.
     pub(crate) fn has_free(&self, count: usize) -> bool {
+        if self.clean.len().saturating_sub(self.pins.count_at_most()) > count {
+            return true;
+        }
         let is_free = |number: &&u32| !self.pins.is_pinned(**number);
         self.clean.iter().filter(is_free).nth(count).is_some()
     }

@@ -89,8 +89,18 @@ impl State {
         if list >= self.next_list {
             return Ok(false);
         }
-        let newest = self.newest(line, Thing::list(list), nodes)?;
+        let thing = Thing::list(list);
+        if let Some(key) = self.sole_key(line, thing) {
+            return self.map.look(&key, nodes, |value| matches!(value, Some(Value::List(_))));
+        }
+        let newest = self.newest(line, thing, nodes)?;
         Ok(matches!(newest, Some((_, Value::List(_)))))
+    }
+
+    /// The one key that `thing` can have, as long as there is but one version.
+    pub(crate) fn sole_key(&self, line: Line<'_>, thing: Thing) -> Option<Key> {
+        let (branch, epoch) = (line.nearest().branch, self.versions.epoch());
+        self.versions.is_first(branch, epoch).then(|| thing.key(branch, epoch))
     }
 
     /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
@@ -420,8 +430,12 @@ impl State {
         block: PageRef,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let slot = (page % CHUNK_PAGES) as u32;
-        let mut group = self.open_group(branch, list, page / CHUNK_PAGES, slot..slot + 1, nodes)?;
+        let (number, slot) = (page / CHUNK_PAGES, (page % CHUNK_PAGES) as u32);
+        let thing = Thing::chunk(list, number);
+        if let Some(old) = self.sole_page(branch, thing, slot, nodes)? {
+            return self.replace_own(branch, thing, (slot, old), block, nodes);
+        }
+        let mut group = self.open_group(branch, list, number, slot..slot + 1, nodes)?;
         self.replace(&mut group, slot, block);
         self.put_group(&group, nodes)
     }
