@@ -10,6 +10,7 @@
 //! usage shows that some were missed, the whole map is asked.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
@@ -29,6 +30,8 @@ use crate::segments::{Pin, SegmentState};
 const BATCH_LEN: usize = 64;
 /// Segments that are cleaned at a time.
 const MAX_JOBS: usize = 2;
+/// Who waits for those that clean looks again after so long, though they tell.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Buffers of a segment's size that are kept between them.
 const SPARE_BUFS: usize = 2;
 /// A segment of which a larger share lives is not worth cleaning.
@@ -129,6 +132,14 @@ pub(crate) enum Choice {
     Idle,
 }
 
+/// See [`LogDisk::await_job`].
+enum Turn {
+    /// Others have cleaned what was needed.
+    Over,
+    GoOn(Job),
+    Begin,
+}
+
 impl LogDisk {
     /// The policy that cleaning follows.
     pub fn policy(&self) -> Arc<dyn Policy> {
@@ -192,7 +203,7 @@ impl LogDisk {
         if let Some(job) = job {
             let gain = job.gain_of_step();
             if let Some(job) = self.go_on_cleaning(job)? {
-                self.cleaner.lock().jobs.push_back(job);
+                self.put_back(job);
             }
             return Ok(Some(gain));
         }
@@ -204,9 +215,15 @@ impl LogDisk {
     fn begin_and_keep(&self, choice: Choice) -> Result<bool> {
         let (found_one, job) = self.begin_cleaning(choice)?;
         if let Some(job) = job {
-            self.cleaner.lock().jobs.push_back(job);
+            self.put_back(job);
         }
         Ok(found_one)
+    }
+
+    /// Leaves a segment that was begun to whoever goes on next.
+    fn put_back(&self, job: Job) {
+        self.cleaner.lock().jobs.push_back(job);
+        self.cleaner_got_on.notify_all();
     }
 
     /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
@@ -234,22 +251,17 @@ impl LogDisk {
     }
 
     /// Cleans one segment to its end, or as far as there is room; says whether there was one to
-    /// gain from.
-    pub(crate) fn clean_now(&self, choice: Choice) -> Result<bool> {
-        let begun = {
-            let mut cleaner = self.cleaner.lock();
-            if choice == Choice::NearlyEmpty {
-                // Others wait for room; what they have moved so far stays moved.
-                let Cleaner { jobs, victims, .. } = &mut *cleaner;
-                for job in jobs.drain(..) {
-                    victims.remove(&job.victim);
-                }
-            }
-            cleaner.jobs.pop_front()
-        };
-        let mut job = match begun {
-            Some(job) => Some(job),
-            None => match self.begin_cleaning(choice)? {
+    /// gain from. As long as others clean as many as may be cleaned at a time, it waits for one of
+    /// these to go on with, and no longer than until there `is_enough`.
+    pub(crate) fn clean_now(
+        &self,
+        choice: Choice,
+        is_enough: &dyn Fn(&Core) -> bool,
+    ) -> Result<bool> {
+        let mut job = match self.await_job(choice, is_enough) {
+            Turn::Over => return Ok(true),
+            Turn::GoOn(job) => Some(job),
+            Turn::Begin => match self.begin_cleaning(choice)? {
                 (false, _) => return Ok(false),
                 (true, job) => job,
             },
@@ -257,11 +269,37 @@ impl LogDisk {
         while let Some(current) = job {
             if !self.may_go_on(choice) {
                 self.cleaner.lock().jobs.push_front(current);
+                self.cleaner_got_on.notify_all();
                 break;
             }
             job = self.go_on_cleaning(current)?;
         }
         Ok(true)
+    }
+
+    /// What a thread that is to clean a segment now should do.
+    fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Core) -> bool) -> Turn {
+        let mut cleaner = self.cleaner.lock();
+        loop {
+            if choice == Choice::NearlyEmpty {
+                // Others wait for room; what they have moved so far stays moved.
+                let Cleaner { jobs, victims, .. } = &mut *cleaner;
+                for job in jobs.drain(..) {
+                    victims.remove(&job.victim);
+                    self.cleaner_got_on.notify_all();
+                }
+            }
+            if let Some(job) = cleaner.jobs.pop_front() {
+                return Turn::GoOn(job);
+            }
+            if cleaner.victims.len() < MAX_JOBS {
+                return Turn::Begin;
+            }
+            self.cleaner_got_on.wait_for(&mut cleaner, LONGEST_WAIT);
+            if self.failure().is_some() || is_enough(&self.core.read()) {
+                return Turn::Over;
+            }
+        }
     }
 
     fn pick_victim(&self, cleaner: &mut Cleaner, core: &Core, choice: Choice) -> Option<SegmentNo> {
@@ -374,6 +412,7 @@ impl LogDisk {
         if cleaner.bufs.len() < SPARE_BUFS {
             cleaner.bufs.push(bytes);
         }
+        self.cleaner_got_on.notify_all();
     }
 
     /// Moves a few blocks, or what else is next; returns the job if it goes on.

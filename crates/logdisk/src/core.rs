@@ -190,6 +190,11 @@ impl Core {
         }
     }
 
+    /// Bytes of pages and of records in the units applied.
+    pub(crate) const fn user_bytes(&self) -> u64 {
+        self.user_page_bytes + self.user_record_bytes
+    }
+
     /// Bytes that the log can still take before the segments in reserve are touched.
     pub(crate) fn room_bytes(&self, reserve_segments: u32) -> u64 {
         let size = self.state.segments.layout().segment_size_bytes();

@@ -43,6 +43,8 @@ pub struct LogDisk {
     pub(crate) core: RwLock<Core>,
     pub(crate) writer: Arc<Writer>,
     pub(crate) cleaner: Mutex<Cleaner>,
+    /// A segment being cleaned is left to whoever takes it, or done with.
+    pub(crate) cleaner_got_on: Condvar,
     pub(crate) cleaned: Cleaned,
     pub(crate) external: external::Counters,
     pub(crate) checkpoints: Mutex<Checkpoints>,
@@ -145,6 +147,7 @@ impl LogDisk {
             store,
             core: RwLock::new(core),
             cleaner: Mutex::default(),
+            cleaner_got_on: Condvar::new(),
             cleaned: Cleaned::default(),
             external: external::Counters::default(),
             checkpoints: Mutex::new(checkpoints),

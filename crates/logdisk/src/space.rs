@@ -22,8 +22,8 @@ use crate::cleaner::Choice;
 use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
 
-/// How often in a row a commit tries to make room and gains nothing before it gives up: the nodes
-/// that a checkpoint writes can take at first what cleaning frees.
+/// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
+/// nodes that a checkpoint writes can take at first what cleaning frees.
 const MAX_FRUITLESS: u32 = 2;
 /// How often at all: together they empty more segments than any unit needs.
 const MAX_ATTEMPTS: u32 = 64;
@@ -334,7 +334,10 @@ impl LogDisk {
 
     /// What can be written or will be once a checkpoint is durable.
     fn free_bytes(&self) -> u64 {
-        let core = self.core.read();
+        self.free_bytes_in(&self.core.read())
+    }
+
+    fn free_bytes_in(&self, core: &Core) -> u64 {
         let pending = u64::from(core.state.segments.counts().pending);
         core.room_bytes(0) + pending * self.layout.segment_size_bytes()
     }
@@ -350,7 +353,10 @@ impl LogDisk {
     }
 
     fn try_to_make_room(&self) -> Result<bool> {
-        let clean_before = self.core.read().state.segments.clean_count();
+        let (clean_before, taken_before) = {
+            let core = self.core.read();
+            (core.state.segments.clean_count(), core.user_bytes())
+        };
         let is_enough = |core: &Core| core.state.segments.clean_count() > clean_before;
         self.reuse_all()?;
         if is_enough(&self.core.read()) {
@@ -365,17 +371,20 @@ impl LogDisk {
         let free_before = self.free_bytes();
         // The first moves the least; crashes one after the other may have left little more than
         // it takes, or not even that.
-        if self.may_clean_more(2) && self.clean_now(Choice::MostToGain)? {
-            while self.may_clean_more(4) && self.clean_now(Choice::MostToGain)? {}
+        if self.may_clean_more(2) && self.clean_now(Choice::MostToGain, &is_enough)? {
+            while self.may_clean_more(4) && self.clean_now(Choice::MostToGain, &is_enough)? {}
         } else {
             for _ in 0..MAX_NEARLY_EMPTY {
-                if !self.may_clean_more(0) || !self.clean_now(Choice::NearlyEmpty)? {
+                if !self.may_clean_more(0) || !self.clean_now(Choice::NearlyEmpty, &is_enough)? {
                     break;
                 }
             }
         }
         self.checkpoint_unless(&is_enough)?;
-        Ok(is_enough(&self.core.read()) || self.free_bytes() > free_before)
+        // What was gained may have been taken by another commit already.
+        let core = self.core.read();
+        let has_been_taken = core.user_bytes() > taken_before;
+        Ok(is_enough(&core) || has_been_taken || self.free_bytes_in(&core) > free_before)
     }
 
     /// Whether a checkpoint frees so many segments that commits that wait should not wait for more.
