@@ -74,6 +74,14 @@ impl Default for Cleaner {
     }
 }
 
+impl Cleaner {
+    fn keep_buf(&mut self, bytes: AlignedBuf) {
+        if self.bufs.len() < SPARE_BUFS {
+            self.bufs.push(bytes);
+        }
+    }
+}
+
 /// A segment being cleaned.
 #[derive(Debug)]
 struct Job {
@@ -277,19 +285,11 @@ impl LogDisk {
         Ok(true)
     }
 
-    /// What a thread that is to clean a segment now should do.
+    /// What a thread that is to clean a segment now, for room, should do.
     fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Core) -> bool) -> Turn {
         let mut cleaner = self.cleaner.lock();
         loop {
-            if choice == Choice::NearlyEmpty {
-                // Others wait for room; what they have moved so far stays moved.
-                let Cleaner { jobs, victims, .. } = &mut *cleaner;
-                for job in jobs.drain(..) {
-                    victims.remove(&job.victim);
-                    self.cleaner_got_on.notify_all();
-                }
-            }
-            if let Some(job) = cleaner.jobs.pop_front() {
+            if let Some(job) = self.take_best_job(&mut cleaner, choice) {
                 return Turn::GoOn(job);
             }
             if cleaner.victims.len() < MAX_JOBS {
@@ -302,22 +302,50 @@ impl LogDisk {
         }
     }
 
-    fn pick_victim(&self, cleaner: &mut Cleaner, core: &Core, choice: Choice) -> Option<SegmentNo> {
+    /// Takes what was begun if of no other segment less lives. Otherwise all that was begun is given
+    /// up: the policy may have begun what moves a lot and gains little. What was moved stays moved.
+    fn take_best_job(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<Job> {
+        let core = self.core.read();
+        let live_bytes_of = |segment| core.state.segments.live_bytes_of(segment);
+        let least = self.pick_victim(cleaner, &core, choice).map(live_bytes_of);
+        let most = match choice {
+            Choice::NearlyEmpty => self.most_live_bytes(choice),
+            _ => u32::MAX,
+        };
+        let jobs = cleaner.jobs.iter().enumerate();
+        let best = jobs.map(|(at, job)| (live_bytes_of(job.victim), at)).min();
+        let is_best = |live: u32| live < most && least.is_none_or(|least| live <= least);
+        if let Some((_, at)) = best.filter(|&(live, _)| is_best(live)) {
+            return cleaner.jobs.remove(at);
+        }
+        for job in std::mem::take(&mut cleaner.jobs) {
+            cleaner.victims.remove(&job.victim);
+            cleaner.keep_buf(job.bytes);
+            self.cleaner_got_on.notify_all();
+        }
+        None
+    }
+
+    /// Segments of which as much lives are not cleaned: moving what is nearly full gains less than its
+    /// headers cost.
+    fn most_live_bytes(&self, choice: Choice) -> u32 {
         let size = self.layout.segment_size_bytes() as f64;
-        let segments = &core.state.segments;
-        let live = |segment| f64::from(segments.live_bytes_of(segment)) / size;
-        // Moving what is nearly full gains less than its headers cost.
-        let most_live = match choice {
+        let share = match choice {
             Choice::MostToGain => MOST_LIVE,
             Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
             Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
             Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
         };
+        (size * share) as u32
+    }
+
+    fn pick_victim(&self, cleaner: &mut Cleaner, core: &Core, choice: Choice) -> Option<SegmentNo> {
+        let segments = &core.state.segments;
+        let most_live_bytes = self.most_live_bytes(choice);
         let (damaged, victims) = (&cleaner.damaged, &cleaner.victims);
         let may_be_cleaned = |segment: &SegmentNo| {
             segments.state(*segment) == SegmentState::Dirty
-                && live(*segment) > 0.0
-                && live(*segment) < most_live
+                && (1..most_live_bytes).contains(&segments.live_bytes_of(*segment))
                 && !damaged.contains(segment)
                 && !victims.contains(segment)
                 // What has not been written yet cannot be read.
@@ -409,9 +437,7 @@ impl LogDisk {
         if !is_done {
             cleaner.damaged.insert(victim);
         }
-        if cleaner.bufs.len() < SPARE_BUFS {
-            cleaner.bufs.push(bytes);
-        }
+        cleaner.keep_buf(bytes);
         self.cleaner_got_on.notify_all();
     }
 

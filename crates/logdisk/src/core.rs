@@ -312,8 +312,8 @@ impl Core {
         let size = self.state.segments.layout().segment_size_bytes();
         // Headers, and what is too little for another partial segment, take a part of each.
         let bytes = worst.len_bytes() + worst.len_bytes() / 4;
-        // Each page may be the one that another head has no room for.
-        let needed = bytes.div_ceil(size) as usize + worst.pages.min(self.heads.count()) + 1;
+        let filled_up = self.heads.filled_up_by(worst.pages, bytes, size);
+        let needed = bytes.div_ceil(size) as usize + filled_up;
         self.state.segments.has_free(needed.max(self.kept_segments))
     }
 

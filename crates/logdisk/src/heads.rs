@@ -27,6 +27,15 @@ struct PayloadHead {
     open: Option<Partial>,
 }
 
+impl PayloadHead {
+    /// What its segment still takes, about: no more than that.
+    fn room_bytes(&self, segment_size: u64) -> u64 {
+        let open_bytes = self.open.as_ref().map_or(0, Partial::used_bytes) as u64;
+        let filled = u64::from(self.offset_bytes) + open_bytes + MIN_CAPACITY_BYTES as u64;
+        if self.segment.is_some() { segment_size.saturating_sub(filled) } else { 0 }
+    }
+}
+
 /// All payload heads of a disk, and the policy that deals blocks out to them.
 #[derive(Debug)]
 pub(crate) struct Heads {
@@ -58,15 +67,22 @@ impl Heads {
         &self.policy
     }
 
-    /// How many segments they may have open at most.
-    pub(crate) const fn count(&self) -> usize {
-        self.classes.count()
-    }
-
-    /// For how many classes no segment is open.
-    fn unopened_count(&self) -> usize {
-        let opened = self.heads.iter().filter(|head| head.segment.is_some()).count();
-        self.classes.count().saturating_sub(opened)
+    /// How many heads of users' data may have to go on in another segment for `pages`, which take
+    /// no more than so many bytes, whichever of them these go to.
+    pub(crate) fn filled_up_by(&self, pages: usize, bytes: u64, segment_size: u64) -> usize {
+        let users = usize::from(self.classes.users);
+        let mut left: Vec<u64> = (self.heads.iter())
+            .filter(|head| head.class.user_index().is_some())
+            .map(|head| head.room_bytes(segment_size))
+            .collect();
+        left.resize(users, 0);
+        left.sort_unstable();
+        let mut filled_bytes = 0;
+        let is_filled = |left: &&u64| {
+            filled_bytes += **left;
+            filled_bytes <= bytes
+        };
+        left.iter().take_while(is_filled).count().min(pages)
     }
 
     /// Whether what clients write is kept apart now.
@@ -158,15 +174,29 @@ impl Core {
     }
 
     /// Where the policy wants what survives in the segment of `addr`.
-    pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
+    fn survivor_class(&self, addr: Addr) -> Class {
         self.heads
             .policy
             .survivor_class(self.state.segments.figures_at(addr), &self.state.present())
     }
 
-    /// Whether there are clean segments enough that survivors may take some for each class.
-    pub(crate) fn may_keep_apart(&self) -> bool {
-        self.state.segments.has_free(self.kept_segments + self.heads.unopened_count())
+    /// The class, of those of survivors, that a block goes to which leaves the segment of `addr`:
+    /// the one that the policy says, or, when clean segments are few and it would take one, the
+    /// next colder or else hotter one that goes on in its own. None of them: the main log's.
+    pub(crate) fn class_with_room(&self, addr: Addr) -> Class {
+        let class = self.survivor_class(addr);
+        let Some(index) = class.survivor_index() else { return class };
+        let size = self.state.segments.layout().segment_size_bytes();
+        let has_room = |class: &Class| {
+            let mut heads = self.heads.heads.iter();
+            heads.any(|head| head.class == *class && head.room_bytes(size) > 0)
+        };
+        if has_room(&class) || self.state.segments.has_free(self.kept_segments) {
+            return class;
+        }
+        let colder = index + 1..self.heads.classes.survivors;
+        let others = colder.chain((0..index).rev()).map(Class::survivor);
+        others.into_iter().find(has_room).unwrap_or(Class::MAIN)
     }
 
     /// Puts the first `len_bytes` of a page into the head of `class`. `None` when there is no such

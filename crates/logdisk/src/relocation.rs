@@ -220,7 +220,6 @@ impl crate::core::Core {
         let key = blocks[0].0.key();
         let Some(chunk) = self.state.chunk_at(&key, nodes)? else { return Ok(0) };
         self.about = About { branch: key.branch, epoch: key.epoch, is_moved: true };
-        let may_keep_apart = self.may_keep_apart();
         let mut moved = Vec::with_capacity(blocks.len());
         let mut moved_bytes = 0;
         for (Block { page_index, page: old, .. }, stored) in blocks {
@@ -229,7 +228,7 @@ impl crate::core::Core {
                 continue;
             }
             let content = Content::stored(stored, old.crc32c);
-            let block = self.push_again(key.list, *page_index, old, &content, may_keep_apart)?;
+            let block = self.push_again(key.list, *page_index, old, &content)?;
             moved.push((slot, block));
             moved_bytes += u64::from(old.footprint_bytes());
         }
@@ -247,7 +246,6 @@ impl crate::core::Core {
         page_index: u64,
         old: &PageRef,
         content: &Content<'_>,
-        may_keep_apart: bool,
     ) -> Outcome<PageRef> {
         self.open_partial()?;
         let (pages, short) = content.room();
@@ -257,7 +255,7 @@ impl crate::core::Core {
         }
         let about = self.about;
         self.partial().set_about(about);
-        let class = if may_keep_apart { self.survivor_class(old.addr) } else { Class::MAIN };
+        let class = self.class_with_room(old.addr);
         let apart = if class == Class::MAIN {
             None
         } else {

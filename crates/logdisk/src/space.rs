@@ -213,12 +213,14 @@ impl LogDisk {
     /// So many more clean segments than the reserve, those that the next checkpoint frees included,
     /// are kept ready by cleaning in the background. Each takes from the room in which segments
     /// wait for more of their blocks to die: where little is dead that costs much, and where much is,
-    /// those who write much at a time need not wait.
+    /// those who write much at a time need not wait. So what is added to the pace is a quarter of all
+    /// segments times the third power of the share that is dead.
     pub(crate) fn pool_segments(&self, core: &Core) -> u32 {
         let live = core.state.segments.live_bytes().div_ceil(self.layout.segment_size_bytes());
         let all = self.layout.log_segments().count() as u64;
-        let dead = all.saturating_sub(live);
-        self.pace_segments() + (dead * dead / (8 * all)) as u32
+        let dead = u128::from(all.saturating_sub(live));
+        let all = u128::from(all);
+        self.pace_segments() + (dead * dead * dead / (4 * all * all)) as u32
     }
 
     /// With fewer than so many, commits lend cleaning a hand, in proportion to what is missing.
