@@ -70,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) replay_bytes: u64,
     /// Why no more units are taken.
     pub(crate) closed_reason: Option<Error>,
+    /// Why nothing can be told of the lists any more: a unit stopped half-way.
+    pub(crate) torn: Option<Error>,
     pub(crate) uuid: Uuid,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) writer: Arc<Writer>,
@@ -175,6 +177,7 @@ impl Core {
             log_bytes: 0,
             replay_bytes: 0,
             closed_reason: None,
+            torn: None,
             uuid,
             clock,
             writer,
@@ -188,6 +191,14 @@ impl Core {
             user_page_bytes: 0,
             user_record_bytes: 0,
         }
+    }
+
+    /// Whether what is in memory is the state after some commit.
+    ///
+    /// # Errors
+    /// Why the unit was not finished that stopped half-way.
+    pub(crate) fn check_whole(&self) -> Result<(), Error> {
+        self.torn.clone().map_or(Ok(()), Err)
     }
 
     /// Bytes of pages and of records in the units applied.

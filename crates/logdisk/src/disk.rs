@@ -208,6 +208,13 @@ impl LogDisk {
         Error::Failed(self.failure.lock().get_or_insert(why).clone())
     }
 
+    /// As [`Self::latch`], when a unit stopped half-way: on the device it does not exist, and from
+    /// memory nothing is told any more.
+    pub(crate) fn latch_torn(&self, core: &mut Core, fault: Fault) -> Error {
+        let error = self.latch(fault);
+        core.torn.get_or_insert(error).clone()
+    }
+
     fn latch_write(&self, why: String) -> Error {
         self.latch(Fault::Error(Error::Failed(why)))
     }
@@ -387,7 +394,10 @@ impl LogicalDisk for LogDisk {
             nodes = nodes.into_loading();
             let partial_seq = core.log.seq;
             core.kept_segments = self.reserve_segments(&core) as usize;
-            let seq = core.apply(&aru, worst, &nodes).map_err(|fault| self.latch(fault))?;
+            let seq = match core.apply(&aru, worst, &nodes) {
+                Ok(seq) => seq,
+                Err(fault) => return Err(self.latch_torn(&mut core, fault)),
+            };
             if core.log.seq != partial_seq {
                 self.wake_background(&core);
             }

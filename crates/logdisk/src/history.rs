@@ -58,8 +58,9 @@ impl LogDisk {
             if changes.is_empty() {
                 return Ok(result);
             }
-            core.apply_system_records(VERSIONS_LIST, &changes, &nodes)
-                .map_err(|fault| self.latch(fault))?;
+            if let Err(fault) = core.apply_system_records(VERSIONS_LIST, &changes, &nodes) {
+                return Err(self.latch_torn(core, fault));
+            }
             if core.state.versions.epoch() != epoch {
                 core.end_changes();
             }

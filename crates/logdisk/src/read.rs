@@ -87,6 +87,7 @@ impl LogDisk {
         let nodes = Held::cached(&self.store);
         loop {
             let core = self.core.read();
+            core.check_whole()?;
             match look(&core, &nodes) {
                 Ok(found) => return Ok(found),
                 Err(Fault::Miss(place)) => {
@@ -211,6 +212,7 @@ impl LogDisk {
         let mut seen_commit = None;
         loop {
             let core = self.core.read();
+            core.check_whole()?;
             if seen_commit.replace(core.commit_seq) != Some(core.commit_seq) {
                 restart();
                 from = pages.start;

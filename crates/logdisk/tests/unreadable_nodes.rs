@@ -68,3 +68,59 @@ fn a_list_is_made_anew_only_if_all_that_is_left_of_it_can_be_read() {
     }
     assert!(failed_count > 5, "{failed_count} reads");
 }
+
+/// What a list holds, record by record; the first error if it cannot be read.
+fn records(disk: &LogDisk, list: Lid) -> dendro_disk::Result<Vec<Option<Vec<u8>>>> {
+    let record = |index| Ok(disk.record(View::HEAD, list, index)?.map(|value| value.to_vec()));
+    (0..RECORDS).map(record).collect()
+}
+
+#[test]
+fn a_unit_that_stops_half_way_is_never_seen() {
+    let device = Arc::new(SimDevice::new(32 * MIB, 1));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("the device works");
+    let disk = open(&device);
+    let list = disk.allocate_list().expect("there is room");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    for index in 0..RECORDS {
+        aru.put_record(list, index, vec![1; 200]);
+    }
+    disk.commit(aru).expect("there is room");
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    let whole = Ok(vec![Some(vec![1; 200]); RECORDS as usize]);
+    let (mut failed_count, mut torn_count) = (0, 0);
+    // One of these is the first of its leaf.
+    for (first, nth) in (100..140).flat_map(|first| (1..10).map(move |nth| (first, nth))) {
+        let disk = open(&device);
+        // Whole leaves become empty, and what is put again falls to one that nobody looked at.
+        let mut aru = Aru::new(View::HEAD);
+        for index in first..first + 100 {
+            aru.delete_record(list, index);
+        }
+        aru.put_record(list, first, vec![2; 200]);
+        device.inject(Fault::fail(Call::Read).nth(nth));
+        let answer = disk.commit(aru);
+        device.clear_faults();
+        let found = records(&disk, list);
+        match answer {
+            Ok(_) => {}
+            Err(Error::Io(_)) => {
+                failed_count += 1;
+                assert_eq!(disk.read_only_reason(), None, "read {nth}, from {first}");
+                assert_eq!(found, whole, "read {nth}, from {first}");
+            }
+            Err(Error::Failed(why)) => {
+                torn_count += 1;
+                assert_eq!(found, Err(Error::Failed(why)), "read {nth}, from {first}");
+            }
+            Err(error) => panic!("read {nth}, from {first}: {error}"),
+        }
+        drop(disk);
+        assert_eq!(records(&open(&device), list), whole, "read {nth}, from {first}");
+    }
+    assert!(failed_count > 0 && torn_count > 0, "{failed_count} whole, {torn_count} torn");
+}
