@@ -7,6 +7,9 @@
 //! 3. Every clean node that the live tree lets go of is reported once, in [`Map::take_released`],
 //!    so that its segment's usage stays exact.
 
+#[cfg(test)]
+mod tests;
+
 use std::mem;
 use std::ops::ControlFlow;
 
@@ -254,6 +257,20 @@ impl Map {
         let old = remove_under(root, key, nodes, &mut self.ledger, false)?;
         self.shrink_root();
         Ok(old)
+    }
+
+    /// Takes the entries from `from` to before `to` out, in order, if they all lie in one leaf: in much
+    /// less time than one by one. `None`: they may not, and nothing was changed.
+    pub(crate) fn take_from_leaf(
+        &mut self,
+        from: &Key,
+        to: &Key,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<Vec<(Key, Value)>>> {
+        let Some(root) = self.root.as_mut() else { return Ok(None) };
+        let taken = take_under(root, from, to, nodes, &mut self.ledger, None)?;
+        self.shrink_root();
+        Ok(taken)
     }
 
     /// Drops roots that have no entry, or a single child.
@@ -577,6 +594,41 @@ fn remove_under(
                 shrink_child(inner, at, nodes, ledger);
             }
             Ok(old)
+        }
+    }
+}
+
+/// See [`Map::take_from_leaf`]. What lies behind `child` begins with `end`, if anything does.
+fn take_under(
+    child: &mut Child,
+    from: &Key,
+    to: &Key,
+    nodes: &dyn Nodes,
+    ledger: &mut Ledger,
+    end: Option<&Key>,
+) -> Outcome<Option<Vec<(Key, Value)>>> {
+    match ledger.make_mut(child, nodes)? {
+        Node::Leaf(leaf) => {
+            if end.is_some_and(|end| end.is_before(to)) {
+                return Ok(None);
+            }
+            let [start, end] = [from, to].map(|key| leaf.position(key).unwrap_or_else(|at| at));
+            let taken: Vec<_> = leaf.entries.drain(start..end).collect();
+            for (_, value) in &taken {
+                leaf.len_bytes -= entry_len_bytes(value);
+                ledger.dirty_bytes = ledger.dirty_bytes.saturating_sub(entry_memory_bytes(value));
+            }
+            Ok(Some(taken))
+        }
+        Node::Inner(inner) => {
+            let at = inner.position(from);
+            let (upto, behind) = inner.entries.split_at_mut(at + 1);
+            let end = behind.first().map(|(first, _)| first).or(end);
+            let taken = take_under(&mut upto[at].1, from, to, nodes, ledger, end)?;
+            if taken.as_ref().is_some_and(|taken| !taken.is_empty()) {
+                shrink_child(inner, at, nodes, ledger);
+            }
+            Ok(taken)
         }
     }
 }

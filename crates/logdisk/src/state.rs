@@ -379,6 +379,17 @@ impl State {
 
     /// Deletes a list. What other versions have of it stays, hidden by the tombstone of the list.
     pub(crate) fn delete_list(&mut self, branch: u32, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+        if self.versions.is_first(branch, self.versions.epoch()) {
+            // Nobody else sees any of it.
+            let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
+            if let Some(taken) = self.map.take_from_leaf(&from, &to, nodes)? {
+                for (_, value) in &taken {
+                    let Value::Chunk(chunk) = value else { continue };
+                    chunk.iter().for_each(|(_, page)| self.segments.block_died(&page, self.clock));
+                }
+                return Ok(());
+            }
+        }
         self.delete_entry(branch, Thing::list(list), nodes)?;
         self.reap_list(list, nodes)
     }
