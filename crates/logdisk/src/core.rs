@@ -16,14 +16,13 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
 use dendro_format::{Addr, Head, PageRef, PartialHeader, Record, SegmentNo};
 use dendro_policy::Class;
+use smallvec::SmallVec;
 
 use crate::fault::Outcome;
 use crate::heads::Heads;
 use crate::line::Thing;
 use crate::map::Nodes;
-use crate::partial::{
-    About, Content, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes, stored_len,
-};
+use crate::partial::{About, Content, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes};
 use crate::reuse::Emptied;
 use crate::state::{State, groups, page_range};
 use crate::writer::{Closed, Writer};
@@ -91,6 +90,22 @@ pub(crate) struct Core {
     /// Bytes of pages and of records in the units applied.
     pub(crate) user_page_bytes: u64,
     pub(crate) user_record_bytes: u64,
+}
+
+/// What a unit stores of the pages that it writes, in its order. It takes longer to find out than all
+/// else that a commit does to them, and needs no lock.
+pub(crate) struct Contents<'a>(SmallVec<[Content<'a>; 1]>);
+
+impl<'a> Contents<'a> {
+    pub(crate) fn of(aru: &'a Aru<'_>) -> Self {
+        let mut contents = SmallVec::new();
+        for op in aru.ops() {
+            if let Op::WritePages { data, .. } = op {
+                contents.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
+            }
+        }
+        Self(contents)
+    }
 }
 
 /// What a unit takes at worst.
@@ -221,6 +236,7 @@ impl Core {
     pub(crate) fn apply(
         &mut self,
         aru: &Aru<'_>,
+        contents: &Contents<'_>,
         worst: Worst,
         nodes: &dyn Nodes,
     ) -> Outcome<CommitSeq> {
@@ -228,8 +244,9 @@ impl Core {
         self.apart = self.heads.are_used() && self.has_segments_for(worst);
         let pages = if self.apart { 0 } else { worst.pages };
         self.begin_unit(pages, worst.record_bytes)?;
+        let mut contents = &contents.0[..];
         for op in aru.ops() {
-            self.apply_op(op, nodes)?;
+            self.apply_op(op, &mut contents, nodes)?;
             self.state.account_for_nodes();
         }
         self.commit_seq += 1;
@@ -328,7 +345,13 @@ impl Core {
         self.state.segments.has_free(needed.max(self.kept_segments))
     }
 
-    fn apply_op(&mut self, op: &Op<'_>, nodes: &dyn Nodes) -> Outcome<()> {
+    /// Applies one change; what it writes of pages is the first of `contents`, and taken from there.
+    fn apply_op(
+        &mut self,
+        op: &Op<'_>,
+        contents: &mut &[Content<'_>],
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
         let branch = self.about.branch;
         match op {
             Op::CreateList { list, hints } => {
@@ -357,7 +380,9 @@ impl Core {
             }
             Op::WritePages { list, first_page, data } => {
                 self.user_page_bytes += data.len() as u64;
-                self.write_pages(list.0, *first_page, data, nodes)
+                let pages;
+                (pages, *contents) = contents.split_at(data.len().div_ceil(PAGE_SIZE));
+                self.write_pages(list.0, *first_page, pages, nodes)
             }
             Op::ZeroPages { list, first_page, count } => {
                 self.push(&Record::ZeroPages {
@@ -396,23 +421,19 @@ impl Core {
         &mut self,
         list: u64,
         first_page: u64,
-        data: &[u8],
+        pages: &[Content<'_>],
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let count = data.len().div_ceil(PAGE_SIZE) as u64;
-        for (number, slots) in groups(first_page..first_page + count) {
+        let content_of = |page_index: u64| &pages[(page_index - first_page) as usize];
+        for (number, slots) in groups(first_page..first_page + pages.len() as u64) {
             let branch = self.about.branch;
             self.last_class = None;
-            let data_of = |page_index: u64| {
-                let start = (page_index - first_page) as usize * PAGE_SIZE;
-                &data[start..data.len().min(start + PAGE_SIZE)]
-            };
             if slots.len() == 1 {
                 let (thing, slot) = (Thing::chunk(list, number), slots.start);
                 if let Some(old) = self.state.sole_page(branch, thing, slot, nodes)? {
                     let page_index = number * CHUNK_PAGES + u64::from(slot);
                     let block =
-                        self.change_or_write(list, page_index, data_of(page_index), (old, old))?;
+                        self.change_or_write(list, page_index, content_of(page_index), (old, old))?;
                     self.state.replace_own(branch, thing, (slot, old), block, nodes)?;
                     continue;
                 }
@@ -421,7 +442,7 @@ impl Core {
             for slot in slots {
                 let page_index = number * CHUNK_PAGES + u64::from(slot);
                 let old = (group.own_page(slot), group.page(slot));
-                let block = self.change_or_write(list, page_index, data_of(page_index), old)?;
+                let block = self.change_or_write(list, page_index, content_of(page_index), old)?;
                 self.state.replace(&mut group, slot, block);
             }
             self.state.put_group(&group, nodes)?;
@@ -435,12 +456,12 @@ impl Core {
         &mut self,
         list: u64,
         page_index: u64,
-        page: &[u8],
+        content: &Content<'_>,
         (own, old): (Option<PageRef>, Option<PageRef>),
     ) -> Outcome<PageRef> {
-        match own.and_then(|own| self.change_page(&own, page)) {
+        match own.and_then(|own| self.change_page(&own, content)) {
             Some(changed) => Ok(changed),
-            None => self.write_page(list, page_index, page, old),
+            None => self.write_page(list, page_index, content, old),
         }
     }
 
@@ -449,26 +470,25 @@ impl Core {
         &mut self,
         list: u64,
         page_index: u64,
-        page: &[u8],
+        content: &Content<'_>,
         old: Option<PageRef>,
     ) -> Outcome<PageRef> {
-        let len = stored_len(page);
-        if len == 0 {
+        if content.is_empty() {
             self.push(&Record::ZeroPages { list, first_page: page_index, count: 1 })?;
             return Ok(PageRef::ZERO);
         }
-        let block = self.push_block(list, page_index, page, len, old)?;
+        let block = self.push_block(list, page_index, content, old)?;
         self.heads.note_block(&block);
         Ok(block)
     }
 
     /// Changes a page that was written since the open partial segment was begun where it is.
-    fn change_page(&mut self, old: &PageRef, page: &[u8]) -> Option<PageRef> {
+    fn change_page(&mut self, old: &PageRef, content: &Content<'_>) -> Option<PageRef> {
         let partial = self.log.open.as_mut()?;
-        if let Some((changed, _)) = partial.change_page(old, page) {
+        if let Some((changed, _)) = partial.change_page(old, content) {
             return Some(changed);
         }
-        let (changed, named) = self.heads.change_page(old, page)?;
+        let (changed, named) = self.heads.change_page(old, content)?;
         partial.tell(named.expect("the main log names it"), &changed);
         Some(changed)
     }
@@ -477,8 +497,7 @@ impl Core {
         &mut self,
         list: u64,
         page_index: u64,
-        page: &[u8],
-        len: usize,
+        content: &Content<'_>,
         old: Option<PageRef>,
     ) -> Outcome<PageRef> {
         let class = match self.apart.then(|| self.user_class(old)) {
@@ -489,15 +508,13 @@ impl Core {
         };
         if class != Class::MAIN {
             self.make_room(0, 0, page_record_bytes(1))?;
-            let content = Content::of(page, len);
-            return self.push_apart(class, list, page_index, &content).ok_or_else(|| {
+            return self.push_apart(class, list, page_index, content).ok_or_else(|| {
                 Error::Failed(format!("class {class} found no segment to go on in")).into()
             });
         }
-        let content = Content::of(page, len);
         let (pages, short_bytes) = content.room();
         self.make_room(pages, short_bytes, page_record_bytes(1))?;
-        Ok(self.partial().push_page(list, page_index, &content))
+        Ok(self.partial().push_page(list, page_index, content))
     }
 
     fn push(&mut self, record: &Record<'_>) -> Outcome<()> {

@@ -19,7 +19,7 @@ use dendro_format::{Layout, Superblock};
 
 use crate::checkpoint::Checkpoints;
 use crate::cleaner::{Cleaned, Cleaner};
-use crate::core::{Core, Worst};
+use crate::core::{Contents, Core, Worst};
 use crate::external;
 use crate::fault::{Fault, Outcome};
 use crate::options::OpenOptions;
@@ -359,6 +359,7 @@ impl LogicalDisk for LogDisk {
         let worst = Worst::of(&aru);
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
+        let contents = Contents::of(&aru);
         let mut nodes = Held::keeping(&self.store);
         let mut tries = Tries::default();
         let seq = loop {
@@ -394,7 +395,7 @@ impl LogicalDisk for LogDisk {
             nodes = nodes.into_loading();
             let partial_seq = core.log.seq;
             core.kept_segments = self.reserve_segments(&core) as usize;
-            let seq = match core.apply(&aru, worst, &nodes) {
+            let seq = match core.apply(&aru, &contents, worst, &nodes) {
                 Ok(seq) => seq,
                 Err(fault) => return Err(self.latch_torn(&mut core, fault)),
             };

@@ -117,9 +117,9 @@ impl Heads {
     pub(crate) fn change_page(
         &mut self,
         old: &PageRef,
-        page: &[u8],
+        content: &Content<'_>,
     ) -> Option<(PageRef, Option<Told>)> {
-        self.heads.iter_mut().find_map(|head| head.open.as_mut()?.change_page(old, page))
+        self.heads.iter_mut().find_map(|head| head.open.as_mut()?.change_page(old, content))
     }
 
     /// See [`Partial::forget_changeable`].

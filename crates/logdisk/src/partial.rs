@@ -146,6 +146,11 @@ pub(crate) struct Content<'a> {
 }
 
 impl<'a> Content<'a> {
+    /// That of a page, which may have been cut off where only zeros follow.
+    pub(crate) fn of_page(page: &'a [u8]) -> Self {
+        Self::of(page, stored_len(page))
+    }
+
     /// The first `len_bytes` of a page that is stored so long ([`stored_len`]).
     pub(crate) fn of(page: &'a [u8], len_bytes: usize) -> Self {
         let bytes = &page[..len_bytes.min(page.len())];
@@ -159,6 +164,10 @@ impl<'a> Content<'a> {
 
     pub(crate) const fn is_whole(&self) -> bool {
         self.len_bytes == PAGE_SIZE
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len_bytes == 0
     }
 
     /// Whole pages, and bytes of a short block, that it takes.
@@ -333,7 +342,6 @@ impl Partial {
     fn push_whole(&mut self, list: u64, page_index: u64, content: &Content<'_>) -> PageRef {
         let offset = self.tail;
         self.tail += PAGE_SIZE;
-        // The checksum was computed a moment ago, so the page is in the nearest cache.
         copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
         let block = PageRef {
             addr: self.base.plus_bytes(offset as u64),
@@ -470,14 +478,18 @@ impl Partial {
     pub(crate) fn change_page(
         &mut self,
         old: &PageRef,
-        page: &[u8],
+        content: &Content<'_>,
     ) -> Option<(PageRef, Option<Told>)> {
         let offset = self.offset_of(old.addr)?;
         if old.is_whole() {
             let at = self.pages.binary_search_by_key(&(offset as u32), |page| page.offset).ok()?;
             let Placed { told, named, .. } = self.pages[at];
-            let crc32c = padded_checksum(page, PAGE_SIZE);
-            copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], page);
+            let crc32c = if content.is_whole() {
+                content.crc32c
+            } else {
+                padded_checksum(content.bytes, PAGE_SIZE)
+            };
+            copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
             let block = PageRef { crc32c, ..*old };
             self.tell(told, &block);
             return Some((block, named));
@@ -486,7 +498,7 @@ impl Partial {
             self.shorts.binary_search_by_key(&(offset as u32), |short| short.placed.offset).ok()?;
         let Short { placed: Placed { told, named, .. }, room } = self.shorts[at];
         let room = room as usize;
-        let len = stored_len(page);
+        let len = content.len_bytes;
         let is_last = offset + room == self.short_at;
         let needed = align_up_usize(len, GRAIN_SIZE);
         let limit = if is_last { self.short_end - offset } else { room };
@@ -498,9 +510,9 @@ impl Partial {
             self.shorts[at].room = needed as u32;
         }
         let room = self.shorts[at].room as usize;
-        self.buf[offset..offset + len].copy_from_slice(&page[..len]);
+        self.buf[offset..offset + len].copy_from_slice(content.bytes);
         self.buf[offset + len..offset + room].fill(0);
-        let block = PageRef { crc32c: checksum(&page[..len]), len_bytes: len as u16, ..*old };
+        let block = PageRef { crc32c: content.crc32c, len_bytes: len as u16, ..*old };
         self.tell(told, &block);
         Some((block, named))
     }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use dendro_base::sync::atomic::{AtomicUsize, Ordering};
 use dendro_base::sync::{Arc, Condvar, Mutex};
 use dendro_device::{AlignedBuf, Device, IoSlice};
 
@@ -77,18 +78,23 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     queue: Mutex<Queue>,
+    /// How many wait in the queue, for those who do not lock it.
+    waiting: AtomicUsize,
     more: Condvar,
     done: Condvar,
 }
 
 impl Writer {
     pub(crate) fn push(&self, closed: Arc<Closed>) {
-        self.queue.lock().waiting.push_back(closed);
+        let mut queue = self.queue.lock();
+        queue.waiting.push_back(closed);
+        self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
+        drop(queue);
         self.more.notify_one();
     }
 
     pub(crate) fn is_crowded(&self) -> bool {
-        self.queue.lock().waiting.len() >= MAX_WAITING
+        self.waiting.load(Ordering::Relaxed) >= MAX_WAITING
     }
 
     /// Waits up to `timeout` for something to write.
@@ -111,7 +117,9 @@ impl Writer {
             if let Some(failure) = &queue.failure {
                 return Err(failure.clone());
             }
-            queue.take_next()
+            let taken = queue.take_next();
+            self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
+            taken
         };
         let Some(first) = taken.first() else { return Ok(false) };
         let parts: Vec<IoSlice<'_>> =
