@@ -221,8 +221,9 @@ impl State {
         group.below_at(slot).is_some_and(|below| self.is_taken_by_others(group, &below))
     }
 
-    /// The page at `slot` of a chunk that has an entry, where no version lies behind the head: such a
-    /// page is put with [`Self::replace_own`], and needs no group. `None`: it does.
+    /// The page at `slot` of a chunk that the head has written to in its epoch, where nothing older
+    /// can show: the page is its own, or no version lies behind the head. Such a page is put with
+    /// [`Self::replace_own`], and needs no group. `None`: it does.
     pub(crate) fn sole_page(
         &self,
         branch: u32,
@@ -231,12 +232,28 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<Option<Option<PageRef>>> {
         let epoch = self.versions.epoch();
-        if !self.versions.is_first(branch, epoch) {
-            return Ok(None);
-        }
+        let is_first = self.versions.is_first(branch, epoch);
         self.map.look(&thing.key(branch, epoch), nodes, |value| match value {
-            Some(Value::Chunk(chunk)) => Some(chunk.get(slot)),
+            Some(Value::Chunk(chunk)) => {
+                let page = chunk.get(slot);
+                (is_first || page.is_some()).then_some(page)
+            }
             _ => None,
+        })
+    }
+
+    /// Whether the head has written all these pages of a chunk in its epoch.
+    pub(crate) fn has_written(
+        &self,
+        branch: u32,
+        thing: Thing,
+        slots: Range<u32>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        let wanted = mask(slots);
+        self.map.look(&thing.key(branch, self.versions.epoch()), nodes, |value| match value {
+            Some(Value::Chunk(chunk)) => chunk.present() & wanted == wanted,
+            _ => false,
         })
     }
 

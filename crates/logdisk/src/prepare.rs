@@ -155,8 +155,11 @@ fn touch_groups(
     let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
     let mut is_own_found = false;
     for (group, slots) in groups(pages) {
+        let thing = Thing::chunk(list, group);
         if state.versions.is_first(branch, epoch) || list >= state.next_list {
-            is_own_found |= touch_entry(state, line, Thing::chunk(list, group), nodes)?;
+            is_own_found |= touch_entry(state, line, thing, nodes)?;
+        } else if state.has_written(branch, thing, slots.clone(), nodes)? {
+            is_own_found = true;
         } else {
             state.open_group(branch, list, group, slots, nodes)?;
         }
