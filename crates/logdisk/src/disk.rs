@@ -1,6 +1,6 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: `sweep`, `cleaner`, `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue.
+//! Lock order: `coalescing`, `sweep`, `cleaner`, `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue.
 //! `core` and the queue are not held over device I/O, but for nodes of the map that a change turns
 //! out to need; the others are taken by background work and by those who wait for it.
 
@@ -19,6 +19,7 @@ use dendro_format::{Layout, Superblock};
 
 use crate::checkpoint::Checkpoints;
 use crate::cleaner::{Cleaned, Cleaner};
+use crate::coalesce::Coalescing;
 use crate::core::{Contents, Core, Worst};
 use crate::external;
 use crate::fault::{Fault, Outcome};
@@ -46,6 +47,7 @@ pub struct LogDisk {
     /// A segment being cleaned is left to whoever takes it, or done with.
     pub(crate) cleaner_got_on: Condvar,
     pub(crate) cleaned: Cleaned,
+    pub(crate) coalescing: Coalescing,
     pub(crate) external: external::Counters,
     pub(crate) checkpoints: Mutex<Checkpoints>,
     pub(crate) superblock: Mutex<Superblock>,
@@ -109,6 +111,10 @@ pub struct Stats {
     pub moved_bytes: u64,
     /// Bytes that were alive in the segments cleaned, when their turn came.
     pub cleaned_live_bytes: u64,
+    /// Bytes of blocks that were written again side by side.
+    pub coalesced_bytes: u64,
+    /// Reads of the device that this saves, when each is read once.
+    pub coalesced_reads: u64,
     /// Bytes of blocks moved on the word of a cleaner outside.
     pub external_moved_bytes: u64,
     /// Segments that such a cleaner released.
@@ -149,6 +155,7 @@ impl LogDisk {
             cleaner: Mutex::default(),
             cleaner_got_on: Condvar::new(),
             cleaned: Cleaned::default(),
+            coalescing: Coalescing::default(),
             external: external::Counters::default(),
             checkpoints: Mutex::new(checkpoints),
             superblock: Mutex::new(superblock),
@@ -170,6 +177,7 @@ impl LogDisk {
     /// Figures of the disk at work.
     pub fn stats(&self) -> Stats {
         let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaned.totals();
+        let (coalesced_bytes, coalesced_reads) = self.coalescing.totals();
         let (external_moved_bytes, external_released_segments) = self.external.totals();
         let core = self.core.read();
         Stats {
@@ -187,6 +195,8 @@ impl LogDisk {
             reused_segments: core.emptied.reused(),
             moved_bytes,
             cleaned_live_bytes,
+            coalesced_bytes,
+            coalesced_reads,
             external_moved_bytes,
             external_released_segments,
             user_page_bytes: core.user_page_bytes,

@@ -174,17 +174,16 @@ impl Core {
     }
 
     /// Where the policy wants what survives in the segment of `addr`.
-    fn survivor_class(&self, addr: Addr) -> Class {
+    pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
         self.heads
             .policy
             .survivor_class(self.state.segments.figures_at(addr), &self.state.present())
     }
 
-    /// The class, of those of survivors, that a block goes to which leaves the segment of `addr`:
-    /// the one that the policy says, or, when clean segments are few and it would take one, the
-    /// next colder or else hotter one that goes on in its own. None of them: the main log's.
-    pub(crate) fn class_with_room(&self, addr: Addr) -> Class {
-        let class = self.survivor_class(addr);
+    /// The class, of those of survivors, that a block goes to which the policy wants in `class`: that
+    /// one or, when clean segments are few and it would take one, the next colder or else hotter one
+    /// that goes on in its own. None of them: the main log's.
+    pub(crate) fn class_with_room(&self, class: Class) -> Class {
         let Some(index) = class.survivor_index() else { return class };
         let size = self.state.segments.layout().segment_size_bytes();
         let has_room = |class: &Class| {

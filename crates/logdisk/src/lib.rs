@@ -14,6 +14,7 @@
 //! - `heads`: where data goes that the cleaner's policy wants apart from the main log.
 //! - `cleaner`: which segment is emptied when; `relocation`: what lives in one is written again;
 //!   [`external`]: the same by another process.
+//! - `coalesce`: what lies scattered is written again side by side.
 //! - `history`: versions are made and deleted; `reap`, `sweep`: what none of them sees any more is
 //!   freed; `shares`: what each takes, and where two differ.
 //! - `space`: what fits, and how writers are slowed down when it gets little; `disk`: the interface.
@@ -24,6 +25,7 @@
 
 mod checkpoint;
 mod cleaner;
+mod coalesce;
 mod core;
 mod disk;
 pub mod external;
@@ -54,6 +56,7 @@ mod through;
 mod versions;
 mod writer;
 
+pub use coalesce::{CoalesceSettings, Coalesced, Place};
 pub use disk::{LogDisk, Stats};
 pub use options::{FormatOptions, OpenOptions};
 pub use recovery::format;

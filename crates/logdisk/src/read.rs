@@ -20,7 +20,7 @@ use crate::state::slots_of;
 use crate::store::Held;
 
 /// A page to be read from the device, and where it goes in the caller's buffer.
-struct Fetch {
+pub(crate) struct Fetch {
     page_index: u64,
     block: PageRef,
     at: usize,
@@ -29,6 +29,15 @@ struct Fetch {
 }
 
 impl Fetch {
+    /// Of a block whose segment has been pinned.
+    pub(crate) const fn new(page_index: u64, block: PageRef, at: usize, pin: Pin) -> Self {
+        Self { page_index, block, at, _pin: pin }
+    }
+
+    pub(crate) const fn addr(&self) -> Addr {
+        self.block.addr
+    }
+
     /// Whether `next` goes on right where this one ends, on the device and in the buffer.
     fn is_continued_by(&self, next: &Self) -> bool {
         self.block.is_whole()
@@ -51,7 +60,7 @@ fn stored_len(run: &[Fetch]) -> usize {
 }
 
 /// What lies between two pages on the device, if one call reads both.
-fn gap_between(a: &PageRef, b: &PageRef) -> Option<u64> {
+pub(crate) fn gap_between(a: &PageRef, b: &PageRef) -> Option<u64> {
     let end = a.addr.plus_bytes(PAGE_SIZE as u64);
     let gap_bytes = b.addr.bytes().checked_sub(end.bytes())?;
     (a.is_whole() && b.is_whole() && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes)
@@ -343,12 +352,15 @@ impl LogDisk {
             buf[filled..].fill(0);
             Ok(fetches)
         })?;
+        if !fetches.is_empty() {
+            self.coalescing.note_read();
+        }
         self.fetch(list, &fetches, buf)
     }
 
     /// Reads blocks; whole pages that lie one after the other, here and there, with one call, and those
     /// too that have little between them on the device, in whatever order they lie there.
-    fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
         let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
         runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
         for near in runs.chunk_by(|a, b| gap(a, b).is_some()) {

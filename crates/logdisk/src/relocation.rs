@@ -36,7 +36,7 @@ pub(crate) struct Block {
 
 impl Block {
     /// Whether one entry of the map names both pages.
-    fn is_in_chunk_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_in_chunk_of(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 
@@ -106,7 +106,8 @@ impl LogDisk {
         }
         core.kept_segments = self.reserve_segments(&core) as usize;
         for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-            let moved_bytes = core.relocate(chunk, &nodes).map_err(|fault| self.latch(fault))?;
+            let moved_bytes =
+                core.relocate(chunk, None, &nodes).map_err(|fault| self.latch(fault))?;
             self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
         }
         Ok(is_sound)
@@ -208,13 +209,15 @@ impl Summary {
 
 impl crate::core::Core {
     /// Writes blocks of one chunk again as they are stored, those that the map still names at their
-    /// old places. Returns how many bytes they take.
+    /// old places: to the head of `class` or, without one, where the policy wants what survives in the
+    /// segments that they leave. Returns how many bytes they take.
     ///
     /// # Panics
     /// When there are none.
     pub(crate) fn relocate(
         &mut self,
         blocks: &[(Block, &[u8])],
+        class: Option<Class>,
         nodes: &dyn Nodes,
     ) -> Outcome<u64> {
         let key = blocks[0].0.key();
@@ -228,7 +231,8 @@ impl crate::core::Core {
                 continue;
             }
             let content = Content::stored(stored, old.crc32c);
-            let block = self.push_again(key.list, *page_index, old, &content)?;
+            let class = class.unwrap_or_else(|| self.survivor_class(old.addr));
+            let block = self.push_again(key.list, *page_index, &content, class)?;
             moved.push((slot, block));
             moved_bytes += u64::from(old.footprint_bytes());
         }
@@ -244,8 +248,8 @@ impl crate::core::Core {
         &mut self,
         list: u64,
         page_index: u64,
-        old: &PageRef,
         content: &Content<'_>,
+        class: Class,
     ) -> Outcome<PageRef> {
         self.open_partial()?;
         let (pages, short) = content.room();
@@ -255,7 +259,7 @@ impl crate::core::Core {
         }
         let about = self.about;
         self.partial().set_about(about);
-        let class = self.class_with_room(old.addr);
+        let class = self.class_with_room(class);
         let apart = if class == Class::MAIN {
             None
         } else {

@@ -19,6 +19,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Result};
 
 use crate::cleaner::Choice;
+use crate::coalesce::CoalesceSettings;
 use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
 
@@ -45,8 +46,10 @@ pub struct CleanSettings {
     pub min_clean_segments: Option<u32>,
     /// So many are made in idle times; `None`: four times as many as the former.
     pub max_clean_segments: Option<u32>,
-    /// Nothing is cleaned but for a commit that finds no room.
+    /// Nothing is cleaned but for a commit that finds no room, and nothing coalesced.
     pub is_suspended: bool,
+    /// What is coalesced, and when.
+    pub coalescing: CoalesceSettings,
 }
 
 /// What commits owe for the room they took, and how long they have waited.
@@ -173,7 +176,7 @@ impl LogDisk {
 
     /// With so many clean segments commits are about to find no room: the reserve, and what the heads
     /// take next.
-    fn scarce_segments(&self, core: &Core) -> u32 {
+    pub(crate) fn scarce_segments(&self, core: &Core) -> u32 {
         self.reserve_segments(core) + 2
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, Rng, Timestamp, Uuid};
 use dendro_device::Device;
-use dendro_disk::Versions;
-use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions};
+use dendro_disk::{Lid, Versions, View};
+use dendro_logdisk::{CleanSettings, CoalesceSettings, FormatOptions, LogDisk, OpenOptions, Place};
 use dendro_policy::{Classes, Kind, Policy, Scatter};
 
 use crate::disk::{Engine, NOW};
@@ -54,6 +54,12 @@ impl LogEngine {
                 min_clean_segments: rng.chance(50).then(|| rng.below(6) as u32),
                 max_clean_segments: rng.chance(50).then(|| rng.below(30) as u32),
                 is_suspended: rng.chance(10),
+                coalescing: CoalesceSettings {
+                    piece_bytes: [8 << 10, 128 << 10, 2 << 20][rng.below(3) as usize],
+                    share_percent: [0, 25, 1000][rng.below(3) as usize],
+                    moves_everything: rng.chance(60),
+                    ..CoalesceSettings::default()
+                },
             },
             reserve_percent: [1, 4, 20][rng.below(3) as usize],
             stream_bytes: [0, OpenOptions::default().stream_bytes][rng.below(2) as usize],
@@ -74,6 +80,26 @@ fn policy(rng: &mut Rng) -> Arc<dyn Policy> {
         return Arc::new(Scatter::new(classes, rng.next_u64()));
     }
     Arc::from(Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize].policy())
+}
+
+/// Puts together what lies scattered, of any version, as far as chance has it.
+fn coalesce(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
+    let views: Vec<View> = disk.versions().views().collect();
+    let view = views[rng.below(views.len() as u64) as usize];
+    if rng.chance(50) {
+        // What has not been written to the device stays as it is.
+        while disk.write_step(Duration::ZERO)? {}
+    }
+    let mut next = Some(Place { list: rng.below(20), page: rng.below(600) });
+    while let Some(place) = next.filter(|_| rng.chance(70)) {
+        let until = Lid(place.list + 1 + rng.below(40));
+        match disk.coalesce(view, place, until, rng.chance(10)) {
+            // The map cannot be read: some was moved, and the rest stays.
+            Err(dendro_disk::Error::Io(_)) => break,
+            done => next = done?.next,
+        }
+    }
+    Ok(())
 }
 
 /// Stands still, so that the model knows when versions were made.
@@ -118,7 +144,9 @@ impl Engine for LogEngine {
     }
 
     fn background(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
-        match rng.below(12) {
+        match rng.below(14) {
+            13 => coalesce(disk, rng).map_err(text),
+            12 => disk.coalesce_step().map(drop).map_err(text),
             11 => disk.idle_step().map(drop).map_err(text),
             10 => {
                 disk.set_policy(policy(rng));

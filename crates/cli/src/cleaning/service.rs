@@ -175,6 +175,7 @@ pub(crate) fn change_cleaner(
         min_clean_segments: change.min_clean_segments.or(now.min_clean_segments),
         max_clean_segments: change.max_clean_segments.or(now.max_clean_segments),
         is_suspended: change.suspended.unwrap_or(now.is_suspended),
+        ..now
     };
     if settings != now {
         disk.set_clean_settings(settings);

@@ -156,7 +156,7 @@ impl LogDisk {
             }
             let block = found.block;
             let moved_bytes = core
-                .relocate(&[(block, &bytes[stored])], &nodes)
+                .relocate(&[(block, &bytes[stored])], None, &nodes)
                 .map_err(|fault| self.latch(fault))?;
             if moved_bytes > 0 {
                 outcomes[found.at] = Rewritten::Moved;
