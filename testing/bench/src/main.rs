@@ -5,6 +5,8 @@
 //! - `dendro-bench engine`: of these, the engine alone, in memory.
 //! - `dendro-bench files [COUNT]`: what the requests of a mount cost, without kernel and device.
 //! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
+//! - `dendro-bench coalescing [DIRECTORY]`: reading what was written in random order, before and after it
+//!   was put together.
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.
 //! - `dendro-bench many-versions [SHAPE|all [COUNT...]]`: what one more costs beside thousands, in memory.
 //! - `dendro-bench tpc-b [DIRECTORY [PERCENT...]]`, `dendro-bench rewriting [DIRECTORY [PERCENT...]]`: how
@@ -18,6 +20,7 @@
 
 mod amplification;
 mod cleaning;
+mod coalescing;
 mod engine;
 mod file_device;
 mod files;
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
             let chosen = |at: usize| arguments.get(at).map(String::as_str);
             cleaning::run(chosen(1).unwrap_or_default(), chosen(2))
         }
+        Some("coalescing") => coalescing::run(&directory(1)),
         Some("engine") => {
             heading();
             engine::run();
