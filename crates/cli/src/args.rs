@@ -132,6 +132,7 @@ pub(crate) enum MountKind {
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME                   how the cleaner chooses, as in dendro clean set --help
   reserve=PERCENT               what stays free of live data when it is full (4)
+  coalesce=on|off               put together in idle times what lies scattered (on)
   direct, buffered              always or never bypass the page cache of the device
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not

@@ -147,6 +147,18 @@ fn cleaning(stats: &Stats, segment_size_bytes: u64) -> Vec<Figure> {
             stats.moved_bytes,
         ),
         counter(
+            "coalesced_bytes",
+            "dendro_coalesced_bytes_total",
+            "Bytes of blocks written again because they lay scattered.",
+            stats.coalesced_bytes,
+        ),
+        counter(
+            "coalesced_reads",
+            "dendro_coalesced_reads_total",
+            "Reads of the device that this saves, each time that all of it is read.",
+            stats.coalesced_reads,
+        ),
+        counter(
             "external_released_segments",
             "dendro_external_released_segments_total",
             "Segments made clean at the word of cleaners in other processes.",

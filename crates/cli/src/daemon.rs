@@ -6,7 +6,8 @@
 //! |--------------|------------------------------------------------------------------|
 //! | `view`       | sees one mount to its end, and closes its file system            |
 //! | `writer`     | writes full buffers of the log                                   |
-//! | `background` | checkpoints, cleans, also for later when nobody writes           |
+//! | `background` | checkpoints, cleans, when nobody writes also for later, and then |
+//! |              | puts together what lies scattered                                |
 //! | `cleaner`    | cleans beside it when segments get few                           |
 //! | `commit`     | makes the tail of the log durable every few seconds              |
 //! | `control-N`  | answer at the control socket                                     |
@@ -57,8 +58,8 @@ use views::{Closing, MountedView, Views};
 const WRITER_WAIT: Duration = Duration::from_millis(50);
 /// How long the background thread rests when there is nothing to do, unless a commit wakes it.
 const BACKGROUND_REST: Duration = Duration::from_millis(100);
-/// After so many rests in which nobody wrote, what can be cleaned for later is.
-const IDLE_RESTS: u32 = 10;
+/// After so long in which nobody wrote, what can be cleaned for later is.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How long a thread rests after an error, which does not go away.
 const ERROR_REST: Duration = Duration::from_secs(1);
 /// Requests that wait for the device, as a cleaner's do, must not keep others from being answered.
@@ -250,6 +251,27 @@ struct Daemon<'volume> {
     stop: Stop,
 }
 
+/// How long something has not changed.
+#[derive(Default)]
+struct Quiet {
+    last: u64,
+    rests: u32,
+}
+
+impl Quiet {
+    fn note(&mut self, now: u64, is_rest: bool) {
+        if std::mem::replace(&mut self.last, now) != now {
+            self.rests = 0;
+        } else if is_rest {
+            self.rests = self.rests.saturating_add(1);
+        }
+    }
+
+    fn lasts_for(&self) -> Duration {
+        BACKGROUND_REST.saturating_mul(self.rests)
+    }
+}
+
 impl Daemon<'_> {
     fn start_threads<'scope>(
         &'scope self,
@@ -299,10 +321,17 @@ impl Daemon<'_> {
     fn work_in_background(&self) {
         let mut failing = Failing::new("background work");
         let disk = self.volume.disk();
-        let (mut last_commit, mut quiet_rests) = (0, 0);
+        // Who writes is soon helped; who only reads is disturbed by more reading and writing.
+        let (mut unwritten, mut unused) = (Quiet::default(), Quiet::default());
         loop {
             let done = match disk.background_step() {
-                Ok(false) if quiet_rests >= IDLE_RESTS => disk.idle_step(),
+                Ok(false) if unwritten.lasts_for() >= IDLE_AFTER => disk.idle_step(),
+                other => other,
+            };
+            let done = match done {
+                Ok(false) if unused.lasts_for() >= disk.clean_settings().coalescing.after => {
+                    disk.coalesce_step()
+                }
                 other => other,
             };
             let is_rest = match failing.note(done) {
@@ -319,12 +348,8 @@ impl Daemon<'_> {
             if self.stop.is_set() {
                 return;
             }
-            let commit = disk.stats().commit_seq;
-            if std::mem::replace(&mut last_commit, commit) != commit {
-                quiet_rests = 0;
-            } else if is_rest {
-                quiet_rests += 1;
-            }
+            unwritten.note(disk.stats().commit_seq, is_rest);
+            unused.note(disk.activity(), is_rest);
         }
     }
 

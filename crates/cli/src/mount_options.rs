@@ -56,7 +56,7 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 9] = [
 ];
 
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
-                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, direct, buffered, \
+                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, direct, buffered, \
                      threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, remount, sync, dirsync, \
                      dev, nodev, suid, nosuid, exec, noexec, fsname=, clone=, snapshot=, at=, \
                      retain=, snapdir, nosnapdir";
@@ -89,6 +89,8 @@ pub(crate) struct MountOptions {
     /// What of each segment stays free of live data when the volume is full; `None`: the engine's
     /// default.
     pub(crate) reserve_percent: Option<u8>,
+    /// Whether what lies scattered is put together in idle times; `None`: the engine's default.
+    pub(crate) coalesce: Option<bool>,
     pub(crate) direct: Direct,
     pub(crate) threads: Option<usize>,
     /// Which way requests come.
@@ -128,6 +130,7 @@ impl Default for MountOptions {
             checkpoint_bytes: None,
             policy: None,
             reserve_percent: None,
+            coalesce: None,
             direct: Direct::Auto,
             threads: None,
             transport: Choice::Auto,
@@ -193,6 +196,7 @@ impl MountOptions {
             ("checkpoint=", self.checkpoint_bytes.is_some()),
             ("policy=", self.policy.is_some()),
             ("reserve=", self.reserve_percent.is_some()),
+            ("coalesce=", self.coalesce.is_some()),
             ("direct, buffered", self.direct != default.direct),
             ("fuseblk", self.fuseblk == Some(true)),
         ];
@@ -273,6 +277,7 @@ impl MountOptions {
                     in_option(format!("{value} is not from 1 to {MOST_RESERVE_PERCENT} percent"))
                 })?);
             }
+            "coalesce" => self.coalesce = Some(text::parse_switch(value).map_err(in_option)?),
             "threads" => {
                 let threads =
                     value.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
@@ -341,6 +346,7 @@ mod tests {
             ("threads=0", "threads="),
             ("reserve=0", "reserve=: 0 is not"),
             ("reserve=51%", "reserve=: 51% is not"),
+            ("coalesce=perhaps", "coalesce=: \"perhaps\" is neither"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
             ("transport=pigeon", "transport=: pigeon is none of"),
         ] {
@@ -355,6 +361,7 @@ mod tests {
         let of = |list| MountOptions::parse([list]).unwrap().of_volume();
         assert_eq!(of("ro,noatime,clone=b,threads=3,retain=1d:all"), [""; 0]);
         assert_eq!(of("cache=9M,commit=5,direct"), ["cache=", "direct, buffered"]);
+        assert_eq!(of("coalesce=off"), ["coalesce="]);
     }
 
     #[test]

@@ -66,6 +66,15 @@ pub(crate) fn short_size(bytes: u64) -> String {
     }
 }
 
+/// Reads `on` or `off`.
+pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("\"{text}\" is neither on nor off")),
+    }
+}
+
 /// Reads a period of whole seconds: `5`, `5s`, `2m`, `1h`.
 pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     let wrong = || format!("\"{text}\" is no time; write for instance 5, 30s or 2m");

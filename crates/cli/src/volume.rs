@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::cleaning::Segments;
+use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest};
 use dendro_control::{
     CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
@@ -93,6 +94,9 @@ impl Volume {
         }
         if let Some(percent) = options.reserve_percent {
             disk_options.reserve_percent = percent;
+        }
+        if let Some(is_on) = options.coalesce {
+            disk_options.cleaning.coalescing.is_on = is_on;
         }
         let disk = open_disk(source, &device, disk_options);
         let disk = Arc::new(disk.map_err(NotOpened::Failed)?);
@@ -265,6 +269,49 @@ pub(crate) fn versions_offline(
     let reply = answer.map_err(refused)?;
     shut_down.map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
     Ok(reply)
+}
+
+/// Coalesces all of an unmounted volume; tells of each piece of it to `show`.
+pub(crate) fn coalesce_offline(
+    source: &Path,
+    dry_run: bool,
+    mut show: impl FnMut(&Coalesced),
+) -> Result<Coalesced, Failure> {
+    let fail =
+        |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
+    let disk = if dry_run {
+        open_offline(source)?
+    } else {
+        let device = DeviceOptions::new()
+            .lock_wait(LAST_DAEMON_GRACE)
+            .open(source)
+            .map_err(|error| explain_device(&error, false))?;
+        open_disk(source, &Arc::new(device), OpenOptions::default())?
+    };
+    let view = disk.versions().main_head();
+    let mut all = Coalesced::default();
+    let mut request = CoalesceRequest { dry_run, ..CoalesceRequest::default() };
+    let outcome = loop {
+        match service::coalesce(&disk, view, &request) {
+            Err(error) => break Err(fail(&error)),
+            Ok(done) => all.add(&done),
+        }
+        show(&all);
+        request.from = all.next;
+        if all.next.is_none() || all.lacks_room {
+            break Ok(all);
+        }
+        // What a daemon does beside it.
+        if let Err(error) = disk.background_step() {
+            break Err(fail(&error));
+        }
+    };
+    if !dry_run {
+        let shut_down = disk.shut_down();
+        outcome.as_ref().map_err(Clone::clone)?;
+        shut_down.map_err(|error| fail(&error))?;
+    }
+    outcome
 }
 
 /// The segments of an unmounted volume.

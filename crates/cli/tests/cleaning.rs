@@ -477,3 +477,57 @@ fn figures_can_be_watched_and_scraped() {
     signal(scratch.daemon_pid(), "TERM");
     wait_until("it is unmounted", || !scratch.is_mounted());
 }
+
+#[test]
+fn what_lies_scattered_is_put_together_by_file_tree_and_volume() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let mount_point = scratch.mount_point();
+    fs::create_dir(scratch.inside("below")).unwrap();
+    let mut churn = Churn::new(&scratch, 2000);
+    let mut other = File::create(scratch.inside("below/other")).unwrap();
+    for _ in 0..60 {
+        churn.overwrite(5);
+        other.write_all(&[7; 5 * PAGE]).unwrap();
+    }
+    let path = |name: &str| scratch.inside(name).display().to_string();
+    let ask = |target: &str| {
+        let done = scratch.asks(["clean", "coalesce", "--json", target]);
+        assert_eq!(done["ended_for_room"], false, "{done}");
+        done
+    };
+    scratch.dendro(["sync", &mount_point]).succeeds();
+    let trial = scratch.asks(["clean", "coalesce", "-n", "--json", &path("churn")]);
+    assert_eq!(trial["page_bytes"], 2000 * PAGE);
+    assert_eq!(ask(&path("below"))["page_bytes"], 300 * PAGE);
+    let done = ask(&path("churn"));
+    assert_eq!(done["moved_bytes"], trial["moved_bytes"]);
+    assert_eq!(done["pieces_after"], trial["pieces_after"]);
+    let pieces = |of: &Value, member: &str| of[member].as_u64().unwrap();
+    assert!(pieces(&done, "pieces_after") + 20 < pieces(&done, "pieces_before"), "{done}");
+    let stat = scratch.asks(["stat", "--json", &mount_point]);
+    assert!(stat["coalesced_bytes"].as_u64() >= done["moved_bytes"].as_u64(), "{stat}");
+    churn.check();
+    let set =
+        ["clean", "set", "--json", "--coalesce", "off", "--coalesce-piece", "8K", &mount_point];
+    let set = scratch.asks(set);
+    assert_eq!((&set["coalesce"], &set["coalesce_piece_bytes"]), (&false.into(), &8192.into()));
+    let text = scratch.dendro(["clean", "status", &mount_point]).succeeds();
+    assert!(text.out.contains("coalesce_piece"), "{text:?}");
+    let everything = ask(&mount_point);
+    assert_eq!(everything["page_bytes"], 2300 * PAGE);
+    churn.overwrite(200);
+    let pages = churn.close();
+    drop(other);
+    scratch.umount();
+    let text = scratch.dendro(["clean", "coalesce", "-n", &scratch.image()]).succeeds();
+    assert!(text.out.contains("are written again"), "{text:?}");
+    let done = ask(&scratch.image());
+    assert_eq!(done["page_bytes"], 2300 * PAGE);
+    scratch.verify();
+    scratch.mount();
+    Churn::opened(&scratch, pages).check();
+}

@@ -274,6 +274,18 @@ pub struct CleanerChange {
     /// Whether it cleans only for a writer that finds no room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
+    /// Whether what lies scattered is coalesced in idle times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalesce: Option<bool>,
+    /// How long nobody has used the volume then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalesce_after_ms: Option<u64>,
+    /// What lies together in so many bytes stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalesce_piece_bytes: Option<u32>,
+    /// So much of what clients write may be written again in idle times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalesce_share_percent: Option<u32>,
 }
 
 /// How the daemon's own cleaner goes about it.
@@ -288,6 +300,18 @@ pub struct CleanerSettings {
     pub max_clean_segments: Option<u32>,
     /// Whether it cleans only for a writer that finds no room.
     pub suspended: bool,
+    /// Whether what lies scattered is coalesced in idle times.
+    #[serde(default)]
+    pub coalesce: bool,
+    /// How long nobody has used the volume then.
+    #[serde(default)]
+    pub coalesce_after_ms: u64,
+    /// What lies together in so many bytes stays as it is.
+    #[serde(default)]
+    pub coalesce_piece_bytes: u32,
+    /// So much of what clients write may be written again in idle times.
+    #[serde(default)]
+    pub coalesce_share_percent: u32,
 }
 
 /// Names segments.

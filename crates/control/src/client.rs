@@ -10,6 +10,7 @@ use crate::cleaning::{
     Block, Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Marked, Places,
     Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
 };
+use crate::coalescing::{CoalesceRequest, Coalesced};
 use crate::mounts::{MountReply, MountRequest};
 use crate::protocol::{
     Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, VolumeInfo,
@@ -221,6 +222,17 @@ impl Client {
     pub fn change_cleaner(&self, change: CleanerChange) -> Result<CleanerSettings, ClientError> {
         match self.ask(Command::Cleaner(change), None)? {
             Outcome::Cleaner(settings) => Ok(settings),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Coalesce`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn coalesce(&self, request: CoalesceRequest) -> Result<Coalesced, ClientError> {
+        match self.ask(Command::Coalesce(request), None)? {
+            Outcome::Coalesced(done) => Ok(done),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -3,6 +3,7 @@
 //! - [`Request`] and [`Reply`]: the protocol. One request and one reply per connection, each one
 //!   line of JSON of bounded length, each with the protocol's version.
 //! - [`cleaning`]: what cleaners in other processes say and hear.
+//! - [`coalescing`]: what is asked and answered about putting together what lies scattered.
 //! - [`versions`]: what is asked and answered about versions.
 //! - [`MountRequest`]: one more view is to be served; its connection is passed over the socket.
 //! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
@@ -18,6 +19,7 @@
 
 pub mod cleaning;
 mod client;
+pub mod coalescing;
 mod http;
 mod mounts;
 mod passing;

@@ -10,6 +10,7 @@ use crate::cleaning::{
     MAX_SEGMENTS, Marked, Places, Released, Segments, SegmentsNamed, SegmentsRequest,
     SegwaitRequest, Waited,
 };
+use crate::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
 use crate::mounts::{MountReply, MountRequest, ViewInfo};
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 
@@ -52,6 +53,8 @@ pub enum Command {
     Metrics,
     /// How does the daemon's own cleaner go about it? What is named is changed first.
     Cleaner(CleanerChange),
+    /// Put together what lies scattered.
+    Coalesce(CoalesceRequest),
     /// Which segments are there, and how full are they?
     Segments(SegmentsRequest),
     /// What does a segment hold?
@@ -94,6 +97,8 @@ pub enum Outcome {
     Metrics(String),
     /// The answer to [`Command::Cleaner`].
     Cleaner(CleanerSettings),
+    /// The answer to [`Command::Coalesce`].
+    Coalesced(Coalesced),
     /// The answer to [`Command::Segments`].
     Segments(Segments),
     /// The answer to [`Command::Blocks`].
@@ -286,6 +291,14 @@ pub trait Admin: Cleaning {
     /// When there is no policy of this name; then nothing is changed.
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError>;
 
+    /// Coalesces a part of what is named, so that it takes some seconds at most.
+    ///
+    /// # Errors
+    /// When the disk takes no changes, the map cannot be read, or there is no such mount.
+    fn coalesce(&self, _request: &CoalesceRequest) -> Result<Coalesced, AdminError> {
+        Err(AdminError("nothing is coalesced here".into()))
+    }
+
     /// Does what is asked about versions. `mount` is the device of the mount whose version names
     /// without a branch refer to; nothing: the main branch.
     ///
@@ -383,6 +396,9 @@ pub fn parse_request(line: &[u8]) -> Result<Command, AdminError> {
         Command::Bmapv(named) | Command::Markv(named) => {
             cleaning::check_count("blocks", named.blocks.len(), MAX_BLOCKS)?;
         }
+        Command::Coalesce(CoalesceRequest { lists: Some(lists), .. }) => {
+            cleaning::check_count("lists", lists.len(), MAX_LISTS)?;
+        }
         Command::Segclean(named) => {
             cleaning::check_count("segments", named.segments.len(), MAX_SEGMENTS)?;
         }
@@ -404,6 +420,7 @@ fn answer(
         Command::Shutdown => admin.shut_down().map(|()| Outcome::Done)?,
         Command::Metrics => Outcome::Metrics(admin.metrics()?),
         Command::Cleaner(change) => Outcome::Cleaner(admin.change_cleaner(change)?),
+        Command::Coalesce(request) => Outcome::Coalesced(admin.coalesce(request)?),
         Command::Segments(request) => Outcome::Segments(admin.segments(request)?),
         Command::Blocks(request) => Outcome::Blocks(admin.blocks(request)?),
         Command::Bmapv(named) => Outcome::Places(admin.bmapv(&named.blocks)?),

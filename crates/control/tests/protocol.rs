@@ -105,6 +105,8 @@ impl Admin for Volume {
                 min_clean_segments: change.min_clean_segments,
                 max_clean_segments: change.max_clean_segments,
                 suspended: change.suspended.unwrap_or(false),
+                coalesce_share_percent: change.coalesce_share_percent.unwrap_or(0),
+                ..CleanerSettings::default()
             }),
         }
     }

@@ -20,6 +20,8 @@ pub(crate) enum CleanVerb {
     Status(CleanerArgs),
     /// Clean segments now
     Run(RunArgs),
+    /// Put together what lies scattered, so that it is read with fewer reads of the device
+    Coalesce(CoalesceArgs),
     /// Let the volume's own cleaner clean only for writers that find no room
     Suspend(CleanerArgs),
     /// Let it clean by itself again
@@ -67,6 +69,24 @@ pub(crate) struct Settings {
     /// Make so many in idle times
     #[arg(long, value_name = "N")]
     pub(crate) max_clean_segments: Option<u32>,
+    /// Put together in idle times what lies scattered, or do not
+    #[arg(long, value_name = "on|off", value_parser = text::parse_switch)]
+    pub(crate) coalesce: Option<bool>,
+    /// After so long in which nobody used the volume
+    #[arg(long, value_name = "PERIOD", value_parser = text::parse_period)]
+    pub(crate) coalesce_after: Option<Duration>,
+    /// Let what lies together in so many bytes stay as it is
+    #[arg(long, value_name = "SIZE", value_parser = parse_piece)]
+    pub(crate) coalesce_piece: Option<u32>,
+    /// Write no more in idle times than this share of what clients write
+    #[arg(long, value_name = "PERCENT", value_parser = text::parse_percent)]
+    pub(crate) coalesce_share: Option<f64>,
+}
+
+fn parse_piece(text: &str) -> Result<u32, String> {
+    let bytes = text::parse_size(text)?;
+    let in_time = u32::try_from(bytes).ok().filter(|bytes| (4096..=1 << 20).contains(bytes));
+    in_time.ok_or_else(|| format!("{text} is not from 4K to 1M"))
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +110,23 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "PERCENT", default_value = "90%",
           value_parser = text::parse_percent)]
     pub(crate) most_live: f64,
+    /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A piece is what one read of the device fetches, when files are read in order and a MiB at a time. Small
+pieces are written again side by side, with the snapshots and clones that share them; large ones stay
+(coalesce_piece of dendro clean set). It ends early when clean segments are few.")]
+pub(crate) struct CoalesceArgs {
+    /// A file or a directory in a mount, with all below it; a mount point or the volume's image file
+    /// or device: everything
+    pub(crate) target: PathBuf,
+    /// Only say what it would come to
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,7 @@
 //! What a daemon does for cleaners: their messages, unpacked for the engine and packed again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dendro_control::AdminError;
 use dendro_control::cleaning::{
@@ -8,16 +9,22 @@ use dendro_control::cleaning::{
     Marked, NodeName, Places, Present, Released, SegmentOutcome, SegmentState, Segments,
     SegmentsRequest,
 };
+use dendro_control::coalescing::{CoalesceRequest, Coalesced, PagePlace};
+use dendro_disk::{Lid, View};
 use dendro_format::{Addr, Head, Key, Space};
 use dendro_logdisk::external::{
     self as engine, BlockName, MAX_BLOCKS_PER_CALL, MAX_SEGMENTS_PER_CALL, MapCursor, Rewritten,
     SegmentStatus, SummaryCursor,
 };
-use dendro_logdisk::{CleanSettings, LogDisk};
+use dendro_logdisk::{CleanSettings, CoalesceSettings, LogDisk, Place};
 use dendro_policy::{Kind, UnknownPolicy};
 
 const _: () = assert!(wire::MAX_BLOCKS == MAX_BLOCKS_PER_CALL);
 const _: () = assert!(wire::MAX_SEGMENTS == MAX_SEGMENTS_PER_CALL);
+
+/// A request to coalesce lists ends when so much has been moved, or looked at.
+const ENOUGH_MOVED_BYTES: u64 = 16 << 20;
+const ENOUGH_BYTES: u64 = 1 << 30;
 
 /// Bytes of a grain, the unit of addresses on the device.
 const GRAIN_SIZE: u64 = dendro_base::units::GRAIN_SIZE as u64;
@@ -171,11 +178,18 @@ pub(crate) fn change_cleaner(
         disk.set_policy(Arc::from(kind.policy()));
     }
     let now = disk.clean_settings();
+    let was = now.coalescing;
     let settings = CleanSettings {
         min_clean_segments: change.min_clean_segments.or(now.min_clean_segments),
         max_clean_segments: change.max_clean_segments.or(now.max_clean_segments),
         is_suspended: change.suspended.unwrap_or(now.is_suspended),
-        ..now
+        coalescing: CoalesceSettings {
+            is_on: change.coalesce.unwrap_or(was.is_on),
+            after: change.coalesce_after_ms.map_or(was.after, Duration::from_millis),
+            piece_bytes: change.coalesce_piece_bytes.unwrap_or(was.piece_bytes),
+            share_percent: change.coalesce_share_percent.unwrap_or(was.share_percent),
+            ..was
+        },
     };
     if settings != now {
         disk.set_clean_settings(settings);
@@ -185,7 +199,48 @@ pub(crate) fn change_cleaner(
         min_clean_segments: settings.min_clean_segments,
         max_clean_segments: settings.max_clean_segments,
         suspended: settings.is_suspended,
+        coalesce: settings.coalescing.is_on,
+        coalesce_after_ms: settings.coalescing.after.as_millis() as u64,
+        coalesce_piece_bytes: settings.coalescing.piece_bytes,
+        coalesce_share_percent: settings.coalescing.share_percent,
     })
+}
+
+/// Coalesces a part of what `request` names, as `view` sees it.
+pub(crate) fn coalesce(
+    disk: &LogDisk,
+    view: View,
+    request: &CoalesceRequest,
+) -> Result<Coalesced, AdminError> {
+    let place = |place: Place| PagePlace { list: place.list, page: place.page };
+    let from = request.from.unwrap_or_default();
+    let from = Place { list: from.list, page: from.page };
+    let some = |from: Place, until: Lid| {
+        let done = disk.coalesce(view, from, until, request.dry_run).map_err(refuse)?;
+        Ok(Coalesced {
+            page_bytes: done.page_bytes,
+            pieces_before: done.reads_before,
+            pieces_after: done.reads_after,
+            moved_bytes: done.moved_bytes,
+            unreadable: done.unreadable,
+            next: done.next.map(place),
+            lacks_room: done.lacks_room,
+        })
+    };
+    let Some(lists) = &request.lists else { return some(from, Lid::CLIENT_END) };
+    let mut all = Coalesced::default();
+    for &list in lists.iter().filter(|&&list| list >= from.list && list < Lid::CLIENT_END.0) {
+        let start = Place { list, page: 0 }.max(from);
+        if all.moved_bytes >= ENOUGH_MOVED_BYTES || all.page_bytes >= ENOUGH_BYTES {
+            all.next = Some(place(start));
+            break;
+        }
+        all.add(&some(start, Lid(list + 1))?);
+        if all.next.is_some() {
+            break;
+        }
+    }
+    Ok(all)
 }
 
 fn pack(block: &engine::Block) -> wire::Block {

@@ -25,6 +25,8 @@ struct Status {
     dead_bytes: u64,
     /// Cleaned by the daemon since the mount.
     cleaned_segments: u64,
+    /// Written again by the daemon since the mount because it lay scattered.
+    coalesced_bytes: u64,
     /// How long writers have waited for room since the mount.
     stalled_s: f64,
 }
@@ -46,6 +48,7 @@ pub(crate) fn status(args: &CleanerArgs) -> Result<(), Failure> {
         dirty_segments: of(SegmentState::Dirty).count() as u32,
         dead_bytes: of(SegmentState::Dirty).map(|facts| dead(facts.live_bytes)).sum(),
         cleaned_segments: stat.get("segments_cleaned").and_then(Value::as_u64).unwrap_or(0),
+        coalesced_bytes: stat.get("coalesced_bytes").and_then(Value::as_u64).unwrap_or(0),
         stalled_s: stat.get("stalled_s").and_then(Value::as_f64).unwrap_or(0.0),
     };
     if args.json {
@@ -69,6 +72,7 @@ pub(crate) fn status(args: &CleanerArgs) -> Result<(), Failure> {
             format!("{}; {} of them dead", status.dirty_segments, text::size(status.dead_bytes)),
         ),
         ("cleaned", format!("{} since the mount", status.cleaned_segments)),
+        ("coalesced", format!("{} since the mount", text::size(status.coalesced_bytes))),
         ("stalled", format!("{:.3} s, writers that waited for room", status.stalled_s)),
     ]);
     output::print(&output::table(&rows))
@@ -85,6 +89,10 @@ pub(crate) fn set(args: &SetArgs, quiet: bool) -> Result<(), Failure> {
         min_clean_segments: settings.min_clean_segments,
         max_clean_segments: settings.max_clean_segments,
         suspended: None,
+        coalesce: settings.coalesce,
+        coalesce_after_ms: settings.coalesce_after.map(|after| after.as_millis() as u64),
+        coalesce_piece_bytes: settings.coalesce_piece,
+        coalesce_share_percent: settings.coalesce_share.map(|share| (share * 100.0) as u32),
     };
     show(&args.cleaner, change, quiet)
 }
@@ -105,7 +113,7 @@ fn change(served: &Served, change: CleanerChange) -> Result<CleanerSettings, Fai
     changed.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))
 }
 
-fn setting_rows(settings: &CleanerSettings) -> [(&'static str, String); 4] {
+fn setting_rows(settings: &CleanerSettings) -> [(&'static str, String); 8] {
     let count =
         |count: Option<u32>| count.map_or("by the volume's size".into(), |count| count.to_string());
     [
@@ -113,5 +121,9 @@ fn setting_rows(settings: &CleanerSettings) -> [(&'static str, String); 4] {
         ("min_clean_segments", count(settings.min_clean_segments)),
         ("max_clean_segments", count(settings.max_clean_segments)),
         ("suspended", if settings.suspended { "yes" } else { "no" }.into()),
+        ("coalesce", if settings.coalesce { "on" } else { "off" }.into()),
+        ("coalesce_after", format!("{} s", settings.coalesce_after_ms as f64 / 1000.0)),
+        ("coalesce_piece", text::size(settings.coalesce_piece_bytes.into())),
+        ("coalesce_share", format!("{}%", settings.coalesce_share_percent)),
     ]
 }

@@ -8,6 +8,7 @@ use dendro_control::cleaning::{
     Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
     Present, Released, Segments, SegmentsRequest,
 };
+use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Facts, MountInfo, MountReply, MountRequest, Pong, ViewInfo, VolumeInfo,
@@ -206,6 +207,17 @@ impl Admin for Daemon<'_> {
 
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
         service::change_cleaner(self.volume.disk(), change)
+    }
+
+    fn coalesce(&self, request: &CoalesceRequest) -> Result<Coalesced, AdminError> {
+        let view = match request.mount.as_deref() {
+            None => self.volume.disk().versions().main_head(),
+            Some(device) => match self.views.by_device(device) {
+                Some(view) => view.view(),
+                None => return Err(AdminError("it is no longer mounted there".into())),
+            },
+        };
+        service::coalesce(self.volume.disk(), view, request)
     }
 
     fn versions(
