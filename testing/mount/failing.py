@@ -13,10 +13,12 @@ import hashlib
 import os
 import pathlib
 import sys
+import time
 
 import volume
 
 FILE_BYTES = 1 << 20
+LONGEST_SILENCE_S = 5
 
 
 def write_until_it_fails(root):
@@ -51,6 +53,10 @@ def complaints_of(disk, outside):
     print("%d files were fsynced; then: %s" % (len(known), reason))
     if not reason or "No space left" not in reason:
         yield "info does not say why it takes no writes: %s" % reason
+    # A thread of the daemon's own tells.
+    told_by = time.monotonic() + LONGEST_SILENCE_S
+    while "stopped taking writes" not in disk.log.read_text() and time.monotonic() < told_by:
+        time.sleep(0.1)
     if "stopped taking writes" not in disk.log.read_text():
         yield "the log does not say that it stopped"
     yield from differences(disk.root, known)
