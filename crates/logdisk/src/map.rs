@@ -238,9 +238,22 @@ impl Map {
         nodes: &dyn Nodes,
         update: impl FnOnce(&mut Leaf, &mut Ledger) -> (T, usize),
     ) -> Outcome<T> {
+        let mut child = self.root.as_mut().expect("the tree has a root");
+        let leaf = loop {
+            match self.ledger.make_mut(child, nodes)? {
+                Node::Leaf(leaf) => break leaf,
+                Node::Inner(inner) => {
+                    let at = inner.position(key);
+                    child = &mut inner.entries[at].1;
+                }
+            }
+        };
+        let (result, changed_at) = update(leaf, &mut self.ledger);
+        if !leaf.is_too_long() {
+            return Ok(result);
+        }
         let root = self.root.as_mut().expect("the tree has a root");
-        let (result, split) = update_under(root, key, nodes, &mut self.ledger, update)?;
-        if let Some(right) = split {
+        if let Some(right) = split_under(root, key, changed_at, nodes, &mut self.ledger)? {
             let left = self.root.take().expect("the root was just split");
             self.level += 1;
             let entries = vec![(Key::MIN, left), right];
@@ -526,37 +539,36 @@ fn visit_places_under(
     Ok(())
 }
 
-/// See [`Map::update_leaf`].
-fn update_under<T>(
+/// Splits the leaf that `key` belongs in, which was changed at entry `changed_at`, and what is above it
+/// and becomes too long.
+fn split_under(
     child: &mut Child,
     key: &Key,
+    changed_at: usize,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
-    update: impl FnOnce(&mut Leaf, &mut Ledger) -> (T, usize),
-) -> Outcome<(T, Split)> {
+) -> Outcome<Split> {
     match ledger.make_mut(child, nodes)? {
-        Node::Leaf(leaf) => {
-            let (result, at) = update(leaf, ledger);
-            Ok((result, split_leaf(leaf, at)))
-        }
+        Node::Leaf(leaf) => Ok(split_leaf(leaf, changed_at)),
         Node::Inner(inner) => {
             let at = inner.position(key);
             let below = &mut inner.entries[at].1;
-            let (result, split) = update_under(below, key, nodes, ledger, update)?;
-            let Some(right) = split else { return Ok((result, None)) };
+            let Some(right) = split_under(below, key, changed_at, nodes, ledger)? else {
+                return Ok(None);
+            };
             inner.entries.insert(at + 1, right);
             if inner.entries.len() <= FANOUT {
-                return Ok((result, None));
+                return Ok(None);
             }
             let upper = inner.split();
             let first = upper.entries[0].0;
-            Ok((result, Some((first, Child::Dirty(Resident::new(Node::Inner(upper)))))))
+            Ok(Some((first, Child::Dirty(Resident::new(Node::Inner(upper))))))
         }
     }
 }
 
 fn split_leaf(leaf: &mut Leaf, changed_at: usize) -> Split {
-    if leaf.len_bytes <= LEAF_LEN_BYTES || leaf.entries.len() < 2 {
+    if !leaf.is_too_long() {
         return None;
     }
     let upper = leaf.split(changed_at);

@@ -108,6 +108,11 @@ impl Leaf {
         Self { entries, len_bytes }
     }
 
+    /// Whether it is to be split.
+    pub(crate) const fn is_too_long(&self) -> bool {
+        self.len_bytes > LEAF_LEN_BYTES && self.entries.len() >= 2
+    }
+
     /// Takes the upper part off. An insertion at the end is taken for the first of many: the new
     /// leaf starts with it alone, and leaves filled in order stay full.
     pub(crate) fn split(&mut self, inserted_at: usize) -> Self {
@@ -234,4 +239,50 @@ pub(crate) fn entry_len_bytes(value: &Value) -> usize {
 /// About what an entry takes in memory.
 pub(crate) fn entry_memory_bytes(value: &Value) -> u64 {
     (entry_len_bytes(value) + ENTRY_OVERHEAD_BYTES) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendro_base::Rng;
+    use dendro_format::Space;
+
+    fn key(rng: &mut Rng, [lists, indexes, epochs]: [u64; 3]) -> Key {
+        let space = [Space::List, Space::Records, Space::Chunks][rng.below(3.min(lists)) as usize];
+        let (list, index) = (rng.below(lists), rng.below(indexes));
+        Key {
+            list,
+            space,
+            index,
+            branch: rng.below(epochs.min(3)) as u32,
+            epoch: rng.below(epochs),
+        }
+    }
+
+    /// One list and many, one version and many.
+    #[test]
+    fn positions_are_those_of_a_plain_search() {
+        let mut rng = Rng::new(3);
+        for kinds in [[1, 500, 1], [1, 3, 200], [300, 1, 1], [20, 20, 2], [3, 2, 90], [1, 1, 1]] {
+            for len in 0..80 {
+                let mut keys: Vec<_> = (0..len).map(|_| key(&mut rng, kinds)).collect();
+                keys.sort_unstable();
+                keys.dedup();
+                let leaf = Leaf::with(keys.iter().map(|key| (*key, Value::Tombstone)).collect());
+                let place = ChildPtr::of_unknown_age(dendro_format::NodePtr {
+                    addr: dendro_format::Addr(0),
+                    len_bytes: 0,
+                    crc32c: 0,
+                });
+                let children = keys.iter().map(|key| (*key, Child::Clean(place)));
+                let inner = Inner { level: 1, entries: children.collect() };
+                let wider = kinds.map(|kind| kind + 2);
+                for sought in keys.iter().copied().chain((0..40).map(|_| key(&mut rng, wider))) {
+                    assert_eq!(leaf.position(&sought), keys.binary_search(&sought));
+                    let under = keys.partition_point(|key| *key <= sought).saturating_sub(1);
+                    assert_eq!(inner.position(&sought), under);
+                }
+            }
+        }
+    }
 }
