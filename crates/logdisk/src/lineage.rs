@@ -106,6 +106,7 @@ impl<'a> Line<'a> {
     }
 
     /// All of it, nearest first.
+    #[cfg(test)]
     pub(crate) fn stretches(self) -> impl Iterator<Item = Stretch> + use<'a> {
         let next = move |at: &Stretch| self.lineage.parent(at.branch);
         std::iter::successors(Some(self.nearest), next)

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::disk::LogDisk;
 use crate::fault::Fault;
-use crate::lineage::{Lineage, Stretch};
+use crate::lineage::{Line, Lineage, Stretch};
 use crate::reap::Entry;
 use crate::store::Held;
 use crate::versions::Versions;
@@ -27,21 +27,52 @@ struct Seer {
     is_version: bool,
 }
 
+/// Who sees something of a branch up to some epoch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Onlooker {
+    /// The seer of this number, who begins there.
+    Seer(usize),
+    /// All who see anything of this branch, which was made there.
+    Branch(u32),
+}
+
+/// Whose share those add to who see something.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Owners {
+    #[default]
+    None,
+    One(usize),
+    /// Several, or no single version.
+    Several,
+}
+
+impl Owners {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, owners) | (owners, Self::None) => owners,
+            (Self::One(a), Self::One(b)) if a == b => self,
+            _ => Self::Several,
+        }
+    }
+}
+
 /// Those who see something of one branch, by the last epoch that they see of it.
 #[derive(Default)]
 struct OnBranch {
-    /// Last epoch, and number of the seer.
-    seers: Vec<(u64, usize)>,
+    /// With the last epoch of each.
+    onlookers: Vec<(u64, Onlooker)>,
     /// For each of these, by how much more it sees than the one before.
     more_bytes: Vec<i64>,
+    /// Of all of these.
+    owners: Owners,
 }
 
 impl OnBranch {
-    /// The places in [`Self::seers`] of those who see what was written in epoch `from` and gave way
-    /// in epoch `to`; 2⁶⁴ − 1 when it has not.
+    /// The places in [`Self::onlookers`] of those who see what was written in epoch `from` and gave
+    /// way in epoch `to`; 2⁶⁴ − 1 when it has not.
     fn range(&self, from: u64, to: u64) -> Range<usize> {
-        let at = |epoch: u64| self.seers.partition_point(|(last, _)| *last < epoch);
-        let end = if to == u64::MAX { self.seers.len() } else { at(to) };
+        let at = |epoch: u64| self.onlookers.partition_point(|(last, _)| *last < epoch);
+        let end = if to == u64::MAX { self.onlookers.len() } else { at(to) };
         at(from)..end.max(at(from))
     }
 }
@@ -52,7 +83,8 @@ struct Seers {
     /// In the order of their owners.
     seers: Vec<Seer>,
     lineage: Lineage,
-    branches: FxHashMap<u32, OnBranch>,
+    /// A branch comes after the one that it was made from.
+    branches: BTreeMap<u32, OnBranch>,
 }
 
 impl Seers {
@@ -74,20 +106,57 @@ impl Seers {
             seers.push(Seer { nearest, owner, is_version: false });
         }
         seers.sort_by_key(|seer| seer.owner);
-        let mut branches: FxHashMap<u32, OnBranch> = FxHashMap::default();
-        for (number, seer) in seers.iter().enumerate() {
-            for stretch in versions.lineage().line_of(seer.nearest).stretches() {
-                let on_branch = branches.entry(stretch.branch).or_default();
-                on_branch.seers.push((stretch.last_epoch, number));
-            }
-        }
-        for on_branch in branches.values_mut() {
-            on_branch.seers.sort_unstable();
-            on_branch.more_bytes = vec![0; on_branch.seers.len() + 1];
-        }
         let share = |view| Share { view, exclusive_bytes: 0, seen_bytes: 0 };
         let shares = views.into_iter().map(share).collect();
-        Ok(Self { shares, seers, lineage: versions.lineage().clone(), branches })
+        let lineage = versions.lineage().clone();
+        let mut all = Self { shares, seers, lineage, branches: BTreeMap::new() };
+        all.place();
+        Ok(all)
+    }
+
+    /// Enters everyone on the branch where their line begins, and each branch on its parent.
+    fn place(&mut self) {
+        for (number, seer) in self.seers.iter().enumerate() {
+            let mut next = Some((seer.nearest, Onlooker::Seer(number)));
+            while let Some((Stretch { branch, last_epoch }, onlooker)) = next {
+                let is_entered = self.branches.contains_key(&branch);
+                let on_branch = self.branches.entry(branch).or_default();
+                on_branch.onlookers.push((last_epoch, onlooker));
+                let parent = self.lineage.parent(branch).filter(|_| !is_entered);
+                next = parent.map(|parent| (parent, Onlooker::Branch(branch)));
+            }
+        }
+        // What was made from a branch comes before it.
+        let branches: Vec<u32> = self.branches.keys().rev().copied().collect();
+        for branch in branches {
+            let Some(mut on_branch) = self.branches.remove(&branch) else { continue };
+            on_branch.onlookers.sort_unstable();
+            on_branch.more_bytes = vec![0; on_branch.onlookers.len() + 1];
+            let owners = on_branch.onlookers.iter().map(|(_, onlooker)| self.owners_of(*onlooker));
+            on_branch.owners = owners.fold(Owners::None, Owners::and);
+            self.branches.insert(branch, on_branch);
+        }
+    }
+
+    fn owners_of(&self, onlooker: Onlooker) -> Owners {
+        match onlooker {
+            Onlooker::Seer(at) => self.seers[at].owner.map_or(Owners::Several, Owners::One),
+            Onlooker::Branch(branch) => {
+                self.branches.get(&branch).map(|on_branch| on_branch.owners).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The one owner of all these, if there is just one.
+    fn only_owner(&self, onlookers: &[(u64, Onlooker)]) -> Option<usize> {
+        let mut owners = Owners::None;
+        for (_, onlooker) in onlookers {
+            owners = owners.and(self.owners_of(*onlooker));
+            if owners == Owners::Several {
+                return None;
+            }
+        }
+        if let Owners::One(owner) = owners { Some(owner) } else { None }
     }
 
     /// Adds up who sees which pages of a chunk.
@@ -103,7 +172,7 @@ impl Seers {
     /// As [`Self::add`], where all was written in one branch: each page is seen by those who see of it
     /// what was written from when the page was to when it gave way.
     fn add_of_branch(&mut self, branch: u32, chunk: &[Entry], of_list: &[Entry]) {
-        let Some(on_branch) = self.branches.get_mut(&branch) else { return };
+        let Some(mut on_branch) = self.branches.remove(&branch) else { return };
         let is_there = |entry: &Entry| matches!(entry.1, Value::List(_));
         let periods = of_list.chunk_by(|a, b| is_there(a) == is_there(b));
         let ends = periods.clone().skip(1).map(|period| period[0].0.epoch).chain([u64::MAX]);
@@ -119,11 +188,7 @@ impl Seers {
                     let bytes = u64::from(page.footprint_bytes());
                     on_branch.more_bytes[range.start] += bytes as i64;
                     on_branch.more_bytes[range.end] -= bytes as i64;
-                    let mut owners =
-                        on_branch.seers[range].iter().map(|(_, at)| self.seers[*at].owner);
-                    if let Some(Some(owner)) = owners.next()
-                        && owners.all(|other| other == Some(owner))
-                    {
+                    if let Some(owner) = self.only_owner(&on_branch.onlookers[range]) {
                         self.shares[owner].exclusive_bytes += bytes;
                     }
                 }
@@ -132,6 +197,7 @@ impl Seers {
                 }
             }
         }
+        self.branches.insert(branch, on_branch);
     }
 
     /// As [`Self::add`], asking everyone.
@@ -140,16 +206,13 @@ impl Seers {
         let mut seen_by: BTreeMap<(usize, u32), (usize, Option<usize>)> = BTreeMap::new();
         for seer in &self.seers {
             let line = self.lineage.line_of(seer.nearest);
-            let newest = of_list.iter().rev().find(|(key, _)| line.sees(key));
-            if !matches!(newest, Some((_, Value::List(_)))) {
+            let newest = seen(line, of_list).next();
+            if !newest.is_some_and(|at| matches!(of_list[at].1, Value::List(_))) {
                 continue;
             }
             let mut said = 0_u32;
-            for (at, (key, value)) in chunk.iter().enumerate().rev() {
-                let Value::Chunk(pages) = value else { continue };
-                if !line.sees(key) {
-                    continue;
-                }
+            for at in seen(line, chunk) {
+                let Value::Chunk(pages) = &chunk[at].1 else { continue };
                 for (slot, page) in pages.iter().filter(|(slot, _)| said >> slot & 1 == 0) {
                     if let Some(owner) = seer.owner.filter(|_| seer.is_version) {
                         self.shares[owner].seen_bytes += u64::from(page.footprint_bytes());
@@ -161,6 +224,9 @@ impl Seers {
                     *last = seer.owner;
                 }
                 said |= pages.said();
+                if said == u32::MAX {
+                    break;
+                }
             }
         }
         for ((at, slot), (count, owner)) in seen_by {
@@ -173,18 +239,47 @@ impl Seers {
 
     /// What each version sees, and has alone.
     fn finish(mut self) -> Vec<Share> {
-        for on_branch in self.branches.values() {
-            let mut seen_bytes = 0_i64;
-            for ((_, at), more_bytes) in on_branch.seers.iter().zip(&on_branch.more_bytes) {
+        // What all who see something of a branch see of those before it.
+        let mut before: FxHashMap<u32, i64> = FxHashMap::default();
+        for (branch, on_branch) in &self.branches {
+            let mut seen_bytes = before.get(branch).copied().unwrap_or_default();
+            for ((_, onlooker), more_bytes) in on_branch.onlookers.iter().zip(&on_branch.more_bytes)
+            {
                 seen_bytes += more_bytes;
-                let seer = &self.seers[*at];
-                if let Some(owner) = seer.owner.filter(|_| seer.is_version) {
-                    self.shares[owner].seen_bytes += seen_bytes as u64;
+                match onlooker {
+                    Onlooker::Branch(branch) => drop(before.insert(*branch, seen_bytes)),
+                    Onlooker::Seer(at) => {
+                        let seer = &self.seers[*at];
+                        if let Some(owner) = seer.owner.filter(|_| seer.is_version) {
+                            self.shares[owner].seen_bytes += seen_bytes as u64;
+                        }
+                    }
                 }
             }
         }
         self.shares
     }
+}
+
+/// Which of a thing's entries, in their order, are seen from `line`, the newest first.
+fn seen<'a>(line: Line<'a>, entries: &'a [Entry]) -> impl Iterator<Item = usize> + 'a {
+    let mut at = Some(line.nearest());
+    let mut end = entries.len();
+    std::iter::from_fn(move || {
+        loop {
+            let Stretch { branch, last_epoch } = at?;
+            let is_within = |(key, _): &Entry| (key.branch, key.epoch) <= (branch, last_epoch);
+            if !is_within(entries[..end].last()?) {
+                end = entries[..end].partition_point(is_within);
+            }
+            let last = entries[..end].last()?.0.branch;
+            if last == branch {
+                end -= 1;
+                return Some(end);
+            }
+            at = line.next_at_most(Stretch { branch, last_epoch }, last);
+        }
+    })
 }
 
 impl LogDisk {
@@ -270,5 +365,56 @@ impl LogDisk {
             nodes = Held::cached(&self.store);
         }
         Ok(lists)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_base::{Rng, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn who_sees_a_long_chain_of_branches_takes_no_more_than_there_are_branches() {
+        let mut versions = Versions::new(Timestamp(0));
+        let mut view = View::HEAD;
+        for number in 0..2000 {
+            let name = format!("b{number}");
+            let made = versions.change(|table| table.branch_off(view, &name, Timestamp(0)));
+            view = made.expect("the name is new").0.head();
+        }
+        let seers = Seers::of(&versions).expect("all views are there");
+        let onlookers: usize = seers.branches.values().map(|at| at.onlookers.len()).sum();
+        assert!(onlookers <= 3 * 2001, "{onlookers}");
+        // Each head sees alone what it writes; the first writes for all.
+        assert!(seers.branches[&0].owners == Owners::Several);
+        let last = seers.branches.last_key_value().expect("there are branches");
+        assert!(last.1.owners == Owners::One(seers.shares.len() - 1));
+    }
+
+    #[test]
+    fn entries_that_are_seen_are_found_as_when_each_is_asked() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let mut lineage = Lineage::default();
+            lineage.add(0, None);
+            for branch in 1..20 {
+                lineage.add(branch, Some((rng.below(u64::from(branch)) as u32, rng.below(40))));
+            }
+            let mut keys: Vec<(u32, u64)> =
+                (0..rng.below(60)).map(|_| (rng.below(20) as u32, rng.below(50))).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            let entry = |&(branch, epoch): &(u32, u64)| {
+                let key = Key { list: 1, space: Space::Chunks, index: 0, branch, epoch };
+                (key, Value::Tombstone)
+            };
+            let entries: Vec<Entry> = keys.iter().map(entry).collect();
+            for branch in 0..20 {
+                let line = lineage.line(branch, rng.below(60));
+                let asked = (0..entries.len()).rev().filter(|at| line.sees(&entries[*at].0));
+                assert!(seen(line, &entries).eq(asked), "seed {seed}, branch {branch}");
+            }
+        }
     }
 }
