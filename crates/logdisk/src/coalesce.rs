@@ -143,7 +143,8 @@ impl LogDisk {
 
     /// Coalesces the pages of lists before `until`, from `from` on, as `view` sees them; or, in a
     /// trial, says what that would come to. A bounded piece of it: call it again with
-    /// [`Coalesced::next`]. What has not been written to the device stays as it is; flush first.
+    /// [`Coalesced::next`]. What has not been written to the device stays as it is; flush first. After
+    /// a crash what was moved last may lie where it lay before.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails, [`dendro_disk::Error::ReadOnly`] when the
