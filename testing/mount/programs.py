@@ -197,8 +197,9 @@ def free_port():
 @contextlib.contextmanager
 def server(port, *command):
     """A server that answers at `port` while the body runs."""
+    # In a session of its own: smbd ends with all that is in its process group.
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+                               stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         for _ in range(300):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
