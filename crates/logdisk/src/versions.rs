@@ -312,7 +312,7 @@ impl Versions {
         &mut self,
         change: impl FnOnce(&mut VersionTable) -> Result<T>,
     ) -> Result<(T, Vec<Change>)> {
-        let counters = self.counters();
+        let (counters, deletions) = (self.counters(), self.deletions);
         let result = change(&mut self.table)?;
         let mut touched = self.table.touched().to_vec();
         touched.sort_unstable_by_key(|view| (view.epoch, view.branch));
@@ -324,7 +324,8 @@ impl Versions {
                 Some(epoch) => self.follow_snapshot(view.branch, epoch),
             });
         }
-        if self.counters() != counters {
+        // That something waits to be swept may not have been told before, if it was no deletion.
+        if self.counters() != counters || self.deletions != deletions {
             changes.push((COUNTERS_INDEX, Some(self.counters_record())));
         }
         Ok((result, changes))

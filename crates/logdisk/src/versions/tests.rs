@@ -131,3 +131,25 @@ fn a_change_beside_thousands_puts_no_more_than_its_own_records() {
     let (_, changes) = versions.change(renamed("trunk")).unwrap();
     assert_eq!(changes, [], "it is called so already");
 }
+
+#[test]
+fn a_deletion_is_told_of_though_what_forks_have_replaced_waits_to_be_swept() {
+    let mut versions = new();
+    let mut replayed = new();
+    let mut clone = View::HEAD;
+    for name in ["clone", "clone of it"] {
+        let made = versions.change(|table| table.branch_off(clone, name, Timestamp(0))).unwrap();
+        clone = made.0.head();
+        for (index, record) in made.1 {
+            replayed.enter(index, record.as_deref()).unwrap();
+        }
+    }
+    assert!(versions.sweep_behind_forks());
+    let parent = View { branch: clone.branch - 1, epoch: None };
+    let (_, changes) = versions.change(|table| table.delete(parent)).unwrap();
+    for (index, record) in changes {
+        replayed.enter(index, record.as_deref()).unwrap();
+    }
+    let since = replayed.sweep_since().expect("what the head alone saw waits to be swept");
+    assert!(since <= versions.sweep_since().unwrap());
+}
