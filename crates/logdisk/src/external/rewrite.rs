@@ -58,7 +58,8 @@ impl LogDisk {
     /// Writes these blocks again, each if the map names it at that address now, so that they are
     /// no longer alive in the segment that they lay in. Says what became of each; blocks beyond
     /// [`MAX_BLOCKS_PER_CALL`] are left out. Pages are in the log's order when this returns, and
-    /// durable with the next flush; nodes of the map are written by the next checkpoint.
+    /// durable with the next commit that is, or checkpoint: until then a crash leaves them where they
+    /// were. Nodes of the map are written by the next checkpoint.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails, [`dendro_disk::Error::ReadOnly`] when
