@@ -32,6 +32,7 @@ mod mount;
 mod mount_options;
 mod mount_table;
 mod output;
+mod progress;
 mod remount;
 mod segments;
 mod signature;

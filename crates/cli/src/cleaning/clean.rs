@@ -1,7 +1,6 @@
 //! `dendro clean run`: cleans now, as much as it is told to.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
 
 use dendro_control::cleaning::{Present, SegmentState};
 use serde::Serialize;
@@ -9,6 +8,7 @@ use serde::Serialize;
 use super::args::RunArgs;
 use super::cleaner::{Cleaner, Done, End};
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::{output, target, text};
 
 /// What is said at the end.
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
         .filter(|facts| facts.state == SegmentState::Dirty)
         .map(|facts| facts.number)
         .collect();
-    let mut progress = Progress::new(args, quiet);
+    let progress = Progress::new(quiet);
     let (mut stuck_segments, mut ended_for_room) = (0, false);
     while args.segments.is_none_or(|count| cleaner.done.segments < count) {
         let (victim, present) =
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
             continue;
         }
         let Some(victim) = victim.filter(|_| !is_enough) else { break };
-        progress.show(&cleaner.done, &present);
+        progress.say(how_far(args, &cleaner.done, &present));
         left.remove(&victim.number);
         match cleaner.clean(&victim).map_err(fail)? {
             End::Emptied | End::Gone => {}
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
         }
     }
     cleaner.release().map_err(fail)?;
-    progress.end();
+    drop(progress);
     let after = client.segments(Default::default()).map_err(fail)?.present;
     let outcome = outcome(&cleaner.done, &all.present, &after, stuck_segments, ended_for_room);
     if args.json {
@@ -113,39 +113,9 @@ fn outcome_text(mount_point: &str, outcome: &Outcome, after: &Present) -> String
     said
 }
 
-/// A line on a terminal that says how far it is.
-struct Progress {
-    is_shown: bool,
-    goal: Option<u64>,
-    until_clean: Option<u32>,
-}
-
-impl Progress {
-    fn new(args: &RunArgs, quiet: bool) -> Self {
-        let is_shown = !quiet && io::stderr().is_terminal();
-        Self { is_shown, goal: args.segments, until_clean: args.until_clean }
-    }
-
-    fn show(&self, done: &Done, present: &Present) {
-        if !self.is_shown {
-            return;
-        }
-        let of = match (self.goal, self.until_clean) {
-            (Some(goal), _) => format!(" of {goal}"),
-            (None, _) => String::new(),
-        };
-        let until = self.until_clean.map_or(String::new(), |count| format!(" of {count} wanted"));
-        eprint!(
-            "\r\x1b[K{}{of} segments cleaned, {}{until} clean",
-            done.segments, present.clean_count
-        );
-        // Nothing is lost where this is not seen.
-        let _ = io::stderr().flush();
-    }
-
-    fn end(&mut self) {
-        if self.is_shown {
-            eprint!("\r\x1b[K");
-        }
-    }
+/// How far it is.
+fn how_far(args: &RunArgs, done: &Done, present: &Present) -> String {
+    let of = args.segments.map_or(String::new(), |goal| format!(" of {goal}"));
+    let until = args.until_clean.map_or(String::new(), |count| format!(" of {count} wanted"));
+    format!("{}{of} segments cleaned, {}{until} clean", done.segments, present.clean_count)
 }

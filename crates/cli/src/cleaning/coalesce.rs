@@ -1,7 +1,7 @@
 //! `dendro clean coalesce`: puts together what lies scattered.
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::args::CoalesceArgs;
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::target::{self, Served, Target};
 use crate::{output, text, volume};
 
@@ -37,14 +38,14 @@ struct Outcome<'a> {
 }
 
 pub(crate) fn run(args: &CoalesceArgs, quiet: bool) -> Result<(), Failure> {
-    let progress = Progress { is_shown: !quiet && io::stderr().is_terminal() };
+    let progress = Progress::new(quiet);
     let done = match target::find(&args.target)? {
         Target::Mounted(served) => coalesce_mounted(args, &served, &progress),
         Target::Unmounted(source) => {
-            volume::coalesce_offline(&source, args.dry_run, |done| progress.show(done))
+            volume::coalesce_offline(&source, args.dry_run, |done| progress.say(how_far(done)))
         }
     };
-    progress.end();
+    drop(progress);
     let done = done?;
     let outcome = Outcome {
         target: &args.target.display().to_string(),
@@ -133,7 +134,7 @@ fn coalesce_some(
     loop {
         let done = client.coalesce(request.clone())?;
         all.add(&done);
-        progress.show(all);
+        progress.say(how_far(all));
         let Some(next) = done.next.filter(|_| !done.lacks_room) else { return Ok(()) };
         if request.from.is_some_and(|from| next <= from) {
             return Err(Failure::new("the daemon goes on where it began"));
@@ -183,27 +184,8 @@ fn lists_below(path: &Path) -> Result<Option<Vec<u64>>, Failure> {
     Ok(Some(lists))
 }
 
-/// A line on a terminal that says how far it is.
-struct Progress {
-    is_shown: bool,
-}
-
-impl Progress {
-    fn show(&self, done: &Coalesced) {
-        if self.is_shown {
-            eprint!(
-                "\r\x1b[K{} looked at, {} written again",
-                text::size(done.page_bytes),
-                text::size(done.moved_bytes)
-            );
-            // Nothing is lost where this is not seen.
-            let _ = io::stderr().flush();
-        }
-    }
-
-    fn end(&self) {
-        if self.is_shown {
-            eprint!("\r\x1b[K");
-        }
-    }
+/// How far it is.
+fn how_far(done: &Coalesced) -> String {
+    let (looked_at, moved) = (text::size(done.page_bytes), text::size(done.moved_bytes));
+    format!("{looked_at} looked at, {moved} written again")
 }
