@@ -130,8 +130,7 @@ pub(crate) enum MountKind {
   relatime (default), noatime, strictatime   when reading changes access times
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
-  policy=NAME                   how the cleaner chooses, as in dendro clean set --help
-  reserve=PERCENT               what stays free of live data when it is full (4)
+  policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
   coalesce=on|off               put together in idle times what lies scattered (on)
   direct, buffered              always or never bypass the page cache of the device
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
