@@ -327,9 +327,10 @@ fn bank(image: &Path, percents: &[u64]) -> io::Result<()> {
             let after = disk.stats();
             cleaning.print("cleaning", &device.take());
             println!(
-                "            waited for room {:.2?}; {} segments cleaned, {} checkpoints",
+                "            waited for room {:.2?}; {} segments cleaned, {} filled anew, {} checkpoints",
                 after.stalled - before.stalled,
                 after.cleaned_segments - before.cleaned_segments,
+                after.reused_segments - before.reused_segments,
                 after.checkpoint_seq - before.checkpoint_seq
             );
             let written = (after.written_bytes - before.written_bytes) as f64;
