@@ -7,6 +7,7 @@
 use dendro_base::sync::Arc;
 use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::{Class, Classes, Policy, Present};
+use smallvec::SmallVec;
 
 use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::partial::{Content, MIN_CAPACITY_BYTES, Partial, Told, header_of, page_record_bytes};
@@ -71,7 +72,8 @@ impl Heads {
     /// no more than so many bytes, whichever of them these go to.
     pub(crate) fn filled_up_by(&self, pages: usize, bytes: u64, segment_size: u64) -> usize {
         let users = usize::from(self.classes.users);
-        let mut left: Vec<u64> = (self.heads.iter())
+        // Asked with every unit.
+        let mut left: SmallVec<[u64; 8]> = (self.heads.iter())
             .filter(|head| head.class.user_index().is_some())
             .map(|head| head.room_bytes(segment_size))
             .collect();
@@ -194,8 +196,8 @@ impl Core {
             return class;
         }
         let colder = index + 1..self.heads.classes.survivors;
-        let others = colder.chain((0..index).rev()).map(Class::survivor);
-        others.into_iter().find(has_room).unwrap_or(Class::MAIN)
+        let mut others = colder.chain((0..index).rev()).map(Class::survivor);
+        others.find(has_room).unwrap_or(Class::MAIN)
     }
 
     /// Puts the first `len_bytes` of a page into the head of `class`. `None` when there is no such
