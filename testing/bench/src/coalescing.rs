@@ -13,9 +13,11 @@ use dendro_base::{Clock, Rng, SystemClock};
 use dendro_device::{
     AlignedBuf, Device, Direct, FileDevice, IoSlice, IoSliceMut, OpenOptions as DeviceOptions,
 };
-use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Place, format};
 
+use crate::engine::new_list;
+use crate::file_device::with_all_blocks;
 use crate::measure::{median, time};
 
 const MIB: usize = 1 << 20;
@@ -80,13 +82,7 @@ pub(crate) fn run(directory: &Path) -> io::Result<()> {
 /// A volume on an image whose blocks the host has allocated.
 fn volume(image: &Path) -> io::Result<(LogDisk, Arc<Counting>)> {
     let _ = std::fs::remove_file(image);
-    let device = FileDevice::create(image, VOLUME_BYTES).map_err(io::Error::other)?;
-    let zeros = AlignedBuf::zeroed(MIB);
-    for offset in (0..VOLUME_BYTES).step_by(MIB) {
-        device.write_at(offset, &zeros).map_err(io::Error::other)?;
-    }
-    device.flush().map_err(io::Error::other)?;
-    drop(device);
+    drop(with_all_blocks(image, VOLUME_BYTES)?);
     let device = DeviceOptions::new().direct(Direct::Auto).open(image).map_err(io::Error::other)?;
     let counting = Arc::new(Counting { device, reads: AtomicU64::new(0) });
     let device: Arc<dyn Device> = Arc::clone(&counting) as _;
@@ -100,10 +96,7 @@ fn volume(image: &Path) -> io::Result<(LogDisk, Arc<Counting>)> {
 /// Writes a file in order, then `share` percent of as many bytes over it in records at random.
 fn row(image: &Path, record_bytes: usize, share: usize) -> io::Result<()> {
     let (disk, device) = volume(image)?;
-    let list = disk.allocate_list().map_err(io::Error::other)?;
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).map_err(io::Error::other)?;
+    let list = new_list(&disk);
     let mut data = AlignedBuf::zeroed(MIB);
     let mut rng = Rng::new(7);
     rng.fill(&mut data);

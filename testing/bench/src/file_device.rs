@@ -29,14 +29,20 @@ pub(crate) fn run(directory: &Path) -> io::Result<()> {
     result
 }
 
-fn compare(image: &Path, plain: &Path) -> io::Result<()> {
-    // Both files have all their blocks, so that neither waits for the host to allocate any.
-    let device = FileDevice::create(image, IMAGE_BYTES).map_err(io::Error::other)?;
+/// A new image file of which the host has allocated all blocks.
+pub(crate) fn with_all_blocks(image: &Path, len_bytes: u64) -> io::Result<FileDevice> {
+    let device = FileDevice::create(image, len_bytes).map_err(io::Error::other)?;
     let zeros = AlignedBuf::zeroed(MIB);
-    for offset in (0..IMAGE_BYTES).step_by(MIB) {
+    for offset in (0..len_bytes).step_by(MIB) {
         device.write_at(offset, &zeros).map_err(io::Error::other)?;
     }
     device.flush().map_err(io::Error::other)?;
+    Ok(device)
+}
+
+fn compare(image: &Path, plain: &Path) -> io::Result<()> {
+    // Both files have all their blocks, so that neither waits for the host to allocate any.
+    let device = with_all_blocks(image, IMAGE_BYTES)?;
     let disk = engine::disk_keeping_blocks(Arc::new(device) as Arc<dyn Device>);
     let list = engine::new_list(&disk);
     // Both write data that the processor's caches do not hold, as data to be written are.
@@ -49,6 +55,7 @@ fn compare(image: &Path, plain: &Path) -> io::Result<()> {
         .truncate(true)
         .custom_flags(O_DIRECT)
         .open(plain)?;
+    let zeros = AlignedBuf::zeroed(MIB);
     for offset in (0..BULK_BYTES).step_by(MIB) {
         file.write_all_at(&zeros, offset as u64)?;
     }

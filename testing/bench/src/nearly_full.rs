@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dendro_base::{Clock, Rng, SystemClock};
-use dendro_device::{AlignedBuf, Device, FileDevice};
+use dendro_device::{Device, FileDevice};
 use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::engine::new_list;
+use crate::file_device::with_all_blocks;
 use crate::measure::time;
 
 const MIB: usize = 1 << 20;
@@ -117,12 +118,7 @@ impl Device for Timed {
 /// A fresh volume on the image file, whose blocks the host has allocated.
 fn volume(image: &Path) -> io::Result<(LogDisk, Arc<Timed>)> {
     let _ = std::fs::remove_file(image);
-    let device = FileDevice::create(image, VOLUME_BYTES).map_err(io::Error::other)?;
-    let zeros = AlignedBuf::zeroed(MIB);
-    for offset in (0..VOLUME_BYTES).step_by(MIB) {
-        device.write_at(offset, &zeros).map_err(io::Error::other)?;
-    }
-    device.flush().map_err(io::Error::other)?;
+    let device = with_all_blocks(image, VOLUME_BYTES)?;
     let timed = Arc::new(Timed {
         device,
         small_reads: Asked::default(),
