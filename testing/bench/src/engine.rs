@@ -30,6 +30,16 @@ pub(crate) fn disk_keeping_blocks(device: Arc<dyn Device>) -> LogDisk {
     LogDisk::open(device, options, clock).expect("it was just formatted")
 }
 
+/// A device whose memory is there before a clock runs, as that of what it is compared with is.
+fn memory(len_bytes: usize) -> MemoryDevice {
+    let device = MemoryDevice::new(len_bytes as u64);
+    let zeros = vec![0; MIB];
+    for offset in (0..device.len_bytes()).step_by(MIB) {
+        device.write_at(offset, &zeros).expect("it is on the device");
+    }
+    device
+}
+
 pub(crate) fn run() {
     small_units();
     bandwidth();
@@ -60,7 +70,7 @@ pub(crate) fn new_list(disk: &LogDisk) -> Lid {
 
 /// (a) Small committed recovery units on one thread: a record of 100 bytes each.
 fn small_units() {
-    let disk = disk(Arc::new(MemoryDevice::new(2048 * MIB as u64)));
+    let disk = disk(Arc::new(memory(512 * MIB)));
     let list = new_list(&disk);
     let value = [7_u8; 100];
     let mut best = Vec::new();
@@ -88,13 +98,7 @@ fn small_units() {
 
 /// (a) Bandwidth of pages, as a fraction of copying memory.
 fn bandwidth() {
-    // The memory of the device is there before the clock runs, as that of the copy is.
-    let device = MemoryDevice::new(1024 * MIB as u64);
-    let zeros = vec![0; MIB];
-    for offset in (0..device.len_bytes()).step_by(MIB) {
-        device.write_at(offset, &zeros).expect("it is on the device");
-    }
-    let disk = disk(Arc::new(device));
+    let disk = disk(Arc::new(memory(1024 * MIB)));
     let list = new_list(&disk);
     let mut source = vec![0_u8; BULK_BYTES];
     dendro_base::Rng::new(1).fill(&mut source);
