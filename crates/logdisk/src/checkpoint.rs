@@ -226,6 +226,8 @@ impl LogDisk {
         (core.log_bytes, core.replay_bytes) = (0, 0);
         checkpoints.job =
             Some(Job { checkpoint, order, written: 0, usage, added: BTreeMap::new(), pending });
+        drop(core);
+        self.writer.wake();
         Ok(())
     }
 

@@ -22,7 +22,8 @@ use crate::cleaner::{Cleaned, Cleaner};
 use crate::coalesce::Coalescing;
 use crate::core::{Contents, Core, Worst};
 use crate::external;
-use crate::fault::{Fault, Outcome};
+use crate::fault::Fault;
+use crate::flush::Flushing;
 use crate::options::OpenOptions;
 use crate::prepare;
 use crate::segments::SegmentCounts;
@@ -53,13 +54,11 @@ pub struct LogDisk {
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) dirty_limit_bytes: u64,
     /// The last commit known to be durable.
-    durable: AtomicU64,
+    pub(crate) durable: AtomicU64,
     /// The number and time of the last durable checkpoint, for those who do not wait for the next.
     pub(crate) checkpoint_seq: AtomicU64,
     pub(crate) checkpoint_time_ns: AtomicI64,
-    flushing: Mutex<bool>,
-    /// Told when a flush has ended.
-    flushed: Condvar,
+    pub(crate) flushing: Flushing,
     next_list: AtomicU64,
     pub(crate) ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
@@ -147,6 +146,7 @@ impl LogDisk {
             checkpoint_time_ns: AtomicI64::new(checkpoints.taken.0),
             next_list: AtomicU64::new(core.state.next_list),
             pacing: Pacing::new(options.cleaning),
+            flushing: Flushing::new(Arc::clone(&core.clock)),
             device,
             options,
             layout,
@@ -160,8 +160,6 @@ impl LogDisk {
             checkpoints: Mutex::new(checkpoints),
             superblock: Mutex::new(superblock),
             dirty_limit_bytes,
-            flushing: Mutex::new(false),
-            flushed: Condvar::new(),
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
             sweep: Mutex::new(None),
@@ -225,7 +223,7 @@ impl LogDisk {
         core.torn.get_or_insert(error).clone()
     }
 
-    fn latch_write(&self, why: String) -> Error {
+    pub(crate) fn latch_write(&self, why: String) -> Error {
         self.latch(Fault::Error(Error::Failed(why)))
     }
 
@@ -276,8 +274,10 @@ impl LogDisk {
         Ok(wrote)
     }
 
-    /// Writes as long as too many partial segments wait to be.
+    /// Sees that what waits to be written is: by whoever does nothing else, and here as long as it is
+    /// too much.
     pub(crate) fn relieve_writer(&self) -> Result<()> {
+        self.writer.wake();
         while self.writer.is_crowded() && self.write_one()? {}
         Ok(())
     }
@@ -286,73 +286,6 @@ impl LogDisk {
     pub(crate) fn write_log_through(&self, seq: u64) -> Result<()> {
         while self.write_one()? {}
         self.writer.wait_written(seq).map_err(|why| self.latch_write(why))
-    }
-
-    /// Waits for its turn to flush the log, unless that is done meanwhile.
-    fn turn_to_flush(&self, is_done: &dyn Fn() -> bool) -> Result<Option<FlushTurn<'_>>> {
-        let mut is_flushing = self.flushing.lock();
-        loop {
-            // Whoever flushed while this call waited may have covered it.
-            if is_done() {
-                return Ok(None);
-            }
-            if let Some(error) = self.failure() {
-                return Err(error);
-            }
-            if !std::mem::replace(&mut *is_flushing, true) {
-                return Ok(Some(FlushTurn(self)));
-            }
-            self.flushed.wait(&mut is_flushing);
-        }
-    }
-
-    /// Flushes the log if `prepare` finds, or makes it, worth it; says whether it did.
-    pub(crate) fn flush_if(
-        &self,
-        prepare: impl FnOnce(&mut Core) -> Outcome<bool>,
-    ) -> Result<bool> {
-        let turn = self.turn_to_flush(&|| false)?;
-        let is_worth_it = prepare(&mut self.core.write()).map_err(|fault| self.latch(fault))?;
-        if is_worth_it {
-            self.flush_log()?;
-        }
-        drop(turn);
-        Ok(is_worth_it)
-    }
-
-    /// Writes all that is in the log's order so far, and makes it durable. One call at a time.
-    fn flush_log(&self) -> Result<()> {
-        let (commit_seq, partial_seq) = {
-            let mut core = self.core.write();
-            core.close_partial();
-            (core.commit_seq, core.log.seq.saturating_sub(1))
-        };
-        self.write_log_through(partial_seq)?;
-        self.flush_device()?;
-        self.note_durable(commit_seq, partial_seq);
-        Ok(())
-    }
-
-    pub(crate) fn flush_device(&self) -> Result<()> {
-        self.device.flush().map_err(|error| self.latch_write(error.to_string()))
-    }
-
-    pub(crate) fn note_durable(&self, commit_seq: u64, partial_seq: u64) {
-        self.durable.fetch_max(commit_seq, Ordering::AcqRel);
-        let mut core = self.core.write();
-        core.durable_seq = core.durable_seq.max(partial_seq);
-        core.emptied.note_durable(partial_seq);
-    }
-}
-
-/// Whoever has it flushes, and nobody else meanwhile.
-struct FlushTurn<'a>(&'a LogDisk);
-
-impl Drop for FlushTurn<'_> {
-    fn drop(&mut self) {
-        *self.0.flushing.lock() = false;
-        // All that wait go on at once, those that were covered and the one that flushes next.
-        self.0.flushed.notify_all();
     }
 }
 
@@ -429,14 +362,7 @@ impl LogicalDisk for LogDisk {
     }
 
     fn flush(&self, up_to: CommitSeq) -> Result<()> {
-        let target = up_to.0.min(self.core.read().commit_seq);
-        if self.durable.load(Ordering::Acquire) >= target {
-            return self.failure().map_or(Ok(()), Err);
-        }
-        let is_done = || self.durable.load(Ordering::Acquire) >= target;
-        let Some(_turn) = self.turn_to_flush(&is_done)? else { return Ok(()) };
-        self.core.write().heads.note_flush();
-        self.flush_log()
+        self.flush_up_to(up_to)
     }
 
     fn flush_list(&self, view: View, _list: Lid) -> Result<()> {

@@ -8,6 +8,7 @@
 //! - `versions`: the table of branches and snapshots; `line`: what a view sees of the map.
 //! - `state`: the map and the segments' usage together, and how each change alters them; `group`: a
 //!   chunk's pages in a branch's hands.
+//! - `flush`: who makes the log durable, and for whom.
 //! - `core`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
 //!   finds and checks blocks.
 //! - `checkpoint`, `recovery`: a frozen state is written, and found again.
@@ -30,6 +31,7 @@ mod core;
 mod disk;
 pub mod external;
 mod fault;
+mod flush;
 mod group;
 mod heads;
 mod history;

@@ -85,12 +85,19 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
+    /// Queues one. Who does so writes it later, or wakes somebody ([`Self::wake`]).
     pub(crate) fn push(&self, closed: Arc<Closed>) {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(closed);
         self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
-        drop(queue);
-        self.more.notify_one();
+    }
+
+    /// Wakes one that waits for something to write, if there is something. Not called with the core
+    /// locked, for it takes a system call, nor by those who write all of it themselves.
+    pub(crate) fn wake(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.more.notify_one();
+        }
     }
 
     pub(crate) fn is_crowded(&self) -> bool {

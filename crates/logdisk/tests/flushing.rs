@@ -1,0 +1,199 @@
+//! Several callers that make durable what they have committed, at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use dendro_base::{Clock, Rng, SystemClock};
+use dendro_device::sim::{CrashStyle, SimDevice};
+use dendro_device::{Device, MemoryDevice, Result};
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+const DEVICE_BYTES: u64 = 64 << 20;
+const SEGMENT_BYTES: u64 = 1 << 20;
+
+/// A device that takes its time to flush.
+struct SlowToFlush<D> {
+    device: Arc<D>,
+    flush_time: Duration,
+    flush_count: AtomicU64,
+}
+
+impl<D: Device> SlowToFlush<D> {
+    fn new(device: Arc<D>, flush_time: Duration) -> Arc<Self> {
+        Arc::new(Self { device, flush_time, flush_count: AtomicU64::new(0) })
+    }
+}
+
+impl<D: Device> Device for SlowToFlush<D> {
+    fn len_bytes(&self) -> u64 {
+        self.device.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.device.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<()> {
+        std::thread::sleep(self.flush_time);
+        self.flush_count.fetch_add(1, Ordering::Relaxed);
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.device.discard(offset, len_bytes)
+    }
+}
+
+fn open(device: Arc<dyn Device>) -> LogDisk {
+    LogDisk::open(device, OpenOptions::default(), Arc::new(SystemClock)).expect("it was formatted")
+}
+
+fn new_disk(device: Arc<dyn Device>) -> LogDisk {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+    format(&device, &options, &clock).expect("the device is large enough");
+    open(device)
+}
+
+fn new_list(disk: &LogDisk) -> Lid {
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    list
+}
+
+/// Puts a number into a list, as its one record.
+fn put(disk: &LogDisk, list: Lid, number: u64) -> CommitSeq {
+    let mut aru = Aru::new(View::HEAD);
+    aru.put_record(list, 0, number.to_le_bytes().to_vec());
+    disk.commit(aru).expect("there is room")
+}
+
+fn number_in(disk: &LogDisk, list: Lid) -> u64 {
+    let record = disk.record(View::HEAD, list, 0).expect("it can be read");
+    record.map_or(0, |record| u64::from_le_bytes(record[..].try_into().expect("a number")))
+}
+
+/// How many flushes it takes for each of `callers` to flush so often, one time after the other.
+fn flushes_of(callers: u64, times: u64) -> u64 {
+    let memory = Arc::new(MemoryDevice::new(DEVICE_BYTES));
+    let device = SlowToFlush::new(memory, Duration::from_millis(10));
+    let disk = new_disk(Arc::clone(&device) as Arc<dyn Device>);
+    let lists: Vec<Lid> = (0..callers).map(|_| new_list(&disk)).collect();
+    let before = device.flush_count.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for &list in &lists {
+            let disk = &disk;
+            scope.spawn(move || {
+                for number in 0..times {
+                    // What a client does in between.
+                    std::thread::sleep(Duration::from_micros(300));
+                    let seq = put(disk, list, number);
+                    disk.flush(seq).expect("the device works");
+                }
+            });
+        }
+    });
+    device.flush_count.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn callers_that_are_soon_back_share_flushes_and_do_not_take_turns() {
+    // In turns each flush serves one of two, or half of six.
+    let of_two = flushes_of(2, 40);
+    assert!(of_two <= 60, "{of_two} flushes for 40 times two callers");
+    let of_six = flushes_of(6, 40);
+    assert!(of_six <= 60, "{of_six} flushes for 40 times six callers");
+}
+
+#[test]
+fn what_a_flush_has_promised_survives_a_crash_whoever_else_flushes() {
+    const CALLERS: usize = 3;
+    const FLUSH_TIME: Duration = Duration::from_micros(300);
+    let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 1));
+    let device = SlowToFlush::new(Arc::clone(&sim), FLUSH_TIME);
+    let disk = new_disk(device as Arc<dyn Device>);
+    let lists: Vec<Lid> = (0..CALLERS).map(|_| new_list(&disk)).collect();
+    disk.flush(CommitSeq::LATEST).expect("the device works");
+    let promised: [AtomicU64; CALLERS] = Default::default();
+    let is_done = AtomicBool::new(false);
+    let mut rng = Rng::new(7);
+    let images = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Acquire) {
+                disk.write_step(Duration::from_millis(1)).expect("the device works");
+            }
+        });
+        for (&list, promised) in lists.iter().zip(&promised) {
+            let (disk, is_done) = (&disk, &is_done);
+            scope.spawn(move || {
+                for number in 1.. {
+                    if is_done.load(Ordering::Acquire) {
+                        break;
+                    }
+                    let seq = put(disk, list, number);
+                    // Some come when the others' flush is under way that covers it.
+                    if number % 3 == 0 {
+                        std::thread::sleep(FLUSH_TIME / 3);
+                    }
+                    disk.flush(seq).expect("the device works");
+                    promised.store(number, Ordering::Release);
+                }
+            });
+        }
+        let mut images = Vec::new();
+        for _ in 0..120 {
+            std::thread::sleep(Duration::from_millis(1));
+            let at_least = promised.each_ref().map(|number| number.load(Ordering::Acquire));
+            let style = CrashStyle::draw(&mut rng);
+            images.push((at_least, sim.crash_image(&mut rng, style)));
+        }
+        is_done.store(true, Ordering::Release);
+        images
+    });
+    assert!(images.last().is_some_and(|(at_least, _)| at_least.iter().all(|&number| number > 0)));
+    for (at_least, image) in images {
+        let disk = open(Arc::new(image));
+        for (&list, at_least) in lists.iter().zip(at_least) {
+            let found = number_in(&disk, list);
+            assert!(found >= at_least, "{found} was found where {at_least} had been promised");
+        }
+    }
+}
+
+/// A thread that writes the log sleeps until there is something to write; it has to be told.
+#[test]
+fn what_commits_have_filled_wakes_the_one_who_writes_it() {
+    let disk = new_disk(Arc::new(MemoryDevice::new(DEVICE_BYTES)));
+    let list = new_list(&disk);
+    let is_done = AtomicBool::new(false);
+    let page = vec![1; PAGE_SIZE];
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !is_done.load(Ordering::Acquire) {
+                if disk.write_step(Duration::from_secs(30)).expect("the device works") {
+                    break;
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        // 16 MiB, and time for it to be written.
+        for number in 0..4096 {
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, number, &page[..]);
+            disk.commit(aru).expect("there is room");
+            if number % 256 == 255 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        is_done.store(true, Ordering::Release);
+        assert!(writer.is_finished(), "nobody was woken");
+    });
+}
