@@ -30,7 +30,6 @@ use self::idle::Pass;
 use self::stretch::{Found, Stretch};
 use crate::core::Core;
 use crate::disk::LogDisk;
-use crate::store::Held;
 
 /// Blocks read, and blocks moved with the lock held once.
 const BATCH_LEN: usize = 64;
@@ -244,8 +243,9 @@ impl LogDisk {
         let blocks: Vec<_> =
             stretch.scattered.iter().copied().zip(bytes.chunks(PAGE_SIZE)).collect();
         for batch in blocks.chunks(BATCH_LEN) {
-            let nodes = Held::loading(&self.store);
-            let mut core = self.core.write();
+            let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
+                core.look_at_chunks_of(&mut batch.iter().map(|(block, _)| block), nodes)
+            })?;
             self.check_writable(&core)?;
             if !self.may_coalesce(&core, len_bytes - moved_bytes, 0) {
                 break;

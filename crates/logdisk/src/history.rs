@@ -17,7 +17,7 @@ use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::partial::page_record_bytes;
 use crate::segments::Pin;
-use crate::store::Held;
+use crate::state::system_key;
 use crate::superblocks;
 
 impl LogDisk {
@@ -47,18 +47,20 @@ impl LogDisk {
         change: impl Fn(&mut VersionTable) -> Result<T>,
     ) -> Result<T> {
         self.mark_feature(&change)?;
-        let nodes = Held::loading(&self.store);
         // A deletion may take all ancestors with it.
         let branches = self.core.read().state.versions.table().ancestors().len() as u64;
         let needed_bytes = 4 * PAGE_SIZE as u64 + branches * 64;
-        let changed = self.with_room(needed_bytes, reclaims, |core| {
+        let look = |core: &Core, nodes: &dyn Nodes| {
+            core.look_at_versions(&core.state.versions.touched_by(&change), nodes)
+        };
+        let changed = self.with_room(needed_bytes, reclaims, look, |core, nodes| {
             let epoch = core.state.versions.epoch();
             core.set_about(0);
-            let (result, changes) = core.state.versions.change(change)?;
+            let (result, changes) = core.state.versions.change(&change)?;
             if changes.is_empty() {
                 return Ok(result);
             }
-            if let Err(fault) = core.apply_system_records(VERSIONS_LIST, &changes, &nodes) {
+            if let Err(fault) = core.apply_system_records(VERSIONS_LIST, &changes, nodes) {
                 return Err(self.latch_torn(core, fault));
             }
             if core.state.versions.epoch() != epoch {
@@ -90,11 +92,13 @@ impl LogDisk {
             }
             copies.push((slot, page, bytes));
         }
-        let nodes = Held::loading(&self.store);
+        let look = |core: &Core, nodes: &dyn Nodes| {
+            core.shared_pages(view, list.0, number, nodes).map(drop)
+        };
         let needed_bytes =
             (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
-        self.with_room(needed_bytes, false, |core| {
-            core.write_copies(view.branch, list.0, number, &copies, &nodes)
+        self.with_room(needed_bytes, false, look, |core, nodes| {
+            core.write_copies(view.branch, list.0, number, &copies, nodes)
                 .map_err(|fault| self.latch(fault))
         })?;
         self.relieve_writer()
@@ -106,6 +110,13 @@ impl LogDisk {
 type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
 
 impl Core {
+    /// Looks at where these records of the table of versions are, or will be.
+    pub(crate) fn look_at_versions(&self, indexes: &[u64], nodes: &dyn Nodes) -> Outcome<()> {
+        indexes.iter().try_for_each(|&index| {
+            self.state.map.look(&system_key(VERSIONS_LIST, index), nodes, |_| ())
+        })
+    }
+
     fn shared_pages(
         &self,
         view: View,

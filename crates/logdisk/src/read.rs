@@ -2,6 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
+use dendro_base::sync::RwLockWriteGuard;
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, IoSliceMut};
 use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result, View};
@@ -99,6 +100,29 @@ impl LogDisk {
             core.check_whole()?;
             match look(&core, &nodes) {
                 Ok(found) => return Ok(found),
+                Err(Fault::Miss(place)) => {
+                    let _pin = core.state.segments.pin(place.addr);
+                    drop(core);
+                    nodes.load(&place)?;
+                }
+                Err(fault) => return Err(fault.into_error()),
+            }
+        }
+    }
+
+    /// As [`Self::look`], before a change: the lock is held still when this returns, and all nodes
+    /// that were looked at are in memory. So one that cannot be read is found before anything has
+    /// changed.
+    pub(crate) fn look_to_change<T>(
+        &self,
+        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<(T, RwLockWriteGuard<'_, Core>, Held<'_>)> {
+        let nodes = Held::keeping(&self.store);
+        loop {
+            let core = self.core.write();
+            core.check_whole()?;
+            match look(&core, &nodes) {
+                Ok(found) => return Ok((found, core, nodes.into_loading())),
                 Err(Fault::Miss(place)) => {
                     let _pin = core.state.segments.pin(place.addr);
                     drop(core);

@@ -22,7 +22,6 @@ use crate::fault::Outcome;
 use crate::line::Thing;
 use crate::map::Nodes;
 use crate::partial::{About, Content, page_record_bytes};
-use crate::store::Held;
 
 /// A page that a segment's records name.
 #[derive(Clone, Copy, Debug)]
@@ -99,8 +98,10 @@ impl LogDisk {
                 None => is_sound = false,
             }
         }
-        let nodes = Held::loading(&self.store);
-        let mut core = self.core.write();
+        let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
+            let mut blocks = sound.iter().map(|(block, _)| block);
+            core.look_at_chunks_of(&mut blocks, nodes)
+        })?;
         if let Some(error) = self.failure() {
             return Err(error);
         }
@@ -133,11 +134,14 @@ impl LogDisk {
     /// Marks those nodes dirty that the map still has where they were found.
     pub(crate) fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
         for (place, level, first_key) in found {
-            let is_live = self
-                .look(|core, nodes| core.state.map.holds_node(place, *level, first_key, nodes))?;
+            let (is_live, mut core, nodes) = self.look_to_change(|core, nodes| {
+                let is_live = core.state.map.holds_node(place, *level, first_key, nodes)?;
+                if is_live {
+                    nodes.node(place)?;
+                }
+                Ok(is_live)
+            })?;
             if is_live {
-                let nodes = Held::loading(&self.store);
-                let mut core = self.core.write();
                 core.state
                     .map
                     .rewrite_node(place, *level, first_key, &nodes)
@@ -208,6 +212,21 @@ impl Summary {
 }
 
 impl crate::core::Core {
+    /// Looks at the entries that name these blocks, those of one chunk next to each other.
+    pub(crate) fn look_at_chunks_of(
+        &self,
+        blocks: &mut dyn Iterator<Item = &Block>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let mut last = None;
+        for key in blocks.map(Block::key) {
+            if last.replace(key) != Some(key) {
+                self.state.map.look(&key, nodes, |_| ())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes blocks of one chunk again as they are stored, those that the map still names at their
     /// old places: to the head of `class` or, without one, where the policy wants what survives in the
     /// segments that they leave. Returns how many bytes they take.

@@ -22,6 +22,8 @@ use crate::cleaner::Choice;
 use crate::coalesce::CoalesceSettings;
 use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
+use crate::fault::Outcome;
+use crate::map::Nodes;
 
 /// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
 /// nodes that a checkpoint writes can take at first what cleaning frees.
@@ -318,19 +320,21 @@ impl LogDisk {
         if is_worth_it { Ok(()) } else { Err(Error::NoSpace { needed_bytes, available_bytes }) }
     }
 
-    /// Makes room for `needed_bytes` of log and calls `work` with the lock held.
+    /// Makes room for `needed_bytes` of log and calls `work` with the lock held and the nodes that
+    /// `look` has looked at: when one of these cannot be read, `work` has not begun.
     pub(crate) fn with_room<T>(
         &self,
         needed_bytes: u64,
         reclaims: bool,
-        work: impl FnOnce(&mut Core) -> Result<T>,
+        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<()>,
+        work: impl FnOnce(&mut Core, &dyn Nodes) -> Result<T>,
     ) -> Result<T> {
         let mut tries = Tries::default();
         loop {
-            let mut core = self.core.write();
+            let ((), mut core, nodes) = self.look_to_change(&mut look)?;
             self.check_writable(&core)?;
             let Some(shortage) = self.shortage(&core, needed_bytes, reclaims) else {
-                return work(&mut core);
+                return work(&mut core, &nodes);
             };
             drop(core);
             self.mend_shortage(shortage, needed_bytes, &mut tries)?;

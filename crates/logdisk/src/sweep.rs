@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use dendro_base::sync::atomic::Ordering;
 use dendro_disk::{Error, Lid, Result};
-use dendro_format::versions::VERSIONS_LIST;
+use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
 use dendro_format::{Key, Space};
 use smallvec::SmallVec;
 
@@ -22,7 +22,6 @@ use crate::disk::LogDisk;
 use crate::fault::Outcome;
 use crate::line::Thing;
 use crate::map::Nodes;
-use crate::store::Held;
 
 /// Entries that a step looks at, at least: a thing is judged as a whole.
 const STEP_LEN: usize = 256;
@@ -91,17 +90,23 @@ impl LogDisk {
             if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
                 self.relieve_memory()?;
             }
-            let nodes = Held::loading(&self.store);
+            let look = |core: &Core, nodes: &dyn Nodes| {
+                step.ranges
+                    .iter()
+                    .try_for_each(|(from, to)| core.state.has_unseen(from, to, nodes).map(drop))
+            };
             // What gives space back lacks room at most, never space, for which this is called.
-            let reaped = self.with_room(STEP_LOG_BYTES, true, |core| {
+            let reaped = self.with_room(STEP_LOG_BYTES, true, look, |core, nodes| {
                 for (from, to) in &step.ranges {
-                    core.state.reap(from, to, false, &nodes).map_err(|fault| self.latch(fault))?;
+                    core.state.reap(from, to, false, nodes).map_err(|fault| self.latch(fault))?;
                 }
                 core.state.account_for_nodes();
                 Ok(())
             });
             match reaped {
-                Err(Error::NoSpace { .. }) => return Ok(false),
+                Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => {
+                    return Ok(false);
+                }
                 outcome => outcome?,
             }
         }
@@ -126,8 +131,8 @@ impl LogDisk {
 
     /// Notes that nothing is left, unless a version was deleted while the walk was under way.
     fn end_sweep(&self, done: &Sweep) -> Result<()> {
-        let nodes = Held::loading(&self.store);
-        let mut core = self.core.write();
+        let ((), mut core, nodes) =
+            self.look_to_change(|core, nodes| core.look_at_versions(&[COUNTERS_INDEX], nodes))?;
         self.check_writable(&core)?;
         let state = &mut core.state;
         if state.versions.deletions() != done.deletions {

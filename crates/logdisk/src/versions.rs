@@ -331,6 +331,22 @@ impl Versions {
         Ok((result, changes))
     }
 
+    /// Which of the table's records `change` may change.
+    pub(crate) fn touched_by<T>(
+        &self,
+        change: impl FnOnce(&mut VersionTable) -> Result<T>,
+    ) -> Vec<u64> {
+        let mut table = self.table.clone();
+        if change(&mut table).is_err() {
+            return Vec::new();
+        }
+        let record = |view: &View| match view.epoch {
+            None => branch_index(view.branch),
+            Some(epoch) => snapshot_index(epoch),
+        };
+        std::iter::once(COUNTERS_INDEX).chain(table.touched().iter().map(record)).collect()
+    }
+
     /// The record of a branch that is not as it was; and what was seen of the old one alone is to be
     /// swept.
     fn follow_branch(&mut self, branch: u32) -> Change {

@@ -1,12 +1,17 @@
-//! Where the map cannot be read, a unit fails before it has changed anything.
+//! Where the map cannot be read, a unit fails before it has changed anything, and so does what goes on
+//! in the background.
 
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock};
+use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::Device;
 use dendro_device::sim::{Call, Fault, SimDevice};
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Versions, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_disk::model::ModelState;
+use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_logdisk::external::{SegmentStatus, SummaryCursor};
+use dendro_logdisk::{
+    CleanSettings, CoalesceSettings, FormatOptions, LogDisk, OpenOptions, Place, format,
+};
 
 const MIB: u64 = 1 << 20;
 /// Records of 200 bytes in the list of which a deleted version has left something: several leaves.
@@ -123,4 +128,94 @@ fn a_unit_that_stops_half_way_is_never_seen() {
         assert_eq!(records(&open(&device), list), whole, "read {nth}, from {first}");
     }
     assert!(failed_count > 0 && torn_count > 0, "{failed_count} whole, {torn_count} torn");
+}
+
+/// Lists of a page and some records each: their nodes take many times the cache.
+const LISTS: u64 = 1200;
+
+fn open_with_a_small_cache(device: &Arc<SimDevice>) -> LogDisk {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let cleaning = CleanSettings {
+        min_clean_segments: Some(60),
+        coalescing: CoalesceSettings { moves_everything: true, ..CoalesceSettings::default() },
+        ..CleanSettings::default()
+    };
+    let options = OpenOptions { cache_size_bytes: 64 << 10, cleaning, ..OpenOptions::default() };
+    LogDisk::open(Arc::clone(device) as Arc<dyn Device>, options, clock).expect("the device works")
+}
+
+/// Makes the lists of a device, or writes over pages of them.
+fn write_lists(disk: &LogDisk, rng: &mut Rng) {
+    let is_new = disk.lists(View::HEAD, Lid(0), 1).expect("the device works").is_empty();
+    for at in 0..if is_new { LISTS } else { 300 } {
+        let mut aru = Aru::new(View::HEAD);
+        let list = if is_new {
+            let list = disk.allocate_list().expect("the device works");
+            aru.create_list(list, ListHints::default());
+            for index in 0..4 {
+                aru.put_record(list, index, vec![1; 200]);
+            }
+            list
+        } else {
+            Lid(Lid::FIRST.0 + rng.below(LISTS))
+        };
+        let mut page = vec![0; PAGE_SIZE];
+        rng.fill(&mut page);
+        aru.write_pages(list, at % 2, page);
+        disk.commit(aru).expect("there is room");
+    }
+    disk.checkpoint().expect("the device works");
+}
+
+/// Rewrites what lives in some segment, as a cleaner in another process does.
+fn rewrite_some(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
+    let dirty: Vec<u32> = disk
+        .segments(0, usize::MAX)
+        .iter()
+        .filter(|facts| facts.status == SegmentStatus::Dirty)
+        .map(|facts| facts.number)
+        .collect();
+    let segment = dirty[rng.below(dirty.len() as u64) as usize];
+    // What cannot be read it leaves alone.
+    let asked = disk.segment_blocks(segment, SummaryCursor::default(), 500);
+    let Ok(told) = asked else { return Ok(()) };
+    disk.rewrite(&told.blocks).map(drop)
+}
+
+#[test]
+fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
+    let device = Arc::new(SimDevice::new(32 * MIB, 1));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("the device works");
+    let mut rng = Rng::new(1);
+    write_lists(&open_with_a_small_cache(&device), &mut rng);
+    let mut struck = [0; 4];
+    for round in 0..24 {
+        let disk = open_with_a_small_cache(&device);
+        let before = disk.snapshot(0, None).expect("there is room").view();
+        write_lists(&disk, &mut rng);
+        disk.delete(before).expect("it is not held");
+        let state = ModelState::read_from(&disk).expect("the device works");
+        for (kind, struck) in struck.iter_mut().enumerate() {
+            let struck_before = device.struck_count();
+            device.inject(Fault::fail(Call::Read).nth(1 + rng.below(12)));
+            // Whether it gets anywhere is not the question.
+            let answer = match kind {
+                0 => (0..30).try_for_each(|_| disk.clean_step().map(drop)),
+                1 => rewrite_some(&disk, &mut rng),
+                2 => disk.coalesce(View::HEAD, Place::START, Lid::CLIENT_END, false).map(drop),
+                _ => (0..30).try_for_each(|_| disk.sweep_step().map(drop)),
+            };
+            device.clear_faults();
+            *struck += device.struck_count() - struck_before;
+            let reason = disk.read_only_reason();
+            assert_eq!(reason, None, "round {round}, kind {kind}: {answer:?}");
+        }
+        let found = ModelState::read_from(&disk).expect("the device works");
+        assert_eq!(found.diff(&state), None, "round {round}");
+        while disk.sweep_step().expect("the device works") {}
+        disk.shut_down().expect("the device works");
+    }
+    assert!(struck.iter().all(|&struck| struck > 1), "{struck:?}");
 }

@@ -15,7 +15,6 @@ use crate::map::Nodes;
 use crate::partial::page_record_bytes;
 use crate::relocation;
 use crate::segments::{Pin, SegmentState};
-use crate::store::Held;
 
 /// Blocks looked at, and moved, with the lock held once.
 const BATCH_LEN: usize = 64;
@@ -142,8 +141,9 @@ impl LogDisk {
         }
         // Neighbours in a file become neighbours in the log.
         sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
-        let nodes = Held::loading(&self.store);
-        let mut core = self.core.write();
+        let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
+            core.look_at_chunks_of(&mut sound.iter().map(|(found, _)| &found.block), nodes)
+        })?;
         if let Some(error) = self.failure().or_else(|| core.closed_reason.clone()) {
             return Err(error);
         }
@@ -177,17 +177,16 @@ impl LogDisk {
             let Block { name: BlockName::Node { level, first_key }, addr } = batch[at] else {
                 continue;
             };
-            let nodes = Held::loading(&self.store);
-            let mut core = self.core.write();
+            let (place, mut core, nodes) = self.look_to_change(|core, nodes| {
+                let place = core.state.map.node_place(level, &first_key, nodes)?;
+                let place = place.filter(|place| place.addr == addr);
+                place.map(|place| nodes.node(&place)).transpose()?;
+                Ok(place)
+            })?;
             if let Some(error) = self.failure().or_else(|| core.closed_reason.clone()) {
                 return Err(error);
             }
-            let place = core
-                .state
-                .map
-                .node_place(level, &first_key, &nodes)
-                .map_err(|fault| self.latch(fault))?;
-            let Some(place) = place.filter(|place| place.addr == addr) else { continue };
+            let Some(place) = place else { continue };
             core.state
                 .map
                 .rewrite_node(&place, level, &first_key, &nodes)
