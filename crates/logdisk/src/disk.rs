@@ -330,7 +330,7 @@ impl LogicalDisk for LogDisk {
             let needed_bytes = worst.len_bytes();
             if let Some(shortage) = self.shortage(&core, needed_bytes, aru.reclaims()) {
                 drop(core);
-                self.mend_shortage(shortage, needed_bytes, &mut tries)?;
+                self.mend_shortage(shortage, needed_bytes, aru.reclaims(), &mut tries)?;
                 // The nodes that were looked at have moved.
                 nodes = Held::keeping(&self.store);
                 continue;

@@ -294,7 +294,8 @@ impl LogDisk {
     }
 
     /// Does something about a shortage; nothing may be locked. When it returns, what was found to be
-    /// short must be looked at again, and nodes of the map may have moved.
+    /// short must be looked at again, and nodes of the map may have moved. `reclaims` as for
+    /// [`Self::shortage`].
     ///
     /// # Errors
     /// [`Error::NoSpace`] when there is nothing more to be done.
@@ -302,6 +303,7 @@ impl LogDisk {
         &self,
         shortage: Shortage,
         needed_bytes: u64,
+        reclaims: bool,
         tries: &mut Tries,
     ) -> Result<()> {
         let (available_bytes, is_worth_it) = match shortage {
@@ -312,12 +314,31 @@ impl LogDisk {
             Shortage::OfRoom(available_bytes) => {
                 tries.attempts += 1;
                 tries.fruitless = if self.make_room()? { 0 } else { tries.fruitless + 1 };
-                let is_worth_it =
+                let mut is_worth_it =
                     tries.fruitless <= MAX_FRUITLESS && tries.attempts <= MAX_ATTEMPTS;
+                // Nor is there anything to gain where only deleted versions had much of what is full.
+                // A sweep itself asks for room as what gives space back does.
+                if !is_worth_it && !reclaims && self.sweep_for_room()? {
+                    *tries = Tries::default();
+                    is_worth_it = true;
+                }
                 (available_bytes, is_worth_it)
             }
         };
         if is_worth_it { Ok(()) } else { Err(Error::NoSpace { needed_bytes, available_bytes }) }
+    }
+
+    /// Sweeps out what only deleted versions had until cleaning gains some segments from it, or nothing
+    /// is left; says whether there was anything.
+    fn sweep_for_room(&self) -> Result<bool> {
+        let live_bytes = || self.core.read().state.segments.live_bytes();
+        let freed_bytes = u64::from(MIN_CLEANED_AT_ONCE) * self.layout.segment_size_bytes();
+        let enough = live_bytes().saturating_sub(freed_bytes);
+        let mut has_swept = false;
+        while live_bytes() > enough && (self.sweep_step()? || self.sweep_behind_forks()) {
+            has_swept = true;
+        }
+        Ok(has_swept)
     }
 
     /// Makes room for `needed_bytes` of log and calls `work` with the lock held and the nodes that
@@ -337,7 +358,8 @@ impl LogDisk {
                 return work(&mut core, &nodes);
             };
             drop(core);
-            self.mend_shortage(shortage, needed_bytes, &mut tries)?;
+            drop(nodes);
+            self.mend_shortage(shortage, needed_bytes, reclaims, &mut tries)?;
         }
     }
 

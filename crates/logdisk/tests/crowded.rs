@@ -7,7 +7,7 @@ use std::time::Duration;
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::{Device, MemoryDevice, Result};
 use dendro_disk::model::ModelState;
-use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 const SEGMENT_BYTES: u64 = 256 << 10;
@@ -112,5 +112,32 @@ fn overwrite(disk: &LogDisk, list: Lid, pages: u64, seed: u64) {
         disk.commit(aru).expect("all of it fits");
         filled += if filled < pages { count } else { 0 };
         written += count;
+    }
+}
+
+#[test]
+fn a_commit_that_finds_no_room_sweeps_what_only_deleted_versions_had() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+    format(&device, &options, &clock).expect("the device is large enough");
+    let disk = open(&device);
+    let lists: Vec<Lid> = (0..1200).map(|_| new_list(&disk)).collect();
+    let mut rng = Rng::new(1);
+    let mut page = vec![0; PAGE_SIZE];
+    for round in 0..40 {
+        // What these lists held before is in the snapshot alone, and is swept by nobody.
+        let snapshot = disk.snapshot(0, None).expect("there is room").view();
+        for at in 0..if round == 0 { lists.len() as u64 } else { 300 } {
+            let list = lists[if round == 0 { at } else { rng.below(1200) } as usize];
+            rng.fill(&mut page);
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, at % 2, &page[..]);
+            for index in 0..if round == 0 { 4 } else { 0 } {
+                aru.put_record(list, index, vec![1; 200]);
+            }
+            disk.commit(aru).expect("there is room once the snapshots are swept out");
+        }
+        disk.delete(snapshot).expect("it is not held");
     }
 }
