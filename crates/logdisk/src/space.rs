@@ -230,8 +230,10 @@ impl LogDisk {
 
     /// With fewer than so many, commits lend cleaning a hand, in proportion to what is missing.
     pub(crate) fn pace_segments(&self) -> u32 {
-        let default = (self.layout.segment_count() / 128).clamp(2, 64);
-        self.clean_settings().min_clean_segments.unwrap_or(default)
+        let count = self.layout.segment_count();
+        let default = (count / 128).clamp(2, 64);
+        // Who asks for more than there are means all.
+        self.clean_settings().min_clean_segments.unwrap_or(default).min(count)
     }
 
     /// So many are there after idle times.

@@ -6,7 +6,7 @@ use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::{ModelState, apply};
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
 
 const SEGMENT_BYTES: u64 = 128 << 10;
 
@@ -188,4 +188,28 @@ fn the_map_that_a_checkpoint_wrote_stays_in_memory() {
     let stats = disk.stats();
     assert_eq!(stats.dirty_node_bytes, 0);
     assert!(stats.cached_node_bytes > 20_000 * 100, "{stats:?}");
+}
+
+#[test]
+fn more_segments_may_be_asked_for_than_there_are() {
+    let (device, disk) = small_disk(64);
+    let mut model = ModelState::default();
+    let mut rng = Rng::new(1);
+    let list = new_list(&disk, &mut model);
+    let pages = disk.space().capacity_bytes * 8 / 10 / PAGE_SIZE as u64;
+    for most in [u32::MAX, u32::MAX - 1, u32::MAX / 4, 65] {
+        disk.set_clean_settings(CleanSettings {
+            min_clean_segments: Some(most),
+            max_clean_segments: Some(most),
+            ..CleanSettings::default()
+        });
+        for _ in 0..2 * pages {
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, rng.below(pages), page(&mut rng));
+            commit(&disk, &mut model, aru).expect("all of it fits");
+            disk.background_step().expect("the device works");
+        }
+        while disk.idle_step().expect("the device works") {}
+    }
+    check(disk, &device, &model);
 }
