@@ -42,6 +42,20 @@ pub trait Engine: Sync {
     /// Whatever goes wrong.
     fn background(&self, disk: &Self::Disk, rng: &mut Rng) -> Outcome<()>;
 
+    /// In what it cuts its device.
+    fn segment_len_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Does a piece, chosen by `rng`, of what makes room, as one of several threads that do nothing
+    /// else.
+    ///
+    /// # Errors
+    /// Whatever goes wrong.
+    fn clean(&self, disk: &Self::Disk, rng: &mut Rng) -> Outcome<()> {
+        self.background(disk, rng)
+    }
+
     /// Checks what lies on the device after a disk was opened, or shut down, there.
     ///
     /// # Errors

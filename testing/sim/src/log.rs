@@ -79,6 +79,11 @@ fn policy(rng: &mut Rng) -> Arc<dyn Policy> {
         let classes = Classes { users: rng.below(4) as u8, survivors: rng.below(4) as u8 };
         return Arc::new(Scatter::new(classes, rng.next_u64()));
     }
+    users_policy(rng)
+}
+
+/// Any policy that users can choose: it has few classes on small volumes.
+pub(crate) fn users_policy(rng: &mut Rng) -> Arc<dyn Policy> {
     Arc::from(Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize].policy())
 }
 
@@ -164,6 +169,25 @@ impl Engine for LogEngine {
             2..5 => disk.write_step(Duration::ZERO).map(drop).map_err(text),
             5 => outside::clean(disk, rng).map_err(text),
             _ => disk.background_step().map(drop).map_err(text),
+        }
+    }
+
+    fn segment_len_bytes(&self) -> u64 {
+        self.format.segment_size_bytes
+    }
+
+    fn clean(&self, disk: &LogDisk, rng: &mut Rng) -> Outcome<()> {
+        match rng.below(40) {
+            0 => {
+                disk.set_policy(users_policy(rng));
+                Ok(())
+            }
+            1 => disk.checkpoint().map_err(text),
+            2..5 => outside::clean(disk, rng).map_err(text),
+            5..10 => disk.write_step(Duration::ZERO).map(drop).map_err(text),
+            10..20 => disk.background_step().map(drop).map_err(text),
+            20..23 => disk.idle_step().map(drop).map_err(text),
+            _ => disk.clean_step().map(drop).map_err(text),
         }
     }
 

@@ -5,8 +5,9 @@ use dendro_disk::testgen::Profile;
 
 use crate::campaign::Effort;
 use crate::disk::DiskSystem;
+use crate::disk::threads::crowded::Crowd;
 use crate::files::FsSystem;
-use crate::log::LogEngine;
+use crate::log::{LogEngine, users_policy};
 
 /// The disk and the units that `seed` makes, and how much is done with them.
 #[must_use]
@@ -45,6 +46,21 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     let system =
         DiskSystem { engine, profile, bulk_percent, versions_percent, loses_flushes: false };
     (system, Effort { device_len_bytes, ..effort })
+}
+
+/// The disk that `seed` makes for many threads, its length, and who they are. It has few segments,
+/// for it is to stay nearly full.
+#[must_use]
+pub fn crowded_of_seed(seed: u64) -> (DiskSystem<LogEngine>, u64, Crowd) {
+    let mut rng = Rng::new(seed.rotate_left(48));
+    let mut engine = LogEngine::draw(&mut rng, 18);
+    engine.open.policy = users_policy(&mut rng);
+    let device_len_bytes = engine.format.segment_size_bytes * (24 + rng.below(60));
+    let profile = profile(Kind::Short, &mut rng, device_len_bytes);
+    let crowd = Crowd::draw(&mut rng);
+    let system =
+        DiskSystem { engine, profile, bulk_percent: 0, versions_percent: 0, loses_flushes: false };
+    (system, device_len_bytes, crowd)
 }
 
 /// The file system that `seed` makes, and how much is done with it.

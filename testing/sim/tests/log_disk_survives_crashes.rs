@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use dendro_base::Rng;
 use dendro_sim::campaign::{Effort, Tally, run_images, run_seeds};
 use dendro_sim::crash::{self, CrashId, Failure};
+use dendro_sim::disk::threads::crowded::{self, Crowd};
 use dendro_sim::disk::{DiskSystem, threads};
 use dendro_sim::log::LogEngine;
 use dendro_sim::workload;
@@ -27,6 +28,23 @@ fn what_threads_commit_at_the_same_time_survives_in_the_order_of_its_numbers() {
         let run = threads::record(&system, seed, 64 << 20, 3, 80).unwrap_or_else(|e| panic!("{e}"));
         let mut rng = Rng::new(seed);
         for image in 0..100 {
+            let event = rng.below(run.recording.len() as u64 + 1) as usize;
+            let crash = CrashId { seed, event, image };
+            crash::check(&system, &run, crash).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+#[test]
+fn many_threads_on_a_nearly_full_disk_are_refused_nothing_that_fits_and_lose_nothing() {
+    for seed in 1..11 {
+        let (system, device_len_bytes, crowd) = workload::crowded_of_seed(seed);
+        // Who writes until refused is refused something.
+        let crowd = Crowd { full_percent: crowd.full_percent.or(Some(95)), ..crowd };
+        let run = crowded::record(&system, seed, device_len_bytes, &crowd)
+            .unwrap_or_else(|e| panic!("{e}"));
+        let mut rng = Rng::new(seed);
+        for image in 0..40 {
             let event = rng.below(run.recording.len() as u64 + 1) as usize;
             let crash = CrashId { seed, event, image };
             crash::check(&system, &run, crash).unwrap_or_else(|e| panic!("{e}"));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Parser;
 use dendro_base::Rng;
 use dendro_sim::campaign::{Effort, Tally, images_at, run_seed, run_seeds};
-use dendro_sim::crash::{self, CrashId, Failure};
-use dendro_sim::disk::threads;
+use dendro_sim::crash::{self, CrashId, Failure, Run};
+use dendro_sim::disk::threads::{self, crowded};
 use dendro_sim::system::System;
 use dendro_sim::workload;
 
@@ -52,13 +52,27 @@ struct Arguments {
     /// Let so many threads work on each disk at the same time. Such a run cannot be repeated
     #[arg(long, conflicts_with_all = ["seed", "files"])]
     workers: Option<u64>,
+    /// Let many threads write and clean on small disks that stay nearly full. Such a run cannot be
+    /// repeated
+    #[arg(long, conflicts_with_all = ["seed", "files", "workers"])]
+    crowded: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let tally = Tally::default();
-    let outcome = if arguments.workers.is_some() {
-        soak_threads(&arguments, &tally)
+    let outcome = if arguments.crowded {
+        soak_runs(&arguments, &tally, |seed| {
+            let (system, device_len_bytes, crowd) = workload::crowded_of_seed(seed);
+            let run = crowded::record(&system, seed, device_len_bytes, &crowd)?;
+            Ok((system, run))
+        })
+    } else if let Some(workers) = arguments.workers {
+        soak_runs(&arguments, &tally, |seed| {
+            let (system, _) = workload::of_seed(seed);
+            let run = threads::record(&system, seed, THREADS_DEVICE_LEN_BYTES, workers, 100)?;
+            Ok((system, run))
+        })
     } else if arguments.files {
         run(&arguments, &tally, workload::files_of_seed)
     } else {
@@ -116,13 +130,15 @@ fn soak<S: System>(
     })
 }
 
-/// Runs seeds with several threads at work on each disk until one fails.
-fn soak_threads(arguments: &Arguments, tally: &Tally) -> Result<(), Failure> {
+/// Does with each seed what several threads do on a disk, and crashes that, until one fails.
+fn soak_runs<S: System>(
+    arguments: &Arguments,
+    tally: &Tally,
+    record: impl Fn(u64) -> Result<(S, Run<S::State>), Failure>,
+) -> Result<(), Failure> {
     let end = arguments.seeds.map_or(u64::MAX, |count| arguments.from.saturating_add(count));
     for seed in arguments.from..end {
-        let (system, _) = workload::of_seed(seed);
-        let workers = arguments.workers.unwrap_or(2);
-        let run = threads::record(&system, seed, THREADS_DEVICE_LEN_BYTES, workers, 100)?;
+        let (system, run) = record(seed)?;
         tally.runs.fetch_add(1, Ordering::Relaxed);
         tally.events.fetch_add(run.recording.len() as u64, Ordering::Relaxed);
         let mut rng = Rng::new(seed);

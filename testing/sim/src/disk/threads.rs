@@ -3,6 +3,8 @@
 //! What happens in which order follows from no seed here. But the numbers of the commits say what
 //! order it was, and that gives the states that a crash may leave.
 
+pub mod crowded;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dendro_base::Rng;
@@ -106,7 +108,7 @@ fn joined(thread: std::thread::ScopedJoinHandle<'_, Outcome<()>>) -> Outcome<()>
 
 fn create_shared(disk: &dyn LogicalDisk, device: &SimDevice, log: &Log) -> Outcome<Lid> {
     let list = disk.allocate_list().map_err(|error| error.to_string())?;
-    log.commit(disk, device, vec![Op::CreateList { list, hints: ListHints::default() }])
+    log.commit(disk, device, vec![Op::CreateList { list, hints: ListHints::default() }], false)
         .map_err(|error| error.to_string())?;
     Ok(list)
 }
@@ -132,17 +134,16 @@ impl<E: Engine> Worker<'_, E> {
             for index in [0, 1 + self.number] {
                 ops.push(Op::PutRecord { list: self.shared, index, value: tag.clone().into() });
             }
-            let answer = self.log.commit(self.disk, self.device, ops);
+            let answer = self.log.commit(self.disk, self.device, ops, false);
             match (&answer, &expected) {
                 (Ok(_), Ok(())) => {}
                 (Err(answer), Err(expected)) if answer == expected => {}
                 _ => return Err(format!("a commit answered {answer:?}, not {expected:?}")),
             }
             if rng.chance(15) {
-                let seq = CommitSeq(self.log.returned.load(Ordering::Acquire));
-                let asked = if rng.chance(50) { seq } else { CommitSeq::LATEST };
-                self.disk.flush(asked).map_err(|error| format!("a flush failed: {error}"))?;
-                self.log.flushes.lock().push((self.device.recorded_count(), seq));
+                let asked = (!rng.chance(50)).then_some(CommitSeq::LATEST);
+                let flushed = self.log.flush(self.disk, self.device, asked);
+                flushed.map_err(|error| format!("a flush failed: {error}"))?;
             }
         }
         Ok(())
@@ -155,16 +156,33 @@ impl Log {
         disk: &dyn LogicalDisk,
         device: &SimDevice,
         ops: Vec<Op<'static>>,
+        reclaims: bool,
     ) -> Result<CommitSeq, Error> {
         let mut aru = Aru::new(View::HEAD);
         for op in &ops {
             aru.push(op.clone());
+        }
+        if reclaims {
+            aru.set_reclaims();
         }
         let event_count = device.recorded_count();
         let seq = disk.commit(aru)?;
         self.returned.fetch_max(seq.0, Ordering::AcqRel);
         self.commits.lock().push(Committed { seq, event_count, ops });
         Ok(seq)
+    }
+
+    /// Flushes all that has returned, or more if that is `asked` for.
+    fn flush(
+        &self,
+        disk: &dyn LogicalDisk,
+        device: &SimDevice,
+        asked: Option<CommitSeq>,
+    ) -> Result<(), Error> {
+        let seq = CommitSeq(self.returned.load(Ordering::Acquire));
+        disk.flush(asked.unwrap_or(seq))?;
+        self.flushes.lock().push((device.recorded_count(), seq));
+        Ok(())
     }
 
     /// The states, in the order of the commits' numbers.
