@@ -9,13 +9,13 @@
 //! Pages that were moved from one list to another are not where their records say; when a segment's
 //! usage shows that some were missed, the whole map is asked.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use dendro_base::Rng;
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
+use dendro_base::{Rng, Timestamp};
 use dendro_device::AlignedBuf;
 use dendro_disk::Result;
 use dendro_format::{Addr, Head, Key, NodePtr, SegmentNo};
@@ -34,6 +34,9 @@ const MAX_JOBS: usize = 2;
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Buffers of a segment's size that are kept between them.
 const SPARE_BUFS: usize = 2;
+/// A segment with blocks that could not be read is left alone for so long: then the device may read
+/// them after all. What is damaged is never moved, for that would lose the evidence.
+const SET_ASIDE_FOR: Duration = Duration::from_secs(60);
 /// A segment of which a larger share lives is not worth cleaning.
 const MOST_LIVE: f64 = 0.98;
 /// Nor in idle times one of which more lives than this.
@@ -52,8 +55,8 @@ const NODES_LIVE_SEGMENTS: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Cleaner {
     bufs: Vec<AlignedBuf>,
-    /// Segments with blocks that could not be read: moving them would lose the evidence.
-    damaged: BTreeSet<SegmentNo>,
+    /// Segments with blocks that could not be read, and since when they are left alone.
+    set_aside: BTreeMap<SegmentNo, Timestamp>,
     /// Segments that have been begun and that nobody works on now, the oldest first.
     jobs: VecDeque<Job>,
     /// These, and those that somebody works on.
@@ -66,7 +69,7 @@ impl Default for Cleaner {
     fn default() -> Self {
         Self {
             bufs: Vec::new(),
-            damaged: BTreeSet::new(),
+            set_aside: BTreeMap::new(),
             jobs: VecDeque::new(),
             victims: BTreeSet::new(),
             rng: Rng::new(0),
@@ -342,11 +345,14 @@ impl LogDisk {
     fn pick_victim(&self, cleaner: &mut Cleaner, core: &Core, choice: Choice) -> Option<SegmentNo> {
         let segments = &core.state.segments;
         let most_live_bytes = self.most_live_bytes(choice);
-        let (damaged, victims) = (&cleaner.damaged, &cleaner.victims);
+        let (set_aside, victims) = (&cleaner.set_aside, &cleaner.victims);
+        let now = core.clock.now();
+        // A clock that was put back must not make it longer.
+        let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
         let may_be_cleaned = |segment: &SegmentNo| {
             segments.state(*segment) == SegmentState::Dirty
                 && (1..most_live_bytes).contains(&segments.live_bytes_of(*segment))
-                && !damaged.contains(segment)
+                && !set_aside.get(segment).is_some_and(is_young)
                 && !victims.contains(segment)
                 // What has not been written yet cannot be read.
                 && core.in_memory.iter().all(|closed| closed.segment != *segment)
@@ -429,13 +435,16 @@ impl LogDisk {
         self.failure().map_or(Ok((true, job)), Err)
     }
 
-    /// A segment is no longer worked on. One that cannot be emptied is left as it is from now on;
+    /// A segment is no longer worked on. One that cannot be emptied is left as it is for a while;
     /// others can be cleaned.
     fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
+        let now = self.now();
         let mut cleaner = self.cleaner.lock();
         cleaner.victims.remove(&victim);
-        if !is_done {
-            cleaner.damaged.insert(victim);
+        if is_done {
+            cleaner.set_aside.remove(&victim);
+        } else {
+            cleaner.set_aside.insert(victim, now);
         }
         cleaner.keep_buf(bytes);
         self.cleaner_got_on.notify_all();

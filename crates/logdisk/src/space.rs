@@ -457,7 +457,7 @@ impl LogDisk {
         Ok(())
     }
 
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.core.read().clock.now()
     }
 

@@ -2,6 +2,7 @@
 //! in the background.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::Device;
@@ -218,4 +219,48 @@ fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
         disk.shut_down().expect("the device works");
     }
     assert!(struck.iter().all(|&struck| struck > 1), "{struck:?}");
+}
+
+#[test]
+fn what_could_not_be_read_for_a_while_is_cleaned_afterwards() {
+    let device = Arc::new(SimDevice::new(32 * MIB, 1));
+    let manual = Arc::new(ManualClock::default());
+    let clock = Arc::clone(&manual) as Arc<dyn Clock>;
+    let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("the device works");
+    let disk = Arc::clone(&device) as Arc<dyn Device>;
+    let disk = LogDisk::open(disk, OpenOptions::default(), clock).expect("the device works");
+    let list = disk.allocate_list().expect("there is room");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    let pages = disk.space().capacity_bytes * 70 / 100 / PAGE_SIZE as u64;
+    let mut rng = Rng::new(1);
+    let mut page = vec![0; PAGE_SIZE];
+    let mut write = |page_index| {
+        rng.fill(&mut page);
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, page_index, &page[..]);
+        disk.commit(aru).expect("all of it fits");
+        rng.below(pages)
+    };
+    for page_index in 0..pages {
+        write(page_index);
+    }
+    (0..pages / 5).fold(0, |next, _| write(next));
+    disk.checkpoint().expect("the device works");
+    let all = CleanSettings { min_clean_segments: Some(100), ..CleanSettings::default() };
+    disk.set_clean_settings(all);
+    device.inject(Fault::fail(Call::Read).forever());
+    let mut tried_count = 0;
+    while disk.clean_step().expect("only reads fail") {
+        tried_count += 1;
+    }
+    assert!(tried_count > 20, "{tried_count} segments");
+    device.clear_faults();
+    manual.advance(Duration::from_secs(600));
+    let mut next = 0;
+    for _ in 0..2 * pages {
+        next = write(next);
+    }
 }
