@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dendro_base::Timestamp;
 use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use dendro_base::sync::{Arc, Condvar, Mutex, RwLock};
+use dendro_base::sync::{Arc, BriefRwLock, Condvar, Mutex};
 use dendro_device::Device;
 use dendro_disk::{
     Aru, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record, Reservation,
@@ -42,7 +42,7 @@ pub struct LogDisk {
     pub(crate) options: OpenOptions,
     pub(crate) layout: Layout,
     pub(crate) store: NodeStore,
-    pub(crate) core: RwLock<Core>,
+    pub(crate) core: BriefRwLock<Core>,
     pub(crate) writer: Arc<Writer>,
     pub(crate) cleaner: Mutex<Cleaner>,
     /// A segment being cleaned is left to whoever takes it, or done with.
@@ -151,7 +151,7 @@ impl LogDisk {
             options,
             layout,
             store,
-            core: RwLock::new(core),
+            core: BriefRwLock::new(core),
             cleaner: Mutex::default(),
             cleaner_got_on: Condvar::new(),
             cleaned: Cleaned::default(),
