@@ -54,7 +54,10 @@ use crate::versions::Automatic;
 use crate::volume::{LAST_DAEMON_GRACE, NotOpened, Volume};
 use views::{Closing, MountedView, Views};
 
-/// How long the writer waits for a buffer before it looks whether it is to stop.
+/// Threads that write the log. While one waits for the device another hands it the next: who has to tell
+/// that a write is done, as a loop device's thread, may wait for the CPU.
+const WRITERS: usize = 2;
+/// How long a writer waits for a buffer before it looks whether it is to stop.
 const WRITER_WAIT: Duration = Duration::from_millis(50);
 /// How long the background thread rests when there is nothing to do, unless a commit wakes it.
 const BACKGROUND_REST: Duration = Duration::from_millis(100);
@@ -281,7 +284,9 @@ impl Daemon<'_> {
     ) -> io::Result<()> {
         if !self.volume.is_read_only() {
             let interval = config.options.commit_interval;
-            spawn(scope, "writer", || self.write())?;
+            for number in 0..WRITERS {
+                spawn(scope, &format!("writer-{number}"), || self.write())?;
+            }
             spawn(scope, "background", || self.work_in_background())?;
             spawn(scope, "cleaner", || self.clean())?;
             spawn(scope, "commit", move || self.commit_at_intervals(interval))?;

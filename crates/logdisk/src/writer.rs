@@ -13,8 +13,9 @@ use dendro_device::{AlignedBuf, Device, IoSlice};
 
 use dendro_format::{Addr, SegmentNo};
 
-/// Committing threads lend a hand when so many partial segments wait.
-pub(crate) const MAX_WAITING: usize = 4;
+/// Committing threads lend a hand when so many partial segments wait: enough that they need not
+/// because the device answers late now and then.
+const MAX_WAITING: usize = 12;
 
 /// So much is written with one call at most.
 const MAX_WRITE_BYTES: usize = 4 << 20;
