@@ -23,6 +23,7 @@ use crate::heads::Heads;
 use crate::line::Thing;
 use crate::map::Nodes;
 use crate::partial::{About, Content, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes};
+use crate::prepare::Sole;
 use crate::reuse::Emptied;
 use crate::state::{State, groups, page_range};
 use crate::writer::{Closed, Writer};
@@ -92,20 +93,34 @@ pub(crate) struct Core {
     pub(crate) user_record_bytes: u64,
 }
 
-/// What a unit stores of the pages that it writes, in its order. It takes longer to find out than all
-/// else that a commit does to them, and needs no lock.
-pub(crate) struct Contents<'a>(SmallVec<[Content<'a>; 1]>);
+/// What a unit stores, in its order: of the pages that it writes, and of the records that it puts. It
+/// takes longer to find out than all else that a commit does to them, and needs no lock.
+pub(crate) struct Contents<'a> {
+    pages: SmallVec<[Content<'a>; 1]>,
+    records: SmallVec<[Arc<[u8]>; 3]>,
+}
 
 impl<'a> Contents<'a> {
     pub(crate) fn of(aru: &'a Aru<'_>) -> Self {
-        let mut contents = SmallVec::new();
+        let (mut pages, mut records) = (SmallVec::new(), SmallVec::new());
         for op in aru.ops() {
-            if let Op::WritePages { data, .. } = op {
-                contents.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
+            match op {
+                Op::WritePages { data, .. } => {
+                    pages.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
+                }
+                Op::PutRecord { value, .. } => records.push(Arc::from(&**value)),
+                _ => {}
             }
         }
-        Self(contents)
+        Self { pages, records }
     }
+}
+
+/// What is left of [`Contents`] for the changes of a unit that follow, and what was found of them.
+struct Rest<'c, 'a> {
+    pages: &'c [Content<'a>],
+    records: smallvec::IntoIter<[Arc<[u8]>; 3]>,
+    sole: Sole,
 }
 
 /// What a unit takes at worst.
@@ -236,17 +251,19 @@ impl Core {
     pub(crate) fn apply(
         &mut self,
         aru: &Aru<'_>,
-        contents: &Contents<'_>,
+        contents: Contents<'_>,
+        sole: Sole,
         worst: Worst,
         nodes: &dyn Nodes,
     ) -> Outcome<CommitSeq> {
         self.set_about(aru.view().branch);
-        self.apart = self.heads.are_used() && self.has_segments_for(worst);
+        self.apart = worst.pages > 0 && self.heads.are_used() && self.has_segments_for(worst);
         let pages = if self.apart { 0 } else { worst.pages };
         self.begin_unit(pages, worst.record_bytes)?;
-        let mut contents = &contents.0[..];
+        let Contents { pages, records } = contents;
+        let mut rest = Rest { pages: &pages, records: records.into_iter(), sole };
         for op in aru.ops() {
-            self.apply_op(op, &mut contents, nodes)?;
+            self.apply_op(op, &mut rest, nodes)?;
             self.state.account_for_nodes();
         }
         self.commit_seq += 1;
@@ -340,18 +357,18 @@ impl Core {
         let size = self.state.segments.layout().segment_size_bytes();
         // Headers, and what is too little for another partial segment, take a part of each.
         let bytes = worst.len_bytes() + worst.len_bytes() / 4;
+        // Mostly there are more than it could take.
+        let at_most = bytes.div_ceil(size) as usize + worst.pages;
+        if self.state.segments.has_free(at_most.max(self.kept_segments)) {
+            return true;
+        }
         let filled_up = self.heads.filled_up_by(worst.pages, bytes, size);
         let needed = bytes.div_ceil(size) as usize + filled_up;
         self.state.segments.has_free(needed.max(self.kept_segments))
     }
 
-    /// Applies one change; what it writes of pages is the first of `contents`, and taken from there.
-    fn apply_op(
-        &mut self,
-        op: &Op<'_>,
-        contents: &mut &[Content<'_>],
-        nodes: &dyn Nodes,
-    ) -> Outcome<()> {
+    /// Applies one change; what it stores is the first of `rest`, and taken from there.
+    fn apply_op(&mut self, op: &Op<'_>, rest: &mut Rest<'_, '_>, nodes: &dyn Nodes) -> Outcome<()> {
         let branch = self.about.branch;
         match op {
             Op::CreateList { list, hints } => {
@@ -368,10 +385,11 @@ impl Core {
                 self.push(&Record::SetHints { list: list.0, hints })?;
                 self.state.put_list(branch, list.0, hints, nodes)
             }
-            Op::PutRecord { list, index, value } => {
+            Op::PutRecord { list, index, .. } => {
+                let value = rest.records.next().expect("each record put is among the contents");
                 self.user_record_bytes += value.len() as u64;
                 self.make_room(0, 0, PUT_RECORD_LEN_BYTES + value.len())?;
-                self.partial().push_put(list.0, *index, value);
+                self.partial().push_put(list.0, *index, &value);
                 self.state.put_record(branch, list.0, *index, value, nodes)
             }
             Op::DeleteRecord { list, index } => {
@@ -381,8 +399,8 @@ impl Core {
             Op::WritePages { list, first_page, data } => {
                 self.user_page_bytes += data.len() as u64;
                 let pages;
-                (pages, *contents) = contents.split_at(data.len().div_ceil(PAGE_SIZE));
-                self.write_pages(list.0, *first_page, pages, nodes)
+                (pages, rest.pages) = rest.pages.split_at(data.len().div_ceil(PAGE_SIZE));
+                self.write_pages(list.0, *first_page, pages, rest.sole, nodes)
             }
             Op::ZeroPages { list, first_page, count } => {
                 self.push(&Record::ZeroPages {
@@ -422,6 +440,7 @@ impl Core {
         list: u64,
         first_page: u64,
         pages: &[Content<'_>],
+        sole: Sole,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let content_of = |page_index: u64| &pages[(page_index - first_page) as usize];
@@ -430,7 +449,11 @@ impl Core {
             self.last_class = None;
             if slots.len() == 1 {
                 let (thing, slot) = (Thing::chunk(list, number), slots.start);
-                if let Some(old) = self.state.sole_page(branch, thing, slot, nodes)? {
+                let found = match sole {
+                    Sole::Looked(found) => found,
+                    Sole::Unknown => self.state.sole_page(branch, thing, slot, nodes)?,
+                };
+                if let Some(old) = found {
                     let page_index = number * CHUNK_PAGES + u64::from(slot);
                     let block =
                         self.change_or_write(list, page_index, content_of(page_index), (old, old))?;

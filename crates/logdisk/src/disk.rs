@@ -308,8 +308,8 @@ impl LogicalDisk for LogDisk {
         let seq = loop {
             let mut core = self.core.write();
             self.check_writable(&core)?;
-            match prepare::check(&aru, &core.state, &nodes) {
-                Ok(()) => {}
+            let sole = match prepare::check(&aru, &core.state, &nodes) {
+                Ok(sole) => sole,
                 Err(Fault::Error(error)) => return Err(error),
                 Err(Fault::Miss(place)) => {
                     let _pin = core.state.segments.pin(place.addr);
@@ -323,7 +323,7 @@ impl LogicalDisk for LogDisk {
                     nodes = Held::keeping(&self.store);
                     continue;
                 }
-            }
+            };
             if aru.ops().is_empty() {
                 return Ok(CommitSeq(core.commit_seq));
             }
@@ -338,14 +338,16 @@ impl LogicalDisk for LogDisk {
             nodes = nodes.into_loading();
             let partial_seq = core.log.seq;
             core.kept_segments = self.reserve_segments(&core) as usize;
-            let seq = match core.apply(&aru, &contents, worst, &nodes) {
+            let seq = match core.apply(&aru, contents, sole, worst, &nodes) {
                 Ok(seq) => seq,
                 Err(fault) => return Err(self.latch_torn(&mut core, fault)),
             };
             if core.log.seq != partial_seq {
                 self.wake_background(&core);
             }
-            self.next_list.fetch_max(core.state.next_list, Ordering::AcqRel);
+            if core.state.next_list > self.next_list() {
+                self.next_list.fetch_max(core.state.next_list, Ordering::AcqRel);
+            }
             let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
             let owed_bytes = self.share_of_cleaning(&core, needed_bytes);
             drop(core);

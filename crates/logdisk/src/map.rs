@@ -401,7 +401,8 @@ impl Ledger {
 
 /// The node, to be changed: a copy if a checkpoint holds it (invariant 2).
 fn unshare(resident: &mut Arc<Resident>) -> &mut Node {
-    if Arc::get_mut(resident).is_none() {
+    // To look at the count costs less than to lock it. Only who has the live tree makes more of them.
+    if Arc::strong_count(resident) > 1 {
         let copy = Resident::new(resident.node.clone());
         mem::replace(resident, copy).supersede();
     }

@@ -4,7 +4,8 @@ use std::ops::{ControlFlow, Range};
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Error, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op};
-use dendro_format::{Key, Space, Value};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::{Key, PageRef, Space, Value};
 use smallvec::SmallVec;
 
 use crate::fault::{Fault, Outcome};
@@ -51,13 +52,24 @@ impl Lists<'_> {
     }
 }
 
+/// What is known of the page that a unit writes, if it is one and nothing else changes but records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sole {
+    /// Nothing.
+    Unknown,
+    /// What [`State::sole_page`] says of it.
+    Looked(Option<Option<PageRef>>),
+}
+
 /// Says whether the unit would succeed, and looks at every node that it will change: one that
-/// cannot be read is found here, before anything has changed.
-pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<()> {
+/// cannot be read is found here, before anything has changed. Tells what it has found that need not be
+/// looked for again.
+pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<Sole> {
     let branch = aru.view().branch;
     let line = state.versions.head_line(branch)?;
     let mut shared = Shared::default();
     let mut lists = Lists { line, known: SmallVec::new() };
+    let mut sole = Sole::Unknown;
     for op in aru.ops() {
         check_arguments(op)?;
         match op {
@@ -94,8 +106,15 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
             }
             Op::WritePages { list, first_page, data } => {
                 let count = data.len().div_ceil(PAGE_SIZE) as u64;
-                let pages = page_range(*first_page, count);
-                let is_own_found = touch_groups(state, line, list.0, pages, nodes)?;
+                let is_own_found = if count == 1 {
+                    let (is_own_found, found) =
+                        touch_page(state, line, list.0, *first_page, nodes)?;
+                    sole = Sole::Looked(found);
+                    is_own_found
+                } else {
+                    let pages = page_range(*first_page, count);
+                    touch_groups(state, line, list.0, pages, nodes)?
+                };
                 lists.require_of(*list, is_own_found, state, nodes)?;
             }
             Op::ZeroPages { list, first_page, count }
@@ -118,7 +137,9 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
             }
         }
     }
-    shared.0.map_or(Ok(()), Err)
+    let is_record = |op: &&Op<'_>| matches!(op, Op::PutRecord { .. } | Op::DeleteRecord { .. });
+    let is_alone = aru.ops().iter().filter(|op| !is_record(op)).count() == 1;
+    shared.0.map_or(Ok(if is_alone { sole } else { Sole::Unknown }), Err)
 }
 
 /// What must be copied first, once the whole unit was found to be right.
@@ -165,6 +186,35 @@ fn touch_groups(
         }
     }
     Ok(is_own_found)
+}
+
+/// As [`touch_groups`] for one page, of which it says what [`State::sole_page`] would.
+fn touch_page(
+    state: &State,
+    line: Line<'_>,
+    list: u64,
+    page_index: u64,
+    nodes: &dyn Nodes,
+) -> Outcome<(bool, Option<Option<PageRef>>)> {
+    let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
+    let (group, slot) = (page_index / CHUNK_PAGES, (page_index % CHUNK_PAGES) as u32);
+    let thing = Thing::chunk(list, group);
+    let is_first = state.versions.is_first(branch, epoch);
+    let (is_there, sole) =
+        state.map.look(&thing.key(branch, epoch), nodes, |value| match value {
+            Some(Value::Chunk(chunk)) => {
+                let page = chunk.get(slot);
+                (true, (is_first || page.is_some()).then_some(page))
+            }
+            value => (value.is_some(), None),
+        })?;
+    if is_first || list >= state.next_list {
+        return Ok((is_there, sole));
+    }
+    if sole.is_none() {
+        state.open_group(branch, list, group, slot..slot + 1, nodes)?;
+    }
+    Ok((sole.is_some(), sole))
 }
 
 /// Looks at where an entry of the head is, or will be, and at the one before; says whether the head

@@ -399,11 +399,10 @@ impl State {
         branch: u32,
         list: u64,
         index: u64,
-        value: &[u8],
+        value: Arc<[u8]>,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let value = Value::Record(Arc::from(value));
-        self.put_entry(branch, Thing::record(list, index), value, nodes)
+        self.put_entry(branch, Thing::record(list, index), Value::Record(value), nodes)
     }
 
     pub(crate) fn delete_record(

@@ -101,7 +101,7 @@ fn apply_record(
         }
         Record::DeleteList { list } => state.delete_list(branch, list, nodes),
         Record::PutRecord { list, index, value } => {
-            state.put_record(branch, list, index, value, nodes)
+            state.put_record(branch, list, index, value.into(), nodes)
         }
         Record::DeleteRecord { list, index } => state.delete_record(branch, list, index, nodes),
         Record::WriteRun { list, first_page, addr, crcs } => {
