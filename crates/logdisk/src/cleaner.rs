@@ -28,6 +28,8 @@ use crate::segments::{Pin, SegmentState};
 
 /// Blocks moved in one step, with the lock held once.
 const BATCH_LEN: usize = 64;
+/// What they take in the log, their records included.
+const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
 /// Segments that are cleaned at a time.
 const MAX_JOBS: usize = 2;
 /// Who waits for those that clean looks again after so long, though they tell.
@@ -202,6 +204,7 @@ impl LogDisk {
     /// Goes on with a segment that was begun, or begins one if that is due. Returns what the step
     /// gains, or `None` when there is nothing to be done.
     fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
+        self.let_go_of_emptied();
         // A job that was begun with room enough may have to wait for a checkpoint.
         let may_go_on = self.may_go_on(choice);
         let job = {
@@ -254,16 +257,27 @@ impl LogDisk {
     /// Whether the clean segments suffice to move some more blocks, by each of those that clean,
     /// and then to write a checkpoint.
     fn may_go_on(&self, choice: Choice) -> bool {
-        let under_way = self.cleaner.lock().victims.len() as u64;
+        let cleaning = {
+            let cleaner = self.cleaner.lock();
+            (cleaner.victims.len() - cleaner.jobs.len()).max(1) as u64
+        };
         let core = self.core.read();
-        let nodes = core.state.map.dirty_bytes().div_ceil(self.layout.segment_size_bytes());
-        let moves = if choice == Choice::NearlyEmpty { 0 } else { under_way.max(1) + 1 };
+        let size = self.layout.segment_size_bytes();
+        let nodes = core.state.map.dirty_bytes().div_ceil(size);
+        let moves = match choice {
+            Choice::NearlyEmpty => 0,
+            // What survives leaves alone what is in reserve, and goes to the main log.
+            Choice::MostToGain => {
+                (cleaning * BATCH_BYTES).saturating_sub(core.log_room_bytes()).div_ceil(size)
+            }
+            Choice::Policy | Choice::Idle => cleaning + 1,
+        };
         u64::from(core.state.segments.clean_count()) > nodes + moves
     }
 
     /// Cleans one segment to its end, or as far as there is room; says whether there was one to
-    /// gain from. As long as others clean as many as may be cleaned at a time, it waits for one of
-    /// these to go on with, and no longer than until there `is_enough`.
+    /// gain from, and room to get on with it. As long as others clean as many as may be cleaned at a
+    /// time, it waits for one of these to go on with, and no longer than until there `is_enough`.
     pub(crate) fn clean_now(
         &self,
         choice: Choice,
@@ -277,6 +291,7 @@ impl LogDisk {
                 (true, job) => job,
             },
         };
+        let mut has_got_on = job.is_none();
         while let Some(current) = job {
             if !self.may_go_on(choice) {
                 self.cleaner.lock().jobs.push_front(current);
@@ -284,8 +299,9 @@ impl LogDisk {
                 break;
             }
             job = self.go_on_cleaning(current)?;
+            has_got_on = true;
         }
-        Ok(true)
+        Ok(has_got_on)
     }
 
     /// What a thread that is to clean a segment now, for room, should do.
@@ -322,11 +338,30 @@ impl LogDisk {
             return cleaner.jobs.remove(at);
         }
         for job in std::mem::take(&mut cleaner.jobs) {
-            cleaner.victims.remove(&job.victim);
-            cleaner.keep_buf(job.bytes);
-            self.cleaner_got_on.notify_all();
+            self.give_up(cleaner, job);
         }
         None
+    }
+
+    /// What was begun and has become empty meanwhile must not be kept from being filled anew until
+    /// there is room to go on: that room may be its own.
+    pub(crate) fn let_go_of_emptied(&self) {
+        let mut cleaner = self.cleaner.lock();
+        let core = self.core.read();
+        let is_empty = |job: &Job| core.state.segments.live_bytes_of(job.victim) == 0;
+        let (emptied, others): (VecDeque<_>, _) =
+            std::mem::take(&mut cleaner.jobs).into_iter().partition(is_empty);
+        cleaner.jobs = others;
+        for job in emptied {
+            self.give_up(&mut cleaner, job);
+        }
+    }
+
+    /// Nobody goes on with what was begun.
+    fn give_up(&self, cleaner: &mut Cleaner, job: Job) {
+        cleaner.victims.remove(&job.victim);
+        cleaner.keep_buf(job.bytes);
+        self.cleaner_got_on.notify_all();
     }
 
     /// Segments of which as much lives are not cleaned: moving what is nearly full gains less than its
@@ -450,6 +485,11 @@ impl LogDisk {
         self.cleaner_got_on.notify_all();
     }
 
+    /// Segments that could not be emptied may be picked again at once.
+    pub(crate) fn try_set_aside_again(&self) {
+        self.cleaner.lock().set_aside.clear();
+    }
+
     /// Moves a few blocks, or what else is next; returns the job if it goes on.
     fn go_on_cleaning(&self, mut job: Job) -> Result<Option<Job>> {
         let goes_on = match self.advance(&mut job) {
@@ -484,5 +524,71 @@ impl LogDisk {
         let missed = self.find_missed(job.victim)?;
         (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendro_base::{Clock, ManualClock};
+    use dendro_device::{Device, MemoryDevice};
+    use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
+
+    use crate::space::{Shortage, Tries};
+    use crate::{FormatOptions, OpenOptions, format};
+
+    const SIZE: u64 = 1 << 20;
+
+    /// A disk whose segments hold a list that was written over here and there.
+    fn disk_half_alive() -> LogDisk {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * SIZE));
+        let options = FormatOptions { segment_size_bytes: SIZE, ..FormatOptions::default() };
+        format(&device, &options, &clock).unwrap();
+        let options = OpenOptions { stream_bytes: 0, ..OpenOptions::default() };
+        let disk = LogDisk::open(device, options, clock).unwrap();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        disk.commit(aru).unwrap();
+        for page in 0..20 * 256 {
+            write(&disk, list, page);
+        }
+        for page in (0..20 * 256).step_by(2) {
+            write(&disk, list, page);
+        }
+        disk.checkpoint().unwrap();
+        disk
+    }
+
+    fn write(disk: &LogDisk, list: Lid, page: u64) {
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, page, vec![1; PAGE_SIZE]);
+        disk.commit(aru).unwrap();
+    }
+
+    #[test]
+    fn what_was_emptied_is_let_go_of_though_nothing_more_can_be_moved() {
+        let disk = disk_half_alive();
+        for _ in 0..MAX_JOBS {
+            assert!(disk.begin_and_keep(Choice::MostToGain).unwrap());
+        }
+        let mut emptied = disk.cleaner.lock().jobs.pop_front().unwrap();
+        while disk.core.read().state.segments.live_bytes_of(emptied.victim) > 0 {
+            assert!(disk.advance(&mut emptied).unwrap());
+        }
+        disk.put_back(emptied);
+        // Nothing is dirty, and too few segments are clean for even a batch to be moved.
+        disk.checkpoint().unwrap();
+        disk.reuse_all().unwrap();
+        {
+            let segments = &mut disk.core.write().state.segments;
+            while segments.clean_count() > 0 {
+                segments.open(Head::Payload, dendro_policy::Class::MAIN).unwrap();
+            }
+        }
+        let shortage = Shortage::OfRoom(0);
+        disk.mend_shortage(shortage, SIZE, false, &mut Tries::default()).unwrap();
+        assert!(disk.core.read().state.segments.clean_count() > 0);
     }
 }

@@ -236,11 +236,17 @@ impl Core {
         self.user_page_bytes + self.user_record_bytes
     }
 
+    /// Bytes that the main log's segment still takes.
+    pub(crate) fn log_room_bytes(&self) -> u64 {
+        let size = self.state.segments.layout().segment_size_bytes();
+        let used = self.log.open.as_ref().map_or(0, |open| open.used_bytes() as u64);
+        size.saturating_sub(u64::from(self.log.offset_bytes) + used)
+    }
+
     /// Bytes that the log can still take before the segments in reserve are touched.
     pub(crate) fn room_bytes(&self, reserve_segments: u32) -> u64 {
         let size = self.state.segments.layout().segment_size_bytes();
-        let used = self.log.open.as_ref().map_or(0, |open| open.used_bytes() as u64);
-        let here = size.saturating_sub(u64::from(self.log.offset_bytes) + used);
+        let here = self.log_room_bytes();
         let ahead = u64::from(
             self.state.segments.clean_count() + u32::from(self.log.next_segment.is_some()),
         );

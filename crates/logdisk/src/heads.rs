@@ -68,6 +68,11 @@ impl Heads {
         &self.policy
     }
 
+    /// What their segments still take, all together.
+    pub(crate) fn room_bytes(&self, segment_size: u64) -> u64 {
+        self.heads.iter().map(|head| head.room_bytes(segment_size)).sum()
+    }
+
     /// How many heads of users' data may have to go on in another segment for `pages`, which take
     /// no more than so many bytes, whichever of them these go to.
     pub(crate) fn filled_up_by(&self, pages: usize, bytes: u64, segment_size: u64) -> usize {
@@ -152,10 +157,15 @@ impl Heads {
 impl Core {
     /// From now on another policy deals out blocks.
     pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
+        self.retire_heads();
+        self.heads = Heads::new(policy, self.heads.stream_bytes, &self.state.present());
+    }
+
+    /// No payload head goes on in its segment: they can be cleaned as any others.
+    pub(crate) fn retire_heads(&mut self) {
         self.close_heads();
-        let heads = Heads::new(policy, self.heads.stream_bytes, &self.state.present());
-        for old in std::mem::replace(&mut self.heads, heads).heads {
-            if let Some(segment) = old.segment {
+        for head in std::mem::take(&mut self.heads.heads) {
+            if let Some(segment) = head.segment {
                 self.state.segments.close(segment);
             }
         }

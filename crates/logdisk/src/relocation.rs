@@ -105,7 +105,7 @@ impl LogDisk {
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        core.kept_segments = self.reserve_segments(&core) as usize;
+        core.kept_segments = self.left_by_survivors(&core) as usize;
         for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             let moved_bytes =
                 core.relocate(chunk, None, &nodes).map_err(|fault| self.latch(fault))?;

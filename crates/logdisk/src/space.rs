@@ -28,8 +28,13 @@ use crate::map::Nodes;
 /// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
 /// nodes that a checkpoint writes can take at first what cleaning frees.
 const MAX_FRUITLESS: u32 = 2;
+/// So many segments' worth of blocks may be moved without anybody gaining anything: with few clean
+/// segments one is emptied in several tries, with a checkpoint after each.
+const MAX_MOVED_IN_VAIN: u64 = 4;
 /// How often at all: together they empty more segments than any unit needs.
 const MAX_ATTEMPTS: u32 = 64;
+/// After so many, what is gained is hardly more than what cleaning takes.
+const STUCK_AFTER: u32 = 4;
 /// So many segments of which next to nothing lives are cleaned when there is no room for more.
 const MAX_NEARLY_EMPTY: usize = 4;
 /// Pieces of background work that one commit does at most.
@@ -106,6 +111,32 @@ impl Pacing {
 pub(crate) struct Tries {
     attempts: u32,
     fruitless: u32,
+    moved_bytes: u64,
+}
+
+impl Tries {
+    const fn note(&mut self, gain: &Gain, segment_size_bytes: u64) {
+        self.attempts += 1;
+        match gain {
+            Gain::Room => (self.fruitless, self.moved_bytes) = (0, 0),
+            Gain::Moves(bytes) => {
+                self.moved_bytes += *bytes;
+                let is_in_vain = self.moved_bytes > MAX_MOVED_IN_VAIN * segment_size_bytes;
+                self.fruitless += (*bytes == 0 || is_in_vain) as u32;
+            }
+        }
+    }
+
+    const fn is_stuck(&self) -> bool {
+        self.fruitless > 0 || self.attempts >= STUCK_AFTER
+    }
+}
+
+/// What trying to make room came to.
+enum Gain {
+    Room,
+    /// None yet, but blocks of so many bytes were moved: when more of a segment's are, it will be empty.
+    Moves(u64),
 }
 
 /// Why a unit does not fit.
@@ -255,18 +286,24 @@ impl LogDisk {
         self.reserve_for(dirty_bytes.clamp(MIN_DIRTY_BYTES, self.dirty_limit_bytes))
     }
 
+    /// Clean segments that survivors leave alone: what a checkpoint takes, less the one that is for
+    /// them. What they are moved from becomes clean in its turn.
+    pub(crate) fn left_by_survivors(&self, core: &Core) -> u32 {
+        self.checkpoint_reserve(core) - 1
+    }
+
     /// Segments that only units that give space back may use, and cleaning, beyond those for
     /// checkpoints.
     pub(crate) fn reclaim_reserve(&self) -> u32 {
         2 + (self.layout.segment_count() / 256).min(4)
     }
 
-    /// What clients can have in all: the segments less the reserves, each as far as it can be
-    /// filled with blocks that live.
+    /// What clients can have in all: the segments less the reserves and the one that the map's head
+    /// fills, each as far as it can be filled with blocks that live.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         let segments = self.layout.log_segments().count() as u64;
         let reserve = u64::from(self.reserve_for(self.dirty_limit_bytes) + self.reclaim_reserve());
-        segments.saturating_sub(reserve) * self.fillable_bytes()
+        segments.saturating_sub(reserve + 1) * self.fillable_bytes()
     }
 
     /// How much of a segment can live before cleaning gains nothing: partial segments have
@@ -314,8 +351,13 @@ impl LogDisk {
                 (available_bytes, self.sweep_step()? || self.sweep_behind_forks())
             }
             Shortage::OfRoom(available_bytes) => {
-                tries.attempts += 1;
-                tries.fruitless = if self.make_room()? { 0 } else { tries.fruitless + 1 };
+                tries.note(&self.make_room()?, self.layout.segment_size_bytes());
+                if tries.is_stuck() {
+                    // Segments that heads are filling may hold all that is left, or those that could
+                    // not be read some time ago.
+                    self.core.write().retire_heads();
+                    self.try_set_aside_again();
+                }
                 let mut is_worth_it =
                     tries.fruitless <= MAX_FRUITLESS && tries.attempts <= MAX_ATTEMPTS;
                 // Nor is there anything to gain where only deleted versions had much of what is full.
@@ -370,42 +412,50 @@ impl LogDisk {
         self.free_bytes_in(&self.core.read())
     }
 
+    /// That of what payload heads go on in included: where little is dead, what cleaning one segment
+    /// gains is less than a segment.
     fn free_bytes_in(&self, core: &Core) -> u64 {
+        let size = self.layout.segment_size_bytes();
         let pending = u64::from(core.state.segments.counts().pending);
-        core.room_bytes(0) + pending * self.layout.segment_size_bytes()
+        core.room_bytes(0) + core.heads.room_bytes(size) + pending * size
     }
 
-    /// Tries to make room; says whether there is any point in trying again. What is empty already
+    /// Tries to make room; says what that came to. What is empty already
     /// waits but for a checkpoint; when that is little, segments are cleaned first, as many as the
     /// reserve can take.
-    fn make_room(&self) -> Result<bool> {
+    fn make_room(&self) -> Result<Gain> {
         let began = self.now();
         let result = self.try_to_make_room();
         self.pacing.note_stall(began, self.now());
         result
     }
 
-    fn try_to_make_room(&self) -> Result<bool> {
+    fn try_to_make_room(&self) -> Result<Gain> {
         let (clean_before, taken_before) = {
             let core = self.core.read();
             (core.state.segments.clean_count(), core.user_bytes())
         };
         let is_enough = |core: &Core| core.state.segments.clean_count() > clean_before;
+        self.let_go_of_emptied();
         self.reuse_all()?;
         if is_enough(&self.core.read()) {
-            return Ok(true);
+            return Ok(Gain::Room);
         }
         if self.is_worth_a_checkpoint() {
             self.checkpoint_unless(&is_enough)?;
             if is_enough(&self.core.read()) {
-                return Ok(true);
+                return Ok(Gain::Room);
             }
         }
         let free_before = self.free_bytes();
+        let moved_before = self.cleaned.moved_bytes.load(Ordering::Relaxed);
         // The first moves the least; crashes one after the other may have left little more than
         // it takes, or not even that.
-        if self.may_clean_more(2) && self.clean_now(Choice::MostToGain, &is_enough)? {
-            while self.may_clean_more(4) && self.clean_now(Choice::MostToGain, &is_enough)? {}
+        if self.may_clean_more(1) && self.clean_now(Choice::MostToGain, &is_enough)? {
+            while !is_enough(&self.core.read())
+                && self.may_clean_more(2)
+                && self.clean_now(Choice::MostToGain, &is_enough)?
+            {}
         } else {
             for _ in 0..MAX_NEARLY_EMPTY {
                 if !self.may_clean_more(0) || !self.clean_now(Choice::NearlyEmpty, &is_enough)? {
@@ -413,17 +463,24 @@ impl LogDisk {
                 }
             }
         }
-        self.checkpoint_unless(&is_enough)?;
+        self.reuse_all()?;
+        if !is_enough(&self.core.read()) {
+            self.checkpoint_unless(&is_enough)?;
+        }
         // What was gained may have been taken by another commit already.
         let core = self.core.read();
         let has_been_taken = core.user_bytes() > taken_before;
-        Ok(is_enough(&core) || has_been_taken || self.free_bytes_in(&core) > free_before)
+        if is_enough(&core) || has_been_taken || self.free_bytes_in(&core) > free_before {
+            return Ok(Gain::Room);
+        }
+        Ok(Gain::Moves(self.cleaned.moved_bytes.load(Ordering::Relaxed) - moved_before))
     }
 
     /// Whether a checkpoint frees so many segments that commits that wait should not wait for more.
     fn is_worth_a_checkpoint(&self) -> bool {
         let core = self.core.read();
-        core.state.segments.counts().pending >= self.checkpoint_batch(&core)
+        let pending = self.unreusable_segments(&core);
+        pending >= self.checkpoint_batch(&core) && self.is_worth_writing_nodes(&core, pending, true)
     }
 
     /// How much room a commit that took `bytes` should make in its turn: nothing while clean

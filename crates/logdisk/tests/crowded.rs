@@ -5,40 +5,56 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dendro_base::{Clock, ManualClock, Rng};
-use dendro_device::{Device, MemoryDevice, Result};
+use dendro_device::{Device, Error as Fault, MemoryDevice, Result};
 use dendro_disk::model::ModelState;
-use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_disk::{Aru, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
+use dendro_policy::{Classes, Scatter};
 
 const SEGMENT_BYTES: u64 = 256 << 10;
 const SEGMENT_COUNT: u64 = 128;
 const WRITERS: u64 = 4;
 
-/// Takes its time with what only a cleaner reads: whole segments.
-struct SlowToClean(MemoryDevice);
+/// A device that does what only a cleaner asks for, reading whole segments, slowly or not at all.
+struct HardToClean {
+    memory: MemoryDevice,
+    fails: AtomicBool,
+}
 
-impl Device for SlowToClean {
+impl HardToClean {
+    fn new(segment_count: u64) -> Arc<Self> {
+        let memory = MemoryDevice::new(segment_count * SEGMENT_BYTES);
+        Arc::new(Self { memory, fails: AtomicBool::new(false) })
+    }
+}
+
+impl Device for HardToClean {
     fn len_bytes(&self) -> u64 {
-        self.0.len_bytes()
+        self.memory.len_bytes()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if buf.len() as u64 >= SEGMENT_BYTES / 2 {
+            if self.fails.load(Ordering::Acquire) {
+                let source = std::io::Error::other("the device is too hot");
+                let len_bytes = buf.len() as u64;
+                return Err(Fault::Io { operation: "read", offset, len_bytes, source });
+            }
             std::thread::sleep(Duration::from_millis(3));
         }
-        self.0.read_at(offset, buf)
+        self.memory.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.0.write_at(offset, bytes)
+        self.memory.write_at(offset, bytes)
     }
 
     fn flush(&self) -> Result<()> {
-        self.0.flush()
+        self.memory.flush()
     }
 
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        self.0.discard(offset, len_bytes)
+        self.memory.discard(offset, len_bytes)
     }
 }
 
@@ -46,6 +62,13 @@ fn open(device: &Arc<dyn Device>) -> LogDisk {
     let options = OpenOptions { stream_bytes: 0, ..OpenOptions::default() };
     LogDisk::open(Arc::clone(device), options, Arc::new(ManualClock::default()))
         .expect("it was formatted")
+}
+
+fn formatted(device: &Arc<dyn Device>) -> LogDisk {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+    format(device, &options, &clock).expect("the device is large enough");
+    open(device)
 }
 
 fn new_list(disk: &LogDisk) -> Lid {
@@ -67,12 +90,8 @@ fn work(is_done: &AtomicBool, step: impl Fn() -> dendro_disk::Result<bool>) {
 
 #[test]
 fn what_fits_is_never_refused_while_other_threads_do_all_the_cleaning() {
-    let memory = MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES);
-    let device: Arc<dyn Device> = Arc::new(SlowToClean(memory));
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
-    format(&device, &options, &clock).expect("the device is large enough");
-    let disk = open(&device);
+    let device: Arc<dyn Device> = HardToClean::new(SEGMENT_COUNT);
+    let disk = formatted(&device);
     let pages = disk.space().capacity_bytes * 94 / 100 / PAGE_SIZE as u64 / WRITERS;
     let lists: Vec<Lid> = (0..WRITERS).map(|_| new_list(&disk)).collect();
     let is_done = AtomicBool::new(false);
@@ -95,6 +114,81 @@ fn what_fits_is_never_refused_while_other_threads_do_all_the_cleaning() {
     drop(disk);
     let found = ModelState::read_from(&open(&device)).expect("it can be read");
     assert_eq!(found.diff(&written), None);
+}
+
+#[test]
+fn segments_that_could_not_be_read_for_a_while_are_cleaned_before_anything_is_refused() {
+    let device = HardToClean::new(48);
+    let disk = formatted(&(Arc::clone(&device) as _));
+    let list = new_list(&disk);
+    let pages = disk.space().capacity_bytes / 2 / PAGE_SIZE as u64;
+    overwrite(&disk, list, pages, 1);
+    device.fails.store(true, Ordering::Release);
+    let more = disk.clean_settings();
+    disk.set_clean_settings(CleanSettings { min_clean_segments: Some(u32::MAX / 2), ..more });
+    for _ in 0..100 {
+        disk.clean_step().expect("a segment that cannot be read is passed over");
+    }
+    device.fails.store(false, Ordering::Release);
+    disk.set_clean_settings(more);
+    overwrite(&disk, new_list(&disk), pages * 8 / 10, 2);
+}
+
+#[test]
+fn a_small_disk_is_full_only_when_it_says_so_whatever_number_of_heads_it_has() {
+    for seed in 0..2 {
+        let mut rng = Rng::new(seed);
+        let segment_count = 26 + rng.below(20);
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(segment_count * SEGMENT_BYTES));
+        let disk = formatted(&device);
+        let classes = Classes { users: 6, survivors: rng.below(4) as u8 };
+        disk.set_policy(Arc::new(Scatter::new(classes, seed)));
+        let list = new_list(&disk);
+        let data = vec![7; 16 * PAGE_SIZE];
+        let (mut end, mut refused) = (1, 0);
+        while refused < 3 {
+            let first = rng.below(end);
+            let count = 1 + rng.below(16);
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, first, &data[..count as usize * PAGE_SIZE]);
+            match disk.commit(aru) {
+                Ok(_) => end = end.max(first + count),
+                Err(Error::NoSpace { needed_bytes, .. }) => {
+                    let space = disk.space();
+                    assert!(needed_bytes > space.available_bytes, "seed {seed}: {space:?}");
+                    refused += 1;
+                    let mut aru = Aru::new(View::HEAD);
+                    aru.punch_pages(list, rng.below(end), 1 + rng.below(end / 8)).set_reclaims();
+                    disk.commit(aru).expect("what gives space back is never refused");
+                }
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+            if rng.chance(30) {
+                disk.background_step().expect("the device works");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_disk_of_few_large_segments_takes_all_that_it_has_room_for() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(256 << 20));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 16 << 20, ..FormatOptions::default() };
+    format(&device, &options, &clock).expect("the device is large enough");
+    let disk = open(&device);
+    let list = new_list(&disk);
+    let data = vec![7; 64 * PAGE_SIZE];
+    let refused = (0..).step_by(64).find_map(|first| {
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, first, &data[..]);
+        let result = disk.commit(aru);
+        disk.background_step().expect("the device works");
+        result.err()
+    });
+    let Some(Error::NoSpace { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
+    let space = disk.space();
+    assert!(needed_bytes > space.available_bytes, "{space:?}");
 }
 
 /// Writes all pages of a list, and then as many again at random, in pieces of up to 16.

@@ -149,7 +149,7 @@ impl LogDisk {
         }
         // Others may have written since it was asked for the whole batch.
         let has_room = self.has_room(&core, sound.len());
-        core.kept_segments = self.reserve_segments(&core) as usize;
+        core.kept_segments = self.left_by_survivors(&core) as usize;
         for (found, stored) in sound {
             if !has_room {
                 outcomes[found.at] = Rewritten::NoRoom;
