@@ -338,7 +338,7 @@ impl LogDisk {
             return cleaner.jobs.remove(at);
         }
         for job in std::mem::take(&mut cleaner.jobs) {
-            self.give_up(cleaner, job);
+            self.let_go(cleaner, job.victim, job.bytes);
         }
         None
     }
@@ -353,14 +353,14 @@ impl LogDisk {
             std::mem::take(&mut cleaner.jobs).into_iter().partition(is_empty);
         cleaner.jobs = others;
         for job in emptied {
-            self.give_up(&mut cleaner, job);
+            self.let_go(&mut cleaner, job.victim, job.bytes);
         }
     }
 
-    /// Nobody goes on with what was begun.
-    fn give_up(&self, cleaner: &mut Cleaner, job: Job) {
-        cleaner.victims.remove(&job.victim);
-        cleaner.keep_buf(job.bytes);
+    /// Nobody goes on with a segment that was begun.
+    fn let_go(&self, cleaner: &mut Cleaner, victim: SegmentNo, bytes: AlignedBuf) {
+        cleaner.victims.remove(&victim);
+        cleaner.keep_buf(bytes);
         self.cleaner_got_on.notify_all();
     }
 
@@ -475,14 +475,12 @@ impl LogDisk {
     fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
         let now = self.now();
         let mut cleaner = self.cleaner.lock();
-        cleaner.victims.remove(&victim);
         if is_done {
             cleaner.set_aside.remove(&victim);
         } else {
             cleaner.set_aside.insert(victim, now);
         }
-        cleaner.keep_buf(bytes);
-        self.cleaner_got_on.notify_all();
+        self.let_go(&mut cleaner, victim, bytes);
     }
 
     /// Segments that could not be emptied may be picked again at once.

@@ -231,14 +231,25 @@ impl State {
         slot: u32,
         nodes: &dyn Nodes,
     ) -> Outcome<Option<Option<PageRef>>> {
+        Ok(self.look_at_page(branch, thing, slot, nodes)?.1)
+    }
+
+    /// Whether the head has put an entry of the chunk in its epoch, and what [`Self::sole_page`] says.
+    pub(crate) fn look_at_page(
+        &self,
+        branch: u32,
+        thing: Thing,
+        slot: u32,
+        nodes: &dyn Nodes,
+    ) -> Outcome<(bool, Option<Option<PageRef>>)> {
         let epoch = self.versions.epoch();
         let is_first = self.versions.is_first(branch, epoch);
         self.map.look(&thing.key(branch, epoch), nodes, |value| match value {
             Some(Value::Chunk(chunk)) => {
                 let page = chunk.get(slot);
-                (is_first || page.is_some()).then_some(page)
+                (true, (is_first || page.is_some()).then_some(page))
             }
-            _ => None,
+            value => (value.is_some(), None),
         })
     }
 

@@ -199,16 +199,8 @@ fn touch_page(
     let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
     let (group, slot) = (page_index / CHUNK_PAGES, (page_index % CHUNK_PAGES) as u32);
     let thing = Thing::chunk(list, group);
-    let is_first = state.versions.is_first(branch, epoch);
-    let (is_there, sole) =
-        state.map.look(&thing.key(branch, epoch), nodes, |value| match value {
-            Some(Value::Chunk(chunk)) => {
-                let page = chunk.get(slot);
-                (true, (is_first || page.is_some()).then_some(page))
-            }
-            value => (value.is_some(), None),
-        })?;
-    if is_first || list >= state.next_list {
+    let (is_there, sole) = state.look_at_page(branch, thing, slot, nodes)?;
+    if state.versions.is_first(branch, epoch) || list >= state.next_list {
         return Ok((is_there, sole));
     }
     if sole.is_none() {
