@@ -19,6 +19,7 @@ use dendro_policy::Class;
 use smallvec::SmallVec;
 
 use crate::fault::Outcome;
+use crate::group::Before;
 use crate::heads::Heads;
 use crate::line::Thing;
 use crate::map::Nodes;
@@ -459,11 +460,11 @@ impl Core {
                     Sole::Looked(found) => found,
                     Sole::Unknown => self.state.sole_page(branch, thing, slot, nodes)?,
                 };
-                if let Some(old) = found {
+                if let Some(Before { own, seen }) = found {
                     let page_index = number * CHUNK_PAGES + u64::from(slot);
-                    let block =
-                        self.change_or_write(list, page_index, content_of(page_index), (old, old))?;
-                    self.state.replace_own(branch, thing, (slot, old), block, nodes)?;
+                    let content = content_of(page_index);
+                    let block = self.change_or_write(list, page_index, content, (own, seen))?;
+                    self.state.replace_own(branch, thing, (slot, own), block, nodes)?;
                     continue;
                 }
             }

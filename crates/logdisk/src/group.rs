@@ -33,6 +33,22 @@ struct Below {
     epoch: u64,
 }
 
+/// What a page was before the head writes it, where it can be entered in the chunk that the head has
+/// put in its epoch, and nothing else changes: no group is needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    /// The page that the head wrote in its epoch, which dies.
+    pub(crate) own: Option<PageRef>,
+    /// The page that the head sees, if that was looked for: it tells the policy how long it lived.
+    pub(crate) seen: Option<PageRef>,
+}
+
+impl Before {
+    const fn own(page: Option<PageRef>) -> Self {
+        Self { own: page, seen: page }
+    }
+}
+
 /// The pages of one chunk, out of the map: what is changed takes effect with
 /// [`State::put_group`].
 #[derive(Debug)]
@@ -130,7 +146,7 @@ impl State {
             skip: None,
             taken: SmallVec::new(),
         };
-        if self.versions.is_first(branch, epoch) {
+        if self.has_no_past(branch, thing.list) {
             if let Some(chunk) = self.chunk_at(&thing.key(branch, epoch), nodes)? {
                 group.hold(&chunk);
             }
@@ -221,16 +237,16 @@ impl State {
         group.below_at(slot).is_some_and(|below| self.is_taken_by_others(group, &below))
     }
 
-    /// The page at `slot` of a chunk that the head has written to in its epoch, where nothing older
-    /// can show: the page is its own, or no version lies behind the head. Such a page is put with
-    /// [`Self::replace_own`], and needs no group. `None`: it does.
+    /// The page at `slot` of a chunk that the head has written to in its epoch, where a page needs no
+    /// more than to be put with [`Self::replace_own`]: nothing older can show, or a version keeps it
+    /// as it is. `None`: it takes a group.
     pub(crate) fn sole_page(
         &self,
         branch: u32,
         thing: Thing,
         slot: u32,
         nodes: &dyn Nodes,
-    ) -> Outcome<Option<Option<PageRef>>> {
+    ) -> Outcome<Option<Before>> {
         Ok(self.look_at_page(branch, thing, slot, nodes)?.1)
     }
 
@@ -241,16 +257,46 @@ impl State {
         thing: Thing,
         slot: u32,
         nodes: &dyn Nodes,
-    ) -> Outcome<(bool, Option<Option<PageRef>>)> {
+    ) -> Outcome<(bool, Option<Before>)> {
         let epoch = self.versions.epoch();
-        let is_first = self.versions.is_first(branch, epoch);
-        self.map.look(&thing.key(branch, epoch), nodes, |value| match value {
-            Some(Value::Chunk(chunk)) => {
-                let page = chunk.get(slot);
-                (true, (is_first || page.is_some()).then_some(page))
+        let has_no_past = self.has_no_past(branch, thing.list);
+        let (is_there, before) =
+            self.map.look(&thing.key(branch, epoch), nodes, |value| match value {
+                Some(Value::Chunk(chunk)) => {
+                    let nothing_shows = has_no_past || chunk.said() >> slot & 1 == 1;
+                    (true, nothing_shows.then(|| Before::own(chunk.get(slot))))
+                }
+                value => (value.is_some(), None),
+            })?;
+        if is_there && before.is_none() {
+            return Ok((true, self.page_kept_below(branch, thing, slot, nodes)?));
+        }
+        Ok((is_there, before))
+    }
+
+    /// As [`Self::sole_page`], of a page of which the head's own chunk says nothing: when the entry
+    /// right below is one that the newest pin of its branch sees, nothing may be taken out of any.
+    fn page_kept_below(
+        &self,
+        branch: u32,
+        thing: Thing,
+        slot: u32,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<Before>> {
+        let Some(pin) = self.versions.newest_pin(branch) else { return Ok(None) };
+        let mut before = None;
+        let line = self.versions.head_line(branch)?;
+        self.look_back(line, thing, nodes, &mut |key, value| match value {
+            Value::Chunk(_) if (key.branch, key.epoch) == (branch, self.versions.epoch()) => {
+                ControlFlow::Continue(())
             }
-            value => (value.is_some(), None),
-        })
+            Value::Chunk(chunk) if key.branch != branch || key.epoch <= pin => {
+                before = Some(Before { own: None, seen: chunk.get(slot) });
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Break(()),
+        })?;
+        Ok(before)
     }
 
     /// Whether the head has written all these pages of a chunk in its epoch.
@@ -268,18 +314,18 @@ impl State {
         })
     }
 
-    /// Puts a page's new block in the place of `old`, which [`Self::sole_page`] has found.
+    /// Puts a page's new block in the place of the head's own one, which [`Self::sole_page`] has found.
     pub(crate) fn replace_own(
         &mut self,
         branch: u32,
         thing: Thing,
-        (slot, old): (u32, Option<PageRef>),
+        (slot, own): (u32, Option<PageRef>),
         block: PageRef,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         self.clock += u64::from(block.footprint_bytes());
-        if let Some(old) = old {
-            self.segments.block_died(&old, self.clock);
+        if let Some(own) = own {
+            self.segments.block_died(&own, self.clock);
         }
         self.segments.block_born(&block, self.clock, self.clock);
         let key = thing.key(branch, self.versions.epoch());

@@ -5,10 +5,11 @@ use std::ops::{ControlFlow, Range};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Error, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::{Key, PageRef, Space, Value};
+use dendro_format::{Key, Space, Value};
 use smallvec::SmallVec;
 
 use crate::fault::{Fault, Outcome};
+use crate::group::Before;
 use crate::line::Thing;
 use crate::lineage::Line;
 use crate::map::Nodes;
@@ -58,7 +59,7 @@ pub(crate) enum Sole {
     /// Nothing.
     Unknown,
     /// What [`State::sole_page`] says of it.
-    Looked(Option<Option<PageRef>>),
+    Looked(Option<Before>),
 }
 
 /// Says whether the unit would succeed, and looks at every node that it will change: one that
@@ -99,7 +100,12 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                 lists.require(*list, state, nodes)?;
                 touch_entry(state, line, Thing::list(list.0), nodes)?;
             }
-            Op::PutRecord { list, index, .. } | Op::DeleteRecord { list, index } => {
+            Op::PutRecord { list, index, .. } => {
+                let thing = Thing::record(list.0, *index);
+                let is_own_found = touch_put(state, line, thing, nodes)?;
+                lists.require_of(*list, is_own_found, state, nodes)?;
+            }
+            Op::DeleteRecord { list, index } => {
                 let thing = Thing::record(list.0, *index);
                 let is_own_found = touch_entry(state, line, thing, nodes)?;
                 lists.require_of(*list, is_own_found, state, nodes)?;
@@ -173,11 +179,11 @@ fn touch_groups(
     pages: Range<u64>,
     nodes: &dyn Nodes,
 ) -> Outcome<bool> {
-    let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
+    let branch = line.nearest().branch;
     let mut is_own_found = false;
     for (group, slots) in groups(pages) {
         let thing = Thing::chunk(list, group);
-        if state.versions.is_first(branch, epoch) || list >= state.next_list {
+        if state.has_no_past(branch, list) {
             is_own_found |= touch_entry(state, line, thing, nodes)?;
         } else if state.has_written(branch, thing, slots.clone(), nodes)? {
             is_own_found = true;
@@ -195,12 +201,12 @@ fn touch_page(
     list: u64,
     page_index: u64,
     nodes: &dyn Nodes,
-) -> Outcome<(bool, Option<Option<PageRef>>)> {
-    let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
+) -> Outcome<(bool, Option<Before>)> {
+    let branch = line.nearest().branch;
     let (group, slot) = (page_index / CHUNK_PAGES, (page_index % CHUNK_PAGES) as u32);
     let thing = Thing::chunk(list, group);
     let (is_there, sole) = state.look_at_page(branch, thing, slot, nodes)?;
-    if state.versions.is_first(branch, epoch) || list >= state.next_list {
+    if state.has_no_past(branch, list) {
         return Ok((is_there, sole));
     }
     if sole.is_none() {
@@ -209,12 +215,29 @@ fn touch_page(
     Ok((sole.is_some(), sole))
 }
 
+/// As [`touch_entry`], for an entry that is to be put: what takes the place of the head's own needs no
+/// look at any other.
+fn touch_put(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<bool> {
+    let is_own_found = touch_own(state, line, thing, nodes)?;
+    if is_own_found || state.has_no_past(line.nearest().branch, thing.list) {
+        return Ok(is_own_found);
+    }
+    touch_entry(state, line, thing, nodes)
+}
+
+/// Looks at where the head has put an entry in its epoch, or would; says whether it has.
+fn touch_own(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<bool> {
+    let key = thing.key(line.nearest().branch, state.versions.epoch());
+    let is_there = |value: Option<&Value>| value.is_some_and(|value| *value != Value::Tombstone);
+    state.map.look(&key, nodes, is_there)
+}
+
 /// Looks at where an entry of the head is, or will be, and at the one before; says whether the head
 /// has put it in its epoch.
 fn touch_entry(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<bool> {
     let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
-    if state.versions.is_first(branch, epoch) || thing.list >= state.next_list {
-        return state.map.look(&thing.key(branch, epoch), nodes, |value| value.is_some());
+    if state.has_no_past(branch, thing.list) {
+        return touch_own(state, line, thing, nodes);
     }
     let pin = state.versions.newest_pin(branch);
     let mut is_left = 2;

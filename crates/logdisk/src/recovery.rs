@@ -41,7 +41,7 @@ use crate::heads::Heads;
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OpenOptions};
 use crate::segments::Segments;
-use crate::state::State;
+use crate::state::{State, YoungLists};
 use crate::store::{Held, NodeStore};
 use crate::superblocks;
 use crate::versions::Versions;
@@ -110,6 +110,7 @@ pub fn format(
         segments,
         versions: Versions::new(now),
         next_list: Lid::FIRST.0,
+        young_lists: YoungLists::default(),
         clock: 0,
     };
     let options = OpenOptions::default();
@@ -340,7 +341,8 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     }
     let versions = restore_versions(superblock, &map, nodes)?;
     let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
-    Ok(State { map, segments, versions, next_list, clock })
+    let young_lists = YoungLists::default();
+    Ok(State { map, segments, versions, next_list, young_lists, clock })
 }
 
 /// The table of versions that the map holds.

@@ -28,6 +28,14 @@ type VisitRecord<'a> = dyn FnMut(u64, &Arc<[u8]>) -> ControlFlow<()> + 'a;
 
 pub(crate) type Slots = [Option<PageRef>; CHUNK_PAGES as usize];
 
+/// Lists that were first made in an epoch: those that have a number from `first` on. There may be
+/// others, for all that is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct YoungLists {
+    epoch: u64,
+    first: u64,
+}
+
 /// The map, the segments, the versions, and what the next list is called.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -35,6 +43,7 @@ pub(crate) struct State {
     pub(crate) segments: Segments,
     pub(crate) versions: Versions,
     pub(crate) next_list: u64,
+    pub(crate) young_lists: YoungLists,
     /// The log clock: bytes of blocks that clients have written.
     pub(crate) clock: u64,
 }
@@ -97,10 +106,19 @@ impl State {
         Ok(matches!(newest, Some((_, Value::List(_)))))
     }
 
-    /// The one key that `thing` can have, as long as there is but one version.
+    /// The one key that `thing` can have, where there is but one version of its list.
     pub(crate) fn sole_key(&self, line: Line<'_>, thing: Thing) -> Option<Key> {
         let (branch, epoch) = (line.nearest().branch, self.versions.epoch());
-        self.versions.is_first(branch, epoch).then(|| thing.key(branch, epoch))
+        let is_head = line.nearest().last_epoch >= epoch;
+        (is_head && self.has_no_past(branch, thing.list)).then(|| thing.key(branch, epoch))
+    }
+
+    /// Whether nothing of `list` that was written before this epoch can be seen from the head of
+    /// `branch`: there is no older version, or none has the list.
+    pub(crate) const fn has_no_past(&self, branch: u32, list: u64) -> bool {
+        let epoch = self.versions.epoch();
+        let is_young = self.young_lists.epoch == epoch && list >= self.young_lists.first;
+        is_young || list >= self.next_list || self.versions.is_first(branch, epoch)
     }
 
     /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
@@ -287,7 +305,7 @@ impl State {
     ) -> Outcome<()> {
         let epoch = self.versions.epoch();
         let found = self.map.put(thing.key(branch, epoch), value, nodes)?;
-        if found.old.is_some() || self.versions.is_first(branch, epoch) {
+        if found.old.is_some() || self.has_no_past(branch, thing.list) {
             return Ok(());
         }
         let pin = self.versions.newest_pin(branch);
@@ -339,7 +357,7 @@ impl State {
     fn delete_entry(&mut self, branch: u32, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
         let epoch = self.versions.epoch();
         self.map.remove(&thing.key(branch, epoch), nodes)?;
-        if self.versions.is_first(branch, epoch) {
+        if self.has_no_past(branch, thing.list) {
             return Ok(());
         }
         self.drop_unseen(branch, epoch, thing, nodes)?;
@@ -373,13 +391,17 @@ impl State {
         hints: u16,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
+        let epoch = self.versions.epoch();
+        if self.young_lists.epoch != epoch {
+            self.young_lists = YoungLists { epoch, first: self.next_list };
+        }
         self.next_list = self.next_list.max(list + 1);
         self.put_entry(branch, Thing::list(list), Value::List(hints), nodes)
     }
 
     /// Deletes a list. What other versions have of it stays, hidden by the tombstone of the list.
     pub(crate) fn delete_list(&mut self, branch: u32, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
-        if self.versions.is_first(branch, self.versions.epoch()) {
+        if self.has_no_past(branch, list) {
             // Nobody else sees any of it.
             let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
             if let Some(taken) = self.map.take_from_leaf(&from, &to, nodes)? {
@@ -442,8 +464,8 @@ impl State {
     ) -> Outcome<()> {
         let (number, slot) = (page / CHUNK_PAGES, (page % CHUNK_PAGES) as u32);
         let thing = Thing::chunk(list, number);
-        if let Some(old) = self.sole_page(branch, thing, slot, nodes)? {
-            return self.replace_own(branch, thing, (slot, old), block, nodes);
+        if let Some(before) = self.sole_page(branch, thing, slot, nodes)? {
+            return self.replace_own(branch, thing, (slot, before.own), block, nodes);
         }
         let mut group = self.open_group(branch, list, number, slot..slot + 1, nodes)?;
         self.replace(&mut group, slot, block);

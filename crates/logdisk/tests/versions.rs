@@ -512,6 +512,30 @@ fn a_clone_that_took_its_parents_place_keeps_nothing_that_it_replaced() {
 }
 
 #[test]
+fn what_only_the_head_saw_since_a_deleted_snapshot_dies_when_it_is_written_over() {
+    let rig = Rig::new(64 * MIB);
+    let list = rig.list(View::HEAD);
+    let write_both = |seed| {
+        // The second finds an entry of its own to go into.
+        for index in [1, 0] {
+            rig.write(View::HEAD, list, index, seed + index).expect("there is room");
+        }
+    };
+    write_both(10);
+    let kept = rig.disk.snapshot(0, None).expect("there is room").view();
+    write_both(20);
+    let deleted = rig.disk.snapshot(0, None).expect("there is room").view();
+    rig.disk.delete(deleted).expect("it is not held");
+    assert_eq!(rig.settle(), 4);
+    write_both(30);
+    assert_eq!(rig.settle(), 4);
+    for index in 0..2 {
+        assert!(rig.holds(kept, list, index, 10 + index));
+        assert!(rig.holds(View::HEAD, list, index, 30 + index));
+    }
+}
+
+#[test]
 fn what_a_branch_replaced_stays_for_its_snapshots_and_brothers_and_goes_with_them() {
     let rig = Rig::new(64 * MIB);
     let list = rig.list(View::HEAD);
