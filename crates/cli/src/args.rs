@@ -107,6 +107,9 @@ pub(crate) struct MkfsArgs {
     /// Destroy what is there now
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Do not give the blocks that the image or device has back first
+    #[arg(short = 'K', long)]
+    pub(crate) nodiscard: bool,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -132,7 +135,7 @@ pub(crate) enum MountKind {
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
   coalesce=on|off               put together in idle times what lies scattered (on)
-  direct, buffered              always or never bypass the page cache of the device
+  direct, buffered, nodiscard   always or never bypass the device's page cache; give no freed blocks back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME   another version than the main branch's head

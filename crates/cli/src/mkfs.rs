@@ -113,8 +113,10 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
         }
         _ => {}
     }
-    // Gives an old image's blocks back. Where that does not work, nothing is lost.
-    let _ = device.discard(0, device.len_bytes());
+    if !args.nodiscard {
+        // Gives an old image's blocks back. Where that does not work, nothing is lost.
+        let _ = device.discard(0, device.len_bytes());
+    }
     volume::format(
         target,
         device,

@@ -56,10 +56,10 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 9] = [
 ];
 
 const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
-                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, direct, buffered, \
-                     threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, remount, sync, dirsync, \
-                     dev, nodev, suid, nosuid, exec, noexec, fsname=, clone=, snapshot=, at=, \
-                     retain=, snapdir, nosnapdir";
+                     strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, nodiscard, \
+                     direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
+                     remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, fsname=, clone=, \
+                     snapshot=, at=, retain=, snapdir, nosnapdir";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -91,6 +91,8 @@ pub(crate) struct MountOptions {
     pub(crate) reserve_percent: Option<u8>,
     /// Whether what lies scattered is put together in idle times; `None`: the engine's default.
     pub(crate) coalesce: Option<bool>,
+    /// Whether freed segments are given back to the host or the device.
+    pub(crate) discard: bool,
     pub(crate) direct: Direct,
     pub(crate) threads: Option<usize>,
     /// Which way requests come.
@@ -131,6 +133,7 @@ impl Default for MountOptions {
             policy: None,
             reserve_percent: None,
             coalesce: None,
+            discard: true,
             direct: Direct::Auto,
             threads: None,
             transport: Choice::Auto,
@@ -222,6 +225,8 @@ impl MountOptions {
             "noatime" => self.atime = AtimePolicy::Noatime,
             "strictatime" => self.atime = AtimePolicy::Strictatime,
             "direct" => self.direct = Direct::Always,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "buffered" => self.direct = Direct::Never,
             "enable_uring" => self.enable_uring = true,
             "fuseblk" => self.fuseblk = Some(true),

@@ -84,8 +84,9 @@ impl Volume {
         let device = Arc::new(open_device(path, options, lock_wait)?);
         let read_only = device.is_read_only();
         let cache_size_bytes = options.cache_bytes.unwrap_or_else(default_cache_bytes);
+        let discard = options.discard;
         let mut disk_options =
-            OpenOptions { read_only, cache_size_bytes, ..OpenOptions::default() };
+            OpenOptions { read_only, cache_size_bytes, discard, ..OpenOptions::default() };
         if let Some(bytes) = options.checkpoint_bytes {
             disk_options.checkpoint_log_bytes = bytes;
         }

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -402,6 +402,30 @@ fn mount_options_take_effect() {
     scratch.mount_with("buffered,cache=8M,checkpoint=4M,threads=1,strictatime,nosuid,nodev");
     fs::write(scratch.inside("file"), "z").unwrap();
     scratch.umount();
+}
+
+#[test]
+fn an_image_shrinks_unless_its_blocks_are_to_be_kept() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let blocks_bytes = || fs::metadata(scratch.image()).unwrap().blocks() * 512;
+    let write_and_remove = |options: &str| {
+        scratch.mount_with(options);
+        fs::write(scratch.inside("large"), bytes(1, 40 << 20)).unwrap();
+        fs::remove_file(scratch.inside("large")).unwrap();
+        scratch.umount();
+        blocks_bytes()
+    };
+    assert!(write_and_remove("nodiscard") > 40 << 20);
+    assert!(write_and_remove("discard") < 20 << 20);
+    assert!(write_and_remove("nodiscard") > 40 << 20);
+    let image = scratch.image();
+    scratch.dendro(["mkfs", "--force", "--nodiscard", &image]).succeeds();
+    assert!(blocks_bytes() > 40 << 20);
+    scratch.dendro(["mkfs", "--force", &image]).succeeds();
+    assert!(blocks_bytes() < 20 << 20);
 }
 
 #[test]
