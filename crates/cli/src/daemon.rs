@@ -196,7 +196,7 @@ pub(crate) fn holder(source: &Path) -> Option<(Client, Pong)> {
         // One without mounts is about to end.
         !pong.views.is_empty() && target::is_same_volume(Path::new(&pong.source), source)
     };
-    Client::all().into_iter().find(|(_, pong)| serves_it(pong))
+    Client::all().find(|(_, pong)| serves_it(pong))
 }
 
 /// How the kernel and the transport are to treat the mount of `config`.

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dendro_control::Client;
 use dendro_fs::AtimePolicy;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -28,7 +27,7 @@ pub(crate) fn run(mount_point: &Path, options: &MountOptions) -> Result<(), Fail
     let entry = entry
         .filter(|entry| entry.is_dendro())
         .ok_or_else(|| fail(&"no dendrofs volume is mounted there"))?;
-    let view = target::daemon_behind(&table, entry, Client::all()).and_then(|served| served.view);
+    let view = target::daemon_behind(&table, entry).and_then(|served| served.view);
     if let Some(why) = view.and_then(|view| view.read_only).filter(|_| !options.read_only) {
         return Err(fail(&format_args!(
             "cannot be made writable: {why}; unmount it, and mount it again without ro"

@@ -50,13 +50,11 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     let table = mount_table::read()?;
     let metadata = metadata(&table, path)?;
     let is_device = metadata.is_file() || metadata.file_type().is_block_device();
-    let daemons = Client::all();
     if is_device {
         // One without mounts is about to end, and has given up the device or does so any moment.
         let serves_it =
             |pong: &Pong| !pong.views.is_empty() && is_same_volume(Path::new(&pong.source), path);
-        if let Some((client, pong)) = daemons.iter().find(|(_, pong)| serves_it(pong)) {
-            let (client, pong) = (client.clone(), pong.clone());
+        if let Some((client, pong)) = Client::all().find(|(_, pong)| serves_it(pong)) {
             return Ok(Target::Mounted(Box::new(Served { client, pong, view: None })));
         }
     }
@@ -66,7 +64,7 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
         Some(_) if is_device && begins_like_a_volume(path) => {
             Ok(Target::Unmounted(canonical(path)?))
         }
-        Some(entry) => daemon_of(&table, entry, daemons),
+        Some(entry) => daemon_of(&table, entry),
         None if is_device => Ok(Target::Unmounted(canonical(path)?)),
         None => Err(Failure::new(format_args!(
             "{}: is neither in a dendrofs mount nor an image file or block device",
@@ -80,7 +78,7 @@ pub(crate) fn find_mounted(path: &Path) -> Result<Served, Failure> {
     let table = mount_table::read()?;
     metadata(&table, path)?;
     let found = match mount_table::containing(&table, path).filter(|entry| entry.is_dendro()) {
-        Some(entry) => daemon_of(&table, entry, Client::all())?,
+        Some(entry) => daemon_of(&table, entry)?,
         None => find(path)?,
     };
     match found {
@@ -90,11 +88,7 @@ pub(crate) fn find_mounted(path: &Path) -> Result<Served, Failure> {
 }
 
 /// The daemon, of all that answer, that serves `entry`'s file system.
-pub(crate) fn daemon_behind(
-    table: &[MountEntry],
-    entry: &MountEntry,
-    daemons: Vec<(Client, Pong)>,
-) -> Option<Served> {
+pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry) -> Option<Served> {
     let device = entry.device_text();
     let view_of = |pong: &Pong| {
         let by_number = pong.views.iter().find(|view| view.device == device);
@@ -106,18 +100,14 @@ pub(crate) fn daemon_behind(
         };
         by_number.or_else(|| pong.views.iter().find(by_place)).cloned()
     };
-    daemons.into_iter().find_map(|(client, pong)| {
+    Client::all().find_map(|(client, pong)| {
         let view = view_of(&pong)?;
         Some(Served { client, pong, view: Some(view) })
     })
 }
 
-fn daemon_of(
-    table: &[MountEntry],
-    entry: &MountEntry,
-    daemons: Vec<(Client, Pong)>,
-) -> Result<Target, Failure> {
-    let served = daemon_behind(table, entry, daemons).map(Box::new);
+fn daemon_of(table: &[MountEntry], entry: &MountEntry) -> Result<Target, Failure> {
+    let served = daemon_behind(table, entry).map(Box::new);
     served.map(Target::Mounted).ok_or_else(|| {
         Failure::new(format_args!(
             "{}: its daemon does not answer; if it runs for another user, do this as that user or \

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     let table = mount_table::read()?;
     let entry = find(&table, &args.target).map_err(failed)?;
     // Asked before it is unmounted: the process number could be another's afterwards.
-    let daemon = target::daemon_behind(&table, &entry, Client::all());
+    let daemon = target::daemon_behind(&table, &entry);
     let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
     let mode = match (args.lazy, args.force) {
         (true, _) => UnmountMode::Detach,

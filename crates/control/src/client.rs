@@ -12,14 +12,12 @@ use crate::cleaning::{
 };
 use crate::coalescing::{CoalesceRequest, Coalesced};
 use crate::mounts::{MountReply, MountRequest};
+use crate::ping::{self, PING_TIMEOUT};
 use crate::protocol::{
     Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, VolumeInfo,
 };
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 use crate::{server, socket};
-
-/// How long a daemon may take to say who it is; it answers this without waiting for anything.
-const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One daemon.
 #[derive(Clone, Debug)]
@@ -61,14 +59,11 @@ impl Client {
         Self { path: path.into() }
     }
 
-    /// Every daemon that this process may talk to and that answers, with who it says it is.
-    #[must_use]
-    pub fn all() -> Vec<(Self, Pong)> {
+    /// Every daemon that this process may talk to and that answers, with who it says it is, in the
+    /// order in which they do: one that hangs is waited for last.
+    pub fn all() -> impl Iterator<Item = (Self, Pong)> {
         let sockets = socket::directories().into_iter().flat_map(|dir| socket::in_directory(&dir));
-        sockets
-            .map(Self::new)
-            .filter_map(|client| client.ping().ok().map(|pong| (client, pong)))
-            .collect()
+        ping::ask_all(sockets.collect())
     }
 
     /// Where the daemon listens.
@@ -82,7 +77,17 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn ping(&self) -> Result<Pong, ClientError> {
-        match self.ask(Command::Ping, Some(PING_TIMEOUT))? {
+        let stream = self.tell(Command::Ping, None)?;
+        self.hear_pong(&stream, PING_TIMEOUT)
+    }
+
+    /// The answer to [`Command::Ping`].
+    pub(crate) fn hear_pong(
+        &self,
+        stream: &UnixStream,
+        timeout: Duration,
+    ) -> Result<Pong, ClientError> {
+        match self.hear(stream, Some(timeout))? {
             Outcome::Pong(pong) => Ok(pong),
             other => Err(self.unexpected(&other)),
         }
@@ -93,7 +98,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn info(&self) -> Result<VolumeInfo, ClientError> {
-        match self.ask(Command::Info, None)? {
+        match self.ask(Command::Info)? {
             Outcome::Info(info) => Ok(*info),
             other => Err(self.unexpected(&other)),
         }
@@ -104,7 +109,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn stat(&self) -> Result<Facts, ClientError> {
-        match self.ask(Command::Stat, None)? {
+        match self.ask(Command::Stat)? {
             Outcome::Stat(facts) => Ok(facts),
             other => Err(self.unexpected(&other)),
         }
@@ -115,7 +120,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn metrics(&self) -> Result<String, ClientError> {
-        match self.ask(Command::Metrics, None)? {
+        match self.ask(Command::Metrics)? {
             Outcome::Metrics(text) => Ok(text),
             other => Err(self.unexpected(&other)),
         }
@@ -126,7 +131,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn segments(&self, request: SegmentsRequest) -> Result<Segments, ClientError> {
-        match self.ask(Command::Segments(request), None)? {
+        match self.ask(Command::Segments(request))? {
             Outcome::Segments(segments) => Ok(segments),
             other => Err(self.unexpected(&other)),
         }
@@ -154,7 +159,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`]; refused when the segment is clean by now, or open.
     pub fn blocks(&self, request: BlocksRequest) -> Result<Blocks, ClientError> {
-        match self.ask(Command::Blocks(request), None)? {
+        match self.ask(Command::Blocks(request))? {
             Outcome::Blocks(blocks) => Ok(blocks),
             other => Err(self.unexpected(&other)),
         }
@@ -166,7 +171,7 @@ impl Client {
     /// [`ClientError`].
     pub fn bmapv(&self, blocks: Vec<Block>) -> Result<Places, ClientError> {
         let count = blocks.len();
-        match self.ask(Command::Bmapv(BlocksNamed { blocks }), None)? {
+        match self.ask(Command::Bmapv(BlocksNamed { blocks }))? {
             Outcome::Places(places) if places.live.len() == count => Ok(places),
             other => Err(self.unexpected(&other)),
         }
@@ -178,7 +183,7 @@ impl Client {
     /// [`ClientError`].
     pub fn markv(&self, blocks: Vec<Block>) -> Result<Marked, ClientError> {
         let count = blocks.len();
-        match self.ask(Command::Markv(BlocksNamed { blocks }), None)? {
+        match self.ask(Command::Markv(BlocksNamed { blocks }))? {
             Outcome::Marked(marked) if marked.blocks.len() == count => Ok(marked),
             other => Err(self.unexpected(&other)),
         }
@@ -189,7 +194,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn segwait(&self, request: SegwaitRequest) -> Result<Waited, ClientError> {
-        match self.ask(Command::Segwait(request), None)? {
+        match self.ask(Command::Segwait(request))? {
             Outcome::Waited(waited) => Ok(waited),
             other => Err(self.unexpected(&other)),
         }
@@ -201,7 +206,7 @@ impl Client {
     /// [`ClientError`].
     pub fn segclean(&self, segments: Vec<u32>) -> Result<Released, ClientError> {
         let count = segments.len();
-        match self.ask(Command::Segclean(SegmentsNamed { segments }), None)? {
+        match self.ask(Command::Segclean(SegmentsNamed { segments }))? {
             Outcome::Released(released) if released.segments.len() == count => Ok(released),
             other => Err(self.unexpected(&other)),
         }
@@ -220,7 +225,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`]; refused when there is no policy of this name.
     pub fn change_cleaner(&self, change: CleanerChange) -> Result<CleanerSettings, ClientError> {
-        match self.ask(Command::Cleaner(change), None)? {
+        match self.ask(Command::Cleaner(change))? {
             Outcome::Cleaner(settings) => Ok(settings),
             other => Err(self.unexpected(&other)),
         }
@@ -231,7 +236,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`]; refused with the reason.
     pub fn coalesce(&self, request: CoalesceRequest) -> Result<Coalesced, ClientError> {
-        match self.ask(Command::Coalesce(request), None)? {
+        match self.ask(Command::Coalesce(request))? {
             Outcome::Coalesced(done) => Ok(done),
             other => Err(self.unexpected(&other)),
         }
@@ -247,7 +252,7 @@ impl Client {
         request: VersionsRequest,
     ) -> Result<VersionsReply, ClientError> {
         let asked = VersionsAsked { mount: mount.map(str::to_owned), request };
-        match self.ask(Command::Versions(asked), None)? {
+        match self.ask(Command::Versions(asked))? {
             Outcome::Versions(reply) => Ok(reply),
             other => Err(self.unexpected(&other)),
         }
@@ -262,7 +267,7 @@ impl Client {
         request: MountRequest,
         device: Option<BorrowedFd<'_>>,
     ) -> Result<MountReply, ClientError> {
-        match self.ask_with(Command::Mount(request), device, None)? {
+        match self.ask_with(Command::Mount(request), device)? {
             Outcome::Mount(reply) => Ok(reply),
             other => Err(self.unexpected(&other)),
         }
@@ -277,29 +282,41 @@ impl Client {
     }
 
     fn done(&self, command: Command) -> Result<(), ClientError> {
-        match self.ask(command, None)? {
+        match self.ask(command)? {
             Outcome::Done => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }
 
-    fn ask(&self, command: Command, timeout: Option<Duration>) -> Result<Outcome, ClientError> {
-        self.ask_with(command, None, timeout)
+    fn ask(&self, command: Command) -> Result<Outcome, ClientError> {
+        self.ask_with(command, None)
     }
 
     fn ask_with(
         &self,
         command: Command,
         descriptor: Option<BorrowedFd<'_>>,
-        timeout: Option<Duration>,
     ) -> Result<Outcome, ClientError> {
-        let exchange = || {
+        let stream = self.tell(command, descriptor)?;
+        self.hear(&stream, None)
+    }
+
+    fn tell(
+        &self,
+        command: Command,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<UnixStream, ClientError> {
+        let tell = || {
             let stream = UnixStream::connect(&self.path)?;
             server::send(&stream, command, descriptor)?;
-            server::read_line(&stream, MAX_REPLY_LEN_BYTES, timeout)
+            Ok(stream)
         };
-        let line = exchange()
-            .map_err(|source| ClientError::Unreachable { path: self.path.clone(), source })?;
+        tell().map_err(|source| self.unreachable(source))
+    }
+
+    fn hear(&self, stream: &UnixStream, timeout: Option<Duration>) -> Result<Outcome, ClientError> {
+        let line = server::read_line(stream, MAX_REPLY_LEN_BYTES, timeout)
+            .map_err(|source| self.unreachable(source))?;
         let reply: Reply =
             serde_json::from_slice(&line).map_err(|error| self.malformed(error.to_string()))?;
         match reply.outcome {
@@ -309,6 +326,10 @@ impl Client {
             }
             outcome => Ok(outcome),
         }
+    }
+
+    fn unreachable(&self, source: io::Error) -> ClientError {
+        ClientError::Unreachable { path: self.path.clone(), source }
     }
 
     fn unexpected(&self, outcome: &Outcome) -> ClientError {

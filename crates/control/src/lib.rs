@@ -23,6 +23,7 @@ pub mod coalescing;
 mod http;
 mod mounts;
 mod passing;
+mod ping;
 mod protocol;
 mod server;
 pub mod socket;
