@@ -57,10 +57,12 @@ use views::{Closing, MountedView, Views};
 /// Threads that write the log. While one waits for the device another hands it the next: who has to tell
 /// that a write is done, as a loop device's thread, may wait for the CPU.
 const WRITERS: usize = 2;
-/// How long a writer waits for a buffer before it looks whether it is to stop.
-const WRITER_WAIT: Duration = Duration::from_millis(50);
+/// How long a writer waits for a buffer at most. It is woken for one, and when it is to stop.
+const WRITER_WAIT: Duration = Duration::from_secs(5);
 /// How long the background thread rests when there is nothing to do, unless a commit wakes it.
 const BACKGROUND_REST: Duration = Duration::from_millis(100);
+/// The same when nothing has happened for a while: a volume that nobody uses should wake no CPU.
+const LONG_REST: Duration = Duration::from_secs(1);
 /// After so long in which nobody wrote, what can be cleaned for later is.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How long a thread rests after an error, which does not go away.
@@ -143,6 +145,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
             daemon.start_serving(scope, mount, view);
         }
         daemon.stop.set();
+        daemon.volume.disk().end_waiting();
         signals_handle.close();
         if let Some(server) = &server {
             server.stop();
@@ -258,20 +261,21 @@ struct Daemon<'volume> {
 #[derive(Default)]
 struct Quiet {
     last: u64,
-    rests: u32,
+    rested: Duration,
 }
 
 impl Quiet {
-    fn note(&mut self, now: u64, is_rest: bool) {
-        if std::mem::replace(&mut self.last, now) != now {
-            self.rests = 0;
-        } else if is_rest {
-            self.rests = self.rests.saturating_add(1);
+    /// Notes how it is after a rest of so long, at most.
+    fn note(&mut self, now: u64, rest: Duration) {
+        if std::mem::replace(&mut self.last, now) == now {
+            self.rested = self.rested.saturating_add(rest);
+        } else {
+            self.rested = Duration::ZERO;
         }
     }
 
-    fn lasts_for(&self) -> Duration {
-        BACKGROUND_REST.saturating_mul(self.rests)
+    const fn lasts_for(&self) -> Duration {
+        self.rested
     }
 }
 
@@ -317,7 +321,8 @@ impl Daemon<'_> {
         while !self.stop.is_set() {
             match failing.note(disk.clean_step()) {
                 Some(true) => {}
-                Some(false) => disk.wait_for_background_work(BACKGROUND_REST),
+                // Whatever makes segments few wakes it.
+                Some(false) => disk.wait_for_background_work(LONG_REST),
                 None => drop(self.stop.wait(ERROR_REST)),
             }
         }
@@ -339,22 +344,24 @@ impl Daemon<'_> {
                 }
                 other => other,
             };
-            let is_rest = match failing.note(done) {
-                Some(true) => false,
+            let rest = match failing.note(done) {
+                Some(true) => Duration::ZERO,
                 Some(false) => {
-                    disk.wait_for_background_work(BACKGROUND_REST);
-                    true
+                    let is_quiet = unused.lasts_for() > IDLE_AFTER;
+                    let rest = if is_quiet { LONG_REST } else { BACKGROUND_REST };
+                    disk.wait_for_background_work(rest);
+                    rest
                 }
                 None => {
                     self.stop.wait(ERROR_REST);
-                    true
+                    ERROR_REST
                 }
             };
             if self.stop.is_set() {
                 return;
             }
-            unwritten.note(disk.stats().commit_seq, is_rest);
-            unused.note(disk.activity(), is_rest);
+            unwritten.note(disk.stats().commit_seq, rest);
+            unused.note(disk.activity(), rest);
         }
     }
 

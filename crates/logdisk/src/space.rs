@@ -65,9 +65,17 @@ pub(crate) struct Pacing {
     settings: Mutex<CleanSettings>,
     owed_bytes: AtomicI64,
     stalled_ns: AtomicU64,
-    /// Whether background work has become due since somebody last waited for it.
-    is_due: Mutex<bool>,
+    work: Mutex<Work>,
     due: Condvar,
+}
+
+/// What those who wait for background work are to know.
+#[derive(Debug)]
+struct Work {
+    /// Whether some has become due since somebody last waited for it.
+    is_due: bool,
+    /// Nobody waits for any.
+    is_ending: bool,
 }
 
 impl Pacing {
@@ -76,13 +84,13 @@ impl Pacing {
             settings: Mutex::new(settings),
             owed_bytes: AtomicI64::new(0),
             stalled_ns: AtomicU64::new(0),
-            is_due: Mutex::new(false),
+            work: Mutex::new(Work { is_due: false, is_ending: false }),
             due: Condvar::new(),
         }
     }
 
     fn wake(&self) {
-        *self.is_due.lock() = true;
+        self.work.lock().is_due = true;
         self.due.notify_all();
     }
 
@@ -166,11 +174,19 @@ impl LogDisk {
     /// Waits up to `timeout` until background work is due. For the threads that do it, when
     /// [`Self::background_step`] or [`Self::clean_step`] had nothing to do.
     pub fn wait_for_background_work(&self, timeout: Duration) {
-        let mut is_due = self.pacing.is_due.lock();
-        if !*is_due {
-            let _ = self.pacing.due.wait_for(&mut is_due, timeout);
+        let mut work = self.pacing.work.lock();
+        if !work.is_due && !work.is_ending {
+            let _ = self.pacing.due.wait_for(&mut work, timeout);
         }
-        *is_due = false;
+        work.is_due = false;
+    }
+
+    /// From now on nobody waits in [`Self::write_step`] or [`Self::wait_for_background_work`], and who
+    /// does is woken: the threads that call them are to end.
+    pub fn end_waiting(&self) {
+        self.writer.end_waiting();
+        self.pacing.work.lock().is_ending = true;
+        self.pacing.due.notify_all();
     }
 
     /// Wakes the thread that does background work, if there is some. Called when the log has grown.

@@ -51,6 +51,8 @@ struct Queue {
     /// Those on the device, which the log still holds.
     written: Vec<Arc<Closed>>,
     failure: Option<String>,
+    /// Nobody waits for more.
+    is_ending: bool,
 }
 
 impl Queue {
@@ -108,9 +110,15 @@ impl Writer {
     /// Waits up to `timeout` for something to write.
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut queue = self.queue.lock();
-        if queue.waiting.is_empty() {
+        if queue.waiting.is_empty() && !queue.is_ending {
             let _ = self.more.wait_for(&mut queue, timeout);
         }
+    }
+
+    /// From now on [`Self::wait`] returns at once.
+    pub(crate) fn end_waiting(&self) {
+        self.queue.lock().is_ending = true;
+        self.more.notify_all();
     }
 
     /// Writes one, if one waits, with those that lie right behind it, and says whether one did: they

@@ -202,3 +202,18 @@ fn what_commits_have_filled_wakes_the_one_who_writes_it() {
         assert!(is_woken, "nobody was woken");
     });
 }
+
+#[test]
+fn threads_that_wait_for_work_end_when_they_are_to() {
+    let disk = new_disk(Arc::new(MemoryDevice::new(DEVICE_BYTES)));
+    let long = Duration::from_secs(3600);
+    std::thread::scope(|scope| {
+        scope.spawn(|| disk.write_step(long).expect("the device works"));
+        scope.spawn(|| disk.wait_for_background_work(long));
+        std::thread::sleep(Duration::from_millis(50));
+        disk.end_waiting();
+    });
+    // Who comes later does not wait either.
+    assert!(!disk.write_step(long).expect("the device works"));
+    disk.wait_for_background_work(long);
+}
