@@ -314,7 +314,7 @@ impl<'a> Attempt<'a> {
 
     fn say(&self, quiet: bool, what: &str) {
         if !quiet {
-            eprintln!("dendro: {}: {what}", self.place());
+            output::tell(format_args!("dendro: {}: {what}", self.place()));
         }
     }
 

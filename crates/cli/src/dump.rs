@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::args::{DumpArgs, DumpWhat};
 use crate::failure::{Failure, code};
+use crate::output;
 use crate::target::{self, Target};
 
 mod segments;
@@ -75,12 +76,12 @@ fn source(args: &DumpArgs, quiet: bool) -> Result<PathBuf, Failure> {
         Target::Unmounted(source) => Ok(source),
         Target::Mounted(served) => {
             if !quiet {
-                eprintln!(
+                output::tell(format_args!(
                     "dendro: {} is mounted on {}: this is what lies on the device now, and it may \
                      change while it is read",
                     served.pong.source,
                     served.place()
-                );
+                ));
             }
             Ok(PathBuf::from(served.pong.source))
         }
@@ -274,7 +275,7 @@ impl Output {
             return self.item("problem", &problem.to_string());
         }
         self.out.flush()?;
-        eprintln!("dendro: {problem}");
+        output::tell(format_args!("dendro: {problem}"));
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use dendro_fuse::{UnmountMode, mount_for_others, unmount};
 use crate::daemon::{self, Config};
 use crate::failure::Failure;
 use crate::mount_table;
+use crate::output;
 
 /// What came of it.
 pub(crate) enum Joined {
@@ -50,13 +51,13 @@ pub(crate) fn join_daemon(
     }
     let of_volume = config.options.of_volume();
     if !of_volume.is_empty() {
-        eprintln!(
+        output::tell(format_args!(
             "dendro: {}: {} hold for the whole volume, which process {} has open already; passed \
              over",
             config.source.display(),
             of_volume.join(" "),
             pong.pid
-        );
+        ));
     }
     let mounted = mount_for_others(&config.mount_point, &daemon::fuse_options(config))?;
     let device = mount_table::device_at(&config.mount_point);

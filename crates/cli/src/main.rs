@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("{}: {}", invocation.name, failure.message);
+            output::tell(format_args!("{}: {}", invocation.name, failure.message));
             ExitCode::from(failure.code)
         }
     }

@@ -18,6 +18,7 @@ use crate::join::{self, Joined};
 use crate::logging::{self, Destination};
 use crate::mount_options::MountOptions;
 use crate::mount_table;
+use crate::output;
 use crate::remount;
 use crate::target;
 
@@ -173,11 +174,11 @@ fn in_foreground(config: &Config, quiet: bool) -> Result<bool, Failure> {
     logging::abort_on_panic();
     let ended = daemon::run(config, || {
         if !quiet {
-            eprintln!(
+            output::tell(format_args!(
                 "{} is mounted on {}; Ctrl-C unmounts it",
                 config.source.display(),
                 config.mount_point.display()
-            );
+            ));
         }
     });
     match ended {

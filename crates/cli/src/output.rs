@@ -1,5 +1,6 @@
-//! Standard output.
+//! Standard output, and standard error.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -20,6 +21,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes `value` to standard output as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Says `message` on standard error. Where nobody hears it, that is no reason to do otherwise, still
+/// less to end a mount: `eprintln!` panics.
+pub(crate) fn tell(message: impl Display) {
+    let _ = writeln!(io::stderr(), "{message}");
 }
 
 /// Lines of names and values, the values below each other.

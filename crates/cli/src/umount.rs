@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::args::UmountArgs;
 use crate::failure::{Failure, code};
 use crate::mount_table::{self, MountEntry};
+use crate::output;
 use crate::target;
 
 /// After this, the user is told what is being waited for.
@@ -113,10 +114,10 @@ fn wait_for_end(
             return Ok(());
         }
         if waited < PATIENCE && waited + pause >= PATIENCE && !quiet {
-            eprintln!(
+            output::tell(format_args!(
                 "dendro: {}: waiting until all is written",
                 PathBuf::from(&entry.source).display()
-            );
+            ));
         }
         waited += pause;
     }

@@ -10,6 +10,7 @@ use dendro_control::{Client, ClientError};
 use super::args::{CleanerdArgs, Share};
 use super::cleaner::{Cleaner, End};
 use crate::failure::Failure;
+use crate::output;
 use crate::target;
 
 /// How long one wait for segments to become few lasts at most.
@@ -25,11 +26,11 @@ pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
     let present = client.segments(Default::default())?.present;
     let (min, max) = thresholds(args, &present)?;
     if !quiet {
-        eprintln!(
+        output::tell(format_args!(
             "{}: cleaning when fewer than {min} of {} segments are clean, until {max} are; Ctrl-C \
              ends it",
             place, present.segment_count
-        );
+        ));
     }
     let mut cleaner = Cleaner::new(client.clone(), args.policy, args.most_live);
     loop {
@@ -68,7 +69,7 @@ fn clean_until(
         let end = cleaner.clean(&victim)?;
         if !quiet && args.verbose {
             let percent = u64::from(victim.live_bytes) * 100 / present.segment_bytes.max(1);
-            eprintln!("segment {}, {percent}% full: {}", victim.number, what(end));
+            output::tell(format_args!("segment {}, {percent}% full: {}", victim.number, what(end)));
         }
         if end == End::NoRoom {
             cleaner.release()?;
@@ -112,7 +113,7 @@ fn end(client: &Client, place: &str, error: ClientError, quiet: bool) -> Result<
         return Err(Failure::new(format_args!("{place}: {error}")));
     }
     if !quiet {
-        eprintln!("{place}: its daemon has ended, and so does this");
+        output::tell(format_args!("{place}: its daemon has ended, and so does this"));
     }
     Ok(())
 }
