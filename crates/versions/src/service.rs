@@ -15,7 +15,7 @@ use dendro_control::versions::{
     DeletedInfo, DiffInfo, HistoryInfo, MAX_CHANGES, Moment, RemovedInfo, UsageInfo, VersionList,
     VersionName, VersionsReply, VersionsRequest, path_bytes,
 };
-use dendro_disk::{CommitSeq, VersionTable, Versions, View};
+use dendro_disk::{CommitSeq, Error, VersionTable, Versions, View};
 use dendro_fs::FileSystem;
 use dendro_fs::versions::{diff, history, removed};
 
@@ -46,6 +46,18 @@ type Answer<T> = Result<T, AdminError>;
 /// A refusal in the words of what refuses.
 fn refuse(error: impl std::fmt::Display) -> AdminError {
     AdminError(error.to_string())
+}
+
+/// The disk knows versions by number only.
+fn cannot_delete(error: Error, view: View, table: &VersionTable) -> AdminError {
+    let what = facts::called(view, table);
+    match error {
+        Error::InUse(_, why) if view.epoch.is_some() => AdminError(format!(
+            "{what} cannot be deleted: {why}; `dendro snapshot release` lets it go"
+        )),
+        Error::InUse(_, why) => AdminError(format!("{what} cannot be deleted: {why}")),
+        other => refuse(other),
+    }
 }
 
 impl Service {
@@ -171,10 +183,11 @@ impl Service {
         }
     }
 
-    fn check_not_mounted(&self, view: View) -> Answer<()> {
+    fn check_not_mounted(&self, table: &VersionTable, view: View) -> Answer<()> {
         match self.mounted.iter().find(|(fs, _)| fs.view() == view) {
             Some((_, place)) => {
-                Err(AdminError(format!("{view} is mounted on {place}; unmount it first")))
+                let what = facts::called(view, table);
+                Err(AdminError(format!("{what} is mounted on {place}; unmount it first")))
             }
             None => Ok(()),
         }
@@ -196,9 +209,13 @@ impl Service {
         for name in names {
             let view = self.exact(table, name)?;
             if !views.contains(&view) {
-                self.check_not_mounted(view)?;
                 // All or none: what one cannot be done for is found before any is deleted.
-                trial.delete(view).map_err(refuse)?;
+                let deleted = trial.delete(view);
+                // Unmounting it would not help with the main branch.
+                if !matches!(deleted, Err(Error::InUse(..))) {
+                    self.check_not_mounted(table, view)?;
+                }
+                deleted.map_err(|error| cannot_delete(error, view, table))?;
                 views.push(view);
             }
         }

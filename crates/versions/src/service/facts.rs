@@ -34,6 +34,16 @@ pub(super) fn name(view: View, table: &VersionTable) -> Option<String> {
     of_branch.or_else(|| table.snapshot_of(view).and_then(|snapshot| snapshot.name.clone()))
 }
 
+/// The same as the command line has it; by its epoch if it has no name.
+pub(super) fn called(view: View, table: &VersionTable) -> String {
+    match (name(view, table), view.epoch) {
+        (Some(name), Some(_)) => format!("@{name}"),
+        (Some(name), None) => format!(":{name}"),
+        (None, Some(epoch)) => format!("@{epoch}"),
+        (None, None) => view.to_string(),
+    }
+}
+
 pub(super) fn usage(share: &Share, table: &VersionTable) -> UsageInfo {
     UsageInfo {
         branch: share.view.branch,

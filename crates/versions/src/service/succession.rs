@@ -51,7 +51,9 @@ impl Service {
         let like = self.resolve(table, to)?;
         if !table.past(head).iter().any(|snapshot| snapshot.view() == like) {
             return Err(AdminError(format!(
-                "{like} is not in the past of {head}; `dendro clone` and `dendro promote` go there"
+                "{} is not in the past of {}; `dendro clone` and `dendro promote` go there",
+                facts::called(like, table),
+                facts::called(head, table)
             )));
         }
         Ok(Succession { head, like })
@@ -63,7 +65,7 @@ impl Service {
         to: &VersionName,
     ) -> Answer<VersionsReply> {
         let Succession { head, like } = self.way_back(table, to)?;
-        self.check_not_mounted(head)?;
+        self.check_not_mounted(table, head)?;
         let made = self.disk.roll_back(head.branch, like).map_err(refuse)?;
         self.done(VersionsReply::Branch(facts::branch(&made, &self.disk.versions())))
     }
@@ -96,7 +98,7 @@ impl Service {
                 return Ok(None);
             }
         }
-        self.check_not_mounted(like)?;
+        self.check_not_mounted(&table, like)?;
         self.disk.delete(like).map_err(refuse)?;
         let kept = table.branch_of(head).map(|branch| facts::branch(branch, &table));
         let kept = kept.ok_or_else(|| AdminError(format!("{head} is gone")))?;
@@ -111,8 +113,8 @@ impl Service {
         since: Option<&VersionName>,
     ) -> Answer<VersionsReply> {
         let Succession { head, like } = self.replacement(table, with)?;
-        self.check_not_mounted(head)?;
-        self.check_not_mounted(like)?;
+        self.check_not_mounted(table, head)?;
+        self.check_not_mounted(table, like)?;
         if let Some(since) = since {
             let since = self.resolve(table, since)?;
             let changes = diff(&*self.disk, since, head).map_err(refuse)?;
