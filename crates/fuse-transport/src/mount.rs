@@ -21,10 +21,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel has no FUSE, or keeps it from this user.
-    #[error(
-        "{DEVICE} cannot be opened: {0}; load the module with `modprobe fuse`, or in a container \
-         pass the device in (--device {DEVICE} --cap-add SYS_ADMIN)"
-    )]
+    #[error("{DEVICE} cannot be opened: {0}; {advice}", advice = advice(.0))]
     NoFuse(io::Error),
     /// The mount point is of no use.
     #[error("{path}: {source}", path = .path.display())]
@@ -56,6 +53,19 @@ pub enum Error {
         /// What the system, or the helper that unmounts for users, said.
         source: io::Error,
     },
+}
+
+/// What to do where [`DEVICE`] cannot be opened.
+fn advice(why: &io::Error) -> String {
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("it lets only some users in: root can change that, with `chmod 666 {DEVICE}`")
+        }
+        _ => format!(
+            "load the module with `modprobe fuse`, or in a container pass the device in (--device \
+             {DEVICE} --cap-add SYS_ADMIN)"
+        ),
+    }
 }
 
 /// Whose requests are served.
