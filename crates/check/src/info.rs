@@ -117,7 +117,11 @@ impl fmt::Display for SuperblockInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "superblock {} at byte {}", self.seq, self.offset)?;
         writeln!(f, "  uuid        {}", self.uuid)?;
-        writeln!(f, "  label       {}", self.label)?;
+        let plain = |one: char| match one.is_control() {
+            true => one.escape_default().to_string(),
+            false => one.to_string(),
+        };
+        writeln!(f, "  label       {}", self.label.chars().map(plain).collect::<String>())?;
         let Self { compatible, read_only, incompatible, .. } = self;
         writeln!(
             f,

@@ -1,9 +1,8 @@
 //! `dendro mkfs`.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 
 use dendro_control::VolumeInfo;
 use dendro_device::{Device, Direct, FileDevice, FileKind, OpenOptions};
@@ -41,6 +40,13 @@ fn check_arguments(args: &MkfsArgs) -> Result<(), Failure> {
         ))
         .with_code(code::USAGE));
     }
+    if args.label.contains(char::is_control) {
+        return Err(Failure::new(format_args!(
+            "label \"{}\": has control characters",
+            text::printable(&args.label)
+        ))
+        .with_code(code::USAGE));
+    }
     match args.segment_size {
         Some(size) if !size.is_power_of_two() || !(128 << 10..=64 << 20).contains(&size) => {
             Err(Failure::new(format_args!(
@@ -67,7 +73,7 @@ fn open_or_create(args: &MkfsArgs) -> Result<(FileDevice, bool), Failure> {
             if metadata.is_file()
                 && let Some(size) = args.size.filter(|&size| size > metadata.len())
             {
-                lengthen(target, size)?;
+                lengthen(args, size)?;
             }
             let device = options.open(target)?;
             if args.size.is_some_and(|size| size < device.len_bytes()) {
@@ -87,32 +93,40 @@ fn open_or_create(args: &MkfsArgs) -> Result<(FileDevice, bool), Failure> {
     }
 }
 
-/// Makes an image file longer, unless someone has it open: an empty one cannot be opened as a
-/// device.
-fn lengthen(target: &Path, size: u64) -> Result<(), Failure> {
+/// Makes an image file longer, unless someone has it open or it is not to be destroyed: an empty one
+/// cannot be opened as a device. What is refused stays as it was.
+fn lengthen(args: &MkfsArgs, size: u64) -> Result<(), Failure> {
+    let target = args.target.as_path();
     let fail = |error| Failure::new(format_args!("{}: {error}", target.display()));
-    let file = fs::File::options().write(true).open(target).map_err(fail)?;
+    let file = fs::File::options().read(true).write(true).open(target).map_err(fail)?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
         |_| {
             let path = target.display().to_string();
             Failure::new(dendro_device::Error::InUse { path })
         },
     )?;
+    let mut start = Vec::new();
+    (&file).take(signature::LOOKED_AT_BYTES).read_to_end(&mut start).map_err(fail)?;
+    check_replaceable(args, signature::find_in(&start, true))?;
+    volume::check_segments(target, size, args.segment_size)?;
     file.set_len(size).map_err(fail)
+}
+
+fn check_replaceable(args: &MkfsArgs, found: Option<&str>) -> Result<(), Failure> {
+    match found {
+        Some(found) if !args.force => Err(Failure::new(format_args!(
+            "{}: holds {found}; --force destroys it",
+            args.target.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
     let target = args.target.as_path();
-    let is_file = device.kind() == FileKind::Image;
-    match signature::find(&device, is_file)? {
-        Some(found) if !args.force => {
-            return Err(Failure::new(format_args!(
-                "{}: holds {found}; --force destroys it",
-                target.display()
-            )));
-        }
-        _ => {}
-    }
+    check_replaceable(args, signature::find(&device, device.kind() == FileKind::Image)?)?;
+    // Before anything is destroyed for a volume that cannot be made.
+    volume::check_segments(target, device.len_bytes(), args.segment_size)?;
     if !args.nodiscard {
         // Gives an old image's blocks back. Where that does not work, nothing is lost.
         let _ = device.discard(0, device.len_bytes());
@@ -131,7 +145,7 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
 fn summary(info: &VolumeInfo) -> String {
     let label = match info.label.as_str() {
         "" => String::new(),
-        label => format!(" \"{label}\""),
+        label => format!(" \"{}\"", text::printable(label)),
     };
     format!("{}: dendrofs volume{label}, {}\n", info.source, text::size(info.device_size_bytes))
         + &output::table(&[

@@ -5,7 +5,7 @@ use dendro_format::superblock::MAGIC;
 
 /// How much of the start is looked at: enough for every signature below, and to find an image
 /// file that is in use for something unknown.
-const LOOKED_AT_BYTES: u64 = 1 << 20;
+pub(crate) const LOOKED_AT_BYTES: u64 = 1 << 20;
 
 /// Offset, bytes, and what they are the mark of.
 const SIGNATURES: [(usize, &[u8], &str); 26] = [
@@ -46,14 +46,19 @@ pub(crate) fn find(
     let len_bytes = device.len_bytes().min(LOOKED_AT_BYTES);
     let mut start = vec![0; usize::try_from(len_bytes).unwrap_or(0)];
     device.read_at(0, &mut start)?;
+    Ok(find_in(&start, is_file))
+}
+
+/// The same of what begins with `start`.
+pub(crate) fn find_in(start: &[u8], is_file: bool) -> Option<&'static str> {
     let known = SIGNATURES
         .iter()
         .find(|(offset, bytes, _)| start.get(*offset..).is_some_and(|at| at.starts_with(bytes)))
         .map(|&(_, _, what)| what);
     if known.is_some() || !is_file {
-        return Ok(known);
+        return known;
     }
-    Ok(start.iter().any(|&byte| byte != 0).then_some("a file of another kind"))
+    start.iter().any(|&byte| byte != 0).then_some("a file of another kind")
 }
 
 #[cfg(test)]

@@ -66,6 +66,15 @@ pub(crate) fn short_size(bytes: u64) -> String {
     }
 }
 
+/// `text` as a terminal can be given it: whoever made a volume chose its label.
+pub(crate) fn printable(text: &str) -> String {
+    let escaped = |one: char| match one.is_control() {
+        true => one.escape_default().to_string(),
+        false => one.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
 /// Reads `on` or `off`.
 pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
@@ -194,6 +203,12 @@ mod tests {
         for wrong in ["", "%", "101%", "-1", "NaN"] {
             assert!(parse_percent(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_controls_a_terminal_is_printed_as_an_escape() {
+        assert_eq!(printable("a\nb\u{1b}[31m\u{9b}"), "a\\nb\\u{1b}[31m\\u{9b}");
+        assert_eq!(printable("Äpfel 目 \\ \"x\""), "Äpfel 目 \\ \"x\"");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use dendro_control::{
 use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, ReadAhead};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_format::Superblock;
-use dendro_format::layout::MIN_SEGMENT_SIZE_LOG2;
+use dendro_format::layout::{MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::{
     INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS,
     MAJOR_VERSION,
@@ -31,7 +31,7 @@ use crate::counters;
 use crate::failure::Failure;
 use crate::memory::default_cache_bytes;
 use crate::mount_options::MountOptions;
-use crate::{signature, versions};
+use crate::{signature, text, versions};
 
 /// How long to wait for the daemon of a mount that has just been taken away: umount(2) returns before
 /// it has written its last checkpoint.
@@ -370,6 +370,36 @@ pub(crate) fn format(
     FileSystem::create_on(&disk, &fs_options, &SystemClock).map_err(|error| fail(&error))?;
     disk.shut_down().map_err(|error| fail(&error))?;
     Ok(describe(source, &disk))
+}
+
+/// Says why a device of so many bytes cannot be cut into segments of `segment_size_bytes`, or of the
+/// size that is best for it.
+pub(crate) fn check_segments(
+    source: &Path,
+    device_len_bytes: u64,
+    segment_size_bytes: Option<u64>,
+) -> Result<(), Failure> {
+    let segment_size_bytes =
+        segment_size_bytes.unwrap_or_else(|| default_segment_size_bytes(device_len_bytes));
+    let fail = |why: String| Err(Failure::new(format_args!("{}: {why}", source.display())));
+    let least = segment_size_bytes * u64::from(MIN_SEGMENT_COUNT);
+    if device_len_bytes < least {
+        return fail(format!(
+            "{} are too little: a volume has {MIN_SEGMENT_COUNT} segments at least, of {} here, so \
+             {}",
+            text::size(device_len_bytes),
+            text::size(segment_size_bytes),
+            text::size(least)
+        ));
+    }
+    if u32::try_from(device_len_bytes / segment_size_bytes).is_err() {
+        return fail(format!(
+            "{} have too many segments of {}; make them larger, with --segment-size",
+            text::size(device_len_bytes),
+            text::size(segment_size_bytes)
+        ));
+    }
+    Ok(())
 }
 
 /// 4 MiB; on a small device, so little that there are at least [`GOOD_SEGMENT_COUNT`].

@@ -67,7 +67,10 @@ fn info_text(info: &VolumeInfo) -> String {
     };
     format!("{}\n", info.source)
         + &output::table(&[
-            ("label", if info.label.is_empty() { "none".into() } else { info.label.clone() }),
+            (
+                "label",
+                if info.label.is_empty() { "none".into() } else { text::printable(&info.label) },
+            ),
             ("UUID", info.uuid.clone()),
             (
                 "format",

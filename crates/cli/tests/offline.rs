@@ -73,6 +73,43 @@ fn mkfs_grows_an_image_and_never_cuts_it() {
 }
 
 #[test]
+fn mkfs_leaves_as_it_was_what_it_refuses() {
+    let scratch = Scratch::new();
+    let diary = scratch.text("diary");
+    fs::write(&diary, "dear diary\n").unwrap();
+    scratch.dendro(["mkfs", "--size", "64M", &diary]).fails(1, &["another kind", "--force"]);
+    assert_eq!(fs::read_to_string(&diary).unwrap(), "dear diary\n");
+    scratch.dendro(["mkfs", "-f", "--size", "1M", &diary]).fails(1, &["16 segments", "2 MiB"]);
+    assert_eq!(fs::read_to_string(&diary).unwrap(), "dear diary\n");
+
+    scratch.mkfs("64M");
+    let (image, uuid) = (scratch.image(), scratch.info(&scratch.image())["uuid"].clone());
+    scratch.dendro(["mkfs", "--size", "128M", &image]).fails(1, &["--force"]);
+    scratch.dendro(["mkfs", "-f", "--segment-size", "64M", &image]).fails(1, &["1 GiB"]);
+    scratch.dendro(["mkfs", "-f", "-L", "a\x1b[31m", &image]).fails(2, &["\\u{1b}"]);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
+    assert_eq!(scratch.info(&image)["uuid"], uuid);
+}
+
+#[test]
+fn a_message_that_cannot_be_written_is_no_panic() {
+    let scratch = Scratch::new();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = scratch.command(["info", "/nowhere"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn what_cannot_be_deleted_is_called_by_its_name() {
+    let scratch = Scratch::with_volume();
+    let (head, one) = (scratch.image() + ":main", scratch.image() + "@one");
+    scratch.dendro(["snapshot", "create", &one]).succeeds();
+    scratch.dendro(["snapshot", "hold", &one]).succeeds();
+    scratch.dendro(["snapshot", "delete", &one]).fails(1, &["@one", "held", "release"]);
+    scratch.dendro(["snapshot", "delete", &head]).fails(1, &[":main", "the main branch"]);
+}
+
+#[test]
 fn mkfs_says_what_is_wrong_with_its_arguments() {
     let scratch = Scratch::new();
     let image = scratch.image();
