@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dendro_control::{Client, Pong, ViewInfo};
+use dendro_check::find_superblocks;
+use dendro_control::{CheckpointInfo, Client, Pong, ViewInfo, VolumeInfo};
 use dendro_device::{Direct, OpenOptions};
 use dendro_fuse::{UnmountMode, unmount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +15,7 @@ use crate::args::UmountArgs;
 use crate::failure::{Failure, code};
 use crate::mount_table::{self, MountEntry};
 use crate::output;
-use crate::target;
+use crate::target::{self, Served};
 
 /// After this, the user is told what is being waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     // Asked before it is unmounted: the process number could be another's afterwards.
     let daemon = target::daemon_behind(&table, &entry);
     let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
+    let may_lose = daemon.as_ref().is_some_and(may_lose);
     let mode = match (args.lazy, args.force) {
         (true, _) => UnmountMode::Detach,
         (_, true) => UnmountMode::Abort,
@@ -46,7 +48,12 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
         return Ok(());
     }
     match (process, daemon) {
-        (Some(process), Some(served)) => wait_for_end(&process, &served.client, &entry, quiet),
+        (Some(process), Some(served)) => {
+            match wait_for_end(&process, &served.client, &entry, quiet)? {
+                End::OfDaemon if may_lose => check_is_clean(Path::new(&served.pong.source)),
+                _ => Ok(()),
+            }
+        }
         _ => wait_for_lock(Path::new(&entry.source)),
     }
 }
@@ -86,6 +93,17 @@ fn find(table: &[MountEntry], named: &Path) -> Result<MountEntry, Failure> {
     }
 }
 
+/// Whether there may be something that is not on the device yet: the daemon takes changes, or has
+/// taken some before it no longer could.
+fn may_lose(served: &Served) -> bool {
+    let is_written = |info: VolumeInfo| {
+        let CheckpointInfo { last_commit, durable_commit, .. } = info.checkpoint;
+        last_commit <= durable_commit
+    };
+    served.view.as_ref().is_some_and(|view| view.read_only.is_none())
+        || !served.client.info().is_ok_and(is_written)
+}
+
 /// A handle on the daemon's process, if it is the one that answers.
 fn watch(client: &Client, pong: &Pong) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pong.pid).ok()?)?;
@@ -94,13 +112,20 @@ fn watch(client: &Client, pong: &Pong) -> Option<OwnedFd> {
     client.ping().ok().filter(|again| again.pid == pong.pid).map(|_| process)
 }
 
+/// What has come to its end.
+enum End {
+    /// The daemon serves others.
+    OfView,
+    OfDaemon,
+}
+
 /// Waits until the daemon has closed the view, or, if that was its last one, has ended.
 fn wait_for_end(
     process: &OwnedFd,
     client: &Client,
     entry: &MountEntry,
     quiet: bool,
-) -> Result<(), Failure> {
+) -> Result<End, Failure> {
     let device = entry.device_text();
     let is_it = |view: &ViewInfo| {
         view.device == device && Path::new(&view.mount_point) == entry.mount_point
@@ -110,8 +135,11 @@ fn wait_for_end(
         let pause = if waited < PAUSE { SHORT_PAUSE } else { PAUSE };
         let serves_others =
             client.ping().is_ok_and(|pong| !pong.views.is_empty() && !pong.views.iter().any(is_it));
-        if serves_others || has_ended(process, pause)? {
-            return Ok(());
+        if serves_others {
+            return Ok(End::OfView);
+        }
+        if has_ended(process, pause)? {
+            return Ok(End::OfDaemon);
         }
         if waited < PATIENCE && waited + pause >= PATIENCE && !quiet {
             output::tell(format_args!(
@@ -129,6 +157,22 @@ fn has_ended(process: &OwnedFd, pause: Duration) -> Result<bool, Failure> {
         Timespec { tv_sec: pause.as_secs().cast_signed(), tv_nsec: pause.subsec_nanos().into() };
     let mut watched = [PollFd::new(process, PollFlags::IN)];
     Ok(rustix::io::retry_on_intr(|| poll(&mut watched, Some(&timeout)))? > 0)
+}
+
+/// Says so if a daemon that has ended could not write the last of what it was given.
+fn check_is_clean(source: &Path) -> Result<(), Failure> {
+    let opened = OpenOptions::new().read_only(true).direct(Direct::Never).open(source);
+    // Without the right to look, or if it is mounted again, nothing can be said.
+    let found = opened.ok().and_then(|device| find_superblocks(&device).ok());
+    match found {
+        Some(found) if !found.current().superblock.clean => Err(Failure::new(format_args!(
+            "{}: it is unmounted, but its daemon could not write the last changes: they are lost, as \
+             after a crash; the daemon's log (the system's, or --log-file) says why",
+            source.display()
+        ))
+        .with_code(code::MOUNT_FAILED)),
+        _ => Ok(()),
+    }
 }
 
 /// Waits for a daemon that cannot be asked, by the lock it holds. Without the right to open the

@@ -353,6 +353,36 @@ fn umount_waits_for_the_daemon_and_refuses_what_is_busy() {
 }
 
 #[test]
+fn umount_says_so_if_the_last_of_what_was_written_is_lost() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let host = scratch.text("host");
+    fs::create_dir(&host).unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        assert!(Command::new(program).args(arguments).status().unwrap().success());
+    };
+    run("mount", &["-t", "tmpfs", "-o", "size=16m", "none", &host]);
+    let image = format!("{host}/image");
+    scratch.dendro(["mkfs", "-q", "--segment-size", "1M", "--size", "64M", &image]).succeeds();
+    let mount_point = scratch.mount_point();
+    scratch.dendro(["mount", "-o", "nofuseblk", &image, &mount_point]).succeeds();
+    fs::write(scratch.inside("kept"), "kept").unwrap();
+    scratch.dendro(["sync", &mount_point]).succeeds();
+    // More than the host has room for. Until the daemon finds out, all of it is taken.
+    let _ = fs::write(scratch.inside("lost"), bytes(1, 24 << 20));
+    scratch.dendro(["umount", &mount_point]).fails(32, &[&image, "lost", "log"]);
+    assert!(!scratch.is_mounted());
+
+    run("mount", &["-o", "remount,size=64m", &host]);
+    scratch.dendro(["mount", "-o", "nofuseblk", &image, &mount_point]).succeeds();
+    assert_eq!(fs::read_to_string(scratch.inside("kept")).unwrap(), "kept");
+    scratch.dendro(["umount", &mount_point]).succeeds();
+    run("umount", &[&host]);
+}
+
+#[test]
 fn info_and_stat_reach_the_daemon_from_anywhere() {
     if skips_mounts() {
         return;
