@@ -418,6 +418,7 @@ fn open_disk(
     device: &Arc<FileDevice>,
     options: OpenOptions,
 ) -> Result<LogDisk, Failure> {
+    let read_only = options.read_only;
     let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
     LogDisk::open(reading_ahead, options, clock()).map_err(|error| {
         let is_file = device.kind() == dendro_device::FileKind::Image;
@@ -427,6 +428,13 @@ fn open_disk(
                 "{}: is {found}, not a dendrofs volume (or its start was overwritten: {error})",
                 source.display()
             )),
+            // What can be found but not written to can be read.
+            None if !read_only && matches!(error, dendro_disk::Error::Failed(_)) => {
+                Failure::new(format_args!(
+                    "{}: {error}; with -o ro it can be mounted to be read",
+                    source.display()
+                ))
+            }
             None => Failure::new(format_args!("{}: {error}", source.display())),
         }
     })

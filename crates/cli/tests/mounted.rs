@@ -375,6 +375,12 @@ fn umount_says_so_if_the_last_of_what_was_written_is_lost() {
     scratch.dendro(["umount", &mount_point]).fails(32, &[&image, "lost", "log"]);
     assert!(!scratch.is_mounted());
 
+    let options = |more: &str| format!("nofuseblk{more}");
+    let mount = |more: &str| scratch.dendro(["mount", "-o", &options(more), &image, &mount_point]);
+    mount("").fails(32, &[&image, "No space left", "-o ro"]);
+    mount(",ro").succeeds();
+    assert_eq!(fs::read_to_string(scratch.inside("kept")).unwrap(), "kept");
+    scratch.dendro(["umount", &mount_point]).succeeds();
     run("mount", &["-o", "remount,size=64m", &host]);
     scratch.dendro(["mount", "-o", "nofuseblk", &image, &mount_point]).succeeds();
     assert_eq!(fs::read_to_string(scratch.inside("kept")).unwrap(), "kept");
