@@ -167,21 +167,20 @@ impl FileSystem {
     /// `Exists`, `NoAttribute`, `AttributeName`, `AttributeTooBig`, `NotSupported` for an unknown
     /// namespace, `Invalid` for a malformed ACL, `Full`.
     pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
-        if flags.contains(XattrFlags::CREATE | XattrFlags::REPLACE) {
-            return Err(FsError::Invalid("an attribute can't be new and old"));
-        }
         if value.len() > MAX_XATTR_LEN_BYTES {
             return Err(FsError::AttributeTooBig);
         }
         self.change_xattr(ino, name, Some(value), flags)
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute. An ACL may be absent: then the mode says it all already.
     ///
     /// # Errors
     /// `NoAttribute`, `NotSupported`.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change_xattr(ino, name, None, XattrFlags::REPLACE)
+        let is_acl = name == xattr::ACL_ACCESS || name == xattr::ACL_DEFAULT;
+        let flags = if is_acl { XattrFlags::empty() } else { XattrFlags::REPLACE };
+        self.change_xattr(ino, name, None, flags)
     }
 
     fn change_xattr(
@@ -203,6 +202,9 @@ impl FileSystem {
         }
         if !exists && flags.contains(XattrFlags::REPLACE) {
             return Err(FsError::NoAttribute);
+        }
+        if !exists && value.is_none() {
+            return Ok(());
         }
         inode.ctime = self.now();
         let mut edits = self.edits();

@@ -736,9 +736,6 @@ impl Model {
             }
             Operation::SetXattr { file, name, value, flags } => {
                 let id = self.file(file)?;
-                if flags.contains(XattrFlags::CREATE | XattrFlags::REPLACE) {
-                    return Err(EINVAL);
-                }
                 if value.len > 65_536 {
                     return Err(E2BIG);
                 }

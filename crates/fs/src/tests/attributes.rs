@@ -187,6 +187,20 @@ fn an_acl_and_the_mode_follow_each_other() {
 }
 
 #[test]
+fn removing_an_acl_that_is_not_there_changes_nothing() {
+    let fixture = Fixture::new();
+    let fs = &fixture.fs;
+    let ino = fixture.file_with("f", b"abc");
+    let before = fixture.attr(ino);
+    for name in [ACCESS, DEFAULT] {
+        fs.removexattr(ino, name).unwrap();
+        fs.removexattr(Ino::ROOT, name).unwrap();
+    }
+    assert_eq!(fixture.attr(ino), before);
+    assert_eq!(errno(fs.removexattr(ino, b"user.a")), 61, "other attributes have to be there");
+}
+
+#[test]
 fn a_default_acl_takes_the_umasks_place() {
     let fixture = Fixture::new();
     let fs = &fixture.fs;
