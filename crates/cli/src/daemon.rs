@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock};
-use dendro_control::{Client, Pong, Server, socket};
+use dendro_control::{Client, Pong, Server, farewell, socket};
 use dendro_disk::View;
 use dendro_fs::{AtimePolicy, FileSystem};
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
@@ -152,13 +152,18 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         }
         started
     });
-    drop(server);
-    let shut_down = volume.shut_down();
+    let socket = server.map(|server| server.path().to_path_buf());
+    let shut_down =
+        volume.shut_down().map_err(|error| Failure::new(not_shut_down(&volume, &error)));
+    if let (Err(failure), Some(socket)) = (&shut_down, &socket) {
+        // Where that fails the log has it.
+        let _ = farewell::leave(socket, &failure.message);
+    }
     started?;
     if let Some(failure) = daemon.failure.into_inner() {
         return Err(failure.into());
     }
-    shut_down.map_err(|error| Failure::new(not_shut_down(&volume, &error)).into())
+    Ok(shut_down?)
 }
 
 /// Allows as many open descriptors as this process may have: each mount takes some for each thread, and

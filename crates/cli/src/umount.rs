@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dendro_check::find_superblocks;
-use dendro_control::{CheckpointInfo, Client, Pong, ViewInfo, VolumeInfo};
+use dendro_control::{Client, Pong, ViewInfo, farewell};
 use dendro_device::{Direct, OpenOptions};
 use dendro_fuse::{UnmountMode, unmount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,7 +31,6 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     // Asked before it is unmounted: the process number could be another's afterwards.
     let daemon = target::daemon_behind(&table, &entry);
     let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
-    let may_lose = daemon.as_ref().is_some_and(may_lose);
     let mode = match (args.lazy, args.force) {
         (true, _) => UnmountMode::Detach,
         (_, true) => UnmountMode::Abort,
@@ -50,8 +48,8 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     match (process, daemon) {
         (Some(process), Some(served)) => {
             match wait_for_end(&process, &served.client, &entry, quiet)? {
-                End::OfDaemon if may_lose => check_is_clean(Path::new(&served.pong.source)),
-                _ => Ok(()),
+                End::OfDaemon => check_has_written(&served),
+                End::OfView => Ok(()),
             }
         }
         _ => wait_for_lock(Path::new(&entry.source)),
@@ -91,17 +89,6 @@ fn find(table: &[MountEntry], named: &Path) -> Result<MountEntry, Failure> {
             Err(fail(&format!("is mounted on {}; say which", points.join(" and "))))
         }
     }
-}
-
-/// Whether there may be something that is not on the device yet: the daemon takes changes, or has
-/// taken some before it no longer could.
-fn may_lose(served: &Served) -> bool {
-    let is_written = |info: VolumeInfo| {
-        let CheckpointInfo { last_commit, durable_commit, .. } = info.checkpoint;
-        last_commit <= durable_commit
-    };
-    served.view.as_ref().is_some_and(|view| view.read_only.is_none())
-        || !served.client.info().is_ok_and(is_written)
 }
 
 /// A handle on the daemon's process, if it is the one that answers.
@@ -159,19 +146,14 @@ fn has_ended(process: &OwnedFd, pause: Duration) -> Result<bool, Failure> {
     Ok(rustix::io::retry_on_intr(|| poll(&mut watched, Some(&timeout)))? > 0)
 }
 
-/// Says so if a daemon that has ended could not write the last of what it was given.
-fn check_is_clean(source: &Path) -> Result<(), Failure> {
-    let opened = OpenOptions::new().read_only(true).direct(Direct::Never).open(source);
-    // Without the right to look, or if it is mounted again, nothing can be said.
-    let found = opened.ok().and_then(|device| find_superblocks(&device).ok());
-    match found {
-        Some(found) if !found.current().superblock.clean => Err(Failure::new(format_args!(
-            "{}: it is unmounted, but its daemon could not write the last changes: they are lost, as \
-             after a crash; the daemon's log (the system's, or --log-file) says why",
-            source.display()
+/// Says so if the daemon that has ended could not write the last of what it was given.
+fn check_has_written(served: &Served) -> Result<(), Failure> {
+    match farewell::take(served.client.path()) {
+        None => Ok(()),
+        Some(why) => Err(Failure::new(format_args!(
+            "it is unmounted, but the last of what was written to it is lost: {why}"
         ))
         .with_code(code::MOUNT_FAILED)),
-        _ => Ok(()),
     }
 }
 

@@ -372,7 +372,7 @@ fn umount_says_so_if_the_last_of_what_was_written_is_lost() {
     scratch.dendro(["sync", &mount_point]).succeeds();
     // More than the host has room for. Until the daemon finds out, all of it is taken.
     let _ = fs::write(scratch.inside("lost"), bytes(1, 24 << 20));
-    scratch.dendro(["umount", &mount_point]).fails(32, &[&image, "lost", "log"]);
+    scratch.dendro(["umount", &mount_point]).fails(32, &[&image, "lost", "No space left"]);
     assert!(!scratch.is_mounted());
 
     let options = |more: &str| format!("nofuseblk{more}");

@@ -11,6 +11,7 @@
 //! - [`Server`]: listens for a daemon.
 //! - [`Client`]: talks to one daemon; [`Client::all`] finds those that run.
 //! - [`socket`]: where the sockets are.
+//! - [`farewell`]: what a daemon leaves that could not write everything.
 //!
 //! No thread is started here: [`Server::run`] and [`Server::run_waits`] occupy those that call them.
 //! `docs/CONTROL.md` describes the protocol for those who speak it in another language.
@@ -20,6 +21,7 @@
 pub mod cleaning;
 mod client;
 pub mod coalescing;
+pub mod farewell;
 mod http;
 mod mounts;
 mod passing;

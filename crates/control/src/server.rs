@@ -13,7 +13,7 @@ use crate::protocol::{
     Admin, AdminError, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Reply, Request, parse_request,
 };
 use crate::wait::{Waiter, Waiters, now};
-use crate::{Command, http, passing, socket};
+use crate::{Command, farewell, http, passing, socket};
 
 /// How long a client may keep a thread waiting for all of its request, or for taking the reply.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,6 +57,8 @@ impl Server {
                 other => other.map_err(annotate)?,
             };
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(annotate)?;
+            // An earlier one's, which nobody has waited for.
+            let _ = farewell::take(&path);
             return Ok(Self {
                 listener,
                 path,
