@@ -172,6 +172,7 @@ fn snapshots_are_made_listed_held_renamed_and_deleted() {
         snapshot(&["rename", &format!("{image}@2"), "kept"]).succeeds();
         let would = snapshot(&["delete", "-n", &format!("{image}@two"), "@kept"]).succeeds();
         assert!(would.out.starts_with("would delete @two, which alone holds"), "{would:?}");
+        assert!(would.out.contains("together they hold"), "{would:?}");
         let gone = snapshot(&["delete", "-v", &format!("{image}@two"), "@1"]).succeeds();
         assert_eq!(gone.out, "deleted @two\ndeleted @one\n");
         let list = json(&snapshot(&["list", "--named", "--json", &image]).succeeds());

@@ -253,6 +253,9 @@ pub struct DeletedInfo {
     pub name: Option<String>,
     /// Bytes that deleting it alone would free; nothing when it was deleted without a look.
     pub exclusive_bytes: Option<u64>,
+    /// Bytes that deleting all that were named would free; nothing as above.
+    #[serde(default)]
+    pub together_bytes: Option<u64>,
 }
 
 /// What changed between two versions, or a part of it.

@@ -388,6 +388,10 @@ impl Versions for ModelDisk {
         Ok(self.inner.read().versions.shares())
     }
 
+    fn freed_by(&self, views: &[View]) -> Result<u64> {
+        self.inner.read().versions.freed_by(views)
+    }
+
     fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
         let mut lists = self.inner.read().versions.changed_lists(a, b, from)?;
         lists.truncate(max);

@@ -178,6 +178,14 @@ pub trait Versions: LogicalDisk {
     /// [`Corrupted`](crate::Error::Corrupted), [`Io`](crate::Error::Io).
     fn shares(&self) -> Result<Vec<Share>>;
 
+    /// Bytes that deleting all of these would free: what several of them share, and nobody else, is
+    /// in nobody's share. Goes through the whole map.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView), [`Corrupted`](crate::Error::Corrupted),
+    /// [`Io`](crate::Error::Io).
+    fn freed_by(&self, views: &[View]) -> Result<u64>;
+
     /// Up to `max` lists, with numbers from `from` on, in which the two views may differ. Reads no
     /// data; may look at all that there is to say where data lies.
     ///

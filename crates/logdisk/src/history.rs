@@ -206,6 +206,10 @@ impl Versions for LogDisk {
         self.count_shares()
     }
 
+    fn freed_by(&self, views: &[View]) -> Result<u64> {
+        self.count_freed_by(views)
+    }
+
     fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
         self.find_changed_lists(a, b, from, max)
     }

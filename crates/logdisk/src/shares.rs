@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use dendro_disk::{Lid, Result, Share, View};
+use dendro_disk::{Error, Lid, Result, Share, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use rustc_hash::FxHashMap;
@@ -21,8 +21,8 @@ const STEP_LEN: usize = 4096;
 /// Someone who sees blocks.
 struct Seer {
     nearest: Stretch,
-    /// Whose share it adds to, by number: a version's own, or of a moment that only the one branch
-    /// made from it needs, that branch's. `None`: what it sees goes with no single version.
+    /// Whose share it adds to, by number: a version's own, or of a moment that only branches made from
+    /// it need, theirs if that is one. `None`: what it sees goes with no single version.
     owner: Option<usize>,
     is_version: bool,
 }
@@ -88,21 +88,29 @@ struct Seers {
 }
 
 impl Seers {
-    fn of(versions: &Versions) -> Result<Self> {
+    /// Everyone; to those in `together` belongs, as to the first of them, what only they see.
+    fn of(versions: &Versions, together: &[View]) -> Result<Self> {
         let views: Vec<View> = versions.table().views().collect();
+        let first = views.iter().position(|view| together.contains(view));
+        let owner_of = |(number, view): (usize, &View)| match first {
+            Some(first) if together.contains(view) => first,
+            _ => number,
+        };
         let mut seers = Vec::new();
-        for (number, view) in views.iter().enumerate() {
+        let mut heads = FxHashMap::default();
+        for (owner, view) in views.iter().enumerate().map(|(at, view)| (owner_of((at, view)), view))
+        {
             let nearest = versions.line(*view)?.nearest();
-            seers.push(Seer { nearest, owner: Some(number), is_version: true });
+            seers.push(Seer { nearest, owner: Some(owner), is_version: true });
+            if view.epoch.is_none() {
+                heads.insert(view.branch, owner);
+            }
         }
-        let heads: FxHashMap<u32, usize> = (0..)
-            .zip(&views)
-            .filter(|(_, view)| view.epoch.is_none())
-            .map(|(number, view)| (view.branch, number))
-            .collect();
-        for (branch, last_epoch, child) in versions.forks() {
+        for ((branch, last_epoch), children) in versions.forks() {
             let nearest = Stretch { branch, last_epoch };
-            let owner = child.and_then(|child| heads.get(&child).copied());
+            let mut owners = children.iter().map(|child| heads.get(child).copied());
+            let owner =
+                owners.next().flatten().filter(|&one| owners.all(|other| other == Some(one)));
             seers.push(Seer { nearest, owner, is_version: false });
         }
         seers.sort_by_key(|seer| seer.owner);
@@ -286,7 +294,26 @@ impl LogDisk {
     /// Goes through the map and adds up, for each version, the blocks that it sees and those that
     /// only it sees.
     pub(crate) fn count_shares(&self) -> Result<Vec<Share>> {
-        let mut seers = Seers::of(&self.core.read().state.versions)?;
+        self.count_shares_of(&[])
+    }
+
+    /// Adds up the blocks that only these versions see.
+    pub(crate) fn count_freed_by(&self, views: &[View]) -> Result<u64> {
+        {
+            let core = self.core.read();
+            let table = core.state.versions.table();
+            if let Some(nobody) = views.iter().find(|&&view| !table.views().any(|one| one == view))
+            {
+                return Err(Error::NoSuchView(*nobody));
+            }
+        }
+        let shares = self.count_shares_of(views)?;
+        let first = shares.iter().find(|share| views.contains(&share.view));
+        Ok(first.map_or(0, |share| share.exclusive_bytes))
+    }
+
+    fn count_shares_of(&self, together: &[View]) -> Result<Vec<Share>> {
+        let mut seers = Seers::of(&self.core.read().state.versions, together)?;
         let mut next = Key::MIN;
         loop {
             let (things, end) = self.look(|core, nodes| {
@@ -383,7 +410,7 @@ mod tests {
             let made = versions.change(|table| table.branch_off(view, &name, Timestamp(0)));
             view = made.expect("the name is new").0.head();
         }
-        let seers = Seers::of(&versions).expect("all views are there");
+        let seers = Seers::of(&versions, &[]).expect("all views are there");
         let onlookers: usize = seers.branches.values().map(|at| at.onlookers.len()).sum();
         assert!(onlookers <= 3 * 2001, "{onlookers}");
         // Each head sees alone what it writes; the first writes for all.

@@ -153,20 +153,19 @@ impl Versions {
     }
 
     /// The moments that branches were made from, where no snapshot is: branch and epoch, and the
-    /// branch made from there if it is the only one.
-    pub(crate) fn forks(&self) -> Vec<(u32, u64, Option<u32>)> {
-        let mut forks: BTreeMap<(u32, u64), Option<u32>> = BTreeMap::new();
+    /// branches made from there.
+    pub(crate) fn forks(&self) -> Vec<((u32, u64), Vec<u32>)> {
+        let mut forks: BTreeMap<(u32, u64), Vec<u32>> = BTreeMap::new();
         for (child, parent) in self.table.parents() {
             if let Some(parent) = parent {
-                forks.entry(parent).and_modify(|only| *only = None).or_insert(Some(child));
+                forks.entry(parent).or_default().push(child);
             }
         }
         let is_alone = |(branch, epoch)| {
             let view = View { branch, epoch: Some(epoch) };
             self.table.snapshot_of(view).is_none()
         };
-        let alone = forks.into_iter().filter(|(moment, _)| is_alone(*moment));
-        alone.map(|((branch, epoch), only)| (branch, epoch, only)).collect()
+        forks.into_iter().filter(|(moment, _)| is_alone(*moment)).collect()
     }
 
     /// Whether a version of `branch` sees what was written in it in epoch `from` and gave way in

@@ -1,5 +1,6 @@
 //! Versions cost what they hold, and give it back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -688,6 +689,42 @@ fn compare_shares(
         let alone = mine.into_iter().filter(is_alone).count() as u64;
         assert_eq!(share.exclusive_bytes, len * alone, "{view:?}");
     }
+    let all: Vec<View> = views.iter().map(|(view, _)| *view).collect();
+    for step in 2..5 {
+        let together: Vec<View> = all.iter().copied().step_by(step).collect();
+        let pages_of = |are_within: bool| -> BTreeSet<u64> {
+            let of = views.iter().chain(forks);
+            of.filter(|(view, _)| together.contains(view) == are_within)
+                .flat_map(|(_, pages)| pages.iter().flatten().copied())
+                .collect()
+        };
+        let freed = pages_of(true).difference(&pages_of(false)).count() as u64;
+        let told = disk.freed_by(&together).expect("the map can be read");
+        assert_eq!(told, PAGE_SIZE as u64 * freed, "{together:?}");
+    }
+}
+
+#[test]
+fn what_a_moment_keeps_goes_with_the_last_of_the_branches_made_from_it() {
+    let rig = Rig::new(64 * MIB);
+    let list = rig.list(View::HEAD);
+    rig.write(View::HEAD, list, 0, 1).expect("there is room");
+    let moment = rig.disk.snapshot(0, None).expect("there is room").view();
+    let branch = |name| rig.disk.branch_off(moment, name).expect("there is room").head();
+    let (a, b) = (branch("a"), branch("b"));
+    rig.disk.delete(moment).expect("it is not held");
+    for (view, seed) in [(View::HEAD, 2), (a, 3), (b, 4)] {
+        rig.write(view, list, 0, seed).expect("there is room");
+    }
+    let pages_freed_by =
+        |views: &[View]| rig.disk.freed_by(views).expect("the map can be read") / PAGE_SIZE as u64;
+    assert_eq!(pages_freed_by(&[a]), 1);
+    assert_eq!(pages_freed_by(&[b, View::HEAD]), 2);
+    assert_eq!(pages_freed_by(&[a, b]), 3);
+    for branch in [a, b] {
+        rig.disk.delete(branch).expect("it is not the main one");
+    }
+    assert_eq!(rig.settle(), 1);
 }
 
 #[test]

@@ -220,9 +220,14 @@ impl Service {
             }
         }
         let mut freed = HashMap::new();
+        let mut together_bytes = None;
         if dry_run {
             let shares = self.disk.shares().map_err(refuse)?;
             freed.extend(shares.iter().map(|share| (share.view, share.exclusive_bytes)));
+            together_bytes = match views[..] {
+                [view] => freed.get(&view).copied(),
+                _ => Some(self.disk.freed_by(&views).map_err(refuse)?),
+            };
         } else {
             for view in &views {
                 self.disk.delete(*view).map_err(refuse)?;
@@ -233,6 +238,7 @@ impl Service {
             epoch: view.epoch,
             name: facts::name(*view, table),
             exclusive_bytes: freed.get(view).copied(),
+            together_bytes,
         };
         Ok(views.iter().map(info).collect())
     }

@@ -159,7 +159,13 @@ fn deleted_text(deleted: &[DeletedInfo], dry_run: bool) -> String {
             (false, _) => format!("deleted {name}\n"),
         }
     };
-    deleted.iter().map(line).collect()
+    let together = match deleted {
+        [_, .., last] => last.together_bytes,
+        _ => None,
+    };
+    let together = together
+        .map(|bytes| format!("together they hold {} that nothing else does\n", text::size(bytes)));
+    deleted.iter().map(line).chain(together).collect()
 }
 
 fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {

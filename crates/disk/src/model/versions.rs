@@ -194,6 +194,22 @@ impl ModelVersions {
         self.table.views().map(share).collect()
     }
 
+    /// What deleting all of `views` would free.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchView`].
+    pub fn freed_by(&self, views: &[View]) -> Result<u64> {
+        let mut rest = self.holders();
+        let views: BTreeMap<_, _> = views.iter().map(|view| (key(*view), *view)).collect();
+        for (key, view) in views {
+            let state = self.states.get(&key).ok_or(Error::NoSuchView(view))?;
+            for (address, _) in state.values() {
+                rest.entry(address).and_modify(|(_, holders)| *holders -= 1);
+            }
+        }
+        Ok(rest.values().filter(|(_, holders)| *holders == 0).map(|(len, _)| len).sum())
+    }
+
     /// Reads everything that `disk` holds. Nobody may change the disk meanwhile.
     ///
     /// # Errors
