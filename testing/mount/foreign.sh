@@ -7,7 +7,7 @@
 set -eu
 # mount(8) looks for its helpers in /usr/sbin alone: in a mount namespace of its own, this puts them there.
 if [ "$(id -u)" = 0 ] && [ -z "${DENDRO_FOREIGN_NAMESPACE:-}" ]; then
-    DENDRO_FOREIGN_NAMESPACE=1 exec unshare --mount "$0" "$@"
+    DENDRO_FOREIGN_NAMESPACE=1 exec unshare --mount bash "$0" "$@"
 fi
 here=$(cd "$(dirname "$0")" && pwd)
 operations=${1:-100000}
