@@ -178,8 +178,8 @@ impl FileSystem {
     /// # Errors
     /// `NoAttribute`, `NotSupported`.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        let is_acl = name == xattr::ACL_ACCESS || name == xattr::ACL_DEFAULT;
-        let flags = if is_acl { XattrFlags::empty() } else { XattrFlags::REPLACE };
+        let may_be_absent = xattr::is_acl(name);
+        let flags = if may_be_absent { XattrFlags::empty() } else { XattrFlags::REPLACE };
         self.change_xattr(ino, name, None, flags)
     }
 
@@ -210,7 +210,7 @@ impl FileSystem {
         let mut edits = self.edits();
         let acl_value;
         let value = match value {
-            Some(value) if name == xattr::ACL_ACCESS || name == xattr::ACL_DEFAULT => {
+            Some(value) if xattr::is_acl(name) => {
                 acl_value = set_acl(&mut inode, name, value, flags)?;
                 acl_value.as_deref()
             }

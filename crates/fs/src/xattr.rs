@@ -22,6 +22,11 @@ pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute that is the ACL of what will be made in a directory.
 pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// Whether the attribute is an ACL, which the mode goes with.
+pub(crate) fn is_acl(name: &[u8]) -> bool {
+    name == ACL_ACCESS || name == ACL_DEFAULT
+}
+
 /// How many records a walk takes at a time.
 const BATCH_LEN: usize = 64;
 /// Low bits of an attribute record's index: slot and part.
@@ -42,7 +47,7 @@ pub(crate) fn check_name(name: &[u8], kind: FileKind) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME_LEN_BYTES {
         return Err(FsError::AttributeName);
     }
-    if name == ACL_ACCESS || name == ACL_DEFAULT {
+    if is_acl(name) {
         return match kind {
             FileKind::Symlink => Err(FsError::NotSupported("links have no ACL")),
             _ => Ok(()),

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use dendro_disk::{Error, Lid, Result, Share, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::disk::LogDisk;
 use crate::fault::Fault;
@@ -89,17 +89,13 @@ struct Seers {
 
 impl Seers {
     /// Everyone; to those in `together` belongs, as to the first of them, what only they see.
-    fn of(versions: &Versions, together: &[View]) -> Result<Self> {
+    fn of(versions: &Versions, together: &FxHashSet<View>) -> Result<Self> {
         let views: Vec<View> = versions.table().views().collect();
         let first = views.iter().position(|view| together.contains(view));
-        let owner_of = |(number, view): (usize, &View)| match first {
-            Some(first) if together.contains(view) => first,
-            _ => number,
-        };
         let mut seers = Vec::new();
         let mut heads = FxHashMap::default();
-        for (owner, view) in views.iter().enumerate().map(|(at, view)| (owner_of((at, view)), view))
-        {
+        for (number, view) in views.iter().enumerate() {
+            let owner = first.filter(|_| together.contains(view)).unwrap_or(number);
             let nearest = versions.line(*view)?.nearest();
             seers.push(Seer { nearest, owner: Some(owner), is_version: true });
             if view.epoch.is_none() {
@@ -294,26 +290,27 @@ impl LogDisk {
     /// Goes through the map and adds up, for each version, the blocks that it sees and those that
     /// only it sees.
     pub(crate) fn count_shares(&self) -> Result<Vec<Share>> {
-        self.count_shares_of(&[])
+        let seers = Seers::of(&self.core.read().state.versions, &FxHashSet::default())?;
+        self.count(seers)
     }
 
     /// Adds up the blocks that only these versions see.
     pub(crate) fn count_freed_by(&self, views: &[View]) -> Result<u64> {
-        {
-            let core = self.core.read();
-            let table = core.state.versions.table();
-            if let Some(nobody) = views.iter().find(|&&view| !table.views().any(|one| one == view))
-            {
-                return Err(Error::NoSuchView(*nobody));
-            }
+        let mut together: FxHashSet<View> = views.iter().copied().collect();
+        let seers = Seers::of(&self.core.read().state.versions, &together)?;
+        // The first of them, to whom all of it belongs.
+        let first = seers.shares.iter().position(|share| together.contains(&share.view));
+        for share in &seers.shares {
+            together.remove(&share.view);
         }
-        let shares = self.count_shares_of(views)?;
-        let first = shares.iter().find(|share| views.contains(&share.view));
-        Ok(first.map_or(0, |share| share.exclusive_bytes))
+        if let Some(nobody) = views.iter().find(|view| together.contains(view)) {
+            return Err(Error::NoSuchView(*nobody));
+        }
+        let shares = self.count(seers)?;
+        Ok(first.map_or(0, |first| shares[first].exclusive_bytes))
     }
 
-    fn count_shares_of(&self, together: &[View]) -> Result<Vec<Share>> {
-        let mut seers = Seers::of(&self.core.read().state.versions, together)?;
+    fn count(&self, mut seers: Seers) -> Result<Vec<Share>> {
         let mut next = Key::MIN;
         loop {
             let (things, end) = self.look(|core, nodes| {
@@ -410,7 +407,7 @@ mod tests {
             let made = versions.change(|table| table.branch_off(view, &name, Timestamp(0)));
             view = made.expect("the name is new").0.head();
         }
-        let seers = Seers::of(&versions, &[]).expect("all views are there");
+        let seers = Seers::of(&versions, &FxHashSet::default()).expect("all views are there");
         let onlookers: usize = seers.branches.values().map(|at| at.onlookers.len()).sum();
         assert!(onlookers <= 3 * 2001, "{onlookers}");
         // Each head sees alone what it writes; the first writes for all.
