@@ -9,6 +9,7 @@
 
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -16,6 +17,7 @@ use std::ops::ControlFlow;
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, NodePtr, Value};
 
+use self::ways::{Way, Ways};
 use crate::fault::Outcome;
 use crate::node::{
     Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Leaf, Node, Resident,
@@ -40,6 +42,7 @@ pub(crate) struct Map {
     root: Option<Child>,
     level: u8,
     ledger: Ledger,
+    ways: Ways,
 }
 
 /// What changes of the tree leave to account for.
@@ -66,7 +69,7 @@ impl Map {
     pub(crate) fn from_root(root: Option<(NodePtr, u8)>) -> Self {
         let level = root.map_or(0, |(_, level)| level);
         let root = root.map(|(place, _)| Child::Clean(ChildPtr::of_unknown_age(place)));
-        Self { root, level, ledger: Ledger::default() }
+        Self { root, level, ..Self::default() }
     }
 
     /// About what the dirty nodes take in memory.
@@ -94,10 +97,11 @@ impl Map {
         nodes: &dyn Nodes,
         look: impl FnOnce(Option<&Value>) -> T,
     ) -> Outcome<T> {
-        match &self.root {
-            Some(root) => look_under(root, key, nodes, look),
-            None => Ok(look(None)),
+        let Some(root) = &self.root else { return Ok(look(None)) };
+        if let Some(value) = self.ways.to(key, self.level).and_then(|way| way.value_of(key, root)) {
+            return Ok(look(Some(value)));
         }
+        look_under(root, key, nodes, |way| self.ways.keep(key, way), look)
     }
 
     /// Calls `visit` with the entries from `to` back to `from`, both included, until it breaks.
@@ -188,10 +192,10 @@ impl Map {
             self.level = 0;
             return Ok(Found::default());
         }
-        self.update_leaf(&key, nodes, |leaf, ledger| {
+        self.update_leaf(&key, nodes, |leaf, position, ledger| {
             ledger.dirty_bytes += entry_memory_bytes(&value);
             leaf.len_bytes += entry_len_bytes(&value);
-            match leaf.position(&key) {
+            match position {
                 Ok(at) => {
                     let old = mem::replace(&mut leaf.entries[at].1, value);
                     leaf.len_bytes -= entry_len_bytes(&old);
@@ -218,8 +222,8 @@ impl Map {
         nodes: &dyn Nodes,
         change: impl FnOnce(&mut Value),
     ) -> Outcome<()> {
-        self.update_leaf(key, nodes, |leaf, ledger| {
-            let at = leaf.position(key).expect("the key was just found");
+        self.update_leaf(key, nodes, |leaf, position, ledger| {
+            let at = position.expect("the key was just found");
             let value = &mut leaf.entries[at].1;
             leaf.len_bytes -= entry_len_bytes(value);
             ledger.dirty_bytes = ledger.dirty_bytes.saturating_sub(entry_memory_bytes(value));
@@ -230,25 +234,35 @@ impl Map {
         })
     }
 
-    /// Calls `update` with the leaf that `key` belongs in; it says at which entry it has changed the
-    /// leaf. The tree must not be empty.
+    /// Calls `update` with the leaf that `key` belongs in, and where it is there or would be; it says at
+    /// which entry it has changed the leaf. The tree must not be empty.
     fn update_leaf<T>(
         &mut self,
         key: &Key,
         nodes: &dyn Nodes,
-        update: impl FnOnce(&mut Leaf, &mut Ledger) -> (T, usize),
+        update: impl FnOnce(&mut Leaf, Result<usize, usize>, &mut Ledger) -> (T, usize),
     ) -> Outcome<T> {
         let mut child = self.root.as_mut().expect("the tree has a root");
-        let leaf = loop {
+        let known = self.ways.to(key, self.level).filter(|way| way.value_of(key, child).is_some());
+        let mut way = known.unwrap_or_default();
+        let mut next = || {
+            let (step, rest) = way.next()?;
+            way = rest;
+            Some(step)
+        };
+        let (leaf, position) = loop {
             match self.ledger.make_mut(child, nodes)? {
-                Node::Leaf(leaf) => break leaf,
+                Node::Leaf(leaf) => {
+                    let position = next().map_or_else(|| leaf.position(key), Ok);
+                    break (leaf, position);
+                }
                 Node::Inner(inner) => {
-                    let at = inner.position(key);
+                    let at = next().unwrap_or_else(|| inner.position(key));
                     child = &mut inner.entries[at].1;
                 }
             }
         };
-        let (result, changed_at) = update(leaf, &mut self.ledger);
+        let (result, changed_at) = update(leaf, position, &mut self.ledger);
         if !leaf.is_too_long() {
             return Ok(result);
         }
@@ -418,15 +432,25 @@ fn look_under<T>(
     mut child: &Child,
     key: &Key,
     nodes: &dyn Nodes,
+    note: impl FnOnce(Way),
     look: impl FnOnce(Option<&Value>) -> T,
 ) -> Outcome<T> {
+    let mut way = Way::default();
     // The dirty top of the tree is borrowed, what is below it comes from the cache.
     let place = loop {
         match child {
             Child::Clean(child) => break child.place,
             Child::Dirty(resident) => match &resident.node {
-                Node::Leaf(leaf) => return Ok(look(find(leaf, key))),
-                Node::Inner(inner) => child = &inner.entries[inner.position(key)].1,
+                Node::Leaf(leaf) => {
+                    let Ok(at) = leaf.position(key) else { return Ok(look(None)) };
+                    note(way.then(at));
+                    return Ok(look(Some(&leaf.entries[at].1)));
+                }
+                Node::Inner(inner) => {
+                    let at = inner.position(key);
+                    way = way.then(at);
+                    child = &inner.entries[at].1;
+                }
             },
         }
     };
@@ -587,7 +611,7 @@ fn remove_under(
     mut is_known: bool,
 ) -> Outcome<Option<Value>> {
     if !is_known && !child.is_own() {
-        if look_under(child, key, nodes, |value| value.is_none())? {
+        if look_under(child, key, nodes, |_| (), |value| value.is_none())? {
             return Ok(None);
         }
         is_known = true;

@@ -19,10 +19,15 @@ const COUNTS: [u64; 4] = [0, 1, 100, 10_000];
 const CHANGES: u64 = 10_000;
 /// Pages of the file that is overwritten at random.
 const PAGES: u64 = 16_384;
-const OVERWRITES: u64 = 150_000;
-const CREATIONS: u64 = 150_000;
+/// In each round.
+const OVERWRITES: u64 = 30_000;
+const CREATIONS: u64 = 10_000;
 const FILES_IN_A_DIRECTORY: u64 = 1000;
 const ROUNDS: usize = 5;
+/// Of rates, whose medians are told. Disks take turns within each: what else the machine does slows
+/// all of them.
+const RATE_ROUNDS: usize = 15;
+const TURN: u64 = 10_000;
 
 /// A disk with so many snapshots, made while the same was written as on all others.
 struct Old {
@@ -103,24 +108,29 @@ pub(crate) fn run() {
     comparing();
 }
 
-/// How often `work` can be done a second, beside a disk without snapshots.
+/// How often `work` can be done a second, beside a disk without snapshots: in each round `count` times.
 fn rates(what: &str, count: u64, disks: &mut [Old], work: fn(&mut Old)) {
-    let mut seconds = vec![Vec::new(); disks.len()];
-    for _ in 0..ROUNDS {
-        for (old, seconds) in disks.iter_mut().zip(&mut seconds) {
-            seconds.push(time(|| (0..count / ROUNDS as u64).for_each(|_| work(old))).as_secs_f64());
+    let mut rounds = Vec::new();
+    for _ in 0..RATE_ROUNDS {
+        let mut seconds = vec![0.0; disks.len()];
+        for _ in 0..count / TURN {
+            for (old, seconds) in disks.iter_mut().zip(&mut seconds) {
+                *seconds += time(|| (0..TURN).for_each(|_| work(old))).as_secs_f64();
+            }
         }
+        rounds.push(seconds);
     }
-    let rates: Vec<f64> = seconds
-        .into_iter()
-        .map(|mut seconds| {
-            seconds.sort_by(f64::total_cmp);
-            (count / ROUNDS as u64) as f64 / seconds[ROUNDS / 2]
-        })
-        .collect();
-    for (rate, snapshots) in rates.iter().zip(COUNTS).skip(1) {
-        print(&format!("{what}, {snapshots} snapshots"), "/s", *rate, rates[0]);
+    for (disk, snapshots) in COUNTS.iter().enumerate().skip(1) {
+        let rate = median(rounds.iter().map(|seconds| count as f64 / seconds[disk]));
+        let ratio = median(rounds.iter().map(|seconds| seconds[0] / seconds[disk]));
+        print(&format!("{what}, {snapshots} snapshots"), "/s", rate, rate / ratio);
     }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// How long a snapshot and a clone take.

@@ -87,7 +87,7 @@ fn random_changes_are_those_of_a_sorted_table_and_leave_frozen_trees_alone() {
     assert_eq!(entries(&map), listed(&model));
     for (root, expected) in frozen {
         let level = root.as_ref().map_or(0, |(_, level)| *level);
-        let map = Map { root: root.map(|(root, _)| root), level, ledger: Ledger::default() };
+        let map = Map { root: root.map(|(root, _)| root), level, ..Map::default() };
         assert_eq!(entries(&map), expected);
     }
 }
