@@ -406,6 +406,13 @@ pub struct LogSummary {
     pub end: LogEnd,
 }
 
+impl LogSummary {
+    /// Whether the log tells that the segment was empty, and may have been filled anew since.
+    pub(crate) fn may_have_reused(&self, segment: SegmentNo) -> bool {
+        self.reused_segments.contains(&segment.0)
+    }
+}
+
 impl fmt::Display for LogSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { replayed_count, replayed_bytes, record_count, end, .. } = self;
@@ -460,7 +467,7 @@ pub(crate) fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSumm
             .and_then(|()| {
                 verify_payload(volume, &partial, &|addr| {
                     let segment = volume.layout().segment_of(addr);
-                    is_durable && summary.reused_segments.contains(&segment.0)
+                    is_durable && summary.may_have_reused(segment)
                 })
             })
             .err();

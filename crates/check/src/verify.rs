@@ -119,7 +119,7 @@ fn verify_checkpoint(
 ) -> Counts {
     verify_positions(volume.layout(), checkpoint, findings);
     let log = volume.log_summary(checkpoint);
-    let mut walk = Walk::new(volume, checkpoint, options.data.then_some(&log));
+    let mut walk = Walk::new(volume, checkpoint, &log, options.data);
     for node in volume.nodes(checkpoint) {
         match node {
             Ok(node) => walk.visit(&node, findings),
@@ -143,7 +143,7 @@ fn verify_checkpoint(
     let counts = walk.counts;
     let mut next = walk.marks.end();
     while let Some(first) = next {
-        next = mark_overlaps(volume, checkpoint, first, findings);
+        next = mark_overlaps(volume, checkpoint, &log, first, findings);
     }
     report_log(volume, &log, findings);
     counts
@@ -194,8 +194,11 @@ struct Lists {
 struct Walk<'v> {
     volume: &'v Volume<'v>,
     checkpoint: &'v Checkpoint,
-    /// Blocks are read, those aside that may be gone as the log behind the checkpoint tells.
-    reads_data: Option<&'v LogSummary>,
+    /// The log behind the checkpoint: it tells of segments in which nothing lives any more, and
+    /// that may have been filled anew, with the checkpoint's own nodes too.
+    log: &'v LogSummary,
+    /// Blocks are read.
+    reads_data: bool,
     /// Every node could be read. Of a map with parts missing, nothing can be said to be missing or
     /// counted wrongly.
     is_whole: bool,
@@ -214,7 +217,8 @@ impl<'v> Walk<'v> {
     fn new(
         volume: &'v Volume<'v>,
         checkpoint: &'v Checkpoint,
-        reads_data: Option<&'v LogSummary>,
+        log: &'v LogSummary,
+        reads_data: bool,
     ) -> Self {
         let layout = volume.layout();
         let first = Key::first(VERSIONS_LIST, Space::List, 0);
@@ -222,6 +226,7 @@ impl<'v> Walk<'v> {
         Self {
             volume,
             checkpoint,
+            log,
             reads_data,
             is_whole: true,
             counts: Counts::default(),
@@ -238,7 +243,8 @@ impl<'v> Walk<'v> {
     fn visit(&mut self, node: &Node, findings: &mut Findings) {
         self.counts.node_count += 1;
         let len_bytes = align_up(node.place.len_bytes.into(), GRAIN_SIZE as u64);
-        self.take("map node", node.place.addr, len_bytes, findings);
+        self.count(node.place.addr, len_bytes);
+        self.claim("map node", node.place.addr, len_bytes, findings);
         if node.info.checkpoint_seq > self.checkpoint.seq {
             findings.add(FindingKind::NodeNewer, node.to_string());
         }
@@ -323,9 +329,12 @@ impl<'v> Walk<'v> {
             let detail = format!("{}: kind {}", name(), page.compression);
             findings.add(FindingKind::BlockCompression, detail);
         }
-        self.take("page", page.addr, len_bytes, findings);
-        let segment = self.volume.layout().segment_of(page.addr);
-        if self.reads_data.is_none_or(|log| log.reused_segments.contains(&segment.0)) {
+        self.count(page.addr, len_bytes);
+        if self.log.may_have_reused(self.volume.layout().segment_of(page.addr)) {
+            return;
+        }
+        self.claim("page", page.addr, len_bytes, findings);
+        if !self.reads_data {
             return;
         }
         match self.volume.read("block", page.addr, page.len_bytes.into()) {
@@ -345,11 +354,15 @@ impl<'v> Walk<'v> {
     }
 
     /// Counts bytes as live, which lie in one segment.
-    fn take(&mut self, what: &str, addr: Addr, len_bytes: u64, findings: &mut Findings) {
-        let layout = self.volume.layout();
+    fn count(&mut self, addr: Addr, len_bytes: u64) {
         self.counts.live_bytes += len_bytes;
+        self.live[self.volume.layout().segment_of(addr).0 as usize] += len_bytes;
+    }
+
+    /// Looks whether nothing else is, or will be, where these bytes are.
+    fn claim(&mut self, what: &str, addr: Addr, len_bytes: u64, findings: &mut Findings) {
+        let layout = self.volume.layout();
         let segment = layout.segment_of(addr);
-        self.live[segment.0 as usize] += len_bytes;
         if self.marks.mark(addr, len_bytes) {
             findings.add(FindingKind::Overlap, format!("{what} at {addr}, {len_bytes} bytes"));
         }
@@ -405,6 +418,7 @@ impl<'v> Walk<'v> {
 fn mark_overlaps(
     volume: &Volume<'_>,
     checkpoint: &Checkpoint,
+    log: &LogSummary,
     first: u32,
     findings: &mut Findings,
 ) -> Option<u32> {
@@ -419,7 +433,10 @@ fn mark_overlaps(
             let Value::Chunk(chunk) = value else { continue };
             for (_, page) in chunk.iter() {
                 let len_bytes = page.footprint_bytes().into();
-                if layout.holds(page.addr, len_bytes) && marks.mark(page.addr, len_bytes) {
+                if layout.holds(page.addr, len_bytes)
+                    && !log.may_have_reused(layout.segment_of(page.addr))
+                    && marks.mark(page.addr, len_bytes)
+                {
                     let detail = format!("page of {key} at {}, {len_bytes} bytes", page.addr);
                     findings.add(FindingKind::Overlap, detail);
                 }

@@ -281,17 +281,21 @@ impl LogDisk {
         mut partial: Partial,
         clean: bool,
     ) -> Result<()> {
-        for (segment, added) in &job.added {
-            let usage = job.usage.entry(*segment).or_insert(Usage {
-                live_bytes: 0,
-                head: Head::Map,
-                class: 0,
-                written_at: job.checkpoint.log_clock,
-            });
-            if usage.live_bytes == 0 {
-                usage.written_at = job.checkpoint.log_clock;
+        {
+            let core = self.core.read();
+            for (&segment, added) in &job.added {
+                // It may have been emptied, and filled anew with nodes, since the freeze: the log
+                // tells how the blocks died that the frozen map has there.
+                let frozen_bytes = core.state.segments.frozen_bytes_of(segment);
+                let usage = job.usage.get(&segment).filter(|_| frozen_bytes > 0);
+                let usage = Usage {
+                    live_bytes: frozen_bytes + added,
+                    head: Head::Map,
+                    class: Class::MAIN.number(),
+                    written_at: usage.map_or(job.checkpoint.log_clock, |usage| usage.written_at),
+                };
+                job.usage.insert(segment, usage);
             }
-            usage.live_bytes += added;
         }
         job.checkpoint.live_bytes += job.added.values().map(|&added| u64::from(added)).sum::<u64>();
         job.checkpoint.usage_overrides =

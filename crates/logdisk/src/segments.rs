@@ -28,6 +28,8 @@ struct Segment {
     opened: u32,
     /// Blocks in it died of what no record tells: it waits for the checkpoint of this freeze.
     held_until: u64,
+    /// Live bytes when the last checkpoint was begun: as many its map refers to.
+    frozen_bytes: u32,
     /// Whether its usage record in the map is out of date.
     is_unrecorded: bool,
     /// What the cleaner's policies see of it.
@@ -139,6 +141,7 @@ impl Segments {
             head: Head::Main,
             opened: 0,
             held_until: 0,
+            frozen_bytes: 0,
             is_unrecorded: false,
             figures: dendro_policy::Segment {
                 number,
@@ -287,8 +290,16 @@ impl Segments {
     /// A checkpoint begins. The segments that nothing in the live map refers to and no head fills.
     pub(crate) fn freeze(&mut self) -> Vec<Filling> {
         self.freezes += 1;
+        for entry in &mut self.table {
+            entry.frozen_bytes = entry.figures.live_bytes;
+        }
         let pending = self.layout.log_segments().filter(|&segment| self.is_pending(segment));
         pending.map(|segment| self.filling(segment)).collect()
+    }
+
+    /// What the map of the checkpoint begun last refers to in the segment, whatever fills it now.
+    pub(crate) fn frozen_bytes_of(&self, segment: SegmentNo) -> u32 {
+        self.table[segment.0 as usize].frozen_bytes
     }
 
     /// The checkpoint begun last is durable.

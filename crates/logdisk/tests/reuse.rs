@@ -7,6 +7,7 @@ use dendro_device::sim::{CrashStyle, SimDevice};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::{ModelState, apply};
 use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_format::chunk::CHUNK_PAGES;
 use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
 
@@ -19,6 +20,8 @@ struct Volume {
     device: Arc<MemoryDevice>,
     disk: LogDisk,
     list: Lid,
+    /// How far apart the pages are: the farther, the larger the map.
+    stride: u64,
     model: ModelState,
     rng: Rng,
 }
@@ -31,7 +34,7 @@ fn open(device: Arc<dyn Device>) -> LogDisk {
 }
 
 impl Volume {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, stride: u64) -> Self {
         let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
         let shared: Arc<dyn Device> = Arc::clone(&device) as Arc<dyn Device>;
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -41,7 +44,8 @@ impl Volume {
         let disk = open(shared);
         let list = disk.allocate_list().expect("the disk is writable");
         let model = ModelState::default();
-        let mut volume = Self { device, disk, list, model, rng: Rng::new(seed) };
+        let rng = Rng::new(seed);
+        let mut volume = Self { device, disk, list, stride, model, rng };
         let mut aru = Aru::new(View::HEAD);
         aru.create_list(list, ListHints::default());
         volume.commit(aru);
@@ -59,12 +63,16 @@ impl Volume {
     }
 
     fn write(&mut self, at: u64) {
+        self.write_only(at);
+        while self.disk.background_step().expect("the device works") {}
+    }
+
+    fn write_only(&mut self, at: u64) {
         let mut page = vec![0; PAGE_SIZE];
         self.rng.fill(&mut page);
         let mut aru = Aru::new(View::HEAD);
-        aru.write_pages(self.list, at, page);
+        aru.write_pages(self.list, at * self.stride, page);
         self.commit(aru);
-        while self.disk.background_step().expect("the device works") {}
     }
 
     fn overwrite(&mut self, count: u64) {
@@ -93,7 +101,7 @@ impl Volume {
 
 #[test]
 fn a_volume_is_overwritten_many_times_with_few_checkpoints_and_a_crash_loses_nothing() {
-    let mut volume = Volume::new(1);
+    let mut volume = Volume::new(1, 1);
     let before = volume.disk.stats();
     for _ in 0..6 {
         volume.overwrite(PAGES / 2);
@@ -108,7 +116,7 @@ fn a_volume_is_overwritten_many_times_with_few_checkpoints_and_a_crash_loses_not
 
 #[test]
 fn with_room_enough_what_the_checkpoint_names_is_left_as_it_is() {
-    let mut volume = Volume::new(2);
+    let mut volume = Volume::new(2, 1);
     let before = volume.disk.stats().reused_segments;
     volume.overwrite(PAGES / 8);
     for at in 0..PAGES / 8 {
@@ -120,7 +128,7 @@ fn with_room_enough_what_the_checkpoint_names_is_left_as_it_is() {
 
 #[test]
 fn what_a_sweep_freed_waits_for_a_checkpoint() {
-    let mut volume = Volume::new(3);
+    let mut volume = Volume::new(3, 1);
     for _ in 0..4 {
         let snapshot = volume.disk.snapshot(0, None).expect("there is room");
         volume.overwrite(PAGES / 16);
@@ -131,6 +139,22 @@ fn what_a_sweep_freed_waits_for_a_checkpoint() {
         volume.check_crashed();
     }
     assert!(volume.disk.stats().reused_segments > 0);
+}
+
+#[test]
+fn what_is_emptied_while_a_checkpoint_is_written_may_be_filled_with_its_nodes() {
+    let mut volume = Volume::new(4, CHUNK_PAGES);
+    for _ in 0..60 {
+        for _ in 0..volume.rng.below(PAGES / 8) {
+            let at = volume.rng.below(PAGES);
+            volume.write_only(at);
+            if volume.rng.chance(4) {
+                volume.disk.background_step().expect("the device works");
+            }
+        }
+        volume.check_crashed();
+    }
+    assert!(volume.disk.stats().reused_segments > SEGMENT_COUNT);
 }
 
 /// Small enough that it is overwritten all the time, and most is written and dies between two

@@ -5,7 +5,7 @@ use dendro_disk::{Error, Lid, Result};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
-use dendro_format::{Layout, PageRef, Record};
+use dendro_format::{Head, Layout, PageRef, Record};
 
 use super::chain::Chain;
 use crate::core::zeroed_map_bytes;
@@ -141,8 +141,10 @@ fn apply_record(
             Ok(())
         }
         Record::Reuse { segment } => {
-            let is_empty =
-                layout.is_log_segment(segment) && state.segments.live_bytes_of(segment) == 0;
+            // The checkpoint itself may have put its nodes there, written when this was durable.
+            let is_empty = layout.is_log_segment(segment)
+                && (state.segments.head(segment) == Head::Map
+                    || state.segments.live_bytes_of(segment) == 0);
             is_empty.then_some(()).ok_or_else(|| {
                 let what = format!("it fills segment {segment} anew, in which something lives");
                 Error::Corrupted(what).into()
