@@ -100,8 +100,8 @@ pub(crate) struct MkfsArgs {
     /// The volume's UUID [default: a random one]
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<Uuid>,
-    /// The size of a segment, a power of two from 128K to 64M [default: 4M, less where the
-    /// device is small]
+    /// The size of a segment, a power of two from 128K to 64M [default: 4M, below
+    /// 8G less]
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
     pub(crate) segment_size: Option<u64>,
     /// Destroy what is there now

@@ -13,8 +13,9 @@ use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::Kind;
 
-const SEGMENT_BYTES: u64 = 1 << 20;
-const SEGMENT_COUNT: u64 = 1024;
+/// As `mkfs` makes them for a volume of this size.
+const SEGMENT_BYTES: u64 = 512 << 10;
+const SEGMENT_COUNT: u64 = 2048;
 /// Pages of live data: 80 % of the volume.
 const PAGES: u64 = SEGMENT_COUNT * SEGMENT_BYTES * 8 / 10 / PAGE_SIZE as u64;
 /// Writes before and while counting, in live pages.
