@@ -101,7 +101,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<Uuid>,
     /// The size of a segment, a power of two from 128K to 64M [default: 4M, below
-    /// 8G less]
+    /// 16G less]
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
     pub(crate) segment_size: Option<u64>,
     /// Destroy what is there now

@@ -46,9 +46,9 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
 /// With fewer segments than that, those that are kept clean or are being filled take so much of the
 /// volume that cleaning writes more: at 1 GiB, 80 % of it live, 4.5 times what users write at random
-/// with 256 segments, 3.5 with 1024 and 3.4 with 2048.
-const GOOD_SEGMENT_COUNT: u64 = 2048;
-/// In smaller segments headers cost more than that gains, as long as there are so many.
+/// with 256 segments, 3.5 with 1024 and 3.4 with 2048; at 4 GiB 3.2 with 4096.
+const GOOD_SEGMENT_COUNT: u64 = 4096;
+/// In smaller segments headers cost more than that gains.
 const GOOD_SEGMENT_SIZE_LOG2: u8 = 19;
 /// Fewer leave too little choice of which to write and which to keep.
 const LEAST_GOOD_SEGMENT_COUNT: u64 = 64;
@@ -548,8 +548,9 @@ mod tests {
     #[test]
     fn segments_are_smaller_on_small_devices() {
         assert_eq!(default_segment_size_bytes(1 << 40), 4 << 20);
-        assert_eq!(default_segment_size_bytes(8 << 30), 4 << 20);
-        assert_eq!(default_segment_size_bytes(7 << 30), 2 << 20);
+        assert_eq!(default_segment_size_bytes(16 << 30), 4 << 20);
+        assert_eq!(default_segment_size_bytes(15 << 30), 2 << 20);
+        assert_eq!(default_segment_size_bytes(4 << 30), 1 << 20);
         assert_eq!(default_segment_size_bytes(1 << 30), 512 << 10);
         assert_eq!(default_segment_size_bytes(32 << 20), 512 << 10);
         assert_eq!(default_segment_size_bytes(31 << 20), 256 << 10);

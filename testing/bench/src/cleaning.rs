@@ -1,147 +1,120 @@
 //! What cleaning writes: bytes of blocks, and bytes of everything, for those of blocks that clients
 //! write, in steady state.
 //!
-//! Blocks of a page each, 80 % of all segments full of live data. Counts, so the same on every
-//! machine. `bench-cleaner` has the policies alone, without records, map, and reserves.
+//! Blocks of a page each, 80 % of all segments full of live data, one block a commit. Counts, so the
+//! same on every machine. `bench-cleaner` has the policies alone, without records, map, and reserves,
+//! and the same workloads.
 
 use std::io;
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock, Rng};
+use dendro_base::{Clock, ManualClock};
+use dendro_bench::workload::{Kind as WorkloadKind, Op};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
-use dendro_policy::Kind;
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, Stats, format};
+use dendro_policy::Kind as PolicyKind;
 
-/// As `mkfs` makes them for a volume of this size.
-const SEGMENT_BYTES: u64 = 512 << 10;
-const SEGMENT_COUNT: u64 = 2048;
-/// Pages of live data: 80 % of the volume.
-const PAGES: u64 = SEGMENT_COUNT * SEGMENT_BYTES * 8 / 10 / PAGE_SIZE as u64;
-/// Writes before and while counting, in live pages.
-const WARM_UP: u64 = 3;
+/// As large as the volume that `bench-cleaner` simulates.
+const DEFAULT_SIZE_GIB: u64 = 4;
+/// As `mkfs` makes them for a volume of 1 to 16 GiB: so many, if they are no smaller then.
+const SEGMENT_COUNT: u64 = 4096;
+const LEAST_SEGMENT_BYTES: u64 = 512 << 10;
+/// Live data, of the volume.
+const LIVE_PERCENT: u64 = 80;
+/// What is counted, in volumes, and the part of the simulation's warming up that goes before.
 const COUNTED: u64 = 2;
+const WARM_UP_SHARE: f64 = 1.0;
+/// The aims are what the policies write by themselves; with records, map and checkpoints they are
+/// allowed so much more.
+const ALLOWANCE: f64 = 1.2;
+const SEED: u64 = 7;
 
-/// Which page is written next.
-trait Workload {
-    fn next(&mut self, rng: &mut Rng) -> u64;
-}
-
-type MakeWorkload = fn() -> Box<dyn Workload>;
-
-impl<F: FnMut(&mut Rng) -> u64> Workload for F {
-    fn next(&mut self, rng: &mut Rng) -> u64 {
-        self(rng)
+/// Prints a line for each workload of which the name begins with `wanted`.
+///
+/// # Errors
+/// Nothing is called so.
+pub(crate) fn run(wanted: &str, policy: Option<&str>, size_gib: Option<u64>) -> io::Result<()> {
+    let policy = policy.map_or(Ok(PolicyKind::Ladder), str::parse).map_err(io::Error::other)?;
+    let kinds: Vec<_> =
+        WorkloadKind::ALL.into_iter().filter(|kind| kind.name().starts_with(wanted)).collect();
+    if kinds.is_empty() {
+        return Err(io::Error::other(format!("no workload's name begins with {wanted:?}")));
     }
-}
-
-/// Zipf's law over scattered pages, by inversion of its sums.
-fn zipf(exponent: f64) -> impl FnMut(&mut Rng) -> u64 {
-    let mut sums = Vec::with_capacity(PAGES as usize);
-    let mut sum = 0.0;
-    for rank in 1..=PAGES {
-        sum += (rank as f64).powf(-exponent);
-        sums.push(sum);
-    }
-    move |rng| {
-        let draw = rng.next_u64() as f64 / u64::MAX as f64 * sum;
-        let rank = sums.partition_point(|&upto| upto < draw) as u64;
-        rank.min(PAGES - 1) * 40_503 % PAGES
-    }
-}
-
-/// TPC-B's files: accounts at random, each with a teller and a branch, and an appended history.
-fn tpc_b() -> impl FnMut(&mut Rng) -> u64 {
-    let (history, small) = (PAGES / 10, PAGES / 1000);
-    let mut step = 0_u64;
-    move |rng| {
-        step += 1;
-        match step % 4 {
-            0 => step / 4 / 40 % history,
-            1 => history + rng.below(small),
-            2 => history + small + rng.below(small / 10 + 1),
-            _ => history + 2 * small + rng.below(PAGES - history - 2 * small),
-        }
-    }
-}
-
-/// Files of 1 to 64 pages, rewritten from front to back, one after the other, picked at random.
-fn sequential_files() -> impl FnMut(&mut Rng) -> u64 {
-    let (mut at, mut left) = (0, 0);
-    move |rng| {
-        if left == 0 {
-            at = rng.below(PAGES / 64) * 64;
-            left = 64;
-        }
-        left -= 1;
-        at += 1;
-        at - 1
-    }
-}
-
-pub(crate) fn run(wanted: &str, kind: Option<&str>) -> io::Result<()> {
-    let workloads: Vec<(&str, MakeWorkload)> = vec![
-        ("uniform", || Box::new(|rng: &mut Rng| rng.below(PAGES))),
-        ("TPC-B", || Box::new(tpc_b())),
-        ("10/90 hot and cold", || {
-            Box::new(|rng: &mut Rng| {
-                let hot = PAGES / 10;
-                if rng.chance(90) { rng.below(hot) } else { hot + rng.below(PAGES - hot) }
-            })
-        }),
-        ("Zipf 0.99", || Box::new(zipf(0.99))),
-        ("Zipf 1.2", || Box::new(zipf(1.2))),
-        ("files rewritten in order", || Box::new(sequential_files())),
-    ];
-    let kinds = match kind {
-        Some(name) => vec![name.parse().map_err(io::Error::other)?],
-        None => vec![Kind::Ladder, Kind::CostBenefit, Kind::Greedy],
-    };
-    println!("{:<26} {:<16} {:>8} {:>8}", "80 % of 1 GiB lives", "policy", "blocks", "all");
-    for (name, make) in workloads.into_iter().filter(|(name, _)| name.contains(wanted)) {
-        for kind in &kinds {
-            let (blocks, all) = amplification(make(), *kind);
-            println!("{name:<26} {kind:<16} {blocks:>8.2} {all:>8.2}");
-        }
+    let size_gib = size_gib.unwrap_or(DEFAULT_SIZE_GIB);
+    let heading = format!("{LIVE_PERCENT} % of {size_gib} GiB lives");
+    println!("{heading:<24} {:<16} {:>8} {:>8} {:>8}", "policy", "blocks", "all", "aim");
+    for kind in kinds {
+        let (blocks, all) = Run::new(size_gib << 30, kind, policy).amplification();
+        let aim = kind.aim().map_or_else(|| "-".into(), |aim| format!("{:.2}", aim * ALLOWANCE));
+        println!("{:<24} {policy:<16} {blocks:>8.2} {all:>8.2} {aim:>8}", kind.name());
     }
     Ok(())
 }
 
-/// Bytes of blocks, and of everything, written for those of blocks that clients write.
-fn amplification(mut workload: Box<dyn Workload>, kind: Kind) -> (f64, f64) {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
-    format(&device, &options, &clock).expect("the device can be formatted");
-    let options = OpenOptions { policy: Arc::from(kind.policy()), ..OpenOptions::default() };
-    let disk = LogDisk::open(device, options, clock).expect("it was just formatted");
-    let list = disk.allocate_list().expect("the disk is writable");
-    let mut aru = Aru::new(View::HEAD);
-    aru.create_list(list, ListHints::default());
-    disk.commit(aru).expect("there is room");
-    let mut rng = Rng::new(7);
-    let mut page = vec![1_u8; PAGE_SIZE];
-    for at in 0..PAGES {
-        write(&disk, list, at, &mut page);
-    }
-    let mut run = |count: u64| {
-        for _ in 0..count {
-            write(&disk, list, workload.next(&mut rng), &mut page);
-        }
-        disk.stats()
-    };
-    let before = run(WARM_UP * PAGES);
-    let after = run(COUNTED * PAGES);
-    let user = (after.user_page_bytes - before.user_page_bytes) as f64;
-    let moved = (after.moved_bytes - before.moved_bytes) as f64;
-    let written = (after.written_bytes - before.written_bytes) as f64;
-    (1.0 + moved / user, written / user)
+/// A workload on a volume.
+struct Run {
+    kind: WorkloadKind,
+    disk: LogDisk,
+    list: Lid,
+    blocks: u64,
+    page: Vec<u8>,
 }
 
-fn write(disk: &LogDisk, list: Lid, at: u64, page: &mut [u8]) {
-    page[0] = page[0].wrapping_add(1).max(1);
-    let mut aru = Aru::new(View::HEAD);
-    aru.write_pages(list, at, &page[..]);
-    disk.commit(aru).expect("there is room at 80 percent");
-    while disk.background_step().expect("the device works") {}
+impl Run {
+    fn new(size_bytes: u64, kind: WorkloadKind, policy: PolicyKind) -> Self {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(size_bytes));
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let segment_size_bytes = (size_bytes / SEGMENT_COUNT).max(LEAST_SEGMENT_BYTES);
+        let options = FormatOptions { segment_size_bytes, ..FormatOptions::default() };
+        format(&device, &options, &clock).expect("the device can be formatted");
+        let options = OpenOptions { policy: Arc::from(policy.policy()), ..OpenOptions::default() };
+        let disk = LogDisk::open(device, options, clock).expect("it was just formatted");
+        let list = disk.allocate_list().expect("the disk is writable");
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        disk.commit(aru).expect("there is room");
+        let blocks = size_bytes / PAGE_SIZE as u64;
+        Self { kind, disk, list, blocks, page: vec![1; PAGE_SIZE] }
+    }
+
+    /// Bytes of blocks, and of everything, written for those of blocks that clients write.
+    fn amplification(mut self) -> (f64, f64) {
+        let mut workload = self.kind.workload((self.blocks * LIVE_PERCENT / 100) as u32, SEED);
+        if workload.begins_full() {
+            (0..workload.block_numbers()).for_each(|block| self.apply(Op::Write(block)));
+        }
+        let warm_up = self.kind.warm_up() * WARM_UP_SHARE;
+        let mut ops = Vec::new();
+        let mut write = |times: f64| -> Stats {
+            let mut left = (times * self.blocks as f64) as usize;
+            while left > 0 {
+                workload.next(&mut ops);
+                left = left.saturating_sub(ops.len());
+                ops.drain(..).for_each(|op| self.apply(op));
+            }
+            self.disk.stats()
+        };
+        let before = write(warm_up);
+        let after = write(COUNTED as f64);
+        let user = (after.user_page_bytes - before.user_page_bytes) as f64;
+        let moved = (after.moved_bytes - before.moved_bytes) as f64;
+        let written = (after.written_bytes - before.written_bytes) as f64;
+        (1.0 + moved / user, written / user)
+    }
+
+    fn apply(&mut self, op: Op) {
+        let mut aru = Aru::new(View::HEAD);
+        match op {
+            Op::Write(block) => {
+                self.page[0] = self.page[0].wrapping_add(1).max(1);
+                aru.write_pages(self.list, block.into(), &self.page[..]);
+            }
+            Op::Delete(block) => {
+                aru.punch_pages(self.list, block.into(), 1);
+            }
+        }
+        self.disk.commit(aru).expect("there is room");
+        while self.disk.background_step().expect("the device works") {}
+    }
 }

@@ -4,7 +4,8 @@
 //!   that alternate with the rounds of what it is compared with.
 //! - `dendro-bench engine`: of these, the engine alone, in memory.
 //! - `dendro-bench files [COUNT]`: what the requests of a mount cost, without kernel and device.
-//! - `dendro-bench cleaning [WORKLOAD [POLICY]]`: what cleaning writes. Counts, in memory.
+//! - `dendro-bench cleaning [WORKLOAD [POLICY [GIB]]]`: what cleaning writes. Counts, in memory; all
+//!   workloads on 4 GiB take a quarter of an hour.
 //! - `dendro-bench coalescing [DIRECTORY]`: reading what was written in random order, before and after it
 //!   was put together.
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some("cleaning") => {
             let chosen = |at: usize| arguments.get(at).map(String::as_str);
-            cleaning::run(chosen(1).unwrap_or_default(), chosen(2))
+            cleaning::run(chosen(1).unwrap_or_default(), chosen(2), numbers(3).first().copied())
         }
         Some("coalescing") => coalescing::run(&directory(1)),
         Some("engine") => {

@@ -9,17 +9,15 @@
 mod limit;
 mod run;
 mod volume;
-mod workload;
-mod zipf;
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use dendro_bench::workload::Kind;
 use dendro_policy::{Kind as PolicyKind, UnknownPolicy};
 use run::{Length, amplification};
 use volume::{Decider, Shape};
-use workload::Kind;
 
 /// 4 GiB in segments of 2 MiB. What the figures depend on is the number of segments, for those that
 /// are open hold dead space too, and with few of them that shows; 2048 segments of the default size

@@ -1,7 +1,8 @@
 //! One run: a workload over a volume until it is steady, then counted.
 
+use dendro_bench::workload::{Kind, Op};
+
 use crate::volume::{Decider, Shape, Volume};
-use crate::workload::{Kind, Op};
 
 /// Workloads are drawn with this seed, so all policies see the same and the next run too.
 const SEED: u64 = 7;

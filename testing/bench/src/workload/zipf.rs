@@ -2,12 +2,12 @@
 
 use dendro_base::Rng;
 
-use crate::workload::{Op, Workload, shuffle};
+use super::{Op, Workload, shuffle};
 
 /// The block of rank k is written as often as k to the power of -`exponent`; ranks lie scattered.
 ///
 /// Draws with the alias method (Walker 1977, Vose 1991): exact, and two random numbers each.
-pub(crate) struct Zipf {
+pub(super) struct Zipf {
     exponent: f64,
     /// For each rank: it is kept with this chance of 2⁶⁴, or the other one is taken.
     table: Vec<(u64, u32)>,
@@ -16,7 +16,7 @@ pub(crate) struct Zipf {
 }
 
 impl Zipf {
-    pub(crate) fn new(live: u32, exponent: f64, mut rng: Rng) -> Self {
+    pub(super) fn new(live: u32, exponent: f64, mut rng: Rng) -> Self {
         let mut share: Vec<f64> = (1..=live).map(|rank| f64::from(rank).powf(-exponent)).collect();
         let mean = share.iter().sum::<f64>() / f64::from(live);
         share.iter_mut().for_each(|share| *share /= mean);

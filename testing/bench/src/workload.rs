@@ -1,21 +1,25 @@
-//! What clients write.
+//! What clients write, block by block, for counting what cleaning writes.
+
+mod zipf;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use dendro_base::Rng;
 
-use crate::zipf::Zipf;
+use self::zipf::Zipf;
 
 /// What a client does with one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub enum Op {
+    /// Writes it, for the first time or again.
     Write(u32),
+    /// Gives it back.
     Delete(u32),
 }
 
 /// A stream of operations without end that keeps as many blocks alive as it was made for.
-pub(crate) trait Workload {
+pub trait Workload {
     /// Block numbers are below this.
     fn block_numbers(&self) -> u32;
 
@@ -36,19 +40,28 @@ pub(crate) trait Workload {
 
 /// The workloads by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// All blocks alike.
     Uniform,
+    /// The four files of TPC-B.
     TpcB,
+    /// Nine of ten writes go to a tenth of the blocks.
     HotCold,
+    /// Zipf's law with an exponent of 0.99.
     Zipf099,
+    /// Zipf's law with an exponent of 1.2.
     Zipf12,
+    /// Files are created and deleted.
     Churn,
+    /// Files are overwritten whole.
     Sequential,
+    /// As [`Self::HotCold`], and the tenth moves.
     Moving,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    /// All of them.
+    pub const ALL: [Self; 8] = [
         Self::Uniform,
         Self::TpcB,
         Self::HotCold,
@@ -59,7 +72,9 @@ impl Kind {
         Self::Moving,
     ];
 
-    pub(crate) const fn name(self) -> &'static str {
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
             Self::TpcB => "TPC-B",
@@ -73,7 +88,8 @@ impl Kind {
     }
 
     /// The write amplification that is aimed at, where 80% lives.
-    pub(crate) const fn aim(self) -> Option<f64> {
+    #[must_use]
+    pub const fn aim(self) -> Option<f64> {
         match self {
             Self::Uniform => Some(2.7),
             Self::TpcB => Some(2.5),
@@ -87,7 +103,8 @@ impl Kind {
 
     /// How long it runs until it is steady, in times the volume's blocks: the slowest data must
     /// have been written again.
-    pub(crate) const fn warm_up(self) -> f64 {
+    #[must_use]
+    pub const fn warm_up(self) -> f64 {
         match self {
             Self::TpcB => 24.0,
             _ => 12.0,
@@ -95,7 +112,8 @@ impl Kind {
     }
 
     /// The workload over `live` blocks that `seed` names.
-    pub(crate) fn workload(self, live: u32, seed: u64) -> Box<dyn Workload> {
+    #[must_use]
+    pub fn workload(self, live: u32, seed: u64) -> Box<dyn Workload> {
         let rng = Rng::new(seed);
         match self {
             Self::Uniform => Box::new(Uniform { live, rng }),
