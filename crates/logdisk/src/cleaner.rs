@@ -30,12 +30,13 @@ use crate::segments::{Pin, SegmentState};
 const BATCH_LEN: usize = 64;
 /// What they take in the log, their records included.
 const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
-/// Segments that are cleaned at a time.
-const MAX_JOBS: usize = 2;
+/// Segments that are cleaned at a time: by the two threads of a daemon that do so, and by a writer
+/// that waits for room.
+const MAX_JOBS: usize = 3;
 /// Who waits for those that clean looks again after so long, though they tell.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Buffers of a segment's size that are kept between them.
-const SPARE_BUFS: usize = 2;
+const SPARE_BUFS: usize = MAX_JOBS;
 /// A segment with blocks that could not be read is left alone for so long: then the device may read
 /// them after all. What is damaged is never moved, for that would lose the evidence.
 const SET_ASIDE_FOR: Duration = Duration::from_secs(60);

@@ -323,13 +323,15 @@ impl LogDisk {
     }
 
     /// How much of a segment can live before cleaning gains nothing: partial segments have
-    /// headers, records and blocks filled in part, four blocks each at worst, and a share must be
-    /// dead, or each segment gained would cost very many moved.
+    /// headers, records and blocks filled in part, four blocks each at worst and fewer in short ones,
+    /// and a share must be dead, or each segment gained would cost very many moved.
     pub(crate) fn fillable_bytes(&self) -> u64 {
         let size = self.layout.segment_size_bytes();
-        let partials = size.div_ceil(PARTIAL_LEN_BYTES as u64);
+        let longest = PARTIAL_LEN_BYTES as u64;
+        let overhead_blocks =
+            size.div_ceil(longest) * (1 + (3 * size.min(longest)).div_ceil(longest));
         size - size * u64::from(self.options.reserve_percent) / 100
-            - partials * 4 * PAGE_SIZE as u64
+            - overhead_blocks * PAGE_SIZE as u64
     }
 
     /// What is wrong with the space a unit takes, if anything: it does not fit among what can be

@@ -22,9 +22,8 @@ const SEGMENT_COUNT: u64 = 4096;
 const LEAST_SEGMENT_BYTES: u64 = 512 << 10;
 /// Live data, of the volume.
 const LIVE_PERCENT: u64 = 80;
-/// What is counted, in volumes, and the part of the simulation's warming up that goes before.
-const COUNTED: u64 = 2;
-const WARM_UP_SHARE: f64 = 1.0;
+/// What is counted, in volumes; as much goes before as in the simulation.
+const COUNTED: f64 = 2.0;
 /// The aims are what the policies write by themselves; with records, map and checkpoints they are
 /// allowed so much more.
 const ALLOWANCE: f64 = 1.2;
@@ -84,7 +83,7 @@ impl Run {
         if workload.begins_full() {
             (0..workload.block_numbers()).for_each(|block| self.apply(Op::Write(block)));
         }
-        let warm_up = self.kind.warm_up() * WARM_UP_SHARE;
+        let warm_up = self.kind.warm_up();
         let mut ops = Vec::new();
         let mut write = |times: f64| -> Stats {
             let mut left = (times * self.blocks as f64) as usize;
@@ -96,7 +95,7 @@ impl Run {
             self.disk.stats()
         };
         let before = write(warm_up);
-        let after = write(COUNTED as f64);
+        let after = write(COUNTED);
         let user = (after.user_page_bytes - before.user_page_bytes) as f64;
         let moved = (after.moved_bytes - before.moved_bytes) as f64;
         let written = (after.written_bytes - before.written_bytes) as f64;

@@ -5,7 +5,7 @@
 //! - `dendro-bench engine`: of these, the engine alone, in memory.
 //! - `dendro-bench files [COUNT]`: what the requests of a mount cost, without kernel and device.
 //! - `dendro-bench cleaning [WORKLOAD [POLICY [GIB]]]`: what cleaning writes. Counts, in memory; all
-//!   workloads on 4 GiB take a quarter of an hour.
+//!   workloads on 4 GiB take half an hour.
 //! - `dendro-bench coalescing [DIRECTORY]`: reading what was written in random order, before and after it
 //!   was put together.
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.

@@ -128,7 +128,8 @@ fn volume(image: &Path) -> io::Result<(LogDisk, Arc<Timed>)> {
     });
     let device: Arc<dyn Device> = Arc::clone(&timed) as _;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let options = FormatOptions { segment_size_bytes: 1 << 20, ..FormatOptions::default() };
+    // As `mkfs` makes them.
+    let options = FormatOptions { segment_size_bytes: 512 << 10, ..FormatOptions::default() };
     format(&device, &options, &clock).map_err(io::Error::other)?;
     let options = OpenOptions { discard: false, ..OpenOptions::default() };
     let disk = LogDisk::open(device, options, clock).map_err(io::Error::other)?;
