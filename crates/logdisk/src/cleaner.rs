@@ -25,6 +25,7 @@ use crate::core::Core;
 use crate::disk::LogDisk;
 use crate::relocation::Block;
 use crate::segments::{Pin, SegmentState};
+use crate::victim::Body;
 
 /// Blocks moved in one step, with the lock held once.
 const BATCH_LEN: usize = 64;
@@ -97,8 +98,7 @@ struct Job {
     /// It may become empty by itself meanwhile, and must not be filled anew then: what was found in
     /// it would be taken for what is there.
     _pin: Pin,
-    base: Addr,
-    bytes: AlignedBuf,
+    body: Body,
     blocks: Vec<Block>,
     /// How many of the blocks have had their turn.
     moved: usize,
@@ -111,7 +111,7 @@ struct Job {
 impl Job {
     /// How many bytes of room a step makes, as it were.
     fn gain_of_step(&self) -> i64 {
-        let dead_bytes = self.bytes.len() as u64 - u64::from(self.live_bytes);
+        let dead_bytes = self.body.bytes().len() as u64 - u64::from(self.live_bytes);
         let batches = self.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
         (dead_bytes / batches) as i64
     }
@@ -339,7 +339,7 @@ impl LogDisk {
             return cleaner.jobs.remove(at);
         }
         for job in std::mem::take(&mut cleaner.jobs) {
-            self.let_go(cleaner, job.victim, job.bytes);
+            self.let_go(cleaner, job.victim, job.body.into_buf());
         }
         None
     }
@@ -354,7 +354,7 @@ impl LogDisk {
             std::mem::take(&mut cleaner.jobs).into_iter().partition(is_empty);
         cleaner.jobs = others;
         for job in emptied {
-            self.let_go(&mut cleaner, job.victim, job.bytes);
+            self.let_go(&mut cleaner, job.victim, job.body.into_buf());
         }
     }
 
@@ -442,10 +442,12 @@ impl LogDisk {
         };
         let size = self.layout.segment_size_bytes() as usize;
         let base = Addr::from_bytes(self.layout.segment_offset(victim));
-        let mut bytes = buf.unwrap_or_else(|| AlignedBuf::zeroed(size));
-        let found = self.read_device(base, &mut bytes).and_then(|()| {
-            let summary = self.summarize(victim, &bytes);
-            Ok((self.filter_live(summary.blocks)?, summary.nodes))
+        let mut body = Body::new(base, buf.unwrap_or_else(|| AlignedBuf::zeroed(size)));
+        let found = body.begin(self, live_bytes).and_then(|()| {
+            let summary = self.summarize(victim, &mut body)?;
+            let blocks = self.filter_live(summary.blocks)?;
+            self.read_blocks(&blocks, &mut body)?;
+            Ok((blocks, summary.nodes))
         });
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
         self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
@@ -454,8 +456,7 @@ impl LogDisk {
                 victim,
                 live_bytes,
                 _pin: pin,
-                base,
-                bytes,
+                body,
                 blocks,
                 moved: 0,
                 nodes,
@@ -464,7 +465,7 @@ impl LogDisk {
             }),
             // A segment that cannot be read is left as it is; others can be cleaned.
             Err(_) => {
-                self.end_job(victim, bytes, false);
+                self.end_job(victim, body.into_buf(), false);
                 None
             }
         };
@@ -495,7 +496,11 @@ impl LogDisk {
             Ok(true) => Some(job),
             result => {
                 let is_empty = self.core.read().state.segments.live_bytes_of(job.victim) == 0;
-                self.end_job(job.victim, job.bytes, result.is_ok() && job.is_sound && is_empty);
+                self.end_job(
+                    job.victim,
+                    job.body.into_buf(),
+                    result.is_ok() && job.is_sound && is_empty,
+                );
                 None
             }
         };
@@ -510,7 +515,7 @@ impl LogDisk {
         if job.moved < job.blocks.len() {
             let upto = job.blocks.len().min(job.moved + BATCH_LEN);
             let batch = &job.blocks[job.moved..upto];
-            job.is_sound &= self.move_blocks(batch, job.base, &job.bytes)?;
+            job.is_sound &= self.move_blocks(batch, &job.body)?;
             job.moved = upto;
             return Ok(true);
         }
@@ -521,6 +526,7 @@ impl LogDisk {
         }
         job.asked_map = true;
         let missed = self.find_missed(job.victim)?;
+        self.read_blocks(&missed.blocks, &mut job.body)?;
         (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
         Ok(true)
     }

@@ -56,6 +56,7 @@ mod superblocks;
 mod sweep;
 mod through;
 mod versions;
+mod victim;
 mod writer;
 
 pub use coalesce::{CoalesceSettings, Coalesced, Place};

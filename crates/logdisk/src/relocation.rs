@@ -22,6 +22,7 @@ use crate::fault::Outcome;
 use crate::line::Thing;
 use crate::map::Nodes;
 use crate::partial::{About, Content, page_record_bytes};
+use crate::victim::{Body, LEAST_SKIPPED_BYTES};
 
 /// A page that a segment's records name.
 #[derive(Clone, Copy, Debug)]
@@ -56,13 +57,25 @@ pub(crate) struct Summary {
 impl LogDisk {
     /// Reads the records of a segment's partial segments. Those of an earlier life of the segment
     /// that follow are read too: what they name is not where the map says.
-    pub(crate) fn summarize(&self, segment: SegmentNo, bytes: &[u8]) -> Summary {
+    pub(crate) fn summarize(&self, segment: SegmentNo, body: &mut Body) -> Result<Summary> {
         let uuid = self.superblock.lock().uuid;
         let mut summary = Summary::default();
         let mut offset = 0;
-        while let Some(rest) = bytes.get(offset..).filter(|rest| rest.len() >= PAGE_SIZE) {
+        while body.bytes().len() - offset >= PAGE_SIZE {
+            body.read(self, offset..offset + PAGE_SIZE)?;
+            let rest = &body.bytes()[offset..];
             let Ok((header, _)) = PartialHeader::decode(rest) else { break };
-            let partial = rest.get(..header.len_bytes as usize);
+            let len_bytes = header.len_bytes as usize;
+            let end = if len_bytes < LEAST_SKIPPED_BYTES {
+                body.bytes().len()
+            } else {
+                offset
+                    + (header.records_offset_bytes as usize)
+                        .saturating_add(header.records_len_bytes as usize)
+            };
+            body.read(self, offset..end)?;
+            let rest = &body.bytes()[offset..];
+            let partial = rest.get(..len_bytes);
             let Some(records) = partial.and_then(|partial| header.records_of(partial)) else {
                 break;
             };
@@ -77,22 +90,32 @@ impl LogDisk {
             for record in Records::new(records).map_while(std::result::Result::ok) {
                 summary.add(&record, &mut version);
             }
-            offset += header.len_bytes as usize;
+            offset += len_bytes;
         }
         // The main log names blocks of other heads too; they are those segments' own concern.
         let layout = self.layout;
         summary.blocks.retain(|block| layout.segment_of(block.page.addr) == segment);
-        summary
+        Ok(summary)
     }
 
-    /// Writes those blocks again that the map still names; says whether all could be read. `bytes`
-    /// are the segment's, which starts at `base`. The lock is held for all: few at a time.
-    pub(crate) fn move_blocks(&self, blocks: &[Block], base: Addr, bytes: &[u8]) -> Result<bool> {
+    /// Reads those blocks of a segment, as far as they are not there yet.
+    pub(crate) fn read_blocks(&self, blocks: &[Block], body: &mut Body) -> Result<()> {
+        let base = body.base();
+        let place = |block: &Block| {
+            let start = (block.page.addr.bytes() - base.bytes()) as usize;
+            start..start + usize::from(block.page.len_bytes)
+        };
+        body.read_all(self, blocks.iter().map(place))
+    }
+
+    /// Writes those blocks again that the map still names; says whether all of them were as they
+    /// should be in what was read of their segment. The lock is held for all: few at a time.
+    pub(crate) fn move_blocks(&self, blocks: &[Block], body: &Body) -> Result<bool> {
         let mut is_sound = true;
         let mut sound = Vec::with_capacity(blocks.len());
         for block in blocks {
-            let start = (block.page.addr.bytes() - base.bytes()) as usize;
-            let stored = bytes.get(start..start + usize::from(block.page.len_bytes));
+            let start = (block.page.addr.bytes() - body.base().bytes()) as usize;
+            let stored = body.bytes().get(start..start + usize::from(block.page.len_bytes));
             match stored.filter(|stored| checksum(stored) == block.page.crc32c) {
                 Some(stored) => sound.push((*block, stored)),
                 None => is_sound = false,
