@@ -333,8 +333,13 @@ fn open_offline(source: &Path) -> Result<LogDisk, Failure> {
         .direct(Direct::Never)
         .open(source)
         .map_err(|error| explain_device(&error, true))?;
-    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    open_disk(source, &Arc::new(device), options)
+    open_disk(source, &Arc::new(device), OpenOptions { read_only: true, ..as_mounted() })
+}
+
+/// With a cache as a mount here has unless it is told: how many nodes may be dirty decides how much can
+/// be written in all.
+fn as_mounted() -> OpenOptions {
+    OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() }
 }
 
 /// What a new volume is to be like.
@@ -366,7 +371,7 @@ pub(crate) fn format(
     let device = Arc::new(device);
     let formatted: Arc<dyn Device> = Arc::clone(&device) as _;
     dendro_logdisk::format(&formatted, &options, &clock()).map_err(|error| fail(&error))?;
-    let disk = open_disk(source, &device, OpenOptions::default())?;
+    let disk = open_disk(source, &device, as_mounted())?;
     let fs_options = FsFormatOptions {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
