@@ -15,8 +15,8 @@ use crate::disk::LogDisk;
 
 /// Of a segment of which less than this part lives, only what is needed is read.
 const READ_IN_PARTS_BELOW: f64 = 0.25;
-/// So many pages between two that are wanted are read with them: asking again takes longer.
-const BRIDGED_PAGES: usize = 8;
+/// So many pages between two that are wanted are read with them: asking again takes as long.
+const BRIDGED_PAGES: usize = 32;
 /// Where partial segments are shorter than this, all that follows is read at once.
 pub(crate) const LEAST_SKIPPED_BYTES: usize = 64 << 10;
 
