@@ -141,6 +141,10 @@ impl FileSystem for Null {
         self.state().reply(node)
     }
 
+    fn statx(&self, _: &Request, node: u64, _: Option<u64>, _: u32) -> Result<AttrReply> {
+        self.state().reply(node)
+    }
+
     fn setattr(&self, _: &Request, node: u64, changes: &SetAttr) -> Result<AttrReply> {
         let mut state = self.state();
         let found = state.node_mut(node)?;
