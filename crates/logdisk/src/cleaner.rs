@@ -65,6 +65,8 @@ pub(crate) struct Cleaner {
     jobs: VecDeque<Job>,
     /// These, and those that somebody works on.
     victims: BTreeSet<SegmentNo>,
+    /// What [`LogDisk::client_reads`] was when a segment was begun last.
+    client_reads_before: u64,
     /// For policies that draw lots.
     rng: Rng,
 }
@@ -76,6 +78,7 @@ impl Default for Cleaner {
             set_aside: BTreeMap::new(),
             jobs: VecDeque::new(),
             victims: BTreeSet::new(),
+            client_reads_before: 0,
             rng: Rng::new(0),
         }
     }
@@ -325,6 +328,9 @@ impl LogDisk {
     /// Takes what was begun if of no other segment less lives. Otherwise all that was begun is given
     /// up: the policy may have begun what moves a lot and gains little. What was moved stays moved.
     fn take_best_job(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<Job> {
+        if cleaner.jobs.is_empty() {
+            return None;
+        }
         let core = self.core.read();
         let live_bytes_of = |segment| core.state.segments.live_bytes_of(segment);
         let least = self.pick_victim(cleaner, &core, choice).map(live_bytes_of);
@@ -378,20 +384,30 @@ impl LogDisk {
         (size * share) as u32
     }
 
-    fn pick_victim(&self, cleaner: &mut Cleaner, core: &Core, choice: Choice) -> Option<SegmentNo> {
-        let segments = &core.state.segments;
-        let most_live_bytes = self.most_live_bytes(choice);
-        let (set_aside, victims) = (&cleaner.set_aside, &cleaner.victims);
+    /// Segments that are not cleaned now, whatever lives in them: a few, each of them once. Every
+    /// segment is looked for among them while all changes wait.
+    fn left_alone(&self, cleaner: &Cleaner, core: &Core) -> Vec<SegmentNo> {
         let now = core.clock.now();
         // A clock that was put back must not make it longer.
         let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
+        let set_aside = cleaner.set_aside.iter().filter(|(_, at)| is_young(at));
+        // What has not been written yet cannot be read.
+        let unwritten = core.in_memory.iter().map(|closed| closed.segment);
+        let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
+        all.extend(&cleaner.victims);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn pick_victim(&self, cleaner: &mut Cleaner, core: &Core, choice: Choice) -> Option<SegmentNo> {
+        let segments = &core.state.segments;
+        let most_live_bytes = self.most_live_bytes(choice);
+        let left_alone = self.left_alone(cleaner, core);
         let may_be_cleaned = |segment: &SegmentNo| {
             segments.state(*segment) == SegmentState::Dirty
                 && (1..most_live_bytes).contains(&segments.live_bytes_of(*segment))
-                && !set_aside.get(segment).is_some_and(is_young)
-                && !victims.contains(segment)
-                // What has not been written yet cannot be read.
-                && core.in_memory.iter().all(|closed| closed.segment != *segment)
+                && left_alone.binary_search(segment).is_err()
         };
         // Most nodes die with the next checkpoints anyway.
         let clock = core.state.clock;
@@ -422,7 +438,7 @@ impl LogDisk {
     /// Picks a segment, reads it and finds what lives in it. Says whether there was one, and
     /// returns what is to be done with it, unless it could not be read.
     fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<Job>)> {
-        let (victim, pin, live_bytes, buf) = {
+        let (victim, pin, live_bytes, buf, clients_read) = {
             let mut cleaner = self.cleaner.lock();
             if cleaner.victims.len() >= MAX_JOBS {
                 return Ok((false, None));
@@ -438,11 +454,15 @@ impl LogDisk {
                 let size = self.layout.segment_size_bytes() as usize;
                 cleaner.bufs = AlignedBuf::several(SPARE_BUFS, size);
             }
-            (victim, segments.pin(base), segments.live_bytes_of(victim), cleaner.bufs.pop())
+            let client_reads = self.client_reads.load(Ordering::Relaxed);
+            let before = std::mem::replace(&mut cleaner.client_reads_before, client_reads);
+            let (pin, live_bytes) = (segments.pin(base), segments.live_bytes_of(victim));
+            (victim, pin, live_bytes, cleaner.bufs.pop(), client_reads != before)
         };
         let size = self.layout.segment_size_bytes() as usize;
         let base = Addr::from_bytes(self.layout.segment_offset(victim));
-        let mut body = Body::new(base, buf.unwrap_or_else(|| AlignedBuf::zeroed(size)));
+        let bytes = buf.unwrap_or_else(|| AlignedBuf::zeroed(size));
+        let mut body = Body::new(base, bytes, clients_read);
         let found = body.begin(self, live_bytes).and_then(|()| {
             let summary = self.summarize(victim, &mut body)?;
             let blocks = self.filter_live(summary.blocks)?;

@@ -106,18 +106,12 @@ pub(crate) struct Coalescing {
     pass: Mutex<Pass>,
     moved_bytes: AtomicU64,
     saved_reads: AtomicU64,
-    client_reads: AtomicU64,
 }
 
 impl Coalescing {
     /// Bytes of blocks moved, and reads that this saves.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.moved_bytes.load(Ordering::Relaxed), self.saved_reads.load(Ordering::Relaxed))
-    }
-
-    /// Notes that a client has the device read.
-    pub(crate) fn note_read(&self) {
-        self.client_reads.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -137,7 +131,7 @@ impl LogDisk {
     /// A number that grows when clients change something or have the device read: as long as it does
     /// not, the disk is idle.
     pub fn activity(&self) -> u64 {
-        self.core.read().commit_seq + self.coalescing.client_reads.load(Ordering::Relaxed)
+        self.core.read().commit_seq + self.client_reads.load(Ordering::Relaxed)
     }
 
     /// Coalesces the pages of lists before `until`, from `from` on, as `view` sees them; or, in a

@@ -48,6 +48,8 @@ pub struct LogDisk {
     /// A segment being cleaned is left to whoever takes it, or done with.
     pub(crate) cleaner_got_on: Condvar,
     pub(crate) cleaned: Cleaned,
+    /// How many times a client had the device read.
+    pub(crate) client_reads: AtomicU64,
     pub(crate) coalescing: Coalescing,
     pub(crate) external: external::Counters,
     pub(crate) checkpoints: Mutex<Checkpoints>,
@@ -163,6 +165,7 @@ impl LogDisk {
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
             sweep: Mutex::new(None),
+            client_reads: AtomicU64::new(0),
             forks_swept_at: AtomicU64::new(0),
         }
     }

@@ -1,6 +1,7 @@
 //! Reading: what the map says, then the blocks it names.
 
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::Ordering;
 
 use dendro_base::sync::RwLockWriteGuard;
 use dendro_base::units::PAGE_SIZE;
@@ -377,7 +378,7 @@ impl LogDisk {
             Ok(fetches)
         })?;
         if !fetches.is_empty() {
-            self.coalescing.note_read();
+            self.client_reads.fetch_add(1, Ordering::Relaxed);
         }
         self.fetch(list, &fetches, buf)
     }

@@ -17,6 +17,8 @@ use crate::disk::LogDisk;
 const READ_IN_PARTS_BELOW: f64 = 0.25;
 /// So many pages between two that are wanted are read with them: asking again takes as long.
 const BRIDGED_PAGES: usize = 32;
+/// While clients read as well, so much is read at a time: theirs wait for no more than that.
+const PIECE_BYTES: usize = 128 << 10;
 /// Where partial segments are shorter than this, all that follows is read at once.
 pub(crate) const LEAST_SKIPPED_BYTES: usize = 64 << 10;
 
@@ -27,13 +29,17 @@ pub(crate) struct Body {
     bytes: AlignedBuf,
     /// Of each page, whether it is there. What is not may hold anything.
     is_read: Vec<bool>,
+    /// The device is asked for no more than that at a time.
+    piece_bytes: usize,
 }
 
 impl Body {
-    /// Nothing yet of the segment at `base`, which is as long as `bytes`.
-    pub(crate) fn new(base: Addr, bytes: AlignedBuf) -> Self {
+    /// Nothing yet of the segment at `base`, which is as long as `bytes`, to be read while
+    /// `clients_read` or do not.
+    pub(crate) fn new(base: Addr, bytes: AlignedBuf, clients_read: bool) -> Self {
         let is_read = vec![false; bytes.len() / PAGE_SIZE];
-        Self { base, bytes, is_read }
+        let piece_bytes = if clients_read { PIECE_BYTES } else { bytes.len().max(PIECE_BYTES) };
+        Self { base, bytes, is_read, piece_bytes }
     }
 
     /// Where the segment begins.
@@ -82,8 +88,11 @@ impl Body {
         wanted.sort_unstable();
         for run in wanted.chunk_by(|before, after| after - before <= BRIDGED_PAGES) {
             let pages = run[0]..run[run.len() - 1] + 1;
-            let part = pages.start * PAGE_SIZE..pages.end * PAGE_SIZE;
-            disk.read_device(self.base.plus_bytes(part.start as u64), &mut self.bytes[part])?;
+            let start = self.base.plus_bytes((pages.start * PAGE_SIZE) as u64);
+            let part = &mut self.bytes[pages.start * PAGE_SIZE..pages.end * PAGE_SIZE];
+            for (index, piece) in part.chunks_mut(self.piece_bytes).enumerate() {
+                disk.read_device(start.plus_bytes((index * self.piece_bytes) as u64), piece)?;
+            }
             self.is_read[pages].fill(true);
         }
         Ok(())

@@ -18,6 +18,8 @@ const PAGES: u64 = 20 * PAGES_PER_SEGMENT;
 struct Counting {
     device: MemoryDevice,
     read_bytes: AtomicU64,
+    /// The most that was asked for at a time.
+    longest_read_bytes: AtomicU64,
 }
 
 impl Device for Counting {
@@ -26,6 +28,7 @@ impl Device for Counting {
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> dendro_device::Result<()> {
         self.read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.longest_read_bytes.fetch_max(buf.len() as u64, Ordering::Relaxed);
         self.device.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> dendro_device::Result<()> {
@@ -43,11 +46,22 @@ fn page_of(at: u64, round: u8) -> Vec<u8> {
     [&at.to_le_bytes()[..], &[round; 8]].concat().repeat(PAGE_SIZE / 16)
 }
 
-/// Writes all pages, then again those of which `lives` is not true, and cleans all that can be.
-/// Returns what was read for that, in the mean of the segments cleaned, as a share of a segment.
-fn share_read(lives: impl Fn(u64) -> bool) -> f64 {
+/// What cleaning read.
+struct Read {
+    /// In the mean of the segments cleaned, as a share of a segment.
+    share: f64,
+    longest_bytes: u64,
+}
+
+/// Writes all pages, then again those of which `lives` is not true, and cleans all that can be, a
+/// client reading a page before each step where `clients_read`.
+fn read_by_cleaning(lives: impl Fn(u64) -> bool, clients_read: bool) -> Read {
     let memory = MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES);
-    let counting = Arc::new(Counting { device: memory, read_bytes: AtomicU64::new(0) });
+    let counting = Arc::new(Counting {
+        device: memory,
+        read_bytes: AtomicU64::new(0),
+        longest_read_bytes: AtomicU64::new(0),
+    });
     let device: Arc<dyn Device> = Arc::clone(&counting) as _;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
@@ -68,22 +82,29 @@ fn share_read(lives: impl Fn(u64) -> bool) -> f64 {
     // The first checkpoint freed what died; now what lives is in the way.
     let settings = CleanSettings { min_clean_segments: Some(60), ..CleanSettings::default() };
     disk.set_clean_settings(settings);
-    counting.read_bytes.store(0, Ordering::Relaxed);
     let before = disk.stats().cleaned_segments;
+    counting.read_bytes.store(0, Ordering::Relaxed);
+    counting.longest_read_bytes.store(0, Ordering::Relaxed);
+    let mut page = vec![0; PAGE_SIZE];
     for _ in 0..1000 {
+        if clients_read {
+            // It was written a second time, and lies where nearly all lives: it is not moved.
+            let at = PAGES_PER_SEGMENT - 1;
+            disk.read_pages(View::HEAD, list, at, &mut page).expect("it can be read");
+        }
         if !disk.clean_step().expect("the device works") {
             break;
         }
     }
     let cleaned = disk.stats().cleaned_segments - before;
     let read_bytes = counting.read_bytes.load(Ordering::Relaxed);
+    let longest_bytes = counting.longest_read_bytes.load(Ordering::Relaxed);
     assert!(cleaned >= 10, "{cleaned}");
-    let mut page = vec![0; PAGE_SIZE];
     for at in 0..PAGES {
         disk.read_pages(View::HEAD, list, at, &mut page).expect("it can be read");
         assert_eq!(page, page_of(at, u8::from(!lives(at))), "page {at}");
     }
-    read_bytes as f64 / (cleaned * SEGMENT_BYTES) as f64
+    Read { share: read_bytes as f64 / (cleaned * SEGMENT_BYTES) as f64, longest_bytes }
 }
 
 fn write(disk: &LogDisk, list: Lid, at: u64, round: u8) {
@@ -95,18 +116,27 @@ fn write(disk: &LogDisk, list: Lid, at: u64, round: u8) {
 #[test]
 fn of_segments_in_which_little_lives_little_is_read() {
     // One piece of 96 KiB in each.
-    let share = share_read(|at| at % PAGES_PER_SEGMENT < 24);
+    let share = read_by_cleaning(|at| at % PAGES_PER_SEGMENT < 24, false).share;
     assert!((0.05..0.2).contains(&share), "{share}");
 }
 
 #[test]
 fn where_what_little_lives_lies_scattered_the_gaps_are_read_with_it() {
-    let share = share_read(|at| at % 8 == 0);
+    let share = read_by_cleaning(|at| at % 8 == 0, false).share;
     assert!((0.9..1.1).contains(&share), "{share}");
 }
 
 #[test]
 fn segments_in_which_much_lives_are_read_whole() {
-    let share = share_read(|at| at % PAGES_PER_SEGMENT < 100);
+    let share = read_by_cleaning(|at| at % PAGES_PER_SEGMENT < 100, false).share;
     assert!((0.95..1.1).contains(&share), "{share}");
+}
+
+#[test]
+fn segments_are_read_in_pieces_while_clients_read_and_whole_otherwise() {
+    let much_lives = |at| at % PAGES_PER_SEGMENT < 100;
+    let alone = read_by_cleaning(much_lives, false);
+    assert!(alone.longest_bytes >= SEGMENT_BYTES * 9 / 10, "{}", alone.longest_bytes);
+    let beside_clients = read_by_cleaning(much_lives, true);
+    assert!(beside_clients.longest_bytes <= 128 << 10, "{}", beside_clients.longest_bytes);
 }
