@@ -19,7 +19,7 @@ use crate::{AlignedBuf, Device, IoSlice, IoSliceMut, Result, range};
 /// What is read at a time, from a multiple of it.
 const WINDOW_BYTES: u64 = 256 << 10;
 /// How many are kept.
-const MAX_WINDOWS: usize = 16;
+const MAX_WINDOWS: usize = 64;
 /// Reads of more are left alone: the kernel or the caller has read ahead already.
 const SMALL_BYTES: u64 = 64 << 10;
 /// How many reads are remembered, and how far from one of them another is near.
@@ -33,7 +33,7 @@ const TRUST: std::ops::RangeInclusive<i32> = -4..=4;
 const PROBE_EVERY: u32 = 32;
 
 /// A device that reads ahead: of small reads that lie near each other, in whichever order, it reads
-/// the surroundings as well, and keeps a few megabytes of them. It stops, but for a try now and then,
+/// the surroundings as well, and keeps 16 MiB of them at most. It stops, but for a try now and then,
 /// where these turn out not to be wanted.
 pub struct ReadAhead<D> {
     device: D,
@@ -64,6 +64,20 @@ struct Window {
 struct Reading {
     start: u64,
     is_stale: bool,
+}
+
+/// What is wanted, in the window that serves it.
+struct Found {
+    bytes: Arc<AlignedBuf>,
+    at: usize,
+}
+
+impl Found {
+    /// Copies what comes next.
+    fn take(&mut self, part: &mut [u8]) {
+        part.copy_from_slice(&self.bytes[self.at..self.at + part.len()]);
+        self.at += part.len();
+    }
 }
 
 fn overlaps(start: u64, offset: u64, len_bytes: u64) -> bool {
@@ -164,6 +178,29 @@ impl<D: Device> ReadAhead<D> {
         }
     }
 
+    /// The window that serves a read, which may have to be read first. There is none for long reads,
+    /// and for those that are not worth it.
+    fn window_of(&self, offset: u64, len_bytes: u64) -> Result<Option<Found>> {
+        if len_bytes == 0 || len_bytes > SMALL_BYTES {
+            return Ok(None);
+        }
+        range::check_bounds(self.device.len_bytes(), offset, len_bytes)?;
+        let start = offset - offset % WINDOW_BYTES;
+        let (found, wants_window) = {
+            let mut state = self.state.lock();
+            let found = state.find(offset, len_bytes);
+            let crosses = offset + len_bytes > start + WINDOW_BYTES;
+            let wants_window = found.is_none() && state.wants_window(offset) && !crosses;
+            (found, wants_window)
+        };
+        let found = match found {
+            None if wants_window => self.read_window(start).map(|bytes| (start, bytes)),
+            found => found,
+        };
+        // Within the window, which is shorter than any usize.
+        Ok(found.map(|(start, bytes)| Found { bytes, at: (offset - start) as usize }))
+    }
+
     fn changing<T>(
         &self,
         offset: u64,
@@ -196,28 +233,9 @@ impl<D: Device> Device for ReadAhead<D> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let len_bytes = buf.len() as u64;
-        if len_bytes == 0 || len_bytes > SMALL_BYTES {
-            return self.device.read_at(offset, buf);
-        }
-        range::check_bounds(self.device.len_bytes(), offset, len_bytes)?;
-        let start = offset - offset % WINDOW_BYTES;
-        let (found, wants_window) = {
-            let mut state = self.state.lock();
-            let found = state.find(offset, len_bytes);
-            let crosses = offset + len_bytes > start + WINDOW_BYTES;
-            let wants_window = found.is_none() && state.wants_window(offset) && !crosses;
-            (found, wants_window)
-        };
-        let found = match found {
-            None if wants_window => self.read_window(start).map(|bytes| (start, bytes)),
-            found => found,
-        };
-        match found {
-            Some((start, bytes)) => {
-                // Within the window, which is shorter than any usize.
-                let at = (offset - start) as usize;
-                buf.copy_from_slice(&bytes[at..at + buf.len()]);
+        match self.window_of(offset, buf.len() as u64)? {
+            Some(mut found) => {
+                found.take(buf);
                 Ok(())
             }
             None => self.device.read_at(offset, buf),
@@ -228,11 +246,14 @@ impl<D: Device> Device for ReadAhead<D> {
         self.changing(offset, bytes.len() as u64, || self.device.write_at(offset, bytes))
     }
 
-    /// More than one part is what the caller has put together: nothing is left to be read ahead.
     fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
-        match parts {
-            [part] => self.read_at(offset, part),
-            parts => self.device.read_vectored_at(offset, parts),
+        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        match self.window_of(offset, len_bytes)? {
+            Some(mut found) => {
+                parts.iter_mut().for_each(|part| found.take(part));
+                Ok(())
+            }
+            None => self.device.read_vectored_at(offset, parts),
         }
     }
 
@@ -282,6 +303,21 @@ mod tests {
         }
         // A megabyte has four windows.
         assert!((4..=6).contains(&windows_read(&device)), "{}", windows_read(&device));
+    }
+
+    #[test]
+    fn what_lies_around_a_header_comes_from_windows_too() {
+        let device = ReadAhead::new(filled(1 << 20));
+        for place in 0..100 {
+            let (mut before, mut header, mut after) = ([0; 2000], [0; 100], [0; 3000]);
+            let mut parts = [&mut before[..], &mut header, &mut after].map(IoSliceMut::new);
+            device.read_vectored_at(place * 5000, &mut parts).unwrap();
+            let mut theirs = [0; 5100];
+            device.device.read_at(place * 5000, &mut theirs).unwrap();
+            assert_eq!([&before[..], &header, &after].concat(), theirs);
+        }
+        // Half a megabyte has two windows.
+        assert_eq!(windows_read(&device), 2);
     }
 
     #[test]
