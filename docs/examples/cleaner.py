@@ -83,6 +83,8 @@ def clean(path, number):
 
 
 def main():
+    if len(sys.argv) != 3 or not sys.argv[2].isdecimal():
+        sys.exit(__doc__)
     path, count = sys.argv[1], int(sys.argv[2])
     tried, cleaned = set(), 0
     while cleaned < count:

@@ -461,7 +461,12 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
         }
         Some(&(name, verb)) => {
             let mut arguments = arguments.to_vec();
-            arguments.splice(..1.min(arguments.len()), ["dendro".into(), verb.into()]);
+            // As other mkfs.* do.
+            if arguments.iter().any(|argument| argument == "-V") {
+                arguments = vec!["dendro".into(), "--version".into()];
+            } else {
+                arguments.splice(..1.min(arguments.len()), ["dendro".into(), verb.into()]);
+            }
             parse_dendro(name, &arguments)
         }
         None => parse_dendro("dendro", arguments),
@@ -469,11 +474,15 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
     parsed.map_err(|error| {
         // Nothing can be done where even this fails.
         let _ = error.print();
-        let is_mount = linked.is_some_and(|(_, verb)| *verb == "mount")
-            || arguments.get(1).is_some_and(|verb| verb == "mount");
-        match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-            _ if is_mount => ExitCode::from(code::MOUNT_USAGE),
+        let given = || arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+        let verb = match linked {
+            Some((_, verb)) => Some(*verb),
+            None => given().find(|argument| !argument.starts_with('-')),
+        };
+        match (error.kind(), verb) {
+            (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, _) => ExitCode::SUCCESS,
+            (_, Some("mount")) => ExitCode::from(code::MOUNT_USAGE),
+            (_, Some("try")) => ExitCode::from(code::TRY_FAILED),
             _ => ExitCode::from(code::USAGE),
         }
     })
@@ -555,5 +564,17 @@ mod tests {
             let invocation = parse(name, &arguments(line)).unwrap();
             assert!(matches!(invocation.command, Command::Mkfs(args) if args.label == "x"));
         }
+    }
+
+    #[test]
+    fn a_wrong_command_line_ends_as_the_command_says() {
+        let ended = |name: &str, line| format!("{:?}", parse(name, &arguments(line)).err());
+        let of = |code: u8| format!("{:?}", Some(ExitCode::from(code)));
+        assert_eq!(ended("dendro", "dendro -q mount"), of(code::MOUNT_USAGE));
+        assert_eq!(ended("dendro", "dendro try --no-such"), of(code::TRY_FAILED));
+        assert_eq!(ended("dendro", "dendro info --no-such"), of(code::USAGE));
+        assert_eq!(ended("mkfs.dendro", "mkfs.dendro"), of(code::USAGE));
+        assert_eq!(ended("mkfs.dendro", "mkfs.dendro -V"), of(0));
+        assert_eq!(ended("mount.dendro", "mount.dendro"), of(code::MOUNT_USAGE));
     }
 }

@@ -8,6 +8,7 @@ use crate::filesystem::FileSystem;
 use crate::inode::{Inode, State};
 use crate::names::NameHasher;
 use crate::namespace::S_ISGID;
+use crate::node::Node;
 use crate::records::RecordEdits;
 use crate::types::{
     Attr, Caller, FileFlags, FileKind, FileTime, Ino, MAX_FILE_SIZE_BYTES, MAX_SYMLINK_LEN_BYTES,
@@ -37,7 +38,10 @@ impl FileSystem {
     pub fn setattr(&self, caller: &Caller<'_>, ino: Ino, changes: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
         let node = self.node(ino);
-        let mut guard = node.write(&*self.disk, self.view)?;
+        let mut guard = match node.write(&*self.disk, self.view) {
+            Err(FsError::Stale) => return self.setattr_removed(caller, &node, changes),
+            guard => guard?,
+        };
         if changes_nothing(changes) {
             return Ok(self.attr_of(&node, guard.inode()));
         }
@@ -64,21 +68,34 @@ impl FileSystem {
             inode.mtime = now;
             self.drop_privileges(&mut edits, ino, &mut inode, changes.kill_priv)?;
         }
-        let time = |set| match set {
-            SetTime::Now => now,
-            SetTime::At(FileTime { secs, nanos }) => {
-                FileTime { secs, nanos: nanos.min(999_999_999) }
-            }
-        };
-        inode.atime = changes.atime.map_or(inode.atime, time);
-        inode.mtime = changes.mtime.map_or(inode.mtime, time);
-        inode.flags = changes.flags.unwrap_or(inode.flags);
+        set_times_and_flags(&mut inode, changes, now);
         edits.apply(&mut aru);
         self.commit_inode(aru, &mut guard, inode)?;
         if unfinished {
             self.finish_truncation(&mut guard)?;
         }
         Ok(self.attr_of(&node, guard.inode()))
+    }
+
+    /// As [`Self::setattr`], of a directory that was removed and that somebody still has open or is in: in
+    /// memory alone, for nobody finds it again.
+    fn setattr_removed(&self, caller: &Caller<'_>, node: &Node, changes: &SetAttr) -> Result<Attr> {
+        let now = self.now();
+        let changed = node.change_remembered(|inode| {
+            check_flags(caller, inode, changes)?;
+            if changes.size_bytes.is_some() {
+                return inode.check_regular().and(Err(FsError::Stale));
+            }
+            inode.uid = changes.uid.unwrap_or(inode.uid);
+            inode.gid = changes.gid.unwrap_or(inode.gid);
+            inode.perm = changes.mode.map_or(inode.perm, |mode| mode & 0o7777);
+            if !changes_nothing(changes) {
+                inode.ctime = changes.ctime.unwrap_or(now);
+                set_times_and_flags(inode, changes, now);
+            }
+            Ok(self.attr_of(node, inode))
+        });
+        changed.unwrap_or(Err(FsError::Stale))
     }
 
     fn change_owner(
@@ -227,14 +244,14 @@ impl FileSystem {
         self.commit_inode(aru, &mut guard, inode)
     }
 
-    /// An extended attribute's value.
+    /// An extended attribute's value. What was removed has none.
     ///
     /// # Errors
     /// `NoAttribute`, `NotSupported`.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let node = self.node(ino);
-        let inode = self.read_live(&node)?;
-        if inode.xattr_names_len == 0 || name.is_empty() {
+        let (inode, is_gone) = node.read_remembered(&*self.disk, self.view)?;
+        if is_gone || inode.xattr_names_len == 0 || name.is_empty() {
             xattr::check_name(name, FileKind::Regular)?;
             return Err(FsError::NoAttribute);
         }
@@ -244,15 +261,15 @@ impl FileSystem {
         }
     }
 
-    /// The names of all extended attributes, each ended by a zero byte.
+    /// The names of all extended attributes, each ended by a zero byte. What was removed has none.
     ///
     /// # Errors
     /// What the disk says.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
         let node = self.node(ino);
-        let inode = self.read_live(&node)?;
+        let (inode, is_gone) = node.read_remembered(&*self.disk, self.view)?;
         let mut names = Vec::with_capacity((inode.xattr_names_len as usize).min(PAGE_SIZE));
-        if inode.xattr_names_len > 0 {
+        if !is_gone && inode.xattr_names_len > 0 {
             xattr::for_each(&*self.disk, self.view, ino, &mut |_, stored| {
                 names.extend_from_slice(stored.name);
                 names.push(0);
@@ -328,6 +345,16 @@ fn set_acl(
         inode.perm &= !S_ISGID;
     }
     Ok((!acl.is_minimal()).then(|| acl.encode()))
+}
+
+fn set_times_and_flags(inode: &mut Inode, changes: &SetAttr, now: FileTime) {
+    let time = |set| match set {
+        SetTime::Now => now,
+        SetTime::At(FileTime { secs, nanos }) => FileTime { secs, nanos: nanos.min(999_999_999) },
+    };
+    inode.atime = changes.atime.map_or(inode.atime, time);
+    inode.mtime = changes.mtime.map_or(inode.mtime, time);
+    inode.flags = changes.flags.unwrap_or(inode.flags);
 }
 
 fn changes_nothing(changes: &SetAttr) -> bool {

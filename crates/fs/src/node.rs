@@ -150,6 +150,17 @@ impl Node {
         }
     }
 
+    /// Changes what is remembered of a removed i-node; `None` when it was not removed.
+    pub(crate) fn change_remembered<R>(
+        &self,
+        change: impl FnOnce(&mut Inode) -> Result<R>,
+    ) -> Option<Result<R>> {
+        match &mut *self.slot.write() {
+            Slot::Gone(inode) => Some(change(inode)),
+            Slot::Live(_) | Slot::Unknown => None,
+        }
+    }
+
     /// Forgets how a removed file was.
     pub(crate) fn forget_gone(&self) {
         let mut slot = self.slot.write();

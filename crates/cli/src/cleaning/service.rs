@@ -173,10 +173,12 @@ pub(crate) fn change_cleaner(
     disk: &LogDisk,
     change: &CleanerChange,
 ) -> Result<CleanerSettings, AdminError> {
-    if let Some(name) = &change.policy {
-        let kind: Kind = name.parse().map_err(|error: UnknownPolicy| refuse(error))?;
-        disk.set_policy(Arc::from(kind.policy()));
-    }
+    let kind: Option<Kind> = change
+        .policy
+        .as_deref()
+        .map(str::parse)
+        .transpose()
+        .map_err(|error: UnknownPolicy| refuse(error))?;
     let now = disk.clean_settings();
     let was = now.coalescing;
     let settings = CleanSettings {
@@ -191,6 +193,16 @@ pub(crate) fn change_cleaner(
             ..was
         },
     };
+    if let (Some(min), Some(max)) = (settings.min_clean_segments, settings.max_clean_segments)
+        && min > max
+    {
+        return Err(refuse(format_args!(
+            "min_clean_segments would be {min}, more than max_clean_segments, {max}: set both"
+        )));
+    }
+    if let Some(kind) = kind {
+        disk.set_policy(Arc::from(kind.policy()));
+    }
     if settings != now {
         disk.set_clean_settings(settings);
     }

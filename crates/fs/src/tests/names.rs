@@ -7,10 +7,15 @@ use dendro_disk::model::ModelDisk;
 
 use super::{Fixture, USER, errno, noatime};
 use crate::testing::StepClock;
-use crate::{Caller, FileKind, FileSystem, Ino, OpenOptions, Options, RenameFlags, SetAttr};
+use crate::{
+    Caller, FileKind, FileSystem, FileTime, Ino, OpenOptions, Options, RenameFlags, SetAttr,
+    SetTime, XattrFlags,
+};
 
 const ENOENT: i32 = 2;
+const EISDIR: i32 = 21;
 const ENOSPC: i32 = 28;
+const ENODATA: i32 = 61;
 const ESTALE: i32 = 116;
 
 #[test]
@@ -255,15 +260,26 @@ fn an_unlinked_file_lives_until_it_is_closed_or_the_next_mount() {
 }
 
 #[test]
-fn what_was_removed_answers_getattr_until_it_is_forgotten() {
+fn a_removed_directory_answers_and_changes_until_it_is_forgotten() {
     let fixture = Fixture::new();
     let dir = fixture.dir("d");
+    fixture.fs.setxattr(dir, b"user.x", b"1", XattrFlags::empty()).unwrap();
     fixture.fs.rmdir(Ino::ROOT, b"d").unwrap();
     assert_eq!(fixture.attr(dir).nlink, 0);
     assert_eq!(errno(fixture.fs.mkdir(&USER, dir, b"x", 0o755)), ENOENT);
     assert_eq!(errno(fixture.fs.lookup(dir, b"x")), ENOENT);
     fixture.fs.readdir(dir, 0, &mut |_| panic!("it has no entries")).unwrap();
+    let at = FileTime { secs: -1, nanos: 7 };
+    let changes =
+        SetAttr { mode: Some(0o1750), mtime: Some(SetTime::At(at)), ..SetAttr::default() };
+    fixture.fs.setattr(&USER, dir, &changes).unwrap();
+    assert_eq!((fixture.attr(dir).perm, fixture.attr(dir).mtime), (0o1750, at));
+    let shorter = SetAttr { size_bytes: Some(0), ..SetAttr::default() };
+    assert_eq!(errno(fixture.fs.setattr(&USER, dir, &shorter)), EISDIR);
+    assert_eq!(errno(fixture.fs.getxattr(dir, b"user.x")), ENODATA);
+    assert_eq!(fixture.fs.listxattr(dir).unwrap(), b"");
     fixture.fs.forget(dir, 1);
+    assert_eq!(errno(fixture.fs.setattr(&USER, dir, &changes)), ESTALE);
     let other = Fixture::new();
     assert_eq!(errno(other.fs.getattr(Ino(99))), ESTALE);
     for system in [2, 3, 0] {
