@@ -309,6 +309,11 @@ fn removed_files_come_back_by_undelete_and_by_rollback() {
     let copy = ["undelete", "--from", "before", "--to", &scratch.text("mnt/copy")];
     scratch.dendro(copy.into_iter().chain([&*scratch.text("mnt/tree/sub/file9")])).succeeds();
     assert_eq!(fs::read(scratch.inside("copy")).unwrap(), [9; 5000]);
+    let from_root =
+        ["undelete", "--from", "before", "--volume", &mount, "--to", "/second", "/tree/sub/file8"];
+    scratch.dendro(from_root).succeeds();
+    assert_eq!(fs::read(scratch.inside("second")).unwrap(), [8; 5000]);
+    scratch.dendro(from_root).fails(1, &["there now"]);
     fs::remove_dir_all(scratch.inside("tree")).unwrap();
     let copy = fs::File::open(scratch.inside("copy")).unwrap();
     let rollback = ["rollback", &format!("{mount}@before")];
@@ -316,6 +321,8 @@ fn removed_files_come_back_by_undelete_and_by_rollback() {
     drop(copy);
     assert!(!scratch.inside("tree").exists());
     scratch.dendro(rollback).succeeds();
+    let list = scratch.dendro(["snapshot", "list", &mount]).succeeds().out;
+    assert!(list.contains("(gone)"), "the branch before it has no name: {list}");
     // The kernel knew that it was not there, and what the copy held.
     assert_eq!(fs::read(scratch.inside("tree/sub/file7")).unwrap(), [7; 5000]);
     assert!(!scratch.inside("copy").exists());

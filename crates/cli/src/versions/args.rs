@@ -135,7 +135,7 @@ pub(crate) struct UndeleteArgs {
     /// From when, as NAME, EPOCH or a time [default: the last moment that has it]
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     pub(crate) from: Option<String>,
-    /// Put it under this path instead
+    /// Put it under this path instead, named as PATH is
     #[arg(long, value_name = "PATH", conflicts_with = "list")]
     pub(crate) to: Option<PathBuf>,
     /// List what the directory PATH had and can have back

@@ -93,7 +93,7 @@ fn list_text(list: &VersionList) -> String {
         list.branches.iter().map(|branch| (branch.branch, &*branch.name)).collect();
     // A branch that was deleted has no name, though its snapshots stay.
     let branch_name =
-        |branch: u32| names.get(&branch).map_or_else(|| format!("({branch})"), |&name| name.into());
+        |branch: u32| names.get(&branch).map_or_else(|| "(gone)".into(), |&name| name.to_owned());
     let branch_row = |branch: &BranchInfo| {
         let made_from = match (branch.parent, branch.parent_epoch) {
             (Some(parent), Some(epoch)) => format!("{}@{epoch}", branch_name(parent)),

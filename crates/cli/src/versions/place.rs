@@ -126,6 +126,16 @@ pub(crate) struct FilePlace {
     pub(crate) path: String,
     /// The same in the mount; nothing when it is not mounted.
     pub(crate) mounted_path: Option<PathBuf>,
+    named: Named,
+}
+
+/// How paths are named.
+#[derive(Debug)]
+enum Named {
+    /// As anybody names what is in a mount.
+    InMount,
+    /// From the volume's root, which may be mounted somewhere.
+    FromRoot { mounted: Option<PathBuf> },
 }
 
 /// Finds the file `path`, in the volume that `volume` names if it does.
@@ -133,13 +143,19 @@ pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, 
     match volume {
         Some(volume) => {
             let Place { keeper, version } = find(volume)?;
-            let mounted_path = match &keeper {
-                Keeper::Daemon(served) => mounted_root(served)
-                    .map(|root| Path::new(root).join(path.strip_prefix("/").unwrap_or(path))),
+            let root = match &keeper {
+                Keeper::Daemon(served) => mounted_root(served).map(PathBuf::from),
                 Keeper::Offline(_) => None,
             };
+            let mounted_path = root.as_deref().map(|root| below(root, path));
             let path = path_text(path.as_os_str().as_bytes());
-            Ok(FilePlace { keeper, version, path, mounted_path })
+            Ok(FilePlace {
+                keeper,
+                version,
+                path,
+                mounted_path,
+                named: Named::FromRoot { mounted: root },
+            })
         }
         None => {
             let (existing, full) = full_path(path)?;
@@ -147,28 +163,37 @@ pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, 
             let inside = inside(&full, served.place())?;
             let keeper = Keeper::Daemon(Box::new(served));
             let version = VersionName::default();
-            Ok(FilePlace { keeper, version, path: inside, mounted_path: Some(full) })
+            let mounted_path = Some(full);
+            Ok(FilePlace { keeper, version, path: inside, mounted_path, named: Named::InMount })
         }
     }
 }
 
-/// Where `path` lies in the volume of `place`.
+/// `path` from the root of what is mounted at `root`.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Where `path` lies in the volume of `place`, and in its mount; it is named as that of `place` was.
 pub(crate) fn path_in(
     place: &FilePlace,
     path: &Path,
 ) -> Result<(String, Option<PathBuf>), Failure> {
-    match (&place.keeper, &place.mounted_path) {
-        (Keeper::Daemon(served), Some(_))
-            if path.is_relative() || path.starts_with(served.place()) =>
-        {
+    match (&place.named, &place.keeper) {
+        (Named::InMount, Keeper::Daemon(served)) => {
             let (_, full) = full_path(path)?;
+            if !full.starts_with(served.place()) {
+                return Err(usage(format_args!(
+                    "{}: is not in {}, the mount of what is to be brought back",
+                    path.display(),
+                    served.place()
+                )));
+            }
             Ok((inside(&full, served.place())?, Some(full)))
         }
-        (Keeper::Daemon(served), _) => Err(usage(format_args!(
-            "{}: is not in {}, the mount of what is to be brought back",
-            path.display(),
-            served.place()
-        ))),
+        (Named::FromRoot { mounted: Some(root) }, _) => {
+            Ok((path_text(path.as_os_str().as_bytes()), Some(below(root, path))))
+        }
         _ => Ok((path_text(path.as_os_str().as_bytes()), None)),
     }
 }
