@@ -8,7 +8,7 @@
 //! | `writer`     | writes full buffers of the log                                   |
 //! | `background` | checkpoints, cleans, when nobody writes also for later, and then |
 //! |              | puts together what lies scattered                                |
-//! | `cleaner`    | cleans beside it when segments get few                           |
+//! | `cleaner`    | cleans beside it when segments get few; both give way to others  |
 //! | `commit`     | makes the tail of the log durable every few seconds              |
 //! | `control-N`  | answer at the control socket                                     |
 //! | `waits`      | answers those who wait there for segments to become few          |
@@ -41,7 +41,8 @@ use dendro_disk::View;
 use dendro_fs::{AtimePolicy, FileSystem};
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use rustix::thread::gettid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -237,6 +238,18 @@ fn report() -> Arc<Report> {
     Arc::new(|operation: &str, error: &_| log::error!("{operation}: {error}"))
 }
 
+/// How nice the threads are that clean.
+///
+/// Who waits for a read of the device waits for the kernel's threads too, and those for whoever has
+/// the CPU. Nicer than this would be too nice: a commit may wait for a lock that a cleaner holds
+/// which is not given the CPU. With few clean segments commits lend a hand, at their own priority.
+const NICENESS: i32 = 5;
+
+/// Lets others have the CPU before this thread. That it may not is no reason not to clean.
+fn give_way() {
+    let _ = setpriority_process(Some(gettid()), NICENESS);
+}
+
 /// Starts a thread that is waited for at the end of `scope`.
 fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -296,8 +309,14 @@ impl Daemon<'_> {
             for number in 0..WRITERS {
                 spawn(scope, &format!("writer-{number}"), || self.write())?;
             }
-            spawn(scope, "background", || self.work_in_background())?;
-            spawn(scope, "cleaner", || self.clean())?;
+            spawn(scope, "background", || {
+                give_way();
+                self.work_in_background();
+            })?;
+            spawn(scope, "cleaner", || {
+                give_way();
+                self.clean();
+            })?;
             spawn(scope, "commit", move || self.commit_at_intervals(interval))?;
         }
         if let Some(server) = server {

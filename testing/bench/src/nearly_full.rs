@@ -156,6 +156,7 @@ fn with_threads<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
             }
         });
         scope.spawn(|| {
+            give_way();
             while !is_done() {
                 if !disk.background_step().expect("the file can be written") {
                     disk.wait_for_background_work(Duration::from_millis(5));
@@ -163,6 +164,7 @@ fn with_threads<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
             }
         });
         scope.spawn(|| {
+            give_way();
             while !is_done() {
                 if !disk.clean_step().expect("the file can be written") {
                     disk.wait_for_background_work(Duration::from_millis(5));
@@ -179,6 +181,11 @@ fn with_threads<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
         done.store(true, Ordering::Release);
         result
     })
+}
+
+/// As the daemon's threads that clean do.
+fn give_way() {
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 5);
 }
 
 fn fill(disk: &LogDisk, list: Lid, pages: u64, data: &[u8]) {
