@@ -104,6 +104,10 @@ pub struct SegmentFacts {
     pub last_death: u64,
     /// When it was filled.
     pub filled_at: u64,
+    /// How often something in it has died since, as far as it is known: a record's blocks die
+    /// together.
+    #[serde(default)]
+    pub deaths: u32,
 }
 
 /// Asks for the blocks of a segment.

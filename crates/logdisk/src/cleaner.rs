@@ -12,20 +12,28 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
-use dendro_base::{Rng, Timestamp};
 use dendro_device::AlignedBuf;
 use dendro_disk::Result;
-use dendro_format::{Addr, Head, Key, NodePtr, SegmentNo};
+use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 use dendro_policy::Policy;
 
 use crate::core::Core;
 use crate::disk::LogDisk;
+use crate::pick::{Choice, Picking};
 use crate::relocation::Block;
-use crate::segments::{Pin, SegmentState};
+use crate::segments::Pin;
 use crate::victim::Body;
+
+/// How nice a thread should be that does nothing but clean.
+///
+/// Who waits for a read of the device waits for the kernel's threads too, and those for whoever has
+/// the CPU. Nicer than this would be too nice: a commit may wait for a lock that a cleaner holds
+/// which is not given the CPU. With few clean segments commits lend a hand, at their own priority.
+pub const CLEANER_NICENESS: i32 = 5;
 
 /// Blocks moved in one step, with the lock held once.
 const BATCH_LEN: usize = 64;
@@ -38,50 +46,21 @@ const MAX_JOBS: usize = 3;
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Buffers of a segment's size that are kept between them.
 const SPARE_BUFS: usize = MAX_JOBS;
-/// A segment with blocks that could not be read is left alone for so long: then the device may read
-/// them after all. What is damaged is never moved, for that would lose the evidence.
-const SET_ASIDE_FOR: Duration = Duration::from_secs(60);
-/// A segment of which a larger share lives is not worth cleaning.
-const MOST_LIVE: f64 = 0.98;
-/// Nor in idle times one of which more lives than this.
-const MOST_LIVE_IN_IDLE_TIMES: f64 = 0.6;
-/// A sixteenth: four such take less than what is left of the segments that heads are filling.
-const MOST_LIVE_OF_NEARLY_EMPTY: f64 = 0.0625;
-/// Nor, unless space is needed now, one where less is dead: moving what lives, and the checkpoint
-/// that follows, leave about as much unused in their turn, and cleaning would never end.
-const LEAST_DEAD_BYTES: f64 = (8 * PAGE_SIZE) as f64;
-
-/// Segments of the map's head are left alone for so many segments' worth of writing.
-const NODES_LIVE_SEGMENTS: u64 = 64;
 
 /// What cleaning keeps between its steps. It is locked for moments: several callers may clean at a
 /// time, each another segment, so that one is read while the blocks of another are moved.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cleaner {
     bufs: Vec<AlignedBuf>,
     /// Segments with blocks that could not be read, and since when they are left alone.
-    set_aside: BTreeMap<SegmentNo, Timestamp>,
+    pub(crate) set_aside: BTreeMap<SegmentNo, Timestamp>,
     /// Segments that have been begun and that nobody works on now, the oldest first.
     jobs: VecDeque<Job>,
     /// These, and those that somebody works on.
-    victims: BTreeSet<SegmentNo>,
+    pub(crate) victims: BTreeSet<SegmentNo>,
     /// What [`LogDisk::client_reads`] was when a segment was begun last.
     client_reads_before: u64,
-    /// For policies that draw lots.
-    rng: Rng,
-}
-
-impl Default for Cleaner {
-    fn default() -> Self {
-        Self {
-            bufs: Vec::new(),
-            set_aside: BTreeMap::new(),
-            jobs: VecDeque::new(),
-            victims: BTreeSet::new(),
-            client_reads_before: 0,
-            rng: Rng::new(0),
-        }
-    }
+    pub(crate) picking: Picking,
 }
 
 impl Cleaner {
@@ -134,19 +113,6 @@ impl Cleaned {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (value(&self.segments), value(&self.moved_bytes), value(&self.live_bytes))
     }
-}
-
-/// Which segment to clean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
-    /// The one that lives least: space is needed now.
-    MostToGain,
-    /// The same, if next to nothing of it lives: moving that takes no segment.
-    NearlyEmpty,
-    /// The one that the policy says.
-    Policy,
-    /// The same among those of which little lives: there is time to wait for more to die.
-    Idle,
 }
 
 /// See [`LogDisk::await_job`].
@@ -331,9 +297,9 @@ impl LogDisk {
         if cleaner.jobs.is_empty() {
             return None;
         }
+        let least = self.emptiest(cleaner, choice).map(|segment| segment.live_bytes);
         let core = self.core.read();
         let live_bytes_of = |segment| core.state.segments.live_bytes_of(segment);
-        let least = self.pick_victim(cleaner, &core, choice).map(live_bytes_of);
         let most = match choice {
             Choice::NearlyEmpty => self.most_live_bytes(choice),
             _ => u32::MAX,
@@ -371,70 +337,6 @@ impl LogDisk {
         self.cleaner_got_on.notify_all();
     }
 
-    /// Segments of which as much lives are not cleaned: moving what is nearly full gains less than its
-    /// headers cost.
-    fn most_live_bytes(&self, choice: Choice) -> u32 {
-        let size = self.layout.segment_size_bytes() as f64;
-        let share = match choice {
-            Choice::MostToGain => MOST_LIVE,
-            Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
-            Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
-            Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
-        };
-        (size * share) as u32
-    }
-
-    /// Segments that are not cleaned now, whatever lives in them: a few, each of them once. Every
-    /// segment is looked for among them while all changes wait.
-    fn left_alone(&self, cleaner: &Cleaner, core: &Core) -> Vec<SegmentNo> {
-        let now = core.clock.now();
-        // A clock that was put back must not make it longer.
-        let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
-        let set_aside = cleaner.set_aside.iter().filter(|(_, at)| is_young(at));
-        // What has not been written yet cannot be read.
-        let unwritten = core.in_memory.iter().map(|closed| closed.segment);
-        let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
-        all.extend(&cleaner.victims);
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
-    fn pick_victim(&self, cleaner: &mut Cleaner, core: &Core, choice: Choice) -> Option<SegmentNo> {
-        let segments = &core.state.segments;
-        let most_live_bytes = self.most_live_bytes(choice);
-        let left_alone = self.left_alone(cleaner, core);
-        let may_be_cleaned = |segment: &SegmentNo| {
-            segments.state(*segment) == SegmentState::Dirty
-                && (1..most_live_bytes).contains(&segments.live_bytes_of(*segment))
-                && left_alone.binary_search(segment).is_err()
-        };
-        // Most nodes die with the next checkpoints anyway.
-        let clock = core.state.clock;
-        let young = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
-        let is_worth_it = |segment: &SegmentNo| {
-            matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
-                || segments.head(*segment) != Head::Map
-                || clock.saturating_sub(segments.figures(*segment).filled_at) >= young
-        };
-        let candidates = self.layout.log_segments().filter(may_be_cleaned).filter(is_worth_it);
-        match choice {
-            Choice::MostToGain | Choice::NearlyEmpty => {
-                let mut candidates = candidates;
-                candidates.by_ref().min_by_key(|&segment| segments.live_bytes_of(segment))
-            }
-            Choice::Policy | Choice::Idle => core
-                .heads
-                .policy()
-                .victim(
-                    &mut candidates.map(|segment| segments.figures(segment)),
-                    &core.state.present(),
-                    &mut cleaner.rng,
-                )
-                .map(SegmentNo),
-        }
-    }
-
     /// Picks a segment, reads it and finds what lives in it. Says whether there was one, and
     /// returns what is to be done with it, unless it could not be read.
     fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<Job>)> {
@@ -443,8 +345,7 @@ impl LogDisk {
             if cleaner.victims.len() >= MAX_JOBS {
                 return Ok((false, None));
             }
-            let core = self.core.read();
-            let Some(victim) = self.pick_victim(&mut cleaner, &core, choice) else {
+            let Some((victim, core)) = self.pick_victim(&mut cleaner, choice) else {
                 return Ok((false, None));
             };
             cleaner.victims.insert(victim);
@@ -553,11 +454,12 @@ impl LogDisk {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use dendro_base::{Clock, ManualClock};
     use dendro_device::{Device, MemoryDevice};
     use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
+    use dendro_format::Head;
 
     use crate::space::{Shortage, Tries};
     use crate::{FormatOptions, OpenOptions, format};
@@ -565,7 +467,7 @@ mod tests {
     const SIZE: u64 = 1 << 20;
 
     /// A disk whose segments hold a list that was written over here and there.
-    fn disk_half_alive() -> LogDisk {
+    pub(crate) fn disk_half_alive() -> LogDisk {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * SIZE));
         let options = FormatOptions { segment_size_bytes: SIZE, ..FormatOptions::default() };

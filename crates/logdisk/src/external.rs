@@ -89,6 +89,9 @@ pub struct SegmentFacts {
     pub last_death: u64,
     /// When it was filled.
     pub filled_at: u64,
+    /// How often something in it has died since, as far as it is known; see
+    /// [`dendro_policy::Segment::deaths`].
+    pub deaths: u32,
 }
 
 /// The volume as it is now, as far as a cleaner needs to know it.
@@ -306,5 +309,6 @@ fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
         written_at: figures.written_at,
         last_death: figures.last_death,
         filled_at: figures.filled_at,
+        deaths: figures.deaths,
     }
 }

@@ -180,7 +180,7 @@ impl Core {
             return class;
         }
         let figures = left.map(|left| segments.figures(left));
-        let class = self.heads.policy.user_class(figures.as_ref(), &self.state.present());
+        let class = self.heads.policy.user_class(figures, &self.state.present());
         self.last_class = Some((left, class));
         class
     }

@@ -13,8 +13,8 @@
 //!   finds and checks blocks.
 //! - `checkpoint`, `recovery`: a frozen state is written, and found again.
 //! - `heads`: where data goes that the cleaner's policy wants apart from the main log.
-//! - `cleaner`: which segment is emptied when; `relocation`: what lives in one is written again;
-//!   [`external`]: the same by another process.
+//! - `pick`: which segment is emptied next; `cleaner`: when, and how; `victim`: what is read of it;
+//!   `relocation`: what lives in one is written again; [`external`]: the same by another process.
 //! - `coalesce`: what lies scattered is written again side by side.
 //! - `history`: versions are made and deleted; `reap`, `sweep`: what none of them sees any more is
 //!   freed; `shares`: what each takes, and where two differ.
@@ -41,6 +41,7 @@ mod map;
 mod node;
 mod options;
 mod partial;
+mod pick;
 mod prepare;
 mod read;
 mod reap;
@@ -59,6 +60,7 @@ mod versions;
 mod victim;
 mod writer;
 
+pub use cleaner::CLEANER_NICENESS;
 pub use coalesce::{CoalesceSettings, Coalesced, Place};
 pub use disk::{LogDisk, Stats};
 pub use options::{FormatOptions, OpenOptions};

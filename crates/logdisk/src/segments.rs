@@ -215,13 +215,13 @@ impl Segments {
     }
 
     /// What the cleaner's policies see of the segment.
-    pub(crate) fn figures(&self, segment: SegmentNo) -> dendro_policy::Segment {
-        self.table[segment.0 as usize].figures
+    pub(crate) fn figures(&self, segment: SegmentNo) -> &dendro_policy::Segment {
+        &self.table[segment.0 as usize].figures
     }
 
     /// The segment that `addr` lies in, as the cleaner's policies see it.
     pub(crate) fn figures_at(&self, addr: Addr) -> &dendro_policy::Segment {
-        &self.table[self.layout.segment_of(addr).0 as usize].figures
+        self.figures(self.layout.segment_of(addr))
     }
 
     pub(crate) fn live_bytes_of(&self, segment: SegmentNo) -> u32 {

@@ -18,12 +18,12 @@ use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Result};
 
-use crate::cleaner::Choice;
 use crate::coalesce::CoalesceSettings;
 use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
 use crate::map::Nodes;
+use crate::pick::Choice;
 
 /// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
 /// nodes that a checkpoint writes can take at first what cleaning frees.

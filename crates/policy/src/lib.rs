@@ -45,15 +45,20 @@ pub trait Policy: Send + Sync + std::fmt::Debug {
     /// Which policy this is.
     fn kind(&self) -> Kind;
 
-    /// The number of the segment to clean next, of `candidates`: dirty segments, neither open nor
-    /// clean, in any order. Segments in which nothing is dead are passed over; `None` when no
-    /// other is left.
-    fn victim(
+    /// The segments to clean next, `count` at most, the best first, of `candidates`: dirty segments,
+    /// neither open nor clean, in any order. Segments in which nothing is dead are passed over.
+    fn victims(
         &self,
-        candidates: &mut dyn Iterator<Item = Segment>,
+        candidates: &[Segment],
+        count: usize,
         present: &Present,
         rng: &mut Rng,
-    ) -> Option<u32>;
+    ) -> Vec<Segment>;
+
+    /// The best of them, if there is any.
+    fn victim(&self, candidates: &[Segment], present: &Present, rng: &mut Rng) -> Option<Segment> {
+        self.victims(candidates, 1, present, rng).pop()
+    }
 
     /// The classes in use on a volume like this one; every answer of [`user_class`] and
     /// [`survivor_class`] is one of them or [`Class::MAIN`].

@@ -2,19 +2,26 @@
 
 use crate::Segment;
 
-/// The candidate with the highest score of those that have anything dead; of equals the emptiest,
-/// then the lowest numbered, so that the order of the candidates decides nothing.
+/// The `count` candidates with the highest scores of those that have anything dead, the best first;
+/// of equals the emptiest, then the lowest numbered, so that the order of the candidates decides
+/// nothing.
 pub(crate) fn best(
-    candidates: &mut dyn Iterator<Item = Segment>,
+    candidates: &[Segment],
+    count: usize,
     mut score: impl FnMut(&Segment) -> f64,
-) -> Option<u32> {
-    candidates
-        .filter(Segment::has_dead)
-        .map(|segment| (score(&segment), segment.live_bytes, segment.number))
-        .reduce(|best, other| {
-            let order = other.0.total_cmp(&best.0);
-            let order = order.then((best.1, best.2).cmp(&(other.1, other.2)));
-            if order.is_gt() { other } else { best }
-        })
-        .map(|(_, _, number)| number)
+) -> Vec<Segment> {
+    let dirty = candidates.iter().filter(|segment| segment.has_dead());
+    let mut scored: Vec<_> = dirty.map(|segment| (score(segment), segment)).collect();
+    let count = count.min(scored.len());
+    let order = |(score, segment): &(f64, &Segment), other: &(f64, &Segment)| {
+        let by_score = other.0.total_cmp(score);
+        let key = |segment: &Segment| (segment.live_bytes, segment.number);
+        by_score.then_with(|| key(segment).cmp(&key(other.1)))
+    };
+    if count < scored.len() {
+        scored.select_nth_unstable_by(count, order);
+        scored.truncate(count);
+    }
+    scored.sort_unstable_by(order);
+    scored.into_iter().map(|(_, segment)| *segment).collect()
 }

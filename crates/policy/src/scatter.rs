@@ -27,16 +27,19 @@ impl Policy for Scatter {
         Kind::default()
     }
 
-    fn victim(
+    fn victims(
         &self,
-        candidates: &mut dyn Iterator<Item = Segment>,
+        candidates: &[Segment],
+        count: usize,
         _present: &Present,
         rng: &mut Rng,
-    ) -> Option<u32> {
-        let numbers: Vec<u32> =
-            candidates.filter(Segment::has_dead).map(|segment| segment.number).collect();
-        let at = rng.below(numbers.len().max(1) as u64) as usize;
-        numbers.get(at).copied()
+    ) -> Vec<Segment> {
+        let mut dirty: Vec<_> = candidates.iter().copied().filter(Segment::has_dead).collect();
+        let mut victims = Vec::new();
+        while victims.len() < count && !dirty.is_empty() {
+            victims.push(dirty.swap_remove(rng.below(dirty.len() as u64) as usize));
+        }
+        victims
     }
 
     fn classes(&self, _present: &Present) -> Classes {

@@ -2,6 +2,9 @@
 
 use crate::Class;
 
+/// Deaths between which no more than this is written are one: a record's blocks die together.
+const ONE_DEATH_BYTES: u64 = 64 << 10;
+
 /// A segment, as a policy sees it. Times are on the log clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Segment {
@@ -19,6 +22,9 @@ pub struct Segment {
     pub last_death: u64,
     /// When its last block was written to it, by a client or the cleaner.
     pub filled_at: u64,
+    /// How often blocks in it have died since it was filled, all that die together once; as far as
+    /// it is known.
+    pub deaths: u32,
     /// How often it has been cleaned; 0 for all where nobody counts.
     pub times_cleaned: u32,
 }
@@ -44,12 +50,16 @@ impl Segment {
         self.live_bytes = self.live_bytes.saturating_add(len_bytes);
         self.filled_at = clock;
         self.last_death = clock;
+        self.deaths = 0;
     }
 
     /// Counts a block of `len_bytes` that dies at `clock`. The mean time of writing stays: nobody
     /// knows when this one block was written.
     pub const fn remove(&mut self, len_bytes: u32, clock: u64) {
         self.live_bytes = self.live_bytes.saturating_sub(len_bytes);
+        if clock.saturating_sub(self.last_death) > ONE_DEATH_BYTES {
+            self.deaths = self.deaths.saturating_add(1);
+        }
         self.last_death = clock;
     }
 
@@ -95,6 +105,23 @@ mod tests {
         assert_eq!((segment.filled_at, segment.last_death), (3000, 4000));
         segment.add(20, 1850, 5000);
         assert_eq!(segment.written_at, 1800);
+    }
+
+    #[test]
+    fn blocks_that_die_together_are_one_death() {
+        let mut segment = Segment::default();
+        segment.add(1000, 0, 0);
+        let mut clock = 0;
+        for record in 1..=3 {
+            clock += 2 * ONE_DEATH_BYTES;
+            for _ in 0..100 {
+                segment.remove(1, clock);
+                clock += ONE_DEATH_BYTES;
+            }
+            assert_eq!(segment.deaths, record);
+        }
+        segment.add(1000, clock, clock);
+        assert_eq!(segment.deaths, 0, "it is filled anew");
     }
 
     #[test]

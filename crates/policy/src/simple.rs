@@ -19,13 +19,14 @@ impl Policy for Greedy {
         Kind::Greedy
     }
 
-    fn victim(
+    fn victims(
         &self,
-        candidates: &mut dyn Iterator<Item = Segment>,
+        candidates: &[Segment],
+        count: usize,
         _present: &Present,
         _rng: &mut Rng,
-    ) -> Option<u32> {
-        best(candidates, |segment| 1.0 - segment.utilisation())
+    ) -> Vec<Segment> {
+        best(candidates, count, |segment| 1.0 - segment.utilisation())
     }
 }
 
@@ -44,13 +45,14 @@ impl Policy for CostBenefit {
         Kind::CostBenefit
     }
 
-    fn victim(
+    fn victims(
         &self,
-        candidates: &mut dyn Iterator<Item = Segment>,
+        candidates: &[Segment],
+        count: usize,
         present: &Present,
         _rng: &mut Rng,
-    ) -> Option<u32> {
-        best(candidates, |segment| {
+    ) -> Vec<Segment> {
+        best(candidates, count, |segment| {
             let u = segment.utilisation();
             let age = present.clock.saturating_sub(segment.filled_at) + 1;
             (1.0 - u) * age as f64 / (1.0 + u)
@@ -84,23 +86,26 @@ impl Policy for AgeThreshold {
         Kind::AgeThreshold
     }
 
-    fn victim(
+    fn victims(
         &self,
-        candidates: &mut dyn Iterator<Item = Segment>,
+        candidates: &[Segment],
+        count: usize,
         present: &Present,
         _rng: &mut Rng,
-    ) -> Option<u32> {
-        let mut dirty: Vec<_> = candidates.filter(Segment::has_dead).collect();
+    ) -> Vec<Segment> {
+        let mut dirty: Vec<_> = candidates.iter().copied().filter(Segment::has_dead).collect();
         let filled_at = || dirty.iter().map(|segment| segment.filled_at);
-        let (oldest, youngest) = (filled_at().min()?, filled_at().max()?);
+        let (Some(oldest), Some(youngest)) = (filled_at().min(), filled_at().max()) else {
+            return Vec::new();
+        };
         let range = youngest.saturating_sub(oldest).max(1) as f64;
         let threshold = present.clock.saturating_sub(present.live_bytes / Self::THRESHOLD_SHARE);
         let old_enough = filled_at().filter(|at| *at <= threshold).count();
         let fifth = dirty.len() * Self::CANDIDATES_PERCENT / 100;
         let considered = fifth.max(Self::CANDIDATES_AT_LEAST).min(dirty.len());
-        let count = if old_enough == 0 { considered } else { considered.min(old_enough) };
-        dirty.select_nth_unstable_by_key(count - 1, |segment| (segment.filled_at, segment.number));
-        best(&mut dirty.into_iter().take(count), |segment| {
+        let oldest = if old_enough == 0 { considered } else { considered.min(old_enough) };
+        dirty.select_nth_unstable_by_key(oldest - 1, |segment| (segment.filled_at, segment.number));
+        best(&dirty[..oldest], count, |segment| {
             let age = youngest.saturating_sub(segment.filled_at) as f64 / range;
             Self::AGE_WEIGHT * age + (1.0 - Self::AGE_WEIGHT) * (1.0 - segment.utilisation())
         })
@@ -130,13 +135,14 @@ impl Policy for CostAgeTimes {
         Kind::CostAgeTimes
     }
 
-    fn victim(
+    fn victims(
         &self,
-        candidates: &mut dyn Iterator<Item = Segment>,
+        candidates: &[Segment],
+        count: usize,
         present: &Present,
         _rng: &mut Rng,
-    ) -> Option<u32> {
-        best(candidates, |segment| {
+    ) -> Vec<Segment> {
+        best(candidates, count, |segment| {
             let u = segment.utilisation();
             let age = present.clock.saturating_sub(segment.filled_at) + 1;
             let times = f64::from(segment.times_cleaned) + 1.0;
@@ -172,25 +178,27 @@ impl Policy for DChoices {
         Kind::DChoices
     }
 
-    fn victim(
+    fn victims(
         &self,
-        candidates: &mut dyn Iterator<Item = Segment>,
+        candidates: &[Segment],
+        count: usize,
         _present: &Present,
         rng: &mut Rng,
-    ) -> Option<u32> {
-        let mut drawn = Vec::with_capacity(Self::CHOICES);
-        for (seen, segment) in candidates.filter(Segment::has_dead).enumerate() {
-            if drawn.len() < Self::CHOICES {
-                drawn.push(segment);
-                continue;
+    ) -> Vec<Segment> {
+        let mut dirty: Vec<_> = candidates.iter().copied().filter(Segment::has_dead).collect();
+        let mut victims = Vec::with_capacity(count);
+        while victims.len() < count && !dirty.is_empty() {
+            // The first so many are drawn (Fisher and Yates).
+            let drawn = dirty.len().min(Self::CHOICES);
+            for at in 0..drawn {
+                let other = at + rng.below((dirty.len() - at) as u64) as usize;
+                dirty.swap(at, other);
             }
-            // Reservoir sampling (Vitter's algorithm R): each has had the same chance so far.
-            let at = rng.below(seen as u64 + 1) as usize;
-            if let Some(place) = drawn.get_mut(at) {
-                *place = segment;
-            }
+            let of_drawn = 0..drawn;
+            let best = of_drawn.min_by_key(|&at| (dirty[at].live_bytes, dirty[at].number));
+            victims.extend(best.map(|at| dirty.swap_remove(at)));
         }
-        best(&mut drawn.into_iter(), |segment| 1.0 - segment.utilisation())
+        victims
     }
 }
 
@@ -216,7 +224,7 @@ mod tests {
     }
 
     fn victim(policy: &dyn Policy, segments: &[Segment]) -> Option<u32> {
-        policy.victim(&mut segments.iter().copied(), &PRESENT, &mut Rng::new(1))
+        policy.victim(segments, &PRESENT, &mut Rng::new(1)).map(|segment| segment.number)
     }
 
     #[test]
@@ -316,7 +324,7 @@ mod tests {
         let segments: Vec<_> = (0..100).map(|n| segment(n, n, 10)).collect();
         let mut rng = Rng::new(1);
         let mut drawn: Vec<u32> = (0..1000)
-            .map(|_| DChoices.victim(&mut segments.iter().copied(), &PRESENT, &mut rng).unwrap())
+            .map(|_| DChoices.victim(&segments, &PRESENT, &mut rng).unwrap().number)
             .collect();
         let mean = drawn.iter().sum::<u32>() / 1000;
         // The least of ten drawn from a hundred is 8.2 in the mean.

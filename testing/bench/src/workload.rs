@@ -55,13 +55,15 @@ pub enum Kind {
     Churn,
     /// Files are overwritten whole.
     Sequential,
+    /// Records of many blocks, all alike.
+    Records,
     /// As [`Self::HotCold`], and the tenth moves.
     Moving,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Uniform,
         Self::TpcB,
         Self::HotCold,
@@ -69,6 +71,7 @@ impl Kind {
         Self::Zipf12,
         Self::Churn,
         Self::Sequential,
+        Self::Records,
         Self::Moving,
     ];
 
@@ -83,6 +86,7 @@ impl Kind {
             Self::Zipf12 => "Zipf 1.2",
             Self::Churn => "churn",
             Self::Sequential => "sequential",
+            Self::Records => "records",
             Self::Moving => "moving",
         }
     }
@@ -97,7 +101,7 @@ impl Kind {
             Self::Zipf099 => Some(1.65),
             Self::Zipf12 => Some(1.2),
             Self::Sequential => Some(1.35),
-            Self::Moving => None,
+            Self::Records | Self::Moving => None,
         }
     }
 
@@ -123,6 +127,7 @@ impl Kind {
             Self::Zipf12 => Box::new(Zipf::new(live, 1.2, rng)),
             Self::Churn => Box::new(Churn::new(live, rng)),
             Self::Sequential => Box::new(Sequential::new(live, rng)),
+            Self::Records => Box::new(Records { count: live / Records::BLOCKS, rng }),
             Self::Moving => {
                 Box::new(HotCold { live, writes_per_move: Some(live), written: 0, rng })
             }
@@ -358,6 +363,28 @@ impl Workload for Sequential {
         let first = self.order[self.done] * Self::FILE_BLOCKS;
         self.done += 1;
         ops.extend((first..first + Self::FILE_BLOCKS).map(Op::Write));
+    }
+}
+
+/// Records are overwritten whole, all equally likely.
+struct Records {
+    count: u32,
+    rng: Rng,
+}
+
+impl Records {
+    /// An eighth of a segment where segments have 512.
+    const BLOCKS: u32 = 64;
+}
+
+impl Workload for Records {
+    fn block_numbers(&self) -> u32 {
+        self.count * Self::BLOCKS
+    }
+
+    fn next(&mut self, ops: &mut Vec<Op>) {
+        let first = below(&mut self.rng, self.count) * Self::BLOCKS;
+        ops.extend((first..first + Self::BLOCKS).map(Op::Write));
     }
 }
 

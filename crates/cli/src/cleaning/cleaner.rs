@@ -80,16 +80,18 @@ impl Cleaner {
                 && may_be(facts, &present)
         };
         let candidates = all.segments.iter().filter(is_candidate);
-        let mut candidates = candidates.map(|facts| as_policies_see_it(facts, &present));
+        let candidates: Vec<_> =
+            candidates.map(|facts| as_policies_see_it(facts, &present)).collect();
         let now = dendro_policy::Present {
             clock: present.clock,
             live_bytes: present.live_bytes,
             segment_bytes: present.segment_bytes,
             segment_count: present.segment_count,
         };
-        let chosen = self.policy.victim(&mut candidates, &now, &mut self.rng);
-        let facts = chosen
-            .and_then(|number| all.segments.iter().find(|facts| facts.number == number).copied());
+        let chosen = self.policy.victim(&candidates, &now, &mut self.rng);
+        let facts = chosen.and_then(|chosen| {
+            all.segments.iter().find(|facts| facts.number == chosen.number).copied()
+        });
         Ok((facts, present))
     }
 
@@ -209,6 +211,7 @@ fn as_policies_see_it(facts: &SegmentFacts, present: &Present) -> dendro_policy:
         written_at: facts.written_at,
         last_death: facts.last_death,
         filled_at: facts.filled_at,
+        deaths: facts.deaths,
         times_cleaned: 0,
     }
 }

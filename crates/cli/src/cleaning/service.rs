@@ -77,6 +77,7 @@ fn segment(facts: engine::SegmentFacts) -> wire::SegmentFacts {
         written_at,
         last_death,
         filled_at,
+        deaths,
     } = facts;
     let head = match head {
         Head::Main => wire::Head::Main,
@@ -89,7 +90,17 @@ fn segment(facts: engine::SegmentFacts) -> wire::SegmentFacts {
         SegmentStatus::Dirty => SegmentState::Dirty,
         SegmentStatus::Pending => SegmentState::Pending,
     };
-    wire::SegmentFacts { number, state, live_bytes, head, class, written_at, last_death, filled_at }
+    wire::SegmentFacts {
+        number,
+        state,
+        live_bytes,
+        head,
+        class,
+        written_at,
+        last_death,
+        filled_at,
+        deaths,
+    }
 }
 
 pub(crate) fn blocks(disk: &LogDisk, request: &BlocksRequest) -> Result<Blocks, AdminError> {

@@ -50,6 +50,8 @@ pub(crate) struct Volume<'a> {
     present: Present,
     segments: Vec<Segment>,
     is_dirty: Vec<bool>,
+    /// Those that are dirty, when a victim is chosen.
+    dirty: Vec<Segment>,
     clean: Vec<u32>,
     /// The open segment of each class by its number, and how many blocks were put into it.
     open: Vec<(u32, u32)>,
@@ -82,6 +84,7 @@ impl<'a> Volume<'a> {
             },
             segments: (0..shape.segment_count).map(segment).collect(),
             is_dirty: vec![false; shape.segment_count as usize],
+            dirty: Vec::new(),
             clean: (0..shape.segment_count).rev().collect(),
             open: vec![(NONE, 0); 1 + usize::from(u8::MAX)],
             block_at: vec![NONE; shape.block_count() as usize],
@@ -189,14 +192,13 @@ impl<'a> Volume<'a> {
 
     fn victim(&mut self) -> u32 {
         let both = self.segments.iter().zip(&self.is_dirty);
-        let mut dirty = both.filter(|(_, is_dirty)| **is_dirty).map(|(segment, _)| *segment);
+        self.dirty.clear();
+        self.dirty.extend(both.filter(|(_, is_dirty)| **is_dirty).map(|(segment, _)| *segment));
         let victim = match self.decider {
-            Decider::Policy(policy) => policy.victim(&mut dirty, &self.present, &mut self.rng),
-            Decider::Oracle => {
-                dirty.min_by_key(|s| (s.live_bytes, s.number)).map(|segment| segment.number)
-            }
+            Decider::Policy(policy) => policy.victim(&self.dirty, &self.present, &mut self.rng),
+            Decider::Oracle => self.dirty.iter().min_by_key(|s| (s.live_bytes, s.number)).copied(),
         };
-        victim.expect("a part of what is full is dead")
+        victim.expect("a part of what is full is dead").number
     }
 
     /// Blocks that die at about the same time belong together: the oracle has classes by what is
