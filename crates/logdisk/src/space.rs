@@ -244,9 +244,11 @@ impl LogDisk {
     }
 
     /// Whether emptied segments should become clean without a checkpoint: clean ones are few, and
-    /// there are enough for the two flushes that it takes.
+    /// there are enough for the two flushes that it takes. Cleaning rests when clean and emptied ones
+    /// are as many as the pool, so this must begin well before all of it is emptied: commits go on while
+    /// the flushes take their time.
     pub(crate) fn reuse_is_wanted(&self, core: &Core) -> bool {
-        core.reusable_count() >= self.pace_segments()
+        core.reusable_count() >= (self.pace_segments() / 2).max(1)
             && core.state.segments.clean_count()
                 <= self.scarce_segments(core) + self.pool_segments(core) / 2
     }

@@ -127,6 +127,27 @@ fn with_room_enough_what_the_checkpoint_names_is_left_as_it_is() {
 }
 
 #[test]
+fn clean_segments_do_not_run_out_while_emptied_ones_wait() {
+    const POOL: u32 = 16;
+    let mut volume = Volume::new(5, 1);
+    let min_clean_segments = Some(POOL);
+    volume.disk.set_clean_settings(CleanSettings { min_clean_segments, ..Default::default() });
+    // Where little is dead the pool is no larger than was asked for.
+    for at in PAGES..PAGES * 9 / 8 {
+        volume.write(at);
+    }
+    let mut left = Vec::new();
+    for _ in 0..3 * PAGES {
+        while volume.disk.clean_step().expect("the device works") {}
+        volume.overwrite(1);
+        let present = volume.disk.present();
+        left.push(present.clean_count.saturating_sub(present.reserved_count));
+    }
+    let least = left.into_iter().skip(PAGES as usize).min().expect("pages were written");
+    assert!(least > POOL / 4, "so few were left to be written to: {least}");
+}
+
+#[test]
 fn what_a_sweep_freed_waits_for_a_checkpoint() {
     let mut volume = Volume::new(3, 1);
     for _ in 0..4 {
