@@ -42,6 +42,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a file system in an image file or on a block device
+    #[command(version, display_name = "mkfs.dendro")]
     Mkfs(MkfsArgs),
     /// Mount a file system
     Mount(MountArgs),
@@ -461,12 +462,7 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
         }
         Some(&(name, verb)) => {
             let mut arguments = arguments.to_vec();
-            // As other mkfs.* do.
-            if arguments.iter().any(|argument| argument == "-V") {
-                arguments = vec!["dendro".into(), "--version".into()];
-            } else {
-                arguments.splice(..1.min(arguments.len()), ["dendro".into(), verb.into()]);
-            }
+            arguments.splice(..1.min(arguments.len()), ["dendro".into(), verb.into()]);
             parse_dendro(name, &arguments)
         }
         None => parse_dendro("dendro", arguments),
@@ -575,6 +571,7 @@ mod tests {
         assert_eq!(ended("dendro", "dendro info --no-such"), of(code::USAGE));
         assert_eq!(ended("mkfs.dendro", "mkfs.dendro"), of(code::USAGE));
         assert_eq!(ended("mkfs.dendro", "mkfs.dendro -V"), of(0));
+        assert_eq!(ended("dendro", "dendro mkfs --version"), of(0));
         assert_eq!(ended("mount.dendro", "mount.dendro"), of(code::MOUNT_USAGE));
     }
 }

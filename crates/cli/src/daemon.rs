@@ -40,6 +40,7 @@ use dendro_control::{Client, Pong, Server, farewell, socket};
 use dendro_disk::View;
 use dendro_fs::{AtimePolicy, FileSystem};
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
+use dendro_logdisk::CLEANER_NICENESS;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use rustix::thread::gettid;
@@ -238,16 +239,9 @@ fn report() -> Arc<Report> {
     Arc::new(|operation: &str, error: &_| log::error!("{operation}: {error}"))
 }
 
-/// How nice the threads are that clean.
-///
-/// Who waits for a read of the device waits for the kernel's threads too, and those for whoever has
-/// the CPU. Nicer than this would be too nice: a commit may wait for a lock that a cleaner holds
-/// which is not given the CPU. With few clean segments commits lend a hand, at their own priority.
-const NICENESS: i32 = 5;
-
 /// Lets others have the CPU before this thread. That it may not is no reason not to clean.
 fn give_way() {
-    let _ = setpriority_process(Some(gettid()), NICENESS);
+    let _ = setpriority_process(Some(gettid()), CLEANER_NICENESS);
 }
 
 /// Starts a thread that is waited for at the end of `scope`.
@@ -309,14 +303,8 @@ impl Daemon<'_> {
             for number in 0..WRITERS {
                 spawn(scope, &format!("writer-{number}"), || self.write())?;
             }
-            spawn(scope, "background", || {
-                give_way();
-                self.work_in_background();
-            })?;
-            spawn(scope, "cleaner", || {
-                give_way();
-                self.clean();
-            })?;
+            spawn(scope, "background", || self.work_in_background())?;
+            spawn(scope, "cleaner", || self.clean())?;
             spawn(scope, "commit", move || self.commit_at_intervals(interval))?;
         }
         if let Some(server) = server {
@@ -340,6 +328,7 @@ impl Daemon<'_> {
     /// Cleans beside the background thread when segments get few: one of the two reads while the
     /// other moves what it has read, and neither waits for the other's checkpoint.
     fn clean(&self) {
+        give_way();
         let mut failing = Failing::new("cleaning");
         let disk = self.volume.disk();
         while !self.stop.is_set() {
@@ -353,6 +342,7 @@ impl Daemon<'_> {
     }
 
     fn work_in_background(&self) {
+        give_way();
         let mut failing = Failing::new("background work");
         let disk = self.volume.disk();
         // Who writes is soon helped; who only reads is disturbed by more reading and writing.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use dendro_base::{Clock, Rng, SystemClock};
 use dendro_device::{Device, FileDevice};
 use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
-use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_logdisk::{CLEANER_NICENESS, FormatOptions, LogDisk, OpenOptions, format};
 
 use crate::engine::new_list;
 use crate::file_device::with_all_blocks;
@@ -185,7 +185,7 @@ fn with_threads<T>(disk: &LogDisk, work: impl FnOnce() -> T) -> T {
 
 /// As the daemon's threads that clean do.
 fn give_way() {
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 5);
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), CLEANER_NICENESS);
 }
 
 fn fill(disk: &LogDisk, list: Lid, pages: u64, data: &[u8]) {

@@ -111,7 +111,7 @@ pub(crate) fn undelete(args: &UndeleteArgs) -> Result<(), Failure> {
         return list(&place, args.json);
     }
     let (to, mounted_to) = match &args.to {
-        Some(to) => place::path_in(&place, to)?,
+        Some(to) => place.find_beside(to)?,
         None => (place.path.clone(), place.mounted_path.clone()),
     };
     let from = match &args.from {

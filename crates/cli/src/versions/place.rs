@@ -132,69 +132,55 @@ pub(crate) struct FilePlace {
 /// How paths are named.
 #[derive(Debug)]
 enum Named {
-    /// As anybody names what is in a mount.
-    InMount,
+    /// As anybody names what is in a mount, which is at this place.
+    InMount(String),
     /// From the volume's root, which may be mounted somewhere.
-    FromRoot { mounted: Option<PathBuf> },
+    FromRoot(Option<PathBuf>),
+}
+
+impl Named {
+    /// Where `path` lies in the volume, and in its mount.
+    fn find(&self, path: &Path) -> Result<(String, Option<PathBuf>), Failure> {
+        match self {
+            Self::InMount(mount_point) => {
+                let (_, full) = full_path(path)?;
+                Ok((inside(&full, mount_point)?, Some(full)))
+            }
+            Self::FromRoot(root) => {
+                let below = path.strip_prefix("/").unwrap_or(path);
+                let mounted = root.as_deref().map(|root| root.join(below));
+                Ok((path_text(path.as_os_str().as_bytes()), mounted))
+            }
+        }
+    }
 }
 
 /// Finds the file `path`, in the volume that `volume` names if it does.
 pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, Failure> {
-    match volume {
+    let (keeper, version, named) = match volume {
         Some(volume) => {
             let Place { keeper, version } = find(volume)?;
             let root = match &keeper {
                 Keeper::Daemon(served) => mounted_root(served).map(PathBuf::from),
                 Keeper::Offline(_) => None,
             };
-            let mounted_path = root.as_deref().map(|root| below(root, path));
-            let path = path_text(path.as_os_str().as_bytes());
-            Ok(FilePlace {
-                keeper,
-                version,
-                path,
-                mounted_path,
-                named: Named::FromRoot { mounted: root },
-            })
+            (keeper, version, Named::FromRoot(root))
         }
         None => {
-            let (existing, full) = full_path(path)?;
+            let (existing, _) = full_path(path)?;
             let served = target::find_mounted(&existing)?;
-            let inside = inside(&full, served.place())?;
-            let keeper = Keeper::Daemon(Box::new(served));
-            let version = VersionName::default();
-            let mounted_path = Some(full);
-            Ok(FilePlace { keeper, version, path: inside, mounted_path, named: Named::InMount })
+            let named = Named::InMount(served.place().to_owned());
+            (Keeper::Daemon(Box::new(served)), VersionName::default(), named)
         }
-    }
+    };
+    let (path, mounted_path) = named.find(path)?;
+    Ok(FilePlace { keeper, version, path, mounted_path, named })
 }
 
-/// `path` from the root of what is mounted at `root`.
-fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
-}
-
-/// Where `path` lies in the volume of `place`, and in its mount; it is named as that of `place` was.
-pub(crate) fn path_in(
-    place: &FilePlace,
-    path: &Path,
-) -> Result<(String, Option<PathBuf>), Failure> {
-    match (&place.named, &place.keeper) {
-        (Named::InMount, Keeper::Daemon(served)) => {
-            let (_, full) = full_path(path)?;
-            if !full.starts_with(served.place()) {
-                return Err(usage(format_args!(
-                    "{}: is not in {}, the mount of what is to be brought back",
-                    path.display(),
-                    served.place()
-                )));
-            }
-            Ok((inside(&full, served.place())?, Some(full)))
-        }
-        (Named::FromRoot { mounted: Some(root) }, _) => {
-            Ok((path_text(path.as_os_str().as_bytes()), Some(below(root, path))))
-        }
-        _ => Ok((path_text(path.as_os_str().as_bytes()), None)),
+impl FilePlace {
+    /// Where another `path`, named as this one was, lies in the volume, and in its mount.
+    pub(crate) fn find_beside(&self, path: &Path) -> Result<(String, Option<PathBuf>), Failure> {
+        self.named.find(path)
     }
 }
 

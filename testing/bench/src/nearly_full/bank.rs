@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dendro_base::Rng;
@@ -223,7 +222,7 @@ pub(super) fn bank(image: &Path, percents: &[u64]) -> io::Result<()> {
         "TPC-B, share that lives", "resting/s", "cleaning/s", "share", "p99.9", "worst", "written"
     );
     for &live_percent in percents {
-        let (disk, device): (LogDisk, Arc<Timed>) = volume(image)?;
+        let (disk, device) = volume(image)?;
         let (resting, cleaning) = with_threads(&disk, || {
             rounds(&mut Bank::new(&disk, live_percent), &device, live_percent)
         });
