@@ -59,8 +59,8 @@ const NEARLY_FULL: f64 = 1.0 - 1e-6;
 /// A segment that is down to u a time T after it was filled says that its blocks' lifetime is
 /// T / −ln u. It says so with as much certainty as it has seen deaths: of eight records three may
 /// have died early by chance. So that lifetime counts once for each death, and the mean of all
-/// segments of its class [`PRIOR_DEATHS`] times. It is long if nothing has died for long: by the
-/// root of that time, in times between deaths as they are expected, and no shorter if one died now.
+/// segments of its class as often as four deaths do. It is taken for longer if nothing has died for
+/// long: by the root of that time, in times between deaths as they are expected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ladder;
 
