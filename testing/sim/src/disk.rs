@@ -112,6 +112,8 @@ pub struct DiskSystem<E> {
     pub bulk_percent: u64,
     /// How many steps in a hundred make, change or delete versions.
     pub versions_percent: u64,
+    /// Bytes that are written to an empty disk before the work begins.
+    pub ballast_bytes: u64,
     /// The device forgets to flush, while it is worked on: the promise that all else stands on is
     /// broken, which must be noticed.
     pub loses_flushes: bool,

@@ -43,9 +43,46 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     };
     let bulk_percent = if rng.chance(50) { 0 } else { rng.below(30) };
     let versions_percent = if rng.chance(50) { 0 } else { 1 + rng.below(20) };
-    let system =
-        DiskSystem { engine, profile, bulk_percent, versions_percent, loses_flushes: false };
+    let system = DiskSystem {
+        engine,
+        profile,
+        bulk_percent,
+        versions_percent,
+        ballast_bytes: 0,
+        loses_flushes: false,
+    };
     (system, Effort { device_len_bytes, ..effort })
+}
+
+/// A disk of many segments that `seed` makes, most of it filled before the work begins, and how much
+/// is done with it: cleaning picks several segments at a time, and a checkpoint has so many nodes to
+/// write that segments are emptied and filled anew meanwhile.
+#[must_use]
+pub fn large_of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
+    let mut rng = Rng::new(seed.rotate_left(8));
+    let mut engine = LogEngine::draw(&mut rng, 17);
+    if rng.chance(80) {
+        engine.open.policy = users_policy(&mut rng);
+    }
+    let device_len_bytes = engine.format.segment_size_bytes * (512 + rng.below(256));
+    let ballast_bytes = device_len_bytes * (60 + rng.below(30)) / 100;
+    let profile = Profile {
+        max_ops: 200,
+        max_write_bytes: 64 << 10,
+        target_bytes: ballast_bytes,
+        ..Profile::default()
+    };
+    let system = DiskSystem {
+        engine,
+        profile,
+        bulk_percent: [20, 50, 90][rng.below(3) as usize],
+        versions_percent: if rng.chance(60) { 0 } else { 1 + rng.below(4) },
+        ballast_bytes,
+        loses_flushes: false,
+    };
+    let effort =
+        Effort { device_len_bytes, step_count: 1500, point_count: Some(30), images_per_point: 2 };
+    (system, effort)
 }
 
 /// The disk that `seed` makes for many threads, its length, and who they are. It has few segments,
@@ -58,8 +95,14 @@ pub fn crowded_of_seed(seed: u64) -> (DiskSystem<LogEngine>, u64, Crowd) {
     let device_len_bytes = engine.format.segment_size_bytes * (24 + rng.below(60));
     let profile = profile(Kind::Short, &mut rng, device_len_bytes);
     let crowd = Crowd::draw(&mut rng);
-    let system =
-        DiskSystem { engine, profile, bulk_percent: 0, versions_percent: 0, loses_flushes: false };
+    let system = DiskSystem {
+        engine,
+        profile,
+        bulk_percent: 0,
+        versions_percent: 0,
+        ballast_bytes: 0,
+        loses_flushes: false,
+    };
     (system, device_len_bytes, crowd)
 }
 

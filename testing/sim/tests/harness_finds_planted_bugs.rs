@@ -19,6 +19,7 @@ fn system(bug: Option<Bug>) -> DiskSystem<JournalEngine> {
         profile,
         bulk_percent: 2,
         versions_percent: 0,
+        ballast_bytes: 0,
         loses_flushes: false,
     }
 }

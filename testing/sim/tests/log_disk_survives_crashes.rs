@@ -22,6 +22,17 @@ fn every_crash_leaves_a_prefix_at_or_past_the_last_flush() {
 }
 
 #[test]
+fn large_disks_with_long_checkpoints_survive_crashes_too() {
+    let tally = Tally::default();
+    run_seeds(3..5, 2, &tally, |seed| {
+        let (system, effort) = workload::large_of_seed(seed);
+        (system, Effort { point_count: Some(10), ..effort })
+    })
+    .unwrap_or_else(|e| panic!("{e}"));
+    println!("{tally}");
+}
+
+#[test]
 fn what_threads_commit_at_the_same_time_survives_in_the_order_of_its_numbers() {
     for seed in 1..6 {
         let (system, _) = workload::of_seed(seed);

@@ -49,12 +49,15 @@ struct Arguments {
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Crash large disks: many segments, most of them full, and checkpoints of many nodes
+    #[arg(long, conflicts_with = "files")]
+    large: bool,
     /// Let so many threads work on each disk at the same time. Such a run cannot be repeated
-    #[arg(long, conflicts_with_all = ["seed", "files"])]
+    #[arg(long, conflicts_with_all = ["seed", "files", "large"])]
     workers: Option<u64>,
     /// Let many threads write and clean on small disks that stay nearly full. Such a run cannot be
     /// repeated
-    #[arg(long, conflicts_with_all = ["seed", "files", "workers"])]
+    #[arg(long, conflicts_with_all = ["seed", "files", "large", "workers"])]
     crowded: bool,
 }
 
@@ -75,6 +78,8 @@ fn main() -> ExitCode {
         })
     } else if arguments.files {
         run(&arguments, &tally, workload::files_of_seed)
+    } else if arguments.large {
+        run(&arguments, &tally, workload::large_of_seed)
     } else {
         run(&arguments, &tally, workload::of_seed)
     };

@@ -6,7 +6,9 @@ use dendro_device::Device;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_disk::model::{ModelState, ModelVersions};
 use dendro_disk::testgen::Generator;
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
+use dendro_disk::{
+    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, View,
+};
 
 use super::{DiskState, DiskSystem, Engine};
 use crate::system::{Outcome, System};
@@ -14,6 +16,11 @@ use crate::trace::Trace;
 
 /// Units under construction at a time, at most: as many threads would have.
 const MAX_OPEN_UNITS: usize = 4;
+
+/// Pages of a list that is there before the work begins, at most.
+const BALLAST_PAGES: u64 = 256;
+/// How far apart the pages of most of these lists are.
+const SPARSE_STRIDE: u64 = 32;
 
 /// Changes of a unit that was begun some time ago.
 type Unit = (View, Vec<Op<'static>>);
@@ -64,6 +71,7 @@ pub(super) fn run<E: Engine>(
     system.restore_faults(device);
     let life = open(system, device, trace)?;
     let mut session = Session::begin(system, device, rng, generator, trace, life);
+    session.load_ballast().map_err(|message| format!("loading the ballast: {message}"))?;
     let break_at = session.rng.chance(15).then(|| session.rng.below(step_count as u64 + 1));
     for step in 0..step_count {
         if break_at == Some(step as u64) {
@@ -188,6 +196,35 @@ impl<'a, E: Engine> Session<'a, E> {
         !self.system.loses_flushes && self.device.struck_count() > 0
     }
 
+    /// Writes what is to be there before the work begins, if nothing is there yet. Less fits on some
+    /// disks: then some of it is deleted again.
+    fn load_ballast(&mut self) -> Outcome<()> {
+        if self.life.state.highest_list > Lid(0) {
+            return Ok(());
+        }
+        let mut rest_bytes = self.system.ballast_bytes;
+        while rest_bytes > 0 {
+            let list = self.life.disk.allocate_list().map_err(|error| error.to_string())?;
+            // Pages far apart have a chunk of the map each.
+            let stride = if self.rng.chance(70) { SPARSE_STRIDE } else { 1 };
+            let create = Op::CreateList { list, hints: ListHints::default() };
+            let mut unit = vec![create];
+            for at in 0..1 + self.rng.below(BALLAST_PAGES) {
+                let mut data = vec![0; PAGE_SIZE];
+                self.rng.fill(&mut data);
+                rest_bytes = rest_bytes.saturating_sub(data.len() as u64);
+                unit.push(Op::WritePages { list, first_page: at * stride, data: data.into() });
+            }
+            let view = self.life.state.contents.table().main_head();
+            self.units.push((view, unit));
+            self.commit_any()?;
+            if self.rng.chance(10) {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
     fn begin_unit(&mut self) {
         if self.units.len() < MAX_OPEN_UNITS {
             if self.rng.chance(self.system.bulk_percent)
@@ -204,12 +241,26 @@ impl<'a, E: Engine> Session<'a, E> {
         }
     }
 
-    /// Puts or deletes hundreds of records of one list, neighbours or anywhere.
+    /// Puts or deletes hundreds of records of one list, neighbours or anywhere; where there is ballast,
+    /// writes over as many of its pages as often.
     fn bulk_unit(&mut self) -> Option<Unit> {
         let view = self.draw_head();
         let state = head_state(&self.life.state.contents, view);
         let lists: Vec<Lid> = state.lists(Lid(0)).map(|(list, _)| list).collect();
         let list = *lists.get(self.rng.below(lists.len().max(1) as u64) as usize)?;
+        if self.system.ballast_bytes > 0 && self.rng.chance(50) {
+            let mut unit = Vec::new();
+            for _ in 0..1 + self.rng.below(BALLAST_PAGES) {
+                let list = lists[self.rng.below(lists.len() as u64) as usize];
+                let at = self.rng.below(BALLAST_PAGES) * SPARSE_STRIDE;
+                let page = state.list(list)?.pages(at..MAX_PAGE_COUNT).next();
+                let Some((first_page, _)) = page else { continue };
+                let mut data = vec![0; PAGE_SIZE];
+                self.rng.fill(&mut data);
+                unit.push(Op::WritePages { list, first_page, data: data.into() });
+            }
+            return (!unit.is_empty()).then_some((view, unit));
+        }
         let count = 1 + self.rng.below(400);
         let (first, scattered) = (self.rng.below(2000), self.rng.chance(50));
         let deletes = self.rng.chance(40);
