@@ -21,8 +21,8 @@ const THREADS_DEVICE_LEN_BYTES: u64 = 64 << 20;
 /// The work is done on the log-structured disk, or with --files on the file system over it; volumes
 /// of all shapes, with tiny caches and checkpoints all the time. It goes on until something is
 /// wrong, and then says which seed, event and image to repeat: with --seed alone all of a seed is
-/// done again, with --event the crashes at one point of it, with --image one of them (and --files
-/// as before).
+/// done again, with --event the crashes at one point of it, with --image one of them (and --files or
+/// --large as before).
 #[derive(Parser)]
 struct Arguments {
     /// Repeat this seed only
