@@ -71,7 +71,7 @@ def complaints_of(disk, outside):
     os.close(fd)
     done = disk.dendro("umount", disk.root, check=False, timeout_s=300)
     told = done.stderr.decode(errors="replace")
-    if done.returncode != 32 or "No space left" not in told:
+    if done.returncode != volume.UMOUNT_LOST or "No space left" not in told:
         yield "umount does not say that the last writes are lost: exit code %d, %s" % (
             done.returncode, told.strip())
     volume.run("mount", "-o", "remount,size=80%", outside)

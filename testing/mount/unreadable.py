@@ -27,8 +27,6 @@ import volume
 PAGE_BYTES = 4096
 FILE_PAGES = 256
 SMALL_FILES = 10_000
-# What umount(8) ends with when a mount could not be ended as it should.
-UMOUNT_LOST = 32
 
 
 class Tree:
@@ -188,7 +186,7 @@ def main():
             found = list(round_of(disk, tree, number))
             has_stopped = tree.stop_count > stops_before
             done = disk.dendro("umount", disk.root, check=False, timeout_s=300)
-            if done.returncode != (UMOUNT_LOST if has_stopped else 0):
+            if done.returncode != (volume.UMOUNT_LOST if has_stopped else 0):
                 found.append("umount: exit code %d: %s" % (
                     done.returncode, done.stderr.decode(errors="replace").strip()))
             disk.mount()

@@ -120,6 +120,18 @@ pub struct DiskSystem<E> {
 }
 
 impl<E: Engine> DiskSystem<E> {
+    /// A disk with units like `profile` and nothing else: no bulk, versions, ballast or broken promises.
+    pub const fn new(engine: E, profile: Profile) -> Self {
+        Self {
+            engine,
+            profile,
+            bulk_percent: 0,
+            versions_percent: 0,
+            ballast_bytes: 0,
+            loses_flushes: false,
+        }
+    }
+
     /// The device as the work finds it, without faults other than those of its kind.
     fn restore_faults(&self, device: &SimDevice) {
         device.clear_faults();

@@ -43,14 +43,7 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     };
     let bulk_percent = if rng.chance(50) { 0 } else { rng.below(30) };
     let versions_percent = if rng.chance(50) { 0 } else { 1 + rng.below(20) };
-    let system = DiskSystem {
-        engine,
-        profile,
-        bulk_percent,
-        versions_percent,
-        ballast_bytes: 0,
-        loses_flushes: false,
-    };
+    let system = DiskSystem { bulk_percent, versions_percent, ..DiskSystem::new(engine, profile) };
     (system, Effort { device_len_bytes, ..effort })
 }
 
@@ -73,12 +66,10 @@ pub fn large_of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
         ..Profile::default()
     };
     let system = DiskSystem {
-        engine,
-        profile,
         bulk_percent: [20, 50, 90][rng.below(3) as usize],
         versions_percent: if rng.chance(60) { 0 } else { 1 + rng.below(4) },
         ballast_bytes,
-        loses_flushes: false,
+        ..DiskSystem::new(engine, profile)
     };
     let effort =
         Effort { device_len_bytes, step_count: 1500, point_count: Some(30), images_per_point: 2 };
@@ -95,15 +86,7 @@ pub fn crowded_of_seed(seed: u64) -> (DiskSystem<LogEngine>, u64, Crowd) {
     let device_len_bytes = engine.format.segment_size_bytes * (24 + rng.below(60));
     let profile = profile(Kind::Short, &mut rng, device_len_bytes);
     let crowd = Crowd::draw(&mut rng);
-    let system = DiskSystem {
-        engine,
-        profile,
-        bulk_percent: 0,
-        versions_percent: 0,
-        ballast_bytes: 0,
-        loses_flushes: false,
-    };
-    (system, device_len_bytes, crowd)
+    (DiskSystem::new(engine, profile), device_len_bytes, crowd)
 }
 
 /// The file system that `seed` makes, and how much is done with it.

@@ -14,14 +14,7 @@ fn system(bug: Option<Bug>) -> DiskSystem<JournalEngine> {
         target_bytes: 256 << 10,
         ..Profile::default()
     };
-    DiskSystem {
-        engine: JournalEngine { bug },
-        profile,
-        bulk_percent: 2,
-        versions_percent: 0,
-        ballast_bytes: 0,
-        loses_flushes: false,
-    }
+    DiskSystem { bulk_percent: 2, ..DiskSystem::new(JournalEngine { bug }, profile) }
 }
 
 #[test]

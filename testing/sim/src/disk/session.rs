@@ -127,6 +127,42 @@ fn unexpected(what: &str, error: &Error) -> String {
     format!("{what} failed: {error}")
 }
 
+/// Puts or deletes hundreds of records of a list, neighbours or anywhere.
+fn change_records(rng: &mut Rng, list: Lid) -> Vec<Op<'static>> {
+    let count = 1 + rng.below(400);
+    let (first, scattered) = (rng.below(2000), rng.chance(50));
+    let deletes = rng.chance(40);
+    let max_len = 1 << rng.below(9);
+    let changes = (first..first + count).map(|next| {
+        let index = if scattered { rng.below(3000) } else { next };
+        if deletes {
+            return Op::DeleteRecord { list, index };
+        }
+        let mut value = vec![0; 1 + rng.below(max_len) as usize];
+        rng.fill(&mut value);
+        Op::PutRecord { list, index, value: value.into() }
+    });
+    changes.collect()
+}
+
+/// Writes over hundreds of pages, anywhere in any of the lists.
+fn overwrite_pages(rng: &mut Rng, state: &ModelState, lists: &[Lid]) -> Vec<Op<'static>> {
+    let count = 1 + rng.below(BALLAST_PAGES);
+    let changes = (0..count).filter_map(|_| {
+        let list = lists[rng.below(lists.len() as u64) as usize];
+        let at = rng.below(BALLAST_PAGES) * SPARSE_STRIDE;
+        let (first_page, _) = state.list(list)?.pages(at..MAX_PAGE_COUNT).next()?;
+        Some(write_page(rng, list, first_page))
+    });
+    changes.collect()
+}
+
+fn write_page(rng: &mut Rng, list: Lid, first_page: u64) -> Op<'static> {
+    let mut data = vec![0; PAGE_SIZE];
+    rng.fill(&mut data);
+    Op::WritePages { list, first_page, data: data.into() }
+}
+
 impl<'a, E: Engine> Session<'a, E> {
     fn step(mut self) -> Outcome<Self> {
         let struck_count = self.device.struck_count();
@@ -209,12 +245,11 @@ impl<'a, E: Engine> Session<'a, E> {
             let stride = if self.rng.chance(70) { SPARSE_STRIDE } else { 1 };
             let create = Op::CreateList { list, hints: ListHints::default() };
             let mut unit = vec![create];
-            for at in 0..1 + self.rng.below(BALLAST_PAGES) {
-                let mut data = vec![0; PAGE_SIZE];
-                self.rng.fill(&mut data);
-                rest_bytes = rest_bytes.saturating_sub(data.len() as u64);
-                unit.push(Op::WritePages { list, first_page: at * stride, data: data.into() });
+            let page_count = 1 + self.rng.below(BALLAST_PAGES);
+            for at in 0..page_count {
+                unit.push(write_page(self.rng, list, at * stride));
             }
+            rest_bytes = rest_bytes.saturating_sub(page_count * PAGE_SIZE as u64);
             let view = self.life.state.contents.table().main_head();
             self.units.push((view, unit));
             self.commit_any()?;
@@ -241,41 +276,18 @@ impl<'a, E: Engine> Session<'a, E> {
         }
     }
 
-    /// Puts or deletes hundreds of records of one list, neighbours or anywhere; where there is ballast,
-    /// writes over as many of its pages as often.
+    /// Hundreds of changes that dirty many nodes of the map: of records of one list, or of the ballast.
     fn bulk_unit(&mut self) -> Option<Unit> {
         let view = self.draw_head();
         let state = head_state(&self.life.state.contents, view);
         let lists: Vec<Lid> = state.lists(Lid(0)).map(|(list, _)| list).collect();
         let list = *lists.get(self.rng.below(lists.len().max(1) as u64) as usize)?;
-        if self.system.ballast_bytes > 0 && self.rng.chance(50) {
-            let mut unit = Vec::new();
-            for _ in 0..1 + self.rng.below(BALLAST_PAGES) {
-                let list = lists[self.rng.below(lists.len() as u64) as usize];
-                let at = self.rng.below(BALLAST_PAGES) * SPARSE_STRIDE;
-                let page = state.list(list)?.pages(at..MAX_PAGE_COUNT).next();
-                let Some((first_page, _)) = page else { continue };
-                let mut data = vec![0; PAGE_SIZE];
-                self.rng.fill(&mut data);
-                unit.push(Op::WritePages { list, first_page, data: data.into() });
-            }
-            return (!unit.is_empty()).then_some((view, unit));
-        }
-        let count = 1 + self.rng.below(400);
-        let (first, scattered) = (self.rng.below(2000), self.rng.chance(50));
-        let deletes = self.rng.chance(40);
-        let max_len = 1 << self.rng.below(9);
-        let rng = &mut *self.rng;
-        let unit = (first..first + count).map(|next| {
-            let index = if scattered { rng.below(3000) } else { next };
-            if deletes {
-                return Op::DeleteRecord { list, index };
-            }
-            let mut value = vec![0; 1 + rng.below(max_len) as usize];
-            rng.fill(&mut value);
-            Op::PutRecord { list, index, value: value.into() }
-        });
-        Some((view, unit.collect()))
+        let unit = if self.system.ballast_bytes > 0 && self.rng.chance(50) {
+            overwrite_pages(self.rng, state, &lists)
+        } else {
+            change_records(self.rng, list)
+        };
+        (!unit.is_empty()).then_some((view, unit))
     }
 
     fn commit_any(&mut self) -> Outcome<()> {
