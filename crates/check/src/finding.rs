@@ -88,6 +88,8 @@ kinds! {
     VersionUnreadable = 42, Error, "the record of a snapshot or branch cannot be read";
     /// What no snapshot or branch sees, and nobody looks for.
     Unseen = 43, Warning, "something is kept that no snapshot or branch sees";
+    /// A record of the list of removals is unreadable.
+    RemovalUnreadable = 44, Warning, "a list that is being removed is recorded wrongly";
     /// The recorded usage of a segment is unreadable.
     UsageUnreadable = 50, Warning, "the usage of a segment cannot be read";
     /// The recorded usage of a segment is wrong.

@@ -6,6 +6,7 @@ use std::fmt;
 use dendro_base::units::{GRAIN_SIZE, align_up};
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
+use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
@@ -286,6 +287,7 @@ impl<'v> Walk<'v> {
                 findings.add(FindingKind::ListNumber, detail);
             }
         } else if self.is_whole
+            && !self.seers.is_being_removed(list)
             && self.lists.last != Some(list)
             && self.lists.reported.replace(list) != Some(list)
         {
@@ -305,6 +307,11 @@ impl<'v> Walk<'v> {
                     findings.add(FindingKind::VersionUnreadable, format!("at {key}: {problem}"));
                 }
             }
+        }
+        if key.list == REMOVALS_LIST
+            && let Err(problem) = removal::decode(key.index, bytes)
+        {
+            findings.add(FindingKind::RemovalUnreadable, format!("at {key}: {problem}"));
         }
         if key.list == USAGE_LIST
             && let Err(problem) = self.usage.insert_record(key, bytes)

@@ -1,8 +1,9 @@
 //! Which entries of the map some version sees, found out version by version: slowly, and in another
 //! way than the engine does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Key, Space, Value, VersionRecord};
 
@@ -32,6 +33,8 @@ pub(crate) struct Seers {
     seers: Vec<Seer>,
     /// What no version sees is being looked for.
     is_swept: bool,
+    /// Deleted lists of which something may be left.
+    removed: BTreeSet<u64>,
     /// The entries of the list that the walk is in, and whether each says that it exists.
     list: Vec<(Key, bool)>,
     /// Those of what the walk is at.
@@ -39,15 +42,23 @@ pub(crate) struct Seers {
 }
 
 impl Seers {
-    /// The versions that the records of the table tell of.
+    /// The versions that the records of the table tell of, and the lists that are being removed:
+    /// `entries` are those of the disk's own lists from the table on.
     pub(crate) fn new(entries: impl Iterator<Item = (Key, Value)>) -> Self {
         let mut parents = BTreeMap::from([(0, None)]);
         let mut moments = Vec::new();
         let mut forks = Vec::new();
         let mut heads = BTreeMap::from([(0, true)]);
         let mut is_swept = false;
-        for (key, value) in entries.filter(|(key, _)| key.list == VERSIONS_LIST) {
+        let mut removed = BTreeSet::new();
+        for (key, value) in entries {
             let Value::Record(bytes) = value else { continue };
+            if key.list == REMOVALS_LIST {
+                removed.extend(removal::decode(key.index, &bytes));
+            }
+            if key.list != VERSIONS_LIST {
+                continue;
+            }
             match VersionRecord::decode(key.index, &bytes) {
                 Ok(VersionRecord::Counters(counters)) => is_swept = counters.sweep_since.is_some(),
                 Ok(VersionRecord::Branch { branch, name, parent, .. }) => {
@@ -74,7 +85,12 @@ impl Seers {
         let views = moments.into_iter().map(|view| (view, false));
         let seers = views.chain(forks.into_iter().map(|fork| (fork, true)));
         let seers = seers.map(|(moment, is_fork)| Seer { line: line(moment), is_fork }).collect();
-        Self { seers, is_swept, list: Vec::new(), thing: Vec::new() }
+        Self { seers, is_swept, removed, list: Vec::new(), thing: Vec::new() }
+    }
+
+    /// Whether something may be left of a list that no version has.
+    pub(crate) fn is_being_removed(&self, list: u64) -> bool {
+        self.removed.contains(&list)
     }
 
     /// Takes the next entry of the map, in their order; returns those of the thing before it that
@@ -108,7 +124,8 @@ impl Seers {
         // Of a list that does not exist in any version something else is said.
         let is_of_list =
             thing.first().map(|said| said.key.list) == self.list.first().map(|(key, _)| key.list);
-        if self.is_swept || !is_of_list || thing.first().is_none_or(of_disk) {
+        let is_removed = thing.first().is_some_and(|said| self.is_being_removed(said.key.list));
+        if self.is_swept || is_removed || !is_of_list || thing.first().is_none_or(of_disk) {
             return Vec::new();
         }
         for Seer { line, is_fork } in &self.seers {

@@ -8,6 +8,7 @@ use dendro_check::FindingKind::{self, *};
 use dendro_check::{Options, Severity, verify};
 use dendro_device::MemoryDevice;
 use dendro_device::sim::{Call, Fault, SimDevice};
+use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{Addr, Head, PageRef, SegmentNo, Usage, Value};
 use support::*;
@@ -274,6 +275,24 @@ fn usage_that_cannot_be_read_is_found() {
         entries.push((record_key(USAGE_LIST, 1 << 32), record(&usage(0).encode())));
     });
     assert_eq!(kinds(&image), [UsageUnreadable]);
+}
+
+#[test]
+fn what_is_left_of_a_list_is_found_unless_it_is_being_removed() {
+    let left = |entries: &mut Vec<_>| {
+        let key = record_key(77, 3);
+        let at = entries.partition_point(|(entry, _)| *entry < key);
+        entries.insert(at, (key, record(b"left")));
+    };
+    assert_eq!(kinds(&with_leaf(|_, entries| left(entries))), [NoSuchList]);
+    let removal = record(&removal::encode());
+    let image = with_leaf(|_, entries| {
+        left(entries);
+        entries.push((record_key(REMOVALS_LIST, 77), removal.clone()));
+    });
+    assert_eq!(kinds(&image), []);
+    let image = with_leaf(|_, entries| entries.push((record_key(REMOVALS_LIST, 77), record(b"x"))));
+    assert_eq!(kinds(&image), [RemovalUnreadable]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use dendro_format::Superblock;
 use dendro_format::layout::{MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::{
     INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS,
-    MAJOR_VERSION,
+    MAJOR_VERSION, READ_ONLY_REMOVALS,
 };
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions};
 use dendro_fuse::Past;
@@ -533,7 +533,7 @@ fn features(superblock: &Superblock) -> FeatureInfo {
     };
     FeatureInfo {
         compatible: names(superblock.compatible, &[]),
-        read_only_compatible: names(superblock.read_only, &[]),
+        read_only_compatible: names(superblock.read_only, &[(READ_ONLY_REMOVALS, "removals")]),
         incompatible: names(
             superblock.incompatible,
             &[

@@ -7,7 +7,7 @@
 //! - [`record`]: what a partial segment says happened.
 //! - [`key`], [`chunk`], [`node`]: the map.
 //! - [`checkpoint`], [`usage`]: a frozen state of the whole.
-//! - [`versions`]: branches and snapshots.
+//! - [`versions`]: branches and snapshots; [`removal`]: lists that are being removed.
 //!
 //! With the feature `testing` also `testing`: random structures, and what fuzzers run.
 //!
@@ -23,6 +23,7 @@ pub mod layout;
 pub mod node;
 pub mod partial;
 pub mod record;
+pub mod removal;
 pub mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;

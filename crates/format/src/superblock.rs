@@ -31,9 +31,12 @@ pub const INCOMPATIBLE_REUSE: u64 = 1 << 3;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 =
     INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS | INCOMPATIBLE_REUSE;
-/// Features that this code can read but not write past: none yet. A volume with another is opened
-/// for reading only.
-pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
+/// The read-only compatible feature of deleted lists of which the map still holds something
+/// ([`crate::removal`]).
+pub const READ_ONLY_REMOVALS: u64 = 1 << 0;
+/// Features that this code can write past, and older software only read. A volume with another is
+/// opened for reading only.
+pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = READ_ONLY_REMOVALS;
 /// Bytes that a label may have.
 pub const LABEL_LEN_BYTES: usize = 64;
 

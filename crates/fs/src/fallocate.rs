@@ -335,7 +335,8 @@ impl FileSystem {
         let first = inode.size_pages();
         let mut aru = self.aru();
         aru.set_reclaims().punch_pages(guard.ino().lid(), first, MAX_PAGE_COUNT - first);
-        inode.pages = self.disk.count_pages(self.view, guard.ino().lid(), 0..first)?;
+        let gone = self.disk.count_pages(self.view, guard.ino().lid(), first..MAX_PAGE_COUNT)?;
+        inode.pages = inode.pages.saturating_sub(gone);
         inode.state -= State::EOF_PAGES;
         self.commit_inode(aru, guard, inode)
     }

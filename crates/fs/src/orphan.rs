@@ -1,7 +1,9 @@
-//! Files without a name that something still holds, and files too large to free at once.
+//! Files without a name that something still holds, and files of which too much was cut off to be freed
+//! at once.
 //!
 //! What is to be freed is entered on the orphan list in the unit that makes it so, and taken off
 //! in the unit that ends the freeing. So a crash in between loses nothing: the next mount finishes.
+//! Removing a file that nothing holds is one unit, however large the file: the disk frees what was in it.
 
 use dendro_base::sync::Arc;
 use dendro_disk::{Aru, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES};
@@ -33,8 +35,6 @@ pub(crate) enum Fate {
     Held,
     /// The unit deletes it.
     Deleted,
-    /// It is on the orphan list, and too large for one unit.
-    InSteps,
 }
 
 /// Enters `ino` on the orphan list.
@@ -66,8 +66,6 @@ impl FileSystem {
             Fate::Lives
         } else if !is_directory && self.refs.is_held(ino) {
             Fate::Held
-        } else if child.pages > MAX_PAGES_FREED {
-            Fate::InSteps
         } else {
             Fate::Deleted
         };
@@ -78,7 +76,7 @@ impl FileSystem {
             Fate::Lives => {
                 aru.put_record(ino.lid(), HEAD_INDEX, child.encode());
             }
-            Fate::Held | Fate::InSteps => {
+            Fate::Held => {
                 aru.put_record(ino.lid(), HEAD_INDEX, child.encode());
                 enter(aru, ino, ORPHAN_REMOVE);
             }
@@ -97,18 +95,17 @@ impl FileSystem {
                 guard.set(child);
                 self.orphans.lock().insert(guard.ino(), false);
             }
-            Fate::Deleted | Fate::InSteps => guard.set_gone(child),
+            Fate::Deleted => guard.set_gone(child),
         }
     }
 
-    /// Frees what was too large to free at once.
+    /// Lets go of a file that lost its last name.
     pub(crate) fn finish_fate(&self, node: &Arc<Node>, fate: Fate) {
         match fate {
             Fate::Lives => (),
             // Whoever held it may have let go before it was entered as held.
             Fate::Held => self.reap(node.ino()),
             Fate::Deleted => self.remember_gone(node),
-            Fate::InSteps => self.remove_gone(node),
         }
     }
 
@@ -121,7 +118,7 @@ impl FileSystem {
 
     fn remove_gone(&self, node: &Arc<Node>) {
         let ino = node.ino();
-        match self.remove_in_steps(ino) {
+        match self.remove_orphan(ino) {
             Ok(()) => self.remember_gone(node),
             // It stays on the list; the next mount tries again.
             Err(error) => tracing::warn!(%ino, %error, "a removed file's space was not all freed"),
@@ -152,9 +149,8 @@ impl FileSystem {
         self.remove_gone(&node);
     }
 
-    /// Frees an orphan that nobody can reach: pages in bounded units, then the list.
-    fn remove_in_steps(&self, ino: Ino) -> Result<()> {
-        self.free_pages(ino, 0)?;
+    /// Removes an orphan that nobody can reach.
+    fn remove_orphan(&self, ino: Ino) -> Result<()> {
         let mut aru = self.aru();
         aru.set_reclaims().delete_list(ino.lid());
         leave(&mut aru, ino);
@@ -217,7 +213,7 @@ impl FileSystem {
                 let inode = guard.edit();
                 guard.set_gone(inode);
                 drop(guard);
-                self.remove_in_steps(ino)?;
+                self.remove_orphan(ino)?;
                 node.forget_gone();
                 Ok(())
             }

@@ -49,7 +49,15 @@ impl FileSystem {
         let all_pages = inode.pages;
         inode.pages = match first_gone {
             0 => 0,
-            _ => self.disk.count_pages(self.view, ino.lid(), 0..first_gone)?,
+            // What a truncation that could not be finished has left is in no count.
+            _ if inode.state.contains(State::TRUNCATING) => {
+                self.disk.count_pages(self.view, ino.lid(), 0..first_gone)?
+            }
+            // Only what goes is counted, which is mostly the smaller part.
+            _ => {
+                let gone = first_gone..MAX_PAGE_COUNT;
+                all_pages.saturating_sub(self.disk.count_pages(self.view, ino.lid(), gone)?)
+            }
         };
         inode.size = size;
         inode.state -= State::EOF_PAGES;

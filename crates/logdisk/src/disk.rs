@@ -1,6 +1,6 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: `coalescing`, `sweep`, `cleaner`, `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue.
+//! Lock order: `coalescing`, `removal`, `sweep`, `cleaner`, `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue.
 //! `core` and the queue are not held over device I/O, but for nodes of the map that a change turns
 //! out to need; the others are taken by background work and by those who wait for it.
 
@@ -26,6 +26,7 @@ use crate::fault::Fault;
 use crate::flush::Flushing;
 use crate::options::OpenOptions;
 use crate::prepare;
+use crate::removal::{MAX_WAITING, Progress};
 use crate::segments::SegmentCounts;
 use crate::space::{Pacing, Tries};
 use crate::store::{Held, NodeStore};
@@ -65,6 +66,7 @@ pub struct LogDisk {
     pub(crate) ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
     pub(crate) sweep: Mutex<Option<Sweep>>,
+    pub(crate) removal: Mutex<Progress>,
     /// The log clock when a walk was last begun for what branches have replaced; 0: none was.
     pub(crate) forks_swept_at: AtomicU64,
     pub(crate) pacing: Pacing,
@@ -165,6 +167,7 @@ impl LogDisk {
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
             sweep: Mutex::new(None),
+            removal: Mutex::new(None),
             client_reads: AtomicU64::new(0),
             forks_swept_at: AtomicU64::new(0),
         }
@@ -265,6 +268,7 @@ impl LogDisk {
         Ok(self.reuse_step()?
             || self.checkpoint_step()?
             || self.clean_step()?
+            || self.removal_step()?
             || self.sweep_step()?)
     }
 
@@ -320,6 +324,12 @@ impl LogicalDisk for LogDisk {
                     nodes.load(&place)?;
                     continue;
                 }
+                Err(Fault::Leftover(list)) => {
+                    drop(core);
+                    self.finish_removal(list)?;
+                    nodes = Held::keeping(&self.store);
+                    continue;
+                }
                 Err(Fault::Shared(list, group)) => {
                     drop(core);
                     self.unshare(aru.view(), list, group)?;
@@ -353,7 +363,11 @@ impl LogicalDisk for LogDisk {
             }
             let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
             let owed_bytes = self.share_of_cleaning(&core, needed_bytes);
+            let waits_for_removal = core.state.removals.len() > MAX_WAITING;
             drop(core);
+            if waits_for_removal {
+                self.removal_step()?;
+            }
             if is_crowded {
                 self.relieve_memory()?;
             }
@@ -384,7 +398,7 @@ impl LogicalDisk for LogDisk {
                 return Ok(reservation);
             }
             drop(core);
-            if !self.sweep_step()? {
+            if !self.free_step()? {
                 let available_bytes = limit.saturating_sub(self.ledger.reserved_bytes());
                 return Err(Error::NoSpace { needed_bytes: len_bytes, available_bytes });
             }

@@ -10,6 +10,8 @@ pub(crate) enum Fault {
     Miss(NodePtr),
     /// The head must have copies of its own of this group of a list's pages first.
     Shared(Lid, u64),
+    /// Nothing must be left first of a deleted list of this number.
+    Leftover(u64),
     /// It cannot be done at all.
     Error(Error),
 }
@@ -21,6 +23,9 @@ impl Fault {
             Self::Error(error) => error,
             Self::Miss(place) => {
                 Error::Corrupted(format!("the map's node at {} was not loaded", place.addr))
+            }
+            Self::Leftover(list) => {
+                Error::Corrupted(format!("list {list} is made again before it was removed"))
             }
             Self::Shared(list, _) => {
                 Error::Corrupted(format!("pages of list {list} are moved that other versions see"))

@@ -16,8 +16,8 @@
 //! - `pick`: which segment is emptied next; `cleaner`: when, and how; `victim`: what is read of it;
 //!   `relocation`: what lives in one is written again; [`external`]: the same by another process.
 //! - `coalesce`: what lies scattered is written again side by side.
-//! - `history`: versions are made and deleted; `reap`, `sweep`: what none of them sees any more is
-//!   freed; `shares`: what each takes, and where two differ.
+//! - `history`: versions are made and deleted; `reap`, `sweep`, `removal`: what none of them sees any
+//!   more is freed; `shares`: what each takes, and where two differ.
 //! - `space`: what fits, and how writers are slowed down when it gets little; `disk`: the interface.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
@@ -47,6 +47,7 @@ mod read;
 mod reap;
 mod recovery;
 mod relocation;
+mod removal;
 mod reuse;
 mod segments;
 mod shares;

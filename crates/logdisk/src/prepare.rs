@@ -5,6 +5,7 @@ use std::ops::{ControlFlow, Range};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Error, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op};
 use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::removal::REMOVALS_LIST;
 use dendro_format::{Key, Space, Value};
 use smallvec::SmallVec;
 
@@ -13,7 +14,7 @@ use crate::group::Before;
 use crate::line::Thing;
 use crate::lineage::Line;
 use crate::map::Nodes;
-use crate::state::{State, groups, page_range, slots_of, space_end};
+use crate::state::{State, groups, page_range, slots_of, space_end, system_key};
 
 /// Lists that the unit itself has made (true) or deleted (false), the last fact last. Few, so a
 /// walk from the end beats any table.
@@ -46,6 +47,7 @@ impl Lists<'_> {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let is_known = self.known.iter().any(|(known, _)| *known == list.0);
+        let is_own_found = is_own_found && !state.removals.contains(list.0);
         if is_own_found && !is_known && list < Lid::CLIENT_END {
             self.known.push((list.0, true));
         }
@@ -71,7 +73,7 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
     let mut shared = Shared::default();
     let mut lists = Lists { line, known: SmallVec::new() };
     let mut sole = Sole::Unknown;
-    for op in aru.ops() {
+    for (at, op) in aru.ops().iter().enumerate() {
         check_arguments(op)?;
         match op {
             Op::CreateList { list, .. } => {
@@ -80,6 +82,9 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                     return Err(Error::ListExists(*list).into());
                 }
                 let is_deleted = lists.known.contains(&(list.0, false));
+                if state.removals.contains(list.0) {
+                    return Err(Fault::Leftover(list.0));
+                }
                 let without = is_deleted.then_some(branch);
                 let was_used = state.versions.epoch() > 1 && list.0 < state.next_list;
                 if was_used {
@@ -94,7 +99,14 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
             Op::DeleteList { list } => {
                 lists.require(*list, state, nodes)?;
                 lists.known.push((list.0, false));
-                touch_list(state, list.0, nodes)?;
+                let is_made_again = aru.ops()[at + 1..]
+                    .iter()
+                    .any(|op| matches!(op, Op::CreateList { list: made, .. } if made == list));
+                if is_made_again {
+                    touch_list(state, list.0, nodes)?;
+                } else {
+                    touch_deleted(state, line, list.0, nodes)?;
+                }
             }
             Op::SetHints { list, .. } => {
                 lists.require(*list, state, nodes)?;
@@ -168,6 +180,16 @@ impl Shared {
 fn touch_list(state: &State, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
     let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
     state.map.visit(&from, &to, nodes, &mut |_, _| ControlFlow::Continue(()))
+}
+
+/// Looks at what deleting a list changes: all that there is of it if that is little, else the entries
+/// that say that it exists, and where it is named as being removed.
+fn touch_deleted(state: &State, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+    touch_entry(state, line, Thing::list(list), nodes)?;
+    if !state.is_small_list(list, nodes)? {
+        state.map.look(&system_key(REMOVALS_LIST, list), nodes, |_| ())?;
+    }
+    Ok(())
 }
 
 /// Looks at the chunks that will be written to; says whether there is one that the head has written to

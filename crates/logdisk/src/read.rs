@@ -193,7 +193,8 @@ impl LogDisk {
                 return Ok(None);
             }
             let thing = Thing::record(list.0, index);
-            if let Some(key) = core.state.sole_key(line, thing) {
+            let may_be_left = core.state.removals.contains(list.0);
+            if let Some(key) = core.state.sole_key(line, thing).filter(|_| !may_be_left) {
                 return core.state.map.look(&key, nodes, |value| match value {
                     Some(Value::Record(bytes)) => Some(Record::clone(bytes)),
                     _ => None,
@@ -203,8 +204,8 @@ impl LogDisk {
             let Some((key, Value::Record(bytes))) = newest else { return Ok(None) };
             // What the head wrote in this epoch goes with its list.
             let own = (line.nearest().branch, core.state.versions.epoch());
-            let is_there =
-                own == (key.branch, key.epoch) || core.state.may_hold(line, list.0, nodes)?;
+            let is_own = own == (key.branch, key.epoch) && !may_be_left;
+            let is_there = is_own || core.state.may_hold(line, list.0, nodes)?;
             Ok(is_there.then_some(bytes))
         })
     }

@@ -20,8 +20,9 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::checkpoint::HeadPosition;
+use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::superblock::{
-    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
+    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
 };
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
@@ -40,6 +41,7 @@ use crate::fault::Fault;
 use crate::heads::Heads;
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OpenOptions};
+use crate::removal::Removals;
 use crate::segments::Segments;
 use crate::state::{State, YoungLists};
 use crate::store::{Held, NodeStore};
@@ -89,7 +91,7 @@ pub fn format(
         // The first that is written gets the number 0.
         seq: u64::MAX,
         compatible: 0,
-        read_only: 0,
+        read_only: READ_ONLY_REMOVALS,
         incompatible: WRITTEN_FEATURES,
         layout,
         clean: false,
@@ -109,6 +111,7 @@ pub fn format(
         map: Map::from_root(None),
         segments,
         versions: Versions::new(now),
+        removals: Removals::default(),
         next_list: Lid::FIRST.0,
         young_lists: YoungLists::default(),
         clock: 0,
@@ -163,6 +166,7 @@ impl LogDisk {
         let mut superblock = superblocks::find(&*device)?;
         // Nodes that are written from now on are of that kind.
         superblock.incompatible |= WRITTEN_FEATURES;
+        superblock.read_only |= READ_ONLY_REMOVALS;
         options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
         let checkpoint = read_checkpoint(&*device, &superblock)?;
         let store = NodeStore::new(
@@ -342,7 +346,31 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     let versions = restore_versions(superblock, &map, nodes)?;
     let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
     let young_lists = YoungLists::default();
-    Ok(State { map, segments, versions, next_list, young_lists, clock })
+    let removals = restore_removals(&map, nodes)?;
+    Ok(State { map, segments, versions, removals, next_list, young_lists, clock })
+}
+
+/// The lists that the map says are being removed.
+fn restore_removals(map: &Map, nodes: &dyn Nodes) -> Result<Removals> {
+    let mut removals = Removals::default();
+    let mut problem = None;
+    let from = Key::first(REMOVALS_LIST, Space::Records, 0);
+    let to = Key::first(REMOVALS_LIST, Space::Chunks, 0);
+    map.visit(&from, &to, nodes, &mut |key, value| {
+        let Value::Record(bytes) = value else { return ControlFlow::Continue(()) };
+        match removal::decode(key.index, bytes) {
+            Ok(list) => {
+                removals.enter(list);
+                ControlFlow::Continue(())
+            }
+            Err(malformed) => {
+                problem = Some(malformed);
+                ControlFlow::Break(())
+            }
+        }
+    })
+    .map_err(Fault::into_error)?;
+    problem.map_or(Ok(removals), |malformed| Err(Error::Corrupted(malformed.to_string())))
 }
 
 /// The table of versions that the map holds.

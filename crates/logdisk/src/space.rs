@@ -368,7 +368,7 @@ impl LogDisk {
         let (available_bytes, is_worth_it) = match shortage {
             // What only deleted versions had is free to be used.
             Shortage::OfSpace(available_bytes) => {
-                (available_bytes, self.sweep_step()? || self.sweep_behind_forks())
+                (available_bytes, self.free_step()? || self.sweep_behind_forks())
             }
             Shortage::OfRoom(available_bytes) => {
                 tries.note(&self.make_room()?, self.layout.segment_size_bytes());
@@ -392,6 +392,11 @@ impl LogDisk {
         if is_worth_it { Ok(()) } else { Err(Error::NoSpace { needed_bytes, available_bytes }) }
     }
 
+    /// Takes out a piece of what nobody sees any more; says whether there was any.
+    pub(crate) fn free_step(&self) -> Result<bool> {
+        Ok(self.removal_step()? || self.sweep_step()?)
+    }
+
     /// Sweeps out what only deleted versions had until cleaning gains some segments from it, or nothing
     /// is left; says whether there was anything.
     fn sweep_for_room(&self) -> Result<bool> {
@@ -399,7 +404,7 @@ impl LogDisk {
         let freed_bytes = u64::from(MIN_CLEANED_AT_ONCE) * self.layout.segment_size_bytes();
         let enough = live_bytes().saturating_sub(freed_bytes);
         let mut has_swept = false;
-        while live_bytes() > enough && (self.sweep_step()? || self.sweep_behind_forks()) {
+        while live_bytes() > enough && (self.free_step()? || self.sweep_behind_forks()) {
             has_swept = true;
         }
         Ok(has_swept)

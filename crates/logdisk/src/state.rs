@@ -17,6 +17,7 @@ use crate::group::{Group, mask, past};
 use crate::line::Thing;
 use crate::lineage::Line;
 use crate::map::{Map, Nodes};
+use crate::removal::Removals;
 use crate::segments::Segments;
 use crate::versions::Versions;
 
@@ -42,6 +43,7 @@ pub(crate) struct State {
     pub(crate) map: Map,
     pub(crate) segments: Segments,
     pub(crate) versions: Versions,
+    pub(crate) removals: Removals,
     pub(crate) next_list: u64,
     pub(crate) young_lists: YoungLists,
     /// The log clock: bytes of blocks that clients have written.
@@ -124,7 +126,8 @@ impl State {
     /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
     /// while other versions had it is not.
     pub(crate) fn may_hold(&self, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
-        Ok(self.versions.epoch() == 1 || self.has_list(line, list, nodes)?)
+        let is_only = self.versions.epoch() == 1 && !self.removals.contains(list);
+        Ok(is_only || self.has_list(line, list, nodes)?)
     }
 
     /// The chunk under exactly this key.
@@ -377,9 +380,13 @@ impl State {
         hints: u16,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        if self.versions.epoch() > 1 && list < self.next_list {
+        let is_being_removed = self.removals.contains(list);
+        if is_being_removed || (self.versions.epoch() > 1 && list < self.next_list) {
             // What only deleted versions had of one with this number must not come back with it.
             self.reap_list(list, nodes)?;
+        }
+        if is_being_removed {
+            self.end_removal(list, nodes)?;
         }
         self.put_list(branch, list, hints, nodes)
     }
@@ -399,21 +406,26 @@ impl State {
         self.put_entry(branch, Thing::list(list), Value::List(hints), nodes)
     }
 
-    /// Deletes a list. What other versions have of it stays, hidden by the tombstone of the list.
-    pub(crate) fn delete_list(&mut self, branch: u32, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
-        if self.has_no_past(branch, list) {
-            // Nobody else sees any of it.
-            let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
-            if let Some(taken) = self.map.take_from_leaf(&from, &to, nodes)? {
-                for (_, value) in &taken {
-                    let Value::Chunk(chunk) = value else { continue };
-                    chunk.iter().for_each(|(_, page)| self.segments.block_died(&page, self.clock));
-                }
-                return Ok(());
-            }
+    /// Takes a list out that no other version sees, with all that it holds, if it lies in one leaf;
+    /// says whether it does.
+    pub(crate) fn take_small_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
+        let Some(taken) = self.map.take_from_leaf(&from, &to, nodes)? else { return Ok(false) };
+        for (_, value) in &taken {
+            let Value::Chunk(chunk) = value else { continue };
+            chunk.iter().for_each(|(_, page)| self.segments.block_died(&page, self.clock));
         }
-        self.delete_entry(branch, Thing::list(list), nodes)?;
-        self.reap_list(list, nodes)
+        Ok(true)
+    }
+
+    /// Takes away the entry that says that a list exists, or hides it.
+    pub(crate) fn delete_list_entry(
+        &mut self,
+        branch: u32,
+        list: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        self.delete_entry(branch, Thing::list(list), nodes)
     }
 
     pub(crate) fn put_record(

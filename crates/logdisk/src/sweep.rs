@@ -85,33 +85,37 @@ impl LogDisk {
             self.end_sweep(&at)?;
             return Ok(true);
         };
-        if step.has_unseen {
-            // The nodes that it changes are written by a checkpoint, and there must be room for it.
-            if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
-                self.relieve_memory()?;
-            }
-            let look = |core: &Core, nodes: &dyn Nodes| {
-                step.ranges
-                    .iter()
-                    .try_for_each(|(from, to)| core.state.has_unseen(from, to, nodes).map(drop))
-            };
-            // What gives space back lacks room at most, never space, for which this is called.
-            let reaped = self.with_room(STEP_LOG_BYTES, true, look, |core, nodes| {
-                for (from, to) in &step.ranges {
-                    core.state.reap(from, to, false, nodes).map_err(|fault| self.latch(fault))?;
-                }
-                core.state.account_for_nodes();
-                Ok(())
-            });
-            match reaped {
-                Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => {
-                    return Ok(false);
-                }
-                outcome => outcome?,
-            }
+        if step.has_unseen && !self.reap_ranges(&step.ranges)? {
+            return Ok(false);
         }
         *sweep = Some(step.next);
         Ok(true)
+    }
+
+    /// Takes out what no version sees of some ranges of the map, which are to hold few entries; says
+    /// whether it could be done now.
+    pub(crate) fn reap_ranges(&self, ranges: &[(Key, Key)]) -> Result<bool> {
+        // The nodes that it changes are written by a checkpoint, and there must be room for it.
+        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
+            self.relieve_memory()?;
+        }
+        let look = |core: &Core, nodes: &dyn Nodes| {
+            ranges
+                .iter()
+                .try_for_each(|(from, to)| core.state.has_unseen(from, to, nodes).map(drop))
+        };
+        // What gives space back lacks room at most, never space, for which this is called.
+        let reaped = self.with_room(STEP_LOG_BYTES, true, look, |core, nodes| {
+            for (from, to) in ranges {
+                core.state.reap(from, to, false, nodes).map_err(|fault| self.latch(fault))?;
+            }
+            core.state.account_for_nodes();
+            Ok(())
+        });
+        match reaped {
+            Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
     }
 
     /// Lets a walk begin for what branches and those made from them have both replaced, if enough was

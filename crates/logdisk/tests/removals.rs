@@ -1,0 +1,195 @@
+//! Deleting a list is a bounded change, whatever it holds; what is left goes afterwards.
+
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock};
+use dendro_check::{FindingKind, Options, verify};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+fn open(device: &Arc<dyn Device>) -> LogDisk {
+    let options = OpenOptions { cache_size_bytes: 1 << 20, ..OpenOptions::default() };
+    LogDisk::open(Arc::clone(device), options, Arc::new(ManualClock::default()))
+        .expect("it was formatted")
+}
+
+fn formatted(len_bytes: u64) -> (Arc<dyn Device>, LogDisk) {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(len_bytes));
+    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
+    format(&device, &options, &clock).expect("the device is large enough");
+    let disk = open(&device);
+    (device, disk)
+}
+
+/// A list of that many records, and a page in each 32nd of their places.
+fn list_of(disk: &LogDisk, view: View, count: u64) -> Lid {
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(view);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    for from in (0..count).step_by(512) {
+        let mut aru = Aru::new(view);
+        for index in from..count.min(from + 512) {
+            aru.put_record(list, index, vec![7; 40]);
+            if index % 32 == 0 {
+                aru.write_pages(list, index, vec![9; 64]);
+            }
+        }
+        disk.commit(aru).expect("there is room");
+    }
+    list
+}
+
+fn delete(disk: &LogDisk, view: View, list: Lid) {
+    let mut aru = Aru::new(view);
+    aru.delete_list(list).set_reclaims();
+    disk.commit(aru).expect("a list can be deleted");
+}
+
+fn drain(disk: &LogDisk) {
+    while disk.background_step().expect("the device works") {}
+    disk.checkpoint().expect("the device works");
+}
+
+/// What deleting a list of `count` records changes in memory at once.
+fn dirtied_by_deleting(count: u64, has_snapshot: bool) -> u64 {
+    let (_, disk) = formatted(64 << 20);
+    let list = list_of(&disk, View::HEAD, count);
+    if has_snapshot {
+        disk.snapshot(0, Some("kept")).expect("there is room");
+    }
+    disk.checkpoint().expect("the device works");
+    let before = disk.stats();
+    delete(&disk, View::HEAD, list);
+    assert_eq!(disk.stats().commit_seq, before.commit_seq + 1);
+    disk.stats().dirty_node_bytes
+}
+
+#[test]
+fn deleting_a_list_changes_as_little_of_the_map_however_much_it_holds() {
+    for has_snapshot in [false, true] {
+        let (few, many) =
+            (dirtied_by_deleting(1_000, has_snapshot), dirtied_by_deleting(50_000, has_snapshot));
+        assert!(many <= few + (64 << 10), "{few} bytes, and {many} of fifty times as many records");
+    }
+}
+
+#[test]
+fn nobody_sees_what_is_left_of_a_deleted_list_and_all_of_it_goes() {
+    let (device, disk) = formatted(64 << 20);
+    let before = disk.stats().live_bytes;
+    let list = list_of(&disk, View::HEAD, 20_000);
+    disk.checkpoint().expect("the device works");
+    delete(&disk, View::HEAD, list);
+    let check = |disk: &LogDisk| {
+        assert_eq!(disk.hints(View::HEAD, list), Ok(None));
+        assert_eq!(disk.lists(View::HEAD, Lid(0), 9), Ok(vec![]));
+        assert_eq!(disk.record(View::HEAD, list, 3), Ok(None));
+        assert_eq!(disk.records(View::HEAD, list, 0, 9), Ok(vec![]));
+        assert_eq!(disk.next_data(View::HEAD, list, 0), Ok(None));
+        assert_eq!(disk.count_pages(View::HEAD, list, 0..1 << 40), Ok(0));
+        let mut page = [1; PAGE_SIZE];
+        disk.read_pages(View::HEAD, list, 32, &mut page).expect("it is a hole");
+        assert_eq!(page, [0; PAGE_SIZE]);
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(list, 3, b"x".to_vec());
+        assert_eq!(disk.commit(aru), Err(Error::NoSuchList(list)));
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, 32, vec![1; PAGE_SIZE]);
+        assert_eq!(disk.commit(aru), Err(Error::NoSuchList(list)));
+    };
+    check(&disk);
+    assert!(disk.removal_step().expect("the device works"), "something is left");
+    check(&disk);
+    // A snapshot does not keep what was deleted before.
+    let snapshot = disk.snapshot(0, None).expect("there is room").view();
+    assert_eq!(disk.record(snapshot, list, 3), Ok(None));
+    check(&disk);
+    drain(&disk);
+    check(&disk);
+    let left = disk.stats().live_bytes - before;
+    assert!(left < 64 << 10, "{left} bytes are left");
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    assert_eq!(verify(&*device, &Options { data: true }).findings, []);
+}
+
+#[test]
+fn a_mount_goes_on_with_what_a_crash_left_of_a_deleted_list() {
+    // In what the log tells alone, and in a checkpoint, with some of it taken out.
+    for (has_checkpoint, step_count) in [(false, 0), (false, 5), (true, 0), (true, 5)] {
+        let (device, disk) = formatted(64 << 20);
+        let before = disk.stats().live_bytes;
+        let list = list_of(&disk, View::HEAD, 20_000);
+        disk.checkpoint().expect("the device works");
+        delete(&disk, View::HEAD, list);
+        for _ in 0..step_count {
+            assert!(disk.removal_step().expect("the device works"));
+        }
+        if has_checkpoint {
+            disk.checkpoint().expect("the device works");
+        }
+        disk.flush(CommitSeq::LATEST).expect("the device works");
+        drop(disk);
+        let kinds = |device: &dyn Device| -> Vec<_> {
+            verify(device, &Options { data: true }).findings.iter().map(|f| f.kind).collect()
+        };
+        let expected: &[_] = if has_checkpoint { &[] } else { &[FindingKind::LogGoesOn] };
+        assert_eq!(kinds(&*device), expected);
+        let disk = open(&device);
+        assert_eq!(disk.record(View::HEAD, list, 3), Ok(None));
+        assert!(disk.removal_step().expect("the device works"), "something is left");
+        drain(&disk);
+        let left = disk.stats().live_bytes - before;
+        assert!(left < 64 << 10, "{left} bytes are left");
+        disk.shut_down().expect("the device works");
+        assert_eq!(kinds(&*device), []);
+    }
+}
+
+#[test]
+fn a_snapshot_keeps_what_it_has_of_a_deleted_list() {
+    let (device, disk) = formatted(64 << 20);
+    let list = list_of(&disk, View::HEAD, 5_000);
+    let snapshot = disk.snapshot(0, None).expect("there is room").view();
+    // Half of it is taken away one by one, as entries of a directory are.
+    for from in (0..2_500).step_by(500) {
+        let mut aru = Aru::new(View::HEAD);
+        (from..from + 500).for_each(|index| {
+            aru.delete_record(list, index);
+        });
+        disk.commit(aru).expect("there is room");
+    }
+    delete(&disk, View::HEAD, list);
+    drain(&disk);
+    assert_eq!(disk.records(snapshot, list, 0, 10_000).map(|found| found.len()), Ok(5_000));
+    assert_eq!(disk.count_pages(snapshot, list, 0..10_000), Ok(5_000_u64.div_ceil(32)));
+    assert_eq!(disk.hints(View::HEAD, list), Ok(None));
+    disk.delete(snapshot).expect("it is there");
+    drain(&disk);
+    assert!(disk.stats().live_bytes < 64 << 10, "{} bytes are left", disk.stats().live_bytes);
+    disk.shut_down().expect("the device works");
+    assert_eq!(verify(&*device, &Options { data: true }).findings, []);
+}
+
+#[test]
+fn a_list_can_be_made_again_before_or_after_what_was_left_of_it_has_gone() {
+    for is_one_unit in [false, true] {
+        let (_, disk) = formatted(64 << 20);
+        let list = list_of(&disk, View::HEAD, 20_000);
+        let mut aru = Aru::new(View::HEAD);
+        aru.delete_list(list);
+        if !is_one_unit {
+            disk.commit(aru).expect("a list can be deleted");
+            aru = Aru::new(View::HEAD);
+        }
+        aru.create_list(list, ListHints::default()).put_record(list, 9, b"new".to_vec());
+        disk.commit(aru).expect("the number is free");
+        drain(&disk);
+        let new: Arc<[u8]> = Arc::from(&b"new"[..]);
+        assert_eq!(disk.records(View::HEAD, list, 0, 9), Ok(vec![(9, new)]));
+        assert_eq!(disk.count_pages(View::HEAD, list, 0..1 << 40), Ok(0));
+    }
+}
