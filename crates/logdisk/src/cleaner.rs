@@ -24,7 +24,7 @@ use dendro_policy::Policy;
 use crate::core::Core;
 use crate::disk::LogDisk;
 use crate::pick::{Choice, Picking};
-use crate::relocation::Block;
+use crate::relocation::{Block, Search};
 use crate::segments::Pin;
 use crate::victim::Body;
 
@@ -61,6 +61,9 @@ pub(crate) struct Cleaner {
     /// What [`LogDisk::client_reads`] was when a segment was begun last.
     client_reads_before: u64,
     pub(crate) picking: Picking,
+    /// Those who wait for room ask the whole map what lives in a segment, too: there is nothing else left
+    /// to gain from.
+    is_last_resort: bool,
 }
 
 impl Cleaner {
@@ -85,8 +88,9 @@ struct Job {
     /// How many of the blocks have had their turn.
     moved: usize,
     nodes: Vec<(NodePtr, u8, Key)>,
-    /// Whether the whole map was asked for what the segment's records do not tell.
-    asked_map: bool,
+    /// The whole map is asked for what the segment's records do not tell, or was.
+    search: Option<Search>,
+    has_searched: bool,
     is_sound: bool,
 }
 
@@ -270,6 +274,12 @@ impl LogDisk {
             }
             job = self.go_on_cleaning(current)?;
             has_got_on = true;
+            // Nobody waits for that, while other segments can be emptied.
+            if let Some(searching) =
+                job.take_if(|job| job.search.is_some() && !self.is_last_resort())
+            {
+                self.end_job(searching.victim, searching.body.into_buf(), false);
+            }
         }
         Ok(has_got_on)
     }
@@ -381,7 +391,8 @@ impl LogDisk {
                 blocks,
                 moved: 0,
                 nodes,
-                asked_map: false,
+                search: None,
+                has_searched: false,
                 is_sound: true,
             }),
             // A segment that cannot be read is left as it is; others can be cleaned.
@@ -400,6 +411,7 @@ impl LogDisk {
         let mut cleaner = self.cleaner.lock();
         if is_done {
             cleaner.set_aside.remove(&victim);
+            cleaner.is_last_resort = false;
         } else {
             cleaner.set_aside.insert(victim, now);
         }
@@ -408,7 +420,13 @@ impl LogDisk {
 
     /// Segments that could not be emptied may be picked again at once.
     pub(crate) fn try_set_aside_again(&self) {
-        self.cleaner.lock().set_aside.clear();
+        let mut cleaner = self.cleaner.lock();
+        cleaner.set_aside.clear();
+        cleaner.is_last_resort = true;
+    }
+
+    fn is_last_resort(&self) -> bool {
+        self.cleaner.lock().is_last_resort
     }
 
     /// Moves a few blocks, or what else is next; returns the job if it goes on.
@@ -442,13 +460,15 @@ impl LogDisk {
         }
         self.move_nodes(&std::mem::take(&mut job.nodes))?;
         let is_empty = self.core.read().state.segments.live_bytes_of(job.victim) == 0;
-        if is_empty || job.asked_map {
+        if is_empty || job.has_searched {
             return Ok(false);
         }
-        job.asked_map = true;
-        let missed = self.find_missed(job.victim)?;
-        self.read_blocks(&missed.blocks, &mut job.body)?;
-        (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
+        let search = job.search.get_or_insert_with(|| Search::new(job.victim));
+        if let Some(missed) = search.step(self)? {
+            (job.search, job.has_searched) = (None, true);
+            self.read_blocks(&missed.blocks, &mut job.body)?;
+            (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
+        }
         Ok(true)
     }
 }

@@ -4,7 +4,7 @@
 //! From the bottom up:
 //! - `segments`: what state each segment is in; `superblocks`: the two logs that all starts from.
 //! - `partial`: a partial segment under construction; `writer`: closed ones on their way.
-//! - `node`, `map`, `store`: the B+tree, functional in memory, and its cache.
+//! - `node`, `map`, `store`: the B+tree, functional in memory, and its cache; `slice`: long walks.
 //! - `versions`: the table of branches and snapshots; `line`: what a view sees of the map.
 //! - `state`: the map and the segments' usage together, and how each change alters them; `group`: a
 //!   chunk's pages in a branch's hands.
@@ -51,6 +51,7 @@ mod removal;
 mod reuse;
 mod segments;
 mod shares;
+mod slice;
 mod space;
 mod state;
 mod store;

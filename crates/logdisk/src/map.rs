@@ -160,26 +160,18 @@ impl Map {
         Ok(())
     }
 
-    /// Calls `visit` with every entry.
-    pub(crate) fn visit_all(
-        &self,
-        nodes: &dyn Nodes,
-        visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
-    ) -> Outcome<()> {
-        let end = Key { list: u64::MAX, ..Key::MIN };
-        self.visit(&Key::MIN, &end, nodes, visit)
-    }
-
-    /// Calls `visit` with the place, the level and a key of every clean node.
+    /// Calls `visit` with the place, the level and a key of every clean node that keys from `from` on
+    /// may belong under, those of a lower level in order, until it breaks.
     pub(crate) fn visit_places(
         &self,
+        from: &Key,
         nodes: &dyn Nodes,
-        visit: &mut dyn FnMut(&NodePtr, u8, &Key),
+        visit: &mut dyn FnMut(&NodePtr, u8, &Key) -> ControlFlow<()>,
     ) -> Outcome<()> {
-        match &self.root {
-            Some(root) => visit_places_under(root, self.level, &Key::MIN, nodes, visit),
-            None => Ok(()),
+        if let Some(root) = &self.root {
+            let _ = visit_places_under(root, self.level, &Key::MIN, from, nodes, visit)?;
         }
+        Ok(())
     }
 
     /// Puts `value` under `key`; returns what was there.
@@ -546,22 +538,26 @@ fn visit_places_under(
     child: &Child,
     level: u8,
     first: &Key,
+    from: &Key,
     nodes: &dyn Nodes,
-    visit: &mut dyn FnMut(&NodePtr, u8, &Key),
-) -> Outcome<()> {
+    visit: &mut dyn FnMut(&NodePtr, u8, &Key) -> ControlFlow<()>,
+) -> Outcome<ControlFlow<()>> {
     if let Child::Clean(ChildPtr { place, .. }) = child {
-        visit(place, level, first);
-        if level == 0 {
-            return Ok(());
+        let flow = visit(place, level, first);
+        if flow.is_break() || level == 0 {
+            return Ok(flow);
         }
     }
     let mut loaded = None;
     if let Node::Inner(inner) = &resident_of(child, nodes, &mut loaded)?.node {
-        for (first, child) in &inner.entries {
-            visit_places_under(child, inner.level - 1, first, nodes, visit)?;
+        for (first, child) in &inner.entries[inner.position(from)..] {
+            let below = inner.level - 1;
+            if visit_places_under(child, below, first, from, nodes, visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Splits the leaf that `key` belongs in, which was changed at entry `changed_at`, and what is above it

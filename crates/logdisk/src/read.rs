@@ -18,6 +18,7 @@ use crate::line::Thing;
 use crate::lineage::Line;
 use crate::map::Nodes;
 use crate::segments::Pin;
+use crate::slice::Slice;
 use crate::state::slots_of;
 use crate::store::Held;
 
@@ -217,124 +218,80 @@ impl LogDisk {
         from: u64,
         max: usize,
     ) -> Result<Vec<(u64, Record)>> {
-        self.look_from(view, |core, line, nodes| {
-            let mut records = Vec::new();
-            if max == 0 || list >= Lid::CLIENT_END || !core.state.may_hold(line, list.0, nodes)? {
-                return Ok(records);
+        let mut records = Vec::new();
+        if max == 0 || list >= Lid::CLIENT_END {
+            return Ok(records);
+        }
+        self.look_in_slices(from, |core, slice, nodes| {
+            let line = core.state.versions.line(view)?;
+            if !core.state.may_hold(line, list.0, nodes)? {
+                return Ok(());
             }
-            core.state.visit_records(line, list.0, from, nodes, &mut |index, bytes| {
+            core.state.visit_records(line, list.0, slice, nodes, &mut |index, bytes| {
                 records.push((index, Record::clone(bytes)));
                 if records.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            })?;
-            Ok(records)
-        })
+            })
+        })?;
+        Ok(records)
     }
 
-    /// Calls `visit` with the chunks of `pages`, in order. A walk that misses a node goes on where
-    /// it was, and lets go of what it has passed, so that it takes time in proportion to what it
-    /// visits and hardly any memory; when the disk has changed meanwhile it starts again, after a
-    /// call of `restart`, for it must see one state.
+    /// Calls `visit` with the chunks of `pages`, in order, each as it is when the walk comes to it.
     fn visit_chunks(
         &self,
         view: View,
         list: Lid,
         pages: &Range<u64>,
         mut visit: impl FnMut(u64, u32) -> ControlFlow<()>,
-        mut restart: impl FnMut(),
     ) -> Result<()> {
-        let mut nodes = Held::cached(&self.store);
-        let mut from = pages.start;
-        let mut seen_commit = None;
-        loop {
-            let core = self.core.read();
-            core.check_whole()?;
-            if seen_commit.replace(core.commit_seq) != Some(core.commit_seq) {
-                restart();
-                from = pages.start;
-            }
+        self.look_in_slices(pages.start / CHUNK_PAGES, |core, slice, nodes| {
             let line = core.state.versions.line(view)?;
-            let mut next = from;
-            let rest = from..pages.end;
-            let walked = core.state.may_hold(line, list.0, &nodes).and_then(|may_hold| {
-                if !may_hold {
-                    return Ok(());
-                }
-                core.state.visit_chunks(line, list.0, &rest, &nodes, &mut |group, chunk| {
-                    next = (group + 1) * CHUNK_PAGES;
-                    visit(group, chunk.present())
-                })
-            });
-            match walked {
-                Ok(()) => return Ok(()),
-                Err(Fault::Miss(place)) => {
-                    let _pin = core.state.segments.pin(place.addr);
-                    drop(core);
-                    if next > from {
-                        from = next;
-                        nodes = Held::cached(&self.store);
-                    }
-                    nodes.load(&place)?;
-                }
-                Err(fault) => return Err(fault.into_error()),
+            if !core.state.may_hold(line, list.0, nodes)? {
+                return Ok(());
             }
-        }
+            let rest = pages.start.max(slice.next * CHUNK_PAGES)..pages.end;
+            core.state.visit_chunks(line, list.0, &rest, slice, nodes, &mut |group, chunk| {
+                visit(group, chunk.present())
+            })
+        })
     }
 
     pub(crate) fn find_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
         let mut found = None;
         let pages = from.min(MAX_PAGE_COUNT)..MAX_PAGE_COUNT;
-        self.visit_chunks(
-            view,
-            list,
-            &pages,
-            |group, present| {
-                let slots = slots_of(group, &pages);
-                let mut owned = slots.filter(|slot| present >> slot & 1 == 1);
-                found = owned.next().map(|slot| group * CHUNK_PAGES + u64::from(slot));
-                if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            },
-            || {},
-        )?;
+        self.visit_chunks(view, list, &pages, |group, present| {
+            let slots = slots_of(group, &pages);
+            let mut owned = slots.filter(|slot| present >> slot & 1 == 1);
+            found = owned.next().map(|slot| group * CHUNK_PAGES + u64::from(slot));
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
         Ok(found)
     }
 
     pub(crate) fn find_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
         let pages = from.min(MAX_PAGE_COUNT)..MAX_PAGE_COUNT;
-        let hole = std::cell::Cell::new(pages.start);
-        self.visit_chunks(
-            view,
-            list,
-            &pages,
-            |group, present| {
-                // A gap between chunks is a hole too.
-                for slot in slots_of(group, &pages) {
-                    let page_index = group * CHUNK_PAGES + u64::from(slot);
-                    if page_index != hole.get() || present >> slot & 1 == 0 {
-                        return ControlFlow::Break(());
-                    }
-                    hole.set(page_index + 1);
+        let mut hole = pages.start;
+        self.visit_chunks(view, list, &pages, |group, present| {
+            // A gap between chunks is a hole too.
+            for slot in slots_of(group, &pages) {
+                let page_index = group * CHUNK_PAGES + u64::from(slot);
+                if page_index != hole || present >> slot & 1 == 0 {
+                    return ControlFlow::Break(());
                 }
-                ControlFlow::Continue(())
-            },
-            || hole.set(pages.start),
-        )?;
-        Ok(hole.get())
+                hole = page_index + 1;
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(hole)
     }
 
     pub(crate) fn count_present(&self, view: View, list: Lid, pages: &Range<u64>) -> Result<u64> {
-        let count = std::cell::Cell::new(0);
-        self.visit_chunks(
-            view,
-            list,
-            pages,
-            |group, present| {
-                let owned = slots_of(group, pages).filter(|slot| present >> slot & 1 == 1);
-                count.set(count.get() + owned.count() as u64);
-                ControlFlow::Continue(())
-            },
-            || count.set(0),
-        )?;
-        Ok(count.get())
+        let mut count = 0;
+        self.visit_chunks(view, list, pages, |group, present| {
+            let owned = slots_of(group, pages).filter(|slot| present >> slot & 1 == 1);
+            count += owned.count() as u64;
+            ControlFlow::Continue(())
+        })?;
+        Ok(count)
     }
 
     pub(crate) fn read_range(
@@ -354,27 +311,35 @@ impl LogDisk {
                 buf.fill(0);
                 return Ok(fetches);
             }
-            core.state.visit_chunks(line, list.0, &pages, nodes, &mut |group, chunk| {
-                for (slot, block) in chunk.iter_masked(mask(slots_of(group, &pages))) {
-                    let page_index = group * CHUNK_PAGES + u64::from(slot);
-                    let at = (page_index - first_page) as usize * PAGE_SIZE;
-                    buf[filled..at].fill(0);
-                    filled = at + PAGE_SIZE;
-                    let page = &mut buf[at..filled];
-                    if block.len_bytes == 0 {
-                        page.fill(0);
-                    } else if let Some(stored) =
-                        core.block_in_memory(block.addr, usize::from(block.len_bytes))
-                    {
-                        page[..stored.len()].copy_from_slice(stored);
-                        page[stored.len()..].fill(0);
-                    } else {
-                        let pin = core.state.segments.pin(block.addr);
-                        fetches.push(Fetch { page_index, block, at, _pin: pin });
+            let mut slice = Slice::whole(0);
+            core.state.visit_chunks(
+                line,
+                list.0,
+                &pages,
+                &mut slice,
+                nodes,
+                &mut |group, chunk| {
+                    for (slot, block) in chunk.iter_masked(mask(slots_of(group, &pages))) {
+                        let page_index = group * CHUNK_PAGES + u64::from(slot);
+                        let at = (page_index - first_page) as usize * PAGE_SIZE;
+                        buf[filled..at].fill(0);
+                        filled = at + PAGE_SIZE;
+                        let page = &mut buf[at..filled];
+                        if block.len_bytes == 0 {
+                            page.fill(0);
+                        } else if let Some(stored) =
+                            core.block_in_memory(block.addr, usize::from(block.len_bytes))
+                        {
+                            page[..stored.len()].copy_from_slice(stored);
+                            page[stored.len()..].fill(0);
+                        } else {
+                            let pin = core.state.segments.pin(block.addr);
+                            fetches.push(Fetch { page_index, block, at, _pin: pin });
+                        }
                     }
-                }
-                ControlFlow::Continue(())
-            })?;
+                    ControlFlow::Continue(())
+                },
+            )?;
             buf[filled..].fill(0);
             Ok(fetches)
         })?;

@@ -5,7 +5,6 @@
 //! no word for it, and a crash in the middle loses nothing. Nodes of the map are marked dirty and
 //! move with the next checkpoint.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use dendro_base::units::PAGE_SIZE;
@@ -13,7 +12,7 @@ use dendro_disk::Result;
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::{
-    Addr, Key, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Value, checksum,
+    Addr, Key, Layout, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Value, checksum,
 };
 use dendro_policy::Class;
 
@@ -22,6 +21,7 @@ use crate::fault::Outcome;
 use crate::line::Thing;
 use crate::map::Nodes;
 use crate::partial::{About, Content, page_record_bytes};
+use crate::slice::{MapWalk, Visit};
 use crate::victim::{Body, LEAST_SKIPPED_BYTES};
 
 /// A page that a segment's records name.
@@ -174,36 +174,58 @@ impl LogDisk {
         }
         Ok(())
     }
+}
 
-    /// Asks the whole map what lives in `segment`.
-    pub(crate) fn find_missed(&self, segment: SegmentNo) -> Result<Summary> {
-        let is_here = |addr: Addr| self.layout.segment_of(addr) == segment;
-        self.look(|core, nodes| {
-            let mut summary = Summary::default();
-            core.state.map.visit_all(nodes, &mut |key, value| {
-                if let Value::Chunk(chunk) = value {
-                    for (slot, page) in chunk.iter().filter(|(_, page)| page.len_bytes > 0) {
-                        if is_here(page.addr) {
-                            let page_index = key.index * CHUNK_PAGES + u64::from(slot);
-                            let version = (key.branch, key.epoch);
-                            summary.blocks.push(Block {
-                                list: key.list,
-                                page_index,
-                                version,
-                                page,
-                            });
-                        }
-                    }
-                }
-                ControlFlow::Continue(())
-            })?;
-            core.state.map.visit_places(nodes, &mut |place, level, key| {
-                if is_here(place.addr) {
-                    summary.nodes.push((*place, level, *key));
-                }
-            })?;
-            Ok(summary)
-        })
+/// A search of the whole map for what lives in a segment, for what its records do not tell.
+#[derive(Debug)]
+pub(crate) struct Search {
+    segment: SegmentNo,
+    walk: MapWalk,
+    found: Summary,
+}
+
+impl Search {
+    pub(crate) fn new(segment: SegmentNo) -> Self {
+        Self { segment, walk: MapWalk::new(), found: Summary::default() }
+    }
+
+    /// Does a bounded piece of it; answers what was found when it has come to its end.
+    pub(crate) fn step(&mut self, disk: &LogDisk) -> Result<Option<Summary>> {
+        let mut here = Here { layout: disk.layout, segment: self.segment, found: &mut self.found };
+        let has_more = disk.walk_step(&mut self.walk, &mut here)?;
+        Ok((!has_more).then(|| std::mem::take(&mut self.found)))
+    }
+}
+
+/// What of a walk lies in a segment.
+struct Here<'s> {
+    layout: Layout,
+    segment: SegmentNo,
+    found: &'s mut Summary,
+}
+
+impl Here<'_> {
+    fn is_here(&self, addr: Addr) -> bool {
+        self.layout.segment_of(addr) == self.segment
+    }
+}
+
+impl Visit for Here<'_> {
+    fn entry(&mut self, key: &Key, value: &Value) {
+        let Value::Chunk(chunk) = value else { return };
+        for (slot, page) in chunk.iter() {
+            if page.len_bytes > 0 && self.is_here(page.addr) {
+                let page_index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
+                let version = (key.branch, key.epoch);
+                self.found.blocks.push(Block { list: key.list, page_index, version, page });
+            }
+        }
+    }
+
+    fn node(&mut self, place: &NodePtr, level: u8, key: &Key) {
+        if self.is_here(place.addr) && !self.found.nodes.iter().any(|(known, ..)| known == place) {
+            self.found.nodes.push((*place, level, *key));
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::lineage::Line;
 use crate::map::{Map, Nodes};
 use crate::removal::Removals;
 use crate::segments::Segments;
+use crate::slice::Slice;
 use crate::versions::Versions;
 
 /// So many pages or fewer are looked for chunk by chunk.
@@ -150,12 +151,13 @@ impl State {
     }
 
     /// Calls `visit` with the chunks that `pages` of `list` lie in, in order, as they are seen from
-    /// `line`.
+    /// `line`, as far as `slice` goes.
     pub(crate) fn visit_chunks(
         &self,
         line: Line<'_>,
         list: u64,
         pages: &Range<u64>,
+        slice: &mut Slice,
         nodes: &dyn Nodes,
         visit: &mut dyn FnMut(u64, &Chunk) -> ControlFlow<()>,
     ) -> Outcome<()> {
@@ -163,7 +165,7 @@ impl State {
             return Ok(());
         }
         if pages.end - pages.start <= FEW_PAGES && self.versions.epoch() > 1 {
-            return self.visit_few_chunks(line, list, pages, nodes, visit);
+            return self.visit_few_chunks(line, list, pages, slice, nodes, visit);
         }
         let from = Key::first(list, Space::Chunks, pages.start / CHUNK_PAGES);
         let to = Key::first(list, Space::Chunks, pages.end.div_ceil(CHUNK_PAGES));
@@ -171,11 +173,12 @@ impl State {
         let mut has_ended = false;
         self.map.visit(&from, &to, nodes, &mut |key, value| {
             let Value::Chunk(chunk) = value else { return ControlFlow::Continue(()) };
+            slice.count();
             if layers.number != Some(key.index) {
-                if let Some((number, seen)) = layers.take()
-                    && visit(number, &seen).is_break()
-                {
-                    has_ended = true;
+                let seen = layers.take();
+                has_ended = seen.is_some_and(|(number, seen)| visit(number, &seen).is_break())
+                    || slice.come_to(key.index).is_break();
+                if has_ended {
                     return ControlFlow::Break(());
                 }
                 layers.number = Some(key.index);
@@ -198,10 +201,12 @@ impl State {
         line: Line<'_>,
         list: u64,
         pages: &Range<u64>,
+        slice: &mut Slice,
         nodes: &dyn Nodes,
         visit: &mut dyn FnMut(u64, &Chunk) -> ControlFlow<()>,
     ) -> Outcome<()> {
         for (number, slots) in groups(pages.clone()) {
+            slice.pass_to(number);
             let mut wanted = mask(slots);
             let mut seen: Slots = [None; CHUNK_PAGES as usize];
             let mut has_any = false;
@@ -226,28 +231,31 @@ impl State {
         Ok(())
     }
 
-    /// Calls `visit` with the records of `list` from index `from` on, in order, as they are seen
-    /// from `line`, until it breaks.
+    /// Calls `visit` with the records of `list`, in order, as they are seen
+    /// from `line`, until it breaks or `slice` ends, which tells where to begin.
     pub(crate) fn visit_records(
         &self,
         line: Line<'_>,
         list: u64,
-        from: u64,
+        slice: &mut Slice,
         nodes: &dyn Nodes,
         visit: &mut VisitRecord<'_>,
     ) -> Outcome<()> {
-        let start = Key::first(list, Space::Records, from);
+        let start = Key::first(list, Space::Records, slice.next);
         let end = space_end(list, Space::Records);
         let mut newest: Option<(u64, Arc<[u8]>)> = None;
+        let mut at = None;
         let mut has_ended = false;
         // Of what is seen of a record, the newest comes last.
         self.map.visit(&start, &end, nodes, &mut |key, value| {
-            if newest.as_ref().is_some_and(|(index, _)| *index != key.index)
-                && let Some((index, bytes)) = newest.take()
-                && visit(index, &bytes).is_break()
-            {
-                has_ended = true;
-                return ControlFlow::Break(());
+            slice.count();
+            if at.replace(key.index) != Some(key.index) {
+                let seen = newest.take();
+                has_ended = seen.is_some_and(|(index, bytes)| visit(index, &bytes).is_break())
+                    || slice.come_to(key.index).is_break();
+                if has_ended {
+                    return ControlFlow::Break(());
+                }
             }
             if line.sees(key) {
                 newest = match value {
@@ -289,7 +297,8 @@ impl State {
     ) -> Outcome<Vec<u64>> {
         let line = self.versions.head_line(branch)?;
         let mut groups = Vec::new();
-        self.visit_chunks(line, list, pages, nodes, &mut |group, chunk| {
+        let mut slice = Slice::whole(0);
+        self.visit_chunks(line, list, pages, &mut slice, nodes, &mut |group, chunk| {
             if chunk.present() & mask(slots_of(group, pages)) != 0 {
                 groups.push(group);
             }

@@ -36,7 +36,8 @@ fn value(rng: &mut Rng) -> Value {
 
 fn entries(map: &Map) -> Vec<(Key, Value)> {
     let mut entries = Vec::new();
-    map.visit_all(&NoNodes, &mut |key, value| {
+    let end = Key { list: u64::MAX, ..Key::MIN };
+    map.visit(&Key::MIN, &end, &NoNodes, &mut |key, value| {
         entries.push((*key, value.clone()));
         ControlFlow::Continue(())
     })

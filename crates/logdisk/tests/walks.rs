@@ -1,0 +1,138 @@
+//! Long walks over the map keep their place, whatever others do meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use dendro_base::{Clock, ManualClock};
+use dendro_device::{Device, MemoryDevice, Result};
+use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
+use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format};
+
+const CACHE_BYTES: u64 = 256 << 10;
+const CHUNK_PAGES: u64 = 32;
+
+/// A device that counts reads, and during each of which somebody else commits.
+struct Busy {
+    memory: MemoryDevice,
+    read_count: AtomicU64,
+    others: Mutex<Option<(Weak<LogDisk>, Lid)>>,
+    is_committing: AtomicBool,
+}
+
+impl Device for Busy {
+    fn len_bytes(&self) -> u64 {
+        self.memory.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        // A walk that never ends otherwise is to end at last, and be seen to have taken long.
+        let is_endless = self.read_count.fetch_add(1, Ordering::Relaxed) > 100_000;
+        let others = self.others.lock().expect("nobody panics").clone();
+        if let Some((disk, list)) = others
+            && !is_endless
+            && !self.is_committing.swap(true, Ordering::Relaxed)
+        {
+            if let Some(disk) = disk.upgrade() {
+                let mut aru = Aru::new(View::HEAD);
+                aru.put_record(list, 0, vec![1; 8]);
+                disk.commit(aru).expect("there is room");
+            }
+            self.is_committing.store(false, Ordering::Relaxed);
+        }
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.memory.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.memory.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        self.memory.discard(offset, len_bytes)
+    }
+}
+
+impl Busy {
+    /// How many reads `work` takes while others commit.
+    fn reads_of(&self, disk: &Arc<LogDisk>, others: Lid, work: impl FnOnce()) -> u64 {
+        *self.others.lock().expect("nobody panics") = Some((Arc::downgrade(disk), others));
+        let before = self.read_count.load(Ordering::Relaxed);
+        work();
+        *self.others.lock().expect("nobody panics") = None;
+        self.read_count.load(Ordering::Relaxed) - before
+    }
+}
+
+fn new_list(disk: &LogDisk) -> Lid {
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    list
+}
+
+/// A disk with a list of a page in each of `count` chunks, and a record beside each, in many times as
+/// many nodes as the cache holds; and the nodes that these are in, about.
+fn disk_with_large_list(count: u64) -> (Arc<Busy>, Arc<LogDisk>, Lid, u64) {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let device = Arc::new(Busy {
+        memory: MemoryDevice::new(256 << 20),
+        read_count: AtomicU64::new(0),
+        others: Mutex::new(None),
+        is_committing: AtomicBool::new(false),
+    });
+    let dynamic = Arc::clone(&device) as Arc<dyn Device>;
+    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
+    format(&dynamic, &options, &clock).expect("the device is large enough");
+    let options = OpenOptions { cache_size_bytes: CACHE_BYTES, ..OpenOptions::default() };
+    let disk = Arc::new(LogDisk::open(dynamic, options, clock).expect("it was formatted"));
+    let list = new_list(&disk);
+    for from in (0..count).step_by(256) {
+        let mut aru = Aru::new(View::HEAD);
+        for number in from..count.min(from + 256) {
+            aru.write_pages(list, number * CHUNK_PAGES, vec![9; 16]);
+            aru.put_record(list, number, vec![7; 16]);
+        }
+        disk.commit(aru).expect("there is room");
+    }
+    disk.checkpoint().expect("the device works");
+    let node_count = count * 64 / 4096;
+    (device, disk, list, node_count)
+}
+
+#[test]
+fn no_walk_takes_longer_because_others_commit() {
+    let count = 40_000;
+    let (device, disk, list, node_count) = disk_with_large_list(count);
+    let others = new_list(&disk);
+    let at_most = 2 * node_count + 100;
+    let counted = device.reads_of(&disk, others, || {
+        assert_eq!(disk.count_pages(View::HEAD, list, 0..u64::MAX >> 13), Ok(count));
+    });
+    assert!(counted <= at_most, "counting pages takes {counted} reads");
+    let found = device.reads_of(&disk, others, || {
+        let mut from = (count - 1) * CHUNK_PAGES + 1;
+        assert_eq!(disk.next_data(View::HEAD, list, from), Ok(None));
+        from = (count - 1) * CHUNK_PAGES;
+        assert_eq!(disk.next_hole(View::HEAD, list, from), Ok(from + 1));
+    });
+    assert!(found <= 50, "finding data and holes at the end takes {found} reads");
+    // As in a directory of which all names were removed, and a snapshot has them.
+    disk.set_clean_settings(CleanSettings { is_suspended: true, ..CleanSettings::default() });
+    dendro_disk::Versions::snapshot(&*disk, 0, None).expect("there is room");
+    for from in (0..count).step_by(256) {
+        let mut aru = Aru::new(View::HEAD);
+        for index in from..count.min(from + 256) {
+            aru.delete_record(list, index);
+        }
+        disk.commit(aru).expect("there is room");
+    }
+    disk.checkpoint().expect("the device works");
+    let listed = device.reads_of(&disk, others, || {
+        assert_eq!(disk.records(View::HEAD, list, 0, 1), Ok(vec![]));
+    });
+    assert!(listed <= at_most, "looking for a record takes {listed} reads");
+}
