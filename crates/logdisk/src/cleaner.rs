@@ -89,7 +89,7 @@ struct Job {
     moved: usize,
     nodes: Vec<(NodePtr, u8, Key)>,
     /// The whole map is asked for what the segment's records do not tell, or was.
-    search: Option<Search>,
+    search: Option<Box<Search>>,
     has_searched: bool,
     is_sound: bool,
 }
@@ -463,7 +463,7 @@ impl LogDisk {
         if is_empty || job.has_searched {
             return Ok(false);
         }
-        let search = job.search.get_or_insert_with(|| Search::new(job.victim));
+        let search = job.search.get_or_insert_with(|| Box::new(Search::new(job.victim)));
         if let Some(missed) = search.step(self)? {
             (job.search, job.has_searched) = (None, true);
             self.read_blocks(&missed.blocks, &mut job.body)?;
