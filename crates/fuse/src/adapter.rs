@@ -329,7 +329,13 @@ impl FileSystem for Adapter {
 
     fn write(&self, _: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
         let fs = self.live.enter();
-        self.answer("write", fs.write(Ino(node), how.offset, data, how.kill_priv))
+        let len = self.answer("write", fs.write(Ino(node), how.offset, data, how.kill_priv))?;
+        // After a direct write that it did not wait for, the kernel asks for no fsync of its own.
+        if how.flags & libc::O_DSYNC as u32 != 0 {
+            let data_only = how.flags & libc::O_SYNC as u32 != libc::O_SYNC as u32;
+            self.answer("write", fs.fsync(Ino(node), data_only))?;
+        }
+        Ok(len)
     }
 
     fn statfs(&self, _: &Request, _: u64) -> Result<StatFs> {
@@ -524,5 +530,51 @@ impl FileSystem for Adapter {
     fn syncfs(&self, _: &Request, _: u64) -> Result<()> {
         let fs = self.live.enter();
         self.answer("syncfs", fs.sync_all())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_base::SystemClock;
+    use dendro_disk::LogicalDisk;
+    use dendro_disk::model::ModelDisk;
+    use dendro_fs::{FormatOptions, Options};
+    use dendro_fuse_transport::Labels;
+
+    use super::*;
+
+    #[test]
+    fn a_write_to_a_file_opened_with_o_dsync_is_durable_when_it_is_answered() {
+        let disk = Arc::new(ModelDisk::new(None));
+        let options = FormatOptions {
+            uid: 0,
+            gid: 0,
+            mode: 0o755,
+            label: String::new(),
+            hash_key: *b"sixteen bytes...",
+        };
+        dendro_fs::FileSystem::create_on(&*disk, &options, &SystemClock).unwrap();
+        let dynamic = Arc::clone(&disk) as Arc<dyn LogicalDisk>;
+        let clock = Arc::new(SystemClock);
+        let fs = dendro_fs::FileSystem::mount(dynamic, Options::default(), clock).unwrap();
+        let adapter = Adapter::new(Arc::new(Live::new(Arc::new(fs))), Arc::new(|_, _| ()), false);
+        let request = Request { unique: 1, uid: 0, gid: 0, pid: 1, labels: Labels::default() };
+        let file = adapter.mknod(&request, 1, b"file", libc::S_IFREG | 0o600, 0, 0).unwrap().node;
+        let write = |flags: i32| {
+            let how = WriteHow {
+                handle: 0,
+                offset: 0,
+                flags: flags as u32,
+                is_cached: false,
+                kill_priv: false,
+            };
+            adapter.write(&request, file, &how, &[7; 5000]).unwrap();
+            disk.flushed()
+        };
+        let before = disk.flushed();
+        assert_eq!(write(0), before, "nobody asked for it to be durable");
+        let after = write(libc::O_DSYNC);
+        assert!(after > before);
+        assert!(write(libc::O_SYNC) > after);
     }
 }
