@@ -423,6 +423,7 @@ impl LogicalDisk for LogDisk {
     }
 
     fn shut_down(&self) -> Result<()> {
+        self.finish_small_removals();
         {
             let mut core = self.core.write();
             if let Some(error) = self.failure() {

@@ -32,6 +32,10 @@ pub(crate) const MAX_REMOVED_AT_ONCE: usize = 64;
 /// With so many lists waiting, whoever deletes one more works on them first.
 pub(crate) const MAX_WAITING: usize = 4096;
 
+/// So many pieces are taken out before the disk is shut down: what was removed last is given back
+/// then, and nobody waits for long.
+const MAX_PIECES_AT_END: usize = 256;
+
 /// The lists that are being removed.
 #[derive(Debug, Default)]
 pub(crate) struct Removals(BTreeSet<u64>);
@@ -130,6 +134,16 @@ impl LogDisk {
     pub fn removal_step(&self) -> Result<bool> {
         let mut progress = self.removal.lock();
         self.remove_piece(&mut progress, None)
+    }
+
+    /// Takes out what is left of deleted lists if that is little. What cannot be taken out now is after
+    /// the next start.
+    pub(crate) fn finish_small_removals(&self) {
+        for _ in 0..MAX_PIECES_AT_END {
+            if !matches!(self.removal_step(), Ok(true)) {
+                break;
+            }
+        }
     }
 
     /// Takes out all that is left of a deleted list, so that one of its number can be made.
