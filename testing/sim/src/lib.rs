@@ -8,6 +8,7 @@
 //! - [`disk`]: a logical disk as a system, compared with the model.
 //! - [`log`]: the log-structured disk, made and opened in all ways.
 //! - `outside`: a cleaner in another process, at work on that disk.
+//! - [`emptied`]: volumes that are filled, and emptied again.
 //! - [`files`]: the file system over a disk as a system, compared with its own model.
 //! - [`crash`]: makes crash images and checks them; goes on working on some, and crashes them again.
 //! - [`workload`]: what a seed's work is like.
@@ -21,6 +22,7 @@
 pub mod campaign;
 pub mod crash;
 pub mod disk;
+pub mod emptied;
 pub mod files;
 pub mod journal;
 pub mod log;

@@ -9,6 +9,7 @@ use dendro_base::Rng;
 use dendro_sim::campaign::{Effort, Tally, images_at, run_seed, run_seeds};
 use dendro_sim::crash::{self, CrashId, Failure, Run};
 use dendro_sim::disk::threads::{self, crowded};
+use dendro_sim::emptied;
 use dendro_sim::system::System;
 use dendro_sim::workload;
 
@@ -59,10 +60,16 @@ struct Arguments {
     /// repeated
     #[arg(long, conflicts_with_all = ["seed", "files", "large", "workers"])]
     crowded: bool,
+    /// Fill volumes of all shapes until nothing more fits, and remove everything again
+    #[arg(long, conflicts_with_all = ["event", "files", "large", "workers", "crowded"])]
+    emptied: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.emptied {
+        return fill_and_empty(&arguments);
+    }
     let tally = Tally::default();
     let outcome = if arguments.crowded {
         soak_runs(&arguments, &tally, |seed| {
@@ -91,6 +98,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Fills and empties the volume of the seed that was asked for, or of all, and says how many could not
+/// be emptied.
+fn fill_and_empty(arguments: &Arguments) -> ExitCode {
+    let seeds = match arguments.seed {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let count = arguments.seeds.unwrap_or(u64::MAX);
+            arguments.from..arguments.from.saturating_add(count)
+        }
+    };
+    let tally = emptied::run_seeds(seeds, arguments.threads, &|failure| eprintln!("{failure}"));
+    println!("{} volumes were filled and emptied, {} were stuck", tally.done, tally.failed);
+    if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs the seed that was asked for, or all.

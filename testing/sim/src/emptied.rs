@@ -1,0 +1,513 @@
+//! A volume that is filled and emptied again: whatever it was filled with, everything can be removed,
+//! and all space comes back.
+//!
+//! Volumes of all shapes are filled with files of all shapes, some versions are made, and the rest is
+//! filled up until nothing more fits. Then everything is removed in some order, with crashes and
+//! without, and with as much or as little work in the background as chance has it. No removal may be
+//! refused. At the end as much can be written as on the volume that was just made.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dendro_base::Rng;
+use dendro_base::sync::Arc;
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
+use dendro_fs::testing::StepClock;
+use dendro_fs::{
+    Attr, Caller, FileSystem, FormatOptions, FsError, Ino, OpenOptions, Options, SetAttr,
+};
+use dendro_logdisk::LogDisk;
+
+use crate::disk::Engine;
+use crate::log::LogEngine;
+use crate::system::Outcome;
+
+const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, umask: 0, labels: &[] };
+const PAGE: u64 = 4096;
+/// Bytes of the pieces that the rest is filled up with.
+const PIECE_LEN_BYTES: usize = 256 << 10;
+/// What is written behind the last that fitted, and at the end: little need be left.
+const SMALL_LEN_BYTES: usize = 4096;
+/// Steps of background work that surely have an end.
+const MAX_BACKGROUND_STEPS: usize = 1_000_000;
+/// Of what could be written at first, so much can be at the end, in percent.
+const GIVEN_BACK_PERCENT: u64 = 97;
+
+/// What a volume is filled with before it is filled up.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    /// Files without anything in them.
+    Empty,
+    /// Small files, of so many bytes at most.
+    Small(u64),
+    /// A file of short pages, each so many pages behind the one before.
+    Sparse(u64),
+    /// Files of short pages that lie so far from each other.
+    Scattered { pages: u64, stride: u64 },
+    /// Files written in order.
+    Plain(u64),
+}
+
+/// One volume, filled and emptied.
+struct Session {
+    engine: LogEngine,
+    device: Arc<dyn Device>,
+    disk: Arc<LogDisk>,
+    fs: FileSystem,
+    clock: Arc<StepClock>,
+    step: u64,
+    rng: Rng,
+    /// How often a crash comes, of a thousand steps.
+    crash_per_mille: u64,
+    /// How often background work is done, of a hundred steps.
+    background_percent: u64,
+    snapshots: Vec<View>,
+    branches: Vec<View>,
+    /// What was done, for the message of a failure.
+    story: Vec<String>,
+}
+
+/// How many volumes were filled and emptied.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// All of them.
+    pub done: u64,
+    /// Those of which something could not be removed, or was not given back.
+    pub failed: u64,
+}
+
+/// Fills and empties the volumes of `seeds` on several threads. `failed` is told of those that fail.
+pub fn run_seeds(seeds: Range<u64>, thread_count: usize, failed: &(dyn Fn(&str) + Sync)) -> Tally {
+    let next = AtomicU64::new(seeds.start);
+    let failed_count = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..thread_count {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    if let Err(failure) = run(seed) {
+                        failed_count.fetch_add(1, Ordering::Relaxed);
+                        failed(&failure);
+                    }
+                }
+            });
+        }
+    });
+    Tally { done: seeds.end - seeds.start, failed: failed_count.into_inner() }
+}
+
+/// Fills and empties the volume that `seed` makes.
+///
+/// # Errors
+/// What was refused, or not given back.
+pub fn run(seed: u64) -> Outcome<()> {
+    let mut session = Session::begin(seed)?;
+    let outcome = session.run();
+    outcome.map_err(|error| {
+        let story = session.story.join("\n  ");
+        format!("seed {seed}: {error}\n  {story}\n  {}", session.describe())
+    })
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn mount(
+    engine: &LogEngine,
+    device: &Arc<dyn Device>,
+    clock: &Arc<StepClock>,
+) -> Outcome<(Arc<LogDisk>, FileSystem)> {
+    let disk = Arc::new(engine.open(Arc::clone(device))?);
+    let options = Options { inode_cache_len: 100, ..Options::default() };
+    let fs = FileSystem::mount(
+        Arc::clone(&disk) as Arc<dyn LogicalDisk>,
+        options,
+        Arc::clone(clock) as Arc<dyn dendro_base::Clock>,
+    )
+    .map_err(|error| format!("mounting: {error}"))?;
+    Ok((disk, fs))
+}
+
+impl Session {
+    fn begin(seed: u64) -> Outcome<Self> {
+        let mut rng = Rng::new(seed.rotate_left(24) ^ 0x5eed);
+        let mut engine = LogEngine::draw(&mut rng, 20);
+        engine.open.policy = crate::log::users_policy(&mut rng);
+        engine.open.reserve_percent = engine.open.reserve_percent.min(4);
+        engine.open.cleaning.is_suspended = false;
+        let size = engine.format.segment_size_bytes;
+        let len_bytes = (8 << 20) + size * rng.below((24 << 20) / size);
+        let len_bytes = len_bytes.max(24 * size) / size * size;
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(len_bytes));
+        engine.format(Arc::clone(&device))?;
+        let clock = Arc::new(StepClock::default());
+        {
+            let disk = engine.open(Arc::clone(&device))?;
+            let options = FormatOptions {
+                uid: 0,
+                gid: 0,
+                mode: 0o755,
+                label: "emptied".into(),
+                hash_key: [7; 16],
+            };
+            FileSystem::create_on(&disk, &options, &*clock).map_err(text)?;
+            disk.shut_down().map_err(text)?;
+        }
+        let (disk, fs) = mount(&engine, &device, &clock)?;
+        let crash_per_mille = if rng.chance(60) { 0 } else { 1 };
+        let background_percent = [0, 2, 30][rng.below(3) as usize];
+        let story = vec![format!(
+            "{} segments of {size} bytes, a cache of {} bytes, {:?}",
+            len_bytes / size,
+            engine.open.cache_size_bytes,
+            engine.open.policy,
+        )];
+        Ok(Self {
+            engine,
+            device,
+            disk,
+            fs,
+            clock,
+            step: 0,
+            rng,
+            crash_per_mille,
+            background_percent,
+            snapshots: Vec::new(),
+            branches: Vec::new(),
+            story,
+        })
+    }
+
+    fn describe(&self) -> String {
+        format!("{:?}\n  {:?}", self.disk.space(), self.disk.stats())
+    }
+
+    fn tell(&mut self, what: String) {
+        let stats = self.disk.stats();
+        let space = self.disk.space();
+        self.story.push(format!(
+            "{what}: {} of {} KiB, {:?}, {} KiB dirty",
+            space.live_bytes >> 10,
+            space.capacity_bytes >> 10,
+            stats.segments,
+            stats.dirty_node_bytes >> 10
+        ));
+    }
+
+    fn run(&mut self) -> Outcome<()> {
+        let available_bytes = self.disk.space().available_bytes;
+        let shape = self.draw_shape();
+        let may_fill = self.rng.chance(40);
+        let count = self.fill_with(shape, available_bytes, may_fill)?;
+        self.tell(format!("{count} steps of {shape:?}"));
+        let versions = self.rng.below(4);
+        for number in 0..versions {
+            self.make_version(number)?;
+        }
+        self.fill_up()?;
+        if self.rng.chance(30) {
+            self.make_version(versions)?;
+        }
+        let deletes_versions_first = self.rng.chance(20);
+        if deletes_versions_first {
+            self.delete_versions()?;
+        }
+        self.remove_all()?;
+        self.tell("everything was removed".into());
+        self.delete_versions()?;
+        self.settle()?;
+        self.tell("versions were deleted".into());
+        self.verify()?;
+        self.is_as_at_first(available_bytes)
+    }
+
+    fn draw_shape(&mut self) -> Shape {
+        match self.rng.below(5) {
+            0 => Shape::Empty,
+            1 => Shape::Small(1 + self.rng.below(3000)),
+            2 => Shape::Sparse(1 + self.rng.below(40)),
+            3 => {
+                let pages = 1 + self.rng.below(400);
+                Shape::Scattered { pages, stride: 1 + self.rng.below(40) }
+            }
+            _ => Shape::Plain(1 + self.rng.below(1 << 20)),
+        }
+    }
+
+    /// Crashes, works in the background, or does nothing.
+    fn pause(&mut self) -> Outcome<()> {
+        self.step += 1;
+        self.clock.set_step(self.step);
+        if self.rng.below(1000) < self.crash_per_mille {
+            self.crash()?;
+        }
+        if self.rng.below(100) < self.background_percent {
+            self.disk.write_step(Duration::ZERO).map_err(text)?;
+            self.disk.background_step().map_err(|error| format!("in the background: {error}"))?;
+        }
+        if self.rng.below(1000) == 0 {
+            self.disk.flush(CommitSeq::LATEST).map_err(|error| format!("syncing: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the volume as a process does that is killed, and mounts it anew. What was not durable
+    /// is lost now and then, and so is done again.
+    fn crash(&mut self) -> Outcome<()> {
+        if self.rng.chance(50) {
+            self.disk.flush(CommitSeq::LATEST).map_err(text)?;
+        }
+        let (disk, fs) = mount(&self.engine, &self.device, &self.clock)
+            .map_err(|error| format!("after a crash: {error}"))?;
+        (self.disk, self.fs) = (disk, fs);
+        // Versions that are lost need not be deleted.
+        let table = self.disk.versions();
+        self.snapshots.retain(|view| table.snapshot_of(*view).is_some());
+        self.branches.retain(|view| table.views().any(|known| known == *view));
+        Ok(())
+    }
+
+    /// Whether a call found room.
+    fn fits<T>(result: Result<T, FsError>) -> Outcome<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(FsError::Disk(dendro_disk::Error::NoSpace { .. }) | FsError::Stale) => Ok(None),
+            Err(error) => Err(format!("while there was room: {error}")),
+        }
+    }
+
+    fn fill_with(&mut self, shape: Shape, available_bytes: u64, may_fill: bool) -> Outcome<u64> {
+        let share = if may_fill { 100 } else { 10 + self.rng.below(80) };
+        let least = available_bytes - available_bytes * share / 100;
+        let mut count = 0;
+        let mut file = None;
+        while self.disk.space().available_bytes > least.max(1) {
+            self.pause()?;
+            count += 1;
+            let filled = match shape {
+                Shape::Empty => self.create(count)?.is_some(),
+                Shape::Small(most) => {
+                    let len = 1 + self.rng.below(most);
+                    self.write_new(count, len, 1 << 17)?
+                }
+                Shape::Plain(most) => {
+                    let len = 1 + self.rng.below(most);
+                    self.write_new(count, len, 1 << 17)?
+                }
+                Shape::Scattered { pages, stride } => match self.create(count)? {
+                    Some(attr) => self.write_scattered(&attr, 0..pages, stride)?,
+                    None => false,
+                },
+                Shape::Sparse(stride) => {
+                    if file.is_none() {
+                        file = self.create(0)?.map(|attr| attr.ino);
+                    }
+                    let attr = file.map(|ino| self.fs.getattr(ino));
+                    match attr {
+                        Some(Ok(attr)) => {
+                            self.write_scattered(&attr, (count - 1) * 64..count * 64, stride)?
+                        }
+                        // A crash has lost it.
+                        Some(Err(_)) => {
+                            file = None;
+                            continue;
+                        }
+                        None => false,
+                    }
+                }
+            };
+            if !filled {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    fn create(&mut self, number: u64) -> Outcome<Option<Attr>> {
+        let name = format!("file-{number:08}");
+        Self::fits(self.fs.create(&ROOT, Ino::ROOT, name.as_bytes(), 0o644, OpenOptions::default()))
+            .map(|attr| {
+                attr.inspect(|attr| {
+                    self.fs.release(attr.ino);
+                    self.fs.forget(attr.ino, 1);
+                })
+            })
+    }
+
+    fn write_new(&mut self, number: u64, len: u64, piece: usize) -> Outcome<bool> {
+        let Some(attr) = self.create(number)? else { return Ok(false) };
+        let mut bytes = vec![0; len as usize];
+        self.rng.fill(&mut bytes);
+        let mut offset = 0;
+        for piece in bytes.chunks(piece) {
+            if Self::fits(self.fs.write(attr.ino, offset, piece, false))?.is_none() {
+                return Ok(false);
+            }
+            offset += piece.len() as u64;
+        }
+        Ok(true)
+    }
+
+    fn write_scattered(&mut self, attr: &Attr, pages: Range<u64>, stride: u64) -> Outcome<bool> {
+        let mut bytes = [0; 64];
+        for page in pages {
+            self.rng.fill(&mut bytes);
+            let offset = page * stride * PAGE;
+            if Self::fits(self.fs.write(attr.ino, offset, &bytes, false))?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Fills the volume up, in large pieces and then in small ones.
+    fn fill_up(&mut self) -> Outcome<()> {
+        let mut len = PIECE_LEN_BYTES;
+        let mut offset = 0;
+        let mut ino = None;
+        let mut bytes = vec![0; len];
+        while len >= SMALL_LEN_BYTES {
+            self.pause()?;
+            let known = match ino {
+                Some(ino) => Self::fits(self.fs.getattr(ino))?,
+                None => None,
+            };
+            let attr = match known {
+                Some(attr) => Some(attr),
+                None => self.create(99_999_999)?,
+            };
+            let Some(attr) = attr else { break };
+            ino = Some(attr.ino);
+            self.rng.fill(&mut bytes[..len]);
+            match Self::fits(self.fs.write(attr.ino, offset, &bytes[..len], false))? {
+                Some(_) => offset += len as u64,
+                None => len /= 4,
+            }
+        }
+        self.tell(format!("filled up with {} KiB", offset >> 10));
+        Ok(())
+    }
+
+    fn make_version(&mut self, number: u64) -> Outcome<()> {
+        let made = if self.rng.chance(75) {
+            let name = self.rng.chance(80).then(|| format!("s{number}"));
+            let made = self.disk.snapshot(0, name.as_deref());
+            made.map(|snapshot| self.snapshots.push(snapshot.view()))
+        } else {
+            let made = self.disk.branch_off(View::HEAD, &format!("b{number}"));
+            made.map(|branch| self.branches.push(branch.head()))
+        };
+        match made {
+            Ok(()) => self.tell(format!("version {number}")),
+            Err(dendro_disk::Error::NoSpace { .. }) => {
+                self.tell(format!("no room for version {number}"));
+            }
+            Err(error) => return Err(format!("making a version: {error}")),
+        }
+        Ok(())
+    }
+
+    fn delete_versions(&mut self) -> Outcome<()> {
+        while let Some(view) = self.snapshots.pop().or_else(|| self.branches.pop()) {
+            self.disk.delete(view).map_err(|error| format!("deleting {view:?}: {error}"))?;
+            self.pause()?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Outcome<Vec<(Ino, Vec<u8>)>> {
+        let mut names = Vec::new();
+        self.fs
+            .readdir(Ino::ROOT, 0, &mut |entry| {
+                if entry.name != b"." && entry.name != b".." {
+                    names.push((entry.ino, entry.name.to_vec()));
+                }
+                true
+            })
+            .map_err(text)?;
+        Ok(names)
+    }
+
+    /// Removes all files, in order, backwards or in any order; from some of them a piece is cut off
+    /// before.
+    fn remove_all(&mut self) -> Outcome<()> {
+        let order = self.rng.below(3);
+        let cut_percent = [0, 0, 10][self.rng.below(3) as usize];
+        let mut removed = 0;
+        loop {
+            let mut names = self.names()?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            match order {
+                0 => {}
+                1 => names.reverse(),
+                _ => {
+                    for at in (1..names.len()).rev() {
+                        names.swap(at, self.rng.below(at as u64 + 1) as usize);
+                    }
+                }
+            }
+            for (ino, name) in names {
+                self.pause()?;
+                if self.rng.below(100) < cut_percent {
+                    let size = self.fs.getattr(ino).map_or(0, |attr| attr.size_bytes);
+                    let changes = SetAttr { size_bytes: Some(size / 2), ..SetAttr::default() };
+                    match self.fs.setattr(&ROOT, ino, &changes) {
+                        Ok(_) | Err(FsError::Stale | FsError::NotFound) => {}
+                        Err(error) => {
+                            return Err(format!("cutting number {removed} in half: {error}"));
+                        }
+                    }
+                }
+                match self.fs.unlink(Ino::ROOT, &name) {
+                    Ok(()) => removed += 1,
+                    // A crash has brought it back, or not: it is looked for again.
+                    Err(FsError::NotFound | FsError::Stale) => {}
+                    Err(error) => return Err(format!("removing number {removed}: {error}")),
+                }
+            }
+        }
+    }
+
+    /// Does all that is to be done in the background.
+    fn settle(&mut self) -> Outcome<()> {
+        for _ in 0..MAX_BACKGROUND_STEPS {
+            if !self.disk.background_step().map_err(text)? {
+                return self.disk.checkpoint().map_err(text);
+            }
+        }
+        Err("background work has no end".into())
+    }
+
+    fn verify(&mut self) -> Outcome<()> {
+        self.fs.shut_down().map_err(|error| format!("shutting down: {error}"))?;
+        self.engine.verify(&*self.device)?;
+        (self.disk, self.fs) = mount(&self.engine, &self.device, &self.clock)?;
+        Ok(())
+    }
+
+    fn is_as_at_first(&mut self, available_bytes: u64) -> Outcome<()> {
+        let now_bytes = self.disk.space().available_bytes;
+        if now_bytes < available_bytes * GIVEN_BACK_PERCENT / 100 {
+            return Err(format!("{now_bytes} bytes are available, of {available_bytes} at first"));
+        }
+        let mut offset = 0;
+        let mut bytes = vec![0; PIECE_LEN_BYTES];
+        let Some(attr) = self.create(1)? else { return Err("nothing can be created".into()) };
+        while offset < available_bytes * 9 / 10 {
+            self.rng.fill(&mut bytes);
+            self.fs
+                .write(attr.ino, offset, &bytes, false)
+                .map_err(|error| format!("writing again at {offset}: {error}"))?;
+            offset += PIECE_LEN_BYTES as u64;
+        }
+        Ok(())
+    }
+}
