@@ -44,7 +44,8 @@ const OVERRIDE_LEN_BYTES: usize = 4 + USAGE_LEN_BYTES;
 /// |    112 |    8 | `live_bytes`      | of all segments                                      |
 /// |    120 |    8 | `time_ns`         | when it was taken                                    |
 /// |    128 |    8 | `log_clock`       | bytes of blocks that clients had written by then     |
-/// |    136 |   56 | `reserved`        | zero                                                 |
+/// |    136 |    8 | `short_count`     | blocks shorter than a page that it refers to; 0: old |
+/// |    144 |   48 | `reserved`        | zero                                                 |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CheckpointV1 {
@@ -72,7 +73,8 @@ pub struct CheckpointV1 {
     live_bytes: U64,
     time_ns: I64,
     log_clock: U64,
-    reserved: [u8; 56],
+    short_count: U64,
+    reserved: [u8; 48],
 }
 
 /// Bytes of the fixed part.
@@ -120,6 +122,9 @@ pub struct Checkpoint {
     pub time: Timestamp,
     /// Bytes of blocks that clients had written by then: the clock of temperatures.
     pub log_clock: u64,
+    /// Blocks shorter than a page that it refers to: each has a record of its own beside it in the log.
+    /// Zero, too, where older software took the checkpoint.
+    pub short_count: u64,
     /// Usage that differs from what the map's records say, by ascending segment: what writing the
     /// checkpoint itself changed.
     pub usage_overrides: Vec<(SegmentNo, Usage)>,
@@ -163,7 +168,8 @@ impl Checkpoint {
             live_bytes: self.live_bytes.into(),
             time_ns: self.time.0.into(),
             log_clock: self.log_clock.into(),
-            reserved: [0; 56],
+            short_count: self.short_count.into(),
+            reserved: [0; 48],
         };
         let mut out = raw.as_bytes().to_vec();
         for (segment, usage) in &self.usage_overrides {
@@ -236,6 +242,7 @@ impl Checkpoint {
             live_bytes: raw.live_bytes.get(),
             time: Timestamp(raw.time_ns.get()),
             log_clock: raw.log_clock.get(),
+            short_count: raw.short_count.get(),
             usage_overrides,
         })
     }

@@ -56,6 +56,10 @@ impl FileSystem {
         }
         let mut inode = guard.edit();
         let mut aru = self.aru();
+        if changes.size_bytes.is_none_or(|size| size <= inode.size) {
+            // What takes no more than before can be done on a full volume too.
+            aru.set_reclaims();
+        }
         let mut edits = self.edits();
         inode.ctime = changes.ctime.unwrap_or(now);
         self.change_owner(&mut edits, ino, &mut inode, changes)?;

@@ -189,6 +189,8 @@ impl LogDisk {
         if core.log.next_segment.is_none() || room < MIN_CAPACITY_BYTES as u64 {
             core.open_partial().map_err(|fault| self.latch(fault))?;
         }
+        let frozen_len_bytes = core.state.map.dirty_len_bytes();
+        let (root, root_level) = core.state.map.freeze().unzip();
         let segments = &core.state.segments;
         let mut usage: BTreeMap<_, _> = (segments.unrecorded().iter())
             .map(|&number| (SegmentNo(number), segments.usage(SegmentNo(number))))
@@ -196,7 +198,6 @@ impl LogDisk {
         if let Some(segment) = checkpoints.head.segment {
             usage.insert(segment, segments.usage(segment));
         }
-        let (root, root_level) = core.state.map.freeze().unzip();
         let mut order = Vec::new();
         if let Some(root) = &root {
             collect_dirty(root, &mut order);
@@ -220,12 +221,14 @@ impl LogDisk {
             live_bytes: segments.live_bytes(),
             time: core.clock.now(),
             log_clock: core.state.clock,
+            short_count: segments.short_count(),
             usage_overrides: Vec::new(),
         };
         let pending = core.state.segments.freeze();
         (core.log_bytes, core.replay_bytes) = (0, 0);
         checkpoints.job =
             Some(Job { checkpoint, order, written: 0, usage, added: BTreeMap::new(), pending });
+        self.frozen_len_bytes.store(frozen_len_bytes, Ordering::Relaxed);
         drop(core);
         self.writer.wake();
         Ok(())
@@ -265,6 +268,9 @@ impl LogDisk {
             partial.push(&Record::Node { place, level: info.level, first_key });
             let newest_epoch = entries.newest_epoch();
             resident.set_written(ChildPtr { place, newest_epoch });
+            let left = self.frozen_len_bytes.load(Ordering::Relaxed);
+            let written = resident.node.weight().len_bytes;
+            self.frozen_len_bytes.store(left.saturating_sub(written), Ordering::Relaxed);
             *job.added.entry(partial.segment()).or_default() += node_footprint_bytes(&place);
             if job.written + 1 == job.order.len() {
                 job.checkpoint.root = Some((place, info.level));
@@ -365,6 +371,7 @@ impl LogDisk {
                 };
                 self.store.keep(place, resident);
             });
+            self.frozen_len_bytes.store(0, Ordering::Relaxed);
             core.state.segments.note_settled();
             let segments = &core.state.segments;
             // Somebody may still read what was there; the next checkpoint will find it again. And
@@ -415,7 +422,14 @@ impl LogDisk {
         };
         checkpoints.head.segment = Some(segment);
         checkpoints.head.offset_bytes = 0;
+        self.note_map_room(checkpoints);
         Ok(self.map_partial(checkpoints, segment))
+    }
+
+    fn note_map_room(&self, checkpoints: &Checkpoints) {
+        let room_bytes =
+            self.layout.segment_size_bytes() - u64::from(checkpoints.head.offset_bytes);
+        self.map_room_bytes.store(room_bytes, Ordering::Relaxed);
     }
 
     fn map_partial(&self, checkpoints: &mut Checkpoints, segment: SegmentNo) -> Partial {
@@ -457,6 +471,7 @@ impl LogDisk {
         head.offset_bytes += len_bytes as u32;
         head.seq += 1;
         head.prev_crc32c = crc32c;
+        self.note_map_room(checkpoints);
         self.core.write().written_bytes += len_bytes as u64;
         written.map_err(|error| {
             self.latch(Fault::Error(Error::Failed(format!("writing the map: {error}"))))

@@ -220,7 +220,7 @@ impl LogDisk {
         let core = self.core.read();
         let counts = core.state.segments.counts();
         // What lives would take so many segments if it lay close; no cleaning gets below.
-        let packed = core.state.segments.live_bytes().div_ceil(self.fillable_bytes());
+        let packed = self.used_bytes(&core).div_ceil(self.fillable_bytes());
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.room_is_short(&core, at_least)
@@ -237,7 +237,7 @@ impl LogDisk {
         };
         let core = self.core.read();
         let size = self.layout.segment_size_bytes();
-        let nodes = core.state.map.dirty_bytes().div_ceil(size);
+        let nodes = self.unwritten_len_bytes(&core).div_ceil(size);
         let moves = match choice {
             Choice::NearlyEmpty => 0,
             // What survives leaves alone what is in reserve, and goes to the main log.
@@ -377,12 +377,20 @@ impl LogDisk {
         let found = body.begin(self, live_bytes).and_then(|()| {
             let summary = self.summarize(victim, &mut body)?;
             let blocks = self.filter_live(summary.blocks)?;
+            let is_short = |block: &&Block| usize::from(block.page.len_bytes) < PAGE_SIZE;
+            let short_count = blocks.iter().filter(is_short).count();
+            self.core.write().state.segments.set_short_count(victim, short_count);
             self.read_blocks(&blocks, &mut body)?;
             Ok((blocks, summary.nodes))
         });
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
         self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
         let job = match found {
+            // It looked as if there were something to gain.
+            Ok(_) if !self.is_worth_moving(victim, choice) => {
+                self.let_go(&mut self.cleaner.lock(), victim, body.into_buf());
+                None
+            }
             Ok((blocks, nodes)) => Some(Job {
                 victim,
                 live_bytes,
@@ -402,6 +410,12 @@ impl LogDisk {
             }
         };
         self.failure().map_or(Ok((true, job)), Err)
+    }
+
+    /// Whether what lives in a segment takes less than all of it where it is moved to.
+    fn is_worth_moving(&self, segment: SegmentNo, choice: Choice) -> bool {
+        let core = self.core.read();
+        core.state.segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
     }
 
     /// A segment is no longer worked on. One that cannot be emptied is left as it is for a while;
@@ -481,7 +495,7 @@ pub(crate) mod tests {
     use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
     use dendro_format::Head;
 
-    use crate::space::{Shortage, Tries};
+    use crate::space::{Need, Shortage, Tries};
     use crate::{FormatOptions, OpenOptions, format};
 
     const SIZE: u64 = 1 << 20;
@@ -535,7 +549,7 @@ pub(crate) mod tests {
             }
         }
         let shortage = Shortage::OfRoom(0);
-        disk.mend_shortage(shortage, SIZE, false, &mut Tries::default()).unwrap();
+        disk.mend_shortage(shortage, Need::space(SIZE), &mut Tries::default()).unwrap();
         assert!(disk.core.read().state.segments.clean_count() > 0);
     }
 }

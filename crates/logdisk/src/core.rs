@@ -161,6 +161,10 @@ impl Worst {
         worst
     }
 
+    pub(crate) const fn has_pages(self) -> bool {
+        self.pages > 0
+    }
+
     /// Bytes of log, the blocks that partial segments leave unused included.
     pub(crate) const fn len_bytes(self) -> u64 {
         let bytes = self.pages * PAGE_SIZE + self.record_bytes;

@@ -28,7 +28,7 @@ use crate::options::OpenOptions;
 use crate::prepare;
 use crate::removal::{MAX_WAITING, Progress};
 use crate::segments::SegmentCounts;
-use crate::space::{Pacing, Tries};
+use crate::space::{Need, Pacing, Tries};
 use crate::store::{Held, NodeStore};
 use crate::sweep::Sweep;
 use crate::writer::Writer;
@@ -56,6 +56,10 @@ pub struct LogDisk {
     pub(crate) checkpoints: Mutex<Checkpoints>,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) dirty_limit_bytes: u64,
+    /// About what the checkpoint under way has still to write.
+    pub(crate) frozen_len_bytes: AtomicU64,
+    /// What the segment that the map's head fills still takes.
+    pub(crate) map_room_bytes: AtomicU64,
     /// The last commit known to be durable.
     pub(crate) durable: AtomicU64,
     /// The number and time of the last durable checkpoint, for those who do not wait for the next.
@@ -164,6 +168,8 @@ impl LogDisk {
             checkpoints: Mutex::new(checkpoints),
             superblock: Mutex::new(superblock),
             dirty_limit_bytes,
+            frozen_len_bytes: AtomicU64::new(0),
+            map_room_bytes: AtomicU64::new(0),
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
             sweep: Mutex::new(None),
@@ -341,9 +347,13 @@ impl LogicalDisk for LogDisk {
                 return Ok(CommitSeq(core.commit_seq));
             }
             let needed_bytes = worst.len_bytes();
-            if let Some(shortage) = self.shortage(&core, needed_bytes, aru.reclaims()) {
+            // A page that a version keeps takes space when it is replaced.
+            let reclaims =
+                aru.reclaims() && !(worst.has_pages() && core.state.versions.are_several());
+            let need = Need { log_bytes: needed_bytes, kept_bytes: 0, reclaims };
+            if let Some(shortage) = self.shortage(&core, need) {
                 drop(core);
-                self.mend_shortage(shortage, needed_bytes, aru.reclaims(), &mut tries)?;
+                self.mend_shortage(shortage, need, &mut tries)?;
                 // The nodes that were looked at have moved.
                 nodes = Held::keeping(&self.store);
                 continue;
@@ -393,7 +403,7 @@ impl LogicalDisk for LogDisk {
         loop {
             let core = self.core.read();
             self.check_writable(&core)?;
-            let limit = self.capacity_bytes().saturating_sub(core.state.segments.live_bytes());
+            let limit = self.capacity_bytes().saturating_sub(self.charged_bytes(&core));
             if let Some(reservation) = self.ledger.reserve(len_bytes, limit) {
                 return Ok(reservation);
             }
@@ -406,13 +416,16 @@ impl LogicalDisk for LogDisk {
     }
 
     fn space(&self) -> Space {
-        let live_bytes = self.core.read().state.segments.live_bytes();
+        let (live_bytes, charged_bytes) = {
+            let core = self.core.read();
+            (self.used_bytes(&core), self.charged_bytes(&core))
+        };
         let reserved_bytes = self.ledger.reserved_bytes();
         let capacity_bytes = self.capacity_bytes();
         Space {
             capacity_bytes,
             live_bytes,
-            available_bytes: capacity_bytes.saturating_sub(live_bytes + reserved_bytes),
+            available_bytes: capacity_bytes.saturating_sub(charged_bytes + reserved_bytes),
             reserved_bytes,
         }
     }

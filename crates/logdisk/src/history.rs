@@ -17,6 +17,7 @@ use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::partial::page_record_bytes;
 use crate::segments::Pin;
+use crate::space::Need;
 use crate::state::system_key;
 use crate::superblocks;
 
@@ -49,11 +50,15 @@ impl LogDisk {
         self.mark_feature(&change)?;
         // A deletion may take all ancestors with it.
         let branches = self.core.read().state.versions.table().ancestors().len() as u64;
-        let needed_bytes = 4 * PAGE_SIZE as u64 + branches * 64;
+        let need = Need {
+            log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
+            kept_bytes: self.kept_for_versions(reclaims),
+            reclaims,
+        };
         let look = |core: &Core, nodes: &dyn Nodes| {
             core.look_at_versions(&core.state.versions.touched_by(&change), nodes)
         };
-        let changed = self.with_room(needed_bytes, reclaims, look, |core, nodes| {
+        let changed = self.with_room(need, look, |core, nodes| {
             let epoch = core.state.versions.epoch();
             core.set_about(0);
             let (result, changes) = core.state.versions.change(&change)?;
@@ -70,6 +75,13 @@ impl LogDisk {
         })?;
         self.relieve_writer()?;
         Ok(changed)
+    }
+
+    /// What must be left free besides for a volume that has its first version.
+    fn kept_for_versions(&self, reclaims: bool) -> u64 {
+        let core = self.core.read();
+        let has_none = !core.state.versions.are_several();
+        if has_none && !reclaims { self.map_bytes(&core) } else { 0 }
     }
 
     /// Gives the head of a branch copies of its own of those pages of a group that other versions
@@ -97,7 +109,7 @@ impl LogDisk {
         };
         let needed_bytes =
             (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
-        self.with_room(needed_bytes, false, look, |core, nodes| {
+        self.with_room(Need::space(needed_bytes), look, |core, nodes| {
             core.write_copies(view.branch, list.0, number, &copies, nodes)
                 .map_err(|fault| self.latch(fault))
         })?;

@@ -21,7 +21,7 @@ use self::ways::{Way, Ways};
 use crate::fault::Outcome;
 use crate::node::{
     Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Leaf, Node, Resident,
-    entry_len_bytes, entry_memory_bytes,
+    Weight, entry_len_bytes,
 };
 
 /// Where nodes that are not dirty come from.
@@ -49,7 +49,12 @@ pub(crate) struct Map {
 #[derive(Debug, Default)]
 struct Ledger {
     released: Vec<NodePtr>,
-    dirty_bytes: u64,
+    /// What the dirty nodes take.
+    dirty: Weight,
+    /// Of these, those that the checkpoint under way does not write, or not as they are by now.
+    due: Weight,
+    /// Whether a checkpoint is under way.
+    is_frozen: bool,
 }
 
 /// What was found where an entry was put.
@@ -74,7 +79,17 @@ impl Map {
 
     /// About what the dirty nodes take in memory.
     pub(crate) const fn dirty_bytes(&self) -> u64 {
-        self.ledger.dirty_bytes
+        self.ledger.dirty.memory_bytes
+    }
+
+    /// About what they will take on the device.
+    pub(crate) const fn dirty_len_bytes(&self) -> u64 {
+        self.ledger.dirty.len_bytes
+    }
+
+    /// About what the checkpoint after the one under way, or the next one, will write.
+    pub(crate) const fn due_len_bytes(&self) -> u64 {
+        self.ledger.due.len_bytes
     }
 
     /// The clean nodes let go of since the last call (invariant 3).
@@ -179,20 +194,19 @@ impl Map {
         if self.root.is_none() {
             let leaf = Leaf { len_bytes: entry_len_bytes(&value), entries: vec![(key, value)] };
             let node = Node::Leaf(leaf);
-            self.ledger.dirty_bytes += node.memory_bytes();
+            self.ledger.grow(node.weight());
             self.root = Some(Child::Dirty(Resident::new(node)));
             self.level = 0;
             return Ok(Found::default());
         }
         self.update_leaf(&key, nodes, |leaf, position, ledger| {
-            ledger.dirty_bytes += entry_memory_bytes(&value);
+            ledger.grow(Weight::of_entry(&value));
             leaf.len_bytes += entry_len_bytes(&value);
             match position {
                 Ok(at) => {
                     let old = mem::replace(&mut leaf.entries[at].1, value);
                     leaf.len_bytes -= entry_len_bytes(&old);
-                    ledger.dirty_bytes =
-                        ledger.dirty_bytes.saturating_sub(entry_memory_bytes(&old));
+                    ledger.shrink(Weight::of_entry(&old));
                     (Found { old: Some(old), before: None }, at)
                 }
                 Err(at) => {
@@ -218,10 +232,10 @@ impl Map {
             let at = position.expect("the key was just found");
             let value = &mut leaf.entries[at].1;
             leaf.len_bytes -= entry_len_bytes(value);
-            ledger.dirty_bytes = ledger.dirty_bytes.saturating_sub(entry_memory_bytes(value));
+            ledger.shrink(Weight::of_entry(value));
             change(value);
             leaf.len_bytes += entry_len_bytes(value);
-            ledger.dirty_bytes += entry_memory_bytes(value);
+            ledger.grow(Weight::of_entry(value));
             ((), at)
         })
     }
@@ -264,7 +278,7 @@ impl Map {
             self.level += 1;
             let entries = vec![(Key::MIN, left), right];
             let node = Node::Inner(Inner { level: self.level, entries });
-            self.ledger.dirty_bytes += node.memory_bytes();
+            self.ledger.grow(node.weight());
             self.root = Some(Child::Dirty(Resident::new(node)));
         }
         Ok(result)
@@ -368,23 +382,50 @@ impl Map {
     }
 
     /// The root as it is now, for a checkpoint: from here on invariant 2 keeps it as it is.
-    pub(crate) fn freeze(&self) -> Option<(Child, u8)> {
+    pub(crate) fn freeze(&mut self) -> Option<(Child, u8)> {
+        (self.ledger.due, self.ledger.is_frozen) = (Weight::default(), true);
         self.root.clone().map(|root| (root, self.level))
     }
 
     /// After a checkpoint: every node that it wrote and that the live tree still uses is held by
     /// its place alone. `keep` is offered each, for a cache.
     pub(crate) fn settle(&mut self, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) {
-        self.ledger.dirty_bytes = self.root.as_mut().map_or(0, |root| settle_child(root, keep));
+        self.ledger.dirty =
+            self.root.as_mut().map_or(Weight::default(), |root| settle_child(root, keep));
+        (self.ledger.due, self.ledger.is_frozen) = (self.ledger.dirty, false);
     }
 }
 
 impl Ledger {
+    fn grow(&mut self, weight: Weight) {
+        self.dirty += weight;
+        self.due += weight;
+    }
+
+    fn shrink(&mut self, weight: Weight) {
+        self.dirty -= weight;
+        if !self.is_frozen {
+            self.due -= weight;
+        }
+    }
+
     fn drop_dirty(&mut self, resident: &Arc<Resident>) {
-        self.dirty_bytes = self.dirty_bytes.saturating_sub(resident.node.memory_bytes());
+        self.shrink(resident.node.weight());
         if Arc::strong_count(resident) > 1 {
             resident.supersede();
         }
+    }
+
+    /// The node, to be changed: a copy if a checkpoint holds it (invariant 2).
+    fn unshare<'a>(&mut self, resident: &'a mut Arc<Resident>) -> &'a mut Node {
+        // To look at the count costs less than to lock it. Only who has the live tree makes more of
+        // them.
+        if Arc::strong_count(resident) > 1 {
+            self.due += resident.node.weight();
+            let copy = Resident::new(resident.node.clone());
+            mem::replace(resident, copy).supersede();
+        }
+        &mut Arc::get_mut(resident).expect("nobody else holds it").node
     }
 
     /// The node of `child`, to be changed.
@@ -394,25 +435,15 @@ impl Ledger {
                 let resident = nodes.take(place)?;
                 let node = Arc::try_unwrap(resident)
                     .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
-                self.dirty_bytes += node.memory_bytes();
+                self.grow(node.weight());
                 self.released.push(*place);
                 *child = Child::Dirty(Resident::new(node));
             }
             Child::Dirty(_) => {}
         }
         let Child::Dirty(resident) = child else { unreachable!("it was just made dirty") };
-        Ok(unshare(resident))
+        Ok(self.unshare(resident))
     }
-}
-
-/// The node, to be changed: a copy if a checkpoint holds it (invariant 2).
-fn unshare(resident: &mut Arc<Resident>) -> &mut Node {
-    // To look at the count costs less than to lock it. Only who has the live tree makes more of them.
-    if Arc::strong_count(resident) > 1 {
-        let copy = Resident::new(resident.node.clone());
-        mem::replace(resident, copy).supersede();
-    }
-    &mut Arc::get_mut(resident).expect("nobody else holds it").node
 }
 
 fn find<'a>(leaf: &'a Leaf, key: &Key) -> Option<&'a Value> {
@@ -570,7 +601,13 @@ fn split_under(
     ledger: &mut Ledger,
 ) -> Outcome<Split> {
     match ledger.make_mut(child, nodes)? {
-        Node::Leaf(leaf) => Ok(split_leaf(leaf, changed_at)),
+        Node::Leaf(leaf) => {
+            let split = split_leaf(leaf, changed_at);
+            if split.is_some() {
+                ledger.grow(Weight::OF_NODE);
+            }
+            Ok(split)
+        }
         Node::Inner(inner) => {
             let at = inner.position(key);
             let below = &mut inner.entries[at].1;
@@ -583,6 +620,7 @@ fn split_under(
             }
             let upper = inner.split();
             let first = upper.entries[0].0;
+            ledger.grow(Weight::OF_NODE);
             Ok(Some((first, Child::Dirty(Resident::new(Node::Inner(upper))))))
         }
     }
@@ -617,7 +655,7 @@ fn remove_under(
             let Ok(at) = leaf.position(key) else { return Ok(None) };
             let (_, old) = leaf.entries.remove(at);
             leaf.len_bytes -= entry_len_bytes(&old);
-            ledger.dirty_bytes = ledger.dirty_bytes.saturating_sub(entry_memory_bytes(&old));
+            ledger.shrink(Weight::of_entry(&old));
             Ok(Some(old))
         }
         Node::Inner(inner) => {
@@ -649,7 +687,7 @@ fn take_under(
             let taken: Vec<_> = leaf.entries.drain(start..end).collect();
             for (_, value) in &taken {
                 leaf.len_bytes -= entry_len_bytes(value);
-                ledger.dirty_bytes = ledger.dirty_bytes.saturating_sub(entry_memory_bytes(value));
+                ledger.shrink(Weight::of_entry(value));
             }
             Ok(Some(taken))
         }
@@ -702,7 +740,7 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
             (&clean, &inner.entries[neighbour].1)
         {
             ledger.released.push(*place);
-            ledger.dirty_bytes += clean.node.memory_bytes();
+            ledger.grow(clean.node.weight());
             inner.entries[neighbour].1 = Child::Dirty(Resident::new(clean.node.clone()));
         }
         let (_, right) = inner.entries.remove(left + 1);
@@ -728,33 +766,32 @@ fn merge(left: &mut Child, right: &Child, ledger: &mut Ledger) {
     let (Child::Dirty(kept), Child::Dirty(gone)) = (&mut *left, right) else {
         unreachable!("both were made dirty")
     };
-    let added = gone.node.memory_bytes();
+    let added = gone.node.weight();
     ledger.drop_dirty(gone);
-    match (unshare(kept), &gone.node) {
+    match (ledger.unshare(kept), &gone.node) {
         (Node::Leaf(kept), Node::Leaf(gone)) => kept.append(gone),
         (Node::Inner(kept), Node::Inner(gone)) => kept.entries.extend_from_slice(&gone.entries),
         _ => unreachable!("neighbours are of one level"),
     }
-    ledger.dirty_bytes += added;
+    ledger.grow(added);
 }
 
-/// Returns what the dirty nodes under `child` take in memory.
-fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) -> u64 {
-    let Child::Dirty(resident) = child else { return 0 };
+/// Returns what the dirty nodes under `child` take.
+fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) -> Weight {
+    let Child::Dirty(resident) = child else { return Weight::default() };
     if let Some(written) = resident.written() {
         keep_written(resident, keep);
         *child = Child::Clean(written);
-        return 0;
+        return Weight::default();
     }
     let node = &mut Arc::get_mut(resident).expect("no checkpoint holds it").node;
-    let own = node.memory_bytes();
-    let below = match node {
-        Node::Leaf(_) => 0,
-        Node::Inner(inner) => {
-            inner.entries.iter_mut().map(|(_, child)| settle_child(child, keep)).sum()
+    let mut weight = node.weight();
+    if let Node::Inner(inner) = node {
+        for (_, child) in &mut inner.entries {
+            weight += settle_child(child, keep);
         }
-    };
-    own + below
+    }
+    weight
 }
 
 /// Offers a node that was written, and all below it that were: none has changed since, or this one

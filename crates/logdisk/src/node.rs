@@ -1,10 +1,13 @@
 //! Nodes of the map in memory.
 
+use std::ops::{AddAssign, SubAssign};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dendro_base::sync::Arc;
-use dendro_format::node::{Entries, MAX_CHILD_COUNT, MAX_NODE_LEN_BYTES};
+use dendro_base::units::GRAIN_SIZE;
+use dendro_format::node::{Entries, MAX_CHILD_COUNT, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES};
+use dendro_format::record::MAX_FIXED_LEN_BYTES as NODE_RECORD_LEN_BYTES;
 use dendro_format::{ChildPtr, Key, Value};
 
 /// A leaf is split when its entries take about this many bytes on the device.
@@ -21,6 +24,8 @@ const _: () = assert!(FANOUT < MAX_CHILD_COUNT && MAX_CHILD_COUNT / 2 < FANOUT +
 
 /// What an entry's key takes on the device, in the mean.
 const KEY_LEN_BYTES: usize = 14;
+/// What a child's key and place take on the device, in the mean.
+const CHILD_LEN_BYTES: usize = 40;
 /// What an entry takes in memory besides its value's bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 88;
 
@@ -179,11 +184,23 @@ impl Node {
 
     /// About what the node takes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let bytes = match self {
-            Self::Leaf(leaf) => leaf.len_bytes + leaf.entries.len() * ENTRY_OVERHEAD_BYTES,
-            Self::Inner(inner) => inner.entries.len() * size_of::<(Key, Child)>(),
+        self.weight().memory_bytes
+    }
+
+    /// About what the node takes.
+    pub(crate) fn weight(&self) -> Weight {
+        let (memory_bytes, len_bytes) = match self {
+            Self::Leaf(leaf) => {
+                (leaf.len_bytes + leaf.entries.len() * ENTRY_OVERHEAD_BYTES, leaf.len_bytes)
+            }
+            Self::Inner(inner) => {
+                let count = inner.entries.len();
+                (count * size_of::<(Key, Child)>(), count * CHILD_LEN_BYTES)
+            }
         };
-        bytes as u64 + 128
+        let mut weight = Weight::OF_NODE;
+        weight += Weight { memory_bytes: memory_bytes as u64, len_bytes: len_bytes as u64 };
+        weight
     }
 
     pub(crate) fn from_entries(level: u8, entries: Entries) -> Self {
@@ -236,9 +253,41 @@ pub(crate) fn entry_len_bytes(value: &Value) -> usize {
         }
 }
 
-/// About what an entry takes in memory.
-pub(crate) fn entry_memory_bytes(value: &Value) -> u64 {
-    (entry_len_bytes(value) + ENTRY_OVERHEAD_BYTES) as u64
+/// About what something takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// In memory; it takes less on the device.
+    pub(crate) memory_bytes: u64,
+    /// On the device.
+    pub(crate) len_bytes: u64,
+}
+
+impl Weight {
+    /// What a node takes besides its entries.
+    pub(crate) const OF_NODE: Self = Self {
+        memory_bytes: 128,
+        len_bytes: (NODE_HEADER_LEN_BYTES + NODE_RECORD_LEN_BYTES + GRAIN_SIZE / 2) as u64,
+    };
+
+    pub(crate) fn of_entry(value: &Value) -> Self {
+        let len = entry_len_bytes(value);
+        Self { memory_bytes: (len + ENTRY_OVERHEAD_BYTES) as u64, len_bytes: len as u64 }
+    }
+}
+
+impl AddAssign for Weight {
+    fn add_assign(&mut self, other: Self) {
+        self.memory_bytes += other.memory_bytes;
+        self.len_bytes += other.len_bytes;
+    }
+}
+
+/// Estimates do not get below zero.
+impl SubAssign for Weight {
+    fn sub_assign(&mut self, other: Self) {
+        self.memory_bytes = self.memory_bytes.saturating_sub(other.memory_bytes);
+        self.len_bytes = self.len_bytes.saturating_sub(other.len_bytes);
+    }
 }
 
 #[cfg(test)]

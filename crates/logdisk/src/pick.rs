@@ -142,7 +142,9 @@ impl LogDisk {
             let left_alone = self.left_alone(cleaner, &core);
             for segment in segments.by_ref().take(SEGMENTS_AT_ONCE) {
                 if self.is_candidate(segment, &left_alone, &core, choice) {
-                    look(core.state.segments.figures(segment));
+                    let segments = &core.state.segments;
+                    let live_bytes = segments.packed_bytes_of(segment);
+                    look(&Segment { live_bytes, ..*segments.figures(segment) });
                 }
             }
         }
@@ -159,7 +161,8 @@ impl LogDisk {
         let segments = &core.state.segments;
         let figures = segments.figures(segment);
         let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
-            && (1..self.most_live_bytes(choice)).contains(&figures.live_bytes)
+            && figures.live_bytes > 0
+            && segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
             && left_alone.binary_search(&segment).is_err();
         // Most nodes die with the next checkpoints anyway.
         let young_bytes = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();

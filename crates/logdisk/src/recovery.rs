@@ -339,6 +339,7 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     if let Some(segment) = problem {
         return Err(Error::Corrupted(format!("the usage record of segment {segment}")));
     }
+    segments.restore_short_count(checkpoint.short_count);
     for (segment, usage) in &checkpoint.usage_overrides {
         segments.restore(*segment, usage);
         segments.mark_unrecorded(*segment);

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use dendro_base::units::{GRAIN_SIZE, align_up};
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
+use dendro_format::record::WRITE_BLOCK_LEN_BYTES;
 use dendro_format::{Addr, Head, Layout, NodePtr, PageRef, SegmentNo, Usage};
 use dendro_policy::Class;
 
@@ -32,6 +33,9 @@ struct Segment {
     frozen_bytes: u32,
     /// Whether its usage record in the map is out of date.
     is_unrecorded: bool,
+    /// Blocks shorter than a page that live in it, as far as is known: each takes a record too, where
+    /// it is moved to.
+    short_count: u32,
     /// What the cleaner's policies see of it.
     figures: dendro_policy::Segment,
 }
@@ -83,6 +87,10 @@ pub(crate) struct Segments {
     freezes: u64,
     settled: u64,
     live_bytes: u64,
+    /// Of these, the map's nodes.
+    node_bytes: u64,
+    /// Blocks shorter than a page that can be reached.
+    short_count: u64,
     counts: SegmentCounts,
     pins: Pins,
 }
@@ -143,6 +151,7 @@ impl Segments {
             held_until: 0,
             frozen_bytes: 0,
             is_unrecorded: false,
+            short_count: 0,
             figures: dendro_policy::Segment {
                 number,
                 capacity_bytes: layout.segment_size_bytes() as u32,
@@ -159,6 +168,8 @@ impl Segments {
             freezes: 0,
             settled: 0,
             live_bytes: 0,
+            node_bytes: 0,
+            short_count: 0,
             counts: SegmentCounts {
                 clean: layout.log_segments().count() as u32,
                 ..SegmentCounts::default()
@@ -173,6 +184,39 @@ impl Segments {
 
     pub(crate) const fn live_bytes(&self) -> u64 {
         self.live_bytes
+    }
+
+    /// Bytes of the map's nodes on the device that the live map refers to.
+    pub(crate) const fn node_bytes(&self) -> u64 {
+        self.node_bytes
+    }
+
+    /// Blocks shorter than a page that can be reached.
+    pub(crate) const fn short_count(&self) -> u64 {
+        self.short_count
+    }
+
+    /// What the records beside these take in the log. A count that cannot be is not believed.
+    pub(crate) fn short_records_bytes(&self) -> u64 {
+        let most = self.live_bytes / GRAIN_SIZE as u64;
+        self.short_count.min(most) * WRITE_BLOCK_LEN_BYTES as u64
+    }
+
+    /// So many can be reached, as a checkpoint tells.
+    pub(crate) const fn restore_short_count(&mut self, count: u64) {
+        self.short_count = count;
+    }
+
+    /// What lives in the segment, with the records that it takes where it is moved to.
+    pub(crate) fn packed_bytes_of(&self, segment: SegmentNo) -> u32 {
+        let entry = &self.table[segment.0 as usize];
+        let records_bytes = entry.short_count.saturating_mul(WRITE_BLOCK_LEN_BYTES as u32);
+        entry.figures.live_bytes.saturating_add(records_bytes)
+    }
+
+    /// So many blocks shorter than a page live in the segment.
+    pub(crate) fn set_short_count(&mut self, segment: SegmentNo, count: usize) {
+        self.table[segment.0 as usize].short_count = u32::try_from(count).unwrap_or(u32::MAX);
     }
 
     pub(crate) fn clean_count(&self) -> u32 {
@@ -244,6 +288,7 @@ impl Segments {
         let figures = &mut self.table[number as usize].figures;
         let dendro_policy::Segment { number, capacity_bytes, .. } = *figures;
         *figures = dendro_policy::Segment { number, capacity_bytes, class, ..Default::default() };
+        self.table[number as usize].short_count = 0;
         Some(SegmentNo(number))
     }
 
@@ -364,6 +409,10 @@ impl Segments {
     pub(crate) fn restore(&mut self, segment: SegmentNo, usage: &Usage) {
         let before = self.live_bytes_of(segment);
         self.live_bytes = self.live_bytes - u64::from(before) + u64::from(usage.live_bytes);
+        let nodes_of =
+            |head: Head, bytes: u32| if head == Head::Map { u64::from(bytes) } else { 0 };
+        self.node_bytes = self.node_bytes.saturating_sub(nodes_of(self.head(segment), before))
+            + nodes_of(usage.head, usage.live_bytes);
         self.change(segment, |entry| {
             entry.head = usage.head;
             entry.figures.live_bytes = usage.live_bytes;
@@ -387,19 +436,36 @@ impl Segments {
 
     /// A block can be reached now, at `clock`, that its client wrote at `written_at`.
     pub(crate) fn block_born(&mut self, block: &PageRef, written_at: u64, clock: u64) {
+        if let Some(entry) = self.holder_of_short(block) {
+            entry.short_count += 1;
+            self.short_count += 1;
+        }
         self.born(block.addr, block.footprint_bytes(), written_at, clock);
     }
 
     /// A block cannot be reached any more, at `clock`.
     pub(crate) fn block_died(&mut self, block: &PageRef, clock: u64) {
+        if let Some(entry) = self.holder_of_short(block) {
+            entry.short_count = entry.short_count.saturating_sub(1);
+            self.short_count = self.short_count.saturating_sub(1);
+        }
         self.died(block.addr, block.footprint_bytes(), clock);
     }
 
+    /// The segment of a block, if that is shorter than a page.
+    fn holder_of_short(&mut self, block: &PageRef) -> Option<&mut Segment> {
+        let is_short = (1..PAGE_SIZE).contains(&usize::from(block.len_bytes));
+        let segment = is_short.then(|| self.layout.segment_of(block.addr))?;
+        Some(&mut self.table[segment.0 as usize])
+    }
+
     pub(crate) fn node_born(&mut self, node: &NodePtr, clock: u64) {
+        self.node_bytes += u64::from(node_footprint_bytes(node));
         self.born(node.addr, node_footprint_bytes(node), clock, clock);
     }
 
     pub(crate) fn node_died(&mut self, node: &NodePtr, clock: u64) {
+        self.node_bytes = self.node_bytes.saturating_sub(u64::from(node_footprint_bytes(node)));
         self.died(node.addr, node_footprint_bytes(node), clock);
     }
 

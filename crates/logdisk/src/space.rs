@@ -147,6 +147,29 @@ enum Gain {
     Moves(u64),
 }
 
+/// What a unit needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    /// Bytes of log, at worst.
+    pub(crate) log_bytes: u64,
+    /// Bytes that must be left free besides.
+    pub(crate) kept_bytes: u64,
+    /// It gives space back: it needs room alone.
+    pub(crate) reclaims: bool,
+}
+
+impl Need {
+    /// That of what takes space.
+    pub(crate) const fn space(log_bytes: u64) -> Self {
+        Self { log_bytes, kept_bytes: 0, reclaims: false }
+    }
+
+    /// That of what gives space back.
+    pub(crate) const fn reclaiming(log_bytes: u64) -> Self {
+        Self { log_bytes, kept_bytes: 0, reclaims: true }
+    }
+}
+
 /// Why a unit does not fit.
 pub(crate) enum Shortage {
     /// Too much can be reached: only deleting helps. What is free, in bytes.
@@ -238,7 +261,7 @@ impl LogDisk {
     /// is not urgent: after it the nodes of the one before wait in their turn.
     fn is_worth_writing_nodes(&self, core: &Core, segments: u32, is_urgent: bool) -> bool {
         let size = self.layout.segment_size_bytes();
-        let cost_bytes = core.state.map.dirty_bytes() + size / 2;
+        let cost_bytes = core.state.map.dirty_len_bytes() + size / 2;
         let times = if is_urgent { 2 } else { 4 };
         u64::from(segments) * size > times * cost_bytes
     }
@@ -298,10 +321,14 @@ impl LogDisk {
         (dirty_bytes + dirty_bytes / 2).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
     }
 
+    /// About what checkpoints have still to write of the map as it is.
+    pub(crate) fn unwritten_len_bytes(&self, core: &Core) -> u64 {
+        self.frozen_len_bytes.load(Ordering::Relaxed) + core.state.map.due_len_bytes()
+    }
+
     /// As much of that as is needed now.
     pub(crate) fn checkpoint_reserve(&self, core: &Core) -> u32 {
-        let dirty_bytes = core.state.map.dirty_bytes();
-        self.reserve_for(dirty_bytes.clamp(MIN_DIRTY_BYTES, self.dirty_limit_bytes))
+        self.reserve_for(self.unwritten_len_bytes(core).max(MIN_DIRTY_BYTES))
     }
 
     /// Clean segments that survivors leave alone: what a checkpoint takes, less the one that is for
@@ -338,31 +365,50 @@ impl LogDisk {
 
     /// What is wrong with the space a unit takes, if anything: it does not fit among what can be
     /// reached, or there is nowhere to write it before segments have been cleaned.
-    pub(crate) fn shortage(&self, core: &Core, needed: u64, reclaims: bool) -> Option<Shortage> {
-        if reclaims {
+    pub(crate) fn shortage(&self, core: &Core, need: Need) -> Option<Shortage> {
+        if need.reclaims {
             let room = core.room_bytes(self.checkpoint_reserve(core));
-            return (needed > room).then_some(Shortage::OfRoom(room));
+            return (need.log_bytes > room).then_some(Shortage::OfRoom(room));
         }
-        let used = core.state.segments.live_bytes() + self.ledger.reserved_bytes();
-        let free = self.capacity_bytes().saturating_sub(used);
-        if needed > free {
+        let charged = self.charged_bytes(core) + self.ledger.reserved_bytes();
+        let free = self.capacity_bytes().saturating_sub(charged);
+        if need.log_bytes + need.kept_bytes > free {
             return Some(Shortage::OfSpace(free));
         }
         let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
-        (needed > room).then_some(Shortage::OfRoom(room))
+        (need.log_bytes > room).then_some(Shortage::OfRoom(room))
+    }
+
+    /// What can be reached: nodes of the map that no checkpoint has written yet, and the records that
+    /// short blocks have beside them in the log, included.
+    pub(crate) fn used_bytes(&self, core: &Core) -> u64 {
+        let segments = &core.state.segments;
+        let nodes_bytes = core.state.map.dirty_len_bytes();
+        segments.live_bytes() + segments.short_records_bytes() + nodes_bytes
+    }
+
+    /// What the map takes.
+    pub(crate) fn map_bytes(&self, core: &Core) -> u64 {
+        core.state.segments.node_bytes() + core.state.map.dirty_len_bytes()
+    }
+
+    /// What is not to be had by clients: what is used and, where there are versions, as much as the map
+    /// takes. For removing makes the map longer then, by no more than it is long: what hides an entry
+    /// is no longer than that. So everything can be removed, however full the volume is.
+    pub(crate) fn charged_bytes(&self, core: &Core) -> u64 {
+        let kept_bytes = if core.state.versions.are_several() { self.map_bytes(core) } else { 0 };
+        self.used_bytes(core) + kept_bytes
     }
 
     /// Does something about a shortage; nothing may be locked. When it returns, what was found to be
-    /// short must be looked at again, and nodes of the map may have moved. `reclaims` as for
-    /// [`Self::shortage`].
+    /// short must be looked at again, and nodes of the map may have moved.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when there is nothing more to be done.
     pub(crate) fn mend_shortage(
         &self,
         shortage: Shortage,
-        needed_bytes: u64,
-        reclaims: bool,
+        need: Need,
         tries: &mut Tries,
     ) -> Result<()> {
         let (available_bytes, is_worth_it) = match shortage {
@@ -382,13 +428,14 @@ impl LogDisk {
                     tries.fruitless <= MAX_FRUITLESS && tries.attempts <= MAX_ATTEMPTS;
                 // Nor is there anything to gain where only deleted versions had much of what is full.
                 // A sweep itself asks for room as what gives space back does.
-                if !is_worth_it && !reclaims && self.sweep_for_room()? {
+                if !is_worth_it && !need.reclaims && self.sweep_for_room()? {
                     *tries = Tries::default();
                     is_worth_it = true;
                 }
                 (available_bytes, is_worth_it)
             }
         };
+        let needed_bytes = need.log_bytes + need.kept_bytes;
         if is_worth_it { Ok(()) } else { Err(Error::NoSpace { needed_bytes, available_bytes }) }
     }
 
@@ -410,12 +457,11 @@ impl LogDisk {
         Ok(has_swept)
     }
 
-    /// Makes room for `needed_bytes` of log and calls `work` with the lock held and the nodes that
+    /// Makes room for what is needed and calls `work` with the lock held and the nodes that
     /// `look` has looked at: when one of these cannot be read, `work` has not begun.
     pub(crate) fn with_room<T>(
         &self,
-        needed_bytes: u64,
-        reclaims: bool,
+        need: Need,
         mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<()>,
         work: impl FnOnce(&mut Core, &dyn Nodes) -> Result<T>,
     ) -> Result<T> {
@@ -423,12 +469,12 @@ impl LogDisk {
         loop {
             let ((), mut core, nodes) = self.look_to_change(&mut look)?;
             self.check_writable(&core)?;
-            let Some(shortage) = self.shortage(&core, needed_bytes, reclaims) else {
+            let Some(shortage) = self.shortage(&core, need) else {
                 return work(&mut core, &nodes);
             };
             drop(core);
             drop(nodes);
-            self.mend_shortage(shortage, needed_bytes, reclaims, &mut tries)?;
+            self.mend_shortage(shortage, need, &mut tries)?;
         }
     }
 
@@ -437,12 +483,13 @@ impl LogDisk {
         self.free_bytes_in(&self.core.read())
     }
 
-    /// That of what payload heads go on in included: where little is dead, what cleaning one segment
-    /// gains is less than a segment.
+    /// That of what payload heads and the map's go on in included: where little is dead, what cleaning
+    /// one segment gains is less than a segment.
     fn free_bytes_in(&self, core: &Core) -> u64 {
         let size = self.layout.segment_size_bytes();
         let pending = u64::from(core.state.segments.counts().pending);
-        core.room_bytes(0) + core.heads.room_bytes(size) + pending * size
+        let of_map = self.map_room_bytes.load(Ordering::Relaxed);
+        core.room_bytes(0) + core.heads.room_bytes(size) + of_map + pending * size
     }
 
     /// Tries to make room; says what that came to. What is empty already
@@ -549,7 +596,7 @@ impl LogDisk {
     fn may_clean_more(&self, spare: u32) -> bool {
         let core = self.core.read();
         let size = self.layout.segment_size_bytes();
-        let nodes = core.state.map.dirty_bytes().div_ceil(size) as u32;
+        let nodes = self.unwritten_len_bytes(&core).div_ceil(size) as u32;
         let counts = core.state.segments.counts();
         counts.clean > nodes + spare
             && counts.pending < self.checkpoint_batch(&core).max(MIN_CLEANED_AT_ONCE)

@@ -22,6 +22,7 @@ use crate::disk::LogDisk;
 use crate::fault::Outcome;
 use crate::line::Thing;
 use crate::map::Nodes;
+use crate::space::Need;
 
 /// Entries that a step looks at, at least: a thing is judged as a whole.
 const STEP_LEN: usize = 256;
@@ -105,7 +106,7 @@ impl LogDisk {
                 .try_for_each(|(from, to)| core.state.has_unseen(from, to, nodes).map(drop))
         };
         // What gives space back lacks room at most, never space, for which this is called.
-        let reaped = self.with_room(STEP_LOG_BYTES, true, look, |core, nodes| {
+        let reaped = self.with_room(Need::reclaiming(STEP_LOG_BYTES), look, |core, nodes| {
             for (from, to) in ranges {
                 core.state.reap(from, to, false, nodes).map_err(|fault| self.latch(fault))?;
             }

@@ -99,6 +99,11 @@ impl Versions {
         &self.table
     }
 
+    /// Whether something besides the head of one branch can be seen.
+    pub(crate) fn are_several(&self) -> bool {
+        self.facts.len() > 1 || self.table.snapshots().next().is_some()
+    }
+
     /// The epoch that heads write in.
     pub(crate) const fn epoch(&self) -> u64 {
         self.table.epoch

@@ -149,6 +149,7 @@ impl Builder {
             },
             checkpoint: Checkpoint {
                 log_clock: 0,
+                short_count: 0,
                 uuid: UUID,
                 seq: 1,
                 root: None,

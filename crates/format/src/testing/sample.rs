@@ -108,6 +108,7 @@ pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
         live_bytes: number(rng),
         time: time(rng),
         log_clock: counter(rng),
+        short_count: counter(rng),
         usage_overrides: overrides
             .into_iter()
             .map(|(segment, usage)| (SegmentNo(segment), usage))
