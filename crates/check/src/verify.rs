@@ -37,6 +37,8 @@ pub struct Counts {
     pub node_count: u64,
     /// Entries in its leaves.
     pub entry_count: u64,
+    /// Those of the disk's own lists among them.
+    pub system_entry_count: u64,
     /// Lists.
     pub list_count: u64,
     /// Records.
@@ -252,6 +254,7 @@ impl<'v> Walk<'v> {
         let Entries::Leaf(entries) = &node.entries else { return };
         for (key, value) in entries {
             self.counts.entry_count += 1;
+            self.counts.system_entry_count += u64::from(key.list >= FIRST_SYSTEM_LIST);
             self.visit_list(key, findings);
             let unseen = self.seers.visit(key, value);
             if self.unseen.len() < MAX_FINDINGS_OF_A_KIND as usize {

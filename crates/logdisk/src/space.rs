@@ -44,6 +44,13 @@ const MAX_STEPS_LENT: usize = 8;
 const MIN_CLEANED_AT_ONCE: u32 = 8;
 /// As much dirty map is reckoned with at least.
 const MIN_DIRTY_BYTES: u64 = 256 << 10;
+/// Moving nodes to other segments writes the nodes above them anew, all of them at worst, which are a
+/// 64th of the map or less. So a checkpoint gains nothing unless it empties segments with several times
+/// as much in them, and these must be in part dead. A quarter of what the map takes is kept from
+/// clients for that...
+const MAP_SHARE_DEAD: u64 = 4;
+/// ... and of that a quarter again lies in clean segments, to move nodes to.
+const MAP_SHARE_CLEAN: u64 = 16;
 
 /// When cleaning goes on by itself. Everything may be changed while the disk is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -326,9 +333,10 @@ impl LogDisk {
         self.frozen_len_bytes.load(Ordering::Relaxed) + core.state.map.due_len_bytes()
     }
 
-    /// As much of that as is needed now.
+    /// As much of that as is needed now, and what cleaning takes that moves nodes.
     pub(crate) fn checkpoint_reserve(&self, core: &Core) -> u32 {
-        self.reserve_for(self.unwritten_len_bytes(core).max(MIN_DIRTY_BYTES))
+        let to_clean = self.map_bytes(core) / MAP_SHARE_CLEAN / self.layout.segment_size_bytes();
+        self.reserve_for(self.unwritten_len_bytes(core).max(MIN_DIRTY_BYTES)) + to_clean as u32
     }
 
     /// Clean segments that survivors leave alone: what a checkpoint takes, less the one that is for
@@ -392,12 +400,14 @@ impl LogDisk {
         core.state.segments.node_bytes() + core.state.map.dirty_len_bytes()
     }
 
-    /// What is not to be had by clients: what is used and, where there are versions, as much as the map
-    /// takes. For removing makes the map longer then, by no more than it is long: what hides an entry
-    /// is no longer than that. So everything can be removed, however full the volume is.
+    /// What is not to be had by clients: what is used, what must be dead of the map's segments, and,
+    /// where there are versions, as much as the map takes. For removing makes the map longer then, by no
+    /// more than it is long: what hides an entry is no longer than that. So everything can be removed,
+    /// however full the volume is.
     pub(crate) fn charged_bytes(&self, core: &Core) -> u64 {
-        let kept_bytes = if core.state.versions.are_several() { self.map_bytes(core) } else { 0 };
-        self.used_bytes(core) + kept_bytes
+        let map_bytes = self.map_bytes(core);
+        let kept_bytes = if core.state.versions.are_several() { map_bytes } else { 0 };
+        self.used_bytes(core) + map_bytes / MAP_SHARE_DEAD + kept_bytes
     }
 
     /// Does something about a shortage; nothing may be locked. When it returns, what was found to be

@@ -1,0 +1,153 @@
+//! Entries are taken out of the tree, and nodes that become small are merged.
+
+use dendro_base::sync::Arc;
+use dendro_format::{ChildPtr, Key, Value};
+
+use super::{Ledger, look_under};
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::node::{
+    Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Node, Resident, Weight,
+    entry_len_bytes,
+};
+
+/// Takes the entry under `key` away, if there is one: unless that `is_known`, it is looked for
+/// before anything is made dirty.
+pub(super) fn remove_under(
+    child: &mut Child,
+    key: &Key,
+    nodes: &dyn Nodes,
+    ledger: &mut Ledger,
+    mut is_known: bool,
+) -> Outcome<Option<Value>> {
+    if !is_known && !child.is_own() {
+        if look_under(child, key, nodes, |_| (), |value| value.is_none())? {
+            return Ok(None);
+        }
+        is_known = true;
+    }
+    match ledger.make_mut(child, nodes)? {
+        Node::Leaf(leaf) => {
+            let Ok(at) = leaf.position(key) else { return Ok(None) };
+            let (_, old) = leaf.entries.remove(at);
+            leaf.len_bytes -= entry_len_bytes(&old);
+            ledger.shrink(Weight::of_entry(&old));
+            Ok(Some(old))
+        }
+        Node::Inner(inner) => {
+            let at = inner.position(key);
+            let old = remove_under(&mut inner.entries[at].1, key, nodes, ledger, is_known)?;
+            if old.is_some() {
+                shrink_child(inner, at, nodes, ledger);
+            }
+            Ok(old)
+        }
+    }
+}
+
+/// See [`Map::take_from_leaf`]. What lies behind `child` begins with `end`, if anything does.
+pub(super) fn take_under(
+    child: &mut Child,
+    from: &Key,
+    to: &Key,
+    nodes: &dyn Nodes,
+    ledger: &mut Ledger,
+    end: Option<&Key>,
+) -> Outcome<Option<Vec<(Key, Value)>>> {
+    match ledger.make_mut(child, nodes)? {
+        Node::Leaf(leaf) => {
+            if end.is_some_and(|end| end.is_before(to)) {
+                return Ok(None);
+            }
+            let [start, end] = [from, to].map(|key| leaf.position(key).unwrap_or_else(|at| at));
+            let taken: Vec<_> = leaf.entries.drain(start..end).collect();
+            for (_, value) in &taken {
+                leaf.len_bytes -= entry_len_bytes(value);
+                ledger.shrink(Weight::of_entry(value));
+            }
+            Ok(Some(taken))
+        }
+        Node::Inner(inner) => {
+            let at = inner.position(from);
+            let (upto, behind) = inner.entries.split_at_mut(at + 1);
+            let end = behind.first().map(|(first, _)| first).or(end);
+            let taken = take_under(&mut upto[at].1, from, to, nodes, ledger, end)?;
+            if taken.as_ref().is_some_and(|taken| !taken.is_empty()) {
+                shrink_child(inner, at, nodes, ledger);
+            }
+            Ok(taken)
+        }
+    }
+}
+
+/// Drops the child at `at` if it is empty, or merges it with a neighbour if both are small. A
+/// neighbour that is not in memory is left alone: a small node costs little, I/O here much.
+fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Ledger) {
+    let Child::Dirty(child) = &inner.entries[at].1 else { return };
+    if child.node.is_empty() {
+        ledger.drop_dirty(child);
+        let (first, _) = inner.entries.remove(at);
+        // What belonged under the child that went now belongs under its neighbour; the first one
+        // must say so, or a merge of this node would hide it.
+        if let (0, Some(next)) = (at, inner.entries.first_mut()) {
+            next.0 = first;
+        }
+        return;
+    }
+    let is_small = match &child.node {
+        Node::Leaf(leaf) => leaf.len_bytes < LEAF_MIN_LEN_BYTES,
+        Node::Inner(child) => child.entries.len() < FANOUT_MIN,
+    };
+    if !is_small || inner.entries.len() < 2 {
+        return;
+    }
+    let left = at.saturating_sub(1);
+    let neighbour = if at == 0 { 1 } else { left };
+    // A clean neighbour is held here, so that it stays in memory until the merge is done.
+    let clean = match &inner.entries[neighbour].1 {
+        Child::Dirty(_) => None,
+        Child::Clean(child) => match nodes.node_if_cached(&child.place) {
+            Some(resident) => Some(resident),
+            None => return,
+        },
+    };
+    if fits_with(child, clean.as_ref(), &inner.entries[neighbour].1) {
+        if let (Some(clean), Child::Clean(ChildPtr { place, .. })) =
+            (&clean, &inner.entries[neighbour].1)
+        {
+            ledger.released.push(*place);
+            ledger.grow(clean.node.weight());
+            inner.entries[neighbour].1 = Child::Dirty(Resident::new(clean.node.clone()));
+        }
+        let (_, right) = inner.entries.remove(left + 1);
+        merge(&mut inner.entries[left].1, &right, ledger);
+    }
+}
+
+/// Whether a small node and its neighbour make one that is not nearly full.
+fn fits_with(child: &Resident, clean: Option<&Arc<Resident>>, neighbour: &Child) -> bool {
+    let neighbour = match (clean, neighbour) {
+        (Some(resident), _) | (None, Child::Dirty(resident)) => &resident.node,
+        (None, Child::Clean(_)) => return false,
+    };
+    match (&child.node, neighbour) {
+        (Node::Leaf(a), Node::Leaf(b)) => a.len_bytes + b.len_bytes <= LEAF_LEN_BYTES * 3 / 4,
+        (Node::Inner(a), Node::Inner(b)) => a.entries.len() + b.entries.len() <= FANOUT * 3 / 4,
+        _ => false,
+    }
+}
+
+/// Appends `right` to `left`, both dirty and of one level.
+fn merge(left: &mut Child, right: &Child, ledger: &mut Ledger) {
+    let (Child::Dirty(kept), Child::Dirty(gone)) = (&mut *left, right) else {
+        unreachable!("both were made dirty")
+    };
+    let added = gone.node.weight();
+    ledger.drop_dirty(gone);
+    match (ledger.unshare(kept), &gone.node) {
+        (Node::Leaf(kept), Node::Leaf(gone)) => kept.append(gone),
+        (Node::Inner(kept), Node::Inner(gone)) => kept.entries.extend_from_slice(&gone.entries),
+        _ => unreachable!("neighbours are of one level"),
+    }
+    ledger.grow(added);
+}
