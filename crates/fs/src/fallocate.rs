@@ -9,18 +9,19 @@ use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::inode::{Inode, State};
 use crate::node::WriteGuard;
+use crate::orphan::MAX_PAGES_FREED;
 use crate::types::{FallocateFlags, Ino, MAX_FILE_SIZE_BYTES, Patron};
 
-/// What one unit allocates, punches or zeroes at most.
-const STEP_LEN: u64 = 1 << 30;
+/// What one unit allocates, punches or zeroes at most: 64 MiB.
+const STEP_LEN: u64 = MAX_PAGES_FREED * PAGE;
 const _: () = assert!(STEP_LEN.is_multiple_of(PAGE));
 
 /// The most runs of holes that one unit allocates.
 const MAX_RUNS: usize = 1024;
 
 impl FileSystem {
-    /// Allocates, punches, zeroes, collapses or inserts. Each GiB of a range to allocate, punch or
-    /// zero is an atomic recovery unit of its own.
+    /// Allocates, punches, zeroes, collapses or inserts. Each 64 MiB of a range to allocate, punch
+    /// or zero are an atomic recovery unit of their own.
     ///
     /// Allocated pages read as zeros and count as data. The disk never overwrites in place, so
     /// allocation checks that there is space, but cannot set it aside for good.

@@ -34,7 +34,6 @@ use crate::fault::Fault;
 use crate::node::{Child, Node, Resident};
 use crate::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::segments::{Filling, node_footprint_bytes};
-use crate::store::Held;
 use crate::superblocks;
 
 /// Where the map's head stands.
@@ -149,15 +148,18 @@ impl LogDisk {
     pub fn checkpoint_step(&self) -> Result<bool> {
         // Somebody else is at it: nothing to do here.
         let Some(mut checkpoints) = self.checkpoints.try_lock() else { return Ok(false) };
-        if checkpoints.job.is_none() {
-            if !self.checkpoint_is_due() {
-                return Ok(false);
-            }
-            self.freeze(&mut checkpoints, false)?;
+        let stepped = if checkpoints.job.is_some() {
+            self.step_job(&mut checkpoints, false)
+        } else if self.checkpoint_is_due() {
+            self.freeze(&mut checkpoints, false)
         } else {
-            self.step_job(&mut checkpoints, false)?;
+            return Ok(false);
+        };
+        match stepped {
+            // It is tried again, by whoever needs it or in the background; who needs it is told.
+            Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
+            stepped => stepped.map(|()| true),
         }
-        Ok(true)
     }
 
     fn finish_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
@@ -168,7 +170,9 @@ impl LogDisk {
     }
 
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
-        let mut core = self.core.write();
+        // What cannot be read is found before anything has changed, and no lock is held over reading.
+        let ((), mut core, nodes) =
+            self.look_to_change(|core, nodes| core.state.look_at_usage_records(nodes))?;
         if let Some(error) = self.failure() {
             return Err(error);
         }
@@ -181,12 +185,16 @@ impl LogDisk {
             return Ok(());
         }
         core.close_partial();
-        let nodes = Held::loading(&self.store);
         core.state.record_usage(&nodes).map_err(|fault| self.latch(fault))?;
         // A place for the log to go on that recovery can find without a header naming it.
         let room =
             core.state.segments.layout().segment_size_bytes() - u64::from(core.log.offset_bytes);
-        if core.log.next_segment.is_none() || room < MIN_CAPACITY_BYTES as u64 {
+        let must_go_on = room < MIN_CAPACITY_BYTES as u64;
+        if must_go_on && core.log.next_segment.is_none() && !core.state.segments.has_free(0) {
+            let needed_bytes = MIN_CAPACITY_BYTES as u64;
+            return Err(Error::NoSpace { needed_bytes, available_bytes: room });
+        }
+        if must_go_on || core.log.next_segment.is_none() {
             core.open_partial().map_err(|fault| self.latch(fault))?;
         }
         let frozen_len_bytes = core.state.map.dirty_len_bytes();
@@ -235,11 +243,29 @@ impl LogDisk {
     }
 
     /// Writes one partial segment of nodes, or, when all are written, commits.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when no segment is left to go on in: the checkpoint stays as far as it has
+    /// come, and a later step goes on with it.
     fn step_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
         let Some(mut job) = checkpoints.job.take() else { return Ok(()) };
         if let Some(error) = self.failure() {
             return Err(error);
         }
+        let stepped = self.write_nodes(checkpoints, &mut job).and_then(|partial| match partial {
+            Some(partial) => self.commit_job(checkpoints, &mut job, partial, clean).map(|()| true),
+            None => Ok(false),
+        });
+        match stepped {
+            Ok(true) => self.settle(job),
+            Ok(false) | Err(Error::NoSpace { .. }) => checkpoints.job = Some(job),
+            Err(_) => {}
+        }
+        stepped.map(drop)
+    }
+
+    /// Writes nodes until a partial segment is full; returns the open one when all are written.
+    fn write_nodes(&self, checkpoints: &mut Checkpoints, job: &mut Job) -> Result<Option<Partial>> {
         let mut partial = self.open_map_partial(checkpoints)?;
         let info = NodeInfo {
             level: 0,
@@ -253,10 +279,9 @@ impl LogDisk {
             let (bytes, crc32c) = node::encode(&info, &entries);
             if !partial.fits(0, bytes.len(), MAX_FIXED_LEN_BYTES) {
                 let was_empty = partial.is_empty();
-                self.close_map_partial(checkpoints, partial, &job)?;
+                self.close_map_partial(checkpoints, partial, job)?;
                 if !was_empty {
-                    checkpoints.job = Some(job);
-                    return Ok(());
+                    return Ok(None);
                 }
                 partial = self.open_next_map_segment(checkpoints)?;
                 continue;
@@ -277,39 +302,21 @@ impl LogDisk {
             }
             job.written += 1;
         }
-        self.commit_job(checkpoints, job, partial, clean)
+        Ok(Some(partial))
     }
 
     fn commit_job(
         &self,
         checkpoints: &mut Checkpoints,
-        mut job: Job,
+        job: &mut Job,
         mut partial: Partial,
         clean: bool,
     ) -> Result<()> {
-        {
-            let core = self.core.read();
-            for (&segment, added) in &job.added {
-                // It may have been emptied, and filled anew with nodes, since the freeze: the log
-                // tells how the blocks died that the frozen map has there.
-                let frozen_bytes = core.state.segments.frozen_bytes_of(segment);
-                let usage = job.usage.get(&segment).filter(|_| frozen_bytes > 0);
-                let usage = Usage {
-                    live_bytes: frozen_bytes + added,
-                    head: Head::Map,
-                    class: Class::MAIN.number(),
-                    written_at: usage.map_or(job.checkpoint.log_clock, |usage| usage.written_at),
-                };
-                job.usage.insert(segment, usage);
-            }
-        }
-        job.checkpoint.live_bytes += job.added.values().map(|&added| u64::from(added)).sum::<u64>();
-        job.checkpoint.usage_overrides =
-            job.usage.iter().map(|(&at, &usage)| (at, usage)).collect();
-        let len = CHECKPOINT_FIXED_LEN_BYTES
-            + job.checkpoint.usage_overrides.len() * (4 + USAGE_LEN_BYTES);
+        let mut checkpoint = self.finished_checkpoint(job);
+        let len =
+            CHECKPOINT_FIXED_LEN_BYTES + checkpoint.usage_overrides.len() * (4 + USAGE_LEN_BYTES);
         if !partial.fits(0, len, MAX_FIXED_LEN_BYTES) {
-            self.close_map_partial(checkpoints, partial, &job)?;
+            self.close_map_partial(checkpoints, partial, job)?;
             partial = self.open_next_map_segment(checkpoints)?;
         }
         if !partial.fits(0, len, MAX_FIXED_LEN_BYTES) {
@@ -320,15 +327,15 @@ impl LogDisk {
         // its place is taken before its bytes are known.
         let offset = partial.place_block(&vec![0; len]);
         let end = partial.offset_bytes() as usize + partial.final_len(CHECKPOINT_PLACE_LEN_BYTES);
-        job.checkpoint.map = HeadPosition { segment: partial.segment(), offset_bytes: end as u32 };
-        let bytes = job.checkpoint.encode();
+        checkpoint.map = HeadPosition { segment: partial.segment(), offset_bytes: end as u32 };
+        let bytes = checkpoint.encode();
         let addr = partial.addr_at(offset);
         let crc32c = checksum(&bytes);
         partial.fill_block(offset, &bytes);
         partial.push(&Record::Checkpoint { addr, len_bytes: len as u32, crc32c });
-        self.close_map_partial(checkpoints, partial, &job)?;
+        self.close_map_partial(checkpoints, partial, job)?;
 
-        self.write_log_through(job.checkpoint.log_seq.saturating_sub(1))?;
+        self.write_log_through(checkpoint.log_seq.saturating_sub(1))?;
         self.flush_device()?;
         {
             let mut superblock = self.superblock.lock();
@@ -337,17 +344,38 @@ impl LogDisk {
             superblock.checkpoint_addr = addr;
             superblock.checkpoint_len_bytes = len as u32;
             superblock.checkpoint_crc32c = crc32c;
-            superblock.written = job.checkpoint.time;
+            superblock.written = checkpoint.time;
             superblocks::append(&self.device, &superblock)
                 .map_err(|error| self.latch(Fault::Error(error)))?;
         }
-        self.note_durable(job.checkpoint.commit_seq, job.checkpoint.log_seq.saturating_sub(1));
-        checkpoints.seq = job.checkpoint.seq;
-        self.checkpoint_time_ns.store(job.checkpoint.time.0, Ordering::Release);
+        self.note_durable(checkpoint.commit_seq, checkpoint.log_seq.saturating_sub(1));
+        checkpoints.seq = checkpoint.seq;
+        self.checkpoint_time_ns.store(checkpoint.time.0, Ordering::Release);
         self.checkpoint_seq.store(checkpoints.seq, Ordering::Release);
-        checkpoints.taken = job.checkpoint.time;
-        self.settle(job);
+        checkpoints.taken = checkpoint.time;
         Ok(())
+    }
+
+    /// The checkpoint of a job of which all nodes are written, but for where the map's head will stand.
+    fn finished_checkpoint(&self, job: &Job) -> Checkpoint {
+        let mut usage = job.usage.clone();
+        let core = self.core.read();
+        for (&segment, added) in &job.added {
+            // It may have been emptied, and filled anew with nodes, since the freeze: the log
+            // tells how the blocks died that the frozen map has there.
+            let frozen_bytes = core.state.segments.frozen_bytes_of(segment);
+            let before = usage.get(&segment).filter(|_| frozen_bytes > 0);
+            let written_at = before.map_or(job.checkpoint.log_clock, |usage| usage.written_at);
+            let live_bytes = frozen_bytes + added;
+            let class = Class::MAIN.number();
+            usage.insert(segment, Usage { live_bytes, head: Head::Map, class, written_at });
+        }
+        let added_bytes: u64 = job.added.values().map(|&added| u64::from(added)).sum();
+        Checkpoint {
+            live_bytes: job.checkpoint.live_bytes + added_bytes,
+            usage_overrides: usage.into_iter().collect(),
+            ..job.checkpoint.clone()
+        }
     }
 
     fn settle(&self, job: Job) {
@@ -416,9 +444,8 @@ impl LogDisk {
             core.state.segments.open(Head::Map, Class::MAIN)
         };
         let Some(segment) = segment else {
-            return Err(self.latch(Fault::Error(Error::Failed(
-                "no clean segment is left for a checkpoint".into(),
-            ))));
+            let needed_bytes = self.frozen_len_bytes.load(Ordering::Relaxed).max(1);
+            return Err(Error::NoSpace { needed_bytes, available_bytes: 0 });
         };
         checkpoints.head.segment = Some(segment);
         checkpoints.head.offset_bytes = 0;

@@ -237,7 +237,7 @@ impl LogDisk {
         };
         let core = self.core.read();
         let size = self.layout.segment_size_bytes();
-        let nodes = self.unwritten_len_bytes(&core).div_ceil(size);
+        let nodes = u64::from(self.node_segments(&core));
         let moves = match choice {
             Choice::NearlyEmpty => 0,
             // What survives leaves alone what is in reserve, and goes to the main log.

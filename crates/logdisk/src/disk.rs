@@ -365,6 +365,7 @@ impl LogicalDisk for LogDisk {
                 Ok(seq) => seq,
                 Err(fault) => return Err(self.latch_torn(&mut core, fault)),
             };
+            debug_assert!(self.checkpoints_fit(&core), "{}", self.tell_reserve(&core));
             if core.log.seq != partial_seq {
                 self.wake_background(&core);
             }
@@ -447,7 +448,13 @@ impl LogicalDisk for LogDisk {
             }
             core.closed_reason = Some(Error::ReadOnly("the disk was shut down".into()));
         }
-        self.checkpoint_clean()
+        match self.checkpoint_clean() {
+            // All of it lies in the log, from which the next mount goes on.
+            Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => {
+                self.flush_up_to(CommitSeq::LATEST)
+            }
+            outcome => outcome,
+        }
     }
 
     fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {

@@ -23,6 +23,7 @@ use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
 use crate::map::Nodes;
+use crate::node::LEAF_LEN_BYTES;
 use crate::pick::Choice;
 
 /// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
@@ -44,6 +45,8 @@ const MAX_STEPS_LENT: usize = 8;
 const MIN_CLEANED_AT_ONCE: u32 = 8;
 /// As much dirty map is reckoned with at least.
 const MIN_DIRTY_BYTES: u64 = 256 << 10;
+/// What a segment's usage record takes in the map at most.
+const MAX_USAGE_LEN_BYTES: u64 = 80;
 /// Moving nodes to other segments writes the nodes above them anew, all of them at worst, which are a
 /// 64th of the map or less. So a checkpoint gains nothing unless it empties segments with several times
 /// as much in them, and these must be in part dead. A quarter of what the map takes is kept from
@@ -328,9 +331,40 @@ impl LogDisk {
         (dirty_bytes + dirty_bytes / 2).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
     }
 
-    /// About what checkpoints have still to write of the map as it is.
+    /// About what checkpoints have still to write of the map as it is, with the usage records that the
+    /// next one brings up to date.
     pub(crate) fn unwritten_len_bytes(&self, core: &Core) -> u64 {
-        self.frozen_len_bytes.load(Ordering::Relaxed) + core.state.map.due_len_bytes()
+        let unrecorded = core.state.segments.unrecorded().len() as u64;
+        let all = u64::from(self.layout.segment_count()) * MAX_USAGE_LEN_BYTES;
+        let usage_bytes = (unrecorded * LEAF_LEN_BYTES as u64).min(all);
+        self.frozen_len_bytes.load(Ordering::Relaxed) + core.state.map.due_len_bytes() + usage_bytes
+    }
+
+    /// Clean segments that checkpoints take for the map as it is, beyond the one that they are filling.
+    pub(crate) fn node_segments(&self, core: &Core) -> u32 {
+        let here = self.map_room_bytes.load(Ordering::Relaxed) / 4 * 3;
+        let rest = self.unwritten_len_bytes(core).saturating_sub(here);
+        rest.div_ceil(self.layout.segment_size_bytes()) as u32
+    }
+
+    /// Whether the checkpoint under way and the next one find the segments that they take, as the map is
+    /// now. Every unit leaves it so: what it dirties is less than the reserve leaves over.
+    pub(crate) fn checkpoints_fit(&self, core: &Core) -> bool {
+        let size = self.layout.segment_size_bytes();
+        // What headers, records and nodes that do not fit leave unused of a segment.
+        let unused = (2 * LEAF_LEN_BYTES + 3 * PAGE_SIZE) as u64;
+        let segments = self.unwritten_len_bytes(core).div_ceil(size - unused) + 1;
+        let here = self.map_room_bytes.load(Ordering::Relaxed);
+        u64::from(core.state.segments.clean_count()) * size + here >= segments * size
+    }
+
+    /// For the message of a failed assertion.
+    pub(crate) fn tell_reserve(&self, core: &Core) -> String {
+        format!(
+            "{:?}, {} bytes of nodes to be written",
+            core.state.segments.counts(),
+            self.unwritten_len_bytes(core)
+        )
     }
 
     /// As much of that as is needed now, and what cleaning takes that moves nodes.
@@ -480,7 +514,9 @@ impl LogDisk {
             let ((), mut core, nodes) = self.look_to_change(&mut look)?;
             self.check_writable(&core)?;
             let Some(shortage) = self.shortage(&core, need) else {
-                return work(&mut core, &nodes);
+                let outcome = work(&mut core, &nodes);
+                debug_assert!(self.checkpoints_fit(&core), "{}", self.tell_reserve(&core));
+                return outcome;
             };
             drop(core);
             drop(nodes);
@@ -605,10 +641,8 @@ impl LogDisk {
     /// one, the less each costs.
     fn may_clean_more(&self, spare: u32) -> bool {
         let core = self.core.read();
-        let size = self.layout.segment_size_bytes();
-        let nodes = self.unwritten_len_bytes(&core).div_ceil(size) as u32;
         let counts = core.state.segments.counts();
-        counts.clean > nodes + spare
+        counts.clean > self.node_segments(&core) + spare
             && counts.pending < self.checkpoint_batch(&core).max(MIN_CLEANED_AT_ONCE)
     }
 }

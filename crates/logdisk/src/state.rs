@@ -643,6 +643,14 @@ impl State {
         }
     }
 
+    /// Looks at the usage records that [`Self::record_usage`] will change.
+    pub(crate) fn look_at_usage_records(&self, nodes: &dyn Nodes) -> Outcome<()> {
+        for number in self.segments.unrecorded() {
+            self.map.look(&system_key(USAGE_LIST, u64::from(*number)), nodes, |_| ())?;
+        }
+        Ok(())
+    }
+
     /// Brings the usage records in the map up to date. What doing so changes in its turn is left
     /// in [`Segments::unrecorded`], for the checkpoint itself to tell.
     pub(crate) fn record_usage(&mut self, nodes: &dyn Nodes) -> Outcome<()> {

@@ -135,13 +135,17 @@ fn a_unit_that_stops_half_way_is_never_seen() {
 const LISTS: u64 = 1200;
 
 fn open_with_a_small_cache(device: &Arc<SimDevice>) -> LogDisk {
+    open_with_a_cache_of(64 << 10, device)
+}
+
+fn open_with_a_cache_of(cache_size_bytes: u64, device: &Arc<SimDevice>) -> LogDisk {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let cleaning = CleanSettings {
         min_clean_segments: Some(60),
         coalescing: CoalesceSettings { moves_everything: true, ..CoalesceSettings::default() },
         ..CleanSettings::default()
     };
-    let options = OpenOptions { cache_size_bytes: 64 << 10, cleaning, ..OpenOptions::default() };
+    let options = OpenOptions { cache_size_bytes, cleaning, ..OpenOptions::default() };
     LogDisk::open(Arc::clone(device) as Arc<dyn Device>, options, clock).expect("the device works")
 }
 
@@ -263,4 +267,32 @@ fn what_could_not_be_read_for_a_while_is_cleaned_afterwards() {
     for _ in 0..2 * pages {
         next = write(next);
     }
+}
+
+#[test]
+fn a_checkpoint_that_cannot_read_the_map_is_tried_again_and_nothing_stops() {
+    let device = Arc::new(SimDevice::new(32 * MIB, 1));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("the device works");
+    // No node is kept in memory.
+    let disk = open_with_a_cache_of(1 << 10, &device);
+    write_lists(&disk, &mut Rng::new(1));
+    let mut failed_count = 0;
+    for nth in 1.. {
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(Lid(Lid::FIRST.0 + nth), 0, vec![7; PAGE_SIZE]);
+        disk.commit(aru).expect("there is room");
+        device.inject(Fault::fail(Call::Read).nth(nth));
+        let answer = disk.checkpoint();
+        device.clear_faults();
+        assert_eq!(disk.read_only_reason(), None, "read {nth}");
+        disk.checkpoint().expect("it can be read now");
+        match answer {
+            Ok(()) => break,
+            Err(Error::Io(_)) => failed_count += 1,
+            Err(error) => panic!("read {nth}: {error}"),
+        }
+    }
+    assert!(failed_count > 0, "it read nothing");
 }
