@@ -161,8 +161,14 @@ class Run:
                     self.maybe_kill()
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.tree / name)
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 os.rmdir(self.tree)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                # A kill has brought names back.
+                if error.errno != errno.ENOTEMPTY or not self.kills:
+                    raise
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.disk.root / "rest")
             self.disk.dendro("sync", self.disk.root)

@@ -229,7 +229,9 @@ impl LogDisk {
             live_bytes: segments.live_bytes(),
             time: core.clock.now(),
             log_clock: core.state.clock,
-            short_count: segments.short_count(),
+            short_count: segments.page_counts().short,
+            zero_count: segments.page_counts().zero,
+            counts_are_exact: segments.page_counts().are_exact,
             usage_overrides: Vec::new(),
         };
         let pending = core.state.segments.freeze();

@@ -220,7 +220,7 @@ impl LogDisk {
         let core = self.core.read();
         let counts = core.state.segments.counts();
         // What lives would take so many segments if it lay close; no cleaning gets below.
-        let packed = self.used_bytes(&core).div_ceil(self.fillable_bytes());
+        let packed = self.stored_bytes(&core).div_ceil(self.fillable_bytes());
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.room_is_short(&core, at_least)

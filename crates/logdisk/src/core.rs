@@ -130,6 +130,7 @@ pub(crate) struct Worst {
     pages: usize,
     record_bytes: usize,
     map_bytes: u64,
+    zero_pages: u64,
 }
 
 /// Bytes of map that `count` pages of zeros take at least, though they have no blocks. Who asks
@@ -154,6 +155,7 @@ impl Worst {
                 Op::ZeroPages { count, .. } => {
                     worst.record_bytes += MAX_FIXED_LEN_BYTES;
                     worst.map_bytes += zeroed_map_bytes(*count);
+                    worst.zero_pages = worst.zero_pages.saturating_add(*count);
                 }
                 _ => worst.record_bytes += MAX_FIXED_LEN_BYTES,
             }
@@ -163,6 +165,16 @@ impl Worst {
 
     pub(crate) const fn has_pages(self) -> bool {
         self.pages > 0
+    }
+
+    /// What the pages of zeros take when they are written.
+    pub(crate) const fn zero_pages_bytes(self) -> u64 {
+        self.zero_pages.saturating_mul(PAGE_SIZE as u64)
+    }
+
+    /// What the pages take at worst, those of zeros included.
+    pub(crate) const fn pages_bytes(self) -> u64 {
+        (self.pages as u64).saturating_add(self.zero_pages).saturating_mul(PAGE_SIZE as u64)
     }
 
     /// Bytes of log, the blocks that partial segments leave unused included.

@@ -28,7 +28,7 @@ use crate::options::OpenOptions;
 use crate::prepare;
 use crate::removal::{MAX_WAITING, Progress};
 use crate::segments::SegmentCounts;
-use crate::space::{Need, Pacing, Tries};
+use crate::space::{Pacing, Tries};
 use crate::store::{Held, NodeStore};
 use crate::sweep::Sweep;
 use crate::writer::Writer;
@@ -347,11 +347,8 @@ impl LogicalDisk for LogDisk {
                 return Ok(CommitSeq(core.commit_seq));
             }
             let needed_bytes = worst.len_bytes();
-            // A page that a version keeps takes space when it is replaced.
-            let reclaims =
-                aru.reclaims() && !(worst.has_pages() && core.state.versions.are_several());
-            let need = Need { log_bytes: needed_bytes, kept_bytes: 0, reclaims };
-            if let Some(shortage) = self.shortage(&core, need) {
+            let (need, shortage) = self.shortage_of(&core, &aru, worst, &nodes);
+            if let Some(shortage) = shortage {
                 drop(core);
                 self.mend_shortage(shortage, need, &mut tries)?;
                 // The nodes that were looked at have moved.

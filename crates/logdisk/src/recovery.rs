@@ -42,7 +42,7 @@ use crate::heads::Heads;
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OpenOptions};
 use crate::removal::Removals;
-use crate::segments::Segments;
+use crate::segments::{PageCounts, Segments};
 use crate::state::{State, YoungLists};
 use crate::store::{Held, NodeStore};
 use crate::superblocks;
@@ -105,6 +105,7 @@ pub fn format(
         label: options.label.clone(),
     };
     let mut segments = Segments::new(layout);
+    segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
     let log =
         fresh_head(&mut segments, 1, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
     let state = State {
@@ -339,7 +340,11 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     if let Some(segment) = problem {
         return Err(Error::Corrupted(format!("the usage record of segment {segment}")));
     }
-    segments.restore_short_count(checkpoint.short_count);
+    segments.restore_page_counts(PageCounts {
+        short: checkpoint.short_count,
+        zero: checkpoint.zero_count,
+        are_exact: checkpoint.counts_are_exact,
+    });
     for (segment, usage) in &checkpoint.usage_overrides {
         segments.restore(*segment, usage);
         segments.mark_unrecorded(*segment);

@@ -40,6 +40,17 @@ struct Segment {
     figures: dendro_policy::Segment,
 }
 
+/// Pages that can be reached and are no whole blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PageCounts {
+    /// Those whose blocks are shorter than a page.
+    pub(crate) short: u64,
+    /// Those that have none, being zeros.
+    pub(crate) zero: u64,
+    /// Whether they were counted since the volume was made.
+    pub(crate) are_exact: bool,
+}
+
 /// A segment as it was filled one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filling {
@@ -89,8 +100,7 @@ pub(crate) struct Segments {
     live_bytes: u64,
     /// Of these, the map's nodes.
     node_bytes: u64,
-    /// Blocks shorter than a page that can be reached.
-    short_count: u64,
+    page_counts: PageCounts,
     counts: SegmentCounts,
     pins: Pins,
 }
@@ -169,7 +179,7 @@ impl Segments {
             settled: 0,
             live_bytes: 0,
             node_bytes: 0,
-            short_count: 0,
+            page_counts: PageCounts::default(),
             counts: SegmentCounts {
                 clean: layout.log_segments().count() as u32,
                 ..SegmentCounts::default()
@@ -191,20 +201,25 @@ impl Segments {
         self.node_bytes
     }
 
-    /// Blocks shorter than a page that can be reached.
-    pub(crate) const fn short_count(&self) -> u64 {
-        self.short_count
+    /// Pages that can be reached and are no whole blocks.
+    pub(crate) const fn page_counts(&self) -> PageCounts {
+        self.page_counts
+    }
+
+    /// What pages of zeros take when they are written.
+    pub(crate) fn zero_pages_bytes(&self) -> u64 {
+        self.page_counts.zero.saturating_mul(PAGE_SIZE as u64)
     }
 
     /// What the records beside these take in the log. A count that cannot be is not believed.
     pub(crate) fn short_records_bytes(&self) -> u64 {
         let most = self.live_bytes / GRAIN_SIZE as u64;
-        self.short_count.min(most) * WRITE_BLOCK_LEN_BYTES as u64
+        self.page_counts.short.min(most) * WRITE_BLOCK_LEN_BYTES as u64
     }
 
     /// So many can be reached, as a checkpoint tells.
-    pub(crate) const fn restore_short_count(&mut self, count: u64) {
-        self.short_count = count;
+    pub(crate) const fn restore_page_counts(&mut self, counts: PageCounts) {
+        self.page_counts = counts;
     }
 
     /// What lives in the segment, with the records that it takes where it is moved to.
@@ -436,18 +451,21 @@ impl Segments {
 
     /// A block can be reached now, at `clock`, that its client wrote at `written_at`.
     pub(crate) fn block_born(&mut self, block: &PageRef, written_at: u64, clock: u64) {
+        self.page_counts.zero += u64::from(block.len_bytes == 0);
         if let Some(entry) = self.holder_of_short(block) {
             entry.short_count += 1;
-            self.short_count += 1;
+            self.page_counts.short += 1;
         }
         self.born(block.addr, block.footprint_bytes(), written_at, clock);
     }
 
     /// A block cannot be reached any more, at `clock`.
     pub(crate) fn block_died(&mut self, block: &PageRef, clock: u64) {
+        let zeros = u64::from(block.len_bytes == 0);
+        self.page_counts.zero = self.page_counts.zero.saturating_sub(zeros);
         if let Some(entry) = self.holder_of_short(block) {
             entry.short_count = entry.short_count.saturating_sub(1);
-            self.short_count = self.short_count.saturating_sub(1);
+            self.page_counts.short = self.page_counts.short.saturating_sub(1);
         }
         self.died(block.addr, block.footprint_bytes(), clock);
     }
