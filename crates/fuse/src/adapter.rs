@@ -28,6 +28,10 @@ const MAX_COPY_BYTES: u64 = 1 << 30;
 /// Where a file's access ACL is kept; setting it sets permissions.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
+/// The protocol's version in Linux 6.1, from which on the kernel looks before fallocate whether
+/// set-id bits must go, as it does before writing and copying.
+const LOOKS_BEFORE_FALLOCATE_MINOR: u32 = 37;
+
 /// The mode's bit that runs a program in the group of its file.
 const SET_GROUP_ID: u32 = 0o2000;
 
@@ -63,6 +67,8 @@ pub(crate) struct Adapter {
     live: Arc<Live>,
     report: Arc<Report>,
     has_no_open: AtomicBool,
+    /// Whether the kernel may have allocated, punched or zeroed without a look at set-id bits.
+    allocates_blindly: AtomicBool,
     /// Changes of names are durable before they are answered.
     syncs_names: bool,
     end: OnceLock<Box<End>>,
@@ -78,6 +84,7 @@ impl Adapter {
             live,
             report,
             has_no_open: AtomicBool::new(false),
+            allocates_blindly: AtomicBool::new(false),
             syncs_names,
             end: OnceLock::new(),
             interrupts: Interrupts::default(),
@@ -165,11 +172,14 @@ fn changer(request: &Request) -> Caller<'static> {
     Caller { uid: request.uid, gid: request.gid, ..Caller::default() }
 }
 
-/// Whether a change of a file's data takes its set-id bits away, where the protocol does not pass
-/// on what the kernel says about it: unless the caller may keep them (`CAP_FSETID`), which is taken
-/// to be root alone, as far as the request tells who it is.
-const fn kills_privileges(request: &Request) -> bool {
-    request.uid != 0
+/// Whether SETATTR changes none of the attributes. The kernel sends such a request in place of the
+/// new mode when it has found that set-id bits must go: before somebody changes a file's data who
+/// may not keep them, and for a chown(2) to nobody. From the answer it learns the mode without
+/// them. What it sends for the change itself would come too late: it does not ask for the mode
+/// after it, and goes on with the old one.
+fn changes_nothing(changes: &dendro_fuse_transport::SetAttr) -> bool {
+    let dendro_fuse_transport::SetAttr { handle, kill_priv, .. } = *changes;
+    *changes == dendro_fuse_transport::SetAttr { handle, kill_priv, ..Default::default() }
 }
 
 /// Copies `value` to `out` if there is room; its length.
@@ -184,6 +194,8 @@ impl FileSystem for Adapter {
     fn init(&self, agreed: &Agreed) {
         let has_no_open = agreed.offered.contains(InitFlags::NO_OPEN_SUPPORT);
         self.has_no_open.store(has_no_open, Ordering::Relaxed);
+        let looks = agreed.kernel_minor >= LOOKS_BEFORE_FALLOCATE_MINOR;
+        self.allocates_blindly.store(!looks, Ordering::Relaxed);
     }
 
     fn destroy(&self) {
@@ -222,6 +234,9 @@ impl FileSystem for Adapter {
         changes: &dendro_fuse_transport::SetAttr,
     ) -> Result<AttrReply> {
         let fs = self.live.enter();
+        if changes_nothing(changes) {
+            return self.attributes("setattr", fs.drop_set_ids(Ino(node)));
+        }
         let changes = SetAttr {
             mode: changes.mode,
             uid: changes.uid,
@@ -491,8 +506,9 @@ impl FileSystem for Adapter {
         let fs = self.live.enter();
         let flags = FallocateFlags::from_bits_retain(mode);
         let watch = self.interrupts.watch(request.unique, request.pid);
-        let patron =
-            Patron { kill_priv: kills_privileges(request), has_left: &|| watch.has_left() };
+        // Such a kernel says who asks. That root alone may keep the bits is near enough for it.
+        let kill_priv = self.allocates_blindly.load(Ordering::Relaxed) && request.uid != 0;
+        let patron = Patron { kill_priv, has_left: &|| watch.has_left() };
         let answer = fs.fallocate(Ino(node), offset, length, flags, &patron);
         self.answer("fallocate", answer)
     }
@@ -514,8 +530,8 @@ impl FileSystem for Adapter {
     fn copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u64> {
         let fs = self.live.enter();
         let watch = self.interrupts.watch(request.unique, request.pid);
-        let patron =
-            Patron { kill_priv: kills_privileges(request), has_left: &|| watch.has_left() };
+        // The kernel has looked whether set-id bits must go.
+        let patron = Patron { kill_priv: false, has_left: &|| watch.has_left() };
         let answer = fs.copy_file_range(
             Ino(range.source.node),
             range.source.offset,

@@ -25,8 +25,9 @@
 //!   system must be mounted with [`dendro_fs::Options::lookups_hold_files`].
 //!
 //! # What does not get through
-//! - Whether fallocate and copy_file_range take set-id bits away: the protocol does not say. They do
-//!   unless the kernel names root as the caller.
+//! - Whether fallocate takes set-id bits away, before Linux 6.1: it does unless the kernel names root
+//!   as the caller. Later kernels look at the bits before it, as they do before writes and copies,
+//!   and ask for them to be taken away by a SETATTR that changes nothing else.
 //! - The users' flags of files (`chattr`): the protocol has no place for them but ioctl, which is
 //!   not implemented.
 //! - `syncfs`: a plain FUSE mount gets none from the kernel.
