@@ -248,10 +248,13 @@ impl FileSystem {
     /// Makes everything that was done before the call durable.
     ///
     /// # Errors
-    /// What the disk says.
+    /// `NotDurable`; what else the disk says.
     pub fn sync_all(&self) -> Result<()> {
-        self.write_back_all_atimes()?;
-        Ok(self.disk.flush(CommitSeq::LATEST)?)
+        let sync = || {
+            self.write_back_all_atimes()?;
+            Ok(self.disk.flush(CommitSeq::LATEST)?)
+        };
+        sync().map_err(FsError::when_syncing)
     }
 
     /// Makes everything durable, and removes files that were only held open. The disk goes on, for
@@ -284,20 +287,23 @@ impl FileSystem {
     /// Makes a file durable, and with it everything that was done before the call.
     ///
     /// # Errors
-    /// What the disk says.
+    /// As [`Self::sync_all`].
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         let node = self.node(ino);
-        if !datasync && node.pending_atime().is_some() {
-            self.write_back_atime(&mut node.write(&*self.disk, self.view)?)?;
-        }
-        // Order is a promise: what came before is durable too, even if this file did not change.
-        Ok(self.disk.flush(CommitSeq::LATEST)?)
+        let sync = || {
+            if !datasync && node.pending_atime().is_some() {
+                self.write_back_atime(&mut node.write(&*self.disk, self.view)?)?;
+            }
+            // Order is a promise: what came before is durable too, even if this file did not change.
+            Ok(self.disk.flush(CommitSeq::LATEST)?)
+        };
+        sync().map_err(FsError::when_syncing)
     }
 
     /// Makes everything that was done before the call durable, in whatever directory.
     ///
     /// # Errors
-    /// What the disk says.
+    /// As [`Self::sync_all`].
     pub fn fsyncdir(&self, ino: Ino, datasync: bool) -> Result<()> {
         if datasync { self.fsync(ino, datasync) } else { self.sync_all() }
     }

@@ -117,7 +117,9 @@ impl Adapter {
     /// The errno for an error, which is reported if nobody expects it.
     pub(crate) fn answer<T>(&self, operation: &str, answer: dendro_fs::Result<T>) -> Result<T> {
         answer.map_err(|error| {
-            if matches!(error, FsError::Corrupted(_)) || error.errno() == libc::EIO {
+            // That the disk stopped is told by those who have it, once.
+            let is_known = matches!(error, FsError::NotDurable(_));
+            if !is_known && error.errno() == libc::EIO {
                 (self.report)(operation, &error);
             }
             convert::errno(&error)
@@ -344,7 +346,12 @@ impl FileSystem for Adapter {
 
     fn write(&self, _: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
         let fs = self.live.enter();
-        let len = self.answer("write", fs.write(Ino(node), how.offset, data, how.kill_priv))?;
+        let mut written = fs.write(Ino(node), how.offset, data, how.kill_priv);
+        if how.is_cached {
+            // Of a mapped file: its fsync gets this answer.
+            written = written.map_err(FsError::when_syncing);
+        }
+        let len = self.answer("write", written)?;
         // After a direct write that it did not wait for, the kernel asks for no fsync of its own.
         if how.flags & libc::O_DSYNC as u32 != 0 {
             let data_only = how.flags & libc::O_SYNC as u32 != libc::O_SYNC as u32;
@@ -559,8 +566,12 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_write_to_a_file_opened_with_o_dsync_is_durable_when_it_is_answered() {
+    fn request() -> Request<'static> {
+        Request { unique: 1, uid: 0, gid: 0, pid: 1, labels: Labels::default() }
+    }
+
+    /// A file system over a disk, and a file in it.
+    fn adapter_with_file() -> (Arc<ModelDisk>, Adapter, u64) {
         let disk = Arc::new(ModelDisk::new(None));
         let options = FormatOptions {
             uid: 0,
@@ -574,17 +585,19 @@ mod tests {
         let clock = Arc::new(SystemClock);
         let fs = dendro_fs::FileSystem::mount(dynamic, Options::default(), clock).unwrap();
         let adapter = Adapter::new(Arc::new(Live::new(Arc::new(fs))), Arc::new(|_, _| ()), false);
-        let request = Request { unique: 1, uid: 0, gid: 0, pid: 1, labels: Labels::default() };
-        let file = adapter.mknod(&request, 1, b"file", libc::S_IFREG | 0o600, 0, 0).unwrap().node;
-        let write = |flags: i32| {
-            let how = WriteHow {
-                handle: 0,
-                offset: 0,
-                flags: flags as u32,
-                is_cached: false,
-                kill_priv: false,
-            };
-            adapter.write(&request, file, &how, &[7; 5000]).unwrap();
+        let file = adapter.mknod(&request(), 1, b"file", libc::S_IFREG | 0o600, 0, 0).unwrap().node;
+        (disk, adapter, file)
+    }
+
+    fn how(flags: i32, is_cached: bool) -> WriteHow {
+        WriteHow { handle: 0, offset: 0, flags: flags as u32, is_cached, kill_priv: false }
+    }
+
+    #[test]
+    fn a_write_to_a_file_opened_with_o_dsync_is_durable_when_it_is_answered() {
+        let (disk, adapter, file) = adapter_with_file();
+        let write = |flags| {
+            adapter.write(&request(), file, &how(flags, false), &[7; 5000]).unwrap();
             disk.flushed()
         };
         let before = disk.flushed();
@@ -592,5 +605,15 @@ mod tests {
         let after = write(libc::O_DSYNC);
         assert!(after > before);
         assert!(write(libc::O_SYNC) > after);
+    }
+
+    #[test]
+    fn what_the_kernel_writes_back_to_a_disk_that_failed_is_lost_and_what_programs_write_refused() {
+        let (disk, adapter, file) = adapter_with_file();
+        disk.fail("the device is gone");
+        let write = |is_cached| adapter.write(&request(), file, &how(0, is_cached), b"x");
+        assert_eq!(write(true), Err(Errno::IO));
+        assert_eq!(write(false), Err(Errno::ROFS));
+        assert_eq!(adapter.fsync(&request(), file, 0, true), Err(Errno::IO));
     }
 }

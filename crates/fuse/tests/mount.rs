@@ -554,6 +554,31 @@ fn fsync_of_files_and_directories_succeeds() {
 }
 
 #[test]
+fn after_the_disk_has_failed_every_fsync_says_that_writes_are_lost_and_changes_are_refused() {
+    let disk = new_disk();
+    let options = MountOptions { access: Access::All, ..MountOptions::default() };
+    let Some(mounted) = mounted_with(&disk, options) else { return };
+    let open = |name| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(mounted.path(name)).unwrap()
+    };
+    let (changed, other) = (open("changed"), open("other"));
+    (&changed).write_all(b"x").unwrap();
+    disk.fail("the device is gone");
+    let number = |outcome: io::Result<()>| outcome.unwrap_err().raw_os_error().unwrap();
+    for file in [&changed, &other, &open("changed"), &File::open(mounted.root()).unwrap()] {
+        for _ in 0..2 {
+            assert_eq!(number(file.sync_data()), libc::EIO);
+            assert_eq!(number(file.sync_all()), libc::EIO);
+        }
+    }
+    assert_eq!(number(changed.write_all_at(b"y", 0)), libc::EROFS);
+    assert_eq!(number(fs::remove_file(mounted.path("other"))), libc::EROFS);
+    assert_eq!(fs::read(mounted.path("changed")).unwrap(), b"x");
+}
+
+#[test]
 fn many_threads_work_in_one_directory() {
     let Some(mounted) = mounted() else { return };
     thread::scope(|scope| {

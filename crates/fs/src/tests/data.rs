@@ -314,6 +314,29 @@ fn access_times_survive_a_cache_that_is_too_small() {
 }
 
 #[test]
+fn once_the_disk_has_failed_changes_are_refused_and_each_sync_says_that_writes_are_lost() {
+    let strict = Options { atime: AtimePolicy::Strictatime, ..Options::default() };
+    for options in [noatime(), strict] {
+        let fixture = Fixture::with(dendro_disk::model::ModelDisk::new(None), options, u64::MAX);
+        let fs = &fixture.fs;
+        let ino = fixture.file_with("f", b"abc");
+        fixture.disk.fail("the device is gone");
+        // An access time that waits to be written makes no difference.
+        fs.read(ino, 0, &mut [0; 3]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(errno(fs.fsync(ino, true)), 5);
+            assert_eq!(errno(fs.fsync(ino, false)), 5);
+            assert_eq!(errno(fs.fsyncdir(Ino::ROOT, false)), 5);
+            assert_eq!(errno(fs.sync_all()), 5);
+            assert_eq!(errno(fs.write(ino, 0, b"x", false)), 30);
+            assert_eq!(errno(fs.unlink(Ino::ROOT, b"f")), 30);
+        }
+        assert!(fs.sync_all().unwrap_err().to_string().contains("the device is gone"));
+        assert_eq!(fixture.contents(ino), b"abc");
+    }
+}
+
+#[test]
 fn opening_can_truncate_and_creating_can_open_what_is_there() {
     let fixture = Fixture::new();
     let ino = fixture.file_with("f", b"abc");
