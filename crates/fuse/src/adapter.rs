@@ -69,23 +69,33 @@ pub(crate) struct Adapter {
     has_no_open: AtomicBool,
     /// Whether the kernel may have allocated, punched or zeroed without a look at set-id bits.
     allocates_blindly: AtomicBool,
-    /// Changes of names are durable before they are answered.
-    syncs_names: bool,
+    at_once: AtOnce,
     end: OnceLock<Box<End>>,
     interrupts: Interrupts,
+}
+
+/// Which changes are durable before they are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtOnce {
+    /// What the kernel says of a write, at its file's or the mount's behest.
+    Writes,
+    /// Those of names too (`dirsync`).
+    Names,
+    /// All (`sync`).
+    All,
 }
 
 /// What is done when the mount goes away.
 pub(crate) type End = dyn Fn() + Send + Sync;
 
 impl Adapter {
-    pub(crate) fn new(live: Arc<Live>, report: Arc<Report>, syncs_names: bool) -> Self {
+    pub(crate) fn new(live: Arc<Live>, report: Arc<Report>, at_once: AtOnce) -> Self {
         Self {
             live,
             report,
             has_no_open: AtomicBool::new(false),
             allocates_blindly: AtomicBool::new(false),
-            syncs_names,
+            at_once,
             end: OnceLock::new(),
             interrupts: Interrupts::default(),
         }
@@ -137,8 +147,17 @@ impl Adapter {
     /// Makes a change of names durable, if that was asked for.
     fn named<T>(&self, fs: &dendro_fs::FileSystem, done: Result<T>) -> Result<T> {
         let done = done?;
-        if self.syncs_names {
+        if self.at_once != AtOnce::Writes {
             self.answer("fsyncdir", fs.fsyncdir(Ino::ROOT, false))?;
+        }
+        Ok(done)
+    }
+
+    /// Makes a change of a file other than a write durable, if that was asked for.
+    fn changed<T>(&self, fs: &dendro_fs::FileSystem, node: u64, done: Result<T>) -> Result<T> {
+        let done = done?;
+        if self.at_once == AtOnce::All {
+            self.answer("fsync", fs.fsync(Ino(node), false))?;
         }
         Ok(done)
     }
@@ -237,7 +256,8 @@ impl FileSystem for Adapter {
     ) -> Result<AttrReply> {
         let fs = self.live.enter();
         if changes_nothing(changes) {
-            return self.attributes("setattr", fs.drop_set_ids(Ino(node)));
+            let answer = fs.drop_set_ids(Ino(node));
+            return self.changed(&fs, node, self.attributes("setattr", answer));
         }
         let changes = SetAttr {
             mode: changes.mode,
@@ -250,7 +270,8 @@ impl FileSystem for Adapter {
             flags: None,
             kill_priv: changes.kill_priv,
         };
-        self.attributes("setattr", fs.setattr(&changer(request), Ino(node), &changes))
+        let answer = fs.setattr(&changer(request), Ino(node), &changes);
+        self.changed(&fs, node, self.attributes("setattr", answer))
     }
 
     fn readlink(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
@@ -391,16 +412,16 @@ impl FileSystem for Adapter {
         let fs = self.live.enter();
         let flags = XattrFlags::from_bits_truncate(how.flags);
         self.answer("setxattr", fs.setxattr(Ino(node), name, value, flags))?;
-        if !how.kill_sgid || name != ACCESS_ACL {
-            return Ok(());
+        if how.kill_sgid && name == ACCESS_ACL {
+            let attr = self.answer("setxattr", fs.getattr(Ino(node)))?;
+            if attr.perm & SET_GROUP_ID != 0 {
+                let mode = Some(attr.perm & !SET_GROUP_ID);
+                let changes = SetAttr { mode, ..SetAttr::default() };
+                let answer = fs.setattr(&changer(request), Ino(node), &changes);
+                self.answer("setxattr", answer)?;
+            }
         }
-        let attr = self.answer("setxattr", fs.getattr(Ino(node)))?;
-        if attr.perm & SET_GROUP_ID == 0 {
-            return Ok(());
-        }
-        let changes = SetAttr { mode: Some(attr.perm & !SET_GROUP_ID), ..SetAttr::default() };
-        let answer = fs.setattr(&changer(request), Ino(node), &changes);
-        self.answer("setxattr", answer).map(drop)
+        self.changed(&fs, node, Ok(()))
     }
 
     fn getxattr(&self, _: &Request, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -417,7 +438,8 @@ impl FileSystem for Adapter {
 
     fn removexattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
         let fs = self.live.enter();
-        self.answer("removexattr", fs.removexattr(Ino(node), name))
+        let answer = fs.removexattr(Ino(node), name);
+        self.changed(&fs, node, self.answer("removexattr", answer))
     }
 
     /// The kernel's cache of listings stays off, so `ENOSYS`, which turns it on for all
@@ -517,7 +539,7 @@ impl FileSystem for Adapter {
         let kill_priv = self.allocates_blindly.load(Ordering::Relaxed) && request.uid != 0;
         let patron = Patron { kill_priv, has_left: &|| watch.has_left() };
         let answer = fs.fallocate(Ino(node), offset, length, flags, &patron);
-        self.answer("fallocate", answer)
+        self.changed(&fs, node, self.answer("fallocate", answer))
     }
 
     fn lseek(&self, _: &Request, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
@@ -547,7 +569,7 @@ impl FileSystem for Adapter {
             range.len_bytes.min(MAX_COPY_BYTES),
             &patron,
         );
-        self.answer("copy_file_range", answer)
+        self.changed(&fs, range.target.node, self.answer("copy_file_range", answer))
     }
 
     fn syncfs(&self, _: &Request, _: u64) -> Result<()> {
@@ -562,7 +584,7 @@ mod tests {
     use dendro_disk::LogicalDisk;
     use dendro_disk::model::ModelDisk;
     use dendro_fs::{FormatOptions, Options};
-    use dendro_fuse_transport::Labels;
+    use dendro_fuse_transport::{FileRange, Labels, SetAttr as Change};
 
     use super::*;
 
@@ -571,7 +593,7 @@ mod tests {
     }
 
     /// A file system over a disk, and a file in it.
-    fn adapter_with_file() -> (Arc<ModelDisk>, Adapter, u64) {
+    fn adapter_with_file(at_once: AtOnce) -> (Arc<ModelDisk>, Adapter, u64) {
         let disk = Arc::new(ModelDisk::new(None));
         let options = FormatOptions {
             uid: 0,
@@ -584,7 +606,7 @@ mod tests {
         let dynamic = Arc::clone(&disk) as Arc<dyn LogicalDisk>;
         let clock = Arc::new(SystemClock);
         let fs = dendro_fs::FileSystem::mount(dynamic, Options::default(), clock).unwrap();
-        let adapter = Adapter::new(Arc::new(Live::new(Arc::new(fs))), Arc::new(|_, _| ()), false);
+        let adapter = Adapter::new(Arc::new(Live::new(Arc::new(fs))), Arc::new(|_, _| ()), at_once);
         let file = adapter.mknod(&request(), 1, b"file", libc::S_IFREG | 0o600, 0, 0).unwrap().node;
         (disk, adapter, file)
     }
@@ -595,7 +617,7 @@ mod tests {
 
     #[test]
     fn a_write_to_a_file_opened_with_o_dsync_is_durable_when_it_is_answered() {
-        let (disk, adapter, file) = adapter_with_file();
+        let (disk, adapter, file) = adapter_with_file(AtOnce::Writes);
         let write = |flags| {
             adapter.write(&request(), file, &how(flags, false), &[7; 5000]).unwrap();
             disk.flushed()
@@ -608,8 +630,36 @@ mod tests {
     }
 
     #[test]
+    fn all_that_changes_a_file_on_a_mount_with_sync_is_durable_when_it_is_answered() {
+        for at_once in [AtOnce::Writes, AtOnce::Names, AtOnce::All] {
+            let (disk, adapter, file) = adapter_with_file(at_once);
+            let request = request();
+            adapter.write(&request, file, &how(0, false), &[7; 5000]).unwrap();
+            let check = |change: &dyn Fn()| {
+                let before = disk.flushed();
+                change();
+                assert_eq!(disk.flushed() > before, at_once == AtOnce::All);
+            };
+            check(&|| adapter.fallocate(&request, file, 0, 0, 10_000, 0).unwrap());
+            check(&|| {
+                let end = |offset| FileRange { node: file, handle: 0, offset };
+                let (source, target) = (end(0), end(20_000));
+                let range = CopyRange { source, target, len_bytes: 5000, flags: 0 };
+                assert_eq!(adapter.copy_file_range(&request, &range), Ok(5000));
+            });
+            check(&|| {
+                let cut = Change { size_bytes: Some(10), ..Change::default() };
+                adapter.setattr(&request, file, &cut).unwrap();
+            });
+            let how = SetxattrHow { flags: 0, kill_sgid: false };
+            check(&|| adapter.setxattr(&request, file, b"user.a", b"x", how).unwrap());
+            check(&|| adapter.removexattr(&request, file, b"user.a").unwrap());
+        }
+    }
+
+    #[test]
     fn what_the_kernel_writes_back_to_a_disk_that_failed_is_lost_and_what_programs_write_refused() {
-        let (disk, adapter, file) = adapter_with_file();
+        let (disk, adapter, file) = adapter_with_file(AtOnce::Writes);
         disk.fail("the device is gone");
         let write = |is_cached| adapter.write(&request(), file, &how(0, is_cached), b"x");
         assert_eq!(write(true), Err(Errno::IO));

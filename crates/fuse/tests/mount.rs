@@ -554,6 +554,46 @@ fn fsync_of_files_and_directories_succeeds() {
 }
 
 #[test]
+fn on_a_mount_with_sync_every_change_is_durable_when_it_has_returned() {
+    let disk =
+        Arc::new(ModelDisk::from_state(new_disk().state(), Some(CAPACITY_BYTES)).recording());
+    let options = MountOptions { access: Access::All, sync: true, ..MountOptions::default() };
+    let Some(mounted) = mounted_with(&disk, options) else { return };
+    let mut last = disk.history().len();
+    let mut check = |what: &str, change: &dyn Fn()| {
+        change();
+        let history = disk.history();
+        assert!(history.len() > last, "{what} changes nothing");
+        last = history.len();
+        assert_eq!(disk.flushed(), history.last().unwrap().0, "{what}");
+    };
+    let path = mounted.path("file");
+    check("create", &|| drop(File::create_new(&path).unwrap()));
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    check("write", &|| file.write_all_at(&[1; 10_000], 0).unwrap());
+    check("fallocate", &|| {
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 20_000).unwrap();
+    });
+    check("copy", &|| {
+        let copied =
+            rustix::fs::copy_file_range(&file, Some(&mut 0), &file, Some(&mut 30_000), 5000);
+        assert_eq!(copied, Ok(5000));
+    });
+    check("truncate", &|| file.set_len(5).unwrap());
+    check("chmod", &|| file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap());
+    check("setxattr", &|| {
+        rustix::fs::setxattr(&path, "user.a", b"x", XattrFlags::empty()).unwrap();
+    });
+    check("removexattr", &|| rustix::fs::removexattr(&path, "user.a").unwrap());
+    check("link", &|| fs::hard_link(&path, mounted.path("link")).unwrap());
+    check("rename", &|| fs::rename(&path, mounted.path("other")).unwrap());
+    check("unlink", &|| fs::remove_file(mounted.path("link")).unwrap());
+    check("mkdir", &|| fs::create_dir(mounted.path("dir")).unwrap());
+    drop(file);
+    mounted.finish();
+}
+
+#[test]
 fn after_the_disk_has_failed_every_fsync_says_that_writes_are_lost_and_changes_are_refused() {
     let disk = new_disk();
     let options = MountOptions { access: Access::All, ..MountOptions::default() };
