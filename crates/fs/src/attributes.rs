@@ -103,12 +103,13 @@ impl FileSystem {
     }
 
     /// Takes the set-id bits and capabilities of a file away for one who is about to change its data
-    /// and may not keep them: the set-group-id bit also where the group can't execute the file. On
-    /// directories, where the bits are no right, they stay.
+    /// and may not keep them. The set-group-id bit of a file that its group can't execute stays if
+    /// `is_member` says that they are in the group. On directories, where the bits are no right, they
+    /// stay.
     ///
     /// # Errors
     /// `Stale`, `NotPermitted`.
-    pub fn drop_set_ids(&self, ino: Ino) -> Result<Attr> {
+    pub fn drop_set_ids(&self, ino: Ino, is_member: impl FnOnce(u32) -> bool) -> Result<Attr> {
         self.check_writable()?;
         let node = self.node(ino);
         let mut guard = match node.write(&*self.disk, self.view) {
@@ -122,11 +123,16 @@ impl FileSystem {
             return Ok(self.attr_of(&node, guard.inode()));
         }
         inode.check_changeable()?;
-        inode.perm &= !(S_ISUID | S_ISGID);
-        inode.ctime = self.now();
         let (mut edits, mut aru) = (self.edits(), self.aru());
         aru.set_reclaims();
         self.drop_privileges(&mut edits, ino, &mut inode, true)?;
+        if inode.perm & S_ISGID != 0 && !is_member(inode.gid) {
+            inode.perm &= !S_ISGID;
+        }
+        if inode == *guard.inode() {
+            return Ok(self.attr_of(&node, &inode));
+        }
+        inode.ctime = self.now();
         self.commit_edits(aru, edits, &mut guard, inode)?;
         Ok(self.attr_of(&node, guard.inode()))
     }

@@ -13,6 +13,7 @@ use dendro_fuse_transport::{
 };
 
 use crate::convert;
+use crate::groups;
 use crate::interrupts::Interrupts;
 use crate::live::Live;
 
@@ -255,9 +256,13 @@ impl FileSystem for Adapter {
         changes: &dendro_fuse_transport::SetAttr,
     ) -> Result<AttrReply> {
         let fs = self.live.enter();
-        if changes_nothing(changes) {
-            let answer = fs.drop_set_ids(Ino(node));
-            return self.changed(&fs, node, self.attributes("setattr", answer));
+        let is_bare = changes_nothing(changes);
+        if is_bare || changes.kill_priv && changes.size_bytes.is_some() {
+            let is_member = |gid| groups::is_member(request.pid, gid);
+            let answer = self.attributes("setattr", fs.drop_set_ids(Ino(node), is_member))?;
+            if is_bare {
+                return self.changed(&fs, node, Ok(answer));
+            }
         }
         let changes = SetAttr {
             mode: changes.mode,

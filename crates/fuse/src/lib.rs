@@ -46,6 +46,7 @@
 
 mod adapter;
 mod convert;
+mod groups;
 mod hidden;
 mod interrupts;
 mod layer;
