@@ -164,11 +164,13 @@ impl LogDisk {
             && figures.live_bytes > 0
             && segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
             && left_alone.binary_search(&segment).is_err();
-        // Most nodes die with the next checkpoints anyway.
+        // Most nodes die with the next checkpoints anyway. But cleaning and sweeping leave segments of
+        // which next to nothing lives, and time does not go on while clients rest.
         let young_bytes = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
         may_be_cleaned
             && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
                 || segments.head(segment) != Head::Map
+                || figures.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
                 || core.state.clock.saturating_sub(figures.filled_at) >= young_bytes)
     }
 
