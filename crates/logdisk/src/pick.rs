@@ -144,7 +144,7 @@ impl LogDisk {
                 if self.is_candidate(segment, &left_alone, &core, choice) {
                     let segments = &core.state.segments;
                     let live_bytes = segments.packed_bytes_of(segment);
-                    look(&Segment { live_bytes, ..*segments.figures(segment) });
+                    look(&Segment { live_bytes, ..segments.figures(segment) });
                 }
             }
         }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn figures(disk: &LogDisk, segment: SegmentNo) -> Segment {
-        *disk.core.read().state.segments.figures(segment)
+        disk.core.read().state.segments.figures(segment)
     }
 
     /// Some segment that may be cleaned and is not the first to be.
