@@ -403,6 +403,7 @@ impl LogDisk {
             });
             self.frozen_len_bytes.store(0, Ordering::Relaxed);
             core.state.segments.note_settled();
+            self.store.leave_room(core.state.segments.memory_bytes());
             let segments = &core.state.segments;
             // Somebody may still read what was there; the next checkpoint will find it again. And
             // some may have been filled anew already.

@@ -638,6 +638,15 @@ impl Core {
         self.pool.pop().unwrap_or_else(|| AlignedBuf::zeroed(len))
     }
 
+    /// What the buffers of partial segments take, filled and spare; but for the map's, of which there
+    /// is one.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        let open = self.log.open.iter().chain(self.heads.open()).map(Partial::buffer_bytes);
+        let closed = self.in_memory.iter().map(|closed| closed.buf.len());
+        let spare = self.pool.iter().map(|buf| buf.len());
+        open.chain(closed).chain(spare).sum::<usize>() as u64
+    }
+
     /// Ends the open partial segment, and hands it to the writer behind the blocks that it names.
     pub(crate) fn close_partial(&mut self) {
         let Some(partial) = self.log.open.take() else { return };

@@ -17,6 +17,7 @@ use dendro_disk::{
 };
 use dendro_format::{Layout, Superblock};
 
+use crate::budget;
 use crate::checkpoint::Checkpoints;
 use crate::cleaner::{Cleaned, Cleaner};
 use crate::coalesce::Coalescing;
@@ -104,8 +105,14 @@ pub struct Stats {
     pub written_bytes: u64,
     /// About what dirty map nodes take in memory.
     pub dirty_node_bytes: u64,
+    /// About what older states of map nodes take, which the checkpoint under way writes.
+    pub superseded_node_bytes: u64,
     /// About what the cache of clean map nodes takes.
     pub cached_node_bytes: u64,
+    /// What the buffers of partial segments take, filled and spare.
+    pub log_buffer_bytes: u64,
+    /// About what the table of segments takes.
+    pub segment_table_bytes: u64,
     /// Bytes of blocks and nodes that can be reached.
     pub live_bytes: u64,
     /// Segments by state.
@@ -144,9 +151,9 @@ impl LogDisk {
         checkpoints: Checkpoints,
     ) -> Self {
         let layout = superblock.layout;
-        // A small volume must have room for the nodes of two checkpoints.
         let dirty_limit_bytes =
-            (options.cache_size_bytes / 4).min(layout.len_bytes() / 64).max(256 << 10);
+            budget::dirty_limit_bytes(options.cache_size_bytes, layout.len_bytes());
+        store.leave_room(core.state.segments.memory_bytes());
         Self {
             writer: Arc::clone(&core.writer),
             durable: AtomicU64::new(core.commit_seq),
@@ -184,6 +191,11 @@ impl LogDisk {
         self.superblock.lock().clone()
     }
 
+    /// Whether commits must wait until a checkpoint gives memory back.
+    pub(crate) fn is_crowded(&self, core: &Core) -> bool {
+        core.state.map.resident_bytes() > budget::crowded_bytes(self.dirty_limit_bytes)
+    }
+
     /// Figures of the disk at work.
     pub fn stats(&self) -> Stats {
         let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaned.totals();
@@ -198,7 +210,10 @@ impl LogDisk {
             log_bytes: core.log_bytes,
             written_bytes: core.written_bytes,
             dirty_node_bytes: core.state.map.dirty_bytes(),
+            superseded_node_bytes: core.state.map.superseded_bytes(),
             cached_node_bytes: self.store.cached_bytes(),
+            log_buffer_bytes: core.buffer_bytes(),
+            segment_table_bytes: core.state.segments.memory_bytes(),
             live_bytes: core.state.segments.live_bytes(),
             segments: core.state.segments.counts(),
             cleaned_segments,
@@ -369,7 +384,7 @@ impl LogicalDisk for LogDisk {
             if core.state.next_list > self.next_list() {
                 self.next_list.fetch_max(core.state.next_list, Ordering::AcqRel);
             }
-            let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
+            let is_crowded = self.is_crowded(&core);
             let owed_bytes = self.share_of_cleaning(&core, needed_bytes);
             let waits_for_removal = core.state.removals.len() > MAX_WAITING;
             drop(core);

@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
 mod checkpoint;
 mod cleaner;
 mod coalesce;

@@ -21,7 +21,7 @@ use dendro_format::{ChildPtr, Key, NodePtr, Value};
 use self::remove::{remove_under, take_under};
 use self::ways::{Way, Ways};
 use crate::fault::Outcome;
-use crate::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight, entry_len_bytes};
+use crate::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
 
 /// Where nodes that are not dirty come from.
 pub(crate) trait Nodes {
@@ -52,6 +52,8 @@ struct Ledger {
     dirty: Weight,
     /// Of these, those that the checkpoint under way does not write, or not as they are by now.
     due: Weight,
+    /// What nodes take that the checkpoint under way holds alone.
+    superseded_bytes: u64,
     /// Whether a checkpoint is under way.
     is_frozen: bool,
 }
@@ -81,7 +83,17 @@ impl Map {
         self.ledger.dirty.memory_bytes
     }
 
-    /// About what they will take on the device.
+    /// About what nodes take in memory that the live tree has gone on from, and a checkpoint holds.
+    pub(crate) const fn superseded_bytes(&self) -> u64 {
+        self.ledger.superseded_bytes
+    }
+
+    /// About what all nodes take in memory that are there for other reasons than the cache's.
+    pub(crate) const fn resident_bytes(&self) -> u64 {
+        self.dirty_bytes() + self.superseded_bytes()
+    }
+
+    /// About what the dirty nodes will take on the device.
     pub(crate) const fn dirty_len_bytes(&self) -> u64 {
         self.ledger.dirty.len_bytes
     }
@@ -191,28 +203,23 @@ impl Map {
     /// Puts `value` under `key`; returns what was there.
     pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
         if self.root.is_none() {
-            let leaf = Leaf { len_bytes: entry_len_bytes(&value), entries: vec![(key, value)] };
-            let node = Node::Leaf(leaf);
+            let node = Node::Leaf(Leaf::with(vec![(key, value)]));
             self.ledger.grow(node.weight());
             self.root = Some(Child::Dirty(Resident::new(node)));
             self.level = 0;
             return Ok(Found::default());
         }
-        self.update_leaf(&key, nodes, |leaf, position, ledger| {
-            ledger.grow(Weight::of_entry(&value));
-            leaf.len_bytes += entry_len_bytes(&value);
-            match position {
-                Ok(at) => {
-                    let old = mem::replace(&mut leaf.entries[at].1, value);
-                    leaf.len_bytes -= entry_len_bytes(&old);
-                    ledger.shrink(Weight::of_entry(&old));
-                    (Found { old: Some(old), before: None }, at)
-                }
-                Err(at) => {
-                    leaf.entries.insert(at, (key, value));
-                    let before = at.checked_sub(1).map(|before| leaf.entries[before].0);
-                    (Found { old: None, before }, at)
-                }
+        self.update_leaf(&key, nodes, |leaf, position, ledger| match position {
+            Ok(at) => {
+                let (old, weights) = leaf.change(at, |old| mem::replace(old, value));
+                ledger.exchange(weights);
+                (Found { old: Some(old), before: None }, at)
+            }
+            Err(at) => {
+                ledger.grow(Weight::of_entry(&value));
+                leaf.insert(at, key, value);
+                let before = at.checked_sub(1).map(|before| leaf.entries()[before].0);
+                (Found { old: None, before }, at)
             }
         })
     }
@@ -229,12 +236,8 @@ impl Map {
     ) -> Outcome<()> {
         self.update_leaf(key, nodes, |leaf, position, ledger| {
             let at = position.expect("the key was just found");
-            let value = &mut leaf.entries[at].1;
-            leaf.len_bytes -= entry_len_bytes(value);
-            ledger.shrink(Weight::of_entry(value));
-            change(value);
-            leaf.len_bytes += entry_len_bytes(value);
-            ledger.grow(Weight::of_entry(value));
+            let ((), weights) = leaf.change(at, change);
+            ledger.exchange(weights);
             ((), at)
         })
     }
@@ -392,6 +395,7 @@ impl Map {
         self.ledger.dirty =
             self.root.as_mut().map_or(Weight::default(), |root| settle_child(root, keep));
         (self.ledger.due, self.ledger.is_frozen) = (self.ledger.dirty, false);
+        self.ledger.superseded_bytes = 0;
     }
 }
 
@@ -408,9 +412,17 @@ impl Ledger {
         }
     }
 
+    /// What took `before` takes `after`.
+    fn exchange(&mut self, [before, after]: [Weight; 2]) {
+        self.grow(after);
+        self.shrink(before);
+    }
+
     fn drop_dirty(&mut self, resident: &Arc<Resident>) {
-        self.shrink(resident.node.weight());
+        let weight = resident.node.weight();
+        self.shrink(weight);
         if Arc::strong_count(resident) > 1 {
+            self.superseded_bytes += weight.memory_bytes;
             resident.supersede();
         }
     }
@@ -420,7 +432,9 @@ impl Ledger {
         // To look at the count costs less than to lock it. Only who has the live tree makes more of
         // them.
         if Arc::strong_count(resident) > 1 {
-            self.due += resident.node.weight();
+            let weight = resident.node.weight();
+            self.due += weight;
+            self.superseded_bytes += weight.memory_bytes;
             let copy = Resident::new(resident.node.clone());
             mem::replace(resident, copy).supersede();
         }
@@ -446,7 +460,7 @@ impl Ledger {
 }
 
 fn find<'a>(leaf: &'a Leaf, key: &Key) -> Option<&'a Value> {
-    leaf.position(key).ok().map(|at| &leaf.entries[at].1)
+    leaf.position(key).ok().map(|at| &leaf.entries()[at].1)
 }
 
 /// See [`Map::look`].
@@ -466,7 +480,7 @@ fn look_under<T>(
                 Node::Leaf(leaf) => {
                     let Ok(at) = leaf.position(key) else { return Ok(look(None)) };
                     note(way.then(at));
-                    return Ok(look(Some(&leaf.entries[at].1)));
+                    return Ok(look(Some(&leaf.entries()[at].1)));
                 }
                 Node::Inner(inner) => {
                     let at = inner.position(key);
@@ -512,7 +526,7 @@ fn visit_child_back(
     match &resident_of(child, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let end = leaf.position(to).map_or_else(|at| at, |at| at + 1);
-            for (key, value) in leaf.entries[..end].iter().rev() {
+            for (key, value) in leaf.entries()[..end].iter().rev() {
                 if key < from || visit(key, value).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -541,7 +555,7 @@ fn visit_child(
     match &resident_of(child, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let start = leaf.position(from).unwrap_or_else(|at| at);
-            for (key, value) in &leaf.entries[start..] {
+            for (key, value) in &leaf.entries()[start..] {
                 if key >= to || visit(key, value).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -630,7 +644,7 @@ fn split_leaf(leaf: &mut Leaf, changed_at: usize) -> Split {
         return None;
     }
     let upper = leaf.split(changed_at);
-    let first = upper.entries[0].0;
+    let first = upper.entries()[0].0;
     Some((first, Child::Dirty(Resident::new(Node::Leaf(upper)))))
 }
 
