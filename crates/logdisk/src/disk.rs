@@ -191,6 +191,11 @@ impl LogDisk {
         self.superblock.lock().clone()
     }
 
+    /// How much memory it was given for the nodes of its map.
+    pub const fn cache_size_bytes(&self) -> u64 {
+        self.options.cache_size_bytes
+    }
+
     /// Whether commits must wait until a checkpoint gives memory back.
     pub(crate) fn is_crowded(&self, core: &Core) -> bool {
         core.state.map.resident_bytes() > budget::crowded_bytes(self.dirty_limit_bytes)

@@ -2,6 +2,8 @@
 
 mod entry;
 mod pins;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
