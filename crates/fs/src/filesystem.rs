@@ -18,8 +18,8 @@ use crate::names::NameHasher;
 use crate::node::{Node, NodeCache, RefTable, WriteGuard};
 use crate::records::RecordEdits;
 use crate::types::{
-    AtimePolicy, FileFlags, FileKind, FileTime, FormatOptions, Ino, MAX_NAME_LEN_BYTES, Options,
-    StatFs,
+    AtimePolicy, FileFlags, FileKind, FileTime, FormatOptions, Ino, MAX_NAME_LEN_BYTES, MemoryUse,
+    Options, StatFs,
 };
 
 /// How old an access time may get under [`AtimePolicy::Relatime`].
@@ -237,6 +237,14 @@ impl FileSystem {
             files_free: space.available_bytes.min(free) / SMALL_FILE_LEN,
             name_max: MAX_NAME_LEN_BYTES as u32,
         }
+    }
+
+    /// What it has in memory beside what the disk has.
+    #[must_use]
+    pub fn memory_use(&self) -> MemoryUse {
+        let (inode_count, inode_bytes) = self.nodes.size();
+        let (looked_up_count, looked_up_bytes) = self.refs.size();
+        MemoryUse { inode_count, inode_bytes, looked_up_count, looked_up_bytes }
     }
 
     /// Takes over the lookups of `other`, another view of the same disk, in whose place this one is

@@ -33,6 +33,11 @@ pub(crate) use self::refs::RefTable;
 /// How many independent parts the tables have.
 const SHARD_COUNT: usize = 64;
 
+/// What an i-node's place in the table takes, and what the allocator and the counts of those who use
+/// it do.
+const TABLE_PLACE_BYTES: usize = (size_of::<(u64, Arc<Node>)>() + 1) * 8 / 7;
+const ALLOCATION_BYTES: usize = 32;
+
 /// No access time is waiting.
 const NO_ATIME: i64 = i64::MIN;
 
@@ -172,6 +177,16 @@ impl Node {
         }
     }
 
+    /// About what it takes in memory. Of what is locked now, the data with it are not known.
+    fn memory_bytes(&self) -> usize {
+        let slot = self.slot.try_read();
+        let inline_len = slot.map_or(0, |slot| match &*slot {
+            Slot::Live(inode) | Slot::Gone(inode) => inode.inline.capacity(),
+            Slot::Unknown => 0,
+        });
+        size_of::<Self>() + ALLOCATION_BYTES + inline_len
+    }
+
     /// The access time that is not on the disk yet.
     pub(crate) fn pending_atime(&self) -> Option<FileTime> {
         match self.pending_atime.load(Ordering::Relaxed) {
@@ -302,10 +317,23 @@ impl NodeCache {
         dirty
     }
 
+    /// How many i-nodes are in memory, and about what they take.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let (mut count, mut bytes) = (0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            count += shard.nodes.len();
+            bytes += shard.nodes.capacity() * TABLE_PLACE_BYTES
+                + shard.clock.capacity() * size_of::<u64>()
+                + shard.nodes.values().map(|node| node.memory_bytes()).sum::<usize>();
+        }
+        (count as u64, bytes as u64)
+    }
+
     /// How many i-nodes are in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().nodes.len()).sum()
+        self.size().0 as usize
     }
 }
 

@@ -13,6 +13,9 @@ const BATCH_LEN: u64 = 500;
 /// What the dirty nodes take at least before they are written.
 const LEAST_DIRTY_BYTES: u64 = 256 << 10;
 
+/// What clean nodes and the table may take however small the cache is: here the table is as large.
+const LEAST_CLEAN_BYTES: u64 = 256 << 10;
+
 struct Volume {
     device: Arc<dyn Device>,
     clock: Arc<dyn Clock>,
@@ -49,14 +52,16 @@ impl Volume {
         LogDisk::open(device, self.options.clone(), clock).unwrap()
     }
 
-    /// Sees that the map takes no more memory than it may: as much as was said for clean nodes,
-    /// half of that for dirty ones, and what one unit can make dirty.
+    /// Sees that the map takes no more memory than was said, for nodes of all kinds together and for
+    /// the table of segments, and what one unit can make dirty.
     fn check_memory(&self, disk: &LogDisk) {
         let stats = disk.stats();
         let cache = self.options.cache_size_bytes;
-        assert!(stats.cached_node_bytes <= cache, "{} cached", stats.cached_node_bytes);
-        let dirty_limit = (cache / 2).max(2 * LEAST_DIRTY_BYTES) + unit_bytes();
-        assert!(stats.dirty_node_bytes <= dirty_limit, "{} dirty", stats.dirty_node_bytes);
+        let clean_bytes = stats.cached_node_bytes + stats.segment_table_bytes;
+        let other_bytes = stats.dirty_node_bytes + stats.superseded_node_bytes;
+        let other_limit = (cache / 8 * 3).max(2 * LEAST_DIRTY_BYTES) + unit_bytes();
+        assert!(clean_bytes <= (cache / 8 * 5).max(LEAST_CLEAN_BYTES), "{stats:?}");
+        assert!(other_bytes <= other_limit, "{stats:?}");
     }
 }
 

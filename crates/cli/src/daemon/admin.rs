@@ -14,6 +14,7 @@ use dendro_control::{
     Admin, AdminError, Facts, MountInfo, MountReply, MountRequest, Pong, ViewInfo, VolumeInfo,
 };
 use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
+use dendro_fs::MemoryUse;
 use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode, unmount};
 use dendro_versions::Service;
 
@@ -21,6 +22,7 @@ use super::views::{Closing, MountedView};
 use super::{Daemon, MountPlace, report};
 use crate::cleaning::service;
 use crate::counters;
+use crate::memory::resident_bytes;
 use crate::mount_options::MountOptions;
 use crate::mount_table;
 
@@ -39,6 +41,16 @@ fn version_text(table: &VersionTable, view: View) -> String {
 }
 
 impl Daemon<'_> {
+    /// What is in memory beside what the disk knows of.
+    fn memory(&self) -> counters::Memory {
+        let mut mounts = MemoryUse::default();
+        for view in self.views.all() {
+            mounts += view.fs().memory_use();
+        }
+        let read_ahead_bytes = self.volume.read_ahead_bytes();
+        counters::Memory { mounts, read_ahead_bytes, resident_bytes: resident_bytes() }
+    }
+
     /// What carries out requests about versions in the mount `device`. It does not know of `but`.
     pub(super) fn service(
         &self,
@@ -196,13 +208,14 @@ impl Admin for Daemon<'_> {
     }
 
     fn stat(&self) -> Result<Facts, AdminError> {
-        Ok(self.volume.stat())
+        Ok(counters::facts(self.volume.disk(), &self.memory()))
     }
 
     fn metrics(&self) -> Result<String, AdminError> {
         let source = self.volume.source().display().to_string();
         let mount_point = self.mount_point.display().to_string();
-        Ok(counters::metrics(self.volume.disk(), &source, &mount_point))
+        let memory = self.memory();
+        Ok(counters::metrics(self.volume.disk(), &memory, &source, &mount_point))
     }
 
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
