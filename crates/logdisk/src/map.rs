@@ -7,6 +7,7 @@
 //! 3. Every clean node that the live tree lets go of is reported once, in [`Map::take_released`],
 //!    so that its segment's usage stays exact.
 
+mod ledger;
 mod remove;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::ops::ControlFlow;
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, NodePtr, Value};
 
+use self::ledger::Ledger;
 use self::remove::{remove_under, take_under};
 use self::ways::{Way, Ways};
 use crate::fault::Outcome;
@@ -42,20 +44,6 @@ pub(crate) struct Map {
     level: u8,
     ledger: Ledger,
     ways: Ways,
-}
-
-/// What changes of the tree leave to account for.
-#[derive(Debug, Default)]
-struct Ledger {
-    released: Vec<NodePtr>,
-    /// What the dirty nodes take.
-    dirty: Weight,
-    /// Of these, those that the checkpoint under way does not write, or not as they are by now.
-    due: Weight,
-    /// What nodes take that the checkpoint under way holds alone.
-    superseded_bytes: u64,
-    /// Whether a checkpoint is under way.
-    is_frozen: bool,
 }
 
 /// What was found where an entry was put.
@@ -396,66 +384,6 @@ impl Map {
             self.root.as_mut().map_or(Weight::default(), |root| settle_child(root, keep));
         (self.ledger.due, self.ledger.is_frozen) = (self.ledger.dirty, false);
         self.ledger.superseded_bytes = 0;
-    }
-}
-
-impl Ledger {
-    fn grow(&mut self, weight: Weight) {
-        self.dirty += weight;
-        self.due += weight;
-    }
-
-    fn shrink(&mut self, weight: Weight) {
-        self.dirty -= weight;
-        if !self.is_frozen {
-            self.due -= weight;
-        }
-    }
-
-    /// What took `before` takes `after`.
-    fn exchange(&mut self, [before, after]: [Weight; 2]) {
-        self.grow(after);
-        self.shrink(before);
-    }
-
-    fn drop_dirty(&mut self, resident: &Arc<Resident>) {
-        let weight = resident.node.weight();
-        self.shrink(weight);
-        if Arc::strong_count(resident) > 1 {
-            self.superseded_bytes += weight.memory_bytes;
-            resident.supersede();
-        }
-    }
-
-    /// The node, to be changed: a copy if a checkpoint holds it (invariant 2).
-    fn unshare<'a>(&mut self, resident: &'a mut Arc<Resident>) -> &'a mut Node {
-        // To look at the count costs less than to lock it. Only who has the live tree makes more of
-        // them.
-        if Arc::strong_count(resident) > 1 {
-            let weight = resident.node.weight();
-            self.due += weight;
-            self.superseded_bytes += weight.memory_bytes;
-            let copy = Resident::new(resident.node.clone());
-            mem::replace(resident, copy).supersede();
-        }
-        &mut Arc::get_mut(resident).expect("nobody else holds it").node
-    }
-
-    /// The node of `child`, to be changed.
-    fn make_mut<'a>(&mut self, child: &'a mut Child, nodes: &dyn Nodes) -> Outcome<&'a mut Node> {
-        match child {
-            Child::Clean(ChildPtr { place, .. }) => {
-                let resident = nodes.take(place)?;
-                let node = Arc::try_unwrap(resident)
-                    .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
-                self.grow(node.weight());
-                self.released.push(*place);
-                *child = Child::Dirty(Resident::new(node));
-            }
-            Child::Dirty(_) => {}
-        }
-        let Child::Dirty(resident) = child else { unreachable!("it was just made dirty") };
-        Ok(self.unshare(resident))
     }
 }
 

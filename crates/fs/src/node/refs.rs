@@ -1,32 +1,30 @@
 //! Who holds an i-node: how often each was looked up and opened, and not forgotten since.
 //!
-//! The kernel holds what it has looked up for as long as it likes, millions of i-nodes. So counts are
-//! kept in binary, as sets of i-nodes: one has all whose count is odd, the next all whose count has a
-//! two in it, and so on. A compressed set takes a bit for each of many i-nodes that are numbered one
-//! after the other, two bytes where they are not, and no more than some 60 where none is near.
+//! The kernel holds what it has looked up for as long as it likes, millions of i-nodes, most of them
+//! looked up once and numbered one after the other. So the counts of 16 neighbours are the digits of one
+//! number: 1 to 3 bytes for each of many together, 19 to 39 for one that is alone there. A count that
+//! does not fit goes on in a record.
 
 use std::collections::hash_map::Entry;
 
 use dendro_base::sync::{Arc, Mutex};
-use roaring::RoaringTreemap;
 use rustc_hash::FxHashMap;
 
-use super::{Node, SHARD_COUNT};
+use super::{Node, SHARD_COUNT, shard_of};
 use crate::types::Ino;
 
-/// How many of a count's binary digits are in sets. What is above that is a record.
-const DIGITS: usize = 3;
-/// What a record counts lookups in.
-const CARRY: u64 = 1 << DIGITS;
-/// I-nodes of which the number's higher bits are the same are in one shard, and in one part of a set: that
-/// takes a bit for each number if it has many.
-const SHARD_BITS: u32 = 16;
+/// So many neighbours have their counts in one number, binary logarithm.
+const NEIGHBOURS_LOG2: u32 = 4;
+/// Bits of a count there.
+const COUNT_BITS: u32 = u64::BITS >> NEIGHBOURS_LOG2;
+/// The highest such count. One more is counted in a record.
+const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// What is known of an i-node beside the last digits of its count of lookups.
+/// What is known of an i-node beside the first lookups.
 #[derive(Debug, Default)]
 struct Record {
-    /// In [`CARRY`].
-    carried: u64,
+    /// Lookups beyond [`MAX_COUNT`].
+    more: u64,
     opens: u32,
     /// What is remembered of it, when it was removed before it was forgotten.
     gone: Option<Arc<Node>>,
@@ -34,52 +32,67 @@ struct Record {
 
 impl Record {
     const fn is_empty(&self) -> bool {
-        self.carried == 0 && self.opens == 0 && self.gone.is_none()
+        self.more == 0 && self.opens == 0 && self.gone.is_none()
     }
+}
+
+/// The key of an i-node and its neighbours, and where in their number its count begins.
+const fn place_of(ino: u64) -> (u64, u32) {
+    let at = (ino & ((1 << NEIGHBOURS_LOG2) - 1)) as u32;
+    (ino >> NEIGHBOURS_LOG2, at * COUNT_BITS)
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    digits: [RoaringTreemap; DIGITS],
+    /// None of them is zero.
+    counts: FxHashMap<u64, u64>,
     records: FxHashMap<u64, Record>,
 }
 
 impl Shard {
-    fn add_lookup(&mut self, ino: u64) {
-        for digit in &mut self.digits {
-            if digit.insert(ino) {
-                return;
-            }
-            digit.remove(ino);
+    fn add_lookups(&mut self, ino: u64, lookups: u64) {
+        let (key, shift) = place_of(ino);
+        let counts = self.counts.entry(key).or_default();
+        let added = lookups.min(MAX_COUNT - (*counts >> shift & MAX_COUNT));
+        *counts += added << shift;
+        if lookups > added {
+            self.records.entry(ino).or_default().more += lookups - added;
         }
-        self.records.entry(ino).or_default().carried += 1;
     }
 
     fn lookups(&self, ino: u64) -> u64 {
-        let carried = self.records.get(&ino).map_or(0, |record| record.carried * CARRY);
-        let digits = self.digits.iter().enumerate();
-        carried + digits.map(|(at, digit)| u64::from(digit.contains(ino)) << at).sum::<u64>()
+        let (key, shift) = place_of(ino);
+        let count = self.counts.get(&key).map_or(0, |counts| counts >> shift & MAX_COUNT);
+        count + self.record(ino).map_or(0, |record| record.more)
     }
 
-    fn set_lookups(&mut self, ino: u64, count: u64) {
-        for (at, digit) in self.digits.iter_mut().enumerate() {
-            if count >> at & 1 == 1 {
-                digit.insert(ino);
-            } else {
-                digit.remove(ino);
-            }
-        }
-        let carried = count / CARRY;
-        if carried > 0 {
-            self.records.entry(ino).or_default().carried = carried;
-        } else if let Some(record) = self.records.get_mut(&ino) {
-            record.carried = 0;
+    fn drop_lookups(&mut self, ino: u64, lookups: u64) {
+        let mut left = lookups;
+        if !self.records.is_empty()
+            && let Some(record) = self.records.get_mut(&ino)
+        {
+            let dropped = left.min(record.more);
+            record.more -= dropped;
+            left -= dropped;
             self.drop_empty(ino);
         }
+        let (key, shift) = place_of(ino);
+        if let Entry::Occupied(mut counts) = self.counts.entry(key) {
+            let dropped = left.min(*counts.get() >> shift & MAX_COUNT);
+            *counts.get_mut() -= dropped << shift;
+            if *counts.get() == 0 {
+                counts.remove();
+            }
+        }
+    }
+
+    /// Of most there is none.
+    fn record(&self, ino: u64) -> Option<&Record> {
+        if self.records.is_empty() { None } else { self.records.get(&ino) }
     }
 
     fn opens(&self, ino: u64) -> u32 {
-        self.records.get(&ino).map_or(0, |record| record.opens)
+        self.record(ino).map_or(0, |record| record.opens)
     }
 
     fn drop_empty(&mut self, ino: u64) {
@@ -92,6 +105,7 @@ impl Shard {
 
     /// What was remembered of a removed file, if nobody holds it.
     fn forgotten(&mut self, ino: u64) -> Option<Arc<Node>> {
+        self.record(ino)?;
         if self.lookups(ino) > 0 || self.opens(ino) > 0 {
             return None;
         }
@@ -101,27 +115,32 @@ impl Shard {
     }
 
     /// The i-nodes that were looked up.
-    fn looked_up(&self) -> RoaringTreemap {
-        let carried = self.records.iter().filter(|(_, record)| record.carried > 0);
-        let carried: RoaringTreemap = carried.map(|(ino, _)| *ino).collect();
-        self.digits.iter().fold(carried, |all, digit| all | digit)
+    fn looked_up(&self) -> impl Iterator<Item = u64> {
+        self.counts.iter().flat_map(|(key, counts)| {
+            let neighbours = (0..1 << NEIGHBOURS_LOG2).map(move |at| key << NEIGHBOURS_LOG2 | at);
+            neighbours.filter(move |ino| counts >> place_of(*ino).1 & MAX_COUNT != 0)
+        })
     }
 
     fn memory_bytes(&self) -> usize {
-        let digits = self.digits.iter().flat_map(RoaringTreemap::bitmaps);
-        let digits = digits.map(|(_, part)| {
-            // What it takes at most on a disk. In memory, lists may have room for as much again.
-            let container_count = part.statistics().n_containers as usize;
-            2 * part.serialized_size() + container_count * CONTAINER_BYTES + PART_BYTES
-        });
-        let place_bytes = size_of::<(u64, Record)>() + 1;
-        digits.sum::<usize>() + self.records.capacity() * place_bytes * 8 / 7
+        let place_bytes = |entry_bytes: usize| (entry_bytes + 1) * 8 / 7;
+        self.counts.capacity() * place_bytes(size_of::<(u64, u64)>())
+            + self.records.capacity() * place_bytes(size_of::<(u64, Record)>())
+    }
+
+    /// Gives memory back where most has been forgotten.
+    fn give_back(&mut self) {
+        if self.counts.capacity() > 4 * self.counts.len() + SMALL_LEN {
+            self.counts.shrink_to(2 * self.counts.len());
+        }
+        if self.records.capacity() > 4 * self.records.len() + SMALL_LEN {
+            self.records.shrink_to(2 * self.records.len());
+        }
     }
 }
 
-/// What a set takes for each 2¹⁶ numbers of which it has any, and for each 2³².
-const CONTAINER_BYTES: usize = 48;
-const PART_BYTES: usize = 64;
+/// Tables that have room for so many are not made smaller.
+const SMALL_LEN: usize = 1024;
 
 /// How often each i-node was looked up and opened.
 #[derive(Debug)]
@@ -137,11 +156,12 @@ impl RefTable {
     }
 
     fn shard_of(&self, ino: Ino) -> &Mutex<Shard> {
-        &self.shards[(ino.0 >> SHARD_BITS) as usize % SHARD_COUNT]
+        // Neighbours are in one shard.
+        &self.shards[shard_of(Ino(ino.0 >> NEIGHBOURS_LOG2))]
     }
 
     pub(crate) fn add_lookup(&self, ino: Ino) {
-        self.shard_of(ino).lock().add_lookup(ino.0);
+        self.shard_of(ino).lock().add_lookups(ino.0, 1);
     }
 
     pub(crate) fn add_open(&self, ino: Ino) {
@@ -151,9 +171,10 @@ impl RefTable {
     /// Takes lookups back; answers what was remembered of a removed file that nobody holds now.
     pub(crate) fn drop_lookups(&self, ino: Ino, count: u64) -> Option<Arc<Node>> {
         let mut shard = self.shard_of(ino).lock();
-        let left = shard.lookups(ino.0).saturating_sub(count);
-        shard.set_lookups(ino.0, left);
-        shard.forgotten(ino.0)
+        shard.drop_lookups(ino.0, count);
+        let gone = shard.forgotten(ino.0);
+        shard.give_back();
+        gone
     }
 
     /// As [`Self::drop_lookups`], for an open.
@@ -171,8 +192,7 @@ impl RefTable {
         for (own, shard) in self.shards.iter().zip(&other.shards) {
             let (mut own, shard) = (own.lock(), shard.lock());
             for ino in shard.looked_up() {
-                let count = own.lookups(ino) + shard.lookups(ino);
-                own.set_lookups(ino, count);
+                own.add_lookups(ino, shard.lookups(ino));
             }
         }
     }
@@ -198,7 +218,7 @@ impl RefTable {
     pub(crate) fn size(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(count, bytes), shard| {
             let shard = shard.lock();
-            (count + shard.looked_up().len(), bytes + shard.memory_bytes() as u64)
+            (count + shard.looked_up().count() as u64, bytes + shard.memory_bytes() as u64)
         })
     }
 }
@@ -261,7 +281,7 @@ mod tests {
         for (ino, count) in model {
             let shard = copy.shard_of(Ino(ino)).lock();
             assert_eq!(shard.lookups(ino), count);
-            assert_eq!(shard.records.contains_key(&ino), count >= CARRY);
+            assert_eq!(shard.records.contains_key(&ino), count > MAX_COUNT);
         }
     }
 
@@ -273,13 +293,13 @@ mod tests {
             (2..count + 2).for_each(|ino| refs.add_lookup(Ino(ino)));
             let (held, bytes) = refs.size();
             assert_eq!(held, count);
-            assert!(bytes < count, "{bytes} bytes in round {round}");
+            assert!(bytes < 3 * count, "{bytes} bytes in round {round}");
         }
         (2..count + 2).for_each(|ino| assert!(refs.drop_lookups(Ino(ino), 3).is_none()));
         let (held, bytes) = refs.size();
-        assert!(held == 0 && bytes < 64 << 10, "{held} are held in {bytes} bytes");
-        // Of numbers far from each other each is in a set of its own.
-        (1..1000).for_each(|ino| refs.add_lookup(Ino(ino << 32)));
-        assert!(refs.size().1 < 200 * 1000, "{}", refs.size().1);
+        assert!(held == 0 && bytes < 2 << 20, "{held} are held in {bytes} bytes");
+        // Numbers far from each other have no neighbours.
+        (1..=100_000).for_each(|ino| refs.add_lookup(Ino(ino << 32)));
+        assert!(refs.size().1 < 39 * 100_000, "{}", refs.size().1);
     }
 }

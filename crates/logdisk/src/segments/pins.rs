@@ -13,6 +13,7 @@ pub(super) struct Pins(Arc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
+    /// A power of two of them.
     places: Box<[AtomicU32]>,
     /// No fewer than all together.
     all: AtomicUsize,
@@ -36,7 +37,7 @@ impl Drop for Pin {
 
 impl Pins {
     pub(super) fn new(segment_count: u32) -> Self {
-        let count = segment_count.clamp(1, MAX_PLACES);
+        let count = segment_count.clamp(1, MAX_PLACES).next_power_of_two();
         Self(Arc::new(Counts {
             places: (0..count).map(|_| AtomicU32::new(0)).collect(),
             all: AtomicUsize::new(0),
@@ -45,7 +46,7 @@ impl Pins {
     }
 
     fn place_of(&self, segment: SegmentNo) -> &AtomicU32 {
-        &self.0.places[segment.0 as usize % self.0.places.len()]
+        &self.0.places[segment.0 as usize & (self.0.places.len() - 1)]
     }
 
     pub(super) fn pin(&self, segment: SegmentNo) -> Pin {
