@@ -486,7 +486,7 @@ fn clock() -> Arc<dyn Clock> {
 }
 
 /// Bytes that nobody can guess.
-fn random_bytes() -> Result<[u8; 16], Failure> {
+pub(crate) fn random_bytes() -> Result<[u8; 16], Failure> {
     const SOURCE: &str = "/dev/urandom";
     let mut bytes = [0; 16];
     std::fs::File::open(SOURCE)

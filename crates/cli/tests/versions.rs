@@ -41,6 +41,7 @@ impl Admin for Daemon {
             source: self.source.clone(),
             mount_point: "/none".into(),
             views: vec![ViewInfo::default()],
+            ..Pong::default()
         }
     }
 
