@@ -333,6 +333,7 @@ fn open_offline(source: &Path) -> Result<LogDisk, Failure> {
     let device = DeviceOptions::new()
         .read_only(true)
         .direct(Direct::Never)
+        .lock_wait(LAST_DAEMON_GRACE)
         .open(source)
         .map_err(|error| explain_device(&error, true))?;
     open_disk(source, &Arc::new(device), OpenOptions { read_only: true, ..as_mounted() })

@@ -46,6 +46,21 @@ fn a_mount_that_follows_another_at_once_is_quiet_and_has_its_own_options() {
     }
 }
 
+#[test]
+fn what_an_image_is_like_is_told_as_soon_as_its_last_mount_is_written() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    for _ in 0..5 {
+        scratch.mount_with("nofuseblk,commit=3600");
+        fs::write(scratch.inside("file"), vec![1; 2 << 20]).unwrap();
+        unmount(scratch.mount_point(), UnmountFlags::empty()).unwrap();
+        let info = scratch.info(&scratch.image());
+        assert_eq!((&info["checkpoint"]["clean"], info["mount"].is_null()), (&true.into(), true));
+    }
+}
+
 /// A volume on a file system of its own, which is full: what was written last is lost.
 struct Failed {
     scratch: Scratch,

@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dendro_control::{Client, ClientError};
+
 use common::{Said, Scratch, is_root, is_running, mounts, signal, skips_mounts, wait_until};
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -49,6 +51,18 @@ fn pid_of(scratch: &Scratch, target: &str) -> u32 {
     pid.try_into().unwrap()
 }
 
+/// What a daemon that has lost its only mount says, and refuses.
+fn check_that_it_tells_of_no_mount(client: &Client, view: u64) {
+    let pong = client.ping().unwrap();
+    assert!(pong.views.is_empty(), "{pong:?}");
+    assert_eq!(pong.closing.len(), 1);
+    assert_eq!(pong.closing[0].id, view);
+    match client.clone().about(view).sync() {
+        Err(ClientError::NotMeant(why)) => assert!(why.contains("has been unmounted"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The volume `a`, whose image lies on a volume that does not answer, unmounted and far from written;
 /// until the answer is dropped.
 fn with_one_that_is_being_written(scratch: &Scratch) -> (Stopped, u32, u64) {
@@ -59,8 +73,12 @@ fn with_one_that_is_being_written(scratch: &Scratch) -> (Stopped, u32, u64) {
     fs::write(scratch.path("a/file"), vec![7; 3 << 20]).unwrap();
     let (host, pid) = (pid_of(scratch, "host"), pid_of(scratch, "a"));
     let number = fs::metadata(scratch.path("a")).unwrap().dev();
+    let info = scratch.info(&scratch.text("a"));
+    let client = Client::new(info["mount"]["socket"].as_str().unwrap());
+    let view = client.ping().unwrap().views[0].id;
     let slow = Stopped::new(host);
     unmount(scratch.path("a"), UnmountFlags::empty()).unwrap();
+    check_that_it_tells_of_no_mount(&client, view);
     (slow, pid, number)
 }
 

@@ -168,7 +168,7 @@ impl Server {
         if let Command::Segwait(segwait) = request.command
             && request.refused_by(admin).is_none()
         {
-            let waiter = Waiter::new(stream, *request, segwait);
+            let waiter = Waiter::new(stream, request, segwait);
             if !waiter.is_over(admin.present().clean_count, now()) {
                 return self.wait(waiter);
             }

@@ -21,7 +21,7 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct Waiter {
     pub(crate) stream: UnixStream,
     /// What it has asked, which is a `segwait`.
-    pub(crate) asked: Request,
+    pub(crate) asked: Box<Request>,
     request: SegwaitRequest,
     deadline: Instant,
 }
@@ -40,7 +40,7 @@ pub(crate) fn now() -> Instant {
 }
 
 impl Waiter {
-    pub(crate) fn new(stream: UnixStream, asked: Request, request: SegwaitRequest) -> Self {
+    pub(crate) fn new(stream: UnixStream, asked: Box<Request>, request: SegwaitRequest) -> Self {
         let timeout = Duration::from_millis(request.timeout_ms.min(MAX_WAIT_MS));
         Self { stream, asked, request, deadline: now() + timeout }
     }
