@@ -311,7 +311,8 @@ impl Client {
         }
     }
 
-    /// [`Command::Mount`], with the connection to be served.
+    /// [`Command::Mount`], with the connection to be served. Only a daemon of this process's user gets it:
+    /// whoever has the connection decides what is in the mount, set-user-ID programs of root's included.
     ///
     /// # Errors
     /// [`ClientError`]; refused with the reason.
@@ -320,6 +321,14 @@ impl Client {
         request: MountRequest,
         device: Option<BorrowedFd<'_>>,
     ) -> Result<MountReply, ClientError> {
+        let owner = socket::foreign_owner(&self.path).map_err(|error| self.unreachable(error))?;
+        if let Some(uid) = owner {
+            return Err(ClientError::Refused(format!(
+                "a daemon of user {uid} says that it has it mounted, and {} lies in a directory of that \
+                 user's; unmount it there, or mount it as that user",
+                self.path.display()
+            )));
+        }
         match self.ask_with(Command::Mount(request), device)? {
             Outcome::Mount(reply) => Ok(reply),
             other => Err(self.unexpected(&other)),

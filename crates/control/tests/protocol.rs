@@ -309,6 +309,31 @@ fn a_connection_is_passed_with_the_request_to_serve_it() {
 }
 
 #[test]
+fn a_connection_is_not_passed_to_another_users_daemon() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: it takes root");
+        return;
+    }
+    with_server(|server| {
+        let client = Client::new(server.path());
+        let directory = server.path().parent().unwrap();
+        let asked = || client.mount(MountRequest::default(), None);
+        assert_eq!(asked().unwrap(), MountReply::Ending);
+        // A way that others can turn elsewhere.
+        let link = directory.with_file_name("link");
+        std::os::unix::fs::symlink(directory, &link).unwrap();
+        let by_link = Client::new(link.join(server.path().file_name().unwrap()));
+        assert!(by_link.ping().is_ok() && by_link.mount(MountRequest::default(), None).is_err());
+        std::os::unix::fs::chown(directory, Some(65534), None).unwrap();
+        match asked() {
+            Err(ClientError::Refused(why)) => assert!(why.contains("user 65534"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        client.sync().unwrap();
+    });
+}
+
+#[test]
 fn malformed_requests_are_answered_with_an_error_and_do_no_harm() {
     with_server(|server| {
         let long = vec![b'x'; MAX_REQUEST_LEN_BYTES + 1];
