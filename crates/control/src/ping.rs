@@ -3,7 +3,7 @@
 //!
 //! One that hangs, or was stopped, must not keep those from being found that answer, and whoever
 //! looks for its volume must hear of it. What it had before it fell silent stands on its
-//! [card](crate::card).
+//! [`card`].
 
 use std::fmt;
 use std::io;
