@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import random
+import subprocess
 import sys
 import time
 
@@ -240,7 +241,7 @@ def main():
             try:
                 run.run()
                 outcome = "emptied"
-            except (volume.Failed, OSError) as error:
+            except (volume.Failed, OSError, subprocess.SubprocessError) as error:
                 failed += 1
                 outcome = "FAILED: %s" % error
             finally:

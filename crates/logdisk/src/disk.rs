@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use dendro_base::Timestamp;
-use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use dendro_base::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use dendro_base::sync::{Arc, BriefRwLock, Condvar, Mutex};
 use dendro_device::Device;
 use dendro_disk::{
@@ -72,6 +72,8 @@ pub struct LogDisk {
     failure: Mutex<Option<String>>,
     pub(crate) sweep: Mutex<Option<Sweep>>,
     pub(crate) removal: Mutex<Progress>,
+    /// Whether the next step in the background looks for something to take out of the map first.
+    frees_next: AtomicBool,
     /// The log clock when a walk was last begun for what branches have replaced; 0: none was.
     pub(crate) forks_swept_at: AtomicU64,
     pub(crate) pacing: Pacing,
@@ -181,6 +183,7 @@ impl LogDisk {
             failure: Mutex::new(None),
             sweep: Mutex::new(None),
             removal: Mutex::new(None),
+            frees_next: AtomicBool::new(false),
             client_reads: AtomicU64::new(0),
             forks_swept_at: AtomicU64::new(0),
         }
@@ -291,11 +294,16 @@ impl LogDisk {
         if self.failure().is_some() || self.core.read().closed_reason.is_some() {
             return Ok(false);
         }
-        Ok(self.reuse_step()?
-            || self.checkpoint_step()?
-            || self.clean_step()?
-            || self.removal_step()?
-            || self.sweep_step()?)
+        if self.reuse_step()? || self.checkpoint_step()? {
+            return Ok(true);
+        }
+        // Turn by turn: where much is to be taken out of the map, cleaning gains the less the longer that
+        // waits.
+        if self.frees_next.fetch_xor(true, Ordering::Relaxed) {
+            Ok(self.free_step()? || self.clean_step()?)
+        } else {
+            Ok(self.clean_step()? || self.free_step()?)
+        }
     }
 
     pub(crate) fn write_one(&self) -> Result<bool> {
