@@ -155,11 +155,8 @@ impl LogDisk {
         } else {
             return Ok(false);
         };
-        match stepped {
-            // It is tried again, by whoever needs it or in the background; who needs it is told.
-            Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
-            stepped => stepped.map(|()| true),
-        }
+        // It is tried again, by whoever needs it or in the background; who needs it is told.
+        unless_put_off(stepped)
     }
 
     fn finish_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
@@ -506,6 +503,14 @@ impl LogDisk {
         written.map_err(|error| {
             self.latch(Fault::Error(Error::Failed(format!("writing the map: {error}"))))
         })
+    }
+}
+
+/// Whether something was done that can as well be done later, unless it stopped the disk.
+pub(crate) fn unless_put_off(outcome: Result<()>) -> Result<bool> {
+    match outcome {
+        Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
+        outcome => outcome.map(|()| true),
     }
 }
 

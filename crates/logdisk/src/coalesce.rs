@@ -28,6 +28,7 @@ use dendro_disk::{Lid, Result, View};
 
 use self::idle::Pass;
 use self::stretch::{Found, Stretch};
+use crate::checkpoint::unless_put_off;
 use crate::core::Core;
 use crate::disk::LogDisk;
 
@@ -215,9 +216,11 @@ impl LogDisk {
     /// Writes the scattered blocks of a stretch again, side by side, those of them that the map still
     /// names; gives up where `is_wanted` says so.
     fn move_stretch(&self, stretch: &Stretch, is_wanted: &dyn Fn() -> bool) -> Result<Moved> {
-        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
-            // A checkpoint must write the nodes that this changes, too.
-            self.relieve_memory()?;
+        // A checkpoint must write the nodes that this changes, too.
+        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes
+            && !unless_put_off(self.relieve_memory())?
+        {
+            return Ok(Moved::NoRoom);
         }
         let len_bytes = stretch.scattered_bytes();
         if !self.may_coalesce(&self.core.read(), len_bytes, 0) {

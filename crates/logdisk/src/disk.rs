@@ -18,7 +18,7 @@ use dendro_disk::{
 use dendro_format::{Layout, Superblock};
 
 use crate::budget;
-use crate::checkpoint::Checkpoints;
+use crate::checkpoint::{Checkpoints, unless_put_off};
 use crate::cleaner::{Cleaned, Cleaner};
 use crate::coalesce::Coalescing;
 use crate::core::{Contents, Core, Worst};
@@ -401,14 +401,15 @@ impl LogicalDisk for LogDisk {
             let owed_bytes = self.share_of_cleaning(&core, needed_bytes);
             let waits_for_removal = core.state.removals.len() > MAX_WAITING;
             drop(core);
+            // The unit is committed, whatever becomes of what is done for others.
             if waits_for_removal {
-                self.removal_step()?;
+                unless_put_off(self.removal_step().map(drop))?;
             }
             if is_crowded {
-                self.relieve_memory()?;
+                unless_put_off(self.relieve_memory())?;
             }
             if owed_bytes > 0 {
-                self.lend_a_hand(owed_bytes)?;
+                unless_put_off(self.lend_a_hand(owed_bytes))?;
             }
             break seq;
         };

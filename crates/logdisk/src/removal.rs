@@ -203,10 +203,13 @@ impl LogDisk {
         })?;
         self.check_writable(&core)?;
         let state = &mut core.state;
-        state
-            .reap(&own.0, &own.1, false, &nodes)
-            .and_then(|()| state.end_removal(list, &nodes))
-            .map_err(|fault| self.latch(fault))?;
+        // A version that was deleted meanwhile may have seen what this walk has passed: by the list's own
+        // entries the sweep finds that.
+        let reaped = match state.versions.sweep_since() {
+            None => state.reap(&own.0, &own.1, false, &nodes),
+            Some(_) => Ok(()),
+        };
+        reaped.and_then(|()| state.end_removal(list, &nodes)).map_err(|fault| self.latch(fault))?;
         state.account_for_nodes();
         Ok(())
     }

@@ -567,7 +567,7 @@ impl LogDisk {
             return Ok(Gain::Room);
         }
         if self.is_worth_a_checkpoint() {
-            self.checkpoint_unless(&is_enough)?;
+            self.checkpoint_if_it_fits(&is_enough)?;
             if is_enough(&self.core.read()) {
                 return Ok(Gain::Room);
             }
@@ -590,7 +590,7 @@ impl LogDisk {
         }
         self.reuse_all()?;
         if !is_enough(&self.core.read()) {
-            self.checkpoint_unless(&is_enough)?;
+            self.checkpoint_if_it_fits(&is_enough)?;
         }
         // What was gained may have been taken by another commit already.
         let core = self.core.read();
@@ -599,6 +599,14 @@ impl LogDisk {
             return Ok(Gain::Room);
         }
         Ok(Gain::Moves(self.cleaned.moved_bytes.load(Ordering::Relaxed) - moved_before))
+    }
+
+    /// A checkpoint that finds no segment to go on in gains nothing now; cleaning may help it on.
+    fn checkpoint_if_it_fits(&self, is_enough: &dyn Fn(&Core) -> bool) -> Result<()> {
+        match self.checkpoint_unless(is_enough) {
+            Err(Error::NoSpace { .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Whether a checkpoint frees so many segments that commits that wait should not wait for more.

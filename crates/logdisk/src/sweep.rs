@@ -17,6 +17,7 @@ use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
 use dendro_format::{Key, Space};
 use smallvec::SmallVec;
 
+use crate::checkpoint::unless_put_off;
 use crate::core::Core;
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
@@ -97,8 +98,10 @@ impl LogDisk {
     /// whether it could be done now.
     pub(crate) fn reap_ranges(&self, ranges: &[(Key, Key)]) -> Result<bool> {
         // The nodes that it changes are written by a checkpoint, and there must be room for it.
-        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
-            self.relieve_memory()?;
+        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes
+            && !unless_put_off(self.relieve_memory())?
+        {
+            return Ok(false);
         }
         let look = |core: &Core, nodes: &dyn Nodes| {
             ranges

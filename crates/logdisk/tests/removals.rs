@@ -193,3 +193,25 @@ fn a_list_can_be_made_again_before_or_after_what_was_left_of_it_has_gone() {
         assert_eq!(disk.count_pages(View::HEAD, list, 0..1 << 40), Ok(0));
     }
 }
+
+#[test]
+fn what_a_version_saw_that_goes_while_a_list_is_being_removed_is_found() {
+    // The version goes after so many pieces were passed that it kept.
+    for passed in 1..6 {
+        let (device, disk) = formatted(64 << 20);
+        let list = list_of(&disk, View::HEAD, 3_000);
+        let kept = disk.snapshot(0, Some("kept")).expect("there is room").view();
+        delete(&disk, View::HEAD, list);
+        for _ in 0..passed {
+            assert!(disk.removal_step().expect("the device works"), "more than {passed} pieces");
+        }
+        disk.delete(kept).expect("it is not held");
+        while disk.removal_step().expect("the device works") {}
+        drain(&disk);
+        disk.shut_down().expect("the device works");
+        drop(disk);
+        let report = verify(&*device, &Options { data: true });
+        assert_eq!(report.findings, []);
+        assert_eq!(report.counts.page_count, 0, "after {passed} pieces");
+    }
+}

@@ -7,6 +7,7 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Addr, Key, NodePtr, PageRef, checksum};
 
 use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, Rewritten};
+use crate::checkpoint::unless_put_off;
 use crate::core::Core;
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
@@ -196,7 +197,7 @@ impl LogDisk {
             let is_crowded = self.is_crowded(&core);
             drop(core);
             if is_crowded {
-                self.relieve_memory()?;
+                unless_put_off(self.relieve_memory())?;
             }
         }
         Ok(())
