@@ -155,7 +155,7 @@ impl Chunk {
             // Most entries own few pages, and millions of entries are in memory.
             let len = self.refs.len();
             if len == self.refs.capacity() {
-                self.refs.reserve_exact((len / 2).clamp(1, CHUNK_PAGES as usize - len));
+                self.refs.reserve_exact(len.clamp(1, CHUNK_PAGES as usize - len));
             }
             self.refs.insert(at, page);
             self.present |= bit;

@@ -34,7 +34,7 @@ pub(crate) const PARTIAL_LEN_BYTES: usize = 1 << 20;
 /// Room beyond that, so that a unit of that size fits into one.
 const PARTIAL_SLACK_BYTES: usize = 64 << 10;
 /// Buffers kept for the next partial segments: more than may wait to be written before commits help.
-const POOL_LEN: usize = 16;
+const POOL_LEN: usize = 24;
 /// How many of full size are made at a time: together they fill huge pages.
 const POOL_STEP: usize = 8;
 
