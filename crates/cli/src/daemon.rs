@@ -99,6 +99,7 @@ impl<T: Into<Failure>> From<T> for NotServed {
 /// Mounts, calls `on_ready`, serves until all views of the volume are unmounted, and shuts it down.
 pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
     raise_descriptor_limit();
+    dendro_device::share_one_arena();
     // Caught from here on, so that no signal ends the process while it has a mount.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     if holder(&config.source)?.is_some() {

@@ -8,12 +8,14 @@
 //! - [`FileDevice`], opened by [`OpenOptions`]: an image file or a block device.
 //! - [`LoopDevice`]: an image file as a block device.
 //! - [`ReadAhead`]: any of them, reading more than is asked for where reads lie near each other.
+//! - [`share_one_arena`]: the memory of a process that reads and replaces much, on many threads.
 //! - `sim` (feature `sim`): a simulated device with seeded faults, power cuts and crash images.
 
 mod aligned;
 mod block;
 mod error;
 mod file;
+mod heap;
 mod loopback;
 mod memory;
 mod range;
@@ -24,6 +26,7 @@ pub mod sim;
 pub use aligned::AlignedBuf;
 pub use error::{Error, Result};
 pub use file::{Direct, FileDevice, FileKind, OpenOptions};
+pub use heap::share_one_arena;
 pub use loopback::{LoopDevice, loop_backing_file};
 pub use memory::MemoryDevice;
 pub use readahead::ReadAhead;
