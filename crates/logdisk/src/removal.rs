@@ -20,6 +20,7 @@ use dendro_disk::{Error, Result};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::{Key, Space};
 
+use crate::checkpoint::unless_put_off;
 use crate::core::Core;
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
@@ -190,9 +191,9 @@ impl LogDisk {
             *progress = Some(piece.to);
             return Ok(true);
         }
-        *progress = None;
-        self.end_removal(at.list)?;
-        Ok(true)
+        let is_done = unless_put_off(self.end_removal(at.list))?;
+        *progress = (!is_done).then_some(Key::first(at.list + 1, Space::Records, 0));
+        Ok(is_done)
     }
 
     fn end_removal(&self, list: u64) -> Result<()> {

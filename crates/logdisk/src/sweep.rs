@@ -84,8 +84,7 @@ impl LogDisk {
         };
         let Some(step) = step else {
             *sweep = None;
-            self.end_sweep(&at)?;
-            return Ok(true);
+            return unless_put_off(self.end_sweep(&at));
         };
         if step.has_unseen && !self.reap_ranges(&step.ranges)? {
             return Ok(false);
