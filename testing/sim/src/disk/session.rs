@@ -170,7 +170,7 @@ impl<'a, E: Engine> Session<'a, E> {
         if reads_fail {
             self.device.inject(Fault::fail(Call::Read).nth(1 + self.rng.below(8)));
         }
-        self = self.act()?;
+        self = self.act(reads_fail)?;
         if reads_fail && !self.failed {
             let has_struck = self.device.struck_count() > struck_count;
             self.system.restore_faults(self.device);
@@ -182,7 +182,7 @@ impl<'a, E: Engine> Session<'a, E> {
         Ok(self)
     }
 
-    fn act(mut self) -> Outcome<Self> {
+    fn act(mut self, reads_fail: bool) -> Outcome<Self> {
         if self.rng.chance(self.system.versions_percent) {
             self.change_versions()?;
             return Ok(self);
@@ -193,7 +193,12 @@ impl<'a, E: Engine> Session<'a, E> {
             70..80 => self.flush()?,
             80..92 => {
                 let done = self.system.engine.background(&self.life.disk, self.rng);
-                if let Err(error) = done {
+                // What cannot be read for a moment is tried again later.
+                let is_latched = self.life.disk.read_only_reason().is_some();
+                let may_fail = reads_fail && self.has_struck() && !is_latched;
+                if let Err(error) = done
+                    && !may_fail
+                {
                     self.notice(&format!("background work failed: {error}"))?;
                 }
             }
