@@ -12,8 +12,8 @@ use dendro_images::hostile;
 
 /// Whatever `damage` does to the checkpoint of a golden image, it is answered.
 fn check(damage: impl Fn(&mut [u8])) {
-    for golden in all().unwrap() {
-        let forge = Forge::new(&golden.image).unwrap();
+    for golden in all().expect("they are there") {
+        let forge = Forge::new(&golden.image).expect("it is sound");
         let at = forge.checkpoint();
         let image = forge.forge(|image| damage(&mut image[at]));
         dendro_check::testing::image(&image);
@@ -26,7 +26,7 @@ fn put(bytes: &mut [u8], at: usize, number: u32) {
 }
 
 fn number(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
 /// Where the live bytes of each usage override stand in a checkpoint.

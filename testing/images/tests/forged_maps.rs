@@ -20,21 +20,21 @@ fn image() -> Vec<u8> {
     let shared: Arc<dyn Device> = Arc::clone(&device) as _;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
-    format(&shared, &options, &clock).unwrap();
-    let disk = LogDisk::open(shared, OpenOptions::default(), clock).unwrap();
+    format(&shared, &options, &clock).expect("the device works");
+    let disk = LogDisk::open(shared, OpenOptions::default(), clock).expect("the device works");
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(Lid::FIRST, ListHints::default());
     for index in 0..RECORDS {
         aru.put_record(Lid::FIRST, index, vec![index as u8; 200]);
     }
-    disk.commit(aru).unwrap();
-    disk.shut_down().unwrap();
+    disk.commit(aru).expect("the device works");
+    disk.shut_down().expect("the device works");
     device.to_bytes()
 }
 
 /// Whatever is asked of the volume is answered, and each record is as it was or an error.
 fn check(what: &str, kind: FindingKind, change: impl FnOnce(NodePtr, &mut [(Key, ChildPtr)])) {
-    let image = Forge::new(&image()).unwrap().with_root(change);
+    let image = Forge::new(&image()).expect("it is sound").with_root(change);
     dendro_check::testing::image(&image);
     let report = verify(&MemoryDevice::from_bytes(&image), &Options { data: false });
     assert!(report.findings.iter().any(|finding| finding.kind == kind), "{what}: {report}");

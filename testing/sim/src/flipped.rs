@@ -123,7 +123,7 @@ fn flip(
     let event = rng.below(run.recording.len() as u64 + 1) as usize;
     let style = CrashStyle::draw(rng);
     let image = Arc::new(run.recording.image_at(event, rng, style));
-    let parts = Parts::of(&*image)?;
+    let parts = Parts::of(&image)?;
     let Some(place) = parts.draw(rng, &run.recording, event) else { return Ok(()) };
     image.corrupt(place..place + 1, 1);
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
