@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import random
+import subprocess
 import sys
 import time
 
@@ -161,8 +162,14 @@ class Run:
                     self.maybe_kill()
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.tree / name)
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 os.rmdir(self.tree)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                # A kill has brought names back.
+                if error.errno != errno.ENOTEMPTY or not self.kills:
+                    raise
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.disk.root / "rest")
             self.disk.dendro("sync", self.disk.root)
@@ -234,7 +241,7 @@ def main():
             try:
                 run.run()
                 outcome = "emptied"
-            except (volume.Failed, OSError) as error:
+            except (volume.Failed, OSError, subprocess.SubprocessError) as error:
                 failed += 1
                 outcome = "FAILED: %s" % error
             finally:

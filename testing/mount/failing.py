@@ -9,6 +9,7 @@ volume is mounted anew. Needs root, for a tmpfs.
 """
 
 import argparse
+import errno
 import hashlib
 import os
 import pathlib
@@ -22,17 +23,20 @@ LONGEST_SILENCE_S = 5
 
 
 def write_until_it_fails(root):
-    """Writes and fsyncs file after file; answers the checksums of those that succeeded."""
+    """Writes and fsyncs file after file; answers the checksums of those that succeeded, and what
+    the first fsync said that did not, if it came to that."""
     known = {}
     for number in range(1000):
         name = "file%d" % number
         data = os.urandom(FILE_BYTES)
+        is_written = False
         try:
             with open(root / name, "wb", buffering=0) as file:
                 file.write(data)
+                is_written = True
                 os.fsync(file.fileno())
-        except OSError:
-            return known
+        except OSError as error:
+            return known, error.errno if is_written else None
         known[name] = hashlib.sha256(data).digest()
     raise volume.Failed("no write failed")
 
@@ -48,7 +52,9 @@ def differences(root, known):
 
 def complaints_of(disk, outside):
     """The whole of it; yields what is wrong."""
-    known = write_until_it_fails(disk.root)
+    known, first_errno = write_until_it_fails(disk.root)
+    if first_errno not in (None, errno.EIO):
+        yield "the first fsync that failed said %s" % os.strerror(first_errno)
     reason = disk.info()["mount"]["read_only"]
     print("%d files were fsynced; then: %s" % (len(known), reason))
     if not reason or "No space left" not in reason:
@@ -61,13 +67,16 @@ def complaints_of(disk, outside):
         yield "the log does not say that it stopped"
     yield from differences(disk.root, known)
     fd = os.open(disk.root, os.O_RDONLY)
-    for what, work in (("a write", lambda: (disk.root / "new").write_bytes(b"x")),
-                       ("fsync", lambda: os.fsync(fd))):
+    for what, work, expected in (
+            ("a write", lambda: (disk.root / "new").write_bytes(b"x"), errno.EROFS),
+            ("fsync", lambda: os.fsync(fd), errno.EIO),
+            ("fsync once more", lambda: os.fsync(fd), errno.EIO)):
         try:
             work()
             yield "%s succeeds after a write was lost" % what
-        except OSError:
-            pass
+        except OSError as error:
+            if error.errno != expected:
+                yield "%s after a write was lost says %s" % (what, error)
     os.close(fd)
     done = disk.dendro("umount", disk.root, check=False, timeout_s=300)
     told = done.stderr.decode(errors="replace")

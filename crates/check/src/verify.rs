@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use dendro_base::units::{GRAIN_SIZE, align_up};
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::removal::{self, REMOVALS_LIST};
@@ -45,6 +45,10 @@ pub struct Counts {
     pub record_count: u64,
     /// Pages, those of zeros included.
     pub page_count: u64,
+    /// Those of zeros among them.
+    pub zero_page_count: u64,
+    /// Those whose blocks are shorter than a page.
+    pub short_page_count: u64,
     /// Bytes that nodes and pages take on the device, in whole grains.
     pub live_bytes: u64,
     /// Bytes of pages whose checksums were verified.
@@ -326,8 +330,10 @@ impl<'v> Walk<'v> {
     fn visit_page(&mut self, list: u64, index: u64, page: PageRef, findings: &mut Findings) {
         self.counts.page_count += 1;
         if page.len_bytes == 0 {
+            self.counts.zero_page_count += 1;
             return;
         }
+        self.counts.short_page_count += u64::from(usize::from(page.len_bytes) < PAGE_SIZE);
         let len_bytes = page.footprint_bytes().into();
         let name =
             || format!("page {index} of list {list} at {}, {} bytes", page.addr, page.len_bytes);
@@ -410,6 +416,15 @@ impl<'v> Walk<'v> {
                 );
                 findings.add(FindingKind::UsageWrong, detail);
             }
+        }
+        let (short, zero) = (self.counts.short_page_count, self.counts.zero_page_count);
+        let recorded = (self.checkpoint.short_count, self.checkpoint.zero_count);
+        if self.checkpoint.counts_are_exact && recorded != (short, zero) {
+            let detail = format!(
+                "{} short ones and {} of zeros recorded, {short} and {zero} counted",
+                recorded.0, recorded.1
+            );
+            findings.add(FindingKind::PageCountsWrong, detail);
         }
         let (recorded, counted) = (self.checkpoint.live_bytes, self.counts.live_bytes);
         if recorded != counted {

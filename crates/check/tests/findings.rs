@@ -327,6 +327,24 @@ fn a_wrong_sum_is_found() {
 }
 
 #[test]
+fn wrong_counts_of_pages_are_found_where_they_are_kept() {
+    let counted = |short, zero, are_exact| {
+        built(|builder| {
+            builder.checkpoint.short_count = short;
+            builder.checkpoint.zero_count = zero;
+            builder.checkpoint.counts_are_exact = are_exact;
+        })
+    };
+    let counts = report(&counted(0, 0, false)).counts;
+    let (short, zero) = (counts.short_page_count, counts.zero_page_count);
+    assert!(short > 0, "{counts:?}");
+    assert_eq!(kinds(&counted(short, zero, true)), []);
+    assert_eq!(kinds(&counted(short + 1, zero, true)), [PageCountsWrong]);
+    assert_eq!(kinds(&counted(short, zero + 1, true)), [PageCountsWrong]);
+    assert_eq!(kinds(&counted(short + 1, zero, false)), []);
+}
+
+#[test]
 fn a_log_behind_a_clean_checkpoint_is_found_and_else_noted() {
     for (clean, kind) in [(true, NotClean), (false, LogGoesOn)] {
         let (mut image, link) = with_log(|builder| builder.superblock.clean = clean);

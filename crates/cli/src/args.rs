@@ -176,7 +176,7 @@ pub(crate) struct UmountArgs {
     /// Take it out of the directory tree now, and let those who use it finish
     #[arg(short, long)]
     pub(crate) lazy: bool,
-    /// Cut off those who use it
+    /// Cut off those who use it, also where its daemon does not answer
     #[arg(short, long, conflicts_with = "lazy")]
     pub(crate) force: bool,
 }
@@ -407,7 +407,7 @@ impl MountHelper {
 struct UmountHelper {
     /// The mount point, image file or block device
     target: PathBuf,
-    /// Cut off those who use it
+    /// Cut off those who use it, also where its daemon does not answer
     #[arg(short, conflicts_with = "lazy")]
     force: bool,
     /// Take it out of the directory tree now, and let those who use it finish

@@ -18,6 +18,7 @@ use std::time::Duration;
 use dendro_control::versions::{
     ChangeInfo, DiffInfo, Moment, VersionName, VersionsReply, VersionsRequest,
 };
+use dendro_control::{Pong, ViewInfo};
 use dendro_fuse::{UnmountMode, unmount};
 use serde::Serialize;
 
@@ -99,6 +100,7 @@ fn try_it(args: &TryArgs, quiet: bool) -> Result<Report, Failure> {
 
 /// The mount of a head that the user means.
 fn find_tree(args: &TryArgs) -> Result<(Served, PathBuf), Failure> {
+    target::check_way(&mount_table::read()?, &args.directory)?;
     let path = args
         .directory
         .canonicalize()
@@ -187,7 +189,7 @@ impl<'a> Attempt<'a> {
 
     /// Mounts the clone over the tree, runs the command in it, and takes the mount away.
     fn run_command(&self, options: MountOptions, directory: &Path) -> Result<u8, Failure> {
-        let device = self.mount(options).inspect_err(|_| {
+        let view = self.mount(options).inspect_err(|_| {
             // The error that matters is why it is not mounted.
             let _ = self.delete_all();
         })?;
@@ -200,7 +202,7 @@ impl<'a> Attempt<'a> {
             Ok(status) => *status,
             Err(failure) => failure.code,
         };
-        if let Err(failure) = self.unmount(&device, status == 0 || self.args.keep) {
+        if let Err(failure) = self.unmount(&view, status == 0 || self.args.keep) {
             return Err(Failure::new(format_args!(
                 "{}; what it did stays in branch {}",
                 failure.message, self.name
@@ -212,8 +214,8 @@ impl<'a> Attempt<'a> {
         ran
     }
 
-    /// Answers the number of the mounted file system.
-    fn mount(&self, mut options: MountOptions) -> Result<String, Failure> {
+    /// Answers which of its daemon's mounts it is.
+    fn mount(&self, mut options: MountOptions) -> Result<Box<ViewInfo>, Failure> {
         options.version = branch(&self.name);
         let config = Config {
             source: PathBuf::from(&self.tree.pong.source),
@@ -222,7 +224,7 @@ impl<'a> Attempt<'a> {
         };
         let (client, pong) = (&self.tree.client, &self.tree.pong);
         match join::join_daemon(client, pong, &config, &self.args.options)? {
-            Joined::Served => Ok(mount_table::device_at(&self.mount_point)),
+            Joined::Served(view) => Ok(view),
             Joined::Nobody => {
                 Err(Failure::new(format_args!("{}: its daemon is gone", self.place())))
             }
@@ -230,7 +232,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Unmounts the clone, and waits until the daemon has closed it.
-    fn unmount(&self, device: &str, is_wanted: bool) -> Result<(), Failure> {
+    fn unmount(&self, view: &ViewInfo, is_wanted: bool) -> Result<(), Failure> {
         match unmount(&self.mount_point, UnmountMode::Idle) {
             Ok(()) => {}
             Err(dendro_fuse::Error::Busy(_)) if is_wanted => {
@@ -244,8 +246,7 @@ impl<'a> Attempt<'a> {
         }
         let mut pause = FIRST_PAUSE;
         for _ in 0..CLOSED_TRIES {
-            let is_there =
-                |pong: dendro_control::Pong| pong.views.iter().any(|view| view.device == device);
+            let is_there = |pong: Pong| pong.has(view);
             if !self.tree.client.ping().is_ok_and(is_there) {
                 return Ok(());
             }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use dendro_control::Facts;
 use dendro_disk::{LogicalDisk, Space};
+use dendro_fs::MemoryUse;
 use dendro_logdisk::{LogDisk, Stats};
 use serde_json::Value;
 
@@ -69,13 +70,25 @@ fn cleaned_utilisation(stats: &Stats, segment_size_bytes: u64) -> Value {
     }
 }
 
-fn figures(disk: &LogDisk) -> Vec<Figure> {
+/// What the daemon has in memory beside what the disk knows of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// All mounts together.
+    pub(crate) mounts: MemoryUse,
+    pub(crate) read_ahead_bytes: u64,
+    /// All that is resident, as the kernel counts it.
+    pub(crate) resident_bytes: Option<u64>,
+}
+
+fn figures(disk: &LogDisk, memory: &Memory) -> Vec<Figure> {
     let stats = disk.stats();
     let size = disk.superblock().layout.segment_size_bytes();
     let mut figures = traffic(&stats);
     figures.extend(cleaning(&stats, size));
     figures.extend(segments(&stats));
     figures.extend(state(&stats, &disk.space()));
+    figures.extend(memory_by_part(&stats, memory));
+    figures.extend(memory_in_all(disk.cache_size_bytes(), memory));
     figures
 }
 
@@ -225,25 +238,63 @@ fn state(stats: &Stats, space: &Space) -> Vec<Figure> {
             "Bytes of log that a mount after a crash would read.",
             stats.log_bytes,
         ),
+    ]
+}
+
+/// What is in memory, a figure for each part that is counted. DESIGN §5 has the bounds.
+fn memory_by_part(stats: &Stats, memory: &Memory) -> Vec<Figure> {
+    let help = "Memory by what it is taken for, about.";
+    [
+        ("cached_node_bytes", "part=\"cached_nodes\"", stats.cached_node_bytes),
+        ("dirty_node_bytes", "part=\"dirty_nodes\"", stats.dirty_node_bytes),
+        ("superseded_node_bytes", "part=\"superseded_nodes\"", stats.superseded_node_bytes),
+        ("segment_table_bytes", "part=\"segment_table\"", stats.segment_table_bytes),
+        ("log_buffer_bytes", "part=\"log_buffers\"", stats.log_buffer_bytes),
+        ("read_ahead_bytes", "part=\"read_ahead\"", memory.read_ahead_bytes),
+        ("inode_bytes", "part=\"inodes\"", memory.mounts.inode_bytes),
+        ("looked_up_bytes", "part=\"looked_up\"", memory.mounts.looked_up_bytes),
+    ]
+    .into_iter()
+    .map(|(name, labels, value)| Figure {
+        labels,
+        ..gauge(name, "dendro_memory_bytes", help, value)
+    })
+    .collect()
+}
+
+fn memory_in_all(cache_size_bytes: u64, memory: &Memory) -> Vec<Figure> {
+    vec![
         gauge(
-            "dirty_node_bytes",
-            "dendro_dirty_node_bytes",
-            "Memory taken by changed nodes of the map.",
-            stats.dirty_node_bytes,
+            "cache_size_bytes",
+            "dendro_cache_size_bytes",
+            "Memory that the map's nodes may take, as cache= says.",
+            cache_size_bytes,
         ),
         gauge(
-            "cached_node_bytes",
-            "dendro_cached_node_bytes",
-            "Memory taken by the cache of the map's nodes.",
-            stats.cached_node_bytes,
+            "inode_count",
+            "dendro_inodes",
+            "I-nodes that the daemon keeps in memory.",
+            memory.mounts.inode_count,
+        ),
+        gauge(
+            "looked_up_count",
+            "dendro_looked_up_inodes",
+            "I-nodes that the kernel has looked up and not forgotten.",
+            memory.mounts.looked_up_count,
+        ),
+        gauge(
+            "resident_bytes",
+            "dendro_resident_bytes",
+            "All memory of the daemon that is resident.",
+            memory.resident_bytes,
         ),
     ]
 }
 
 /// Names and numbers, for `dendro stat`.
-pub(crate) fn facts(disk: &LogDisk) -> Facts {
+pub(crate) fn facts(disk: &LogDisk, memory: &Memory) -> Facts {
     let size = disk.superblock().layout.segment_size_bytes();
-    figures(disk)
+    figures(disk, memory)
         .into_iter()
         .map(|figure| (figure.name.to_owned(), figure.value))
         .chain([
@@ -254,7 +305,7 @@ pub(crate) fn facts(disk: &LogDisk) -> Facts {
 }
 
 /// The same as metrics, in Prometheus's text format, version 0.0.4.
-pub(crate) fn metrics(disk: &LogDisk, source: &str, mount_point: &str) -> String {
+pub(crate) fn metrics(disk: &LogDisk, memory: &Memory, source: &str, mount_point: &str) -> String {
     let superblock = disk.superblock();
     let mut text = format!(
         "# HELP dendro_volume_info The volume.\n# TYPE dendro_volume_info gauge\n\
@@ -265,7 +316,7 @@ pub(crate) fn metrics(disk: &LogDisk, source: &str, mount_point: &str) -> String
         escape(mount_point)
     );
     let mut last = "";
-    for Figure { metric, labels, kind, help, value, .. } in figures(disk) {
+    for Figure { metric, labels, kind, help, value, .. } in figures(disk, memory) {
         // A sample that has no value yet is left out.
         if value.is_null() {
             continue;

@@ -30,13 +30,13 @@ mod views;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
-use dendro_base::{Clock, SystemClock};
-use dendro_control::{Client, Pong, Server, farewell, socket};
+use dendro_base::{Clock, SystemClock, Uuid};
+use dendro_control::{Admin, Client, Found, Mute, Pong, Server, card, farewell, socket};
 use dendro_disk::View;
 use dendro_fs::{AtimePolicy, FileSystem};
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
@@ -49,11 +49,12 @@ use signal_hook::iterator::Signals;
 
 use crate::block_source::BlockSource;
 use crate::failure::Failure;
+use crate::mount_identity::MountIdentity;
 use crate::mount_options::MountOptions;
 use crate::mount_table;
 use crate::target;
 use crate::versions::Automatic;
-use crate::volume::{LAST_DAEMON_GRACE, NotOpened, Volume};
+use crate::volume::{LAST_DAEMON_GRACE, NotOpened, Volume, random_bytes};
 use views::{Closing, MountedView, Views};
 
 /// Threads that write the log. While one waits for the device another hands it the next: who has to tell
@@ -100,13 +101,16 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
     raise_descriptor_limit();
     // Caught from here on, so that no signal ends the process while it has a mount.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    if holder(&config.source).is_some() {
+    if holder(&config.source)?.is_some() {
         return Err(NotServed::ByThis);
     }
     let block = BlockSource::new(&config.source, &config.options)?;
     let volume = open_volume(config, &block)?;
     let daemon = Daemon {
         volume: &volume,
+        name: Uuid::from_random(random_bytes()?).to_string(),
+        socket: OnceLock::new(),
+        card: Mutex::default(),
         mount_point: config.mount_point.clone(),
         since_unix_s: SystemClock.now().secs(),
         namespace: mount_table::namespace(),
@@ -126,6 +130,10 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
             None
         }
     };
+    if let Some(server) = &server {
+        let _ = daemon.socket.set(server.path().to_path_buf());
+        daemon.leave_card();
+    }
     let signals_handle = signals.handle();
     let started = thread::scope(|scope| {
         let started = daemon.start_threads(scope, config, server.as_ref());
@@ -187,7 +195,7 @@ fn not_shut_down(volume: &Volume, error: &dyn std::fmt::Display) -> String {
 fn open_volume(config: &Config, block: &BlockSource) -> Result<Volume, NotServed> {
     let mut waited = Duration::ZERO;
     loop {
-        if holder(&config.source).is_some() {
+        if holder(&config.source)?.is_some() {
             return Err(NotServed::ByThis);
         }
         match Volume::open(&config.source, &block.path, &config.options, LOCK_WAIT) {
@@ -200,13 +208,18 @@ fn open_volume(config: &Config, block: &BlockSource) -> Result<Volume, NotServed
     }
 }
 
-/// The daemon that has mounts of the volume on `source`.
-pub(crate) fn holder(source: &Path) -> Option<(Client, Pong)> {
-    let serves_it = |pong: &Pong| {
-        // One without mounts is about to end.
-        !pong.views.is_empty() && target::is_same_volume(Path::new(&pong.source), source)
-    };
-    Client::all().find(|(_, pong)| serves_it(pong))
+/// The daemon that has mounts of the volume on `source`. It is an error if that does not answer.
+pub(crate) fn holder(source: &Path) -> Result<Option<(Client, Pong)>, Failure> {
+    match target::holder(source) {
+        Found::Nobody => Ok(None),
+        Found::Daemon(found) => Ok(Some(*found)),
+        Found::Mute(mute) => Err(mute_failure(source, &mute)),
+    }
+}
+
+/// Nothing can be mounted of a volume whose daemon is silent.
+fn mute_failure(source: &Path, mute: &Mute) -> Failure {
+    Failure::new(format_args!("{} is in use: {mute}", source.display()))
 }
 
 /// How the kernel and the transport are to treat the mount of `config`.
@@ -256,6 +269,12 @@ fn spawn<'scope>(
 /// What all threads share.
 struct Daemon<'volume> {
     volume: &'volume Volume,
+    /// Tells this run from all others.
+    name: String,
+    /// The control socket, if there is one.
+    socket: OnceLock<PathBuf>,
+    /// Held while the card beside it is written.
+    card: Mutex<()>,
     /// The first mount's.
     mount_point: PathBuf,
     since_unix_s: i64,
@@ -314,6 +333,15 @@ impl Daemon<'_> {
             spawn(scope, "waits", move || server.run_waits(self))?;
         }
         Ok(())
+    }
+
+    /// Leaves word which volume and which mounts this process has, for when it does not answer.
+    fn leave_card(&self) {
+        let Some(socket) = self.socket.get() else { return };
+        let _one_at_a_time = self.card.lock();
+        if let Err(error) = card::leave(socket, &self.ping()) {
+            log::warn!("{}: no card can be left beside it: {error}", socket.display());
+        }
     }
 
     fn write(&self) {
@@ -397,7 +425,7 @@ impl Daemon<'_> {
         }
         // A snapshot must not be taken away while it is being mounted.
         let _changes = self.changes.lock();
-        let mounted: Vec<_> = self.views.all().iter().map(|view| view.view()).collect();
+        let mounted: Vec<_> = self.views.all_open().iter().map(|view| view.view()).collect();
         keeping.try_for_each(|view| match &view.automatic {
             Some(automatic) => {
                 let now = SystemClock.now();
@@ -421,22 +449,23 @@ impl Daemon<'_> {
             Some(why) => format!("requests come by {}: {why}", mount.transport()),
         };
         let mount_point = config.mount_point.clone();
-        let device = mount_table::device_at(&mount_point);
+        let (device, mount_id) = MountIdentity::told_of(&mount_point);
         let namespace = self.namespace.clone();
         let closing = Arc::new(Closing::new(mount.switch()));
+        let id = self.views.new_id();
         if is_fuseblk {
             let (closing, views) = (Arc::clone(&closing), Arc::clone(&self.views));
             let (disk, device) = self.volume.parts();
             // umount(2) waits for this. Afterwards the device may be another's.
             mount.set_end(move || {
                 // What went wrong is told when serving has ended.
-                let _ = closing.close(|| views.end_with_last().then_some(&*disk));
+                let _ = closing.close(|| views.end_with_last(id).then_some(&*disk));
                 if closing.has_shut_down() {
                     device.release();
                 }
             });
         }
-        let place = MountPlace { mount_point, device, namespace, is_fuseblk };
+        let place = MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk };
         self.add(mount, closing, place, options);
         Ok(how)
     }
@@ -490,14 +519,16 @@ impl Daemon<'_> {
         place: MountPlace,
         options: &MountOptions,
     ) -> Arc<MountedView> {
-        let MountPlace { mount_point, device, namespace, is_fuseblk } = place;
+        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk } = place;
         let retain = options.retain.clone().filter(|_| !options.read_only);
         let view = MountedView {
+            id,
             switch: mount.switch(),
             closing,
             options: options.clone(),
             mount_point,
             device,
+            mount_id,
             is_fuseblk,
             is_elsewhere: namespace != self.namespace,
             namespace,
@@ -526,6 +557,8 @@ impl Daemon<'_> {
     /// Serves a mount to its end.
     fn serve(&self, mount: Mount, view: &Arc<MountedView>) {
         let served = mount.serve();
+        view.closing.begin();
+        self.leave_card();
         if view.is_fuseblk && !view.closing.has_shut_down() {
             // The mount had the claim on the device, and other views still need it, or this one, which
             // was cut off.
@@ -544,10 +577,11 @@ impl Daemon<'_> {
             self.failure.lock().get_or_insert(Failure::new(message));
         }
         self.views.remove(view);
+        self.leave_card();
     }
 
     fn detach_all(&self) {
-        self.views.all().iter().for_each(|view| detach(view));
+        self.views.all_open().iter().for_each(|view| detach(view));
     }
 
     /// Ctrl-C and SIGTERM: everything accepted is kept, and files that are open are no reason to
@@ -580,7 +614,7 @@ impl Daemon<'_> {
     /// A mount in another namespace cannot be taken away from here. It is cut off when its connection
     /// is closed, with the process; so nothing must be left to write by then.
     fn end_without_unmounting(&self) -> ! {
-        let closed = self.views.all().iter().try_for_each(|view| view.closing.close(|| None));
+        let closed = self.views.all_open().iter().try_for_each(|view| view.closing.close(|| None));
         let ended =
             closed.and_then(|()| self.volume.shut_down().map_err(|error| error.to_string()));
         if let Err(error) = &ended {
@@ -592,8 +626,10 @@ impl Daemon<'_> {
 
 /// Where a view is mounted.
 struct MountPlace {
+    id: u64,
     mount_point: PathBuf,
     device: String,
+    mount_id: Option<u64>,
     namespace: String,
     is_fuseblk: bool,
 }

@@ -5,18 +5,19 @@
 
 use std::os::fd::AsFd;
 
-use dendro_control::{Client, ClientError, MountReply, MountRequest, Pong};
+use dendro_control::{Client, ClientError, MountReply, MountRequest, Pong, ViewInfo};
 use dendro_fuse::{UnmountMode, mount_for_others, unmount};
 
 use crate::daemon::{self, Config};
 use crate::failure::Failure;
+use crate::mount_identity::MountIdentity;
 use crate::mount_table;
 use crate::output;
 
 /// What came of it.
 pub(crate) enum Joined {
     /// It is mounted.
-    Served,
+    Served(Box<ViewInfo>),
     /// No daemon has the volume, or it is about to end.
     Nobody,
 }
@@ -32,6 +33,7 @@ pub(crate) fn join_daemon(
     let request = MountRequest {
         mount_point: config.mount_point.display().to_string(),
         device: String::new(),
+        mount_id: None,
         namespace: mount_table::namespace(),
         of: config.options.version.clone(),
         options: options.join(","),
@@ -46,7 +48,8 @@ pub(crate) fn join_daemon(
     // What is refused is refused before anybody sees a mount.
     match client.mount(request.clone(), None) {
         Ok(MountReply::Served(_)) => {}
-        Ok(MountReply::Ending) | Err(ClientError::Unreachable { .. }) => return Ok(Joined::Nobody),
+        Ok(MountReply::Ending) => return Ok(Joined::Nobody),
+        Err(error) if is_gone(&error) => return Ok(Joined::Nobody),
         Err(error) => return Err(fail(error)),
     }
     let of_volume = config.options.of_volume();
@@ -60,8 +63,8 @@ pub(crate) fn join_daemon(
         ));
     }
     let mounted = mount_for_others(&config.mount_point, &daemon::fuse_options(config))?;
-    let device = mount_table::device_at(&config.mount_point);
-    let request = MountRequest { device, dry_run: false, ..request };
+    let (device, mount_id) = MountIdentity::told_of(&config.mount_point);
+    let request = MountRequest { device, mount_id, dry_run: false, ..request };
     let answer = client.mount(request, Some(mounted.as_fd()));
     drop(mounted);
     if !matches!(answer, Ok(MountReply::Served(_))) {
@@ -69,8 +72,14 @@ pub(crate) fn join_daemon(
         let _ = unmount(&config.mount_point, UnmountMode::Detach);
     }
     match answer {
-        Ok(MountReply::Served(_)) => Ok(Joined::Served),
-        Ok(MountReply::Ending) | Err(ClientError::Unreachable { .. }) => Ok(Joined::Nobody),
+        Ok(MountReply::Served(view)) => Ok(Joined::Served(Box::new(view))),
+        Ok(MountReply::Ending) => Ok(Joined::Nobody),
+        Err(error) if is_gone(&error) => Ok(Joined::Nobody),
         Err(error) => Err(fail(error)),
     }
+}
+
+/// Whether the daemon that was asked has ended; another may have its socket by now.
+const fn is_gone(error: &ClientError) -> bool {
+    matches!(error, ClientError::Unreachable { .. } | ClientError::NotMeant(_))
 }

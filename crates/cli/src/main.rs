@@ -11,7 +11,9 @@
 //! - [`daemon`]: the process behind the mounts of a volume. [`join`] lets it serve one more. [`volume`]
 //!   opens what it serves, [`block_source`] says by
 //!   which name. [`remount`] changes how the kernel treats a mount.
-//! - [`target`]: from what the user names to a daemon or a device; [`mount_table`] helps.
+//! - [`target`]: from what the user names to a daemon or a device. [`mount_table`] and
+//!   [`mount_identity`] say which mount it is, [`way`] and [`life`] that nobody waits for a daemon that does
+//!   not answer.
 
 #![forbid(unsafe_code)]
 
@@ -25,10 +27,12 @@ mod dump;
 mod failure;
 mod generate;
 mod join;
+mod life;
 mod logging;
 mod memory;
 mod mkfs;
 mod mount;
+mod mount_identity;
 mod mount_options;
 mod mount_table;
 mod output;
@@ -43,6 +47,7 @@ mod umount;
 mod versions;
 mod volume;
 mod volume_commands;
+mod way;
 
 use std::ffi::OsString;
 use std::path::Path;

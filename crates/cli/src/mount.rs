@@ -15,6 +15,7 @@ use crate::block_source;
 use crate::daemon::{self, Config, NotServed};
 use crate::failure::{Failure, code};
 use crate::join::{self, Joined};
+use crate::life::{self, Life};
 use crate::logging::{self, Destination};
 use crate::mount_options::MountOptions;
 use crate::mount_table;
@@ -50,12 +51,12 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
         return remount::run(&config.mount_point, &config.options);
     }
     clear_dead_mount(&config.mount_point)?;
-    clear_dead_mounts_of(&config.source)?;
     for _ in 0..TRIES {
         match join_daemon(args, &config)? {
-            Joined::Served => return Ok(()),
+            Joined::Served(_) => return Ok(()),
             Joined::Nobody => {}
         }
+        clear_dead_mounts_of(&config.source)?;
         let is_served = match args.foreground {
             true => in_foreground(&config, quiet)?,
             false => start_daemon(args, &config)?,
@@ -89,7 +90,7 @@ fn as_typed(args: &MountArgs) -> MountArgs {
 
 /// Lets the daemon that has the volume serve this mount too, if there is one.
 fn join_daemon(args: &MountArgs, config: &Config) -> Result<Joined, Failure> {
-    match daemon::holder(&config.source) {
+    match daemon::holder(&config.source).map_err(mount_failure_of)? {
         None => Ok(Joined::Nobody),
         Some((_, pong)) if args.foreground => Err(mount_failure(format_args!(
             "{}: process {} has it open already, for {}, and serves this mount too; leave -f out",
@@ -106,6 +107,13 @@ fn join_daemon(args: &MountArgs, config: &Config) -> Result<Joined, Failure> {
 fn config(args: &MountArgs) -> Result<Config, Failure> {
     let options = MountOptions::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Failure::new(why).with_code(code::MOUNT_USAGE))?;
+    if !args.daemon {
+        // The directory may lie in a mount whose daemon was killed, or on it, but not in one whose
+        // daemon does not answer.
+        let table = mount_table::read()?;
+        target::check_way(&table, &args.source).map_err(mount_failure_of)?;
+        target::check_alive(&table, &args.directory).map_err(mount_failure_of)?;
+    }
     let source = args.source.canonicalize().map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::NotFound => "; `dendro mkfs --size 10G` makes an image",
@@ -133,9 +141,13 @@ fn mount_failure(why: impl std::fmt::Display) -> Failure {
     Failure::new(why).with_code(code::MOUNT_FAILED)
 }
 
+fn mount_failure_of(failure: Failure) -> Failure {
+    failure.with_code(code::MOUNT_FAILED)
+}
+
 /// Takes away what the killed daemon of an earlier mount left at `mount_point`.
 fn clear_dead_mount(mount_point: &Path) -> Result<(), Failure> {
-    while mount_table::is_dead(mount_point) {
+    while life::of(mount_point) == Life::Dead {
         let table = mount_table::read()?;
         let is_ours = table
             .iter()
@@ -160,7 +172,7 @@ fn clear_dead_mounts_of(source: &Path) -> Result<(), Failure> {
     for entry in mount_table::read()? {
         if entry.is_fuseblk()
             && target::is_same_file(Path::new(&entry.source), source)
-            && mount_table::is_dead(&entry.mount_point)
+            && life::of(&entry.mount_point) == Life::Dead
         {
             dendro_fuse::unmount(&entry.mount_point, UnmountMode::Detach).map_err(mount_failure)?;
         }

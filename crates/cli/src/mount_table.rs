@@ -3,12 +3,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
 use crate::failure::Failure;
+use crate::mount_identity::MountIdentity;
 
 const TABLE: &str = "/proc/self/mountinfo";
 
@@ -18,6 +16,8 @@ const FS_TYPES: [&str; 2] = ["fuse.dendro", "fuseblk.dendro"];
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
+    /// The mount's number, which is another's as soon as it is gone.
+    pub(crate) id: u64,
     /// Names the mounted file system: all its mounts have the same number.
     pub(crate) device: (u32, u32),
     pub(crate) mount_point: PathBuf,
@@ -55,27 +55,14 @@ pub(crate) fn device_at(mount_point: &Path) -> String {
     topmost.map(MountEntry::device_text).unwrap_or_default()
 }
 
-/// Whether the mounted file system with this number is to be seen; true when that cannot be told.
-pub(crate) fn has(device: &str) -> bool {
-    let is_it = |entry: &MountEntry| entry.device_text() == device;
-    device.is_empty() || read().map_or(true, |table| table.iter().any(is_it))
-}
-
 /// All mounts that this process sees, in the order in which they were made.
 pub(crate) fn read() -> Result<Vec<MountEntry>, Failure> {
     let bytes = fs::read(TABLE).map_err(|error| Failure::new(format_args!("{TABLE}: {error}")))?;
     Ok(parse(&bytes))
 }
 
-/// Whether the daemon behind the mount that `path` lies in is gone. The kernel may still know the
-/// attributes of files there, so it takes a question that only the daemon can answer. Requests over
-/// io_uring are cancelled for some time after its death before the kernel cuts the connection.
-pub(crate) fn is_dead(path: &Path) -> bool {
-    matches!(rustix::fs::statfs(path), Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED))
-}
-
-/// The mount that `path` lies in: by what the file system says, or, where it does not answer as
-/// its daemon is gone, by name.
+/// The mount that `path` lies in: by what the kernel says, or, where it cannot be looked up as the daemon
+/// is gone, by name.
 pub(crate) fn containing<'a>(table: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     let by_name = |path: &Path| {
         table
@@ -84,11 +71,13 @@ pub(crate) fn containing<'a>(table: &'a [MountEntry], path: &Path) -> Option<&'a
             .filter(|entry| path.starts_with(&entry.mount_point))
             .max_by_key(|entry| entry.mount_point.as_os_str().len())
     };
-    let Ok(metadata) = fs::metadata(path) else {
+    let Some(MountIdentity { device, table_id, .. }) = MountIdentity::of(path) else {
         return by_name(&std::path::absolute(path).ok()?);
     };
-    let device = metadata.dev();
-    let device = (rustix::fs::major(device), rustix::fs::minor(device));
+    let by_id = table_id.and_then(|id| table.iter().find(|entry| entry.id == id));
+    if by_id.is_some_and(|entry| entry.device == device) {
+        return by_id;
+    }
     let canonical = path.canonicalize().ok()?;
     by_name(&canonical)
         .filter(|entry| entry.device == device)
@@ -103,11 +92,13 @@ fn parse(bytes: &[u8]) -> Vec<MountEntry> {
 /// (proc(5)).
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let id = std::str::from_utf8(fields.next()?).ok()?;
+    let device = std::str::from_utf8(fields.nth(1)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let mount_point = PathBuf::from(unescape(fields.nth(1)?));
     let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
     Some(MountEntry {
+        id: id.parse().ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
         mount_point,
         fs_type: String::from_utf8_lossy(fields.next()?).into_owned(),
@@ -151,7 +142,7 @@ mod tests {
               nonsense\n",
         );
         assert_eq!(table.len(), 2);
-        assert_eq!(table[0].device, (98, 0));
+        assert_eq!((table[0].id, table[0].device), (36, (98, 0)));
         assert_eq!(table[0].fs_type, "ext3");
         assert!(!table[0].is_dendro() && table[1].is_dendro());
         assert_eq!(table[1].mount_point, PathBuf::from("/mnt/a b"));

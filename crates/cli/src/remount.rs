@@ -10,7 +10,7 @@ use rustix::mount::MountFlags;
 use crate::failure::{Failure, code};
 use crate::mount_options::MountOptions;
 use crate::mount_table::{self, MountEntry};
-use crate::target;
+use crate::target::{self, Behind};
 
 /// How often, and after what pause, a busy mount is tried again.
 const BUSY_TRIES: u32 = 50;
@@ -27,7 +27,11 @@ pub(crate) fn run(mount_point: &Path, options: &MountOptions) -> Result<(), Fail
     let entry = entry
         .filter(|entry| entry.is_dendro())
         .ok_or_else(|| fail(&"no dendrofs volume is mounted there"))?;
-    let view = target::daemon_behind(&table, entry).and_then(|served| served.view);
+    let view = match target::daemon_behind(&table, entry, mount_point) {
+        Behind::Daemon(served) => served.view,
+        Behind::Mute(mute) => return Err(fail(&mute)),
+        Behind::Nobody => None,
+    };
     if let Some(why) = view.and_then(|view| view.read_only).filter(|_| !options.read_only) {
         return Err(fail(&format_args!(
             "cannot be made writable: {why}; unmount it, and mount it again without ro"

@@ -18,7 +18,7 @@ const HEADER: &str = "  USER/s  DEVICE/s     WA   WA ALL  CLEANED   FULL  CLEAN 
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
-    let client = target::find_mounted(&args.target)?.client;
+    let client = target::find_mounted(&args.target)?.client.about_volume();
     if args.metrics {
         return output::print(&client.metrics()?);
     }

@@ -1,19 +1,24 @@
 //! From what the user names to a daemon, or to a device that nobody has mounted.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use dendro_control::{Client, Pong, ViewInfo};
+use dendro_control::{Client, Found, Mute, Pong, ViewInfo};
 use dendro_device::loop_backing_file;
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 
 use crate::failure::Failure;
+use crate::life::{self, Life};
+use crate::mount_identity::MountIdentity;
 use crate::mount_table::{self, MountEntry};
+use crate::way;
 
 /// A volume that is mounted, found.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    /// The daemon that has it,
+    /// The daemon that has it, for requests that are meant for it alone, and for the mount that was
+    /// named,
     pub(crate) client: Client,
     /// and who that says it is.
     pub(crate) pong: Pong,
@@ -45,17 +50,29 @@ pub(crate) enum Target {
     Unmounted(PathBuf),
 }
 
+/// Who serves a mount.
+#[derive(Debug)]
+pub(crate) enum Behind {
+    Daemon(Box<Served>),
+    /// It does not answer.
+    Mute(Mute),
+    /// None that this process can talk to.
+    Nobody,
+}
+
 /// The volume that `path` names: its image file or device, or anything in its mount.
 pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     let table = mount_table::read()?;
     let metadata = metadata(&table, path)?;
     let is_device = metadata.is_file() || metadata.file_type().is_block_device();
     if is_device {
-        // One without mounts is about to end, and has given up the device or does so any moment.
-        let serves_it =
-            |pong: &Pong| !pong.views.is_empty() && is_same_volume(Path::new(&pong.source), path);
-        if let Some((client, pong)) = Client::all().find(|(_, pong)| serves_it(pong)) {
-            return Ok(Target::Mounted(Box::new(Served { client, pong, view: None })));
+        match holder(path) {
+            Found::Daemon(found) => {
+                let (client, pong) = *found;
+                return Ok(Target::Mounted(Box::new(Served { client, pong, view: None })));
+            }
+            Found::Mute(mute) => return Err(silent(path, &mute)),
+            Found::Nobody => {}
         }
     }
     let entry = mount_table::containing(&table, path).filter(|entry| entry.is_dendro());
@@ -64,7 +81,7 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
         Some(_) if is_device && begins_like_a_volume(path) => {
             Ok(Target::Unmounted(canonical(path)?))
         }
-        Some(entry) => daemon_of(&table, entry),
+        Some(entry) => daemon_of(&table, entry, path),
         None if is_device => Ok(Target::Unmounted(canonical(path)?)),
         None => Err(Failure::new(format_args!(
             "{}: is neither in a dendrofs mount nor an image file or block device",
@@ -78,7 +95,7 @@ pub(crate) fn find_mounted(path: &Path) -> Result<Served, Failure> {
     let table = mount_table::read()?;
     metadata(&table, path)?;
     let found = match mount_table::containing(&table, path).filter(|entry| entry.is_dendro()) {
-        Some(entry) => daemon_of(&table, entry)?,
+        Some(entry) => daemon_of(&table, entry, path)?,
         None => find(path)?,
     };
     match found {
@@ -87,34 +104,114 @@ pub(crate) fn find_mounted(path: &Path) -> Result<Served, Failure> {
     }
 }
 
-/// The daemon, of all that answer, that serves `entry`'s file system.
-pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry) -> Option<Served> {
-    let device = entry.device_text();
-    let view_of = |pong: &Pong| {
-        let by_number = pong.views.iter().find(|view| view.device == device);
-        // Where the number is not known; bind mounts make several mount points.
-        let by_place = |view: &&ViewInfo| {
-            let is_there = |of: &MountEntry| of.mount_point == Path::new(&view.mount_point);
-            view.device.is_empty()
-                && table.iter().any(|other| other.device == entry.device && is_there(other))
-        };
-        by_number.or_else(|| pong.views.iter().find(by_place)).cloned()
-    };
-    Client::all().find_map(|(client, pong)| {
-        let view = view_of(&pong)?;
-        Some(Served { client, pong, view: Some(view) })
-    })
+/// The daemon that has mounts of the volume on `source`. One without mounts is about to end, and has
+/// given up the device or does so any moment.
+pub(crate) fn holder(source: &Path) -> Found {
+    let has_it = |pong: &Pong| is_same_volume(Path::new(&pong.source), source);
+    Client::find(|pong| !pong.views.is_empty() && has_it(pong), has_it)
 }
 
-fn daemon_of(table: &[MountEntry], entry: &MountEntry) -> Result<Target, Failure> {
-    let served = daemon_behind(table, entry).map(Box::new);
-    served.map(Target::Mounted).ok_or_else(|| {
-        Failure::new(format_args!(
+/// Who serves the mount `entry`, in which `path` lies.
+pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Behind {
+    let before = MountIdentity::of(path).filter(|of| of.table_id.is_none_or(|id| id == entry.id));
+    let unique_id = before.and_then(|of| of.unique_id);
+    let view_of = |pong: &Pong| {
+        let by_mount =
+            pong.views.iter().find(|view| unique_id.is_some() && view.mount_id == unique_id);
+        by_mount
+            .or_else(|| pong.views.iter().find(|view| is_served_as(view, entry, table)))
+            .cloned()
+    };
+    // Its number may be another's by now, but not with the same source.
+    let may_be = |card: &Pong| {
+        let named = Path::new(&entry.source);
+        let has_it =
+            Path::new(&card.source) == named || is_same_volume(Path::new(&card.source), named);
+        view_of(card).is_some_and(|view| view.mount_id == unique_id || has_it)
+    };
+    match Client::find(|pong| view_of(pong).is_some(), may_be) {
+        Found::Nobody => Behind::Nobody,
+        Found::Mute(mute) => Behind::Mute(mute),
+        Found::Daemon(found) => {
+            let (client, pong) = *found;
+            // The daemon tells of no mount that is gone, so its number was this one's when it answered,
+            // if this one is still there: where the mount itself is not known, which may be bound to
+            // several places, that decides.
+            let is_sure = |view: &ViewInfo| {
+                let is_there = before.is_none_or(|before| before.is_still_at(path));
+                is_there || unique_id.is_some() && view.mount_id == unique_id
+            };
+            match view_of(&pong).filter(is_sure) {
+                Some(view) => {
+                    let client = client.about(view.id);
+                    Behind::Daemon(Box::new(Served { client, pong, view: Some(view) }))
+                }
+                None => Behind::Nobody,
+            }
+        }
+    }
+}
+
+/// Whether a daemon's mount is of the same file system as `entry`, by its number, or by its place where
+/// that is not known; bind mounts make several mount points.
+fn is_served_as(view: &ViewInfo, entry: &MountEntry, table: &[MountEntry]) -> bool {
+    let is_there = |of: &MountEntry| of.mount_point == Path::new(&view.mount_point);
+    match view.device.is_empty() {
+        true => table.iter().any(|other| other.device == entry.device && is_there(other)),
+        false => view.device == entry.device_text(),
+    }
+}
+
+fn daemon_of(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Result<Target, Failure> {
+    match daemon_behind(table, entry, path) {
+        Behind::Daemon(served) => Ok(Target::Mounted(served)),
+        Behind::Mute(mute) => Err(silent(&entry.mount_point, &mute)),
+        Behind::Nobody => Err(Failure::new(format_args!(
             "{}: its daemon does not answer; if it runs for another user, do this as that user or \
              root",
             entry.mount_point.display()
-        ))
+        ))),
+    }
+}
+
+/// That the daemon of the volume that `named` names does not answer.
+pub(crate) fn silent(named: &Path, mute: &Mute) -> Failure {
+    Failure::new(format_args!("{}: {mute}", named.display()))
+}
+
+/// Sees to it that whoever serves the mounts on the way to `path` answers: looking up a name in one whose
+/// daemon does not takes for ever.
+pub(crate) fn check_way(table: &[MountEntry], path: &Path) -> Result<(), Failure> {
+    way::follow(table, path, |entry| match check_mount(table, entry)? {
+        Life::Dead => Err(Failure::new(format_args!(
+            "{mount}: the daemon behind this mount is gone; `dendro umount {mount}` clears it away, \
+             and mounting again recovers what was written",
+            mount = entry.mount_point.display()
+        ))),
+        Life::Answers | Life::Silent => Ok(()),
     })
+}
+
+/// The same where it may be gone, which is seen at once.
+pub(crate) fn check_alive(table: &[MountEntry], path: &Path) -> Result<(), Failure> {
+    way::follow(table, path, |entry| check_mount(table, entry).map(drop))
+}
+
+/// Whether anybody serves the mount; refuses one that does not answer.
+fn check_mount(table: &[MountEntry], entry: &MountEntry) -> Result<Life, Failure> {
+    let root = &entry.mount_point;
+    match daemon_behind(table, entry, root) {
+        Behind::Daemon(_) => Ok(Life::Answers),
+        Behind::Mute(mute) => Err(silent(root, &mute)),
+        Behind::Nobody => match life::of(root) {
+            Life::Silent => Err(Failure::new(format_args!(
+                "{mount}: the daemon behind this mount does not answer; `dendro umount --force \
+                 {mount}` cuts it off",
+                mount = root.display()
+            ))),
+            life => Ok(life),
+        },
+    }
 }
 
 fn not_mounted(path: &Path) -> Failure {
@@ -128,13 +225,15 @@ fn canonical(path: &Path) -> Result<PathBuf, Failure> {
 /// Whether both are one image or one block device, whatever their names.
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| {
-        let metadata = fs::metadata(path).ok()?;
-        let is_block = metadata.file_type().is_block_device();
+        // An image may lie on a file system that does not answer.
+        let wanted = StatxFlags::TYPE | StatxFlags::INO;
+        let told = statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
+        let is_block = FileType::from_raw_mode(told.stx_mode.into()) == FileType::BlockDevice;
         // All device files of one device have its number.
         Some(if is_block {
-            (true, 0, metadata.rdev())
+            (true, (told.stx_rdev_major, told.stx_rdev_minor), 0)
         } else {
-            (false, metadata.dev(), metadata.ino())
+            (false, (told.stx_dev_major, told.stx_dev_minor), told.stx_ino)
         })
     };
     one == other
@@ -150,16 +249,8 @@ pub(crate) fn is_same_volume(one: &Path, other: &Path) -> bool {
 
 /// What `path` is, with advice when its file system's daemon is gone.
 fn metadata(table: &[MountEntry], path: &Path) -> Result<fs::Metadata, Failure> {
-    let entry = mount_table::containing(table, path).filter(|entry| entry.is_dendro());
-    match entry.filter(|_| mount_table::is_dead(path)) {
-        Some(entry) => Err(Failure::new(format_args!(
-            "{mount}: the daemon behind this mount is gone; `dendro umount {mount}` clears it \
-             away, and mounting again recovers what was written",
-            mount = entry.mount_point.display()
-        ))),
-        None => fs::metadata(path)
-            .map_err(|error| Failure::new(format_args!("{}: {error}", path.display()))),
-    }
+    check_way(table, path)?;
+    fs::metadata(path).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
 }
 
 fn begins_like_a_volume(path: &Path) -> bool {

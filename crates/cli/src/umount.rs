@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dendro_control::{Client, Pong, ViewInfo, farewell};
+use dendro_control::{Client, ClientError, Mute, Pong, ViewInfo, farewell};
 use dendro_device::{Direct, OpenOptions};
 use dendro_fuse::{UnmountMode, unmount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,9 +12,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::args::UmountArgs;
 use crate::failure::{Failure, code};
+use crate::life::{self, Life};
 use crate::mount_table::{self, MountEntry};
 use crate::output;
-use crate::target::{self, Served};
+use crate::target::{self, Behind, Served};
 
 /// After this, the user is told what is being waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -23,13 +24,20 @@ const SHORT_PAUSE: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait for the device's lock where the daemon cannot be asked who it is.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
+/// A daemon that has not answered so often, or has been stopped for so long, is not waited for.
+const MOST_SILENCES: u32 = 4;
+const MOST_STOPPED: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     let failed = |failure: Failure| failure.with_code(code::MOUNT_FAILED);
     let table = mount_table::read()?;
     let entry = find(&table, &args.target).map_err(failed)?;
     // Asked before it is unmounted: the process number could be another's afterwards.
-    let daemon = target::daemon_behind(&table, &entry);
+    let daemon = match target::daemon_behind(&table, &entry, &entry.mount_point) {
+        Behind::Daemon(served) => Some(served),
+        Behind::Mute(mute) => return cut_off(args, &entry, &mute).map_err(failed),
+        Behind::Nobody => None,
+    };
     let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
     let mode = match (args.lazy, args.force) {
         (true, _) => UnmountMode::Detach,
@@ -38,7 +46,14 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     };
     // Looked for before, too: the number is soon another's.
     let has_other_mounts = table.iter().filter(|other| other.device == entry.device).count() > 1;
-    let is_dead = mount_table::is_dead(&entry.mount_point);
+    let life = if daemon.is_some() { Life::Answers } else { life::of(&entry.mount_point) };
+    if life == Life::Silent && !args.force {
+        return Err(failed(Failure::new(format_args!(
+            "{}: its daemon does not answer; --force cuts it off",
+            entry.mount_point.display()
+        ))));
+    }
+    let is_dead = life == Life::Dead;
     let mode = if is_dead { UnmountMode::Detach } else { mode };
     unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?;
     let is_served_on = args.lazy || has_other_mounts;
@@ -47,7 +62,7 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     }
     match (process, daemon) {
         (Some(process), Some(served)) => {
-            match wait_for_end(&process, &served.client, &entry, quiet)? {
+            match wait_for_end(&process, &served, &entry, quiet).map_err(failed)? {
                 End::OfDaemon => check_has_written(&served),
                 End::OfView => Ok(()),
             }
@@ -56,13 +71,39 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     }
 }
 
+/// Takes away a mount whose daemon does not answer, if that is asked for: else unmounting it might take
+/// for ever.
+fn cut_off(args: &UmountArgs, entry: &MountEntry, mute: &Mute) -> Result<(), Failure> {
+    let place = entry.mount_point.display();
+    if !args.force {
+        return Err(Failure::new(format_args!(
+            "{place}: {mute}, and `dendro umount --force {place}` cuts the mount off"
+        )));
+    }
+    unmount(&entry.mount_point, UnmountMode::Abort)?;
+    Err(not_finished(&place, mute))
+}
+
+/// That something is unmounted, and perhaps not written.
+fn not_finished(place: &dyn std::fmt::Display, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(format_args!(
+        "{place}: it is unmounted, but the last of what was written to it may not be on the device \
+         yet: {why}"
+    ))
+}
+
 /// The mount that the user means: by its mount point, or by what is mounted.
 fn find(table: &[MountEntry], named: &Path) -> Result<MountEntry, Failure> {
     let fail = |why: &str| Failure::new(format_args!("{}: {why}", named.display()));
-    let path = match named.canonicalize() {
-        Ok(path) => path,
-        // A dead mount cannot be looked into, but it has a name.
-        Err(_) => std::path::absolute(named)?,
+    // A mount that is dead, or whose daemon does not answer, cannot be looked into, but it has a name.
+    let absolute = std::path::absolute(named)?;
+    let is_there = |path: &Path| table.iter().any(|entry| entry.mount_point == path);
+    let path = match is_there(&absolute) {
+        true => absolute,
+        false => {
+            target::check_alive(table, named)?;
+            named.canonicalize().unwrap_or(absolute)
+        }
     };
     let at_path = table.iter().rev().find(|entry| entry.mount_point == path);
     if let Some(entry) = at_path {
@@ -109,24 +150,31 @@ enum End {
 /// Waits until the daemon has closed the view, or, if that was its last one, has ended.
 fn wait_for_end(
     process: &OwnedFd,
-    client: &Client,
+    served: &Served,
     entry: &MountEntry,
     quiet: bool,
 ) -> Result<End, Failure> {
-    let device = entry.device_text();
-    let is_it = |view: &ViewInfo| {
-        view.device == device && Path::new(&view.mount_point) == entry.mount_point
-    };
+    let place = entry.mount_point.display();
     let mut waited = Duration::ZERO;
+    let mut silences = 0;
+    let mut stopped = Duration::ZERO;
     loop {
         let pause = if waited < PAUSE { SHORT_PAUSE } else { PAUSE };
-        let serves_others =
-            client.ping().is_ok_and(|pong| !pong.views.is_empty() && !pong.views.iter().any(is_it));
-        if serves_others {
-            return Ok(End::OfView);
+        match served.client.ping() {
+            Ok(pong) if serves_others_alone(&pong, served.view.as_ref()) => return Ok(End::OfView),
+            Err(ClientError::Mute(mute)) if silences >= MOST_SILENCES => {
+                return Err(not_finished(&place, &mute));
+            }
+            Err(ClientError::Mute(_)) => silences += 1,
+            // It listens no more when it is about to end.
+            _ => silences = 0,
         }
         if has_ended(process, pause)? {
             return Ok(End::OfDaemon);
+        }
+        stopped = if is_stopped(served.pong.pid) { stopped + pause } else { Duration::ZERO };
+        if stopped >= MOST_STOPPED {
+            return Err(not_finished(&place, &Mute { pid: served.pong.pid }));
         }
         if waited < PATIENCE && waited + pause >= PATIENCE && !quiet {
             output::tell(format_args!(
@@ -136,6 +184,19 @@ fn wait_for_end(
         }
         waited += pause;
     }
+}
+
+/// Whether the daemon has closed `view`, and serves others still.
+fn serves_others_alone(pong: &Pong, view: Option<&ViewInfo>) -> bool {
+    let has_others = !pong.views.is_empty() || !pong.closing.is_empty();
+    has_others && view.is_none_or(|view| !pong.has(view))
+}
+
+/// Whether the process was stopped by a signal.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Its name, in parentheses, may have any of them in it.
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
 /// Whether the process ends within `pause`.

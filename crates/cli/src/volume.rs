@@ -12,7 +12,7 @@ use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest};
 use dendro_control::{
-    CheckpointInfo, Facts, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
+    CheckpointInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
 };
 use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, ReadAhead};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
@@ -28,9 +28,8 @@ use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
 use dendro_versions::{Service, name};
 
 use crate::cleaning::service;
-use crate::counters;
 use crate::failure::Failure;
-use crate::memory::default_cache_bytes;
+use crate::memory::{default_cache_bytes, inode_cache_len};
 use crate::mount_options::MountOptions;
 use crate::{signature, text, versions};
 
@@ -57,6 +56,7 @@ const LEAST_GOOD_SEGMENT_COUNT: u64 = 64;
 pub(crate) struct Volume {
     source: PathBuf,
     device: Arc<FileDevice>,
+    read_ahead: Arc<ReadAhead<Arc<FileDevice>>>,
     disk: Arc<LogDisk>,
     read_only: bool,
     /// Somebody else has claimed the device.
@@ -106,7 +106,8 @@ impl Volume {
         if let Some(is_on) = options.coalesce {
             disk_options.cleaning.coalescing.is_on = is_on;
         }
-        let disk = open_disk(source, &device, disk_options);
+        let read_ahead = read_ahead(&device, cache_size_bytes);
+        let disk = open_disk_on(Arc::clone(&read_ahead) as _, source, &device, disk_options);
         let disk = Arc::new(disk.map_err(NotOpened::Failed)?);
         for note in disk.recovery_notes() {
             log::warn!("{}: {note}", source.display());
@@ -114,6 +115,7 @@ impl Volume {
         Ok(Self {
             source: source.to_path_buf(),
             device,
+            read_ahead,
             disk,
             read_only,
             is_lost: AtomicBool::default(),
@@ -167,8 +169,8 @@ impl Volume {
             view,
             read_only: options.read_only,
             atime: options.atime,
+            inode_cache_len: inode_cache_len(self.disk.cache_size_bytes()),
             lookups_hold_files: true,
-            ..FsOptions::default()
         };
         FileSystem::mount(Arc::clone(&self.disk) as _, fs_options, clock()).map(Arc::new)
     }
@@ -216,9 +218,9 @@ impl Volume {
         describe(&self.source, &self.disk)
     }
 
-    /// Counters since it was opened.
-    pub(crate) fn stat(&self) -> Facts {
-        counters::facts(&self.disk)
+    /// What reading ahead keeps in memory.
+    pub(crate) fn read_ahead_bytes(&self) -> u64 {
+        self.read_ahead.memory_bytes()
     }
 }
 
@@ -334,6 +336,7 @@ fn open_offline(source: &Path) -> Result<LogDisk, Failure> {
     let device = DeviceOptions::new()
         .read_only(true)
         .direct(Direct::Never)
+        .lock_wait(LAST_DAEMON_GRACE)
         .open(source)
         .map_err(|error| explain_device(&error, true))?;
     open_disk(source, &Arc::new(device), OpenOptions { read_only: true, ..as_mounted() })
@@ -434,8 +437,22 @@ fn open_disk(
     device: &Arc<FileDevice>,
     options: OpenOptions,
 ) -> Result<LogDisk, Failure> {
+    let reading_ahead = read_ahead(device, options.cache_size_bytes);
+    open_disk_on(reading_ahead, source, device, options)
+}
+
+/// A device that reads ahead, and takes no more memory for it than suits a cache of that size.
+fn read_ahead(device: &Arc<FileDevice>, cache_size_bytes: u64) -> Arc<ReadAhead<Arc<FileDevice>>> {
+    Arc::new(ReadAhead::with_memory(Arc::clone(device), cache_size_bytes / 8))
+}
+
+fn open_disk_on(
+    reading_ahead: Arc<dyn Device>,
+    source: &Path,
+    device: &Arc<FileDevice>,
+    options: OpenOptions,
+) -> Result<LogDisk, Failure> {
     let read_only = options.read_only;
-    let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
     LogDisk::open(reading_ahead, options, clock()).map_err(|error| {
         let is_file = device.kind() == dendro_device::FileKind::Image;
         let found = signature::find(&**device, is_file).unwrap_or(None);
@@ -478,7 +495,7 @@ fn clock() -> Arc<dyn Clock> {
 }
 
 /// Bytes that nobody can guess.
-fn random_bytes() -> Result<[u8; 16], Failure> {
+pub(crate) fn random_bytes() -> Result<[u8; 16], Failure> {
     const SOURCE: &str = "/dev/urandom";
     let mut bytes = [0; 16];
     std::fs::File::open(SOURCE)

@@ -14,7 +14,7 @@ use dendro_control::cleaning::{
     Present, Released, Segments, SegmentsRequest,
 };
 use dendro_control::versions::{VersionsReply, VersionsRequest};
-use dendro_control::{Admin, AdminError, Facts, Pong, Server, ViewInfo, VolumeInfo};
+use dendro_control::{Admin, AdminError, Facts, MountNamed, Pong, Server, ViewInfo, VolumeInfo};
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::{Caller, FileSystem, FormatOptions, Ino, OpenOptions, Options};
@@ -41,6 +41,7 @@ impl Admin for Daemon {
             source: self.source.clone(),
             mount_point: "/none".into(),
             views: vec![ViewInfo::default()],
+            ..Pong::default()
         }
     }
 
@@ -62,7 +63,7 @@ impl Admin for Daemon {
 
     fn versions(
         &self,
-        _: Option<&str>,
+        _: Option<MountNamed<'_>>,
         request: &VersionsRequest,
     ) -> Result<VersionsReply, AdminError> {
         self.service.answer(request)

@@ -4,25 +4,42 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
+use crate::addressee::Addressee;
 use crate::cleaning::{
     Block, Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Marked, Places,
     Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced};
 use crate::mounts::{MountReply, MountRequest};
-use crate::ping::{self, PING_TIMEOUT};
+use crate::ping::{self, Found, Mute, PING_TIMEOUT};
 use crate::protocol::{
-    Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, VolumeInfo,
+    Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, Request,
+    VolumeInfo,
 };
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
-use crate::{server, socket};
+use crate::wait::now;
+use crate::{card, server, socket};
+
+/// How often a daemon that has been asked something is asked whether it is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// After so long in which a daemon has not even said who it is, nobody waits for it any longer.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// How long the rest of an answer may take that has begun to arrive.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// After what pause a daemon is tried again that too many ask.
+const OVERRUN_PAUSE: Duration = Duration::from_millis(50);
 
 /// One daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     path: PathBuf,
+    /// Whom its requests are meant for.
+    addressee: Option<Addressee>,
+    /// The daemon's process, if it has said so.
+    pid: Option<u32>,
 }
 
 /// Why there is no answer.
@@ -36,6 +53,12 @@ pub enum ClientError {
         /// What the system said.
         source: io::Error,
     },
+    /// The daemon is there, and has not answered anything for some time.
+    #[error("{0}")]
+    Mute(Mute),
+    /// Another daemon has the socket by now, or the mount that was meant is gone.
+    #[error("{0}")]
+    NotMeant(String),
     /// The answer makes no sense.
     #[error(
         "the daemon at {path} gave an answer this command does not understand ({why}); use the \
@@ -53,17 +76,44 @@ pub enum ClientError {
 }
 
 impl Client {
-    /// The daemon that listens at `path`.
+    /// Whatever daemon listens at `path`.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), addressee: None, pid: None }
     }
 
-    /// Every daemon that this process may talk to and that answers, with who it says it is, in the
-    /// order in which they do: one that hangs is waited for last.
-    pub fn all() -> impl Iterator<Item = (Self, Pong)> {
+    /// The same, for requests that are meant for the daemon alone that has said `pong`.
+    #[must_use]
+    pub fn meaning(self, pong: &Pong) -> Self {
+        Self { addressee: Some(Addressee::of(pong)), pid: Some(pong.pid), ..self }
+    }
+
+    /// The same, for requests about one of that daemon's mounts, by its
+    /// [`ViewInfo::id`](crate::ViewInfo::id).
+    #[must_use]
+    pub fn about(self, view: u64) -> Self {
+        Self { addressee: Some(self.addressee.unwrap_or_default().about(view)), ..self }
+    }
+
+    /// The same, whatever becomes of the mount.
+    #[must_use]
+    pub fn about_volume(self) -> Self {
+        let addressee = self.addressee.map(|of| Addressee { view: None, ..of });
+        Self { addressee, ..self }
+    }
+
+    /// Looks among all daemons that this process may talk to for the one that `is_it`. All are asked at
+    /// once. `may_be` says of what a daemon said earlier whether it may be the one; others are not waited
+    /// for, and one that is and does not answer is told. Its requests will be meant for this daemon alone.
+    pub fn find(is_it: impl Fn(&Pong) -> bool, may_be: impl Fn(&Pong) -> bool) -> Found {
         let sockets = socket::directories().into_iter().flat_map(|dir| socket::in_directory(&dir));
-        ping::ask_all(sockets.collect())
+        match ping::find(sockets.collect(), is_it, may_be) {
+            Found::Daemon(found) => {
+                let (client, pong) = *found;
+                Found::Daemon(Box::new((client.meaning(&pong), pong)))
+            }
+            other => other,
+        }
     }
 
     /// Where the daemon listens.
@@ -77,7 +127,10 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn ping(&self) -> Result<Pong, ClientError> {
-        let stream = self.tell(Command::Ping, None)?;
+        // The daemon tells which mounts there are.
+        let addressee = self.clone().about_volume().addressee;
+        let request = Request::new(Command::Ping).meant_for(addressee);
+        let stream = self.tell(&request, None, PING_TIMEOUT)?;
         self.hear_pong(&stream, PING_TIMEOUT)
     }
 
@@ -87,7 +140,7 @@ impl Client {
         stream: &UnixStream,
         timeout: Duration,
     ) -> Result<Pong, ClientError> {
-        match self.hear(stream, Some(timeout))? {
+        match self.hear(stream, timeout)? {
             Outcome::Pong(pong) => Ok(pong),
             other => Err(self.unexpected(&other)),
         }
@@ -258,7 +311,8 @@ impl Client {
         }
     }
 
-    /// [`Command::Mount`], with the connection to be served.
+    /// [`Command::Mount`], with the connection to be served. Only a daemon of this process's user gets it:
+    /// whoever has the connection decides what is in the mount, set-user-ID programs of root's included.
     ///
     /// # Errors
     /// [`ClientError`]; refused with the reason.
@@ -267,6 +321,14 @@ impl Client {
         request: MountRequest,
         device: Option<BorrowedFd<'_>>,
     ) -> Result<MountReply, ClientError> {
+        let owner = socket::foreign_owner(&self.path).map_err(|error| self.unreachable(error))?;
+        if let Some(uid) = owner {
+            return Err(ClientError::Refused(format!(
+                "a daemon of user {uid} says that it has it mounted, and {} lies in a directory of that \
+                 user's; unmount it there, or mount it as that user",
+                self.path.display()
+            )));
+        }
         match self.ask_with(Command::Mount(request), device)? {
             Outcome::Mount(reply) => Ok(reply),
             other => Err(self.unexpected(&other)),
@@ -297,30 +359,63 @@ impl Client {
         command: Command,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<Outcome, ClientError> {
-        let stream = self.tell(command, descriptor)?;
-        self.hear(&stream, None)
+        let request = Request::new(command).meant_for(self.addressee.clone());
+        let stream = self.tell(&request, descriptor, PATIENCE)?;
+        self.wait_for(&stream)?;
+        self.hear(&stream, REPLY_TIMEOUT)
+    }
+
+    /// Waits until the answer begins to arrive, however long that takes, as long as the daemon is there.
+    fn wait_for(&self, stream: &UnixStream) -> Result<(), ClientError> {
+        let mut heard_at = now();
+        loop {
+            match ping::is_readable(stream, LOOK_EVERY) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(source) => return Err(self.unreachable(source)),
+            }
+            match self.ping() {
+                Err(ClientError::Mute(mute)) if heard_at.elapsed() >= PATIENCE => {
+                    return Err(ClientError::Mute(mute));
+                }
+                Err(ClientError::Mute(_)) => {}
+                // Whatever it says, it is not silent. It listens no more when it is about to end.
+                _ => heard_at = now(),
+            }
+        }
     }
 
     fn tell(
         &self,
-        command: Command,
+        request: &Request,
         descriptor: Option<BorrowedFd<'_>>,
+        timeout: Duration,
     ) -> Result<UnixStream, ClientError> {
+        let deadline = now() + timeout;
         let tell = || {
-            let stream = UnixStream::connect(&self.path)?;
-            server::send(&stream, command, descriptor)?;
+            let stream = ping::connect_at_once(&self.path)?;
+            server::send(&stream, request, descriptor)?;
             Ok(stream)
         };
-        tell().map_err(|source| self.unreachable(source))
+        loop {
+            match tell() {
+                Err(error) if ping::is_overrun(&error) && now() < deadline => {
+                    thread::sleep(OVERRUN_PAUSE);
+                }
+                outcome => return outcome.map_err(|source| self.unreachable(source)),
+            }
+        }
     }
 
-    fn hear(&self, stream: &UnixStream, timeout: Option<Duration>) -> Result<Outcome, ClientError> {
-        let line = server::read_line(stream, MAX_REPLY_LEN_BYTES, timeout)
+    /// The answer, which arrives within `timeout`.
+    fn hear(&self, stream: &UnixStream, timeout: Duration) -> Result<Outcome, ClientError> {
+        let line = server::read_line(stream, MAX_REPLY_LEN_BYTES, Some(timeout))
             .map_err(|source| self.unreachable(source))?;
         let reply: Reply =
             serde_json::from_slice(&line).map_err(|error| self.malformed(error.to_string()))?;
         match reply.outcome {
             Outcome::Error(why) => Err(ClientError::Refused(why)),
+            Outcome::NotMeant(why) => Err(ClientError::NotMeant(why)),
             _ if reply.version != PROTOCOL_VERSION => {
                 Err(self.malformed(format!("protocol version {}", reply.version)))
             }
@@ -329,6 +424,11 @@ impl Client {
     }
 
     fn unreachable(&self, source: io::Error) -> ClientError {
+        let is_late = matches!(source.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+        let pid = || self.pid.or_else(|| card::read(&self.path).map(|card| card.pid));
+        if is_late && let Some(pid) = pid() {
+            return ClientError::Mute(Mute { pid });
+        }
         ClientError::Unreachable { path: self.path.clone(), source }
     }
 

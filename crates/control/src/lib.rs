@@ -9,8 +9,10 @@
 //! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
 //!   a file system or a logical disk.
 //! - [`Server`]: listens for a daemon.
-//! - [`Client`]: talks to one daemon; [`Client::all`] finds those that run.
+//! - [`Client`]: talks to one daemon; [`Client::find`] finds it.
 //! - [`socket`]: where the sockets are.
+//! - [`Addressee`]: whom a request is meant for.
+//! - [`card`]: what a daemon has said last about itself, for when it does not answer.
 //! - [`farewell`]: what a daemon leaves that could not write everything.
 //!
 //! No thread is started here: [`Server::run`] and [`Server::run_waits`] occupy those that call them.
@@ -18,11 +20,14 @@
 
 #![forbid(unsafe_code)]
 
+mod addressee;
+pub mod card;
 pub mod cleaning;
 mod client;
 pub mod coalescing;
 pub mod farewell;
 mod http;
+mod load;
 mod mounts;
 mod passing;
 mod ping;
@@ -32,8 +37,10 @@ pub mod socket;
 pub mod versions;
 mod wait;
 
+pub use addressee::Addressee;
 pub use client::{Client, ClientError};
-pub use mounts::{MountReply, MountRequest, ViewInfo};
+pub use mounts::{MountNamed, MountReply, MountRequest, ViewInfo};
+pub use ping::{Found, Mute};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,

@@ -14,6 +14,9 @@ pub struct MountRequest {
     /// The mounted file system's number, as [`ViewInfo::device`].
     #[serde(default)]
     pub device: String,
+    /// The mount's own number, as [`ViewInfo::mount_id`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_id: Option<u64>,
     /// The mount namespace, as `/proc/self/ns/mnt` says it.
     #[serde(default)]
     pub namespace: String,
@@ -41,12 +44,19 @@ pub enum MountReply {
 /// One mount of a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewInfo {
+    /// Which of the daemon's mounts it is; it gives no number again. 0: an older daemon's.
+    #[serde(default)]
+    pub id: u64,
     /// The directory, as an absolute path without symbolic links.
     pub mount_point: String,
     /// The mounted file system's number in `/proc/self/mountinfo`, such as `0:52`; empty when it is
-    /// not known.
+    /// not known. The kernel gives it to another one as soon as this is unmounted.
     #[serde(default)]
     pub device: String,
+    /// The mount's own number, which the kernel never gives again (`STATX_MNT_ID_UNIQUE`, from Linux
+    /// 6.8 on); that of the mount as it was made, if it is bound to other places too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_id: Option<u64>,
     /// The mount namespace, as `/proc/PID/ns/mnt` says it.
     #[serde(default)]
     pub namespace: String,
@@ -69,4 +79,26 @@ pub struct ViewInfo {
     /// Which way the kernel's requests come.
     #[serde(default)]
     pub transport: String,
+}
+
+impl ViewInfo {
+    /// Whether both are one mount of one daemon; older ones do not number theirs.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self.id, other.id) {
+            (0, _) | (_, 0) => {
+                (&self.device, &self.mount_point) == (&other.device, &other.mount_point)
+            }
+            (own, others) => own == others,
+        }
+    }
+}
+
+/// The mount that a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountNamed<'a> {
+    /// By its [`ViewInfo::id`].
+    View(u64),
+    /// By its [`ViewInfo::device`].
+    Device(&'a str),
 }

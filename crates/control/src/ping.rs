@@ -1,154 +1,184 @@
-//! Asking all daemons at once who they are.
+//! Asking all daemons at once who they are, and telling those that do not answer from those that are
+//! not there.
 //!
-//! One that hangs, or was stopped, must not keep those from being found that answer.
+//! One that hangs, or was stopped, must not keep those from being found that answer, and whoever
+//! looks for its volume must hear of it. What it had before it fell silent stands on its
+//! [`card`].
 
+use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::client::Client;
-use crate::protocol::{Command, Pong};
-use crate::server;
+use crate::protocol::{Command, Pong, Request};
 use crate::wait::now;
+use crate::{card, server};
 
 /// How long a daemon may take to say who it is; it answers this without waiting for anything.
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// So many are asked at a time: each takes a descriptor.
-const MOST_AT_A_TIME: usize = 128;
+const MOST_AT_A_TIME: usize = 512;
 
-/// The daemons that listen on `sockets` and answer, in the order in which they do.
-pub(crate) fn ask_all(sockets: Vec<PathBuf>) -> impl Iterator<Item = (Client, Pong)> {
-    let mut sockets = sockets.into_iter().peekable();
-    let mut answers = Answers::to(&mut sockets);
-    std::iter::from_fn(move || {
-        loop {
-            if let Some(answer) = answers.next() {
-                return Some(answer);
-            }
-            sockets.peek()?;
-            answers = Answers::to(&mut sockets);
-        }
-    })
+/// A daemon that runs and does not say who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mute {
+    /// Its process.
+    pub pid: u32,
 }
 
-/// What those say who were asked together.
-struct Answers {
-    awaited: Vec<(Client, UnixStream)>,
+impl fmt::Display for Mute {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pid = self.pid;
+        write!(
+            formatter,
+            "the daemon, process {pid}, does not answer; if it was stopped, `kill -CONT {pid}` lets \
+             it go on"
+        )
+    }
+}
+
+/// What came of looking for a daemon.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// It is this one, and says so.
+    Daemon(Box<(Client, Pong)>),
+    /// It is this one, by what it said before it fell silent.
+    Mute(Mute),
+    /// None that this process can talk to.
+    Nobody,
+}
+
+/// Looks among those that listen on `sockets` for the daemon that `is_it`; `may_be` says of what a
+/// daemon said earlier whether it may be the one, so that others are not waited for.
+pub(crate) fn find(
+    sockets: Vec<PathBuf>,
+    is_it: impl Fn(&Pong) -> bool,
+    may_be: impl Fn(&Pong) -> bool,
+) -> Found {
+    let mut mute = None;
+    for some in sockets.chunks(MOST_AT_A_TIME) {
+        let mut asked = Asked::new(some, &may_be);
+        while let Some((client, pong)) = asked.next_answer() {
+            if is_it(&pong) {
+                return Found::Daemon(Box::new((client, pong)));
+            }
+        }
+        mute = mute.or_else(|| asked.mute());
+    }
+    mute.map_or(Found::Nobody, Found::Mute)
+}
+
+/// One that was asked.
+struct Awaited {
+    client: Client,
+    /// Nothing where so many have asked before that it takes no more.
+    stream: Option<UnixStream>,
+    /// Whether the one that is looked for may be this one.
+    matters: bool,
+    /// Its process, if it is likely the one that is looked for.
+    suspect: Option<u32>,
+}
+
+/// Those who were asked together.
+struct Asked {
+    awaited: Vec<Awaited>,
     deadline: Instant,
 }
 
-impl Answers {
-    /// Asks some of those that listen on `sockets`.
-    fn to(sockets: &mut impl Iterator<Item = PathBuf>) -> Self {
-        let ask = |path: PathBuf| {
+impl Asked {
+    fn new(sockets: &[PathBuf], may_be: impl Fn(&Pong) -> bool) -> Self {
+        let ask = |path: &PathBuf| {
             let client = Client::new(path);
-            ask(&client).ok().map(|stream| (client, stream))
+            let stream = match ask(path) {
+                Ok(stream) => Some(stream),
+                Err(error) if is_overrun(&error) => None,
+                // Nobody listens there any more.
+                Err(_) => return None,
+            };
+            let card = card::read(path);
+            let suspect = card.as_ref().filter(|card| may_be(card)).map(|card| card.pid);
+            // One without a card may be any. It is waited for, but not accused.
+            let matters = suspect.is_some() || card.is_none() && stream.is_some();
+            Some(Awaited { client, stream, matters, suspect })
         };
-        let awaited = sockets.take(MOST_AT_A_TIME).filter_map(ask).collect();
+        let awaited = sockets.iter().filter_map(ask).collect();
         Self { awaited, deadline: now() + PING_TIMEOUT }
     }
 
-    fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(now())
+    /// The next answer; nothing when nobody is left who matters, or time is over.
+    fn next_answer(&mut self) -> Option<(Client, Pong)> {
+        loop {
+            let waits = self.awaited.iter().any(|of| of.matters && of.stream.is_some());
+            let left = self.deadline.saturating_duration_since(now());
+            let timeout = Timespec::try_from(if waits { left } else { Duration::ZERO }).ok()?;
+            let streams = self.awaited.iter().enumerate();
+            let (numbers, mut polled): (Vec<_>, Vec<_>) = streams
+                .filter_map(|(number, of)| Some((number, of.stream.as_ref()?)))
+                // Hanging up counts as an answer.
+                .map(|(number, stream)| (number, PollFd::new(stream, PollFlags::IN)))
+                .unzip();
+            match poll(&mut polled, Some(&timeout)) {
+                Ok(1..) => {}
+                Err(Errno::INTR) => continue,
+                _ => return None,
+            }
+            let at = polled.iter().position(|polled| !polled.revents().is_empty())?;
+            let Awaited { client, stream, .. } = self.awaited.swap_remove(numbers[at]);
+            let left = left.max(Duration::from_millis(1));
+            if let Ok(pong) = client.hear_pong(&stream?, left) {
+                return Some((client, pong));
+            }
+        }
+    }
+
+    /// One that has not answered and is likely the one that was looked for.
+    fn mute(&self) -> Option<Mute> {
+        self.awaited.iter().find_map(|of| of.suspect).map(|pid| Mute { pid })
     }
 }
 
-/// Asks, and does not wait: where a daemon hangs, many may have asked before.
-fn ask(client: &Client) -> io::Result<UnixStream> {
+/// Asks, and does not wait.
+fn ask(socket: &Path) -> io::Result<UnixStream> {
+    let stream = connect_at_once(socket)?;
+    server::send(&stream, &Request::new(Command::Ping), None)?;
+    Ok(stream)
+}
+
+/// Whether so many have asked the daemon, without an answer, that it cannot be asked.
+pub(crate) fn is_overrun(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// Connects without waiting: where a daemon hangs, many may have asked before, see [`is_overrun`].
+pub(crate) fn connect_at_once(socket: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(client.path())?)?;
-    let stream = UnixStream::from(socket);
-    server::send(&stream, Command::Ping, None)?;
+    let descriptor = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&descriptor, &SocketAddrUnix::new(socket)?)?;
+    let stream = UnixStream::from(descriptor);
     stream.set_nonblocking(false)?;
     Ok(stream)
 }
 
-impl Iterator for Answers {
-    type Item = (Client, Pong);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while !self.awaited.is_empty() {
-            let left = Timespec::try_from(self.left()).ok()?;
-            let streams = self.awaited.iter().map(|(_, stream)| stream);
-            // Hanging up counts as an answer.
-            let mut polled: Vec<_> =
-                streams.map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
-            match poll(&mut polled, Some(&left)) {
-                Ok(0) => return None,
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(_) => return None,
-            }
-            let at = polled.iter().position(|polled| !polled.revents().is_empty())?;
-            let (client, stream) = self.awaited.swap_remove(at);
-            if let Ok(pong) = client.hear_pong(&stream, self.left()) {
-                return Some((client, pong));
-            }
+/// Waits for at most `timeout` until there is something to read; whether there is.
+pub(crate) fn is_readable(stream: &UnixStream, timeout: Duration) -> io::Result<bool> {
+    let deadline = now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&left)) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
-        None
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixListener;
-
-    use super::*;
-    use crate::protocol::{Outcome, Reply};
-
-    fn pong() -> Pong {
-        Pong {
-            software: "1".into(),
-            pid: 17,
-            uuid: String::new(),
-            source: "/image".into(),
-            mount_point: "/mnt".into(),
-            views: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn who_does_not_answer_keeps_nobody_from_being_found() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |number: usize| directory.path().join(format!("{number}.sock"));
-        // Nobody accepts from those, but the last.
-        let listeners: Vec<_> =
-            (0..200).map(|number| UnixListener::bind(path(number)).unwrap()).collect();
-        let began = now();
-        let answering = std::thread::scope(|scope| {
-            let last = listeners.last().unwrap();
-            scope.spawn(move || {
-                let (stream, _) = last.accept().unwrap();
-                let reply = Reply::new(Outcome::Pong(pong()));
-                let line = serde_json::to_string(&reply).unwrap() + "\n";
-                server::write_all(&stream, line.as_bytes()).unwrap();
-            });
-            ask_all((0..200).rev().map(path).collect()).next()
-        });
-        let (client, pong) = answering.unwrap();
-        assert_eq!((client.path(), pong.pid), (&*path(199), 17));
-        assert!(began.elapsed() < 20 * PING_TIMEOUT, "it was asked after others had not answered");
-    }
-
-    #[test]
-    fn who_is_gone_or_talks_nonsense_is_passed_over() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |number: usize| directory.path().join(format!("{number}.sock"));
-        drop(UnixListener::bind(path(0)).unwrap());
-        let listener = UnixListener::bind(path(1)).unwrap();
-        let found = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let (stream, _) = listener.accept().unwrap();
-                server::write_all(&stream, b"hello\n").unwrap();
-            });
-            ask_all((0..3).map(path).collect()).count()
-        });
-        assert_eq!(found, 0);
-    }
-}
+mod tests;

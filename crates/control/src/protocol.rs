@@ -5,13 +5,14 @@ use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
+use crate::addressee::Addressee;
 use crate::cleaning::{
     self, Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, MAX_BLOCKS,
     MAX_SEGMENTS, Marked, Places, Released, Segments, SegmentsNamed, SegmentsRequest,
     SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
-use crate::mounts::{MountReply, MountRequest, ViewInfo};
+use crate::mounts::{MountNamed, MountReply, MountRequest, ViewInfo};
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 
 /// The version that both sides name. A side that is told of another one says so and does nothing.
@@ -30,6 +31,9 @@ pub const MAX_REPLY_LEN_BYTES: usize = 16 << 20;
 pub struct Request {
     /// [`PROTOCOL_VERSION`] of the one who asks.
     pub version: u32,
+    /// Whom it is meant for; any other daemon refuses it. Nothing: whoever listens.
+    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
+    pub addressee: Option<Addressee>,
     /// What is asked.
     #[serde(flatten)]
     pub command: Command,
@@ -117,6 +121,8 @@ pub enum Outcome {
     Mount(MountReply),
     /// It was done, and there is nothing to tell.
     Done,
+    /// It was not done, as the request is meant for another daemon or another mount, and which this is.
+    NotMeant(String),
     /// It was not done, and why.
     Error(String),
 }
@@ -125,10 +131,13 @@ pub enum Outcome {
 pub type Facts = BTreeMap<String, serde_json::Value>;
 
 /// Who a daemon is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pong {
     /// The software's version.
     pub software: String,
+    /// Tells this run of the daemon from all others; empty: an older one's.
+    #[serde(default)]
+    pub daemon: String,
     /// The daemon's process.
     pub pid: u32,
     /// The volume's UUID.
@@ -140,6 +149,9 @@ pub struct Pong {
     /// All its mounts, the oldest first; none when it is about to end.
     #[serde(default)]
     pub views: Vec<ViewInfo>,
+    /// Those that have been unmounted, and of which not all may be written yet.
+    #[serde(default)]
+    pub closing: Vec<ViewInfo>,
 }
 
 /// A volume, mounted or not.
@@ -294,22 +306,27 @@ pub trait Admin: Cleaning {
     /// When there is no policy of this name; then nothing is changed.
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError>;
 
-    /// Coalesces a part of what is named, so that it takes some seconds at most.
+    /// Coalesces a part of what is named, so that it takes some seconds at most. `mount` is the mount
+    /// whose version is meant; nothing: the main branch's head.
     ///
     /// # Errors
     /// When the disk takes no changes, the map cannot be read, or there is no such mount.
-    fn coalesce(&self, _request: &CoalesceRequest) -> Result<Coalesced, AdminError> {
+    fn coalesce(
+        &self,
+        _mount: Option<MountNamed<'_>>,
+        _request: &CoalesceRequest,
+    ) -> Result<Coalesced, AdminError> {
         Err(AdminError("nothing is coalesced here".into()))
     }
 
-    /// Does what is asked about versions. `mount` is the device of the mount whose version names
-    /// without a branch refer to; nothing: the main branch.
+    /// Does what is asked about versions. `mount` is the mount whose version names without a branch
+    /// refer to; nothing: the main branch.
     ///
     /// # Errors
     /// Why it was not done; for any request, when the volume's disk has no versions.
     fn versions(
         &self,
-        _mount: Option<&str>,
+        _mount: Option<MountNamed<'_>>,
         _request: &VersionsRequest,
     ) -> Result<VersionsReply, AdminError> {
         Err(AdminError("this volume has no versions".into()))
@@ -340,11 +357,37 @@ pub trait Admin: Cleaning {
     fn shut_down(&self) -> Result<(), AdminError>;
 }
 
+impl Pong {
+    /// Whether the daemon has the mount `view` still, or has not written all of it yet.
+    #[must_use]
+    pub fn has(&self, view: &ViewInfo) -> bool {
+        self.views.iter().chain(&self.closing).any(|of| of.is_same(view))
+    }
+}
+
 impl Request {
     /// The request of this version.
     #[must_use]
     pub const fn new(command: Command) -> Self {
-        Self { version: PROTOCOL_VERSION, command }
+        Self { version: PROTOCOL_VERSION, addressee: None, command }
+    }
+
+    /// The same, meant for `addressee` alone.
+    #[must_use]
+    pub fn meant_for(self, addressee: Option<Addressee>) -> Self {
+        Self { addressee, ..self }
+    }
+
+    /// The refusal if it is meant for another than `admin`, which has not been asked yet.
+    pub(crate) fn refused_by(&self, admin: &dyn Admin) -> Option<Reply> {
+        let why = self.addressee.as_ref()?.differs_from(&admin.ping())?;
+        Some(Reply::new(Outcome::NotMeant(why)))
+    }
+
+    /// The mount that it is about.
+    fn mount<'a>(&self, device: Option<&'a String>) -> Option<MountNamed<'a>> {
+        let view = self.addressee.as_ref().and_then(|addressee| addressee.view);
+        view.map(MountNamed::View).or_else(|| device.map(|device| MountNamed::Device(device)))
     }
 }
 
@@ -361,27 +404,21 @@ impl Reply {
         Self::new(Outcome::Error(why))
     }
 
-    /// What `admin` answers to `command`, at once: [`Command::Segwait`] says how it is now.
-    #[must_use]
-    pub fn to(command: &Command, admin: &dyn Admin) -> Self {
-        Self::with_descriptor(command, None, admin)
-    }
-
-    /// As [`Self::to`], for a request with which a descriptor came.
-    pub(crate) fn with_descriptor(
-        command: &Command,
-        descriptor: Option<OwnedFd>,
-        admin: &dyn Admin,
-    ) -> Self {
-        answer(command, descriptor, admin).map_or_else(Self::refusal, Self::new)
+    /// What `admin` answers to `request`, with which a descriptor may have come, at once:
+    /// [`Command::Segwait`] says how it is now.
+    pub(crate) fn to(request: &Request, descriptor: Option<OwnedFd>, admin: &dyn Admin) -> Self {
+        // One that waited for a thread may have outlasted the mount that it is about.
+        request.refused_by(admin).unwrap_or_else(|| {
+            answer(request, descriptor, admin).map_or_else(Self::refusal, Self::new)
+        })
     }
 }
 
-/// The command of the request that `line` holds, which may be anything.
+/// The request that `line` holds, which may be anything.
 ///
 /// # Errors
 /// What to answer when it is no request, or asks for more than the protocol allows.
-pub fn parse_request(line: &[u8]) -> Result<Command, AdminError> {
+pub fn parse_request(line: &[u8]) -> Result<Request, AdminError> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -407,15 +444,15 @@ pub fn parse_request(line: &[u8]) -> Result<Command, AdminError> {
         }
         _ => {}
     }
-    Ok(request.command)
+    Ok(request)
 }
 
 fn answer(
-    command: &Command,
+    request: &Request,
     descriptor: Option<OwnedFd>,
     admin: &dyn Admin,
 ) -> Result<Outcome, AdminError> {
-    Ok(match command {
+    Ok(match &request.command {
         Command::Ping => Outcome::Pong(admin.ping()),
         Command::Info => Outcome::Info(Box::new(admin.info()?)),
         Command::Stat => Outcome::Stat(admin.stat()?),
@@ -423,20 +460,23 @@ fn answer(
         Command::Shutdown => admin.shut_down().map(|()| Outcome::Done)?,
         Command::Metrics => Outcome::Metrics(admin.metrics()?),
         Command::Cleaner(change) => Outcome::Cleaner(admin.change_cleaner(change)?),
-        Command::Coalesce(request) => Outcome::Coalesced(admin.coalesce(request)?),
-        Command::Segments(request) => Outcome::Segments(admin.segments(request)?),
-        Command::Blocks(request) => Outcome::Blocks(admin.blocks(request)?),
+        Command::Coalesce(asked) => {
+            let mount = request.mount(asked.mount.as_ref());
+            Outcome::Coalesced(admin.coalesce(mount, asked)?)
+        }
+        Command::Segments(asked) => Outcome::Segments(admin.segments(asked)?),
+        Command::Blocks(asked) => Outcome::Blocks(admin.blocks(asked)?),
         Command::Bmapv(named) => Outcome::Places(admin.bmapv(&named.blocks)?),
         Command::Markv(named) => Outcome::Marked(admin.markv(&named.blocks)?),
-        Command::Segwait(request) => {
+        Command::Segwait(asked) => {
             let present = admin.present();
-            let is_low = present.clean_count < request.clean_below;
+            let is_low = present.clean_count < asked.clean_below;
             Outcome::Waited(Waited { is_low, present })
         }
         Command::Segclean(named) => Outcome::Released(admin.segclean(&named.segments)?),
-        Command::Versions(VersionsAsked { mount, request }) => {
-            Outcome::Versions(admin.versions(mount.as_deref(), request)?)
+        Command::Versions(VersionsAsked { mount, request: asked }) => {
+            Outcome::Versions(admin.versions(request.mount(mount.as_ref()), asked)?)
         }
-        Command::Mount(request) => Outcome::Mount(admin.mount(request, descriptor)?),
+        Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
     })
 }

@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::load::{Load, What, Work};
 use crate::protocol::{
-    Admin, AdminError, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Reply, Request, parse_request,
+    Admin, AdminError, Command, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Reply, Request,
+    parse_request,
 };
 use crate::wait::{Waiter, Waiters, now};
-use crate::{Command, farewell, http, passing, socket};
+use crate::{card, farewell, http, passing, ping, socket};
 
 /// How long a client may keep a thread waiting for all of its request, or for taking the reply.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,13 +23,14 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many copies of one volume can be mounted at a time.
 const MAX_COPIES: u32 = 64;
 
-/// A socket that listens. Dropping it removes the socket.
+/// A socket that listens. Dropping it removes the socket, and the card beside it.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
     stopped: AtomicBool,
     waiters: Waiters,
+    load: Load,
 }
 
 impl Server {
@@ -43,8 +46,10 @@ impl Server {
         socket::create_directory(directory).map_err(annotate)?;
         for attempt in 0..MAX_COPIES {
             let path = directory.join(socket::file_name(uuid, attempt));
-            if UnixStream::connect(&path).is_ok() {
-                continue;
+            match ping::connect_at_once(&path) {
+                Ok(_) => continue,
+                Err(error) if ping::is_overrun(&error) => continue,
+                Err(_) => {}
             }
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -59,11 +64,13 @@ impl Server {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(annotate)?;
             // An earlier one's, which nobody has waited for.
             let _ = farewell::take(&path);
+            card::take_away(&path);
             return Ok(Self {
                 listener,
                 path,
                 stopped: AtomicBool::new(false),
                 waiters: Waiters::default(),
+                load: Load::default(),
             });
         }
         Err(annotate(io::Error::other(format!("{MAX_COPIES} daemons have volume {uuid} open"))))
@@ -76,9 +83,11 @@ impl Server {
     }
 
     /// Serves one connection after the other until [`Self::stop`]. Several threads may call it at
-    /// a time, so that a long request does not keep a short one waiting. What goes wrong with a
-    /// connection ends that connection alone.
+    /// a time, so that a long request does not keep a short one waiting; if there are at least two, one
+    /// of them always has time for [`Command::Ping`]. What goes wrong with a connection ends that
+    /// connection alone.
     pub fn run(&self, admin: &dyn Admin) {
+        self.load.join();
         while !self.stopped.load(Ordering::Acquire) {
             match self.listener.accept() {
                 Ok((stream, _)) if !self.stopped.load(Ordering::Acquire) => {
@@ -101,15 +110,16 @@ impl Server {
             self.waiters.rest();
             let (clean_count, now) = (admin.present().clean_count, now());
             for waiter in self.waiters.take(|waiter| waiter.is_over(clean_count, now)) {
-                let reply = Reply::to(&Command::Segwait(waiter.request), admin);
+                let reply = Reply::to(&waiter.asked, None, admin);
                 // The reply is short and finds room in the socket; a client that is gone does not
                 // want it.
                 let _ = write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
             }
         }
         let refusal = Reply::refusal(AdminError("the daemon ends".into()));
-        for waiter in self.waiters.take(|_| true) {
-            let _ = write_line(&waiter.stream, &refusal, MAX_REPLY_LEN_BYTES);
+        let waiting = self.waiters.take(|_| true).into_iter().map(|waiter| waiter.stream);
+        for stream in waiting.chain(self.load.drain().into_iter().map(|work| work.stream)) {
+            let _ = write_line(&stream, &refusal, MAX_REPLY_LEN_BYTES);
         }
     }
 
@@ -123,27 +133,49 @@ impl Server {
     }
 
     fn serve(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {
-        let reply = match read_request(&stream, MAX_REQUEST_LEN_BYTES, Some(CLIENT_TIMEOUT)) {
-            Ok((head, _)) if http::is_request(&head) => {
-                return http::answer(&stream, &head, admin);
-            }
+        let refuse = |stream: &UnixStream, error| {
+            write_line(stream, &Reply::refusal(error), MAX_REPLY_LEN_BYTES)
+        };
+        let what = match read_request(&stream, MAX_REQUEST_LEN_BYTES, Some(CLIENT_TIMEOUT)) {
+            Ok((head, _)) if http::is_request(&head) => What::Http(head),
             Ok((line, descriptor)) => match parse_request(&line) {
-                Ok(Command::Segwait(request)) => {
-                    let waiter = Waiter::new(stream, request);
-                    if !waiter.is_over(admin.present().clean_count, now()) {
-                        return self.wait(waiter);
-                    }
-                    let reply = Reply::to(&Command::Segwait(request), admin);
-                    return write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
-                }
-                Ok(command) => Reply::with_descriptor(&command, descriptor, admin),
-                Err(error) => Reply::refusal(error),
+                Ok(request) => What::Request(Box::new(request), descriptor),
+                Err(error) => return refuse(&stream, error),
             },
             Err(error) => {
-                Reply::refusal(AdminError(format!("the request cannot be read: {error}")))
+                let why = format!("the request cannot be read: {error}");
+                return refuse(&stream, AdminError(why));
             }
         };
-        write_line(&stream, &reply, MAX_REPLY_LEN_BYTES)
+        let work = Work { stream, what };
+        if let What::Request(request, _) = &work.what
+            && matches!(request.command, Command::Ping)
+        {
+            return self.carry_out(work, admin);
+        }
+        // The client may be gone by then; nobody else wants to know.
+        let taken = self.load.take(work, |work| drop(self.carry_out(work, admin)));
+        taken.or_else(|work| {
+            refuse(&work.stream, AdminError("too many requests are under way; try again".into()))
+        })
+    }
+
+    fn carry_out(&self, Work { stream, what }: Work, admin: &dyn Admin) -> io::Result<()> {
+        let (request, descriptor) = match what {
+            What::Http(head) => return http::answer(&stream, &head, admin),
+            What::Request(request, descriptor) => (request, descriptor),
+        };
+        if let Command::Segwait(segwait) = request.command
+            && request.refused_by(admin).is_none()
+        {
+            let waiter = Waiter::new(stream, request, segwait);
+            if !waiter.is_over(admin.present().clean_count, now()) {
+                return self.wait(waiter);
+            }
+            let reply = Reply::to(&waiter.asked, None, admin);
+            return write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
+        }
+        write_line(&stream, &Reply::to(&request, descriptor, admin), MAX_REPLY_LEN_BYTES)
     }
 
     fn wait(&self, waiter: Waiter) -> io::Result<()> {
@@ -160,6 +192,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+        card::take_away(&self.path);
     }
 }
 
@@ -287,13 +320,13 @@ pub(crate) fn write_all(stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends `command` over `stream`, and `descriptor` with it.
+/// Sends `request` over `stream`, and `descriptor` with it.
 pub(crate) fn send(
     stream: &UnixStream,
-    command: Command,
+    request: &Request,
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let line = line_of(&Request::new(command), MAX_REQUEST_LEN_BYTES)?;
+    let line = line_of(request, MAX_REQUEST_LEN_BYTES)?;
     let sent = match descriptor {
         Some(descriptor) => passing::send(stream, &line, descriptor)?,
         None => 0,

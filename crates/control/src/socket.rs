@@ -51,6 +51,17 @@ pub fn directories() -> Vec<PathBuf> {
     found
 }
 
+/// The user that the directory of a socket belongs to, and with it the daemon, if that is another one than
+/// this process's. Root reaches those of all users, and their directories lie where anybody can make some.
+pub(crate) fn foreign_owner(socket: &Path) -> io::Result<Option<u32>> {
+    let directory = socket.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = fs::symlink_metadata(directory.unwrap_or(Path::new(".")))?;
+    if !directory.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "its directory is a link"));
+    }
+    Ok(Some(directory.uid()).filter(|&uid| uid != effective_uid()))
+}
+
 /// All sockets in `directory`, in the order of their names; none when it cannot be read.
 #[must_use]
 pub fn in_directory(directory: &Path) -> Vec<PathBuf> {

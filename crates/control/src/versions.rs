@@ -426,7 +426,8 @@ mod tests {
         for request in requests {
             let command = crate::Command::Versions(VersionsAsked { mount: None, request });
             let line = serde_json::to_string(&crate::Request::new(command.clone())).unwrap();
-            assert_eq!(crate::parse_request(line.as_bytes()), Ok(command), "{line}");
+            let request = crate::parse_request(line.as_bytes()).map(|request| request.command);
+            assert_eq!(request, Ok(command), "{line}");
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::cleaning::{MAX_WAIT_MS, SegwaitRequest};
+use crate::protocol::Request;
 
 /// How many clients may wait at a time.
 const MAX_WAITING: usize = 64;
@@ -19,7 +20,9 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) stream: UnixStream,
-    pub(crate) request: SegwaitRequest,
+    /// What it has asked, which is a `segwait`.
+    pub(crate) asked: Box<Request>,
+    request: SegwaitRequest,
     deadline: Instant,
 }
 
@@ -37,9 +40,9 @@ pub(crate) fn now() -> Instant {
 }
 
 impl Waiter {
-    pub(crate) fn new(stream: UnixStream, request: SegwaitRequest) -> Self {
+    pub(crate) fn new(stream: UnixStream, asked: Box<Request>, request: SegwaitRequest) -> Self {
         let timeout = Duration::from_millis(request.timeout_ms.min(MAX_WAIT_MS));
-        Self { stream, request, deadline: now() + timeout }
+        Self { stream, asked, request, deadline: now() + timeout }
     }
 
     /// Whether the wait ends with so many clean segments at this moment.

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::thread;
 
 use std::time::Duration;
@@ -27,6 +28,9 @@ const THREADS: usize = 2;
 #[derive(Default)]
 struct Volume {
     syncs: AtomicU32,
+    /// As long as it is held, no sync returns.
+    is_slow: Mutex<bool>,
+    is_fast: Condvar,
     clean_count: AtomicU32,
 }
 
@@ -81,7 +85,9 @@ impl Admin for Volume {
             uuid: "u".into(),
             source: "/image".into(),
             mount_point: "/mnt".into(),
-            views: vec![ViewInfo { device: "0:52".into(), ..ViewInfo::default() }],
+            daemon: "d".into(),
+            views: vec![ViewInfo { id: 4, device: "0:52".into(), ..ViewInfo::default() }],
+            ..Pong::default()
         }
     }
 
@@ -124,6 +130,7 @@ impl Admin for Volume {
     }
 
     fn sync(&self) -> Result<(), AdminError> {
+        drop(self.is_fast.wait_while(self.is_slow.lock().unwrap(), |is_slow| *is_slow).unwrap());
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -197,6 +204,91 @@ fn every_command_gets_its_answer() {
 }
 
 #[test]
+fn a_request_that_is_meant_for_another_is_refused() {
+    with_volume(|server, volume| {
+        let client = Client::new(server.path());
+        let pong = client.ping().unwrap();
+        let this = client.clone().meaning(&pong);
+        this.sync().unwrap();
+        this.clone().about(4).sync().unwrap();
+        assert_eq!(volume.syncs.load(Ordering::Relaxed), 2);
+        let refused = |client: &Client, why: &str| match client.sync() {
+            Err(ClientError::NotMeant(said)) => assert!(said.contains(why), "{said}"),
+            other => panic!("{other:?}"),
+        };
+        refused(&this.about(5), "has been unmounted");
+        let other = client.clone().meaning(&Pong { uuid: "v".into(), ..pong.clone() });
+        refused(&other, "meant for volume v, and this is the daemon of volume u, on /image");
+        assert!(matches!(other.ping(), Err(ClientError::NotMeant(_))));
+        let former = Pong { daemon: "c".into(), ..pong };
+        refused(&client.clone().meaning(&former), "a daemon that has ended");
+        let waiting = SegwaitRequest { clean_below: 0, timeout_ms: 60_000 };
+        let answer = client.clone().meaning(&former).segwait(waiting);
+        assert!(matches!(answer, Err(ClientError::NotMeant(_))), "{answer:?}");
+        assert_eq!(volume.syncs.load(Ordering::Relaxed), 2, "nothing was done");
+        // What others send that have chosen the socket themselves.
+        let said = raw(
+            server,
+            br#"{"version":1,"command":"sync","for":{"uuid":"u","more":1}}
+"#,
+        );
+        assert!(said.contains("done"), "{said}");
+        let said = raw(
+            server,
+            br#"{"version":1,"for":{"uuid":"w"},"command":"sync"}
+"#,
+        );
+        assert!(said.contains(r#""outcome":"not_meant""#) && said.contains("volume w"), "{said}");
+        client.sync().unwrap();
+        assert_eq!(volume.syncs.load(Ordering::Relaxed), 4);
+    });
+}
+
+#[test]
+fn who_it_is_is_said_however_many_requests_take_long() {
+    with_volume(|server, volume| {
+        *volume.is_slow.lock().unwrap() = true;
+        let client = Client::new(server.path());
+        thread::scope(|scope| {
+            let syncs: Vec<_> = (0..3 * THREADS)
+                .map(|_| scope.spawn(|| Client::new(server.path()).sync()))
+                .collect();
+            for _ in 0..20 {
+                let answer = client.ping();
+                thread::sleep(Duration::from_millis(10));
+                if answer.is_err() {
+                    // All are to end, or the failure could not be told.
+                    server.stop();
+                }
+                assert_eq!(answer.unwrap().pid, 7);
+            }
+            *volume.is_slow.lock().unwrap() = false;
+            volume.is_fast.notify_all();
+            for sync in syncs {
+                sync.join().unwrap().unwrap();
+            }
+        });
+        assert_eq!(volume.syncs.load(Ordering::Relaxed), 3 * THREADS as u32);
+    });
+}
+
+#[test]
+fn a_daemon_that_falls_silent_is_not_waited_for_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("uuid.sock");
+    // As one that was stopped: connections are taken by the kernel, and nobody reads them.
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let client = Client::new(&path).meaning(&Pong { pid: 4711, ..Pong::default() });
+    match client.sync() {
+        Err(ClientError::Mute(mute)) => {
+            let said = mute.to_string();
+            assert!(said.contains("process 4711, does not answer"), "{said}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_connection_is_passed_with_the_request_to_serve_it() {
     with_server(|server| {
         let client = Client::new(server.path());
@@ -213,6 +305,31 @@ fn a_connection_is_passed_with_the_request_to_serve_it() {
             }
             other => panic!("{other:?}"),
         }
+    });
+}
+
+#[test]
+fn a_connection_is_not_passed_to_another_users_daemon() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: it takes root");
+        return;
+    }
+    with_server(|server| {
+        let client = Client::new(server.path());
+        let directory = server.path().parent().unwrap();
+        let asked = || client.mount(MountRequest::default(), None);
+        assert_eq!(asked().unwrap(), MountReply::Ending);
+        // A way that others can turn elsewhere.
+        let link = directory.with_file_name("link");
+        std::os::unix::fs::symlink(directory, &link).unwrap();
+        let by_link = Client::new(link.join(server.path().file_name().unwrap()));
+        assert!(by_link.ping().is_ok() && by_link.mount(MountRequest::default(), None).is_err());
+        std::os::unix::fs::chown(directory, Some(65534), None).unwrap();
+        match asked() {
+            Err(ClientError::Refused(why)) => assert!(why.contains("user 65534"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        client.sync().unwrap();
     });
 }
 
@@ -343,7 +460,9 @@ fn more_than_a_request_may_name_is_refused_whole() {
 
 #[test]
 fn hostile_requests_of_cleaners_are_refused_by_the_protocol() {
-    let parse = |text: &str| parse_request(text.as_bytes()).map_err(|error| error.0);
+    let parse = |text: &str| {
+        parse_request(text.as_bytes()).map(|request| request.command).map_err(|error| error.0)
+    };
     for wrong in [
         r#"{"version":1,"command":"markv"}"#,
         r#"{"version":1,"command":"markv","blocks":7}"#,

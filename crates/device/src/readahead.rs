@@ -18,8 +18,9 @@ use crate::{AlignedBuf, Device, IoSlice, IoSliceMut, Result, range};
 
 /// What is read at a time, from a multiple of it.
 const WINDOW_BYTES: u64 = 256 << 10;
-/// How many are kept.
+/// How many are kept at most, and at least.
 const MAX_WINDOWS: usize = 64;
+const MIN_WINDOWS: usize = 8;
 /// Reads of more are left alone: the kernel or the caller has read ahead already.
 const SMALL_BYTES: u64 = 64 << 10;
 /// How many reads are remembered, and how far from one of them another is near.
@@ -33,10 +34,11 @@ const TRUST: std::ops::RangeInclusive<i32> = -4..=4;
 const PROBE_EVERY: u32 = 32;
 
 /// A device that reads ahead: of small reads that lie near each other, in whichever order, it reads
-/// the surroundings as well, and keeps 16 MiB of them at most. It stops, but for a try now and then,
-/// where these turn out not to be wanted.
+/// the surroundings as well, and keeps 16 MiB of them at most, or as little as it is told. It stops, but
+/// for a try now and then, where these turn out not to be wanted.
 pub struct ReadAhead<D> {
     device: D,
+    max_windows: usize,
     state: Mutex<State>,
 }
 
@@ -113,12 +115,12 @@ impl State {
         self.trust >= 0 || self.chances.is_multiple_of(PROBE_EVERY)
     }
 
-    fn add(&mut self, start: u64, bytes: AlignedBuf) -> Arc<AlignedBuf> {
+    fn add(&mut self, start: u64, bytes: AlignedBuf, max_windows: usize) -> Arc<AlignedBuf> {
         let bytes = Arc::new(bytes);
         let at = self.reading.iter().position(|reading| reading.start == start);
         let is_stale = at.is_none_or(|at| self.reading.swap_remove(at).is_stale);
         if !is_stale {
-            if self.windows.len() >= MAX_WINDOWS {
+            if self.windows.len() >= max_windows {
                 let oldest = self.windows.remove(0);
                 self.note(oldest);
             }
@@ -147,7 +149,22 @@ impl<D: Device> ReadAhead<D> {
     /// Reads ahead on `device`, which nobody else may write to.
     #[must_use]
     pub fn new(device: D) -> Self {
-        Self { device, state: Mutex::default() }
+        Self { device, max_windows: MAX_WINDOWS, state: Mutex::default() }
+    }
+
+    /// The same, keeping no more than so many bytes, or 2 MiB if that is more.
+    #[must_use]
+    pub fn with_memory(device: D, most_bytes: u64) -> Self {
+        let windows = usize::try_from(most_bytes / WINDOW_BYTES).unwrap_or(MAX_WINDOWS);
+        let max_windows = windows.clamp(MIN_WINDOWS, MAX_WINDOWS);
+        Self { max_windows, ..Self::new(device) }
+    }
+
+    /// What it keeps takes in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let windows = state.windows.iter().map(|window| window.bytes.len() as u64);
+        windows.sum::<u64>() + state.spare.as_ref().map_or(0, |spare| spare.len() as u64)
     }
 
     /// Reads the window around a range that lies in one, if it can be read.
@@ -169,7 +186,7 @@ impl<D: Device> ReadAhead<D> {
         let outcome = self.device.read_at(start, &mut bytes);
         let mut state = self.state.lock();
         match outcome {
-            Ok(()) => Some(state.add(start, bytes)),
+            Ok(()) => Some(state.add(start, bytes, self.max_windows)),
             Err(_) => {
                 // Something near what is wanted cannot be read; that is no reason to fail.
                 state.reading.retain(|reading| reading.start != start);
@@ -360,7 +377,7 @@ mod tests {
         let mut state = device.state.lock();
         state.reading.push(Reading { start: 0, is_stale: false });
         state.forget(8192, 4096);
-        state.add(0, AlignedBuf::zeroed(WINDOW_BYTES as usize));
+        state.add(0, AlignedBuf::zeroed(WINDOW_BYTES as usize), MAX_WINDOWS);
         assert!(state.windows.iter().all(|window| window.start != 0));
     }
 

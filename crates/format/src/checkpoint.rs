@@ -24,7 +24,7 @@ const OVERRIDE_LEN_BYTES: usize = 4 + USAGE_LEN_BYTES;
 /// |      4 |    4 | `crc32c`          | over bytes 8.. to the end                            |
 /// |      8 |    2 | `version`         | 1                                                    |
 /// |     10 |    1 | `root_level`      | level of the map's root                              |
-/// |     11 |    1 | `flags`           | zero                                                 |
+/// |     11 |    1 | `flags`           | bit 0: the counts of pages are exact; others zero    |
 /// |     12 |    4 | `override_count`  | usage overrides that follow                          |
 /// |     16 |   16 | `uuid`            | the volume                                           |
 /// |     32 |    8 | `seq`             | counts checkpoints                                   |
@@ -44,8 +44,9 @@ const OVERRIDE_LEN_BYTES: usize = 4 + USAGE_LEN_BYTES;
 /// |    112 |    8 | `live_bytes`      | of all segments                                      |
 /// |    120 |    8 | `time_ns`         | when it was taken                                    |
 /// |    128 |    8 | `log_clock`       | bytes of blocks that clients had written by then     |
-/// |    136 |    8 | `short_count`     | blocks shorter than a page that it refers to; 0: old |
-/// |    144 |   48 | `reserved`        | zero                                                 |
+/// |    136 |    8 | `short_count`     | pages it refers to whose blocks are short            |
+/// |    144 |    8 | `zero_count`      | pages it refers to that have none, being zeros       |
+/// |    152 |   40 | `reserved`        | zero                                                 |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CheckpointV1 {
@@ -74,8 +75,12 @@ pub struct CheckpointV1 {
     time_ns: I64,
     log_clock: U64,
     short_count: U64,
-    reserved: [u8; 48],
+    zero_count: U64,
+    reserved: [u8; 40],
 }
+
+/// In the flags: the counts of pages are exact.
+const COUNTS_ARE_EXACT: u8 = 1;
 
 /// Bytes of the fixed part.
 pub const CHECKPOINT_FIXED_LEN_BYTES: usize = size_of::<CheckpointV1>();
@@ -122,9 +127,14 @@ pub struct Checkpoint {
     pub time: Timestamp,
     /// Bytes of blocks that clients had written by then: the clock of temperatures.
     pub log_clock: u64,
-    /// Blocks shorter than a page that it refers to: each has a record of its own beside it in the log.
-    /// Zero, too, where older software took the checkpoint.
+    /// Pages that it refers to whose blocks are shorter than a page: each has a record of its own
+    /// beside it in the log.
     pub short_count: u64,
+    /// Pages that it refers to that have no block, being zeros: they can be written, as much as others.
+    pub zero_count: u64,
+    /// Whether these two were counted since the volume was made. Older software leaves them zero, and
+    /// what followed it counts on from there.
+    pub counts_are_exact: bool,
     /// Usage that differs from what the map's records say, by ascending segment: what writing the
     /// checkpoint itself changed.
     pub usage_overrides: Vec<(SegmentNo, Usage)>,
@@ -156,7 +166,7 @@ impl Checkpoint {
             crc32c: U32::ZERO,
             version: VERSION.into(),
             root_level,
-            flags: 0,
+            flags: u8::from(self.counts_are_exact) * COUNTS_ARE_EXACT,
             override_count: (self.usage_overrides.len() as u32).into(),
             uuid: self.uuid.0,
             seq: self.seq.into(),
@@ -177,7 +187,8 @@ impl Checkpoint {
             time_ns: self.time.0.into(),
             log_clock: self.log_clock.into(),
             short_count: self.short_count.into(),
-            reserved: [0; 48],
+            zero_count: self.zero_count.into(),
+            reserved: [0; 40],
         };
         let mut out = raw.as_bytes().to_vec();
         for (segment, usage) in &self.usage_overrides {
@@ -251,6 +262,8 @@ impl Checkpoint {
             time: Timestamp(raw.time_ns.get()),
             log_clock: raw.log_clock.get(),
             short_count: raw.short_count.get(),
+            zero_count: raw.zero_count.get(),
+            counts_are_exact: raw.flags & COUNTS_ARE_EXACT != 0,
             usage_overrides,
         })
     }

@@ -152,6 +152,11 @@ impl Chunk {
         let bit = 1_u32 << slot;
         let at = (self.present & (bit - 1)).count_ones() as usize;
         if self.present & bit == 0 {
+            // Most entries own few pages, and millions of entries are in memory.
+            let len = self.refs.len();
+            if len == self.refs.capacity() {
+                self.refs.reserve_exact((len / 2).clamp(1, CHUNK_PAGES as usize - len));
+            }
             self.refs.insert(at, page);
             self.present |= bit;
             self.holes &= !bit;

@@ -241,6 +241,8 @@ fn checkpoint_v1() {
         time: Timestamp(0x494a_4b4c_4d4e_4f50),
         log_clock: 0x5152_5354_5556_5758,
         short_count: 0,
+        zero_count: 0,
+        counts_are_exact: false,
         usage_overrides: vec![
             (SegmentNo(2), usage(0x0a0b_0c0d, Head::Main)),
             (SegmentNo(0x0102_0304), usage(64, Head::Map)),

@@ -102,6 +102,41 @@ impl FileSystem {
         changed.unwrap_or(Err(FsError::Stale))
     }
 
+    /// Takes the set-id bits and capabilities of a file away for one who is about to change its data
+    /// and may not keep them. The set-group-id bit of a file that its group can't execute stays if
+    /// `is_member` says that they are in the group. On directories, where the bits are no right, they
+    /// stay.
+    ///
+    /// # Errors
+    /// `Stale`, `NotPermitted`.
+    pub fn drop_set_ids(&self, ino: Ino, is_member: impl FnOnce(u32) -> bool) -> Result<Attr> {
+        self.check_writable()?;
+        let node = self.node(ino);
+        let mut guard = match node.write(&*self.disk, self.view) {
+            Err(FsError::Stale) => return self.getattr(ino),
+            guard => guard?,
+        };
+        let mut inode = guard.edit();
+        let has_rights =
+            inode.perm & (S_ISUID | S_ISGID) != 0 || inode.state.contains(State::CAPABILITY);
+        if inode.kind == FileKind::Directory || !has_rights {
+            return Ok(self.attr_of(&node, guard.inode()));
+        }
+        inode.check_changeable()?;
+        let (mut edits, mut aru) = (self.edits(), self.aru());
+        aru.set_reclaims();
+        self.drop_privileges(&mut edits, ino, &mut inode, true)?;
+        if inode.perm & S_ISGID != 0 && !is_member(inode.gid) {
+            inode.perm &= !S_ISGID;
+        }
+        if inode == *guard.inode() {
+            return Ok(self.attr_of(&node, &inode));
+        }
+        inode.ctime = self.now();
+        self.commit_edits(aru, edits, &mut guard, inode)?;
+        Ok(self.attr_of(&node, guard.inode()))
+    }
+
     fn change_owner(
         &self,
         edits: &mut RecordEdits<'_>,

@@ -71,6 +71,9 @@ pub enum FsError {
     /// What was read makes no sense.
     #[error("damaged: {0}")]
     Corrupted(String),
+    /// What was written is lost if it was not durable before: the disk stopped taking writes.
+    #[error("what was written is not durable: {0}")]
+    NotDurable(String),
     /// What the logical disk said.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -103,6 +106,17 @@ mod errno {
 }
 
 impl FsError {
+    /// What it is to those who ask for what was written to be kept. They are told that it is lost,
+    /// each time that they ask, so that nobody takes a later call for a success; all others, that
+    /// the disk takes no changes.
+    #[must_use]
+    pub fn when_syncing(self) -> Self {
+        match self {
+            Self::Disk(DiskError::Failed(why)) => Self::NotDurable(why),
+            other => other,
+        }
+    }
+
     /// Linux's number for it, positive.
     #[must_use]
     pub const fn errno(&self) -> i32 {
@@ -127,7 +141,7 @@ impl FsError {
             Self::NotSupported(_) => errno::EOPNOTSUPP,
             Self::Interrupted => errno::EINTR,
             Self::NoData => errno::ENXIO,
-            Self::Corrupted(_) => errno::EIO,
+            Self::Corrupted(_) | Self::NotDurable(_) => errno::EIO,
             Self::Disk(error) => match error {
                 DiskError::NoSpace { .. } => errno::ENOSPC,
                 DiskError::ReadOnly(_) | DiskError::Failed(_) => errno::EROFS,
@@ -157,6 +171,7 @@ mod tests {
         assert_eq!(FsError::from(full).errno(), 28);
         assert_eq!(FsError::from(DiskError::Corrupted("x".into())).errno(), 5);
         assert_eq!(FsError::from(DiskError::Failed("x".into())).errno(), 30);
+        assert_eq!(FsError::from(DiskError::Failed("x".into())).when_syncing().errno(), 5);
         assert_eq!(FsError::Corrupted("x".into()).errno(), 5);
     }
 }

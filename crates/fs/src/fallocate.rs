@@ -23,8 +23,8 @@ impl FileSystem {
     /// Allocates, punches, zeroes, collapses or inserts. Each 64 MiB of a range to allocate, punch
     /// or zero are an atomic recovery unit of their own.
     ///
-    /// Allocated pages read as zeros and count as data. The disk never overwrites in place, so
-    /// allocation checks that there is space, but cannot set it aside for good.
+    /// Allocated pages read as zeros and count as data. The disk counts them in full, so they can be
+    /// written on a full volume too, as long as no other version has them.
     ///
     /// # Errors
     /// `Invalid` for a range that is empty or, to collapse or insert, not of whole pages;

@@ -18,8 +18,8 @@ use crate::names::NameHasher;
 use crate::node::{Node, NodeCache, RefTable, WriteGuard};
 use crate::records::RecordEdits;
 use crate::types::{
-    AtimePolicy, FileFlags, FileKind, FileTime, FormatOptions, Ino, MAX_NAME_LEN_BYTES, Options,
-    StatFs,
+    AtimePolicy, FileFlags, FileKind, FileTime, FormatOptions, Ino, MAX_NAME_LEN_BYTES, MemoryUse,
+    Options, StatFs,
 };
 
 /// How old an access time may get under [`AtimePolicy::Relatime`].
@@ -239,6 +239,14 @@ impl FileSystem {
         }
     }
 
+    /// What it has in memory beside what the disk has.
+    #[must_use]
+    pub fn memory_use(&self) -> MemoryUse {
+        let (inode_count, inode_bytes) = self.nodes.size();
+        let (looked_up_count, looked_up_bytes) = self.refs.size();
+        MemoryUse { inode_count, inode_bytes, looked_up_count, looked_up_bytes }
+    }
+
     /// Takes over the lookups of `other`, another view of the same disk, in whose place this one is
     /// served from now on: they are taken back here. Call it when nothing else is running on either.
     pub fn take_lookups(&self, other: &Self) {
@@ -248,10 +256,13 @@ impl FileSystem {
     /// Makes everything that was done before the call durable.
     ///
     /// # Errors
-    /// What the disk says.
+    /// `NotDurable`; what else the disk says.
     pub fn sync_all(&self) -> Result<()> {
-        self.write_back_all_atimes()?;
-        Ok(self.disk.flush(CommitSeq::LATEST)?)
+        let sync = || {
+            self.write_back_all_atimes()?;
+            Ok(self.disk.flush(CommitSeq::LATEST)?)
+        };
+        sync().map_err(FsError::when_syncing)
     }
 
     /// Makes everything durable, and removes files that were only held open. The disk goes on, for
@@ -284,20 +295,23 @@ impl FileSystem {
     /// Makes a file durable, and with it everything that was done before the call.
     ///
     /// # Errors
-    /// What the disk says.
+    /// As [`Self::sync_all`].
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         let node = self.node(ino);
-        if !datasync && node.pending_atime().is_some() {
-            self.write_back_atime(&mut node.write(&*self.disk, self.view)?)?;
-        }
-        // Order is a promise: what came before is durable too, even if this file did not change.
-        Ok(self.disk.flush(CommitSeq::LATEST)?)
+        let sync = || {
+            if !datasync && node.pending_atime().is_some() {
+                self.write_back_atime(&mut node.write(&*self.disk, self.view)?)?;
+            }
+            // Order is a promise: what came before is durable too, even if this file did not change.
+            Ok(self.disk.flush(CommitSeq::LATEST)?)
+        };
+        sync().map_err(FsError::when_syncing)
     }
 
     /// Makes everything that was done before the call durable, in whatever directory.
     ///
     /// # Errors
-    /// What the disk says.
+    /// As [`Self::sync_all`].
     pub fn fsyncdir(&self, ino: Ino, datasync: bool) -> Result<()> {
         if datasync { self.fsync(ino, datasync) } else { self.sync_all() }
     }

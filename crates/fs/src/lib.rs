@@ -50,7 +50,7 @@ pub use filesystem::FileSystem;
 pub use types::{
     AtimePolicy, Attr, Caller, DirEntry, FallocateFlags, FileFlags, FileKind, FileTime,
     FormatOptions, Ino, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES, MAX_SYMLINK_LEN_BYTES,
-    MAX_XATTR_LEN_BYTES, OpenOptions, Options, Patron, RenameFlags, Seek, SetAttr, SetTime, StatFs,
-    XattrFlags,
+    MAX_XATTR_LEN_BYTES, MemoryUse, OpenOptions, Options, Patron, RenameFlags, Seek, SetAttr,
+    SetTime, StatFs, XattrFlags,
 };
 pub use verify::{Finding, FindingCode, Severity, verify};

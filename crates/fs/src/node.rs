@@ -11,8 +11,9 @@
 //! Whoever must write an i-node without knowing what the caller holds (write-back of access times
 //! when the cache is full) only tries the lock.
 
+mod refs;
+
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 
 use dendro_base::Timestamp;
 use dendro_base::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -27,8 +28,15 @@ use crate::format::{FIRST_FILE_LIST, HEAD_INDEX};
 use crate::inode::Inode;
 use crate::types::{FileTime, Ino};
 
+pub(crate) use self::refs::RefTable;
+
 /// How many independent parts the tables have.
 const SHARD_COUNT: usize = 64;
+
+/// What an i-node's place in the table takes, and what the allocator and the counts of those who use
+/// it do.
+const TABLE_PLACE_BYTES: usize = (size_of::<(u64, Arc<Node>)>() + 1) * 8 / 7;
+const ALLOCATION_BYTES: usize = 32;
 
 /// No access time is waiting.
 const NO_ATIME: i64 = i64::MIN;
@@ -169,6 +177,16 @@ impl Node {
         }
     }
 
+    /// About what it takes in memory. Of what is locked now, the data with it are not known.
+    fn memory_bytes(&self) -> usize {
+        let slot = self.slot.try_read();
+        let inline_len = slot.map_or(0, |slot| match &*slot {
+            Slot::Live(inode) | Slot::Gone(inode) => inode.inline.capacity(),
+            Slot::Unknown => 0,
+        });
+        size_of::<Self>() + ALLOCATION_BYTES + inline_len
+    }
+
     /// The access time that is not on the disk yet.
     pub(crate) fn pending_atime(&self) -> Option<FileTime> {
         match self.pending_atime.load(Ordering::Relaxed) {
@@ -299,93 +317,23 @@ impl NodeCache {
         dirty
     }
 
+    /// How many i-nodes are in memory, and about what they take.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let (mut count, mut bytes) = (0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            count += shard.nodes.len();
+            bytes += shard.nodes.capacity() * TABLE_PLACE_BYTES
+                + shard.clock.capacity() * size_of::<u64>()
+                + shard.nodes.values().map(|node| node.memory_bytes()).sum::<usize>();
+        }
+        (count as u64, bytes as u64)
+    }
+
     /// How many i-nodes are in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().nodes.len()).sum()
-    }
-}
-
-/// Who holds an i-node.
-#[derive(Debug, Default)]
-struct Refs {
-    lookups: u64,
-    opens: u32,
-    /// What is remembered of it, when it was removed before it was forgotten.
-    gone: Option<Arc<Node>>,
-}
-
-/// How often each i-node was looked up and opened.
-#[derive(Debug)]
-pub(crate) struct RefTable {
-    shards: Vec<Mutex<FxHashMap<u64, Refs>>>,
-    /// A lookup keeps a file without name alive, as an open does.
-    lookups_hold: bool,
-}
-
-impl RefTable {
-    pub(crate) fn new(lookups_hold: bool) -> Self {
-        Self { shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(), lookups_hold }
-    }
-
-    pub(crate) fn add_lookup(&self, ino: Ino) {
-        self.shards[shard_of(ino)].lock().entry(ino.0).or_default().lookups += 1;
-    }
-
-    pub(crate) fn add_open(&self, ino: Ino) {
-        self.shards[shard_of(ino)].lock().entry(ino.0).or_default().opens += 1;
-    }
-
-    /// Takes lookups back; answers what was remembered of a removed file that nobody holds now.
-    pub(crate) fn drop_lookups(&self, ino: Ino, count: u64) -> Option<Arc<Node>> {
-        self.change(ino, |refs| refs.lookups = refs.lookups.saturating_sub(count))
-    }
-
-    /// As [`Self::drop_lookups`], for an open.
-    pub(crate) fn drop_open(&self, ino: Ino) -> Option<Arc<Node>> {
-        self.change(ino, |refs| refs.opens = refs.opens.saturating_sub(1))
-    }
-
-    fn change(&self, ino: Ino, change: impl FnOnce(&mut Refs)) -> Option<Arc<Node>> {
-        let mut shard = self.shards[shard_of(ino)].lock();
-        let Entry::Occupied(mut entry) = shard.entry(ino.0) else { return None };
-        let refs = entry.get_mut();
-        change(refs);
-        if refs.lookups > 0 || refs.opens > 0 {
-            return None;
-        }
-        entry.remove().gone
-    }
-
-    /// Takes over how often each i-node was looked up, from a table that nobody uses any more.
-    pub(crate) fn take_lookups(&self, other: &Self) {
-        for (own, shard) in self.shards.iter().zip(&other.shards) {
-            let counts: Vec<_> =
-                shard.lock().iter().map(|(ino, refs)| (*ino, refs.lookups)).collect();
-            let mut own = own.lock();
-            for (ino, lookups) in counts.into_iter().filter(|(_, lookups)| *lookups > 0) {
-                own.entry(ino).or_default().lookups += lookups;
-            }
-        }
-    }
-
-    /// Whether the file must stay when it has no name.
-    pub(crate) fn is_held(&self, ino: Ino) -> bool {
-        self.shards[shard_of(ino)]
-            .lock()
-            .get(&ino.0)
-            .is_some_and(|refs| refs.opens > 0 || (self.lookups_hold && refs.lookups > 0))
-    }
-
-    /// Remembers a removed file until it is forgotten; false when it is already.
-    pub(crate) fn remember(&self, node: &Arc<Node>) -> bool {
-        match self.shards[shard_of(node.ino)].lock().get_mut(&node.ino.0) {
-            Some(refs) => {
-                refs.gone = Some(Arc::clone(node));
-                true
-            }
-            None => false,
-        }
+        self.size().0 as usize
     }
 }
 
@@ -417,31 +365,5 @@ mod tests {
             inos[1..].iter().filter_map(|&ino| cache.get(ino).1).map(|node| node.ino()).collect();
         assert!(!named.is_empty() && named.iter().all(|&ino| ino == inos[0]));
         assert!(cache.get(inos[0]).0.pending_atime().is_some());
-    }
-
-    #[test]
-    fn lookups_are_taken_over_and_taken_back() {
-        let [old, new] = [RefTable::new(true), RefTable::new(true)];
-        old.add_lookup(Ino(9));
-        old.add_lookup(Ino(9));
-        old.add_open(Ino(10));
-        new.add_lookup(Ino(9));
-        new.take_lookups(&old);
-        new.drop_lookups(Ino(9), 2);
-        assert!(new.is_held(Ino(9)) && !new.is_held(Ino(10)));
-        new.drop_lookups(Ino(9), 1);
-        assert!(!new.is_held(Ino(9)));
-    }
-
-    #[test]
-    fn a_reference_count_never_falls_below_nothing() {
-        let refs = RefTable::new(true);
-        refs.drop_open(Ino(9));
-        refs.add_lookup(Ino(9));
-        refs.drop_open(Ino(9));
-        assert!(refs.is_held(Ino(9)));
-        refs.drop_lookups(Ino(9), 10);
-        assert!(!refs.is_held(Ino(9)));
-        assert!(!RefTable::new(false).is_held(Ino(9)));
     }
 }

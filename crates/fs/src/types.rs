@@ -374,6 +374,28 @@ pub struct FormatOptions {
     pub hash_key: [u8; 16],
 }
 
+/// What a file system has in memory beside what the disk has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// I-nodes in memory.
+    pub inode_count: u64,
+    /// About what they take.
+    pub inode_bytes: u64,
+    /// I-nodes that were looked up and not forgotten.
+    pub looked_up_count: u64,
+    /// About what it takes to know how often each was.
+    pub looked_up_bytes: u64,
+}
+
+impl std::ops::AddAssign for MemoryUse {
+    fn add_assign(&mut self, other: Self) {
+        self.inode_count += other.inode_count;
+        self.inode_bytes += other.inode_bytes;
+        self.looked_up_count += other.looked_up_count;
+        self.looked_up_bytes += other.looked_up_bytes;
+    }
+}
+
 /// How to open a file system.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as SystemErrno;
 use zerocopy::IntoBytes;
 
@@ -21,6 +22,20 @@ pub struct Notifier {
 impl Notifier {
     pub(crate) const fn new(device: Arc<OwnedFd>) -> Self {
         Self { device }
+    }
+
+    /// Whether the mount is there. Once the kernel has unmounted it, it gives the file system's device
+    /// number to another one; this is false before that happens. Waits for nothing.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        // The device has an error as soon as nothing more will come from it, which needs no asking for.
+        let mut polled = [PollFd::new(&self.device, PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match rustix::io::retry_on_intr(|| poll(&mut polled, Some(&at_once))) {
+            Ok(_) => !polled[0].revents().contains(PollFlags::ERR),
+            // It cannot be told; who serves the mount will find out.
+            Err(_) => true,
+        }
     }
 
     /// The attributes of `node` have changed.

@@ -13,6 +13,7 @@ use dendro_fuse_transport::{
 };
 
 use crate::convert;
+use crate::groups;
 use crate::interrupts::Interrupts;
 use crate::live::Live;
 
@@ -27,6 +28,10 @@ const MAX_COPY_BYTES: u64 = 1 << 30;
 
 /// Where a file's access ACL is kept; setting it sets permissions.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+/// The protocol's version in Linux 6.1, from which on the kernel looks before fallocate whether
+/// set-id bits must go, as it does before writing and copying.
+const LOOKS_BEFORE_FALLOCATE_MINOR: u32 = 37;
 
 /// The mode's bit that runs a program in the group of its file.
 const SET_GROUP_ID: u32 = 0o2000;
@@ -63,22 +68,35 @@ pub(crate) struct Adapter {
     live: Arc<Live>,
     report: Arc<Report>,
     has_no_open: AtomicBool,
-    /// Changes of names are durable before they are answered.
-    syncs_names: bool,
+    /// Whether the kernel may have allocated, punched or zeroed without a look at set-id bits.
+    allocates_blindly: AtomicBool,
+    at_once: AtOnce,
     end: OnceLock<Box<End>>,
     interrupts: Interrupts,
+}
+
+/// Which changes are durable before they are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtOnce {
+    /// What the kernel says of a write, at its file's or the mount's behest.
+    Writes,
+    /// Those of names too (`dirsync`).
+    Names,
+    /// All (`sync`).
+    All,
 }
 
 /// What is done when the mount goes away.
 pub(crate) type End = dyn Fn() + Send + Sync;
 
 impl Adapter {
-    pub(crate) fn new(live: Arc<Live>, report: Arc<Report>, syncs_names: bool) -> Self {
+    pub(crate) fn new(live: Arc<Live>, report: Arc<Report>, at_once: AtOnce) -> Self {
         Self {
             live,
             report,
             has_no_open: AtomicBool::new(false),
-            syncs_names,
+            allocates_blindly: AtomicBool::new(false),
+            at_once,
             end: OnceLock::new(),
             interrupts: Interrupts::default(),
         }
@@ -110,7 +128,9 @@ impl Adapter {
     /// The errno for an error, which is reported if nobody expects it.
     pub(crate) fn answer<T>(&self, operation: &str, answer: dendro_fs::Result<T>) -> Result<T> {
         answer.map_err(|error| {
-            if matches!(error, FsError::Corrupted(_)) || error.errno() == libc::EIO {
+            // That the disk stopped is told by those who have it, once.
+            let is_known = matches!(error, FsError::NotDurable(_));
+            if !is_known && error.errno() == libc::EIO {
                 (self.report)(operation, &error);
             }
             convert::errno(&error)
@@ -128,8 +148,17 @@ impl Adapter {
     /// Makes a change of names durable, if that was asked for.
     fn named<T>(&self, fs: &dendro_fs::FileSystem, done: Result<T>) -> Result<T> {
         let done = done?;
-        if self.syncs_names {
+        if self.at_once != AtOnce::Writes {
             self.answer("fsyncdir", fs.fsyncdir(Ino::ROOT, false))?;
+        }
+        Ok(done)
+    }
+
+    /// Makes a change of a file other than a write durable, if that was asked for.
+    fn changed<T>(&self, fs: &dendro_fs::FileSystem, node: u64, done: Result<T>) -> Result<T> {
+        let done = done?;
+        if self.at_once == AtOnce::All {
+            self.answer("fsync", fs.fsync(Ino(node), false))?;
         }
         Ok(done)
     }
@@ -165,11 +194,14 @@ fn changer(request: &Request) -> Caller<'static> {
     Caller { uid: request.uid, gid: request.gid, ..Caller::default() }
 }
 
-/// Whether a change of a file's data takes its set-id bits away, where the protocol does not pass
-/// on what the kernel says about it: unless the caller may keep them (`CAP_FSETID`), which is taken
-/// to be root alone, as far as the request tells who it is.
-const fn kills_privileges(request: &Request) -> bool {
-    request.uid != 0
+/// Whether SETATTR changes none of the attributes. The kernel sends such a request in place of the
+/// new mode when it has found that set-id bits must go: before somebody changes a file's data who
+/// may not keep them, and for a chown(2) to nobody. From the answer it learns the mode without
+/// them. What it sends for the change itself would come too late: it does not ask for the mode
+/// after it, and goes on with the old one.
+fn changes_nothing(changes: &dendro_fuse_transport::SetAttr) -> bool {
+    let dendro_fuse_transport::SetAttr { handle, kill_priv, .. } = *changes;
+    *changes == dendro_fuse_transport::SetAttr { handle, kill_priv, ..Default::default() }
 }
 
 /// Copies `value` to `out` if there is room; its length.
@@ -184,6 +216,8 @@ impl FileSystem for Adapter {
     fn init(&self, agreed: &Agreed) {
         let has_no_open = agreed.offered.contains(InitFlags::NO_OPEN_SUPPORT);
         self.has_no_open.store(has_no_open, Ordering::Relaxed);
+        let looks = agreed.kernel_minor >= LOOKS_BEFORE_FALLOCATE_MINOR;
+        self.allocates_blindly.store(!looks, Ordering::Relaxed);
     }
 
     fn destroy(&self) {
@@ -222,6 +256,14 @@ impl FileSystem for Adapter {
         changes: &dendro_fuse_transport::SetAttr,
     ) -> Result<AttrReply> {
         let fs = self.live.enter();
+        let is_bare = changes_nothing(changes);
+        if is_bare || changes.kill_priv && changes.size_bytes.is_some() {
+            let is_member = |gid| groups::is_member(request.pid, gid);
+            let answer = self.attributes("setattr", fs.drop_set_ids(Ino(node), is_member))?;
+            if is_bare {
+                return self.changed(&fs, node, Ok(answer));
+            }
+        }
         let changes = SetAttr {
             mode: changes.mode,
             uid: changes.uid,
@@ -233,7 +275,8 @@ impl FileSystem for Adapter {
             flags: None,
             kill_priv: changes.kill_priv,
         };
-        self.attributes("setattr", fs.setattr(&changer(request), Ino(node), &changes))
+        let answer = fs.setattr(&changer(request), Ino(node), &changes);
+        self.changed(&fs, node, self.attributes("setattr", answer))
     }
 
     fn readlink(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
@@ -329,7 +372,12 @@ impl FileSystem for Adapter {
 
     fn write(&self, _: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
         let fs = self.live.enter();
-        let len = self.answer("write", fs.write(Ino(node), how.offset, data, how.kill_priv))?;
+        let mut written = fs.write(Ino(node), how.offset, data, how.kill_priv);
+        if how.is_cached {
+            // Of a mapped file: its fsync gets this answer.
+            written = written.map_err(FsError::when_syncing);
+        }
+        let len = self.answer("write", written)?;
         // After a direct write that it did not wait for, the kernel asks for no fsync of its own.
         if how.flags & libc::O_DSYNC as u32 != 0 {
             let data_only = how.flags & libc::O_SYNC as u32 != libc::O_SYNC as u32;
@@ -369,16 +417,16 @@ impl FileSystem for Adapter {
         let fs = self.live.enter();
         let flags = XattrFlags::from_bits_truncate(how.flags);
         self.answer("setxattr", fs.setxattr(Ino(node), name, value, flags))?;
-        if !how.kill_sgid || name != ACCESS_ACL {
-            return Ok(());
+        if how.kill_sgid && name == ACCESS_ACL {
+            let attr = self.answer("setxattr", fs.getattr(Ino(node)))?;
+            if attr.perm & SET_GROUP_ID != 0 {
+                let mode = Some(attr.perm & !SET_GROUP_ID);
+                let changes = SetAttr { mode, ..SetAttr::default() };
+                let answer = fs.setattr(&changer(request), Ino(node), &changes);
+                self.answer("setxattr", answer)?;
+            }
         }
-        let attr = self.answer("setxattr", fs.getattr(Ino(node)))?;
-        if attr.perm & SET_GROUP_ID == 0 {
-            return Ok(());
-        }
-        let changes = SetAttr { mode: Some(attr.perm & !SET_GROUP_ID), ..SetAttr::default() };
-        let answer = fs.setattr(&changer(request), Ino(node), &changes);
-        self.answer("setxattr", answer).map(drop)
+        self.changed(&fs, node, Ok(()))
     }
 
     fn getxattr(&self, _: &Request, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -395,7 +443,8 @@ impl FileSystem for Adapter {
 
     fn removexattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
         let fs = self.live.enter();
-        self.answer("removexattr", fs.removexattr(Ino(node), name))
+        let answer = fs.removexattr(Ino(node), name);
+        self.changed(&fs, node, self.answer("removexattr", answer))
     }
 
     /// The kernel's cache of listings stays off, so `ENOSYS`, which turns it on for all
@@ -491,10 +540,11 @@ impl FileSystem for Adapter {
         let fs = self.live.enter();
         let flags = FallocateFlags::from_bits_retain(mode);
         let watch = self.interrupts.watch(request.unique, request.pid);
-        let patron =
-            Patron { kill_priv: kills_privileges(request), has_left: &|| watch.has_left() };
+        // Such a kernel says who asks. That root alone may keep the bits is near enough for it.
+        let kill_priv = self.allocates_blindly.load(Ordering::Relaxed) && request.uid != 0;
+        let patron = Patron { kill_priv, has_left: &|| watch.has_left() };
         let answer = fs.fallocate(Ino(node), offset, length, flags, &patron);
-        self.answer("fallocate", answer)
+        self.changed(&fs, node, self.answer("fallocate", answer))
     }
 
     fn lseek(&self, _: &Request, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
@@ -514,8 +564,8 @@ impl FileSystem for Adapter {
     fn copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u64> {
         let fs = self.live.enter();
         let watch = self.interrupts.watch(request.unique, request.pid);
-        let patron =
-            Patron { kill_priv: kills_privileges(request), has_left: &|| watch.has_left() };
+        // The kernel has looked whether set-id bits must go.
+        let patron = Patron { kill_priv: false, has_left: &|| watch.has_left() };
         let answer = fs.copy_file_range(
             Ino(range.source.node),
             range.source.offset,
@@ -524,7 +574,7 @@ impl FileSystem for Adapter {
             range.len_bytes.min(MAX_COPY_BYTES),
             &patron,
         );
-        self.answer("copy_file_range", answer)
+        self.changed(&fs, range.target.node, self.answer("copy_file_range", answer))
     }
 
     fn syncfs(&self, _: &Request, _: u64) -> Result<()> {
@@ -539,12 +589,16 @@ mod tests {
     use dendro_disk::LogicalDisk;
     use dendro_disk::model::ModelDisk;
     use dendro_fs::{FormatOptions, Options};
-    use dendro_fuse_transport::Labels;
+    use dendro_fuse_transport::{FileRange, Labels, SetAttr as Change};
 
     use super::*;
 
-    #[test]
-    fn a_write_to_a_file_opened_with_o_dsync_is_durable_when_it_is_answered() {
+    fn request() -> Request<'static> {
+        Request { unique: 1, uid: 0, gid: 0, pid: 1, labels: Labels::default() }
+    }
+
+    /// A file system over a disk, and a file in it.
+    fn adapter_with_file(at_once: AtOnce) -> (Arc<ModelDisk>, Adapter, u64) {
         let disk = Arc::new(ModelDisk::new(None));
         let options = FormatOptions {
             uid: 0,
@@ -557,18 +611,20 @@ mod tests {
         let dynamic = Arc::clone(&disk) as Arc<dyn LogicalDisk>;
         let clock = Arc::new(SystemClock);
         let fs = dendro_fs::FileSystem::mount(dynamic, Options::default(), clock).unwrap();
-        let adapter = Adapter::new(Arc::new(Live::new(Arc::new(fs))), Arc::new(|_, _| ()), false);
-        let request = Request { unique: 1, uid: 0, gid: 0, pid: 1, labels: Labels::default() };
-        let file = adapter.mknod(&request, 1, b"file", libc::S_IFREG | 0o600, 0, 0).unwrap().node;
-        let write = |flags: i32| {
-            let how = WriteHow {
-                handle: 0,
-                offset: 0,
-                flags: flags as u32,
-                is_cached: false,
-                kill_priv: false,
-            };
-            adapter.write(&request, file, &how, &[7; 5000]).unwrap();
+        let adapter = Adapter::new(Arc::new(Live::new(Arc::new(fs))), Arc::new(|_, _| ()), at_once);
+        let file = adapter.mknod(&request(), 1, b"file", libc::S_IFREG | 0o600, 0, 0).unwrap().node;
+        (disk, adapter, file)
+    }
+
+    fn how(flags: i32, is_cached: bool) -> WriteHow {
+        WriteHow { handle: 0, offset: 0, flags: flags as u32, is_cached, kill_priv: false }
+    }
+
+    #[test]
+    fn a_write_to_a_file_opened_with_o_dsync_is_durable_when_it_is_answered() {
+        let (disk, adapter, file) = adapter_with_file(AtOnce::Writes);
+        let write = |flags| {
+            adapter.write(&request(), file, &how(flags, false), &[7; 5000]).unwrap();
             disk.flushed()
         };
         let before = disk.flushed();
@@ -576,5 +632,43 @@ mod tests {
         let after = write(libc::O_DSYNC);
         assert!(after > before);
         assert!(write(libc::O_SYNC) > after);
+    }
+
+    #[test]
+    fn all_that_changes_a_file_on_a_mount_with_sync_is_durable_when_it_is_answered() {
+        for at_once in [AtOnce::Writes, AtOnce::Names, AtOnce::All] {
+            let (disk, adapter, file) = adapter_with_file(at_once);
+            let request = request();
+            adapter.write(&request, file, &how(0, false), &[7; 5000]).unwrap();
+            let check = |change: &dyn Fn()| {
+                let before = disk.flushed();
+                change();
+                assert_eq!(disk.flushed() > before, at_once == AtOnce::All);
+            };
+            check(&|| adapter.fallocate(&request, file, 0, 0, 10_000, 0).unwrap());
+            check(&|| {
+                let end = |offset| FileRange { node: file, handle: 0, offset };
+                let (source, target) = (end(0), end(20_000));
+                let range = CopyRange { source, target, len_bytes: 5000, flags: 0 };
+                assert_eq!(adapter.copy_file_range(&request, &range), Ok(5000));
+            });
+            check(&|| {
+                let cut = Change { size_bytes: Some(10), ..Change::default() };
+                adapter.setattr(&request, file, &cut).unwrap();
+            });
+            let how = SetxattrHow { flags: 0, kill_sgid: false };
+            check(&|| adapter.setxattr(&request, file, b"user.a", b"x", how).unwrap());
+            check(&|| adapter.removexattr(&request, file, b"user.a").unwrap());
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_writes_back_to_a_disk_that_failed_is_lost_and_what_programs_write_refused() {
+        let (disk, adapter, file) = adapter_with_file(AtOnce::Writes);
+        disk.fail("the device is gone");
+        let write = |is_cached| adapter.write(&request(), file, &how(0, is_cached), b"x");
+        assert_eq!(write(true), Err(Errno::IO));
+        assert_eq!(write(false), Err(Errno::ROFS));
+        assert_eq!(adapter.fsync(&request(), file, 0, true), Err(Errno::IO));
     }
 }

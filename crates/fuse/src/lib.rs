@@ -25,8 +25,11 @@
 //!   system must be mounted with [`dendro_fs::Options::lookups_hold_files`].
 //!
 //! # What does not get through
-//! - Whether fallocate and copy_file_range take set-id bits away: the protocol does not say. They do
-//!   unless the kernel names root as the caller.
+//! - Whether fallocate takes set-id bits away, before Linux 6.1: it does unless the kernel names root
+//!   as the caller. Later kernels look at the bits before it, as they do before writes and copies,
+//!   and ask for them to be taken away by a SETATTR that changes nothing else.
+//! - How the file was opened that fallocate and copy_file_range change: `O_SYNC` and `O_DSYNC` come
+//!   with writes alone. To look them up in `/proc` would take longer than a short copy.
 //! - The users' flags of files (`chattr`): the protocol has no place for them but ioctl, which is
 //!   not implemented.
 //! - `syncfs`: a plain FUSE mount gets none from the kernel.
@@ -43,6 +46,7 @@
 
 mod adapter;
 mod convert;
+mod groups;
 mod hidden;
 mod interrupts;
 mod layer;

@@ -10,7 +10,7 @@ use dendro_fuse_transport::{
     Session, Transport, UnmountMode, enable_uring, mount, unmount,
 };
 
-use crate::adapter::{Adapter, Report, wishes};
+use crate::adapter::{Adapter, AtOnce, Report, wishes};
 use crate::hidden::Hidden;
 use crate::layer::Layer;
 use crate::live::Live;
@@ -48,7 +48,7 @@ pub struct MountOptions {
     pub suid: bool,
     /// Let programs be run.
     pub exec: bool,
-    /// Make each write durable before it returns.
+    /// Make each change durable before it returns.
     pub sync: bool,
     /// Make each change of names durable before it returns, as `sync` does too.
     pub dirsync: bool,
@@ -138,7 +138,12 @@ impl Mount {
         let (mount_point, is_elsewhere) =
             (mounted.mount_point().to_path_buf(), mounted.is_elsewhere());
         let live = Arc::new(Live::new(fs));
-        let adapter = Adapter::new(Arc::clone(&live), report, options.sync || options.dirsync);
+        let at_once = match options {
+            MountOptions { sync: true, .. } => AtOnce::All,
+            MountOptions { dirsync: true, .. } => AtOnce::Names,
+            _ => AtOnce::Writes,
+        };
+        let adapter = Adapter::new(Arc::clone(&live), report, at_once);
         let layer = Layer::new(adapter, options.past.clone().map(Hidden::new));
         let session = Session::start(mounted, layer, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;

@@ -26,6 +26,13 @@ impl Switch {
         self.live.get()
     }
 
+    /// Whether the mount is there: false as soon as the kernel has unmounted it, even if its requests
+    /// are still being served. Waits for nothing.
+    #[must_use]
+    pub fn is_mounted(&self) -> bool {
+        self.notifier.is_connected()
+    }
+
     /// Calls `change` with the file system that the mount shows, while no request is served. If it
     /// answers another view of the same disk, and in what they differ, the mount shows that from then on.
     /// Files keep their i-node numbers, so directories that processes work in stay what they are, and

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,16 +14,17 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
 };
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
+use common::{CAPACITY_BYTES, mounted, mounted_with, new_disk};
 use dendro_base::{Clock, Rng, SystemClock};
 use dendro_disk::LogicalDisk;
 use dendro_disk::model::ModelDisk;
-use dendro_fs::{FileSystem, FormatOptions, Options};
+use dendro_fs::{FileSystem, Options};
 use dendro_fuse::{Access, Choice, Error, Mount, MountOptions, UnmountMode, unmount};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, SeekFrom as Place, Timespec,
@@ -29,84 +32,6 @@ use rustix::fs::{
 };
 
 const MIB: usize = 1 << 20;
-const CAPACITY_BYTES: u64 = 1 << 30;
-
-/// A mounted file system; unmounted, whatever happens, when dropped.
-struct Mounted {
-    directory: tempfile::TempDir,
-    fs: Arc<FileSystem>,
-    server: Option<JoinHandle<io::Result<()>>>,
-}
-
-/// Mounts a new file system, unless mounts are to be left out.
-fn mounted() -> Option<Mounted> {
-    mounted_with(&new_disk(), MountOptions { access: Access::All, ..MountOptions::default() })
-}
-
-fn new_disk() -> Arc<ModelDisk> {
-    let disk = Arc::new(ModelDisk::new(Some(CAPACITY_BYTES)));
-    let options = FormatOptions {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        mode: 0o755,
-        label: "test".into(),
-        hash_key: *b"sixteen bytes...",
-    };
-    FileSystem::create_on(&*disk, &options, &SystemClock).unwrap();
-    disk
-}
-
-#[allow(clippy::disallowed_methods, reason = "this is the daemon's part")]
-fn mounted_with(disk: &Arc<ModelDisk>, options: MountOptions) -> Option<Mounted> {
-    if std::env::var_os("DENDRO_SKIP_MOUNT").is_some() {
-        eprintln!("left out, as DENDRO_SKIP_MOUNT is set");
-        return None;
-    }
-    let is_root = rustix::process::geteuid().is_root();
-    let options = MountOptions {
-        access: if is_root { options.access } else { Access::Owner },
-        source: "model, with a comma".into(),
-        threads: Some(3),
-        ..options
-    };
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let disk: Arc<dyn LogicalDisk> = Arc::clone(disk) as _;
-    let fs_options =
-        Options { lookups_hold_files: true, read_only: options.read_only, ..Options::default() };
-    let fs = Arc::new(FileSystem::mount(disk, fs_options, clock).unwrap());
-    let directory = tempfile::tempdir().unwrap();
-    let report = |operation: &str, error: &_| panic!("{operation}: {error}");
-    let mount = Mount::new(Arc::clone(&fs), directory.path(), &options, Arc::new(report))
-        .unwrap_or_else(|error| panic!("{error}\nDENDRO_SKIP_MOUNT=1 leaves such tests out"));
-    let server = Some(thread::spawn(move || mount.serve()));
-    Some(Mounted { directory, fs, server })
-}
-
-impl Mounted {
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn root(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// Unmounts in good order and shuts the file system down.
-    fn finish(mut self) {
-        unmount(self.root(), UnmountMode::Idle).unwrap();
-        self.server.take().unwrap().join().unwrap().unwrap();
-        self.fs.shut_down().unwrap();
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            let _ = unmount(self.root(), UnmountMode::Abort);
-            let _ = server.join();
-        }
-    }
-}
 
 fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -626,6 +551,71 @@ fn fsync_of_files_and_directories_succeeds() {
         .unwrap();
     drop(file);
     mounted.finish();
+}
+
+#[test]
+fn on_a_mount_with_sync_every_change_is_durable_when_it_has_returned() {
+    let disk =
+        Arc::new(ModelDisk::from_state(new_disk().state(), Some(CAPACITY_BYTES)).recording());
+    let options = MountOptions { access: Access::All, sync: true, ..MountOptions::default() };
+    let Some(mounted) = mounted_with(&disk, options) else { return };
+    let mut last = disk.history().len();
+    let mut check = |what: &str, change: &dyn Fn()| {
+        change();
+        let history = disk.history();
+        assert!(history.len() > last, "{what} changes nothing");
+        last = history.len();
+        assert_eq!(disk.flushed(), history.last().unwrap().0, "{what}");
+    };
+    let path = mounted.path("file");
+    check("create", &|| drop(File::create_new(&path).unwrap()));
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    check("write", &|| file.write_all_at(&[1; 10_000], 0).unwrap());
+    check("fallocate", &|| {
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 20_000).unwrap();
+    });
+    check("copy", &|| {
+        let copied =
+            rustix::fs::copy_file_range(&file, Some(&mut 0), &file, Some(&mut 30_000), 5000);
+        assert_eq!(copied, Ok(5000));
+    });
+    check("truncate", &|| file.set_len(5).unwrap());
+    check("chmod", &|| file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap());
+    check("setxattr", &|| {
+        rustix::fs::setxattr(&path, "user.a", b"x", XattrFlags::empty()).unwrap();
+    });
+    check("removexattr", &|| rustix::fs::removexattr(&path, "user.a").unwrap());
+    check("link", &|| fs::hard_link(&path, mounted.path("link")).unwrap());
+    check("rename", &|| fs::rename(&path, mounted.path("other")).unwrap());
+    check("unlink", &|| fs::remove_file(mounted.path("link")).unwrap());
+    check("mkdir", &|| fs::create_dir(mounted.path("dir")).unwrap());
+    drop(file);
+    mounted.finish();
+}
+
+#[test]
+fn after_the_disk_has_failed_every_fsync_says_that_writes_are_lost_and_changes_are_refused() {
+    let disk = new_disk();
+    let options = MountOptions { access: Access::All, ..MountOptions::default() };
+    let Some(mounted) = mounted_with(&disk, options) else { return };
+    let open = |name| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(mounted.path(name)).unwrap()
+    };
+    let (changed, other) = (open("changed"), open("other"));
+    (&changed).write_all(b"x").unwrap();
+    disk.fail("the device is gone");
+    let number = |outcome: io::Result<()>| outcome.unwrap_err().raw_os_error().unwrap();
+    for file in [&changed, &other, &open("changed"), &File::open(mounted.root()).unwrap()] {
+        for _ in 0..2 {
+            assert_eq!(number(file.sync_data()), libc::EIO);
+            assert_eq!(number(file.sync_all()), libc::EIO);
+        }
+    }
+    assert_eq!(number(changed.write_all_at(b"y", 0)), libc::EROFS);
+    assert_eq!(number(fs::remove_file(mounted.path("other"))), libc::EROFS);
+    assert_eq!(fs::read(mounted.path("changed")).unwrap(), b"x");
 }
 
 #[test]

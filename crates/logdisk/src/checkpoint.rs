@@ -229,7 +229,9 @@ impl LogDisk {
             live_bytes: segments.live_bytes(),
             time: core.clock.now(),
             log_clock: core.state.clock,
-            short_count: segments.short_count(),
+            short_count: segments.page_counts().short,
+            zero_count: segments.page_counts().zero,
+            counts_are_exact: segments.page_counts().are_exact,
             usage_overrides: Vec::new(),
         };
         let pending = core.state.segments.freeze();
@@ -402,6 +404,7 @@ impl LogDisk {
             });
             self.frozen_len_bytes.store(0, Ordering::Relaxed);
             core.state.segments.note_settled();
+            self.store.leave_room(core.state.segments.memory_bytes());
             let segments = &core.state.segments;
             // Somebody may still read what was there; the next checkpoint will find it again. And
             // some may have been filled anew already.

@@ -109,9 +109,23 @@ pub(crate) struct Cleaned {
     segments: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
     live_bytes: AtomicU64,
+    /// The last commit, and how many segments had been cleaned by then.
+    commit_seq_before: AtomicU64,
+    segments_before: AtomicU64,
 }
 
 impl Cleaned {
+    /// Whether each segment has had its turn, twice over, since the last commit: then cleaning gains
+    /// nothing more, whatever is wanted of it, and goes on only after the next.
+    fn is_in_vain(&self, commit_seq: u64, segment_count: u32) -> bool {
+        let segments = self.segments.load(Ordering::Relaxed);
+        if self.commit_seq_before.swap(commit_seq, Ordering::Relaxed) != commit_seq {
+            self.segments_before.store(segments, Ordering::Relaxed);
+        }
+        let before = self.segments_before.load(Ordering::Relaxed);
+        segments.saturating_sub(before) > 2 * u64::from(segment_count)
+    }
+
     /// Segments, bytes of blocks moved, and bytes that were alive in the segments.
     pub(crate) fn totals(&self) -> (u64, u64, u64) {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -220,10 +234,11 @@ impl LogDisk {
         let core = self.core.read();
         let counts = core.state.segments.counts();
         // What lives would take so many segments if it lay close; no cleaning gets below.
-        let packed = self.used_bytes(&core).div_ceil(self.fillable_bytes());
+        let packed = self.stored_bytes(&core).div_ceil(self.fillable_bytes());
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.room_is_short(&core, at_least)
+            && !self.cleaned.is_in_vain(core.commit_seq, self.layout.segment_count())
             && u64::from(counts.clean + counts.pending) < possible
             && counts.clean > self.checkpoint_reserve(&core)
     }

@@ -33,8 +33,8 @@ use crate::writer::{Closed, Writer};
 pub(crate) const PARTIAL_LEN_BYTES: usize = 1 << 20;
 /// Room beyond that, so that a unit of that size fits into one.
 const PARTIAL_SLACK_BYTES: usize = 64 << 10;
-/// Buffers kept for the next partial segments: as many as may wait to be written and are being written.
-const POOL_LEN: usize = 24;
+/// Buffers kept for the next partial segments: more than may wait to be written before commits help.
+const POOL_LEN: usize = 16;
 /// How many of full size are made at a time: together they fill huge pages.
 const POOL_STEP: usize = 8;
 
@@ -130,6 +130,7 @@ pub(crate) struct Worst {
     pages: usize,
     record_bytes: usize,
     map_bytes: u64,
+    zero_pages: u64,
 }
 
 /// Bytes of map that `count` pages of zeros take at least, though they have no blocks. Who asks
@@ -154,6 +155,7 @@ impl Worst {
                 Op::ZeroPages { count, .. } => {
                     worst.record_bytes += MAX_FIXED_LEN_BYTES;
                     worst.map_bytes += zeroed_map_bytes(*count);
+                    worst.zero_pages = worst.zero_pages.saturating_add(*count);
                 }
                 _ => worst.record_bytes += MAX_FIXED_LEN_BYTES,
             }
@@ -163,6 +165,16 @@ impl Worst {
 
     pub(crate) const fn has_pages(self) -> bool {
         self.pages > 0
+    }
+
+    /// What the pages of zeros take when they are written.
+    pub(crate) const fn zero_pages_bytes(self) -> u64 {
+        self.zero_pages.saturating_mul(PAGE_SIZE as u64)
+    }
+
+    /// What the pages take at worst, those of zeros included.
+    pub(crate) const fn pages_bytes(self) -> u64 {
+        (self.pages as u64).saturating_add(self.zero_pages).saturating_mul(PAGE_SIZE as u64)
     }
 
     /// Bytes of log, the blocks that partial segments leave unused included.
@@ -624,6 +636,15 @@ impl Core {
             self.pool = AlignedBuf::several(POOL_STEP, len);
         }
         self.pool.pop().unwrap_or_else(|| AlignedBuf::zeroed(len))
+    }
+
+    /// What the buffers of partial segments take, filled and spare; but for the map's, of which there
+    /// is one.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        let open = self.log.open.iter().chain(self.heads.open()).map(Partial::buffer_bytes);
+        let closed = self.in_memory.iter().map(|closed| closed.buf.len());
+        let spare = self.pool.iter().map(|buf| buf.len());
+        open.chain(closed).chain(spare).sum::<usize>() as u64
     }
 
     /// Ends the open partial segment, and hands it to the writer behind the blocks that it names.

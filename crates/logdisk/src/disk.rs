@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use dendro_base::Timestamp;
-use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use dendro_base::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use dendro_base::sync::{Arc, BriefRwLock, Condvar, Mutex};
 use dendro_device::Device;
 use dendro_disk::{
@@ -17,6 +17,7 @@ use dendro_disk::{
 };
 use dendro_format::{Layout, Superblock};
 
+use crate::budget;
 use crate::checkpoint::Checkpoints;
 use crate::cleaner::{Cleaned, Cleaner};
 use crate::coalesce::Coalescing;
@@ -28,7 +29,7 @@ use crate::options::OpenOptions;
 use crate::prepare;
 use crate::removal::{MAX_WAITING, Progress};
 use crate::segments::SegmentCounts;
-use crate::space::{Need, Pacing, Tries};
+use crate::space::{Pacing, Tries};
 use crate::store::{Held, NodeStore};
 use crate::sweep::Sweep;
 use crate::writer::Writer;
@@ -71,6 +72,8 @@ pub struct LogDisk {
     failure: Mutex<Option<String>>,
     pub(crate) sweep: Mutex<Option<Sweep>>,
     pub(crate) removal: Mutex<Progress>,
+    /// Whether the next step in the background looks for something to take out of the map first.
+    frees_next: AtomicBool,
     /// The log clock when a walk was last begun for what branches have replaced; 0: none was.
     pub(crate) forks_swept_at: AtomicU64,
     pub(crate) pacing: Pacing,
@@ -106,8 +109,14 @@ pub struct Stats {
     pub written_bytes: u64,
     /// About what dirty map nodes take in memory.
     pub dirty_node_bytes: u64,
+    /// About what older states of map nodes take, which the checkpoint under way writes.
+    pub superseded_node_bytes: u64,
     /// About what the cache of clean map nodes takes.
     pub cached_node_bytes: u64,
+    /// What the buffers of partial segments take, filled and spare.
+    pub log_buffer_bytes: u64,
+    /// About what the table of segments takes.
+    pub segment_table_bytes: u64,
     /// Bytes of blocks and nodes that can be reached.
     pub live_bytes: u64,
     /// Segments by state.
@@ -146,9 +155,9 @@ impl LogDisk {
         checkpoints: Checkpoints,
     ) -> Self {
         let layout = superblock.layout;
-        // A small volume must have room for the nodes of two checkpoints.
         let dirty_limit_bytes =
-            (options.cache_size_bytes / 4).min(layout.len_bytes() / 64).max(256 << 10);
+            budget::dirty_limit_bytes(options.cache_size_bytes, layout.len_bytes());
+        store.leave_room(core.state.segments.memory_bytes());
         Self {
             writer: Arc::clone(&core.writer),
             durable: AtomicU64::new(core.commit_seq),
@@ -176,6 +185,7 @@ impl LogDisk {
             failure: Mutex::new(None),
             sweep: Mutex::new(None),
             removal: Mutex::new(None),
+            frees_next: AtomicBool::new(false),
             client_reads: AtomicU64::new(0),
             forks_swept_at: AtomicU64::new(0),
             recovery_notes: Vec::new(),
@@ -192,6 +202,16 @@ impl LogDisk {
         &self.recovery_notes
     }
 
+    /// How much memory it was given for the nodes of its map.
+    pub const fn cache_size_bytes(&self) -> u64 {
+        self.options.cache_size_bytes
+    }
+
+    /// Whether commits must wait until a checkpoint gives memory back.
+    pub(crate) fn is_crowded(&self, core: &Core) -> bool {
+        core.state.map.resident_bytes() > budget::crowded_bytes(self.dirty_limit_bytes)
+    }
+
     /// Figures of the disk at work.
     pub fn stats(&self) -> Stats {
         let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaned.totals();
@@ -206,7 +226,10 @@ impl LogDisk {
             log_bytes: core.log_bytes,
             written_bytes: core.written_bytes,
             dirty_node_bytes: core.state.map.dirty_bytes(),
+            superseded_node_bytes: core.state.map.superseded_bytes(),
             cached_node_bytes: self.store.cached_bytes(),
+            log_buffer_bytes: core.buffer_bytes(),
+            segment_table_bytes: core.state.segments.memory_bytes(),
             live_bytes: core.state.segments.live_bytes(),
             segments: core.state.segments.counts(),
             cleaned_segments,
@@ -279,11 +302,16 @@ impl LogDisk {
         if self.failure().is_some() || self.core.read().closed_reason.is_some() {
             return Ok(false);
         }
-        Ok(self.reuse_step()?
-            || self.checkpoint_step()?
-            || self.clean_step()?
-            || self.removal_step()?
-            || self.sweep_step()?)
+        if self.reuse_step()? || self.checkpoint_step()? {
+            return Ok(true);
+        }
+        // Turn by turn: where much is to be taken out of the map, cleaning gains the less the longer that
+        // waits.
+        if self.frees_next.fetch_xor(true, Ordering::Relaxed) {
+            Ok(self.free_step()? || self.clean_step()?)
+        } else {
+            Ok(self.clean_step()? || self.free_step()?)
+        }
     }
 
     pub(crate) fn write_one(&self) -> Result<bool> {
@@ -355,11 +383,8 @@ impl LogicalDisk for LogDisk {
                 return Ok(CommitSeq(core.commit_seq));
             }
             let needed_bytes = worst.len_bytes();
-            // A page that a version keeps takes space when it is replaced.
-            let reclaims =
-                aru.reclaims() && !(worst.has_pages() && core.state.versions.are_several());
-            let need = Need { log_bytes: needed_bytes, kept_bytes: 0, reclaims };
-            if let Some(shortage) = self.shortage(&core, need) {
+            let (need, shortage) = self.shortage_of(&core, &aru, worst, &nodes);
+            if let Some(shortage) = shortage {
                 drop(core);
                 self.mend_shortage(shortage, need, &mut tries)?;
                 // The nodes that were looked at have moved.
@@ -380,7 +405,7 @@ impl LogicalDisk for LogDisk {
             if core.state.next_list > self.next_list() {
                 self.next_list.fetch_max(core.state.next_list, Ordering::AcqRel);
             }
-            let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
+            let is_crowded = self.is_crowded(&core);
             let owed_bytes = self.share_of_cleaning(&core, needed_bytes);
             let waits_for_removal = core.state.removals.len() > MAX_WAITING;
             drop(core);

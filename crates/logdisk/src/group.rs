@@ -232,6 +232,12 @@ impl State {
         }
     }
 
+    /// The page at `slot` that dies when the head writes another there.
+    pub(crate) fn dying_page(&self, group: &Group, slot: u32) -> Option<PageRef> {
+        let below = group.below_at(slot).filter(|below| !self.is_taken_by_others(group, below));
+        group.own_page(slot).or(below.map(|below| below.page))
+    }
+
     /// Whether the page at `slot` belongs to an older version too, and so cannot be moved.
     pub(crate) fn is_shared(&self, group: &Group, slot: u32) -> bool {
         group.below_at(slot).is_some_and(|below| self.is_taken_by_others(group, &below))

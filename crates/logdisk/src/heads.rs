@@ -112,6 +112,11 @@ impl Heads {
         self.since_flush = 0;
     }
 
+    /// The open partial segments.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Partial> {
+        self.heads.iter().filter_map(|head| head.open.as_ref())
+    }
+
     /// The stored bytes of a block in an open partial segment.
     pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
         self.heads.iter().find_map(|head| {
@@ -180,7 +185,7 @@ impl Core {
             return class;
         }
         let figures = left.map(|left| segments.figures(left));
-        let class = self.heads.policy.user_class(figures, &self.state.present());
+        let class = self.heads.policy.user_class(figures.as_ref(), &self.state.present());
         self.last_class = Some((left, class));
         class
     }
@@ -189,7 +194,7 @@ impl Core {
     pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
         self.heads
             .policy
-            .survivor_class(self.state.segments.figures_at(addr), &self.state.present())
+            .survivor_class(&self.state.segments.figures_at(addr), &self.state.present())
     }
 
     /// The class, of those of survivors, that a block goes to which the policy wants in `class`: that

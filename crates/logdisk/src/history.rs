@@ -53,6 +53,7 @@ impl LogDisk {
         let need = Need {
             log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
             kept_bytes: self.kept_for_versions(reclaims),
+            given_back_bytes: 0,
             reclaims,
         };
         let look = |core: &Core, nodes: &dyn Nodes| {

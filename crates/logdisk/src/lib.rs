@@ -18,16 +18,19 @@
 //! - `coalesce`: what lies scattered is written again side by side.
 //! - `history`: versions are made and deleted; `reap`, `sweep`, `removal`: what none of them sees any
 //!   more is freed; `shares`: what each takes, and where two differ.
-//! - `space`: what fits, and how writers are slowed down when it gets little; `disk`: the interface.
+//! - `space`: what fits, and how writers are slowed down when it gets little; `credit`: what a unit
+//!   gives back of what it takes; `disk`: the interface.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
 
 #![forbid(unsafe_code)]
 
+mod budget;
 mod checkpoint;
 mod cleaner;
 mod coalesce;
 mod core;
+mod credit;
 mod disk;
 pub mod external;
 mod fault;

@@ -7,6 +7,7 @@
 //! 3. Every clean node that the live tree lets go of is reported once, in [`Map::take_released`],
 //!    so that its segment's usage stays exact.
 
+mod ledger;
 mod remove;
 mod spot;
 #[cfg(test)]
@@ -19,11 +20,12 @@ use std::ops::ControlFlow;
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, NodePtr, Value};
 
+use self::ledger::Ledger;
 use self::remove::{remove_under, take_under};
 use self::spot::Spot;
 use self::ways::{Way, Ways};
 use crate::fault::Outcome;
-use crate::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight, entry_len_bytes};
+use crate::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
 
 /// Where nodes that are not dirty come from.
 pub(crate) trait Nodes {
@@ -44,18 +46,6 @@ pub(crate) struct Map {
     level: u8,
     ledger: Ledger,
     ways: Ways,
-}
-
-/// What changes of the tree leave to account for.
-#[derive(Debug, Default)]
-struct Ledger {
-    released: Vec<NodePtr>,
-    /// What the dirty nodes take.
-    dirty: Weight,
-    /// Of these, those that the checkpoint under way does not write, or not as they are by now.
-    due: Weight,
-    /// Whether a checkpoint is under way.
-    is_frozen: bool,
 }
 
 /// What was found where an entry was put.
@@ -88,7 +78,17 @@ impl Map {
         self.ledger.dirty.memory_bytes
     }
 
-    /// About what they will take on the device.
+    /// About what nodes take in memory that the live tree has gone on from, and a checkpoint holds.
+    pub(crate) const fn superseded_bytes(&self) -> u64 {
+        self.ledger.superseded_bytes
+    }
+
+    /// About what all nodes take in memory that are there for other reasons than the cache's.
+    pub(crate) const fn resident_bytes(&self) -> u64 {
+        self.dirty_bytes() + self.superseded_bytes()
+    }
+
+    /// About what the dirty nodes will take on the device.
     pub(crate) const fn dirty_len_bytes(&self) -> u64 {
         self.ledger.dirty.len_bytes
     }
@@ -198,28 +198,23 @@ impl Map {
     /// Puts `value` under `key`; returns what was there.
     pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
         if self.root.is_none() {
-            let leaf = Leaf { len_bytes: entry_len_bytes(&value), entries: vec![(key, value)] };
-            let node = Node::Leaf(leaf);
+            let node = Node::Leaf(Leaf::with(vec![(key, value)]));
             self.ledger.grow(node.weight());
             self.root = Some(Child::Dirty(Resident::new(node)));
             self.level = 0;
             return Ok(Found::default());
         }
-        self.update_leaf(&key, nodes, |leaf, position, ledger| {
-            ledger.grow(Weight::of_entry(&value));
-            leaf.len_bytes += entry_len_bytes(&value);
-            match position {
-                Ok(at) => {
-                    let old = mem::replace(&mut leaf.entries[at].1, value);
-                    leaf.len_bytes -= entry_len_bytes(&old);
-                    ledger.shrink(Weight::of_entry(&old));
-                    (Found { old: Some(old), before: None }, at)
-                }
-                Err(at) => {
-                    leaf.entries.insert(at, (key, value));
-                    let before = at.checked_sub(1).map(|before| leaf.entries[before].0);
-                    (Found { old: None, before }, at)
-                }
+        self.update_leaf(&key, nodes, |leaf, position, ledger| match position {
+            Ok(at) => {
+                let (old, weights) = leaf.change(at, |old| mem::replace(old, value));
+                ledger.exchange(weights);
+                (Found { old: Some(old), before: None }, at)
+            }
+            Err(at) => {
+                ledger.grow(Weight::of_entry(&value));
+                leaf.insert(at, key, value);
+                let before = at.checked_sub(1).map(|before| leaf.entries()[before].0);
+                (Found { old: None, before }, at)
             }
         })
     }
@@ -236,12 +231,8 @@ impl Map {
     ) -> Outcome<()> {
         self.update_leaf(key, nodes, |leaf, position, ledger| {
             let at = position.expect("the key was just found");
-            let value = &mut leaf.entries[at].1;
-            leaf.len_bytes -= entry_len_bytes(value);
-            ledger.shrink(Weight::of_entry(value));
-            change(value);
-            leaf.len_bytes += entry_len_bytes(value);
-            ledger.grow(Weight::of_entry(value));
+            let ((), weights) = leaf.change(at, change);
+            ledger.exchange(weights);
             ((), at)
         })
     }
@@ -408,67 +399,12 @@ impl Map {
         self.ledger.dirty =
             self.root.as_mut().map_or(Weight::default(), |root| settle_child(root, keep));
         (self.ledger.due, self.ledger.is_frozen) = (self.ledger.dirty, false);
-    }
-}
-
-impl Ledger {
-    fn grow(&mut self, weight: Weight) {
-        self.dirty += weight;
-        self.due += weight;
-    }
-
-    fn shrink(&mut self, weight: Weight) {
-        self.dirty -= weight;
-        if !self.is_frozen {
-            self.due -= weight;
-        }
-    }
-
-    fn drop_dirty(&mut self, resident: &Arc<Resident>) {
-        self.shrink(resident.node.weight());
-        if Arc::strong_count(resident) > 1 {
-            resident.supersede();
-        }
-    }
-
-    /// The node, to be changed: a copy if a checkpoint holds it (invariant 2).
-    fn unshare<'a>(&mut self, resident: &'a mut Arc<Resident>) -> &'a mut Node {
-        // To look at the count costs less than to lock it. Only who has the live tree makes more of
-        // them.
-        if Arc::strong_count(resident) > 1 {
-            self.due += resident.node.weight();
-            let copy = Resident::new(resident.node.clone());
-            mem::replace(resident, copy).supersede();
-        }
-        &mut Arc::get_mut(resident).expect("nobody else holds it").node
-    }
-
-    /// The node of `child`, which lies at `spot`, to be changed.
-    fn make_mut<'a>(
-        &mut self,
-        child: &'a mut Child,
-        spot: Spot<'_>,
-        nodes: &dyn Nodes,
-    ) -> Outcome<&'a mut Node> {
-        match child {
-            Child::Clean(ChildPtr { place, .. }) => {
-                let resident = nodes.take(place)?;
-                spot.check(place, &resident.node)?;
-                let node = Arc::try_unwrap(resident)
-                    .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
-                self.grow(node.weight());
-                self.released.push(*place);
-                *child = Child::Dirty(Resident::new(node));
-            }
-            Child::Dirty(_) => {}
-        }
-        let Child::Dirty(resident) = child else { unreachable!("it was just made dirty") };
-        Ok(self.unshare(resident))
+        self.ledger.superseded_bytes = 0;
     }
 }
 
 fn find<'a>(leaf: &'a Leaf, key: &Key) -> Option<&'a Value> {
-    leaf.position(key).ok().map(|at| &leaf.entries[at].1)
+    leaf.position(key).ok().map(|at| &leaf.entries()[at].1)
 }
 
 /// The child of `inner` at `at`, to be changed, and where it lies if `inner` lies at `spot`.
@@ -505,7 +441,7 @@ fn look_under<'a, T>(
                 Node::Leaf(leaf) => {
                     let Ok(at) = leaf.position(key) else { return Ok(look(None)) };
                     note(way.then(at));
-                    return Ok(look(Some(&leaf.entries[at].1)));
+                    return Ok(look(Some(&leaf.entries()[at].1)));
                 }
                 Node::Inner(inner) => {
                     let at = inner.position(key);
@@ -557,7 +493,7 @@ fn visit_child_back(
     match &resident_of(child, spot, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let end = leaf.position(to).map_or_else(|at| at, |at| at + 1);
-            for (key, value) in leaf.entries[..end].iter().rev() {
+            for (key, value) in leaf.entries()[..end].iter().rev() {
                 if key < from || visit(key, value).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -589,7 +525,7 @@ fn visit_child(
     match &resident_of(child, spot, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let start = leaf.position(from).unwrap_or_else(|at| at);
-            for (key, value) in &leaf.entries[start..] {
+            for (key, value) in &leaf.entries()[start..] {
                 if key >= to || visit(key, value).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -681,7 +617,7 @@ fn split_leaf(leaf: &mut Leaf, changed_at: usize) -> Split {
         return None;
     }
     let upper = leaf.split(changed_at);
-    let first = upper.entries[0].0;
+    let first = upper.entries()[0].0;
     Some((first, Child::Dirty(Resident::new(Node::Leaf(upper)))))
 }
 

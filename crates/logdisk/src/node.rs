@@ -1,14 +1,16 @@
 //! Nodes of the map in memory.
 
-use std::ops::{AddAssign, SubAssign};
+use std::iter::Sum;
+use std::ops::{AddAssign, Range, SubAssign};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dendro_base::sync::Arc;
 use dendro_base::units::GRAIN_SIZE;
+use dendro_format::chunk::Skip;
 use dendro_format::node::{Entries, MAX_CHILD_COUNT, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES};
 use dendro_format::record::MAX_FIXED_LEN_BYTES as NODE_RECORD_LEN_BYTES;
-use dendro_format::{ChildPtr, Key, Value};
+use dendro_format::{ChildPtr, Chunk, Key, PageRef, Value};
 
 /// A leaf is split when its entries take about this many bytes on the device.
 pub(crate) const LEAF_LEN_BYTES: usize = 8192;
@@ -26,8 +28,15 @@ const _: () = assert!(FANOUT < MAX_CHILD_COUNT && MAX_CHILD_COUNT / 2 < FANOUT +
 const KEY_LEN_BYTES: usize = 14;
 /// What a child's key and place take on the device, in the mean.
 const CHILD_LEN_BYTES: usize = 40;
-/// What an entry takes in memory besides its value's bytes.
-const ENTRY_OVERHEAD_BYTES: usize = 88;
+/// An entry's place in a leaf, which has room for an eighth more entries than it holds.
+const ENTRY_PLACE_BYTES: usize = size_of::<(Key, Value)>() * 9 / 8;
+/// What the allocator takes for itself with each piece of memory, and makes that a multiple of.
+const ALLOCATION_BYTES: usize = 8;
+const ALLOCATION_UNIT_BYTES: usize = 16;
+/// The counts of what is shared lie before it.
+const SHARED_BYTES: usize = 16;
+/// The table of a cache takes so much for each node.
+const CACHED_BYTES: usize = 64;
 
 // A split leaves no half longer than what the format allows, whatever the estimate missed.
 const _: () = assert!(2 * LEAF_LEN_BYTES + 4 * 1024 < MAX_NODE_LEN_BYTES);
@@ -74,9 +83,9 @@ pub(crate) enum Node {
 /// Keys and values, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leaf {
-    pub(crate) entries: Vec<(Key, Value)>,
-    /// About what the entries take on the device.
-    pub(crate) len_bytes: usize,
+    entries: Vec<(Key, Value)>,
+    /// About what the entries take.
+    weight: Weight,
 }
 
 /// Children by the first key that may lie under them, in order.
@@ -108,14 +117,73 @@ impl Leaf {
         }
     }
 
-    fn with(entries: Vec<(Key, Value)>) -> Self {
-        let len_bytes = entries.iter().map(|(_, value)| entry_len_bytes(value)).sum();
-        Self { entries, len_bytes }
+    /// A leaf with these entries, which are in order.
+    pub(crate) fn with(entries: Vec<(Key, Value)>) -> Self {
+        let weight = entries.iter().map(|(_, value)| Weight::of_entry(value)).sum();
+        Self { entries, weight }
+    }
+
+    pub(crate) fn entries(&self) -> &[(Key, Value)] {
+        &self.entries
+    }
+
+    /// About what the entries take on the device.
+    pub(crate) const fn len_bytes(&self) -> usize {
+        self.weight.len_bytes as usize
+    }
+
+    /// Puts an entry at `at`, where the order wants it.
+    pub(crate) fn insert(&mut self, at: usize, key: Key, value: Value) {
+        // To double it would leave a third of the cache empty.
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact((self.entries.len() / 8).max(4));
+        }
+        self.weight += Weight::of_entry(&value);
+        self.entries.insert(at, (key, value));
+    }
+
+    /// Changes the value at `at`; says what it took before, and takes now.
+    pub(crate) fn change<T>(
+        &mut self,
+        at: usize,
+        change: impl FnOnce(&mut Value) -> T,
+    ) -> (T, [Weight; 2]) {
+        let value = &mut self.entries[at].1;
+        let before = Weight::of_entry(value);
+        let result = change(value);
+        let after = Weight::of_entry(value);
+        self.weight -= before;
+        self.weight += after;
+        (result, [before, after])
+    }
+
+    pub(crate) fn remove(&mut self, at: usize) -> Value {
+        let (_, value) = self.entries.remove(at);
+        self.weight -= Weight::of_entry(&value);
+        self.give_back();
+        value
+    }
+
+    /// Takes the entries at `range` out, and says what they took.
+    pub(crate) fn take(&mut self, range: Range<usize>) -> (Vec<(Key, Value)>, Weight) {
+        let taken: Vec<_> = self.entries.drain(range).collect();
+        let weight = taken.iter().map(|(_, value)| Weight::of_entry(value)).sum();
+        self.weight -= weight;
+        self.give_back();
+        (taken, weight)
+    }
+
+    /// Gives memory back where much is empty.
+    fn give_back(&mut self) {
+        let len = self.entries.len();
+        if self.entries.capacity() > 2 * len + 8 {
+            self.entries.shrink_to(len + len / 8);
+        }
     }
 
     /// Whether it is to be split.
     pub(crate) const fn is_too_long(&self) -> bool {
-        self.len_bytes > LEAF_LEN_BYTES && self.entries.len() >= 2
+        self.len_bytes() > LEAF_LEN_BYTES && self.entries.len() >= 2
     }
 
     /// Takes the upper part off. An insertion at the end is taken for the first of many: the new
@@ -124,7 +192,7 @@ impl Leaf {
         let at = if inserted_at + 1 == self.entries.len() {
             inserted_at
         } else {
-            let half = self.len_bytes / 2;
+            let half = self.len_bytes() / 2;
             let mut sum = 0;
             let at = self.entries.iter().position(|(_, value)| {
                 sum += entry_len_bytes(value);
@@ -133,13 +201,15 @@ impl Leaf {
             at.unwrap_or(0).clamp(1, self.entries.len() - 1)
         };
         let upper = Self::with(self.entries.split_off(at));
-        self.len_bytes -= upper.len_bytes;
+        self.weight -= upper.weight;
+        self.entries.shrink_to(at + at / 8);
         upper
     }
 
     pub(crate) fn append(&mut self, right: &Self) {
+        self.entries.reserve_exact(right.entries.len());
         self.entries.extend_from_slice(&right.entries);
-        self.len_bytes += right.len_bytes;
+        self.weight += right.weight;
     }
 }
 
@@ -189,17 +259,17 @@ impl Node {
 
     /// About what the node takes.
     pub(crate) fn weight(&self) -> Weight {
-        let (memory_bytes, len_bytes) = match self {
-            Self::Leaf(leaf) => {
-                (leaf.len_bytes + leaf.entries.len() * ENTRY_OVERHEAD_BYTES, leaf.len_bytes)
-            }
+        let mut weight = Weight::OF_NODE;
+        weight += match self {
+            Self::Leaf(leaf) => leaf.weight,
             Self::Inner(inner) => {
                 let count = inner.entries.len();
-                (count * size_of::<(Key, Child)>(), count * CHILD_LEN_BYTES)
+                Weight {
+                    memory_bytes: (count * size_of::<(Key, Child)>()) as u64,
+                    len_bytes: (count * CHILD_LEN_BYTES) as u64,
+                }
             }
         };
-        let mut weight = Weight::OF_NODE;
-        weight += Weight { memory_bytes: memory_bytes as u64, len_bytes: len_bytes as u64 };
         weight
     }
 
@@ -265,13 +335,41 @@ pub(crate) struct Weight {
 impl Weight {
     /// What a node takes besides its entries.
     pub(crate) const OF_NODE: Self = Self {
-        memory_bytes: 128,
+        memory_bytes: (allocated_bytes(SHARED_BYTES + size_of::<Resident>())
+            + ALLOCATION_BYTES
+            + CACHED_BYTES) as u64,
         len_bytes: (NODE_HEADER_LEN_BYTES + NODE_RECORD_LEN_BYTES + GRAIN_SIZE / 2) as u64,
     };
 
     pub(crate) fn of_entry(value: &Value) -> Self {
-        let len = entry_len_bytes(value);
-        Self { memory_bytes: (len + ENTRY_OVERHEAD_BYTES) as u64, len_bytes: len as u64 }
+        let memory_bytes = ENTRY_PLACE_BYTES
+            + match value {
+                Value::List(_) | Value::Tombstone => 0,
+                Value::Record(bytes) => allocated_bytes(SHARED_BYTES + bytes.len()),
+                Value::Chunk(chunk) => {
+                    allocated_bytes(SHARED_BYTES + size_of::<Chunk>())
+                        + chunk.skip().map_or(0, |_| allocated_bytes(size_of::<Skip>()))
+                        + match chunk.len() {
+                            0 => 0,
+                            count => allocated_bytes(count * size_of::<PageRef>()),
+                        }
+                }
+            };
+        Self { memory_bytes: memory_bytes as u64, len_bytes: entry_len_bytes(value) as u64 }
+    }
+}
+
+/// What a piece of memory of `len_bytes` takes, with what the allocator needs.
+const fn allocated_bytes(len_bytes: usize) -> usize {
+    (len_bytes + ALLOCATION_BYTES).next_multiple_of(ALLOCATION_UNIT_BYTES)
+}
+
+impl Sum for Weight {
+    fn sum<I: Iterator<Item = Self>>(weights: I) -> Self {
+        weights.fold(Self::default(), |mut sum, weight| {
+            sum += weight;
+            sum
+        })
     }
 }
 

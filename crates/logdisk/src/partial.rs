@@ -468,6 +468,11 @@ impl Partial {
         self.buf
     }
 
+    /// What its buffer takes.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buf.len()
+    }
+
     /// Where an offset in it lies on the device.
     pub(crate) const fn addr_at(&self, offset: usize) -> Addr {
         self.base.plus_bytes(offset as u64)

@@ -30,6 +30,9 @@ const SET_ASIDE_FOR: Duration = Duration::from_secs(60);
 /// Of so many segments a policy picks one at a time, of more several, which are cleaned before it is
 /// asked again: looking at all takes longer than cleaning one.
 const SEGMENTS_PER_PICK: u32 = 256;
+/// A policy chooses among so many at most: of more it gets to see some, others each time. The best of so
+/// many is next to as good as the best of all, and all would take much memory.
+const MAX_CANDIDATES: u32 = 1 << 18;
 /// So many segments are looked at while changes wait.
 const SEGMENTS_AT_ONCE: usize = 4096;
 
@@ -112,7 +115,8 @@ impl LogDisk {
             let core = self.core.read();
             (Arc::clone(core.heads.policy()), core.state.present())
         };
-        let count = (present.segment_count / SEGMENTS_PER_PICK).max(1);
+        let looked_at = present.segment_count.min(MAX_CANDIDATES);
+        let count = (looked_at / SEGMENTS_PER_PICK).max(1);
         let picked_for = Some((choice, policy.kind()));
         let picking = &mut cleaner.picking;
         let written_bytes = present.clock.saturating_sub(picking.picked_at);
@@ -125,7 +129,12 @@ impl LogDisk {
         }
         let mut candidates = std::mem::take(&mut picking.candidates);
         candidates.clear();
-        self.each_candidate(cleaner, choice, |segment| candidates.push(*segment));
+        let is_seen = some_of(present.segment_count, MAX_CANDIDATES, &mut picking.rng);
+        self.each_candidate(cleaner, choice, |segment| {
+            if is_seen(segment.number) {
+                candidates.push(*segment);
+            }
+        });
         let picking = &mut cleaner.picking;
         picking.picked = policy.victims(&candidates, count as usize, &present, &mut picking.rng);
         picking.picked.reverse();
@@ -144,7 +153,7 @@ impl LogDisk {
                 if self.is_candidate(segment, &left_alone, &core, choice) {
                     let segments = &core.state.segments;
                     let live_bytes = segments.packed_bytes_of(segment);
-                    look(&Segment { live_bytes, ..*segments.figures(segment) });
+                    look(&Segment { live_bytes, ..segments.figures(segment) });
                 }
             }
         }
@@ -164,11 +173,13 @@ impl LogDisk {
             && figures.live_bytes > 0
             && segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
             && left_alone.binary_search(&segment).is_err();
-        // Most nodes die with the next checkpoints anyway.
+        // Most nodes die with the next checkpoints anyway. But cleaning and sweeping leave segments of
+        // which next to nothing lives, and time does not go on while clients rest.
         let young_bytes = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
         may_be_cleaned
             && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
                 || segments.head(segment) != Head::Map
+                || figures.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
                 || core.state.clock.saturating_sub(figures.filled_at) >= young_bytes)
     }
 
@@ -202,6 +213,13 @@ impl LogDisk {
     }
 }
 
+/// Says of a segment whether it is one of about `most` out of `count`.
+fn some_of(count: u32, most: u32, rng: &mut Rng) -> impl Fn(u32) -> bool + use<> {
+    let step = count.div_ceil(most);
+    let first = if step > 1 { rng.below(u64::from(step)) as u32 } else { 0 };
+    move |number| number % step == first
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,7 +239,22 @@ mod tests {
     }
 
     fn figures(disk: &LogDisk, segment: SegmentNo) -> Segment {
-        *disk.core.read().state.segments.figures(segment)
+        disk.core.read().state.segments.figures(segment)
+    }
+
+    #[test]
+    fn of_millions_of_segments_some_are_seen_and_others_the_next_time() {
+        let mut rng = Rng::new(1);
+        let all = some_of(1000, 1000, &mut rng);
+        assert!((0..1000).all(all));
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..200 {
+            let is_seen = some_of(10_000, 1000, &mut rng);
+            let now: Vec<u32> = (0..10_000).filter(|number| is_seen(*number)).collect();
+            assert_eq!(now.len(), 1000);
+            seen.extend(now);
+        }
+        assert_eq!(seen.len(), 10_000, "each has its turn");
     }
 
     /// Some segment that may be cleaned and is not the first to be.

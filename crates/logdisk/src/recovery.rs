@@ -47,7 +47,7 @@ use crate::heads::Heads;
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
 use crate::removal::Removals;
-use crate::segments::Segments;
+use crate::segments::{PageCounts, Segments};
 use crate::state::{State, YoungLists};
 use crate::store::{Held, NodeStore};
 use crate::superblocks;
@@ -110,6 +110,7 @@ pub fn format(
         label: options.label.clone(),
     };
     let mut segments = Segments::new(layout);
+    segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
     let log =
         fresh_head(&mut segments, 1, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
     let state = State {
@@ -192,7 +193,7 @@ impl LogDisk {
             },
             skip_payload_checks: options.skip_payload_checks,
         })?;
-        let lost = loss::find(&checkpoint, &chain, doubt.as_ref(), &mut notes);
+        let lost = loss::find(&checkpoint, &chain, doubt.as_ref());
         if let Some(lost) = &lost {
             if !options.read_only && options.on_loss == OnLoss::Stop {
                 return Err(Error::Lost(lost.clone()));
@@ -326,7 +327,11 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     }
     // No more than there is room for, whatever it says.
     let most = layout.len_bytes() / GRAIN_SIZE as u64;
-    segments.restore_short_count(checkpoint.short_count.min(most));
+    segments.restore_page_counts(PageCounts {
+        short: checkpoint.short_count.min(most),
+        zero: checkpoint.zero_count.min(u64::MAX >> 2),
+        are_exact: checkpoint.counts_are_exact,
+    });
     for (segment, usage) in &checkpoint.usage_overrides {
         segments.restore(*segment, usage);
         segments.mark_unrecorded(*segment);

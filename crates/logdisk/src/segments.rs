@@ -1,13 +1,24 @@
 //! The segments: what state each is in, how much of it can be reached, who reads it now.
 
+mod entry;
+mod pins;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
-use dendro_base::sync::Arc;
-use dendro_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
+use dendro_format::layout::FIRST_LOG_SEGMENT;
 use dendro_format::record::WRITE_BLOCK_LEN_BYTES;
 use dendro_format::{Addr, Head, Layout, NodePtr, PageRef, SegmentNo, Usage};
 use dendro_policy::Class;
+use roaring::RoaringBitmap;
+use rustc_hash::FxHashMap;
+use zerocopy::FromZeros;
+
+use self::entry::{CHANGED, ENTRY_LEN_BYTES, Entry, HELD_FOR_LAST, HELD_FOR_NEXT, UNRECORDED};
+pub(crate) use self::pins::Pin;
+use self::pins::Pins;
 
 /// What may be done with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,30 +32,22 @@ pub enum SegmentState {
     Dirty,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    state: SegmentState,
-    head: Head,
-    /// How often a head has begun to fill it.
-    opened: u32,
-    /// Blocks in it died of what no record tells: it waits for the checkpoint of this freeze.
-    held_until: u64,
-    /// Live bytes when the last checkpoint was begun: as many its map refers to.
-    frozen_bytes: u32,
-    /// Whether its usage record in the map is out of date.
-    is_unrecorded: bool,
-    /// Blocks shorter than a page that live in it, as far as is known: each takes a record too, where
-    /// it is moved to.
-    short_count: u32,
-    /// What the cleaner's policies see of it.
-    figures: dendro_policy::Segment,
+/// Pages that can be reached and are no whole blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PageCounts {
+    /// Those whose blocks are shorter than a page.
+    pub(crate) short: u64,
+    /// Those that have none, being zeros.
+    pub(crate) zero: u64,
+    /// Whether they were counted since the volume was made.
+    pub(crate) are_exact: bool,
 }
 
 /// A segment as it was filled one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filling {
     pub(crate) segment: SegmentNo,
-    opened: u32,
+    opened: u16,
 }
 
 /// Counts of segments by state.
@@ -60,13 +63,33 @@ pub struct SegmentCounts {
     pub pending: u32,
 }
 
+/// What a segment counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Clean,
+    Open,
+    Dirty,
+    Pending,
+}
+
+impl Standing {
+    const fn of(entry: &Entry) -> Self {
+        match entry.state() {
+            SegmentState::Clean => Self::Clean,
+            SegmentState::Open => Self::Open,
+            SegmentState::Dirty if entry.live_bytes == 0 => Self::Pending,
+            SegmentState::Dirty => Self::Dirty,
+        }
+    }
+}
+
 impl SegmentCounts {
-    const fn of(&mut self, segment: &Segment) -> &mut u32 {
-        match segment.state {
-            SegmentState::Clean => &mut self.clean,
-            SegmentState::Open => &mut self.open,
-            SegmentState::Dirty if segment.figures.live_bytes == 0 => &mut self.pending,
-            SegmentState::Dirty => &mut self.dirty,
+    const fn of(&mut self, standing: Standing) -> &mut u32 {
+        match standing {
+            Standing::Clean => &mut self.clean,
+            Standing::Open => &mut self.open,
+            Standing::Dirty => &mut self.dirty,
+            Standing::Pending => &mut self.pending,
         }
     }
 }
@@ -76,106 +99,68 @@ impl SegmentCounts {
 #[derive(Debug)]
 pub(crate) struct Segments {
     layout: Layout,
-    table: Vec<Segment>,
-    clean: BTreeSet<u32>,
+    table: Vec<Entry>,
+    /// Segments from this one on have never held anything, and their entries take no memory.
+    used_end: u32,
+    clean: RoaringBitmap,
+    pending: RoaringBitmap,
     /// Those that are marked as unrecorded, in the order in which they became so.
     unrecorded: Vec<u32>,
+    /// Live bytes, when the last checkpoint was begun, of those that have changed since.
+    frozen: FxHashMap<u32, u32>,
+    /// Those in which blocks died of what no record tells: they wait for the checkpoint that begins
+    /// next, or for the one that was begun last, as they are marked.
+    held_for_next: Vec<u32>,
+    held_for_last: Vec<u32>,
     /// Segments of payload heads that have become empty, or were when their head had done with
     /// them.
     emptied: Vec<SegmentNo>,
-    /// How many checkpoints have been begun, and which of them is the last that is durable.
-    freezes: u64,
-    settled: u64,
     live_bytes: u64,
     /// Of these, the map's nodes.
     node_bytes: u64,
-    /// Blocks shorter than a page that can be reached.
-    short_count: u64,
+    page_counts: PageCounts,
     counts: SegmentCounts,
     pins: Pins,
-}
-
-/// Who reads a segment now: it is not filled anew as long as anyone does.
-#[derive(Clone, Debug)]
-pub(crate) struct Pins(Arc<PinCounts>);
-
-#[derive(Debug)]
-struct PinCounts {
-    of_each: Vec<AtomicU32>,
-    /// No fewer than all together.
-    all: AtomicUsize,
-}
-
-/// Keeps a segment as it is.
-#[derive(Debug)]
-pub(crate) struct Pin {
-    pins: Pins,
-    segment: SegmentNo,
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        self.pins.0.of_each[self.segment.0 as usize].fetch_sub(1, Ordering::AcqRel);
-        self.pins.0.all.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl Pins {
-    fn new(segment_count: u32) -> Self {
-        let of_each = (0..segment_count).map(|_| AtomicU32::new(0)).collect();
-        Self(Arc::new(PinCounts { of_each, all: AtomicUsize::new(0) }))
-    }
-
-    fn add(&self, segment: SegmentNo) {
-        self.0.all.fetch_add(1, Ordering::AcqRel);
-        self.0.of_each[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn is_pinned(&self, segment: u32) -> bool {
-        self.0.of_each[segment as usize].load(Ordering::Acquire) != 0
-    }
-
-    /// As many are pinned at most.
-    fn count_at_most(&self) -> usize {
-        self.0.all.load(Ordering::Acquire)
-    }
 }
 
 impl Segments {
     /// All clean.
     pub(crate) fn new(layout: Layout) -> Self {
-        let segment = |number| Segment {
-            state: SegmentState::Clean,
-            head: Head::Main,
-            opened: 0,
-            held_until: 0,
-            frozen_bytes: 0,
-            is_unrecorded: false,
-            short_count: 0,
-            figures: dendro_policy::Segment {
-                number,
-                capacity_bytes: layout.segment_size_bytes() as u32,
-                ..dendro_policy::Segment::default()
-            },
-        };
         let count = layout.segment_count();
+        let mut clean = RoaringBitmap::new();
+        clean.insert_range(FIRST_LOG_SEGMENT.0..count);
+        let table = Entry::new_vec_zeroed(count as usize);
         Self {
             layout,
-            table: (0..count).map(segment).collect(),
-            clean: layout.log_segments().map(|segment| segment.0).collect(),
+            table: table.expect("there is memory for the table of segments"),
+            used_end: 0,
+            counts: SegmentCounts { clean: clean.len() as u32, ..SegmentCounts::default() },
+            clean,
+            pending: RoaringBitmap::new(),
             unrecorded: Vec::new(),
+            frozen: FxHashMap::default(),
+            held_for_next: Vec::new(),
+            held_for_last: Vec::new(),
             emptied: Vec::new(),
-            freezes: 0,
-            settled: 0,
             live_bytes: 0,
             node_bytes: 0,
-            short_count: 0,
-            counts: SegmentCounts {
-                clean: layout.log_segments().count() as u32,
-                ..SegmentCounts::default()
-            },
+            page_counts: PageCounts::default(),
             pins: Pins::new(count),
         }
+    }
+
+    /// About what the table takes in memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let numbers = self.unrecorded.capacity()
+            + self.held_for_next.capacity()
+            + self.held_for_last.capacity()
+            + self.emptied.capacity()
+            // A bit for each in both sets, at worst.
+            + self.table.len() / 16
+            // The hash table keeps a byte more for each pair.
+            + self.frozen.capacity() * 5 / 2;
+        let entries_bytes = self.used_end as usize * ENTRY_LEN_BYTES;
+        (entries_bytes + numbers * size_of::<u32>() + self.pins.memory_bytes()) as u64
     }
 
     pub(crate) const fn layout(&self) -> Layout {
@@ -191,27 +176,32 @@ impl Segments {
         self.node_bytes
     }
 
-    /// Blocks shorter than a page that can be reached.
-    pub(crate) const fn short_count(&self) -> u64 {
-        self.short_count
+    /// Pages that can be reached and are no whole blocks.
+    pub(crate) const fn page_counts(&self) -> PageCounts {
+        self.page_counts
+    }
+
+    /// What pages of zeros take when they are written.
+    pub(crate) fn zero_pages_bytes(&self) -> u64 {
+        self.page_counts.zero.saturating_mul(PAGE_SIZE as u64)
     }
 
     /// What the records beside these take in the log. A count that cannot be is not believed.
     pub(crate) fn short_records_bytes(&self) -> u64 {
         let most = self.live_bytes / GRAIN_SIZE as u64;
-        self.short_count.min(most) * WRITE_BLOCK_LEN_BYTES as u64
+        self.page_counts.short.min(most) * WRITE_BLOCK_LEN_BYTES as u64
     }
 
     /// So many can be reached, as a checkpoint tells.
-    pub(crate) const fn restore_short_count(&mut self, count: u64) {
-        self.short_count = count;
+    pub(crate) const fn restore_page_counts(&mut self, counts: PageCounts) {
+        self.page_counts = counts;
     }
 
     /// What lives in the segment, with the records that it takes where it is moved to.
     pub(crate) fn packed_bytes_of(&self, segment: SegmentNo) -> u32 {
         let entry = &self.table[segment.0 as usize];
         let records_bytes = entry.short_count.saturating_mul(WRITE_BLOCK_LEN_BYTES as u32);
-        entry.figures.live_bytes.saturating_add(records_bytes)
+        entry.live_bytes.saturating_add(records_bytes)
     }
 
     /// So many blocks shorter than a page live in the segment.
@@ -221,11 +211,11 @@ impl Segments {
 
     /// The clean segments, those that are taken first in front.
     pub(crate) fn clean_segments(&self) -> Vec<SegmentNo> {
-        self.clean.iter().map(|&number| SegmentNo(number)).collect()
+        self.clean.iter().map(SegmentNo).collect()
     }
 
-    pub(crate) fn clean_count(&self) -> u32 {
-        self.clean.len() as u32
+    pub(crate) const fn clean_count(&self) -> u32 {
+        self.counts.clean
     }
 
     pub(crate) const fn counts(&self) -> SegmentCounts {
@@ -236,92 +226,121 @@ impl Segments {
         self.counts.pending > 0
     }
 
-    /// Changes a segment and keeps the counts.
-    fn change<T>(&mut self, segment: SegmentNo, change: impl FnOnce(&mut Segment) -> T) -> T {
+    /// Changes a segment and keeps the counts and sets.
+    fn change<T>(&mut self, segment: SegmentNo, change: impl FnOnce(&mut Entry) -> T) -> T {
         let entry = &mut self.table[segment.0 as usize];
-        *self.counts.of(entry) -= 1;
+        let before = Standing::of(entry);
         let result = change(entry);
-        *self.counts.of(entry) += 1;
+        let after = Standing::of(entry);
+        if before != after {
+            self.note_standing(segment, before, after);
+        }
         result
     }
 
+    fn note_standing(&mut self, segment: SegmentNo, before: Standing, after: Standing) {
+        *self.counts.of(before) -= 1;
+        *self.counts.of(after) += 1;
+        match before {
+            Standing::Clean => self.clean.remove(segment.0),
+            Standing::Pending => self.pending.remove(segment.0),
+            Standing::Open | Standing::Dirty => false,
+        };
+        match after {
+            Standing::Clean => self.clean.insert(segment.0),
+            Standing::Pending => self.pending.insert(segment.0),
+            Standing::Open | Standing::Dirty => false,
+        };
+        self.used_end = self.used_end.max(segment.0 + 1);
+    }
+
+    /// Changes how much lives in a segment, and keeps how much did when the last checkpoint was begun.
+    fn change_live<T>(&mut self, segment: SegmentNo, change: impl FnOnce(&mut Entry) -> T) -> T {
+        let entry = &mut self.table[segment.0 as usize];
+        if entry.mark(CHANGED) {
+            self.frozen.insert(segment.0, entry.live_bytes);
+        }
+        self.change(segment, change)
+    }
+
     pub(crate) fn state(&self, segment: SegmentNo) -> SegmentState {
-        self.table[segment.0 as usize].state
+        self.table[segment.0 as usize].state()
     }
 
     pub(crate) fn usage(&self, segment: SegmentNo) -> Usage {
-        let Segment { head, figures, .. } = &self.table[segment.0 as usize];
+        let entry = &self.table[segment.0 as usize];
         Usage {
-            live_bytes: figures.live_bytes,
-            head: *head,
-            class: figures.class.number(),
-            written_at: figures.written_at,
+            live_bytes: entry.live_bytes,
+            head: entry.head(),
+            class: entry.class().number(),
+            written_at: entry.written_at(),
         }
     }
 
     pub(crate) fn head(&self, segment: SegmentNo) -> Head {
-        self.table[segment.0 as usize].head
+        self.table[segment.0 as usize].head()
     }
 
     /// What the cleaner's policies see of the segment.
-    pub(crate) fn figures(&self, segment: SegmentNo) -> &dendro_policy::Segment {
-        &self.table[segment.0 as usize].figures
+    pub(crate) fn figures(&self, segment: SegmentNo) -> dendro_policy::Segment {
+        self.table[segment.0 as usize].figures(segment, self.capacity_bytes())
+    }
+
+    /// What a segment has room for.
+    const fn capacity_bytes(&self) -> u32 {
+        self.layout.segment_size_bytes() as u32
     }
 
     /// The segment that `addr` lies in, as the cleaner's policies see it.
-    pub(crate) fn figures_at(&self, addr: Addr) -> &dendro_policy::Segment {
+    pub(crate) fn figures_at(&self, addr: Addr) -> dendro_policy::Segment {
         self.figures(self.layout.segment_of(addr))
     }
 
     pub(crate) fn live_bytes_of(&self, segment: SegmentNo) -> u32 {
-        self.table[segment.0 as usize].figures.live_bytes
+        self.table[segment.0 as usize].live_bytes
     }
 
     /// Keeps the segment that `addr` lies in from being filled anew. Called with the map locked,
     /// so that whoever found `addr` in it reads what was meant.
     pub(crate) fn pin(&self, addr: Addr) -> Pin {
-        let segment = self.layout.segment_of(addr);
-        self.pins.add(segment);
-        Pin { pins: self.pins.clone(), segment }
+        self.pins.pin(self.layout.segment_of(addr))
     }
 
     /// Takes a clean segment that nobody reads, the lowest: what is used stays together at the
     /// front, and an image file stays short.
     pub(crate) fn open(&mut self, head: Head, class: Class) -> Option<SegmentNo> {
-        let number = self.clean.iter().copied().find(|&number| !self.pins.is_pinned(number))?;
-        self.take(SegmentNo(number), head);
-        let figures = &mut self.table[number as usize].figures;
-        let dendro_policy::Segment { number, capacity_bytes, .. } = *figures;
-        *figures = dendro_policy::Segment { number, capacity_bytes, class, ..Default::default() };
-        self.table[number as usize].short_count = 0;
-        Some(SegmentNo(number))
+        let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
+        let segment = SegmentNo(self.clean.iter().find(is_free)?);
+        self.take(segment, head);
+        let entry = &mut self.table[segment.0 as usize];
+        entry.set_figures(&dendro_policy::Segment { class, ..Default::default() });
+        entry.short_count = 0;
+        Some(segment)
     }
 
     /// Whether more than `count` clean segments can be opened.
     pub(crate) fn has_free(&self, count: usize) -> bool {
-        if self.clean.len().saturating_sub(self.pins.count_at_most()) > count {
+        if (self.counts.clean as usize).saturating_sub(self.pins.count_at_most()) > count {
             return true;
         }
-        let is_free = |number: &&u32| !self.pins.is_pinned(**number);
+        let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
         self.clean.iter().filter(is_free).nth(count).is_some()
     }
 
     /// Takes a segment, whatever state it is in, for a head to fill: recovery continues there.
     pub(crate) fn take(&mut self, segment: SegmentNo, head: Head) {
-        self.clean.remove(&segment.0);
         self.change(segment, |entry| {
-            entry.state = SegmentState::Open;
-            entry.head = head;
+            entry.set_state(SegmentState::Open);
+            entry.set_head(head);
             entry.opened = entry.opened.wrapping_add(1);
         });
     }
 
     /// A head has done with the segment.
     pub(crate) fn close(&mut self, segment: SegmentNo) {
-        self.clean.remove(&segment.0);
         let is_empty = self.change(segment, |entry| {
-            entry.state = SegmentState::Dirty;
-            entry.figures.live_bytes == 0
+            entry.set_state(SegmentState::Dirty);
+            entry.live_bytes == 0
         });
         if is_empty {
             self.note_empty(segment);
@@ -331,35 +350,42 @@ impl Segments {
     /// Nothing in the segment can be reached any more.
     fn note_empty(&mut self, segment: SegmentNo) {
         let entry = &self.table[segment.0 as usize];
-        let is_told = entry.head == Head::Payload && entry.held_until <= self.settled;
-        if is_told && entry.state == SegmentState::Dirty {
+        let is_told =
+            entry.head() == Head::Payload && !entry.is_marked(HELD_FOR_NEXT | HELD_FOR_LAST);
+        if is_told && entry.state() == SegmentState::Dirty {
             self.emptied.push(segment);
         }
     }
 
     /// A checkpoint begins. The segments that nothing in the live map refers to and no head fills.
     pub(crate) fn freeze(&mut self) -> Vec<Filling> {
-        self.freezes += 1;
-        for entry in &mut self.table {
-            entry.frozen_bytes = entry.figures.live_bytes;
+        for number in std::mem::take(&mut self.frozen).into_keys() {
+            self.table[number as usize].unmark(CHANGED);
         }
-        let pending = self.layout.log_segments().filter(|&segment| self.is_pending(segment));
-        pending.map(|segment| self.filling(segment)).collect()
+        for number in std::mem::take(&mut self.held_for_next) {
+            let entry = &mut self.table[number as usize];
+            entry.unmark(HELD_FOR_NEXT);
+            if entry.mark(HELD_FOR_LAST) {
+                self.held_for_last.push(number);
+            }
+        }
+        self.pending.iter().map(|number| self.filling(SegmentNo(number))).collect()
     }
 
     /// What the map of the checkpoint begun last refers to in the segment, whatever fills it now.
     pub(crate) fn frozen_bytes_of(&self, segment: SegmentNo) -> u32 {
-        self.table[segment.0 as usize].frozen_bytes
+        self.frozen.get(&segment.0).copied().unwrap_or_else(|| self.live_bytes_of(segment))
     }
 
     /// The checkpoint begun last is durable.
-    pub(crate) const fn note_settled(&mut self) {
-        self.settled = self.freezes;
+    pub(crate) fn note_settled(&mut self) {
+        for number in std::mem::take(&mut self.held_for_last) {
+            self.table[number as usize].unmark(HELD_FOR_LAST);
+        }
     }
 
     fn is_pending(&self, segment: SegmentNo) -> bool {
-        let entry = &self.table[segment.0 as usize];
-        entry.state == SegmentState::Dirty && entry.figures.live_bytes == 0
+        Standing::of(&self.table[segment.0 as usize]) == Standing::Pending
     }
 
     fn filling(&self, segment: SegmentNo) -> Filling {
@@ -392,7 +418,9 @@ impl Segments {
     /// unless a checkpoint that begins later is durable.
     pub(crate) fn hold(&mut self, addr: Addr) {
         let segment = self.layout.segment_of(addr);
-        self.table[segment.0 as usize].held_until = self.freezes + 1;
+        if self.table[segment.0 as usize].mark(HELD_FOR_NEXT) {
+            self.held_for_next.push(segment.0);
+        }
     }
 
     /// Neither a checkpoint nor the log behind it needs the segment any more.
@@ -401,13 +429,10 @@ impl Segments {
     /// When something in it can be reached, or a head fills it: filling it anew would lose data.
     pub(crate) fn set_clean(&mut self, segment: SegmentNo) {
         self.change(segment, |entry| {
-            assert!(
-                entry.state == SegmentState::Dirty && entry.figures.live_bytes == 0,
-                "segment {segment} is still needed"
-            );
-            entry.state = SegmentState::Clean;
+            let is_pending = Standing::of(entry) == Standing::Pending;
+            assert!(is_pending, "segment {segment} is still needed");
+            entry.set_state(SegmentState::Clean);
         });
-        self.clean.insert(segment.0);
     }
 
     /// Sets a segment's usage, as a checkpoint tells it.
@@ -418,47 +443,49 @@ impl Segments {
             |head: Head, bytes: u32| if head == Head::Map { u64::from(bytes) } else { 0 };
         self.node_bytes = self.node_bytes.saturating_sub(nodes_of(self.head(segment), before))
             + nodes_of(usage.head, usage.live_bytes);
+        // When it was filled and lost blocks is not kept; this is the best guess.
+        let figures = dendro_policy::Segment {
+            live_bytes: usage.live_bytes,
+            class: Class::from_number(usage.class),
+            written_at: usage.written_at,
+            filled_at: usage.written_at,
+            last_death: usage.written_at,
+            ..self.figures(segment)
+        };
         self.change(segment, |entry| {
-            entry.head = usage.head;
-            entry.figures.live_bytes = usage.live_bytes;
-            entry.figures.class = Class::from_number(usage.class);
-            // When it was filled and lost blocks is not kept; this is the best guess.
-            entry.figures.written_at = usage.written_at;
-            entry.figures.filled_at = usage.written_at;
-            entry.figures.last_death = usage.written_at;
-            entry.state = match entry.state {
+            entry.set_head(usage.head);
+            entry.set_figures(&figures);
+            entry.set_state(match entry.state() {
                 _ if usage.live_bytes > 0 => SegmentState::Dirty,
                 SegmentState::Dirty => SegmentState::Clean,
                 other => other,
-            };
+            });
         });
-        if self.state(segment) == SegmentState::Clean {
-            self.clean.insert(segment.0);
-        } else {
-            self.clean.remove(&segment.0);
-        }
     }
 
     /// A block can be reached now, at `clock`, that its client wrote at `written_at`.
     pub(crate) fn block_born(&mut self, block: &PageRef, written_at: u64, clock: u64) {
+        self.page_counts.zero += u64::from(block.len_bytes == 0);
         if let Some(entry) = self.holder_of_short(block) {
             entry.short_count += 1;
-            self.short_count += 1;
+            self.page_counts.short += 1;
         }
         self.born(block.addr, block.footprint_bytes(), written_at, clock);
     }
 
     /// A block cannot be reached any more, at `clock`.
     pub(crate) fn block_died(&mut self, block: &PageRef, clock: u64) {
+        let zeros = u64::from(block.len_bytes == 0);
+        self.page_counts.zero = self.page_counts.zero.saturating_sub(zeros);
         if let Some(entry) = self.holder_of_short(block) {
             entry.short_count = entry.short_count.saturating_sub(1);
-            self.short_count = self.short_count.saturating_sub(1);
+            self.page_counts.short = self.page_counts.short.saturating_sub(1);
         }
         self.died(block.addr, block.footprint_bytes(), clock);
     }
 
     /// The segment of a block, if that is shorter than a page.
-    fn holder_of_short(&mut self, block: &PageRef) -> Option<&mut Segment> {
+    fn holder_of_short(&mut self, block: &PageRef) -> Option<&mut Entry> {
         let is_short = (1..PAGE_SIZE).contains(&usize::from(block.len_bytes));
         let segment = is_short.then(|| self.layout.segment_of(block.addr))?;
         Some(&mut self.table[segment.0 as usize])
@@ -479,7 +506,12 @@ impl Segments {
             return;
         }
         let segment = self.layout.segment_of(addr);
-        self.change(segment, |entry| entry.figures.add(len_bytes, written_at, clock));
+        let capacity_bytes = self.capacity_bytes();
+        self.change_live(segment, |entry| {
+            let mut figures = entry.figures(segment, capacity_bytes);
+            figures.add(len_bytes, written_at, clock);
+            entry.set_figures(&figures);
+        });
         self.live_bytes += u64::from(len_bytes);
         self.mark_unrecorded(segment);
     }
@@ -489,10 +521,13 @@ impl Segments {
             return;
         }
         let segment = self.layout.segment_of(addr);
-        let died = self.change(segment, |entry| {
+        let capacity_bytes = self.capacity_bytes();
+        let died = self.change_live(segment, |entry| {
             // Only an image that was made to deceive can get below zero; the checker tells.
-            let died = len_bytes.min(entry.figures.live_bytes);
-            entry.figures.remove(died, clock);
+            let died = len_bytes.min(entry.live_bytes);
+            let mut figures = entry.figures(segment, capacity_bytes);
+            figures.remove(died, clock);
+            entry.set_figures(&figures);
             died
         });
         if self.live_bytes_of(segment) == 0 {
@@ -505,7 +540,8 @@ impl Segments {
     /// Says what a segment was filled with, when its partial segments tell and nothing else does.
     pub(crate) fn set_class(&mut self, segment: SegmentNo, head: Head, class: Class) {
         let entry = &mut self.table[segment.0 as usize];
-        (entry.head, entry.figures.class) = (head, class);
+        entry.set_head(head);
+        entry.set_class(class);
     }
 
     /// After recovery: whatever holds something is not clean, whichever head filled it, and what is
@@ -514,7 +550,7 @@ impl Segments {
         self.emptied.clear();
         for segment in self.layout.log_segments() {
             let entry = &self.table[segment.0 as usize];
-            if entry.figures.live_bytes > 0 && entry.state == SegmentState::Clean {
+            if entry.live_bytes > 0 && entry.state() == SegmentState::Clean {
                 self.close(segment);
             }
         }
@@ -522,15 +558,15 @@ impl Segments {
 
     /// Whether someone reads the segment now.
     pub(crate) fn is_pinned(&self, segment: SegmentNo) -> bool {
-        self.pins.is_pinned(segment.0)
+        self.pins.is_pinned(segment)
     }
 
     /// Takes the list of segments whose usage record is out of date.
     pub(crate) fn take_unrecorded(&mut self) -> BTreeSet<u32> {
         for number in &self.unrecorded {
-            self.table[*number as usize].is_unrecorded = false;
+            self.table[*number as usize].unmark(UNRECORDED);
         }
-        self.unrecorded.drain(..).collect()
+        std::mem::take(&mut self.unrecorded).into_iter().collect()
     }
 
     pub(crate) fn unrecorded(&self) -> &[u32] {
@@ -538,9 +574,7 @@ impl Segments {
     }
 
     pub(crate) fn mark_unrecorded(&mut self, segment: SegmentNo) {
-        let entry = &mut self.table[segment.0 as usize];
-        if !entry.is_unrecorded {
-            entry.is_unrecorded = true;
+        if self.table[segment.0 as usize].mark(UNRECORDED) {
             self.unrecorded.push(segment.0);
         }
     }

@@ -164,6 +164,8 @@ pub(crate) struct Need {
     pub(crate) log_bytes: u64,
     /// Bytes that must be left free besides.
     pub(crate) kept_bytes: u64,
+    /// Bytes that it surely gives back.
+    pub(crate) given_back_bytes: u64,
     /// It gives space back: it needs room alone.
     pub(crate) reclaims: bool,
 }
@@ -171,12 +173,12 @@ pub(crate) struct Need {
 impl Need {
     /// That of what takes space.
     pub(crate) const fn space(log_bytes: u64) -> Self {
-        Self { log_bytes, kept_bytes: 0, reclaims: false }
+        Self { log_bytes, kept_bytes: 0, given_back_bytes: 0, reclaims: false }
     }
 
     /// That of what gives space back.
     pub(crate) const fn reclaiming(log_bytes: u64) -> Self {
-        Self { log_bytes, kept_bytes: 0, reclaims: true }
+        Self { reclaims: true, ..Self::space(log_bytes) }
     }
 }
 
@@ -412,21 +414,26 @@ impl LogDisk {
             let room = core.room_bytes(self.checkpoint_reserve(core));
             return (need.log_bytes > room).then_some(Shortage::OfRoom(room));
         }
-        let charged = self.charged_bytes(core) + self.ledger.reserved_bytes();
+        let charged = self.charged_bytes(core).saturating_add(self.ledger.reserved_bytes());
         let free = self.capacity_bytes().saturating_sub(charged);
-        if need.log_bytes + need.kept_bytes > free {
+        if need.log_bytes + need.kept_bytes > free + need.given_back_bytes {
             return Some(Shortage::OfSpace(free));
         }
         let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
         (need.log_bytes > room).then_some(Shortage::OfRoom(room))
     }
 
-    /// What can be reached: nodes of the map that no checkpoint has written yet, and the records that
-    /// short blocks have beside them in the log, included.
-    pub(crate) fn used_bytes(&self, core: &Core) -> u64 {
+    /// What can be reached, as it lies on the device: nodes of the map that no checkpoint has written
+    /// yet, and the records that short blocks have beside them in the log, included.
+    pub(crate) fn stored_bytes(&self, core: &Core) -> u64 {
         let segments = &core.state.segments;
         let nodes_bytes = core.state.map.dirty_len_bytes();
         segments.live_bytes() + segments.short_records_bytes() + nodes_bytes
+    }
+
+    /// That, and what pages of zeros take when they are written, so that they can be.
+    pub(crate) fn used_bytes(&self, core: &Core) -> u64 {
+        self.stored_bytes(core).saturating_add(core.state.segments.zero_pages_bytes())
     }
 
     /// What the map takes.
@@ -441,7 +448,7 @@ impl LogDisk {
     pub(crate) fn charged_bytes(&self, core: &Core) -> u64 {
         let map_bytes = self.map_bytes(core);
         let kept_bytes = if core.state.versions.are_several() { map_bytes } else { 0 };
-        self.used_bytes(core) + map_bytes / MAP_SHARE_DEAD + kept_bytes
+        self.used_bytes(core).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
     }
 
     /// Does something about a shortage; nothing may be locked. When it returns, what was found to be

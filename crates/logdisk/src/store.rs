@@ -12,6 +12,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use rustc_hash::FxHashMap;
 
+use crate::budget;
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::node::{Node, Resident};
@@ -33,6 +34,7 @@ pub(crate) struct NodeStore {
     device: Arc<dyn Device>,
     uuid: Uuid,
     layout: Layout,
+    cache_size_bytes: u64,
     cache: Cache<NodePtr, Arc<Resident>, ByMemory>,
 }
 
@@ -49,12 +51,19 @@ impl NodeStore {
         layout: Layout,
         cache_size_bytes: u64,
     ) -> Self {
-        let items = (cache_size_bytes / 16384).max(16) as usize;
-        Self {
-            device,
-            uuid,
-            layout,
-            cache: Cache::with_weighter(items, cache_size_bytes, ByMemory),
+        let capacity_bytes = budget::clean_bytes(cache_size_bytes, 0);
+        let items = (capacity_bytes / 16384).max(16) as usize;
+        let cache = Cache::with_weighter(items, capacity_bytes, ByMemory);
+        Self { device, uuid, layout, cache_size_bytes, cache }
+    }
+
+    /// Leaves room for a table of segments of so many bytes.
+    pub(crate) fn leave_room(&self, table_bytes: u64) {
+        let capacity_bytes = budget::clean_bytes(self.cache_size_bytes, table_bytes);
+        // With each change of its size the cache forgets some of what it has learnt.
+        let difference_bytes = capacity_bytes.abs_diff(self.cache.capacity());
+        if difference_bytes > self.cache_size_bytes / 64 {
+            self.cache.set_capacity(capacity_bytes);
         }
     }
 

@@ -196,7 +196,7 @@ fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
     let mut rng = Rng::new(1);
     write_lists(&open_with_a_small_cache(&device), &mut rng);
     let mut struck = [0; 4];
-    for round in 0..24 {
+    for round in 0..40 {
         let disk = open_with_a_small_cache(&device);
         let before = disk.snapshot(0, None).expect("there is room").view();
         write_lists(&disk, &mut rng);

@@ -31,7 +31,7 @@ const PIECE_LEN_BYTES: usize = 256 << 10;
 /// What is written behind the last that fitted, and at the end: little need be left.
 const SMALL_LEN_BYTES: usize = 4096;
 /// Steps of background work that surely have an end.
-const MAX_BACKGROUND_STEPS: usize = 1_000_000;
+const MAX_BACKGROUND_STEPS: usize = 200_000;
 /// Of what could be written at first, so much can be at the end, in percent.
 const GIVEN_BACK_PERCENT: u64 = 97;
 

@@ -150,6 +150,8 @@ impl Builder {
             checkpoint: Checkpoint {
                 log_clock: 0,
                 short_count: 0,
+                zero_count: 0,
+                counts_are_exact: false,
                 uuid: UUID,
                 seq: 1,
                 root: None,

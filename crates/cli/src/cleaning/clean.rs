@@ -28,7 +28,7 @@ struct Outcome {
 
 pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
     let served = target::find_mounted(&args.target)?;
-    let (client, place) = (&served.client, served.place());
+    let (client, place) = (&served.client.clone().about_volume(), served.place());
     let fail = |error| Failure::new(format_args!("{place}: {error}"));
     let mut cleaner = Cleaner::new(client.clone(), args.policy, args.most_live);
     let all = client.all_segments().map_err(fail)?;

@@ -22,7 +22,7 @@ const IDLE_PAUSE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
     let served = target::find_mounted(&args.target)?;
-    let (client, place) = (&served.client, served.place());
+    let (client, place) = (&served.client.clone().about_volume(), served.place());
     let present = client.segments(Default::default())?.present;
     let (min, max) = thresholds(args, &present)?;
     if !quiet {
@@ -108,7 +108,10 @@ fn thresholds(args: &CleanerdArgs, present: &Present) -> Result<(u32, u32), Fail
 
 /// The daemon does not answer: that is the end, a good one when the volume was unmounted.
 fn end(client: &Client, place: &str, error: ClientError, quiet: bool) -> Result<(), Failure> {
-    let is_over = matches!(error, ClientError::Unreachable { .. }) || client.ping().is_err();
+    let has_ended = |error: &ClientError| {
+        matches!(error, ClientError::Unreachable { .. } | ClientError::NotMeant(_))
+    };
+    let is_over = has_ended(&error) || client.ping().is_err_and(|error| has_ended(&error));
     if !is_over {
         return Err(Failure::new(format_args!("{place}: {error}")));
     }

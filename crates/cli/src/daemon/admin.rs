@@ -11,9 +11,11 @@ use dendro_control::cleaning::{
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Facts, MountInfo, MountReply, MountRequest, Pong, ViewInfo, VolumeInfo,
+    Admin, AdminError, Facts, MountInfo, MountNamed, MountReply, MountRequest, Pong, ViewInfo,
+    VolumeInfo,
 };
 use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
+use dendro_fs::MemoryUse;
 use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode, unmount};
 use dendro_versions::Service;
 
@@ -21,8 +23,8 @@ use super::views::{Closing, MountedView};
 use super::{Daemon, MountPlace, report};
 use crate::cleaning::service;
 use crate::counters;
+use crate::memory::resident_bytes;
 use crate::mount_options::MountOptions;
-use crate::mount_table;
 
 pub(super) fn refuse(why: impl std::fmt::Display) -> AdminError {
     AdminError(why.to_string())
@@ -39,24 +41,48 @@ fn version_text(table: &VersionTable, view: View) -> String {
 }
 
 impl Daemon<'_> {
-    /// What carries out requests about versions in the mount `device`. It does not know of `but`.
+    /// What is in memory beside what the disk knows of.
+    fn memory(&self) -> counters::Memory {
+        let mut mounts = MemoryUse::default();
+        for view in self.views.all() {
+            mounts += view.fs().memory_use();
+        }
+        let read_ahead_bytes = self.volume.read_ahead_bytes();
+        counters::Memory { mounts, read_ahead_bytes, resident_bytes: resident_bytes() }
+    }
+
+    /// What carries out requests about versions in `mount`. It does not know of `but`.
     pub(super) fn service(
         &self,
-        device: Option<&str>,
+        mount: Option<MountNamed<'_>>,
         but: Option<&Arc<MountedView>>,
     ) -> Result<Service, AdminError> {
         let mut service = self.volume.versions();
-        for view in self.views.all() {
+        for view in self.views.all_open() {
             if !but.is_some_and(|but| Arc::ptr_eq(but, &view)) {
                 service = service.with_mounted(view.fs(), view.place());
             }
         }
-        match device {
+        match mount {
             None => Ok(service),
-            Some(device) => match self.views.by_device(device) {
-                Some(view) => Ok(service.at(view.view())),
-                None => Err(AdminError("it is no longer mounted there".into())),
-            },
+            Some(mount) => Ok(service.at(self.mounted(mount)?.view())),
+        }
+    }
+
+    /// The mount that is meant.
+    fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
+        let view = self.views.find(mount);
+        view.ok_or_else(|| AdminError("it is no longer mounted there".into()))
+    }
+
+    /// Waits until what was unmounted is written, before versions are taken away or exchanged.
+    fn settle(&self) -> Result<(), AdminError> {
+        match self.views.settle(|_| true) {
+            true => Ok(()),
+            false => Err(AdminError(
+                "a mount of it is being unmounted, and not all of that is written yet; try again"
+                    .into(),
+            )),
         }
     }
 
@@ -76,17 +102,36 @@ impl Daemon<'_> {
     /// what it has read of each.
     fn in_the_way(&self, view: View) -> Option<Arc<MountedView>> {
         let can_change = view.epoch.is_none() && self.volume.disk().read_only_reason().is_none();
-        self.views.all().into_iter().find(|other| can_change && other.view() == view)
+        self.views.all_open().into_iter().find(|other| can_change && other.view() == view)
     }
 
     /// umount(2) does not wait for the file system to be closed; the next mount does.
     fn wait_for_unmounted(&self, request: &MountRequest) {
-        let Ok(view) = self.volume.resolve(&request.of) else { return };
-        let is_unmounted =
-            |other: &Arc<MountedView>| !other.is_elsewhere && !mount_table::has(&other.device);
-        if let Some(other) = self.in_the_way(view).filter(is_unmounted) {
-            self.views.wait_until_gone(&other);
+        if let Ok(view) = self.volume.resolve(&request.of) {
+            // Where that takes too long, it is in the way.
+            let _ = self.views.settle(|other| other.view() == view);
         }
+    }
+
+    /// Refuses a mount for writing where nothing can be written.
+    fn check_writable(&self, options: &MountOptions) -> Result<(), AdminError> {
+        let Some(why) = self.volume.disk().read_only_reason().filter(|_| !options.read_only) else {
+            return Ok(());
+        };
+        let pid = std::process::id();
+        if self.volume.is_read_only() {
+            return Err(AdminError(format!(
+                "it is open for reading alone, by process {pid}, which serves {}: {why}; mount it \
+                 with -o ro, or unmount what is mounted first",
+                self.mount_point.display()
+            )));
+        }
+        let places: Vec<_> = self.views.all().iter().map(|view| view.place()).collect();
+        Err(AdminError(format!(
+            "it takes no changes any more: {why}; unmount {}, which process {pid} serves, and mount \
+             it again: that recovers all that was durable",
+            places.join(" and ")
+        )))
     }
 
     fn check_free(&self, view: View) -> Result<(), AdminError> {
@@ -111,17 +156,7 @@ impl Daemon<'_> {
         let _changes = self.changes.lock();
         let view = self.volume.resolve(&request.of).map_err(AdminError)?;
         self.check_free(view)?;
-        match self.volume.disk().read_only_reason() {
-            Some(why) if !options.read_only => {
-                return Err(AdminError(format!(
-                    "it is open for reading alone, by process {}, which serves {}: {why}; mount \
-                     it with -o ro, or unmount what is mounted first",
-                    std::process::id(),
-                    self.mount_point.display()
-                )));
-            }
-            _ => {}
-        }
+        self.check_writable(&options)?;
         if request.dry_run {
             let View { branch, epoch } = view;
             let version = version_text(&self.volume.disk().versions(), view);
@@ -129,8 +164,10 @@ impl Daemon<'_> {
         }
         let device = device.ok_or_else(|| AdminError("no connection came with it".into()))?;
         let place = MountPlace {
+            id: self.views.new_id(),
             mount_point: request.mount_point.clone().into(),
             device: request.device.clone(),
+            mount_id: request.mount_id,
             namespace: request.namespace.clone(),
             is_fuseblk: false,
         };
@@ -154,6 +191,7 @@ impl Daemon<'_> {
         let mount = mount.map_err(refuse)?;
         let closing = Arc::new(Closing::new(mount.switch()));
         let view = self.add(mount, closing, place, &options);
+        self.leave_card();
         Ok(self.view_info(&view, &self.volume.disk().versions()))
     }
 }
@@ -166,13 +204,19 @@ fn connection_number(device: &str) -> Option<u32> {
 
 impl Admin for Daemon<'_> {
     fn ping(&self) -> Pong {
+        let views = self.views.all();
+        let has_gone = |view: &Arc<MountedView>| !views.iter().any(|of| Arc::ptr_eq(of, view));
+        let closing = self.views.all_open().into_iter().filter(has_gone);
+        let closing = closing.map(|view| view.info()).collect();
         Pong {
             software: env!("CARGO_PKG_VERSION").into(),
+            daemon: self.name.clone(),
             pid: std::process::id(),
             uuid: self.volume.uuid().to_string(),
             source: self.volume.source().display().to_string(),
             mount_point: self.mount_point.display().to_string(),
-            views: self.views.all().iter().map(|view| view.info()).collect(),
+            views: views.iter().map(|view| view.info()).collect(),
+            closing,
         }
     }
 
@@ -196,43 +240,47 @@ impl Admin for Daemon<'_> {
     }
 
     fn stat(&self) -> Result<Facts, AdminError> {
-        Ok(self.volume.stat())
+        Ok(counters::facts(self.volume.disk(), &self.memory()))
     }
 
     fn metrics(&self) -> Result<String, AdminError> {
         let source = self.volume.source().display().to_string();
         let mount_point = self.mount_point.display().to_string();
-        Ok(counters::metrics(self.volume.disk(), &source, &mount_point))
+        let memory = self.memory();
+        Ok(counters::metrics(self.volume.disk(), &memory, &source, &mount_point))
     }
 
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
         service::change_cleaner(self.volume.disk(), change)
     }
 
-    fn coalesce(&self, request: &CoalesceRequest) -> Result<Coalesced, AdminError> {
-        let view = match request.mount.as_deref() {
+    fn coalesce(
+        &self,
+        mount: Option<MountNamed<'_>>,
+        request: &CoalesceRequest,
+    ) -> Result<Coalesced, AdminError> {
+        let view = match mount {
             None => self.volume.disk().versions().main_head(),
-            Some(device) => match self.views.by_device(device) {
-                Some(view) => view.view(),
-                None => return Err(AdminError("it is no longer mounted there".into())),
-            },
+            Some(mount) => self.mounted(mount)?.view(),
         };
         service::coalesce(self.volume.disk(), view, request)
     }
 
     fn versions(
         &self,
-        mount: Option<&str>,
+        mount: Option<MountNamed<'_>>,
         request: &VersionsRequest,
     ) -> Result<VersionsReply, AdminError> {
         use VersionsRequest::{Delete, Promote, Replace, Rollback};
         // No view is mounted while it is being taken away.
         match request {
             Promote { .. } | Replace { .. } | Rollback { .. } => {
+                self.settle()?;
                 let _changes = self.changes.lock();
                 self.succeed(mount, request)
             }
             Delete { .. } => {
+                self.settle()?;
                 let _changes = self.changes.lock();
                 self.service(mount, None)?.answer(request)
             }

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use dendro_control::AdminError;
 use dendro_control::versions::{VersionsReply, VersionsRequest};
+use dendro_control::{AdminError, MountNamed};
 use dendro_disk::View;
 use dendro_fs::versions::stale;
 use dendro_versions::Succession;
@@ -19,7 +19,7 @@ impl Daemon<'_> {
     /// that in the mount. The caller holds the lock on changes.
     pub(super) fn succeed(
         &self,
-        mount: Option<&str>,
+        mount: Option<MountNamed<'_>>,
         request: &VersionsRequest,
     ) -> Result<VersionsReply, AdminError> {
         let service = self.service(mount, None)?;
@@ -30,7 +30,7 @@ impl Daemon<'_> {
         if let Some(reply) = service.spare_replacement(request)? {
             return Ok(reply);
         }
-        let views = self.views.all();
+        let views = self.views.all_open();
         let Some(mounted) = views.iter().find(|view| view.view() == head) else {
             return service.answer(request);
         };

@@ -3,13 +3,18 @@
 //! Each has a file system of its own, open on its view of the volume, and threads of its own. The
 //! daemon ends when the last of them is gone. One that arrives after that is told so, and its
 //! command starts another daemon.
+//!
+//! A mount that the kernel has unmounted is *closing* until all that was written to it is on the device.
+//! From the first moment on it is no mount any more to those who ask: its device number may be that of
+//! another file system by then. What must not happen beside it waits for it, or is refused.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
-use dendro_control::ViewInfo;
+use dendro_control::{MountNamed, ViewInfo};
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::FileSystem;
 use dendro_fuse::{Mount, Switch};
@@ -25,6 +30,8 @@ const GONE_WAITS: u32 = 300;
 /// Closes a file system when its mount goes, once.
 pub(crate) struct Closing {
     switch: Switch,
+    /// The mount is gone, or goes.
+    has_begun: AtomicBool,
     state: Mutex<Closed>,
 }
 
@@ -37,7 +44,17 @@ struct Closed {
 impl Closing {
     /// Closes what the mount shows by then.
     pub(crate) fn new(switch: Switch) -> Self {
-        Self { switch, state: Mutex::default() }
+        Self { switch, has_begun: AtomicBool::default(), state: Mutex::default() }
+    }
+
+    /// Nobody shall take the mount for one that is there any more.
+    pub(crate) fn begin(&self) {
+        self.has_begun.store(true, Ordering::Release);
+    }
+
+    /// Whether the mount is gone, or goes.
+    fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Acquire) || !self.switch.is_mounted()
     }
 
     /// Closes it, unless that has been done, and then shuts down the disk that `disk` names, if any.
@@ -45,6 +62,7 @@ impl Closing {
         &self,
         disk: impl FnOnce() -> Option<&'a LogDisk>,
     ) -> Result<(), String> {
+        self.begin();
         let mut state = self.state.lock();
         if let Some(outcome) = &state.outcome {
             return outcome.clone();
@@ -66,6 +84,8 @@ impl Closing {
 
 /// A view, mounted.
 pub(crate) struct MountedView {
+    /// Which it is of all that the daemon has ever served.
+    pub(crate) id: u64,
     /// Shows another file system in it.
     pub(crate) switch: Switch,
     pub(crate) options: MountOptions,
@@ -75,6 +95,8 @@ pub(crate) struct MountedView {
     pub(crate) mount_point: PathBuf,
     /// The mounted file system's number, as the table of mounts has it.
     pub(crate) device: String,
+    /// The mount's own number, which is never given again, where the kernel has those.
+    pub(crate) mount_id: Option<u64>,
     /// The mount namespace in which it was mounted.
     pub(crate) namespace: String,
     /// That is another one than this process's, in which the mount point means something else.
@@ -97,18 +119,29 @@ impl MountedView {
         self.fs().view()
     }
 
+    /// Whether the kernel has unmounted it.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.has_begun()
+    }
+
     /// Where it is, for messages.
     pub(crate) fn place(&self) -> String {
-        let elsewhere = if self.is_elsewhere { " (in another mount namespace)" } else { "" };
-        format!("{}{elsewhere}", self.mount_point.display())
+        let note = match (self.is_closing(), self.is_elsewhere) {
+            (true, _) => ", from where it is just being unmounted",
+            (false, true) => " (in another mount namespace)",
+            (false, false) => "",
+        };
+        format!("{}{note}", self.mount_point.display())
     }
 
     /// What can be told without waiting for anything.
     pub(crate) fn info(&self) -> ViewInfo {
         let View { branch, epoch } = self.view();
         ViewInfo {
+            id: self.id,
             mount_point: self.mount_point.display().to_string(),
             device: self.device.clone(),
+            mount_id: self.mount_id,
             namespace: self.namespace.clone(),
             branch,
             epoch,
@@ -137,6 +170,7 @@ struct State {
 pub(crate) struct Views {
     state: Mutex<State>,
     changed: Condvar,
+    last_id: AtomicU64,
 }
 
 /// As long as it is there, the daemon does not end.
@@ -150,9 +184,19 @@ impl Drop for Arrival<'_> {
 }
 
 impl Views {
-    /// Announces a mount; `None` when the daemon is about to end.
+    /// A number that no mount had before.
+    pub(crate) fn new_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Announces a mount; `None` when the daemon is about to end, as it is when all its mounts are
+    /// closing: it may have failed, and who mounts now is to open the volume anew, with options of
+    /// their own.
     pub(crate) fn arrive(&self) -> Option<Arrival<'_>> {
         let mut state = self.state.lock();
+        let goes = |view: &Arc<MountedView>| view.is_closing();
+        state.is_ending |=
+            state.arriving == 0 && !state.all.is_empty() && state.all.iter().all(goes);
         if state.is_ending {
             return None;
         }
@@ -185,12 +229,22 @@ impl Views {
         }
     }
 
-    /// Whether only one mount is left. No other will come then.
-    pub(crate) fn end_with_last(&self) -> bool {
+    /// Whether all mounts but the one with this number, which is going, are gone. No other will come
+    /// then. Waits for those that are going too.
+    pub(crate) fn end_with_last(&self, id: u64) -> bool {
         let mut state = self.state.lock();
-        let is_last = state.all.len() == 1 && state.arriving == 0;
-        state.is_ending |= is_last;
-        is_last
+        for _ in 0..GONE_WAITS {
+            let others = || state.all.iter().filter(|view| view.id != id);
+            if state.arriving > 0 || others().any(|view| !view.is_closing()) {
+                return false;
+            }
+            if others().next().is_none() {
+                state.is_ending = true;
+                return true;
+            }
+            let _ = self.changed.wait_for(&mut state, GONE_WAIT);
+        }
+        false
     }
 
     /// Forgets a mount that is gone.
@@ -199,25 +253,36 @@ impl Views {
         self.changed.notify_all();
     }
 
-    /// Waits until a mount that was taken away is closed too, for as long as that may take.
-    pub(crate) fn wait_until_gone(&self, view: &Arc<MountedView>) {
+    /// Waits until those are closed that `matter` of the mounts that are closing, for as long as that may
+    /// take; whether they are.
+    pub(crate) fn settle(&self, matter: impl Fn(&MountedView) -> bool) -> bool {
         let mut state = self.state.lock();
         for _ in 0..GONE_WAITS {
-            if !state.all.iter().any(|other| Arc::ptr_eq(other, view)) {
-                return;
+            if !state.all.iter().any(|view| view.is_closing() && matter(view)) {
+                return true;
             }
             let _ = self.changed.wait_for(&mut state, GONE_WAIT);
         }
+        false
     }
 
     /// All mounts, the oldest first; none any more when the last one is about to be gone.
     pub(crate) fn all(&self) -> Vec<Arc<MountedView>> {
         let state = self.state.lock();
-        if state.is_ending { Vec::new() } else { state.all.clone() }
+        let is_there = |view: &&Arc<MountedView>| !state.is_ending && !view.is_closing();
+        state.all.iter().filter(is_there).cloned().collect()
     }
 
-    /// The mount with this number, if there is one. One that is about to be closed may have it still.
-    pub(crate) fn by_device(&self, device: &str) -> Option<Arc<MountedView>> {
-        self.state.lock().all.iter().rfind(|view| view.device == device).cloned()
+    /// All mounts and those that are closing, the oldest first.
+    pub(crate) fn all_open(&self) -> Vec<Arc<MountedView>> {
+        self.state.lock().all.clone()
+    }
+
+    /// The mount that is meant, if it is there.
+    pub(crate) fn find(&self, mount: MountNamed<'_>) -> Option<Arc<MountedView>> {
+        self.all().into_iter().find(|view| match mount {
+            MountNamed::View(id) => view.id == id,
+            MountNamed::Device(device) => view.device == device,
+        })
     }
 }

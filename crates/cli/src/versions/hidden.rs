@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 
 /// How many i-nodes each view keeps in memory: there may be many views, and the kernel keeps what is
 /// used.
-const INODE_CACHE_LEN: usize = 4096;
+const INODE_CACHE_LEN: usize = 1024;
 
 /// The past of a disk with versions.
 pub(crate) struct DiskPast {

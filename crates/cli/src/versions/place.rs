@@ -10,6 +10,7 @@ use dendro_control::{SpaceInfo, ViewInfo};
 use dendro_versions::name;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::failure::{Failure, code};
 use crate::mount_table;
@@ -44,7 +45,9 @@ pub(crate) fn usage(why: impl std::fmt::Display) -> Failure {
 
 /// Finds the volume that `text` names; see [`name::parse_target`].
 pub(crate) fn find(text: &str) -> Result<Place, Failure> {
-    let exists = |path: &Path| path.symlink_metadata().is_ok();
+    // Without asking the file system more than it takes to find it.
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let exists = |path: &Path| statx(CWD, path, flags, StatxFlags::TYPE).is_ok();
     let parsed = name::parse_target(text, &now()?, &exists).map_err(usage)?;
     Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version })
 }
@@ -186,6 +189,7 @@ impl FilePlace {
 
 /// `path` without symbolic links but for the last name, and the deepest part of it that is there.
 fn full_path(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
+    target::check_way(&mount_table::read()?, path)?;
     let absolute = std::path::absolute(path)?;
     if absolute.components().any(|part| part == Component::ParentDir) {
         return Err(usage(format_args!("{}: name it without ..", path.display())));

@@ -109,6 +109,8 @@ pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
         time: time(rng),
         log_clock: counter(rng),
         short_count: counter(rng),
+        zero_count: counter(rng),
+        counts_are_exact: rng.chance(50),
         usage_overrides: overrides
             .into_iter()
             .map(|(segment, usage)| (SegmentNo(segment), usage))

@@ -53,6 +53,44 @@ fn changes_by_others_take_set_id_bits_and_capabilities_away() {
 }
 
 #[test]
+fn before_a_change_by_others_set_id_bits_go_and_nothing_else_changes() {
+    let fixture = Fixture::with(ModelDisk::new(None).recording(), noatime(), u64::MAX);
+    let fs = &fixture.fs;
+    let ino = fixture.file_with("f", b"abc");
+    let group = fixture.attr(ino).gid;
+    for (mode, for_others, for_members) in [
+        (0o6755, 0o755, 0o755),
+        (0o4644, 0o644, 0o644),
+        (0o6745, 0o745, 0o2745),
+        (0o2745, 0o745, 0o2745),
+        (0o1777, 0o1777, 0o1777),
+    ] {
+        for is_member in [false, true] {
+            chmod(&fixture, ino, mode);
+            fs.setxattr(ino, b"security.capability", b"cap", XattrFlags::empty()).unwrap();
+            let left = if is_member { for_members } else { for_others };
+            let ask = |gid| {
+                assert_eq!(gid, group);
+                is_member
+            };
+            assert_eq!(fs.drop_set_ids(ino, ask).unwrap().perm, left);
+            assert_eq!(fixture.attr(ino).perm, left);
+            assert_eq!(errno(fs.getxattr(ino, b"security.capability")), 61);
+        }
+    }
+    assert_eq!(fixture.contents(ino), b"abc");
+    chmod(&fixture, ino, 0o2745);
+    let commits = fixture.disk.history().len();
+    let before = fixture.attr(ino);
+    assert_eq!(fs.drop_set_ids(ino, |_| true), Ok(before));
+    assert_eq!(fixture.disk.history().len(), commits, "there was nothing to take away");
+    let dir = fixture.dir("d");
+    chmod(&fixture, dir, 0o6755);
+    assert_eq!(fs.drop_set_ids(dir, |_| false).unwrap().perm, 0o6755);
+    fixture.assert_sound();
+}
+
+#[test]
 fn immutable_files_do_not_change_and_append_only_ones_grow() {
     let fixture = Fixture::new();
     let fs = &fixture.fs;

@@ -220,20 +220,20 @@ fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
     assert_eq!(copied, Ok(3 << 20), "what is done is told");
     assert_eq!(fixture.attr(to).size_bytes, 3 << 20);
 
-    let gib = 1 << 30;
+    let step = 64 << 20;
     let leaves = patron(0);
     let hasty = Patron { kill_priv: false, has_left: &|| leaves(&asked) };
     let allocate = |ino, len, flags| fixture.fs.fallocate(ino, 0, len, flags, &hasty);
     let long = fixture.file("long");
-    assert_eq!(errno(allocate(long, 3 * gib, FallocateFlags::empty())), 4);
-    assert_eq!(fixture.attr(long).size_bytes, gib);
-    assert_eq!(allocate(long, gib, FallocateFlags::empty()), Ok(()), "no step is left out");
-    assert_eq!(errno(allocate(long, 2 * gib, FallocateFlags::ZERO_RANGE)), 4);
+    assert_eq!(errno(allocate(long, 3 * step, FallocateFlags::empty())), 4);
+    assert_eq!(fixture.attr(long).size_bytes, step);
+    assert_eq!(allocate(long, step, FallocateFlags::empty()), Ok(()), "no step is left out");
+    assert_eq!(errno(allocate(long, 2 * step, FallocateFlags::ZERO_RANGE)), 4);
     let everything = FallocateFlags::empty();
-    fixture.fs.fallocate(long, 0, 3 * gib, everything, &Patron::patient(false)).unwrap();
+    fixture.fs.fallocate(long, 0, 3 * step, everything, &Patron::patient(false)).unwrap();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    assert_eq!(errno(allocate(long, 3 * gib, punch)), 4);
-    assert_eq!(fixture.fs.lseek(long, 0, Seek::Data), Ok(gib));
+    assert_eq!(errno(allocate(long, 3 * step, punch)), 4);
+    assert_eq!(fixture.fs.lseek(long, 0, Seek::Data), Ok(step));
     fixture.assert_sound();
 }
 
@@ -311,6 +311,29 @@ fn access_times_survive_a_cache_that_is_too_small() {
     fixture.disk = std::sync::Arc::new(dendro_disk::model::ModelDisk::from_state(state, None));
     fixture.remount();
     assert!(files.iter().all(|&ino| fixture.attr(ino).atime == now));
+}
+
+#[test]
+fn once_the_disk_has_failed_changes_are_refused_and_each_sync_says_that_writes_are_lost() {
+    let strict = Options { atime: AtimePolicy::Strictatime, ..Options::default() };
+    for options in [noatime(), strict] {
+        let fixture = Fixture::with(dendro_disk::model::ModelDisk::new(None), options, u64::MAX);
+        let fs = &fixture.fs;
+        let ino = fixture.file_with("f", b"abc");
+        fixture.disk.fail("the device is gone");
+        // An access time that waits to be written makes no difference.
+        fs.read(ino, 0, &mut [0; 3]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(errno(fs.fsync(ino, true)), 5);
+            assert_eq!(errno(fs.fsync(ino, false)), 5);
+            assert_eq!(errno(fs.fsyncdir(Ino::ROOT, false)), 5);
+            assert_eq!(errno(fs.sync_all()), 5);
+            assert_eq!(errno(fs.write(ino, 0, b"x", false)), 30);
+            assert_eq!(errno(fs.unlink(Ino::ROOT, b"f")), 30);
+        }
+        assert!(fs.sync_all().unwrap_err().to_string().contains("the device is gone"));
+        assert_eq!(fixture.contents(ino), b"abc");
+    }
 }
 
 #[test]

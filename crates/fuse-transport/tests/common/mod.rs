@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub(crate) mod mounting;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -34,6 +36,11 @@ pub(crate) struct Memory {
     pub syncs: AtomicU64,
     pub lookups: AtomicU64,
     pub kills: AtomicU64,
+    pub attribute_changes: AtomicU64,
+    /// Of any attribute, extended ones too.
+    pub attribute_reads: AtomicU64,
+    /// Of each write where it began and how long it was.
+    pub writes: Mutex<Vec<(u64, u64)>>,
     pub agreed: Mutex<Option<Agreed>>,
 }
 
@@ -146,6 +153,7 @@ impl FileSystem for &Memory {
     }
 
     fn getattr(&self, _: &Request, node: u64, _: Option<u64>) -> Result<AttrReply> {
+        self.attribute_reads.fetch_add(1, Ordering::Relaxed);
         self.nodes().get(&node).map(reply).ok_or(Errno::NOENT)
     }
 
@@ -163,6 +171,7 @@ impl FileSystem for &Memory {
         let mut nodes = self.nodes();
         let node = nodes.get_mut(&node).ok_or(Errno::NOENT)?;
         self.kills.fetch_add(u64::from(changes.kill_priv), Ordering::Relaxed);
+        self.attribute_changes.fetch_add(1, Ordering::Relaxed);
         let attr = &mut node.attr;
         attr.mode = changes.mode.unwrap_or(attr.mode);
         attr.uid = changes.uid.unwrap_or(attr.uid);
@@ -267,6 +276,7 @@ impl FileSystem for &Memory {
 
     fn write(&self, _: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
         self.kills.fetch_add(u64::from(how.kill_priv), Ordering::Relaxed);
+        self.writes.lock().unwrap().push((how.offset, data.len() as u64));
         let mut nodes = self.nodes();
         let node = nodes.get_mut(&node).ok_or(Errno::NOENT)?;
         let end = how.offset as usize + data.len();
@@ -315,6 +325,7 @@ impl FileSystem for &Memory {
     }
 
     fn getxattr(&self, _: &Request, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        self.attribute_reads.fetch_add(1, Ordering::Relaxed);
         let nodes = self.nodes();
         let value = nodes[&node].xattrs.get(name).ok_or(Errno::NODATA)?;
         if let Some(out) = out.get_mut(..value.len()) {

@@ -207,7 +207,7 @@ impl Core {
         };
         let sum: u128 = blocks.iter().map(|block| u128::from(figures(block).written_at)).sum();
         let written_at = (sum / blocks.len() as u128) as u64;
-        let left = dendro_policy::Segment { written_at, ..*coldest };
+        let left = dendro_policy::Segment { written_at, ..coldest };
         self.heads.policy().survivor_class(&left, &self.state.present())
     }
 

@@ -193,7 +193,7 @@ impl LogDisk {
                 .map_err(|fault| self.latch(fault))?;
             core.state.account_for_nodes();
             outcomes[at] = Rewritten::Moved;
-            let is_crowded = core.state.map.dirty_bytes() > 2 * self.dirty_limit_bytes;
+            let is_crowded = self.is_crowded(&core);
             drop(core);
             if is_crowded {
                 self.relieve_memory()?;

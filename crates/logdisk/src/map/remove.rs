@@ -8,7 +8,6 @@ use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::node::{
     Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Node, Resident, Weight,
-    entry_len_bytes,
 };
 
 /// Takes the entry under `key` away, if there is one: unless that `is_known`, it is looked for
@@ -30,8 +29,7 @@ pub(super) fn remove_under(
     match ledger.make_mut(child, spot, nodes)? {
         Node::Leaf(leaf) => {
             let Ok(at) = leaf.position(key) else { return Ok(None) };
-            let (_, old) = leaf.entries.remove(at);
-            leaf.len_bytes -= entry_len_bytes(&old);
+            let old = leaf.remove(at);
             ledger.shrink(Weight::of_entry(&old));
             Ok(Some(old))
         }
@@ -62,11 +60,8 @@ pub(super) fn take_under(
                 return Ok(None);
             }
             let [start, end] = [from, to].map(|key| leaf.position(key).unwrap_or_else(|at| at));
-            let taken: Vec<_> = leaf.entries.drain(start..end).collect();
-            for (_, value) in &taken {
-                leaf.len_bytes -= entry_len_bytes(value);
-                ledger.shrink(Weight::of_entry(value));
-            }
+            let (taken, weight) = leaf.take(start..end);
+            ledger.shrink(weight);
             Ok(Some(taken))
         }
         Node::Inner(inner) => {
@@ -96,7 +91,7 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
         return;
     }
     let is_small = match &child.node {
-        Node::Leaf(leaf) => leaf.len_bytes < LEAF_MIN_LEN_BYTES,
+        Node::Leaf(leaf) => leaf.len_bytes() < LEAF_MIN_LEN_BYTES,
         Node::Inner(child) => child.entries.len() < FANOUT_MIN,
     };
     if !is_small || inner.entries.len() < 2 {
@@ -132,7 +127,7 @@ fn fits_with(child: &Resident, clean: Option<&Arc<Resident>>, neighbour: &Child)
         (None, Child::Clean(_)) => return false,
     };
     match (&child.node, neighbour) {
-        (Node::Leaf(a), Node::Leaf(b)) => a.len_bytes + b.len_bytes <= LEAF_LEN_BYTES * 3 / 4,
+        (Node::Leaf(a), Node::Leaf(b)) => a.len_bytes() + b.len_bytes() <= LEAF_LEN_BYTES * 3 / 4,
         (Node::Inner(a), Node::Inner(b)) => a.entries.len() + b.entries.len() <= FANOUT * 3 / 4,
         _ => false,
     }

@@ -52,7 +52,7 @@ impl<'a> Spot<'a> {
     /// Whether `node` may lie here.
     pub(super) fn fits(self, node: &Node) -> bool {
         let (first, last) = match node {
-            Node::Leaf(leaf) => (leaf.entries.first(), leaf.entries.last()).keys(),
+            Node::Leaf(leaf) => (leaf.entries().first(), leaf.entries().last()).keys(),
             Node::Inner(inner) => (inner.entries.first(), inner.entries.last()).keys(),
         };
         node.level() == self.level

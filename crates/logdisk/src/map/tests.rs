@@ -97,7 +97,7 @@ fn random_changes_are_those_of_a_sorted_table_and_leave_frozen_trees_alone() {
 fn longest_leaf(child: &Child) -> usize {
     let Child::Dirty(resident) = child else { return 0 };
     match &resident.node {
-        Node::Leaf(leaf) => leaf.len_bytes,
+        Node::Leaf(leaf) => leaf.len_bytes(),
         Node::Inner(inner) => {
             inner.entries.iter().map(|(_, child)| longest_leaf(child)).max().unwrap_or(0)
         }

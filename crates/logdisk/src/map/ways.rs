@@ -44,7 +44,7 @@ impl Way {
         while let (Child::Dirty(resident), Some((step, rest))) = (child, self.next()) {
             match &resident.node {
                 Node::Leaf(leaf) => {
-                    let (found, value) = leaf.entries.get(step)?;
+                    let (found, value) = leaf.entries().get(step)?;
                     return (found == key).then_some(value);
                 }
                 Node::Inner(inner) => child = &inner.entries.get(step)?.1,

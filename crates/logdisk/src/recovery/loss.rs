@@ -9,17 +9,17 @@ use super::chain::Chain;
 use super::start::Doubt;
 use crate::disk::LogDisk;
 
-/// Says what is lost, if anything that was durable is. What turns out to cost nothing is a note.
+/// Says what is lost, if anything that was durable is, or may be: where an older checkpoint leads to the
+/// same state, its map has things that were swept out since, and whose blocks may be written over.
 pub(super) fn find(
     checkpoint: &Checkpoint,
     chain: &Chain,
     doubt: Option<&Doubt>,
-    notes: &mut Vec<String>,
 ) -> Option<String> {
     let mut lost: Vec<String> = Vec::new();
     match doubt {
         Some(Doubt { why, position: Some(position), .. }) if chain.reaches(*position) => {
-            notes.push(format!("{why}; the log leads from there to the same state"));
+            lost.push(format!("{why}, from which the log leads to the same state"));
         }
         Some(Doubt { why, .. }) => {
             lost.push(format!("{why}, from which the log does not lead as far"));

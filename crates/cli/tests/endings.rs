@@ -1,0 +1,160 @@
+//! Mounting a volume while its last mount goes away, and one that has failed.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{Said, Scratch, is_root, is_running, said, signal, skips_mounts, wait_until};
+use rustix::mount::{UnmountFlags, unmount};
+
+/// Mounts the image while the daemon of a mount that has just been taken away learns of it: both begin at
+/// the same moment.
+fn mount_while_it_ends(scratch: &Scratch, image: &str, options: &str) -> (Said, u32) {
+    let mount_point = scratch.mount_point();
+    let pid = scratch.daemon_pid();
+    signal(pid, "STOP");
+    unmount(&mount_point, UnmountFlags::empty()).unwrap();
+    let log = scratch.text("log");
+    let mut mounting = scratch.command(["mount", "--log-file", &log, "-o", options, image]);
+    mounting.arg(&mount_point).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mounting = mounting.spawn().unwrap();
+    thread::sleep(Duration::from_millis(200));
+    signal(pid, "CONT");
+    (said(mounting.wait_with_output().unwrap()), pid)
+}
+
+#[test]
+fn a_mount_that_follows_another_at_once_is_quiet_and_has_its_own_options() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    for round in 0..10 {
+        scratch.mount_with("nofuseblk");
+        fs::write(scratch.inside("file"), format!("{round}")).unwrap();
+        let image = scratch.image();
+        let (said, pid) = mount_while_it_ends(&scratch, &image, "nofuseblk,commit=3600,cache=9M");
+        let said = said.succeeds();
+        assert_eq!(said.err, "", "round {round}");
+        assert_ne!(scratch.daemon_pid(), pid, "round {round}");
+        assert_eq!(fs::read_to_string(scratch.inside("file")).unwrap(), format!("{round}"));
+        scratch.umount();
+    }
+}
+
+#[test]
+fn what_an_image_is_like_is_told_as_soon_as_its_last_mount_is_written() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    for _ in 0..5 {
+        scratch.mount_with("nofuseblk,commit=3600");
+        fs::write(scratch.inside("file"), vec![1; 2 << 20]).unwrap();
+        unmount(scratch.mount_point(), UnmountFlags::empty()).unwrap();
+        let info = scratch.info(&scratch.image());
+        assert_eq!((&info["checkpoint"]["clean"], info["mount"].is_null()), (&true.into(), true));
+    }
+}
+
+/// A volume on a file system of its own, which is full: what was written last is lost.
+struct Failed {
+    scratch: Scratch,
+    image: String,
+}
+
+impl Failed {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let host = scratch.text("host");
+        fs::create_dir(&host).unwrap();
+        let options = ["-t", "tmpfs", "-o", "size=16m", "none", &host];
+        assert!(Command::new("mount").args(options).status().unwrap().success());
+        let image = format!("{host}/image");
+        scratch.dendro(["mkfs", "-q", "--segment-size", "1M", "--size", "256M", &image]).succeeds();
+        Self { scratch, image }
+    }
+
+    fn mount(&self, place: &str, options: &str) -> Said {
+        fs::create_dir_all(self.scratch.path(place)).unwrap();
+        let (place, log) = (self.scratch.text(place), self.scratch.text("log"));
+        self.scratch.dendro(["mount", "--log-file", &log, "-o", options, &self.image, &place])
+    }
+
+    /// Writes what the host has no room for.
+    fn fail(&self) {
+        let mut number = 0;
+        while fs::write(self.scratch.inside(&format!("{number}")), vec![number as u8; 1 << 20])
+            .is_ok()
+        {
+            number += 1;
+            assert!(number < 200, "16 MiB hold more");
+        }
+        let mount_point = self.scratch.mount_point();
+        let reason = || self.scratch.info(&mount_point)["mount"]["read_only"].clone();
+        wait_until("it has failed", || !reason().is_null());
+    }
+
+    fn resize_host(&self, size_mib: u32) {
+        let options = format!("remount,size={size_mib}m");
+        let host = self.scratch.text("host");
+        assert!(Command::new("mount").args(["-o", &options, &host]).status().unwrap().success());
+    }
+}
+
+impl Drop for Failed {
+    fn drop(&mut self) {
+        for place in ["mnt", "past"] {
+            let _ = self.scratch.dendro(["umount", "--force", &self.scratch.text(place)]);
+        }
+        let _ = Command::new("umount").args(["-l", &self.scratch.text("host")]).status();
+    }
+}
+
+#[test]
+fn a_volume_that_failed_is_opened_anew_by_the_next_mount() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let failed = Failed::new();
+    for round in 1..=3 {
+        failed.mount("mnt", "nofuseblk").succeeds();
+        failed.fail();
+        failed.resize_host(16 + 24 * round);
+        let (said, pid) = mount_while_it_ends(&failed.scratch, &failed.image, "nofuseblk");
+        let said = said.succeeds();
+        assert_eq!(said.err, "", "round {round}");
+        assert_ne!(failed.scratch.daemon_pid(), pid);
+        fs::write(failed.scratch.inside("again"), format!("{round}")).unwrap();
+        failed.scratch.umount();
+    }
+}
+
+#[test]
+fn what_a_volume_that_failed_needs_is_said_as_long_as_another_view_of_it_is_mounted() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let failed = Failed::new();
+    failed.mount("mnt", "nofuseblk").succeeds();
+    fs::write(failed.scratch.inside("kept"), "kept").unwrap();
+    let mount_point = failed.scratch.mount_point();
+    failed.scratch.dendro(["snapshot", "create", &format!("{mount_point}@one")]).succeeds();
+    failed.mount("past", "snapshot=one").succeeds();
+    failed.fail();
+    let pid = failed.scratch.daemon_pid();
+    unmount(&mount_point, UnmountFlags::empty()).unwrap();
+    let past = failed.scratch.text("past");
+    let said = failed.mount("mnt", "nofuseblk").fails(32, &["takes no changes any more", &past]);
+    assert!(said.err.contains("No space left") && !said.err.contains("reading alone"), "{said:?}");
+    failed.resize_host(64);
+    unmount(&past, UnmountFlags::empty()).unwrap();
+    failed.mount("mnt", "nofuseblk").succeeds();
+    assert!(!is_running(pid));
+    assert_eq!(fs::read_to_string(failed.scratch.inside("kept")).unwrap(), "kept");
+    failed.scratch.umount();
+}

@@ -1,0 +1,88 @@
+//! Who does what of the threads that serve: one of them always has nothing to do but to read requests
+//! and say who the daemon is, however long the others take. Else a daemon that is at work could not be
+//! told from one that hangs.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::protocol::Request;
+
+/// How many requests may wait for a thread.
+const MAX_WAITING: usize = 256;
+
+/// A request that has been read.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) stream: UnixStream,
+    pub(crate) what: What,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    /// One of the protocol, and the descriptor that came with it.
+    Request(Box<Request>, Option<OwnedFd>),
+    /// The head of one of HTTP.
+    Http(Vec<u8>),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    threads: usize,
+    working: usize,
+    waiting: VecDeque<Work>,
+}
+
+/// The threads that serve, and what waits for them.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    state: Mutex<State>,
+}
+
+impl Load {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more thread serves.
+    pub(crate) fn join(&self) {
+        self.state().threads += 1;
+    }
+
+    /// Does `work` with `carry_out`, and then what has come to wait for a thread; or lets it wait, if this
+    /// is the last thread that has nothing to do. Gives it back when too many wait.
+    pub(crate) fn take(&self, work: Work, carry_out: impl Fn(Work)) -> Result<(), Work> {
+        {
+            let mut state = self.state();
+            // A thread that is alone has nobody to leave it to.
+            if state.working + 1 >= state.threads.max(2) {
+                if state.waiting.len() >= MAX_WAITING {
+                    return Err(work);
+                }
+                state.waiting.push_back(work);
+                return Ok(());
+            }
+            state.working += 1;
+        }
+        let mut next = Some(work);
+        while let Some(work) = next {
+            carry_out(work);
+            next = self.next();
+        }
+        Ok(())
+    }
+
+    /// What waits longest; if nothing does, this thread has no work any more.
+    fn next(&self) -> Option<Work> {
+        let mut state = self.state();
+        let next = state.waiting.pop_front();
+        state.working -= usize::from(next.is_none());
+        next
+    }
+
+    /// All that wait, which nobody will do.
+    pub(crate) fn drain(&self) -> VecDeque<Work> {
+        std::mem::take(&mut self.state().waiting)
+    }
+}

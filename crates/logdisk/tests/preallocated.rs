@@ -1,0 +1,149 @@
+//! What was allocated can be written, and what was written can be written over, on a full disk too.
+
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock, Rng};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{
+    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions, View,
+};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+const PAGES: u64 = 2048;
+
+fn open(device: &Arc<dyn Device>) -> LogDisk {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    LogDisk::open(Arc::clone(device), OpenOptions::default(), clock).expect("it was formatted")
+}
+
+fn formatted() -> (Arc<dyn Device>, LogDisk) {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(48 << 20));
+    let options = FormatOptions { segment_size_bytes: 512 << 10, ..FormatOptions::default() };
+    format(&device, &options, &clock).expect("the device is large enough");
+    let disk = open(&device);
+    (device, disk)
+}
+
+fn commit(disk: &LogDisk, op: Op<'_>) -> Result<CommitSeq, Error> {
+    let mut aru = Aru::new(View::HEAD);
+    aru.push(op);
+    disk.commit(aru)
+}
+
+fn list(disk: &LogDisk) -> Lid {
+    let list = disk.allocate_list().expect("the disk works");
+    commit(disk, Op::CreateList { list, hints: ListHints::default() }).expect("there is room");
+    list
+}
+
+fn allocate(disk: &LogDisk, list: Lid, count: u64) -> Result<CommitSeq, Error> {
+    commit(disk, Op::ZeroPages { list, first_page: 0, count })
+}
+
+fn write(disk: &LogDisk, list: Lid, page: u64, rng: &mut Rng) -> Result<CommitSeq, Error> {
+    let mut data = vec![0; PAGE_SIZE];
+    rng.fill(&mut data);
+    commit(disk, Op::WritePages { list, first_page: page, data: data.into() })
+}
+
+/// Fills the disk with pages of a list; says how many fitted.
+fn fill(disk: &LogDisk, list: Lid, rng: &mut Rng) -> u64 {
+    let is_full = |answer| matches!(answer, Err(Error::NoSpace { .. }));
+    (0..).find(|&page| is_full(write(disk, list, page, rng))).expect("it gets full")
+}
+
+fn available(disk: &LogDisk) -> u64 {
+    disk.space().available_bytes
+}
+
+#[test]
+fn no_more_can_be_allocated_than_there_is() {
+    let (_, disk) = formatted();
+    let list = list(&disk);
+    let room = available(&disk) / PAGE_SIZE as u64;
+    assert!(matches!(allocate(&disk, list, room + 1), Err(Error::NoSpace { .. })));
+    allocate(&disk, list, room / 2).expect("there is room");
+    let rest = available(&disk);
+    assert!(rest.abs_diff(room / 2 * PAGE_SIZE as u64) < 1 << 20, "{rest} of {room} pages");
+    let other = self::list(&disk);
+    assert!(matches!(allocate(&disk, other, room / 2 + 300), Err(Error::NoSpace { .. })));
+}
+
+#[test]
+fn what_was_allocated_can_be_written_on_a_full_disk() {
+    let (device, mut disk) = formatted();
+    let mut rng = Rng::new(1);
+    let (allocated, other) = (list(&disk), list(&disk));
+    allocate(&disk, allocated, PAGES).expect("there is room");
+    fill(&disk, other, &mut rng);
+    for page in 0..PAGES {
+        write(&disk, allocated, page, &mut rng).expect("it was set aside");
+        if page == PAGES / 2 {
+            disk.flush(CommitSeq::LATEST).expect("the device works");
+            drop(disk);
+            disk = open(&device);
+            let answer =
+                commit(&disk, Op::ZeroPages { list: other, first_page: 1 << 20, count: 500 });
+            assert!(matches!(answer, Err(Error::NoSpace { .. })), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_written_can_be_written_over_on_a_full_disk_for_as_long_as_one_likes() {
+    let (_, disk) = formatted();
+    let mut rng = Rng::new(2);
+    let list = list(&disk);
+    let count = fill(&disk, list, &mut rng);
+    for _ in 0..3 * count {
+        write(&disk, list, rng.below(count), &mut rng).expect("as much is given back");
+    }
+    // But what a snapshot keeps takes space of its own.
+    disk.snapshot(0, None).expect_err("the map must be kept twice");
+    let mut aru = Aru::new(View::HEAD);
+    aru.set_reclaims().punch_pages(list, 0, count / 2);
+    disk.commit(aru).expect("it is freed");
+    let mut rewrite_a_third = || {
+        disk.snapshot(0, None).expect("there is room");
+        (count - count / 3..count).find(|&page| write(&disk, list, page, &mut rng).is_err())
+    };
+    assert_eq!(rewrite_a_third(), None, "half of the disk is free");
+    assert!(rewrite_a_third().is_some(), "seven sixths do not fit");
+}
+
+#[test]
+fn allocated_pages_are_counted_through_everything_that_becomes_of_them() {
+    let (device, disk) = formatted();
+    let mut rng = Rng::new(3);
+    let lists = [list(&disk), list(&disk)];
+    for round in 0..400 {
+        let [list, to] = if rng.chance(50) { lists } else { [lists[1], lists[0]] };
+        let (first_page, count) = (rng.below(300), 1 + rng.below(100));
+        let op = match rng.below(6) {
+            0 | 1 => Op::ZeroPages { list, first_page, count },
+            2 => Op::PunchPages { list, first_page, count },
+            3 => Op::MovePages { from: list, from_page: first_page, to, to_page: 0, count: 50 },
+            4 => Op::SwapPages { a: list, b: to },
+            _ => {
+                let mut data = vec![0; 3 * PAGE_SIZE];
+                rng.fill(&mut data[..50]);
+                Op::WritePages { list, first_page, data: data.into() }
+            }
+        };
+        commit(&disk, op).expect("there is room");
+        if round % 40 == 0 {
+            let made = disk.snapshot(0, None).expect("there is room");
+            if rng.chance(50) {
+                disk.delete(made.view()).expect("it is not held");
+            }
+        }
+        if round % 100 == 99 {
+            while disk.background_step().expect("the disk works") {}
+            disk.checkpoint().expect("the disk works");
+            let report = dendro_check::verify(&*device, &dendro_check::Options { data: true });
+            assert!(report.is_sound(), "{report}");
+            assert!(report.counts.zero_page_count > 0);
+        }
+    }
+}
