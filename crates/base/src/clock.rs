@@ -24,6 +24,15 @@ impl Timestamp {
         self.0.rem_euclid(1_000_000_000) as u32
     }
 
+    /// Date and time of day in UTC, to the second.
+    #[must_use]
+    pub fn utc(self) -> String {
+        let (days, seconds) = (self.secs().div_euclid(86_400), self.secs().rem_euclid(86_400));
+        let (year, month, day) = civil_date(days);
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
+    }
+
     /// Time from `earlier` to here; zero when `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
@@ -35,6 +44,20 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:09}", self.secs(), self.subsec_nanos())
     }
+}
+
+/// Year, month and day of the day `days` after 1970-01-01, in the Gregorian calendar.
+fn civil_date(days: i64) -> (i64, i64, i64) {
+    // Years are counted from a 1 March, so that the leap day comes last; eras have 400 years.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
 /// Where a layer gets the time from.

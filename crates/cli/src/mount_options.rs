@@ -7,6 +7,7 @@ use dendro_control::versions::{Moment, VersionName};
 use dendro_device::Direct;
 use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Choice};
+use dendro_logdisk::OnLoss;
 use dendro_policy::Kind;
 use dendro_versions::{Retention, name};
 
@@ -59,7 +60,7 @@ const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, n
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, fsname=, clone=, \
-                     snapshot=, at=, retain=, snapdir, nosnapdir";
+                     snapshot=, at=, retain=, recover=, snapdir, nosnapdir";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -91,6 +92,8 @@ pub(crate) struct MountOptions {
     pub(crate) reserve_percent: Option<u8>,
     /// Whether what lies scattered is put together in idle times; `None`: the engine's default.
     pub(crate) coalesce: Option<bool>,
+    /// What is done when something that was durable is lost.
+    pub(crate) on_loss: OnLoss,
     /// Whether freed segments are given back to the host or the device.
     pub(crate) discard: bool,
     pub(crate) direct: Direct,
@@ -133,6 +136,7 @@ impl Default for MountOptions {
             policy: None,
             reserve_percent: None,
             coalesce: None,
+            on_loss: OnLoss::Stop,
             discard: true,
             direct: Direct::Auto,
             threads: None,
@@ -200,6 +204,7 @@ impl MountOptions {
             ("policy=", self.policy.is_some()),
             ("reserve=", self.reserve_percent.is_some()),
             ("coalesce=", self.coalesce.is_some()),
+            ("recover=", self.on_loss != default.on_loss),
             ("direct, buffered", self.direct != default.direct),
             ("fuseblk", self.fuseblk == Some(true)),
         ];
@@ -306,6 +311,13 @@ impl MountOptions {
                 let now = versions::now().map_err(|failure| in_option(failure.message))?;
                 self.version.moment = Some(name::parse_moment(value, &now).map_err(in_option)?);
             }
+            "recover" => {
+                self.on_loss = match value {
+                    "stop" => OnLoss::Stop,
+                    "truncate" => OnLoss::Truncate,
+                    _ => return Err(in_option(format!("{value} is neither stop nor truncate"))),
+                };
+            }
             "retain" => self.retain = Some(value.parse().map_err(in_option)?),
             "fsname" => self.fs_name = Some(value.to_owned()),
             _ => return Ok(false),
@@ -353,6 +365,7 @@ mod tests {
             ("reserve=51%", "reserve=: 51% is not"),
             ("coalesce=perhaps", "coalesce=: \"perhaps\" is neither"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
+            ("recover=all", "recover=: all is neither"),
             ("transport=pigeon", "transport=: pigeon is none of"),
         ] {
             let error = MountOptions::parse([list]).unwrap_err();
@@ -367,6 +380,7 @@ mod tests {
         assert_eq!(of("ro,noatime,clone=b,threads=3,retain=1d:all"), [""; 0]);
         assert_eq!(of("cache=9M,commit=5,direct"), ["cache=", "direct, buffered"]);
         assert_eq!(of("coalesce=off"), ["coalesce="]);
+        assert_eq!(of("recover=truncate"), ["recover="]);
     }
 
     #[test]

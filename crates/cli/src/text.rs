@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dendro_base::Timestamp;
 use dendro_base::units::{GIB, KIB, MIB, TIB};
 
 const PIB: u64 = 1 << 50;
@@ -120,24 +121,7 @@ pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
 
 /// A time as RFC 3339 has it, in UTC.
 pub(crate) fn time(unix_s: i64) -> String {
-    let (days, seconds) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
-    let (year, month, day) = civil_date(days);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Year, month and day of the day `days` after 1970-01-01, in the Gregorian calendar.
-fn civil_date(days: i64) -> (i64, i64, i64) {
-    // Years are counted from a 1 March, so that the leap day comes last; eras have 400 years.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+    Timestamp(unix_s.saturating_mul(1_000_000_000)).utc()
 }
 
 #[cfg(test)]

@@ -91,9 +91,9 @@ impl Volume {
         let device = Arc::new(open_device(path, options, lock_wait)?);
         let read_only = device.is_read_only();
         let cache_size_bytes = options.cache_bytes.unwrap_or_else(default_cache_bytes);
-        let discard = options.discard;
+        let MountOptions { discard, on_loss, .. } = *options;
         let mut disk_options =
-            OpenOptions { read_only, cache_size_bytes, discard, ..OpenOptions::default() };
+            OpenOptions { read_only, cache_size_bytes, discard, on_loss, ..OpenOptions::default() };
         if let Some(bytes) = options.checkpoint_bytes {
             disk_options.checkpoint_log_bytes = bytes;
         }
@@ -109,6 +109,9 @@ impl Volume {
         let read_ahead = read_ahead(&device, cache_size_bytes);
         let disk = open_disk_on(Arc::clone(&read_ahead) as _, source, &device, disk_options);
         let disk = Arc::new(disk.map_err(NotOpened::Failed)?);
+        for note in disk.recovery_notes() {
+            log::warn!("{}: {note}", source.display());
+        }
         Ok(Self {
             source: source.to_path_buf(),
             device,
@@ -458,6 +461,11 @@ fn open_disk_on(
                 "{}: is {found}, not a dendrofs volume (or its start was overwritten: {error})",
                 source.display()
             )),
+            None if matches!(error, dendro_disk::Error::Lost(_)) => Failure::new(format_args!(
+                "{}: {error}. Nothing was changed; with -o ro that state can be mounted to be read, \
+                 with -o recover=truncate it is gone on from, and what is lost is given up",
+                source.display()
+            )),
             // What can be found but not written to can be read.
             None if !read_only && matches!(error, dendro_disk::Error::Failed(_)) => {
                 Failure::new(format_args!(
@@ -531,6 +539,7 @@ fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
             durable_commit: stats.durable_seq,
             clean: superblock.clean,
         },
+        damage: disk.recovery_notes().to_vec(),
         mount: None,
     }
 }

@@ -65,6 +65,8 @@ fn info_text(info: &VolumeInfo) -> String {
         }
         None => String::new(),
     };
+    let damage: String =
+        info.damage.iter().map(|what| format!("  {:12}{what}\n", "damage")).collect();
     format!("{}\n", info.source)
         + &output::table(&[
             (
@@ -122,6 +124,7 @@ fn info_text(info: &VolumeInfo) -> String {
             ("mounted", mounted),
         ])
         + &socket
+        + &damage
 }
 
 /// Where it is mounted; each of several mounts on a line of its own.

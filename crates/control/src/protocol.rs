@@ -180,6 +180,9 @@ pub struct VolumeInfo {
     pub superblock: SuperblockInfo,
     /// Where the next mount would start.
     pub checkpoint: CheckpointInfo,
+    /// What was found damaged when it was opened, and what that cost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<String>,
     /// Where it is mounted; nothing when the device was read offline.
     pub mount: Option<MountInfo>,
 }

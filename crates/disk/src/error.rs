@@ -56,6 +56,10 @@ pub enum Error {
     /// What was read from the device is not what was written there.
     #[error("damaged: {0}")]
     Corrupted(String),
+    /// Something that was durable cannot be reached any more, as the disk is damaged where it starts or
+    /// goes on. It was not opened, and nothing was written.
+    #[error("something durable is lost: {0}")]
+    Lost(String),
     /// The device could not be read.
     #[error("{0}")]
     Io(String),

@@ -141,6 +141,14 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Where the main log went on, by what is left of a damaged checkpoint: the number of the next
+    /// partial segment and the checksum of the one before, right or wrong.
+    #[must_use]
+    pub fn log_position_in(bytes: &[u8]) -> Option<(u64, u32)> {
+        let (raw, _) = CheckpointV1::ref_from_prefix(bytes).ok()?;
+        Some((raw.log_seq.get(), raw.log_prev_crc32c.get()))
+    }
+
     /// Its bytes.
     ///
     /// # Panics

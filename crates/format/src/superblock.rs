@@ -219,3 +219,32 @@ impl SuperblockV1 {
         self.as_bytes()
     }
 }
+
+/// What is left of a damaged superblock: what its fields say, right or wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuperblockRemains {
+    /// Its number.
+    pub seq: u64,
+    /// Feature flags that older software must refuse.
+    pub incompatible: u64,
+    /// Where the checkpoint lies.
+    pub checkpoint_addr: Addr,
+    /// Its length in bytes.
+    pub checkpoint_len_bytes: u32,
+}
+
+impl SuperblockRemains {
+    /// Reads a slot in which there is no valid superblock: nothing if there does not seem to have been
+    /// one of the volume `uuid`.
+    #[must_use]
+    pub fn find(slot: &[u8], uuid: &Uuid) -> Option<Self> {
+        let raw = SuperblockV1::ref_from_bytes(slot).ok()?;
+        let is_ours = raw.uuid == uuid.0 && *uuid != Uuid::default();
+        (raw.magic == MAGIC || is_ours).then(|| Self {
+            seq: raw.seq.get(),
+            incompatible: raw.incompatible.get(),
+            checkpoint_addr: Addr(raw.checkpoint_addr.get()),
+            checkpoint_len_bytes: raw.checkpoint_len.get(),
+        })
+    }
+}

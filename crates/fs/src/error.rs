@@ -154,6 +154,7 @@ impl FsError {
                 | DiskError::ListExists(_)
                 | DiskError::RecordTooLong(_)
                 | DiskError::Corrupted(_)
+                | DiskError::Lost(_)
                 | DiskError::Io(_) => errno::EIO,
             },
         }

@@ -365,7 +365,8 @@ impl LogDisk {
             let frozen_bytes = core.state.segments.frozen_bytes_of(segment);
             let before = usage.get(&segment).filter(|_| frozen_bytes > 0);
             let written_at = before.map_or(job.checkpoint.log_clock, |usage| usage.written_at);
-            let live_bytes = frozen_bytes + added;
+            // Only an image that was made to deceive has more than fits into a segment.
+            let live_bytes = frozen_bytes.saturating_add(*added);
             let class = Class::MAIN.number();
             usage.insert(segment, Usage { live_bytes, head: Head::Map, class, written_at });
         }

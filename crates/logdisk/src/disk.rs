@@ -77,6 +77,8 @@ pub struct LogDisk {
     /// The log clock when a walk was last begun for what branches have replaced; 0: none was.
     pub(crate) forks_swept_at: AtomicU64,
     pub(crate) pacing: Pacing,
+    /// What opening it found that users should know.
+    pub(crate) recovery_notes: Vec<String>,
 }
 
 impl std::fmt::Debug for LogDisk {
@@ -186,12 +188,18 @@ impl LogDisk {
             frees_next: AtomicBool::new(false),
             client_reads: AtomicU64::new(0),
             forks_swept_at: AtomicU64::new(0),
+            recovery_notes: Vec::new(),
         }
     }
 
     /// The newest superblock.
     pub fn superblock(&self) -> Superblock {
         self.superblock.lock().clone()
+    }
+
+    /// What was found to be damaged when it was opened, and what that cost.
+    pub fn recovery_notes(&self) -> &[String] {
+        &self.recovery_notes
     }
 
     /// How much memory it was given for the nodes of its map.

@@ -68,7 +68,7 @@ mod writer;
 pub use cleaner::CLEANER_NICENESS;
 pub use coalesce::{CoalesceSettings, Coalesced, Place};
 pub use disk::{LogDisk, Stats};
-pub use options::{FormatOptions, OpenOptions};
+pub use options::{FormatOptions, OnLoss, OpenOptions};
 pub use recovery::format;
 pub use segments::{SegmentCounts, SegmentState};
 pub use space::CleanSettings;

@@ -9,6 +9,7 @@
 
 mod ledger;
 mod remove;
+mod spot;
 #[cfg(test)]
 mod tests;
 mod ways;
@@ -21,6 +22,7 @@ use dendro_format::{ChildPtr, Key, NodePtr, Value};
 
 use self::ledger::Ledger;
 use self::remove::{remove_under, take_under};
+use self::spot::Spot;
 use self::ways::{Way, Ways};
 use crate::fault::Outcome;
 use crate::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
@@ -64,6 +66,11 @@ impl Map {
         let level = root.map_or(0, |(_, level)| level);
         let root = root.map(|(place, _)| Child::Clean(ChildPtr::of_unknown_age(place)));
         Self { root, level, ..Self::default() }
+    }
+
+    /// Where the root lies.
+    const fn spot(&self) -> Spot<'static> {
+        Spot::of_root(self.level)
     }
 
     /// About what the dirty nodes take in memory.
@@ -115,7 +122,7 @@ impl Map {
         if let Some(value) = self.ways.to(key, self.level).and_then(|way| way.value_of(key, root)) {
             return Ok(look(Some(value)));
         }
-        look_under(root, key, nodes, |way| self.ways.keep(key, way), look)
+        look_under(root, self.spot(), key, nodes, |way| self.ways.keep(key, way), look)
     }
 
     /// Calls `visit` with the entries from `to` back to `from`, both included, until it breaks.
@@ -127,7 +134,7 @@ impl Map {
         visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
     ) -> Outcome<()> {
         if let Some(root) = &self.root {
-            let _ = visit_child_back(root, from, to, nodes, visit)?;
+            let _ = visit_child_back(root, self.spot(), from, to, nodes, visit)?;
         }
         Ok(())
     }
@@ -169,7 +176,7 @@ impl Map {
         visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
     ) -> Outcome<()> {
         if let Some(root) = &self.root {
-            let _ = visit_child(root, from, to, epoch, nodes, visit)?;
+            let _ = visit_child(root, self.spot(), (from, to, epoch), nodes, visit)?;
         }
         Ok(())
     }
@@ -183,7 +190,7 @@ impl Map {
         visit: &mut dyn FnMut(&NodePtr, u8, &Key) -> ControlFlow<()>,
     ) -> Outcome<()> {
         if let Some(root) = &self.root {
-            let _ = visit_places_under(root, self.level, &Key::MIN, from, nodes, visit)?;
+            let _ = visit_places_under(root, self.spot(), &Key::MIN, from, nodes, visit)?;
         }
         Ok(())
     }
@@ -246,15 +253,16 @@ impl Map {
             way = rest;
             Some(step)
         };
+        let mut spot = Spot::of_root(self.level);
         let (leaf, position) = loop {
-            match self.ledger.make_mut(child, nodes)? {
+            match self.ledger.make_mut(child, spot, nodes)? {
                 Node::Leaf(leaf) => {
                     let position = next().map_or_else(|| leaf.position(key), Ok);
                     break (leaf, position);
                 }
                 Node::Inner(inner) => {
                     let at = next().unwrap_or_else(|| inner.position(key));
-                    child = &mut inner.entries[at].1;
+                    (child, spot) = child_mut(inner, at, spot);
                 }
             }
         };
@@ -262,8 +270,9 @@ impl Map {
         if !leaf.is_too_long() {
             return Ok(result);
         }
+        let at = self.spot();
         let root = self.root.as_mut().expect("the tree has a root");
-        if let Some(right) = split_under(root, key, changed_at, nodes, &mut self.ledger)? {
+        if let Some(right) = split_under(root, at, key, changed_at, nodes, &mut self.ledger)? {
             let left = self.root.take().expect("the root was just split");
             self.level += 1;
             let entries = vec![(Key::MIN, left), right];
@@ -276,8 +285,9 @@ impl Map {
 
     /// Takes the entry under `key` away; returns it.
     pub(crate) fn remove(&mut self, key: &Key, nodes: &dyn Nodes) -> Outcome<Option<Value>> {
+        let spot = self.spot();
         let Some(root) = self.root.as_mut() else { return Ok(None) };
-        let old = remove_under(root, key, nodes, &mut self.ledger, false)?;
+        let old = remove_under(root, spot, key, nodes, &mut self.ledger, false)?;
         self.shrink_root();
         Ok(old)
     }
@@ -290,8 +300,9 @@ impl Map {
         to: &Key,
         nodes: &dyn Nodes,
     ) -> Outcome<Option<Vec<(Key, Value)>>> {
+        let spot = self.spot();
         let Some(root) = self.root.as_mut() else { return Ok(None) };
-        let taken = take_under(root, from, to, nodes, &mut self.ledger, None)?;
+        let taken = take_under(root, spot, from, to, nodes, &mut self.ledger)?;
         self.shrink_root();
         Ok(taken)
     }
@@ -322,13 +333,14 @@ impl Map {
         if !self.holds_node(place, level, key, nodes)? {
             return Ok(false);
         }
+        let mut spot = self.spot();
         let mut child = self.root.as_mut().expect("the node is in the tree");
         loop {
-            let node = self.ledger.make_mut(child, nodes)?;
+            let node = self.ledger.make_mut(child, spot, nodes)?;
             match node {
                 Node::Inner(inner) if inner.level > level => {
                     let at = inner.position(key);
-                    child = &mut inner.entries[at].1;
+                    (child, spot) = child_mut(inner, at, spot);
                 }
                 _ => return Ok(true),
             }
@@ -356,13 +368,17 @@ impl Map {
     ) -> Outcome<Option<NodePtr>> {
         let Some(mut child) = self.root.clone() else { return Ok(None) };
         let mut at_level = self.level;
+        let mut first = Key::MIN;
         while at_level > level {
             let resident = match &child {
                 Child::Dirty(resident) => Arc::clone(resident),
-                Child::Clean(child) => nodes.node(&child.place)?,
+                Child::Clean(child) => {
+                    let spot = Spot::new(at_level, &first, None);
+                    node_at(&child.place, spot, nodes)?
+                }
             };
             let Node::Inner(inner) = &resident.node else { return Ok(None) };
-            child = inner.entries[inner.position(key)].1.clone();
+            (first, child) = inner.entries[inner.position(key)].clone();
             at_level -= 1;
         }
         Ok(match child {
@@ -391,9 +407,26 @@ fn find<'a>(leaf: &'a Leaf, key: &Key) -> Option<&'a Value> {
     leaf.position(key).ok().map(|at| &leaf.entries()[at].1)
 }
 
+/// The child of `inner` at `at`, to be changed, and where it lies if `inner` lies at `spot`.
+fn child_mut<'a>(inner: &'a mut Inner, at: usize, spot: Spot<'a>) -> (&'a mut Child, Spot<'a>) {
+    let level = inner.level.saturating_sub(1);
+    let (upto, behind) = inner.entries.split_at_mut(at + 1);
+    let (first, child) = &mut upto[at];
+    let end = behind.first().map(|(first, _)| first);
+    (child, Spot::new(level, first, end.or(spot.end())))
+}
+
+/// The node at `place`, which its parent says lies at `spot`.
+fn node_at(place: &NodePtr, spot: Spot<'_>, nodes: &dyn Nodes) -> Outcome<Arc<Resident>> {
+    let resident = nodes.node(place)?;
+    spot.check(place, &resident.node)?;
+    Ok(resident)
+}
+
 /// See [`Map::look`].
-fn look_under<T>(
-    mut child: &Child,
+fn look_under<'a, T>(
+    mut child: &'a Child,
+    mut spot: Spot<'a>,
     key: &Key,
     nodes: &dyn Nodes,
     note: impl FnOnce(Way),
@@ -413,45 +446,51 @@ fn look_under<T>(
                 Node::Inner(inner) => {
                     let at = inner.position(key);
                     way = way.then(at);
+                    spot = spot.below(inner, at);
                     child = &inner.entries[at].1;
                 }
             },
         }
     };
-    let mut resident = nodes.node(&place)?;
+    let mut resident = node_at(&place, spot, nodes)?;
     loop {
         let next = match &resident.node {
             Node::Leaf(leaf) => return Ok(look(find(leaf, key))),
-            Node::Inner(inner) => match &inner.entries[inner.position(key)].1 {
-                Child::Clean(child) => nodes.node(&child.place)?,
-                Child::Dirty(child) => Arc::clone(child),
-            },
+            Node::Inner(inner) => {
+                let at = inner.position(key);
+                match &inner.entries[at].1 {
+                    Child::Clean(child) => node_at(&child.place, Spot::within(inner, at), nodes)?,
+                    Child::Dirty(child) => Arc::clone(child),
+                }
+            }
         };
         resident = next;
     }
 }
 
-/// The node of `child`, which is kept in `loaded` if it is not held by its parent.
+/// The node of `child` at `spot`, which is kept in `loaded` if it is not held by its parent.
 fn resident_of<'a>(
     child: &'a Child,
+    spot: Spot<'_>,
     nodes: &dyn Nodes,
     loaded: &'a mut Option<Arc<Resident>>,
 ) -> Outcome<&'a Resident> {
     match child {
         Child::Dirty(resident) => Ok(resident),
-        Child::Clean(child) => Ok(loaded.insert(nodes.node(&child.place)?)),
+        Child::Clean(child) => Ok(loaded.insert(node_at(&child.place, spot, nodes)?)),
     }
 }
 
 fn visit_child_back(
     child: &Child,
+    spot: Spot<'_>,
     from: &Key,
     to: &Key,
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
     let mut loaded = None;
-    match &resident_of(child, nodes, &mut loaded)?.node {
+    match &resident_of(child, spot, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let end = leaf.position(to).map_or_else(|at| at, |at| at + 1);
             for (key, value) in leaf.entries()[..end].iter().rev() {
@@ -461,8 +500,12 @@ fn visit_child_back(
             }
         }
         Node::Inner(inner) => {
-            for (first, child) in inner.entries[..=inner.position(to)].iter().rev() {
-                if visit_child_back(child, from, to, nodes, visit)?.is_break() || first <= from {
+            for at in (0..=inner.position(to)).rev() {
+                let (first, child) = &inner.entries[at];
+                let below = spot.below(inner, at);
+                if visit_child_back(child, below, from, to, nodes, visit)?.is_break()
+                    || first <= from
+                {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -473,14 +516,13 @@ fn visit_child_back(
 
 fn visit_child(
     child: &Child,
-    from: &Key,
-    to: &Key,
-    epoch: u64,
+    spot: Spot<'_>,
+    (from, to, epoch): (&Key, &Key, u64),
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
     let mut loaded = None;
-    match &resident_of(child, nodes, &mut loaded)?.node {
+    match &resident_of(child, spot, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let start = leaf.position(from).unwrap_or_else(|at| at);
             for (key, value) in &leaf.entries()[start..] {
@@ -490,14 +532,16 @@ fn visit_child(
             }
         }
         Node::Inner(inner) => {
-            for (first, child) in &inner.entries[inner.position(from)..] {
+            for at in inner.position(from)..inner.entries.len() {
+                let (first, child) = &inner.entries[at];
                 if first >= to {
                     return Ok(ControlFlow::Break(()));
                 }
                 if matches!(child, Child::Clean(child) if child.newest_epoch <= epoch) {
                     continue;
                 }
-                if visit_child(child, from, to, epoch, nodes, visit)?.is_break() {
+                let below = spot.below(inner, at);
+                if visit_child(child, below, (from, to, epoch), nodes, visit)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -508,22 +552,22 @@ fn visit_child(
 
 fn visit_places_under(
     child: &Child,
-    level: u8,
+    spot: Spot<'_>,
     first: &Key,
     from: &Key,
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&NodePtr, u8, &Key) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
     if let Child::Clean(ChildPtr { place, .. }) = child {
-        let flow = visit(place, level, first);
-        if flow.is_break() || level == 0 {
+        let flow = visit(place, spot.level, first);
+        if flow.is_break() || spot.level == 0 {
             return Ok(flow);
         }
     }
     let mut loaded = None;
-    if let Node::Inner(inner) = &resident_of(child, nodes, &mut loaded)?.node {
-        for (first, child) in &inner.entries[inner.position(from)..] {
-            let below = inner.level - 1;
+    if let Node::Inner(inner) = &resident_of(child, spot, nodes, &mut loaded)?.node {
+        for at in inner.position(from)..inner.entries.len() {
+            let ((first, child), below) = (&inner.entries[at], spot.below(inner, at));
             if visit_places_under(child, below, first, from, nodes, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -536,12 +580,13 @@ fn visit_places_under(
 /// and becomes too long.
 fn split_under(
     child: &mut Child,
+    spot: Spot<'_>,
     key: &Key,
     changed_at: usize,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
 ) -> Outcome<Split> {
-    match ledger.make_mut(child, nodes)? {
+    match ledger.make_mut(child, spot, nodes)? {
         Node::Leaf(leaf) => {
             let split = split_leaf(leaf, changed_at);
             if split.is_some() {
@@ -551,8 +596,8 @@ fn split_under(
         }
         Node::Inner(inner) => {
             let at = inner.position(key);
-            let below = &mut inner.entries[at].1;
-            let Some(right) = split_under(below, key, changed_at, nodes, ledger)? else {
+            let (below, spot) = child_mut(inner, at, spot);
+            let Some(right) = split_under(below, spot, key, changed_at, nodes, ledger)? else {
                 return Ok(None);
             };
             inner.entries.insert(at + 1, right);

@@ -32,6 +32,18 @@ impl Default for FormatOptions {
     }
 }
 
+/// What is done when the log, or the superblocks and checkpoints that it starts from, are damaged where
+/// they were durable, so that changes are lost that were promised to stay. Opened for reading only, the
+/// volume is as it was before these changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// The volume is not opened, and nothing is written.
+    #[default]
+    Stop,
+    /// They are given up: the volume goes on from before them, and that state is kept as a snapshot.
+    Truncate,
+}
+
 /// How a volume is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -55,6 +67,8 @@ pub struct OpenOptions {
     pub stream_bytes: u64,
     /// Freed segments are discarded, so that an image file shrinks.
     pub discard: bool,
+    /// What is done when something is damaged that was durable.
+    pub on_loss: OnLoss,
     /// Accept payload in roll-forward without looking at its checksums. For the test of the crash
     /// tests: with it they must fail.
     #[doc(hidden)]
@@ -72,6 +86,7 @@ impl Default for OpenOptions {
             reserve_percent: 4,
             stream_bytes: 512 << 10,
             discard: true,
+            on_loss: OnLoss::Stop,
             skip_payload_checks: false,
         }
     }

@@ -9,17 +9,20 @@
 //! A volume that was not shut down cleanly goes on in fresh segments behind a checkpoint of its
 //! own: whatever lies behind the end that was found is never looked at again.
 
+mod beyond;
 mod chain;
+mod loss;
+mod reader;
 mod replay;
+mod start;
 
 use std::ops::ControlFlow;
 
 use dendro_base::Clock;
 use dendro_base::sync::Arc;
-use dendro_base::units::PAGE_SIZE;
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE};
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
-use dendro_format::checkpoint::HeadPosition;
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::superblock::{
     INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
@@ -28,19 +31,21 @@ use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
     Addr, Checkpoint, Head, Key, Layout, PartialHeader, SegmentNo, Space, Superblock, Usage, Value,
-    checksum,
 };
 use dendro_policy::Class;
 
-use self::chain::Scan;
+use self::beyond::{Candidates, highest_seq};
+use self::chain::{Rules, Scan};
+use self::reader::SegmentReader;
 use self::replay::replay;
+use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};
 use crate::core::{Core, MainHead};
 use crate::disk::LogDisk;
 use crate::fault::Fault;
 use crate::heads::Heads;
 use crate::map::{Map, Nodes};
-use crate::options::{FormatOptions, OpenOptions};
+use crate::options::{FormatOptions, OnLoss, OpenOptions};
 use crate::removal::Removals;
 use crate::segments::{PageCounts, Segments};
 use crate::state::{State, YoungLists};
@@ -158,18 +163,18 @@ impl LogDisk {
     ///
     /// # Errors
     /// [`Error::Corrupted`] when there is no volume or it is damaged where everything starts;
-    /// [`Error::Io`] when the device cannot be read; [`Error::Failed`] when it cannot be written.
+    /// [`Error::Lost`] when something is damaged that was durable; [`Error::Io`] when the device cannot
+    /// be read; [`Error::Failed`] when it cannot be written.
     pub fn open(
         device: Arc<dyn Device>,
         mut options: OpenOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let mut superblock = superblocks::find(&*device)?;
+        let Start { mut superblock, checkpoint, doubt, mut notes } = Start::find(&*device)?;
         // Nodes that are written from now on are of that kind.
         superblock.incompatible |= WRITTEN_FEATURES;
         superblock.read_only |= READ_ONLY_REMOVALS;
         options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
-        let checkpoint = read_checkpoint(&*device, &superblock)?;
         let store = NodeStore::new(
             Arc::clone(&device),
             superblock.uuid,
@@ -178,8 +183,25 @@ impl LogDisk {
         );
         let nodes = Held::loading(&store);
         let mut state = restore(&superblock, &checkpoint, &nodes)?;
-        let chain = Scan::new(&*device, superblock.uuid, superblock.layout, &checkpoint)
-            .run(options.skip_payload_checks)?;
+        let clean = state.segments.clean_segments();
+        let reader = || SegmentReader::new(&*device, superblock.layout, superblock.uuid);
+        let mut chain = Scan::new(reader(), &checkpoint).run(&Rules {
+            durable_position: doubt.as_ref().filter(|it| it.was_durable).and_then(|it| it.position),
+            beyond: match &doubt {
+                Some(_) => Some(Candidates::All),
+                None => (!superblock.clean).then_some(Candidates::Clean(&clean)),
+            },
+            skip_payload_checks: options.skip_payload_checks,
+        })?;
+        let lost = loss::find(&checkpoint, &chain, doubt.as_ref());
+        if let Some(lost) = &lost {
+            if !options.read_only && options.on_loss == OnLoss::Stop {
+                return Err(Error::Lost(lost.clone()));
+            }
+            notes.push(lost.clone());
+            // None of what is given up comes back.
+            chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
+        }
         for &segment in &chain.payload_segments {
             if let Some(class) = read_class(&*device, &superblock, segment) {
                 state.segments.set_class(segment, Head::Payload, class);
@@ -191,7 +213,7 @@ impl LogDisk {
             chain.partials.last().map_or(checkpoint.commit_seq, |last| last.header.commit_seq);
         state.segments.settle();
 
-        let continues = superblock.clean && chain.partials.is_empty();
+        let continues = superblock.clean && chain.partials.is_empty() && lost.is_none();
         let mut map_head = MapHead::default();
         state.segments.close(superblock.layout.segment_of(superblock.checkpoint_addr));
         let log = if options.read_only {
@@ -217,7 +239,8 @@ impl LogDisk {
         let writer = Arc::new(Writer::default());
         let heads = Heads::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
         let core = Core::new(state, log, heads, commit_seq, superblock.uuid, clock, writer);
-        let disk = Self::assemble(device, options, superblock, store, core, checkpoints);
+        let mut disk = Self::assemble(device, options, superblock, store, core, checkpoints);
+        disk.recovery_notes = notes;
         if read_only {
             let mut core = disk.core.write();
             core.log_bytes =
@@ -229,6 +252,9 @@ impl LogDisk {
             disk.mark_unclean()?;
         } else {
             disk.checkpoint_anew()?;
+        }
+        if lost.is_some() && !read_only {
+            disk.keep_recovered()?;
         }
         Ok(disk)
     }
@@ -273,47 +299,6 @@ fn continue_heads(
     }
 }
 
-fn read_checkpoint(device: &dyn Device, superblock: &Superblock) -> Result<Checkpoint> {
-    let damaged = |problem: &str| {
-        Error::Corrupted(format!(
-            "the checkpoint at {} of the device: {problem}",
-            superblock.checkpoint_addr
-        ))
-    };
-    let layout = superblock.layout;
-    let len = superblock.checkpoint_len_bytes;
-    if !layout.holds(superblock.checkpoint_addr, u64::from(len)) {
-        return Err(damaged("it is not on the device"));
-    }
-    let mut bytes = vec![0; len as usize];
-    device
-        .read_at(superblock.checkpoint_addr.bytes(), &mut bytes)
-        .map_err(|error| Error::Io(format!("reading the checkpoint: {error}")))?;
-    if checksum(&bytes) != superblock.checkpoint_crc32c {
-        return Err(damaged("its checksum is wrong"));
-    }
-    let checkpoint = Checkpoint::decode(&bytes, &superblock.uuid)
-        .map_err(|malformed| damaged(malformed.problem))?;
-    let size = layout.segment_size_bytes();
-    let is_sound = |at: &HeadPosition| {
-        layout.is_log_segment(at.segment)
-            && u64::from(at.offset_bytes) <= size
-            && (at.offset_bytes as usize).is_multiple_of(PAGE_SIZE)
-    };
-    let root_is_sound =
-        checkpoint.root.is_none_or(|(root, _)| layout.holds(root.addr, u64::from(root.len_bytes)));
-    let overrides_are_sound =
-        checkpoint.usage_overrides.iter().all(|(segment, _)| layout.is_log_segment(*segment));
-    if !is_sound(&checkpoint.log)
-        || !is_sound(&checkpoint.map)
-        || !root_is_sound
-        || !overrides_are_sound
-    {
-        return Err(damaged("it refers to places that are not on the device"));
-    }
-    Ok(checkpoint)
-}
-
 /// The state that the checkpoint describes.
 fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) -> Result<State> {
     let layout = superblock.layout;
@@ -340,9 +325,11 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     if let Some(segment) = problem {
         return Err(Error::Corrupted(format!("the usage record of segment {segment}")));
     }
+    // No more than there is room for, whatever it says.
+    let most = layout.len_bytes() / GRAIN_SIZE as u64;
     segments.restore_page_counts(PageCounts {
-        short: checkpoint.short_count,
-        zero: checkpoint.zero_count,
+        short: checkpoint.short_count.min(most),
+        zero: checkpoint.zero_count.min(u64::MAX >> 2),
         are_exact: checkpoint.counts_are_exact,
     });
     for (segment, usage) in &checkpoint.usage_overrides {

@@ -209,6 +209,11 @@ impl Segments {
         self.table[segment.0 as usize].short_count = u32::try_from(count).unwrap_or(u32::MAX);
     }
 
+    /// The clean segments, those that are taken first in front.
+    pub(crate) fn clean_segments(&self) -> Vec<SegmentNo> {
+        self.clean.iter().map(SegmentNo).collect()
+    }
+
     pub(crate) const fn clean_count(&self) -> u32 {
         self.counts.clean
     }

@@ -4,11 +4,14 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use dendro_base::Uuid;
 use dendro_base::units::PAGE_SIZE;
 use dendro_check::{Error, Volume};
 use dendro_device::MemoryDevice;
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
-use dendro_format::{ChildPtr, Entries, NodePtr, PartialHeader, checksum, checksum_append};
+use dendro_format::{
+    Addr, ChildPtr, Entries, Key, NodePtr, PartialHeader, checksum, checksum_append, node,
+};
 
 /// An image that can be forged.
 pub struct Forge {
@@ -91,6 +94,17 @@ impl Forge {
         [superblock, self.checkpoint.clone()].into_iter().chain(nodes).chain(log).collect()
     }
 
+    /// Where the checkpoint lies.
+    #[must_use]
+    pub fn checkpoint(&self) -> Range<usize> {
+        self.checkpoint.clone()
+    }
+
+    /// Where the records of the log behind the checkpoint lie.
+    pub fn records(&self) -> impl Iterator<Item = Range<usize>> {
+        self.log.iter().map(|partial| partial.records.clone())
+    }
+
     /// The image after `damage`, with all checksums right.
     #[must_use]
     pub fn forge(&self, damage: impl FnOnce(&mut [u8])) -> Vec<u8> {
@@ -132,6 +146,31 @@ impl Forge {
         image
     }
 
+    /// The image with other children in the map's root, as `change` has it, which is given where the root
+    /// lies. A child that is the root itself has the checksum that the root will have.
+    ///
+    /// # Panics
+    /// When the root is a leaf, or takes another length after the change.
+    #[must_use]
+    pub fn with_root(&self, change: impl FnOnce(NodePtr, &mut [(Key, ChildPtr)])) -> Vec<u8> {
+        /// Any will do: the root is made to have it.
+        const ROOT_CRC32C: u32 = 0x5eed_c0de;
+        let range = self.nodes.last().expect("the map has a root").range.clone();
+        self.forge(|image| {
+            let bytes = &mut image[range.clone()];
+            let uuid = Uuid(bytes[24..40].try_into().expect("16 bytes"));
+            let (info, mut entries) = node::decode(bytes, &uuid).expect("it is sound");
+            let Entries::Inner(children) = &mut entries else { panic!("the root is a leaf") };
+            let addr = Addr::from_bytes(range.start as u64);
+            let len_bytes = range.len() as u32;
+            change(NodePtr { addr, len_bytes, crc32c: ROOT_CRC32C }, children);
+            let (changed, _) = node::encode(&info, &entries);
+            assert_eq!(changed.len(), bytes.len(), "places take as much as they did");
+            bytes.copy_from_slice(&changed);
+            give_checksum(bytes, ROOT_CRC32C);
+        })
+    }
+
     /// Forges what a fuzzer's input says: patches, each a place among the telling parts (4 bytes),
     /// a length (1 byte), and the bytes that go there.
     #[must_use]
@@ -156,6 +195,36 @@ impl Forge {
             }
         })
     }
+}
+
+/// Gives the node in `bytes` a checksum, by what is in a field of its header that readers ignore. A
+/// checksum is linear: each bit of the field that is set changes the same bits of it.
+fn give_checksum(bytes: &mut [u8], crc32c: u32) {
+    const FIELD: usize = 56;
+    let checksum_with = |bytes: &mut [u8], field: u32| {
+        bytes[FIELD..FIELD + 4].copy_from_slice(&field.to_le_bytes());
+        checksum(&bytes[8..])
+    };
+    let without = checksum_with(bytes, 0);
+    // For each bit of the checksum what changes that bit and lower ones only, and by which bits of the
+    // field.
+    let mut rows: [Option<(u32, u32)>; 32] = [None; 32];
+    for bit in 0..32 {
+        let (mut effect, mut field) = (checksum_with(bytes, 1 << bit) ^ without, 1_u32 << bit);
+        while let Some(high) = effect.checked_ilog2() {
+            let Some((other, bits)) = rows[high as usize] else {
+                rows[high as usize] = Some((effect, field));
+                break;
+            };
+            (effect, field) = (effect ^ other, field ^ bits);
+        }
+    }
+    let (mut missing, mut field) = (without ^ crc32c, 0);
+    while let Some(high) = missing.checked_ilog2() {
+        let (effect, bits) = rows[high as usize].expect("32 bits give any checksum");
+        (missing, field) = (missing ^ effect, field ^ bits);
+    }
+    assert_eq!(checksum_with(bytes, field), crc32c);
 }
 
 fn put(image: &mut [u8], at: usize, crc32c: u32) {

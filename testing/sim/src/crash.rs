@@ -241,7 +241,7 @@ fn work_on<S: System>(
 }
 
 /// A panic is a failure as any other, and its seed must be known.
-fn without_panic<T>(attempt: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+pub(crate) fn without_panic<T>(attempt: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()

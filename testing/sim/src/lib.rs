@@ -9,6 +9,7 @@
 //! - [`log`]: the log-structured disk, made and opened in all ways.
 //! - `outside`: a cleaner in another process, at work on that disk.
 //! - [`emptied`]: volumes that are filled, and emptied again.
+//! - [`flipped`]: crash images with one flipped bit.
 //! - [`files`]: the file system over a disk as a system, compared with its own model.
 //! - [`crash`]: makes crash images and checks them; goes on working on some, and crashes them again.
 //! - [`workload`]: what a seed's work is like.
@@ -24,6 +25,7 @@ pub mod crash;
 pub mod disk;
 pub mod emptied;
 pub mod files;
+pub mod flipped;
 pub mod journal;
 pub mod log;
 mod outside;

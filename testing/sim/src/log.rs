@@ -69,7 +69,16 @@ impl LogEngine {
     }
 
     fn open_with(&self, device: Arc<dyn Device>, options: OpenOptions) -> Outcome<LogDisk> {
-        LogDisk::open(device, options, clock()).map_err(text)
+        self.open_disk(device, options).map_err(text)
+    }
+
+    /// Opens a disk with other options than its own.
+    pub(crate) fn open_disk(
+        &self,
+        device: Arc<dyn Device>,
+        options: OpenOptions,
+    ) -> dendro_disk::Result<LogDisk> {
+        LogDisk::open(device, options, clock())
     }
 }
 

@@ -5,7 +5,7 @@ use std::mem;
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, NodePtr};
 
-use super::Nodes;
+use super::{Nodes, Spot};
 use crate::fault::Outcome;
 use crate::node::{Child, Node, Resident, Weight};
 
@@ -65,15 +65,17 @@ impl Ledger {
         &mut Arc::get_mut(resident).expect("nobody else holds it").node
     }
 
-    /// The node of `child`, to be changed.
+    /// The node of `child`, which lies at `spot`, to be changed.
     pub(super) fn make_mut<'a>(
         &mut self,
         child: &'a mut Child,
+        spot: Spot<'_>,
         nodes: &dyn Nodes,
     ) -> Outcome<&'a mut Node> {
         match child {
             Child::Clean(ChildPtr { place, .. }) => {
                 let resident = nodes.take(place)?;
+                spot.check(place, &resident.node)?;
                 let node = Arc::try_unwrap(resident)
                     .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
                 self.grow(node.weight());

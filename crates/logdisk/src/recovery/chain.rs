@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use dendro_base::Uuid;
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Result};
@@ -11,13 +10,25 @@ use dendro_format::{
     Checkpoint, Head, Layout, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append,
 };
 
+use super::beyond::{Beyond, Candidates, LogEnd};
+use super::reader::SegmentReader;
+use super::start::LogPosition;
 use crate::partial::MIN_CAPACITY_BYTES;
 
 /// A partial segment of the chain.
 pub(super) struct Scanned {
     pub(super) header: PartialHeader,
     pub(super) records: Vec<u8>,
-    payload_is_sound: bool,
+    crc32c: u32,
+    payload: Payload,
+}
+
+/// What lies of the blocks that a partial segment names in it.
+enum Payload {
+    Sound,
+    Wrong,
+    /// The device fails to read some of it.
+    Unreadable(String),
 }
 
 /// The log behind a checkpoint.
@@ -25,11 +36,31 @@ pub(super) struct Chain {
     pub(super) partials: Vec<Scanned>,
     /// Segments that other heads filled with what the records name.
     pub(super) payload_segments: BTreeSet<SegmentNo>,
+    /// The first number that no partial segment has, whether it counts or not.
     pub(super) next_seq: u64,
     pub(super) prev_crc32c: u32,
+    /// Where the headers end.
+    pub(super) end: LogEnd,
+    /// What was found of the log behind that.
+    pub(super) beyond: Option<Beyond>,
+    /// Where the log cannot be read, so that nobody knows whether it goes on.
+    pub(super) unreadable: Option<String>,
+    start: LogPosition,
 }
 
 impl Chain {
+    /// Whether the log surely leads to a place. A checkpoint after a crash, whose number is not the next,
+    /// names the last partial segment that was seen, and it may be one that did not count.
+    pub(super) fn reaches(&self, position: LogPosition) -> bool {
+        let LogPosition { seq, prev_crc32c } = position;
+        let is_before = |partial: &Scanned| {
+            partial.crc32c == prev_crc32c && partial.header.seq.checked_add(1) == Some(seq)
+        };
+        self.partials.iter().any(is_before)
+            || (self.start.prev_crc32c == prev_crc32c
+                && (self.start.seq == seq || self.partials.is_empty()))
+    }
+
     /// Every segment that the chain touches or names blocks in, and that it starts from: none may
     /// be filled before a new checkpoint is durable, or a crash until then would find a shorter
     /// log.
@@ -41,75 +72,111 @@ impl Chain {
     }
 }
 
+/// How a log is followed.
+pub(super) struct Rules<'a> {
+    /// What names a partial segment that is known to have been durable, if not the log.
+    pub(super) durable_position: Option<LogPosition>,
+    /// Where the log is looked for behind its end; none: nowhere.
+    pub(super) beyond: Option<Candidates<'a>>,
+    pub(super) skip_payload_checks: bool,
+}
+
 /// Follows the chain.
 pub(super) struct Scan<'a> {
-    device: &'a dyn Device,
-    uuid: Uuid,
-    layout: Layout,
+    reader: SegmentReader<'a>,
+    start: LogPosition,
     segment: SegmentNo,
     offset_bytes: u64,
     next_segment: SegmentNo,
     seq: u64,
     prev_crc32c: u32,
-    buf: AlignedBuf,
-    loaded: Option<SegmentNo>,
+    unreadable: Option<String>,
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(
-        device: &'a dyn Device,
-        uuid: Uuid,
-        layout: Layout,
-        checkpoint: &Checkpoint,
-    ) -> Self {
+    pub(super) fn new(reader: SegmentReader<'a>, checkpoint: &Checkpoint) -> Self {
         Self {
-            device,
-            uuid,
-            layout,
+            reader,
+            start: LogPosition::of(checkpoint),
             segment: checkpoint.log.segment,
             offset_bytes: u64::from(checkpoint.log.offset_bytes),
             next_segment: checkpoint.next_segment,
             seq: checkpoint.log_seq,
             prev_crc32c: checkpoint.log_prev_crc32c,
-            buf: AlignedBuf::zeroed(layout.segment_size_bytes() as usize),
-            loaded: None,
+            unreadable: None,
         }
     }
 
-    pub(super) fn run(mut self, skip_payload_checks: bool) -> Result<Chain> {
+    pub(super) fn run(mut self, rules: &Rules<'_>) -> Result<Chain> {
         let mut partials: Vec<Scanned> = Vec::new();
-        while let Some(partial) = self.next()? {
+        while let Some(partial) = self.next() {
             partials.push(partial);
         }
-        let durable = partials.iter().map(|partial| partial.header.durable_seq).max().unwrap_or(0);
-        let mut windows = Windows::new(self.device);
-        let mut end = None;
-        for (at, partial) in partials.iter().enumerate() {
-            if partial.header.seq > durable
-                && !skip_payload_checks
-                && !(partial.payload_is_sound && self.others_are_sound(partial, &mut windows)?)
-            {
-                end = Some(at);
-                break;
+        let end = LogEnd {
+            seq: self.seq,
+            segment: self.segment,
+            offset_bytes: self.offset_bytes,
+            next_segment: self.next_segment,
+        };
+        let beyond = rules.beyond.and_then(|candidates| {
+            Beyond::find(&mut self.reader, &end, candidates, reused_segments(&partials))
+        });
+        let mut chain = Chain {
+            partials,
+            payload_segments: BTreeSet::new(),
+            next_seq: beyond.map_or(self.seq, |beyond| self.seq.max(beyond.last.seq + 1)),
+            prev_crc32c: self.prev_crc32c,
+            end,
+            beyond,
+            unreadable: self.unreadable.take(),
+            start: self.start,
+        };
+        if !rules.skip_payload_checks {
+            let durable = chain.durable_seq(rules.durable_position);
+            self.end_at_wrong_payload(&mut chain, durable)?;
+        }
+        let layout = self.layout();
+        chain.payload_segments = (chain.partials.iter())
+            .flat_map(|partial| self.others(partial))
+            .map(|block| layout.segment_of(block.addr))
+            .filter(|segment| layout.is_log_segment(*segment))
+            .collect();
+        Ok(chain)
+    }
+
+    /// Ends the chain at the first partial segment that is not known to have been durable, and some of
+    /// whose payload is wrong.
+    fn end_at_wrong_payload(&self, chain: &mut Chain, durable_seq: u64) -> Result<()> {
+        let mut windows = Windows::new(self.reader.device());
+        for at in 0..chain.partials.len() {
+            let partial = &chain.partials[at];
+            if partial.header.seq <= durable_seq {
+                continue;
+            }
+            let is_sound = match &partial.payload {
+                Payload::Sound => self.others_are_sound(partial, &mut windows)?,
+                Payload::Wrong => false,
+                Payload::Unreadable(why) => {
+                    chain.unreadable.get_or_insert_with(|| why.clone());
+                    false
+                }
+            };
+            if !is_sound {
+                chain.partials.truncate(at);
+                return Ok(());
             }
         }
-        // The number goes past all that were seen, the dropped ones too.
-        let next_seq = self.seq;
-        let prev_crc32c = self.prev_crc32c;
-        partials.truncate(end.unwrap_or(partials.len()));
-        let payload_segments = partials
-            .iter()
-            .flat_map(|partial| self.others(partial))
-            .map(|block| self.layout.segment_of(block.addr))
-            .filter(|segment| self.layout.is_log_segment(*segment))
-            .collect();
-        Ok(Chain { partials, payload_segments, next_seq, prev_crc32c })
+        Ok(())
+    }
+
+    const fn layout(&self) -> Layout {
+        self.reader.layout()
     }
 
     /// The blocks that the records name outside their own partial segment, where other heads put
     /// them.
     fn others<'b>(&self, partial: &'b Scanned) -> impl Iterator<Item = PageRef> + use<'b> {
-        let base = self.layout.segment_offset(partial.header.segment)
+        let base = self.layout().segment_offset(partial.header.segment)
             + u64::from(partial.header.offset_bytes);
         let own = base..base + u64::from(partial.header.len_bytes);
         named_blocks(&partial.records)
@@ -121,7 +188,7 @@ impl<'a> Scan<'a> {
     /// that is an error, and not the end of the log.
     fn others_are_sound(&self, partial: &Scanned, windows: &mut Windows<'_>) -> Result<bool> {
         for block in self.others(partial) {
-            let is_sound = self.layout.holds(block.addr, u64::from(block.footprint_bytes()))
+            let is_sound = self.layout().holds(block.addr, u64::from(block.footprint_bytes()))
                 && windows.checksum_of(&block)? == block.crc32c;
             if !is_sound {
                 return Ok(false);
@@ -130,52 +197,87 @@ impl<'a> Scan<'a> {
         Ok(true)
     }
 
-    fn next(&mut self) -> Result<Option<Scanned>> {
-        let size = self.layout.segment_size_bytes();
-        if size - self.offset_bytes >= MIN_CAPACITY_BYTES as u64
-            && let Some(found) = self.look(self.segment, self.offset_bytes)?
-        {
-            return Ok(Some(found));
+    fn next(&mut self) -> Option<Scanned> {
+        let size = self.layout().segment_size_bytes();
+        let has_room = size - self.offset_bytes >= MIN_CAPACITY_BYTES as u64;
+        if has_room && let Some(found) = self.look(self.segment, self.offset_bytes) {
+            return Some(found);
         }
-        if self.layout.is_log_segment(self.next_segment) {
-            return self.look(self.next_segment, 0);
+        if !self.layout().is_log_segment(self.next_segment) {
+            return None;
         }
-        Ok(None)
+        let unreadable = self.unreadable.take();
+        let found = self.look(self.next_segment, 0);
+        if found.is_none() && has_room {
+            // The log fills a segment before it goes on in the next.
+            self.unreadable = unreadable;
+        }
+        found
     }
 
     /// The continuation of the chain at this place, if it is there.
-    fn look(&mut self, segment: SegmentNo, offset_bytes: u64) -> Result<Option<Scanned>> {
-        if self.loaded != Some(segment) {
-            self.device
-                .read_at(self.layout.segment_offset(segment), &mut self.buf)
-                .map_err(|error| Error::Io(format!("rolling the log forward: {error}")))?;
-            self.loaded = Some(segment);
-        }
-        let rest = &self.buf[offset_bytes as usize..];
-        let Ok((header, crc32c)) = PartialHeader::decode(rest) else { return Ok(None) };
-        let continues = header.head == Head::Main
-            && header.uuid == self.uuid
-            && header.seq == self.seq
-            && header.segment == segment
-            && u64::from(header.offset_bytes) == offset_bytes
-            && header.prev_crc32c == self.prev_crc32c;
-        let Some(partial) = rest.get(..header.len_bytes as usize).filter(|_| continues) else {
-            return Ok(None);
+    fn look(&mut self, segment: SegmentNo, offset_bytes: u64) -> Option<Scanned> {
+        self.reader.load(segment);
+        let at = offset_bytes as usize;
+        let Some((header, crc32c, records)) = self.reader.partial_at(segment, offset_bytes) else {
+            let upto = match PartialHeader::decode(self.reader.rest(offset_bytes)) {
+                // Only its records can be what is missing.
+                Ok((header, _)) if header.seq == self.seq => at + header.len_bytes as usize,
+                _ => at + PAGE_SIZE,
+            };
+            if let Some(error) = self.reader.error_in(at..upto) {
+                let place = format!("byte {offset_bytes} of segment {segment}");
+                self.unreadable.get_or_insert(format!("{place} cannot be read: {error}"));
+            }
+            return None;
         };
-        let Some(records) = header.records_of(partial) else { return Ok(None) };
-        if !PartialHeader::verify(partial, records) {
-            return Ok(None);
+        let continues = header.head == Head::Main
+            && header.seq == self.seq
+            && header.prev_crc32c == self.prev_crc32c;
+        if !continues {
+            return None;
         }
-        let base = self.layout.segment_offset(segment) + offset_bytes;
-        let payload_is_sound = payload_is_sound(records, partial, base);
-        let scanned = Scanned { header, records: records.to_vec(), payload_is_sound };
+        let len = header.len_bytes as usize;
+        let base = self.layout().segment_offset(segment) + offset_bytes;
+        let payload = match self.reader.error_in(at..at + len) {
+            _ if payload_is_sound(records, &self.reader.rest(offset_bytes)[..len], base) => {
+                Payload::Sound
+            }
+            None => Payload::Wrong,
+            Some(error) => {
+                let place = format!("byte {offset_bytes} of segment {segment}");
+                Payload::Unreadable(format!("the partial segment at {place}: {error}"))
+            }
+        };
+        let scanned = Scanned { header, records: records.to_vec(), crc32c, payload };
         self.segment = segment;
         self.offset_bytes = offset_bytes + u64::from(header.len_bytes);
         self.next_segment = header.next_segment;
         self.seq += 1;
         self.prev_crc32c = crc32c;
-        Ok(Some(scanned))
+        self.unreadable = None;
+        Some(scanned)
     }
+}
+
+impl Chain {
+    /// The log is known to have been durable up to this number.
+    fn durable_seq(&self, position: Option<LogPosition>) -> u64 {
+        let told = self.partials.iter().map(|partial| partial.header.durable_seq).max();
+        let told_beyond = self.beyond.map(|beyond| beyond.durable_seq);
+        let position = position.filter(|position| self.reaches(*position));
+        let before = position.map(|position| position.seq.saturating_sub(1));
+        told.max(told_beyond).max(before).unwrap_or(0)
+    }
+}
+
+/// The segments that the log says may be filled anew: it may have gone on in them.
+fn reused_segments(partials: &[Scanned]) -> impl Iterator<Item = SegmentNo> {
+    let records = partials.iter().flat_map(|partial| Records::new(&partial.records).flatten());
+    records.filter_map(|record| match record {
+        Record::Reuse { segment } => Some(segment),
+        _ => None,
+    })
 }
 
 /// Parts of the device, kept while blocks in them are checked: each payload head was filled from

@@ -57,6 +57,10 @@ fn apply_records(
         let record = record.map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
         apply_record(state, &record, about, layout, nodes).map_err(Fault::into_error)?;
         state.account_for_nodes();
+        // What was committed fits: a log that says otherwise is to fill the memory.
+        if state.map.dirty_len_bytes() > layout.len_bytes() {
+            return Err(Error::Corrupted("its changes do not fit on the volume".into()));
+        }
     }
     Ok(())
 }

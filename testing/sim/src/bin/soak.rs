@@ -10,6 +10,7 @@ use dendro_sim::campaign::{Effort, Tally, images_at, run_seed, run_seeds};
 use dendro_sim::crash::{self, CrashId, Failure, Run};
 use dendro_sim::disk::threads::{self, crowded};
 use dendro_sim::emptied;
+use dendro_sim::flipped;
 use dendro_sim::system::System;
 use dendro_sim::workload;
 
@@ -63,12 +64,18 @@ struct Arguments {
     /// Fill volumes of all shapes until nothing more fits, and remove everything again
     #[arg(long, conflicts_with_all = ["event", "files", "large", "workers", "crowded"])]
     emptied: bool,
+    /// Flip so many single bits of what was durable in crash images
+    #[arg(long, conflicts_with_all = ["event", "files", "large", "workers", "crowded", "emptied"])]
+    flipped: Option<u64>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.emptied {
         return fill_and_empty(&arguments);
+    }
+    if let Some(count) = arguments.flipped {
+        return flip_bits(&arguments, count);
     }
     let tally = Tally::default();
     let outcome = if arguments.crowded {
@@ -95,6 +102,23 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Flips single bits in crash images, of the seed that was asked for or of as many as it takes.
+fn flip_bits(arguments: &Arguments, count: u64) -> ExitCode {
+    let tally = flipped::Tally::default();
+    let outcome = match arguments.seed {
+        Some(seed) => flipped::run_seed(seed, &tally),
+        None => flipped::run_flips(arguments.from, count, arguments.threads, &tally),
+    };
+    println!("{tally}");
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure} --flipped {count}");
             ExitCode::FAILURE
         }
     }

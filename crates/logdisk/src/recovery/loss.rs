@@ -1,0 +1,78 @@
+//! Whether something is lost that was durable, and what (DESIGN §6).
+
+use dendro_base::Timestamp;
+use dendro_disk::{Result, Versions};
+use dendro_format::Checkpoint;
+
+use super::beyond::LogEnd;
+use super::chain::Chain;
+use super::start::Doubt;
+use crate::disk::LogDisk;
+
+/// Says what is lost, if anything that was durable is, or may be: where an older checkpoint leads to the
+/// same state, its map has things that were swept out since, and whose blocks may be written over.
+pub(super) fn find(
+    checkpoint: &Checkpoint,
+    chain: &Chain,
+    doubt: Option<&Doubt>,
+) -> Option<String> {
+    let mut lost: Vec<String> = Vec::new();
+    match doubt {
+        Some(Doubt { why, position: Some(position), .. }) if chain.reaches(*position) => {
+            lost.push(format!("{why}, from which the log leads to the same state"));
+        }
+        Some(Doubt { why, .. }) => {
+            lost.push(format!("{why}, from which the log does not lead as far"));
+        }
+        None => {}
+    }
+    let LogEnd { seq, segment, offset_bytes, .. } = chain.end;
+    let (commit_seq, time) = state_of(checkpoint, chain);
+    if let Some(beyond) = chain.beyond.filter(|beyond| beyond.durable_seq >= seq) {
+        lost.push(format!(
+            "the log is damaged at byte {offset_bytes} of segment {segment}, or where it goes on \
+             from there: partial segment {seq} does not fit, and {} says that all up to {} were \
+             durable; units {} to {} lie behind it, written up to {}",
+            beyond.last.seq,
+            beyond.durable_seq,
+            commit_seq + 1,
+            beyond.last.commit_seq,
+            beyond.last.time.utc(),
+        ));
+    } else if let Some(why) = &chain.unreadable {
+        lost.push(format!("the log may go on where the device cannot be read: {why}"));
+    }
+    (!lost.is_empty()).then(|| {
+        format!(
+            "{}. What can be had is the state after unit {commit_seq}, written at {}",
+            lost.join("; "),
+            time.utc()
+        )
+    })
+}
+
+/// The last unit that recovery finds, and about when it was written.
+fn state_of(checkpoint: &Checkpoint, chain: &Chain) -> (u64, Timestamp) {
+    let last = chain.partials.last().map(|last| (last.header.commit_seq, last.header.time));
+    last.unwrap_or((checkpoint.commit_seq, checkpoint.time))
+}
+
+impl LogDisk {
+    /// Keeps what every head is now, before anything is written over it, under a name that says why.
+    pub(super) fn keep_recovered(&mut self) -> Result<()> {
+        let now = self.core.read().clock.now();
+        let heads: Vec<(u32, String)> =
+            self.versions().branches().map(|branch| (branch.branch, branch.name.clone())).collect();
+        for (branch, branch_name) in heads {
+            // No two have the same, whatever the branches are called.
+            let name = format!("recovered-{}-{branch}", now.secs());
+            self.recovery_notes.push(match self.snapshot(branch, Some(&name)) {
+                Ok(_) => format!("snapshot \"{name}\" keeps what was left of \"{branch_name}\""),
+                Err(error) => {
+                    format!("what was left of \"{branch_name}\" is not kept as a snapshot: {error}")
+                }
+            });
+        }
+        dendro_disk::LogicalDisk::flush(self, dendro_disk::CommitSeq::LATEST)
+    }
+}

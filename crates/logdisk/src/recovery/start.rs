@@ -1,0 +1,267 @@
+//! Where recovery starts: the newest superblock and its checkpoint.
+//!
+//! An older one is never taken in silence. Of a damaged superblock mostly enough is left to find its
+//! checkpoint, which was durable before the superblock was written: that is as good as the superblock
+//! itself. Otherwise the log must show that the older one leads as far ([`Doubt`]).
+
+use dendro_base::Uuid;
+use dendro_base::units::PAGE_SIZE;
+use dendro_device::{AlignedBuf, Device};
+use dendro_disk::{Error, Result};
+use dendro_format::checkpoint::HeadPosition;
+use dendro_format::record::Records;
+use dendro_format::superblock::{KNOWN_INCOMPATIBLE, SuperblockRemains};
+use dendro_format::{Addr, Checkpoint, Head, Layout, Record, Superblock, checksum};
+
+use super::reader::SegmentReader;
+use crate::superblocks::{Behind, Superblocks};
+
+/// What recovery starts from.
+pub(super) struct Start {
+    /// With the number of the last superblock that was written, as far as is known, and the checkpoint
+    /// that was taken.
+    pub(super) superblock: Superblock,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) doubt: Option<Doubt>,
+    /// What was found that users should know.
+    pub(super) notes: Vec<String>,
+}
+
+/// There was a newer checkpoint, or there may have been.
+pub(super) struct Doubt {
+    /// Why it is not taken.
+    pub(super) why: String,
+    /// Where the log went on behind it.
+    pub(super) position: Option<LogPosition>,
+    /// Whether it is known to have been durable, and so the log before it.
+    pub(super) was_durable: bool,
+}
+
+/// A place in the main log: between the partial segment with this checksum and the one with this
+/// number, which is not the next if a crash came between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogPosition {
+    pub(super) seq: u64,
+    pub(super) prev_crc32c: u32,
+}
+
+impl LogPosition {
+    pub(super) const fn of(checkpoint: &Checkpoint) -> Self {
+        Self { seq: checkpoint.log_seq, prev_crc32c: checkpoint.log_prev_crc32c }
+    }
+}
+
+impl Start {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] when there is no volume or no checkpoint that can be used;
+    /// [`Error::Io`] when they cannot be read.
+    pub(super) fn find(device: &dyn Device) -> Result<Self> {
+        let Superblocks { valid, behind } = Superblocks::find(device)?;
+        let newest = valid[0].clone();
+        match read_checkpoint(device, &newest) {
+            Ok(checkpoint) => {
+                let start = Self { superblock: newest, checkpoint, doubt: None, notes: Vec::new() };
+                Ok(start.looking_at(device, &behind))
+            }
+            Err(error) => Self::from_older(device, &valid, behind.len() as u64, error),
+        }
+    }
+
+    /// Goes by what lies in the slots behind the newest valid superblock.
+    fn looking_at(mut self, device: &dyn Device, behind: &[Behind]) -> Self {
+        let was_clean = self.superblock.clean;
+        let mut unresolved = 0_u32;
+        for slot in behind {
+            let seq = self.superblock.seq + 1;
+            match slot {
+                Behind::Damaged { remains, may_be_older } => {
+                    if self.adopt(device, remains, seq) {
+                        unresolved = 0;
+                    } else if *may_be_older {
+                        break;
+                    } else {
+                        unresolved += 1;
+                        self.notes.push(format!("superblock {seq} is damaged"));
+                    }
+                }
+                Behind::Unreadable => {
+                    unresolved += 1;
+                    self.notes.push(format!("superblock {seq} cannot be read"));
+                }
+            }
+            // The next one that is written leaves the bad slot alone.
+            self.superblock.seq = seq;
+            self.superblock.clean = false;
+        }
+        // The one behind a clean shutdown only says that the volume is in use.
+        let says_only_in_use = was_clean && unresolved == 1 && behind.len() == 1;
+        if unresolved > 0 && !says_only_in_use {
+            self.doubt =
+                newest_checkpoint(device, &self.superblock, &self.checkpoint).map(|newer| Doubt {
+                    why: format!(
+                        "the newest superblock is damaged, and so checkpoint {} is not known to be \
+                         whole; the one before it is {}",
+                        newer.seq, self.checkpoint.seq
+                    ),
+                    position: Some(LogPosition::of(&newer)),
+                    was_durable: false,
+                });
+        }
+        self
+    }
+
+    /// Takes the checkpoint that a damaged superblock seems to name, if that is sound and no older.
+    fn adopt(&mut self, device: &dyn Device, remains: &SuperblockRemains, seq: u64) -> bool {
+        let Superblock { layout, uuid, .. } = self.superblock;
+        let place = (remains.checkpoint_addr, remains.checkpoint_len_bytes);
+        let Ok((found, crc32c)) = read_checkpoint_at(device, layout, &uuid, place) else {
+            return false;
+        };
+        let ours = &self.checkpoint;
+        if found.seq < ours.seq || found.log_seq < ours.log_seq {
+            return false;
+        }
+        self.notes.push(format!(
+            "superblock {seq} is damaged; checkpoint {}, which it names, is whole and was taken",
+            found.seq
+        ));
+        self.superblock.incompatible |= remains.incompatible & KNOWN_INCOMPATIBLE;
+        self.superblock.checkpoint_addr = remains.checkpoint_addr;
+        self.superblock.checkpoint_len_bytes = remains.checkpoint_len_bytes;
+        self.superblock.checkpoint_crc32c = crc32c;
+        self.checkpoint = found;
+        true
+    }
+
+    /// Starts from the newest older checkpoint that can be used, as that of the newest superblock
+    /// cannot.
+    fn from_older(
+        device: &dyn Device,
+        valid: &[Superblock],
+        behind_count: u64,
+        error: Error,
+    ) -> Result<Self> {
+        let newest = &valid[0];
+        let others = valid.iter().filter(|it| it.checkpoint_addr != newest.checkpoint_addr);
+        let found = others.into_iter().find_map(|older| {
+            let checkpoint = read_checkpoint(device, older).ok()?;
+            Some((older, checkpoint))
+        });
+        let Some((older, checkpoint)) = found else { return Err(error) };
+        let why = format!("{error}; the newest before it that can be used is {}", checkpoint.seq);
+        let position = left_of_position(device, newest);
+        let superblock = Superblock {
+            seq: newest.seq + behind_count,
+            clean: false,
+            checkpoint_addr: older.checkpoint_addr,
+            checkpoint_len_bytes: older.checkpoint_len_bytes,
+            checkpoint_crc32c: older.checkpoint_crc32c,
+            ..newest.clone()
+        };
+        let doubt = Some(Doubt { why, position, was_durable: true });
+        Ok(Self { superblock, checkpoint, doubt, notes: Vec::new() })
+    }
+}
+
+/// The log's position in what is left of the checkpoint that a superblock names.
+fn left_of_position(device: &dyn Device, superblock: &Superblock) -> Option<LogPosition> {
+    let len = superblock.checkpoint_len_bytes;
+    if !superblock.layout.holds(superblock.checkpoint_addr, u64::from(len)) {
+        return None;
+    }
+    let mut bytes = vec![0; len as usize];
+    device.read_at(superblock.checkpoint_addr.bytes(), &mut bytes).ok()?;
+    let (seq, prev_crc32c) = Checkpoint::log_position_in(&bytes)?;
+    Some(LogPosition { seq, prev_crc32c })
+}
+
+/// The newest checkpoint on the device that is newer than `known`, wherever it lies in segments of
+/// the map.
+fn newest_checkpoint(
+    device: &dyn Device,
+    superblock: &Superblock,
+    known: &Checkpoint,
+) -> Option<Checkpoint> {
+    let Superblock { layout, uuid, .. } = *superblock;
+    let mut reader = SegmentReader::new(device, layout, uuid);
+    let mut block = AlignedBuf::zeroed(PAGE_SIZE);
+    let mut newest: Option<Checkpoint> = None;
+    for segment in layout.log_segments() {
+        let first = reader.first_header(segment, &mut block);
+        if first.is_none_or(|header| header.head != Head::Map) {
+            continue;
+        }
+        reader.load(segment);
+        for (header, _, records) in reader.partials(segment, 0) {
+            if header.head != Head::Map {
+                continue;
+            }
+            for record in Records::new(records).flatten() {
+                let Record::Checkpoint { addr, len_bytes, .. } = record else { continue };
+                let place = (addr, len_bytes);
+                let Ok((found, _)) = read_checkpoint_at(device, layout, &uuid, place) else {
+                    continue;
+                };
+                let than = newest.as_ref().unwrap_or(known);
+                // One of a history that a crash ended lies before the number that was skipped to.
+                if found.seq > than.seq && found.log_seq >= known.log_seq {
+                    newest = Some(found);
+                }
+            }
+        }
+    }
+    newest
+}
+
+/// Reads the checkpoint that a superblock names.
+fn read_checkpoint(device: &dyn Device, superblock: &Superblock) -> Result<Checkpoint> {
+    let place = (superblock.checkpoint_addr, superblock.checkpoint_len_bytes);
+    let (checkpoint, crc32c) =
+        read_checkpoint_at(device, superblock.layout, &superblock.uuid, place)?;
+    if crc32c != superblock.checkpoint_crc32c {
+        return Err(damaged(place.0, "its checksum is wrong"));
+    }
+    Ok(checkpoint)
+}
+
+fn damaged(addr: Addr, problem: &str) -> Error {
+    Error::Corrupted(format!("the checkpoint at {addr} of the device: {problem}"))
+}
+
+/// Reads the checkpoint at a place, and the checksum of its bytes.
+fn read_checkpoint_at(
+    device: &dyn Device,
+    layout: Layout,
+    uuid: &Uuid,
+    (addr, len_bytes): (Addr, u32),
+) -> Result<(Checkpoint, u32)> {
+    if !layout.holds(addr, u64::from(len_bytes)) {
+        return Err(damaged(addr, "it is not on the device"));
+    }
+    let mut bytes = vec![0; len_bytes as usize];
+    device
+        .read_at(addr.bytes(), &mut bytes)
+        .map_err(|error| Error::Io(format!("reading the checkpoint at {addr}: {error}")))?;
+    let checkpoint =
+        Checkpoint::decode(&bytes, uuid).map_err(|malformed| damaged(addr, malformed.problem))?;
+    let size = layout.segment_size_bytes();
+    let is_sound = |at: &HeadPosition| {
+        layout.is_log_segment(at.segment)
+            && u64::from(at.offset_bytes) <= size
+            && (at.offset_bytes as usize).is_multiple_of(PAGE_SIZE)
+    };
+    let root_is_sound =
+        checkpoint.root.is_none_or(|(root, _)| layout.holds(root.addr, u64::from(root.len_bytes)));
+    let overrides_are_sound =
+        checkpoint.usage_overrides.iter().all(|(segment, _)| layout.is_log_segment(*segment));
+    if !is_sound(&checkpoint.log)
+        || !is_sound(&checkpoint.map)
+        || !root_is_sound
+        || !overrides_are_sound
+    {
+        return Err(damaged(addr, "it refers to places that are not on the device"));
+    }
+    Ok((checkpoint, checksum(&bytes)))
+}

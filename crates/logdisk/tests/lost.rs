@@ -1,0 +1,285 @@
+//! What was durable and is damaged: told, never lost in silence, and never written over.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock};
+use dendro_check::Volume;
+use dendro_device::sim::{Call, Fault, SimDevice};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
+
+const SEGMENT_BYTES: u64 = 128 << 10;
+const LIST: Lid = Lid::FIRST;
+/// Units that are flushed one by one.
+const UNITS: u64 = 40;
+
+fn open(image: &[u8], options: OpenOptions) -> (Arc<MemoryDevice>, Result<LogDisk, Error>) {
+    let device = Arc::new(MemoryDevice::from_bytes(image));
+    let disk = LogDisk::open(Arc::clone(&device) as _, options, Arc::new(ManualClock::default()));
+    (device, disk)
+}
+
+fn read_only() -> OpenOptions {
+    OpenOptions { read_only: true, ..OpenOptions::default() }
+}
+
+fn truncating() -> OpenOptions {
+    OpenOptions { on_loss: OnLoss::Truncate, ..OpenOptions::default() }
+}
+
+/// How many of the units are there: each has put a record.
+fn units(disk: &LogDisk) -> u64 {
+    let mut count = 0;
+    while disk.record(View::HEAD, LIST, count).expect("the map is sound").is_some() {
+        count += 1;
+    }
+    count
+}
+
+/// Units with `page_count` pages each, every one of them flushed.
+fn disk_with(page_count: usize) -> (Arc<MemoryDevice>, LogDisk) {
+    let device = Arc::new(MemoryDevice::new(64 * SEGMENT_BYTES));
+    let shared: Arc<dyn Device> = Arc::clone(&device) as _;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+    format(&shared, &options, &clock).expect("the device is large enough");
+    let disk = LogDisk::open(shared, OpenOptions::default(), clock).expect("it was formatted");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(LIST, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    disk.checkpoint().expect("the device works");
+    for unit in 0..UNITS {
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(LIST, unit, unit.to_le_bytes().to_vec());
+        for page in 0..page_count as u64 {
+            let page_bytes = [unit as u8 + 1; PAGE_SIZE];
+            aru.write_pages(LIST, unit * 64 + page, page_bytes.to_vec());
+        }
+        disk.commit(aru).expect("there is room");
+        disk.flush(CommitSeq::LATEST).expect("the device works");
+    }
+    (device, disk)
+}
+
+/// What a crash leaves of that.
+fn crashed(page_count: usize) -> Vec<u8> {
+    let (device, disk) = disk_with(page_count);
+    let image = device.to_bytes();
+    drop(disk);
+    image
+}
+
+/// Headers and records of the partial segments behind the checkpoint.
+fn partials(image: &[u8]) -> Vec<(Range<usize>, Range<usize>)> {
+    let device = MemoryDevice::from_bytes(image);
+    let volume = Volume::open(&device).expect("it is sound");
+    let checkpoint = volume.checkpoint().expect("it is sound");
+    let ranges = volume.log(&checkpoint).map(|partial| {
+        let header = partial.header;
+        let start = u64::from(header.segment.0) * SEGMENT_BYTES + u64::from(header.offset_bytes);
+        let records = start as usize + header.records_offset_bytes as usize;
+        (start as usize..start as usize + 128, records..records + header.records_len_bytes as usize)
+    });
+    ranges.collect()
+}
+
+fn flip(image: &[u8], at: usize) -> Vec<u8> {
+    let mut image = image.to_vec();
+    image[at] ^= 1 << (at % 8);
+    image
+}
+
+/// Damage that loses all units from `lost` on is told, and nothing is written; what was before can be
+/// read, and gone on from.
+fn assert_told(image: &[u8], lost: u64, what: &str) {
+    let (device, disk) = open(image, OpenOptions::default());
+    match disk {
+        Err(Error::Lost(why)) => assert!(why.contains("durable"), "{what}: {why}"),
+        other => panic!("{what}: {:?} units are there", other.map(|disk| units(&disk))),
+    }
+    assert!(device.to_bytes() == image, "{what}: something was written");
+
+    let (device, disk) = open(image, read_only());
+    let disk = disk.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(units(&disk), lost, "{what}");
+    assert_eq!(disk.recovery_notes().len(), 1, "{what}");
+    drop(disk);
+    assert!(device.to_bytes() == image, "{what}: something was written");
+
+    let (device, disk) = open(image, truncating());
+    let disk = disk.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(units(&disk), lost, "{what}");
+    let names: Vec<_> = disk.versions().snapshots().filter_map(|it| it.name.clone()).collect();
+    assert!(names.len() == 1 && names[0].starts_with("recovered-"), "{what}: {names:?}");
+    // What was given up does not come back, and is not lost once more.
+    let mut aru = Aru::new(View::HEAD);
+    aru.put_record(LIST, lost, b"anew");
+    disk.commit(aru).expect("there is room");
+    disk.flush(CommitSeq::LATEST).expect("the device works");
+    drop(disk);
+    let (_, disk) = open(&device.to_bytes(), OpenOptions::default());
+    let disk = disk.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(units(&disk), lost + 1, "{what}");
+    assert_eq!(disk.recovery_notes(), [""; 0], "{what}");
+}
+
+#[test]
+fn a_bit_in_the_header_or_records_of_what_was_durable_is_told() {
+    let image = crashed(1);
+    let partials = partials(&image);
+    assert_eq!(partials.len() as u64, UNITS);
+    for unit in [0, 1, UNITS / 2, UNITS - 2] {
+        let (header, records) = partials[unit as usize].clone();
+        // Number, length, the segment that comes next, the checksum.
+        for offset in [32, 12, 52, 4] {
+            assert_told(&flip(&image, header.start + offset), unit, "header");
+        }
+        assert_told(&flip(&image, records.start + 3), unit, "records");
+        assert_told(&flip(&image, records.end - 1), unit, "records");
+    }
+}
+
+#[test]
+fn a_lost_header_at_the_start_of_a_segment_is_told_too() {
+    // Each takes a segment of its own: with its header the way to the next one is lost.
+    let image = crashed(28);
+    for (unit, (header, _)) in partials(&image).into_iter().enumerate() {
+        if unit as u64 + 1 < UNITS {
+            assert_told(
+                &flip(&image, header.start + 1),
+                unit as u64,
+                "the only one in its segment",
+            );
+        }
+    }
+}
+
+#[test]
+fn blocks_and_wide_stretches_of_the_log_that_are_gone_are_told() {
+    let image = crashed(3);
+    let partials = partials(&image);
+    // Four segments and more.
+    for count in [1, 2, 28] {
+        let mut image = image.clone();
+        for (header, records) in &partials[5..5 + count] {
+            image[header.start..header.start + PAGE_SIZE].fill(0);
+            image[records.clone()].fill(0);
+        }
+        assert_told(&image, 5, "zeros");
+    }
+}
+
+#[test]
+fn what_was_flushed_last_cannot_be_told_from_a_torn_write() {
+    let image = crashed(1);
+    let (header, _) = partials(&image).pop().expect("there are some");
+    let (_, disk) = open(&flip(&image, header.start + 33), OpenOptions::default());
+    let disk = disk.expect("nothing says that it was durable");
+    assert_eq!(units(&disk), UNITS - 1);
+}
+
+#[test]
+fn a_damaged_block_of_what_was_durable_is_an_error_for_its_page_alone() {
+    let image = crashed(1);
+    let page_bytes = [4; PAGE_SIZE];
+    let at = image.chunks(PAGE_SIZE).position(|block| block == page_bytes).expect("it is there");
+    let (_, disk) = open(&flip(&image, at * PAGE_SIZE + 99), OpenOptions::default());
+    let disk = disk.expect("the log goes on");
+    assert_eq!(units(&disk), UNITS);
+    let mut page = [0; PAGE_SIZE];
+    assert!(disk.read_pages(View::HEAD, LIST, 3 * 64, &mut page).is_err());
+    disk.read_pages(View::HEAD, LIST, 4 * 64, &mut page).expect("that one is sound");
+}
+
+/// The newest superblock, and the checkpoint that it names.
+fn superblock_and_checkpoint(image: &[u8]) -> (usize, Range<usize>) {
+    let device = MemoryDevice::from_bytes(image);
+    let volume = Volume::open(&device).expect("it is sound");
+    let found = volume.superblocks().current();
+    let start = found.superblock.checkpoint_addr.bytes() as usize;
+    let len = found.superblock.checkpoint_len_bytes as usize;
+    (found.offset as usize, start..start + len)
+}
+
+/// All units are there, or opening says that some are not.
+fn assert_not_silent(image: &[u8], what: &str) -> bool {
+    let (device, disk) = open(image, OpenOptions::default());
+    match disk {
+        Ok(disk) => {
+            assert_eq!(units(&disk), UNITS, "{what}");
+            true
+        }
+        Err(error) => {
+            assert!(matches!(error, Error::Lost(_) | Error::Corrupted(_)), "{what}: {error}");
+            assert!(device.to_bytes() == image, "{what}: something was written");
+            false
+        }
+    }
+}
+
+#[test]
+fn an_older_superblock_or_checkpoint_is_never_taken_in_silence() {
+    let (device, disk) = disk_with(2);
+    disk.checkpoint().expect("the device works");
+    let in_use = device.to_bytes();
+    disk.shut_down().expect("the device works");
+    for (image, state) in [(in_use, "in use"), (device.to_bytes(), "shut down")] {
+        let (superblock, checkpoint) = superblock_and_checkpoint(&image);
+        let mut whole = 0;
+        for at in (superblock..superblock + 184).step_by(2) {
+            whole += u32::from(assert_not_silent(&flip(&image, at), &format!("{state}: {at}")));
+        }
+        // Only where the checkpoint's place is damaged itself may it be out of reach.
+        assert!(whole >= 92 - 6, "{state}: {whole}");
+        for at in checkpoint.step_by(3) {
+            assert_not_silent(&flip(&image, at), &format!("{state}: checkpoint, {at}"));
+        }
+    }
+}
+
+#[test]
+fn slots_of_superblocks_that_cannot_be_read_hinder_nobody_if_newer_ones_can() {
+    let (device, disk) = disk_with(1);
+    for _ in 0..40 {
+        // Each takes a superblock.
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(LIST, 1 << 40, b"changed");
+        disk.commit(aru).expect("there is room");
+        disk.checkpoint().expect("the device works");
+    }
+    let image = device.to_bytes();
+    let (newest, _) = superblock_and_checkpoint(&image);
+    for area in [0, SEGMENT_BYTES as usize] {
+        for slot in (area..area + SEGMENT_BYTES as usize).step_by(PAGE_SIZE) {
+            let device = Arc::new(SimDevice::from_bytes(&image, 1));
+            let place = slot as u64..slot as u64 + 1;
+            device.inject(Fault::fail(Call::Read).within(place).forever());
+            let clock = Arc::new(ManualClock::default());
+            let disk = LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock);
+            match disk {
+                Ok(disk) => assert_eq!(units(&disk), UNITS, "slot at {slot}"),
+                Err(error) => {
+                    assert!(slot == newest, "slot at {slot}: {error}");
+                    assert!(matches!(error, Error::Lost(_)), "{error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_place_in_the_log_that_cannot_be_read_is_not_its_end() {
+    let image = crashed(1);
+    let (header, _) = partials(&image)[7].clone();
+    let at = header.start as u64;
+    let failing = |options: OpenOptions| {
+        let device = Arc::new(SimDevice::from_bytes(&image, 1));
+        device.inject(Fault::fail(Call::Read).within(at..at + 1).forever());
+        LogDisk::open(device as _, options, Arc::new(ManualClock::default()))
+    };
+    assert!(matches!(failing(OpenOptions::default()), Err(Error::Lost(_))));
+    assert_eq!(units(&failing(read_only()).expect("what is before can be read")), 7);
+    assert_eq!(units(&failing(truncating()).expect("it goes on from there")), 7);
+}

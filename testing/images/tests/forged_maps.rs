@@ -1,0 +1,91 @@
+//! Maps whose nodes are sound one by one, and lie where they must not: cycles, keys that belong elsewhere,
+//! one node in two places. Reading them is an error, and never without an end.
+
+use std::sync::Arc;
+
+use dendro_base::{Clock, ManualClock};
+use dendro_check::{FindingKind, Options, verify};
+use dendro_device::{Device, MemoryDevice};
+use dendro_disk::{Aru, Error, Lid, ListHints, LogicalDisk, View};
+use dendro_format::{ChildPtr, Key, NodePtr};
+use dendro_images::forge::Forge;
+use dendro_images::hostile;
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+
+const RECORDS: u64 = 2000;
+
+/// A volume whose map has some fifty leaves under one root.
+fn image() -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let shared: Arc<dyn Device> = Arc::clone(&device) as _;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 256 << 10, ..FormatOptions::default() };
+    format(&shared, &options, &clock).expect("the device works");
+    let disk = LogDisk::open(shared, OpenOptions::default(), clock).expect("the device works");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(Lid::FIRST, ListHints::default());
+    for index in 0..RECORDS {
+        aru.put_record(Lid::FIRST, index, vec![index as u8; 200]);
+    }
+    disk.commit(aru).expect("the device works");
+    disk.shut_down().expect("the device works");
+    device.to_bytes()
+}
+
+/// Whatever is asked of the volume is answered, and each record is as it was or an error.
+fn check(what: &str, kind: FindingKind, change: impl FnOnce(NodePtr, &mut [(Key, ChildPtr)])) {
+    let image = Forge::new(&image()).expect("it is sound").with_root(change);
+    dendro_check::testing::image(&image);
+    let report = verify(&MemoryDevice::from_bytes(&image), &Options { data: false });
+    assert!(report.findings.iter().any(|finding| finding.kind == kind), "{what}: {report}");
+    hostile::exercise(&image);
+    for read_only in [true, false] {
+        let device = Arc::new(MemoryDevice::from_bytes(&image));
+        let options = OpenOptions { read_only, ..OpenOptions::default() };
+        let disk = match LogDisk::open(device, options, Arc::new(ManualClock::default())) {
+            Ok(disk) => disk,
+            Err(Error::Corrupted(why)) => {
+                assert!(why.contains("the map's node"), "{what}: {why}");
+                continue;
+            }
+            Err(error) => panic!("{what}: {error}"),
+        };
+        let mut errors = 0;
+        for index in 0..RECORDS {
+            match disk.record(View::HEAD, Lid::FIRST, index) {
+                Ok(record) => {
+                    assert_eq!(record.as_deref(), Some(&[index as u8; 200][..]), "{what}")
+                }
+                Err(Error::Corrupted(_)) => errors += 1,
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
+        assert!(errors > 0, "{what}");
+        assert!(disk.records(View::HEAD, Lid::FIRST, 0, usize::MAX).is_err(), "{what}");
+        let mut aru = Aru::new(View::HEAD);
+        aru.delete_list(Lid::FIRST);
+        let _ = disk.commit(aru);
+        while matches!(disk.background_step(), Ok(true)) {}
+    }
+}
+
+#[test]
+fn a_root_that_is_its_own_child_is_an_error() {
+    check("the first child", FindingKind::NodeLevel, |root, children| children[0].1.place = root);
+    check("the last", FindingKind::NodeLevel, |root, children| {
+        children.last_mut().unwrap().1.place = root;
+    });
+}
+
+#[test]
+fn children_that_have_changed_places_are_an_error() {
+    check("two in the middle", FindingKind::NodeKeys, |_, children| {
+        let (one, other) = (children[7].1, children[8].1);
+        (children[7].1, children[8].1) = (other, one);
+    });
+}
+
+#[test]
+fn a_child_in_two_places_is_an_error() {
+    check("one twice", FindingKind::NodeKeys, |_, children| children[9].1 = children[8].1);
+}

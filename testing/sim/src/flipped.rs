@@ -1,0 +1,282 @@
+//! Crash images in which one bit of what was durable is flipped: nothing is lost in silence.
+//!
+//! Either all that was promised is there, or opening the volume says that something is not, or reading
+//! answers an error for what is damaged. Where opening says so nothing is written; opened for reading
+//! only the volume shows a state that was, if any; and given up what is lost, it goes on from there.
+//!
+//! What was flushed last no later partial segment says to have been flushed: damage there cannot be told
+//! from a torn write, and bits of it are not flipped.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dendro_base::Rng;
+use dendro_base::sync::{Arc, Mutex};
+use dendro_check::Volume;
+use dendro_device::Device;
+use dendro_device::sim::{CrashStyle, EventKind, Recording, SimDevice};
+use dendro_disk::model::ModelVersions;
+use dendro_disk::{Error, LogicalDisk};
+use dendro_format::Record;
+use dendro_logdisk::{LogDisk, OnLoss, OpenOptions};
+
+use crate::crash::{self, Failure, Run};
+use crate::disk::{DiskState, DiskSystem, FoundDisk};
+use crate::log::LogEngine;
+use crate::system::{Outcome, System};
+use crate::workload;
+
+/// Bits flipped on crash images of one run.
+const FLIPS_PER_RUN: u64 = 40;
+
+/// What came of the flips.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// All that was durable was there.
+    whole: AtomicU64,
+    /// It was, and opening told of the damage.
+    mended: AtomicU64,
+    /// Opening told of what was lost, and refused.
+    refused: AtomicU64,
+    /// What was damaged could not be opened or read.
+    unreadable: AtomicU64,
+}
+
+impl Tally {
+    /// How many bits were flipped.
+    pub fn count(&self) -> u64 {
+        let Self { whole, mended, refused, unreadable } = self;
+        [whole, mended, refused, unreadable].map(|count| count.load(Ordering::Relaxed)).iter().sum()
+    }
+
+    /// How often opening refused, and told what is lost.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { whole, mended, refused, unreadable } = self;
+        let [whole, mended, refused, unreadable] =
+            [whole, mended, refused, unreadable].map(|count| count.load(Ordering::Relaxed));
+        write!(
+            f,
+            "{} bits flipped in crash images: {whole} cost nothing, {mended} were told of and cost \
+             nothing, {refused} were refused with what is lost, {unreadable} could not be read; 0 lost \
+             something in silence",
+            self.count()
+        )
+    }
+}
+
+/// Flips bits on the crash images of one seed after the other, until `flip_count` were.
+///
+/// # Errors
+/// Something was lost in silence, or damage was answered as it must not be.
+pub fn run_flips(
+    first_seed: u64,
+    flip_count: u64,
+    thread_count: usize,
+    tally: &Tally,
+) -> Result<(), Failure> {
+    let next = AtomicU64::new(first_seed);
+    let failure: Mutex<Option<Failure>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..thread_count {
+            scope.spawn(|| {
+                while tally.count() < flip_count && failure.lock().is_none() {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if let Err(found) = run_seed(seed, tally) {
+                        failure.lock().get_or_insert(found);
+                    }
+                }
+            });
+        }
+    });
+    failure.into_inner().map_or(Ok(()), Err)
+}
+
+/// Flips bits on crash images of one run.
+///
+/// # Errors
+/// As [`run_flips`].
+pub fn run_seed(seed: u64, tally: &Tally) -> Result<(), Failure> {
+    let (system, effort) = workload::of_seed(seed);
+    let run = crash::record(&system, seed, effort.device_len_bytes, effort.step_count)?;
+    let failed = |message| Failure { seed, crash: None, message };
+    for number in 0..FLIPS_PER_RUN {
+        let mut rng = Rng::new(seed ^ number.rotate_left(20));
+        crash::without_panic(|| flip(&system, &run, &mut rng, tally))
+            .map_err(|message| failed(format!("flip {number}: {message}")))?;
+    }
+    Ok(())
+}
+
+fn flip(
+    system: &DiskSystem<LogEngine>,
+    run: &Run<DiskState>,
+    rng: &mut Rng,
+    tally: &Tally,
+) -> Outcome<()> {
+    let event = rng.below(run.recording.len() as u64 + 1) as usize;
+    let style = CrashStyle::draw(rng);
+    let image = Arc::new(run.recording.image_at(event, rng, style));
+    let parts = Parts::of(&image)?;
+    let Some(place) = parts.draw(rng, &run.recording, event) else { return Ok(()) };
+    image.corrupt(place..place + 1, 1);
+    let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+    let describe = |what: String| format!("event {event}, {style:?}, byte {place}: {what}");
+    image.start_recording();
+    let options =
+        |read_only, on_loss| OpenOptions { read_only, on_loss, ..system.engine.open.clone() };
+    match open(system, &image, options(false, OnLoss::Stop)) {
+        Ok(disk) => {
+            let Ok(found) = read(&disk) else {
+                count(&tally.unreadable);
+                return Ok(());
+            };
+            let has_told = !disk.recovery_notes().is_empty();
+            run.trace
+                .find(event, |state| system.is_state(&found, state))
+                .map_err(|not_found| describe(format!("in silence: {not_found}")))?;
+            count(if has_told { &tally.mended } else { &tally.whole });
+        }
+        Err(Error::Lost(what)) => {
+            count(&tally.refused);
+            let has_written = image.recorded_count() > 0;
+            if has_written {
+                return Err(describe(format!("something was written to what is lost: {what}")));
+            }
+            check_given_up(system, run, &image, &options)
+                .map_err(|why| describe(format!("{what}: {why}")))?;
+        }
+        Err(_) => drop(count(&tally.unreadable)),
+    }
+    Ok(())
+}
+
+/// What is lost is looked at, and given up.
+fn check_given_up(
+    system: &DiskSystem<LogEngine>,
+    run: &Run<DiskState>,
+    image: &Arc<SimDevice>,
+    options: &dyn Fn(bool, OnLoss) -> OpenOptions,
+) -> Outcome<()> {
+    let shown = open(system, image, options(true, OnLoss::Stop));
+    let shown = shown.and_then(|disk| ModelVersions::read_from(&disk));
+    if let Ok(shown) = &shown
+        && !run.trace.states().any(|state| state.contents == *shown)
+    {
+        return Err("opened for reading only it shows what never was".into());
+    }
+    let disk = match open(system, image, options(false, OnLoss::Truncate)) {
+        Ok(disk) => disk,
+        // Where the map is damaged too, or there is no room for a checkpoint.
+        Err(error) if shown.is_err() || matches!(error, Error::Failed(_)) => return Ok(()),
+        Err(error) => return Err(format!("it cannot be given up: {error}")),
+    };
+    let Ok(shown) = shown else { return Ok(()) };
+    let kept = ModelVersions::read_from(&disk).map_err(|error| error.to_string())?;
+    if kept.main().diff(shown.main()).is_some() {
+        return Err("given up, it is not what was shown".into());
+    }
+    let names = || kept.table().snapshots().filter_map(|it| it.name.as_deref());
+    let notes = disk.recovery_notes().join("; ");
+    if !names().any(|name| name.starts_with("recovered-")) && !notes.contains("is not kept") {
+        return Err(format!("no snapshot keeps what was left: {notes}"));
+    }
+    drop(disk);
+    let disk = open(system, image, options(false, OnLoss::Stop))
+        .map_err(|error| format!("after it was given up: {error}"))?;
+    let again = ModelVersions::read_from(&disk).map_err(|error| error.to_string())?;
+    if again == kept { Ok(()) } else { Err("what was given up is gone after a crash".into()) }
+}
+
+fn open(
+    system: &DiskSystem<LogEngine>,
+    image: &Arc<SimDevice>,
+    options: OpenOptions,
+) -> Result<LogDisk, Error> {
+    system.engine.open_disk(Arc::clone(image) as Arc<dyn Device>, options)
+}
+
+fn read(disk: &LogDisk) -> Result<FoundDisk, Error> {
+    let contents = ModelVersions::read_from(disk)?;
+    Ok(FoundDisk { contents, next_list: disk.allocate_list()? })
+}
+
+/// Where bits are worth being flipped on an image, and where they are not.
+struct Parts {
+    /// The superblock that counts, its checkpoint, and the headers and records of the log that it
+    /// leads to.
+    telling: Vec<Range<u64>>,
+    /// What no partial segment says to be durable.
+    unproven: Vec<Range<u64>>,
+}
+
+impl Parts {
+    fn of(image: &SimDevice) -> Outcome<Self> {
+        let text = |error: dendro_check::Error| error.to_string();
+        let volume = Volume::open(image).map_err(text)?;
+        let found = volume.superblocks().current();
+        let checkpoint = volume.checkpoint().map_err(text)?;
+        let layout = volume.layout();
+        let checkpoint_at = found.superblock.checkpoint_addr.bytes();
+        let mut telling = vec![
+            found.offset..found.offset + 184,
+            checkpoint_at..checkpoint_at + u64::from(found.superblock.checkpoint_len_bytes),
+        ];
+        let partials: Vec<_> = volume.log(&checkpoint).collect();
+        let durable_seq = partials.iter().map(|it| it.header.durable_seq).max().unwrap_or(0);
+        let mut unproven = Vec::new();
+        for partial in &partials {
+            let header = &partial.header;
+            let base = layout.segment_offset(header.segment) + u64::from(header.offset_bytes);
+            if header.seq <= durable_seq {
+                let records = base + u64::from(header.records_offset_bytes);
+                telling.push(base..base + 128);
+                telling.push(records..records + u64::from(header.records_len_bytes));
+            } else {
+                unproven.push(base..base + u64::from(header.len_bytes));
+                unproven.extend(partial.records().flatten().flat_map(|at| blocks(at.record)));
+            }
+        }
+        Ok(Self { telling, unproven })
+    }
+
+    /// A place at which something was durable after so many events.
+    fn draw(&self, rng: &mut Rng, recording: &Recording, event: usize) -> Option<u64> {
+        let flushed = (0..event).rev().find(|&at| recording.event(at) == EventKind::Flush);
+        for _ in 0..100 {
+            let range = if rng.chance(60) {
+                self.telling[rng.below(self.telling.len() as u64) as usize].clone()
+            } else {
+                let Some(flushed) = flushed.filter(|&at| at > 0) else { continue };
+                match recording.event(rng.below(flushed as u64) as usize) {
+                    EventKind::Write { offset, len_bytes } => offset..offset + len_bytes,
+                    _ => continue,
+                }
+            };
+            if range.is_empty() {
+                continue;
+            }
+            let place = range.start + rng.below(range.end - range.start);
+            if !self.unproven.iter().any(|range| range.contains(&place)) {
+                return Some(place);
+            }
+        }
+        None
+    }
+}
+
+/// Where the blocks lie that a record names.
+fn blocks(record: Record<'_>) -> Option<Range<u64>> {
+    let (addr, len_bytes) = match record {
+        Record::WriteRun { addr, crcs, .. } => (addr, crcs.len() as u64 * 4096),
+        Record::WriteBlock { block, .. } => (block.addr, u64::from(block.len_bytes)),
+        _ => return None,
+    };
+    Some(addr.bytes()..addr.bytes() + len_bytes)
+}
