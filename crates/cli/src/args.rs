@@ -184,12 +184,13 @@ pub(crate) struct UmountArgs {
 #[command(
     after_help = "Nobody else sees what COMMAND does before it ends with exit status 0, and then all of it at once;
 otherwise nothing of it stays. The exit status is COMMAND's; 125 when it could not be tried, or not
-be taken over.
+be taken over. How the tree was before is kept until the next success, as @before-try-…;
+`dendro rollback --undo` puts it back.
 
 When others have changed the tree meanwhile, --on-conflict says what happens:
   keep (default)   what COMMAND did stays in a branch; what can be done with it is told
   discard          what COMMAND did is thrown away
-  promote          what COMMAND did stands; what others did meanwhile is thrown away"
+  promote          what COMMAND did stands; what others did is kept as @before-promote-…"
 )]
 pub(crate) struct TryArgs {
     /// The tree: any directory in its mount
@@ -204,6 +205,9 @@ pub(crate) struct TryArgs {
     /// Leave what COMMAND did in the clone, however it ends
     #[arg(short, long)]
     pub(crate) keep: bool,
+    /// Do not keep how the tree was before
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) discard: bool,
     /// What to do when the tree has changed meanwhile
     #[arg(
         long,

@@ -1,6 +1,7 @@
 //! Requests about versions, carried out.
 
 mod facts;
+mod kept;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -114,17 +115,14 @@ impl Service {
                 let made = self.disk.branch_off(view, name).map_err(refuse)?;
                 self.done(VersionsReply::Branch(facts::branch(&made, &self.disk.versions())))
             }
-            VersionsRequest::Promote { branch } => {
-                let of = VersionName { branch: Some(branch.clone()), moment: None };
-                let head = self.head(&table, &of)?;
-                self.disk.promote(head.branch).map_err(refuse)?;
-                self.done(VersionsReply::Done)
+            VersionsRequest::Promote { branch, how } => self.promote(&table, branch, *how),
+            VersionsRequest::Replace { with, since, how } => {
+                match self.spare_replacement(request)? {
+                    Some(reply) => Ok(reply),
+                    None => self.replace(&table, with, since.as_ref(), *how),
+                }
             }
-            VersionsRequest::Replace { with, since } => match self.spare_replacement(request)? {
-                Some(reply) => Ok(reply),
-                None => self.replace(&table, with, since.as_ref()),
-            },
-            VersionsRequest::Rollback { to } => self.roll_back(&table, to),
+            VersionsRequest::Rollback { to, undo, how } => self.roll_back(&table, to, *undo, *how),
             VersionsRequest::Diff { old, new, skip } => {
                 self.diff(&table, old, new, *skip).map(VersionsReply::Diff)
             }
@@ -287,9 +285,10 @@ fn bytes_of(path: &str) -> Answer<Vec<u8>> {
 }
 
 fn list(table: &VersionTable) -> VersionList {
+    let lines = facts::lines(table);
     VersionList {
         epoch: table.epoch,
         branches: table.branches().map(|branch| facts::branch(branch, table)).collect(),
-        snapshots: table.snapshots().map(facts::snapshot).collect(),
+        snapshots: table.snapshots().map(|of| facts::snapshot_of(of, table, &lines)).collect(),
     }
 }

@@ -9,7 +9,7 @@ use dendro_control::versions::{
 use dendro_versions::name;
 use serde::Serialize;
 
-use super::args::{CloneArgs, PromoteArgs, RollbackArgs, SnapshotArgs, SnapshotVerb, UsageArgs};
+use super::args::{CloneArgs, SnapshotArgs, SnapshotVerb, UsageArgs};
 use super::place::{self, Keeper, Place, usage as wrong_usage};
 use super::text::{columns, time};
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> 
 }
 
 fn create(target: &str, json: bool, quiet: bool) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(target)?;
+    let Place { keeper, version, .. } = place::find(target)?;
     let name = version.moment.map(|moment| moment.text);
     let of = VersionName { branch: version.branch, moment: None };
     match keeper.ask(VersionsRequest::Snapshot { of, name })? {
@@ -69,7 +69,7 @@ fn versions(keeper: &Keeper) -> Result<VersionList, Failure> {
 }
 
 fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(target)?;
+    let Place { keeper, version, .. } = place::find(target)?;
     let mut list = versions(&keeper)?;
     if only_named {
         list.snapshots.retain(|snapshot| snapshot.name.is_some());
@@ -91,12 +91,11 @@ fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
 fn list_text(list: &VersionList) -> String {
     let names: HashMap<u32, &str> =
         list.branches.iter().map(|branch| (branch.branch, &*branch.name)).collect();
-    // A branch that was deleted has no name, though its snapshots stay.
-    let branch_name =
-        |branch: u32| names.get(&branch).map_or_else(|| "(gone)".into(), |&name| name.to_owned());
     let branch_row = |branch: &BranchInfo| {
+        // What has no name any more lies in the past of the branch itself.
+        let name = |of: u32| names.get(&of).copied().unwrap_or(&branch.name);
         let made_from = match (branch.parent, branch.parent_epoch) {
-            (Some(parent), Some(epoch)) => format!("{}@{epoch}", branch_name(parent)),
+            (Some(parent), Some(epoch)) => format!("{}@{epoch}", name(parent)),
             _ => "-".into(),
         };
         let kind = if branch.main { "main branch" } else { "branch" };
@@ -118,7 +117,8 @@ fn list_text(list: &VersionList) -> String {
             snapshot.name.as_ref().map_or_else(|| "-".into(), |name| format!("@{name}")),
             snapshot.epoch.to_string(),
             time(snapshot.created_unix_ns),
-            branch_name(snapshot.branch),
+            // A branch that was deleted may have no name left.
+            snapshot.branch_name.clone().unwrap_or_else(|| "(gone)".into()),
             kind.to_owned(),
         ]
     };
@@ -132,7 +132,7 @@ fn list_text(list: &VersionList) -> String {
 }
 
 fn delete(target: &str, more: &[String], dry_run: bool) -> Result<Vec<DeletedInfo>, Failure> {
-    let Place { keeper, version } = place::find(target)?;
+    let Place { keeper, version, .. } = place::find(target)?;
     if version == VersionName::default() {
         return Err(wrong_usage(format_args!("{target}: say which, as in {target}@NAME")));
     }
@@ -182,7 +182,7 @@ fn change(
     target: &str,
     request: impl FnOnce(VersionName) -> VersionsRequest,
 ) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(target)?;
+    let Place { keeper, version, .. } = place::find(target)?;
     if version == VersionName::default() {
         return Err(wrong_usage(format_args!("{target}: say which, as in {target}@NAME")));
     }
@@ -202,32 +202,9 @@ fn made(reply: VersionsReply, json: bool) -> Result<(), Failure> {
 }
 
 pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(&args.target)?;
+    let Place { keeper, version, .. } = place::find(&args.target)?;
     let request = VersionsRequest::Clone { of: version, name: args.name.clone() };
     made(keeper.ask(request)?, args.json)
-}
-
-pub(crate) fn promote(args: &PromoteArgs) -> Result<(), Failure> {
-    let target = &args.target;
-    let Place { keeper, version } = place::find(target)?;
-    match version {
-        VersionName { branch: Some(branch), moment: None } => {
-            match keeper.ask(VersionsRequest::Promote { branch })? {
-                VersionsReply::Done => Ok(()),
-                other => Err(unexpected(&other)),
-            }
-        }
-        _ => Err(wrong_usage(format_args!("{target}: name a branch, as in TARGET:BRANCH"))),
-    }
-}
-
-pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(&args.target)?;
-    if version.moment.is_none() {
-        let target = &args.target;
-        return Err(wrong_usage(format_args!("{target}: say how far back, as in {target}@NAME")));
-    }
-    made(keeper.ask(VersionsRequest::Rollback { to: version })?, args.json)
 }
 
 /// Where a volume's space is.

@@ -25,7 +25,7 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
         (None, Some(end)) => end,
         (None, None) => "",
     };
-    let Place { keeper, version: old } = place::find(target)?;
+    let Place { keeper, version: old, .. } = place::find(target)?;
     let new = name::parse_version(end, &place::now()?).map_err(usage)?;
     let mut skip = 0;
     loop {

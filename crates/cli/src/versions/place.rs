@@ -30,6 +30,8 @@ pub(crate) enum Keeper {
 pub(crate) struct Place {
     pub(crate) keeper: Keeper,
     pub(crate) version: VersionName,
+    /// How the volume was named.
+    pub(crate) path: PathBuf,
 }
 
 /// Now, where the one who asks is.
@@ -46,7 +48,7 @@ pub(crate) fn usage(why: impl std::fmt::Display) -> Failure {
 pub(crate) fn find(text: &str) -> Result<Place, Failure> {
     let exists = |path: &Path| path.symlink_metadata().is_ok();
     let parsed = name::parse_target(text, &now()?, &exists).map_err(usage)?;
-    Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version })
+    Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version, path: parsed.path })
 }
 
 fn keeper(path: &Path) -> Result<Keeper, Failure> {
@@ -159,7 +161,7 @@ impl Named {
 pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, Failure> {
     let (keeper, version, named) = match volume {
         Some(volume) => {
-            let Place { keeper, version } = find(volume)?;
+            let Place { keeper, version, .. } = find(volume)?;
             let root = match &keeper {
                 Keeper::Daemon(served) => mounted_root(served).map(PathBuf::from),
                 Keeper::Offline(_) => None,
