@@ -11,6 +11,7 @@ use dendro_base::Uuid;
 
 use crate::cleaning::args::{CleanArgs, CleanerdArgs};
 use crate::failure::code;
+use crate::fork::args::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
 use crate::text;
 use crate::versions::args::{
     CloneArgs, DiffArgs, HistoryArgs, PromoteArgs, RollbackArgs, SnapshotArgs, UndeleteArgs,
@@ -76,6 +77,14 @@ pub(crate) enum Command {
     Undelete(UndeleteArgs),
     /// Show what each version takes
     Usage(UsageArgs),
+    /// Make a working tree that goes on from another, and mount it
+    Fork(ForkArgs),
+    /// List forks: where they are mounted, what differs, and what they take
+    Forks(ForksArgs),
+    /// Unmount forks and delete them
+    Drop(DropArgs),
+    /// List, rename and delete branches
+    Branch(BranchArgs),
     /// Run a command on a clone of a mounted tree, which becomes the tree if it succeeds
     Try(TryArgs),
     /// Show what lies on the device, structure by structure
@@ -170,8 +179,12 @@ pub(crate) struct MountArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct UmountArgs {
-    /// The mount point, image file or block device
-    pub(crate) target: PathBuf,
+    /// Mount points, image files or block devices
+    #[arg(required_unless_present = "all", value_name = "TARGET")]
+    pub(crate) targets: Vec<PathBuf>,
+    /// All dendrofs mounts that you may unmount
+    #[arg(short, long, conflicts_with = "targets")]
+    pub(crate) all: bool,
     /// Take it out of the directory tree now, and let those who use it finish
     #[arg(short, long)]
     pub(crate) lazy: bool,
@@ -460,7 +473,7 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
             let command = UmountHelper::command().name(name);
             parse_as(command, arguments).map(|helper: UmountHelper| {
                 let UmountHelper { target, lazy, force, .. } = helper;
-                let args = UmountArgs { target, lazy, force };
+                let args = UmountArgs { targets: vec![target], all: false, lazy, force };
                 Invocation { name: name.into(), quiet: true, command: Command::Umount(args) }
             })
         }
@@ -553,7 +566,7 @@ mod tests {
         let line = "umount.fuse.dendro /mnt -n -l -v -t fuse.dendro";
         let invocation = parse("umount.fuse.dendro", &arguments(line)).unwrap();
         assert!(matches!(invocation.command, Command::Umount(args) if args.lazy && !args.force
-                && args.target == Path::new("/mnt")));
+                && args.targets == [Path::new("/mnt")]));
     }
 
     #[test]

@@ -216,7 +216,7 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
     FuseOptions {
         source: match &options.fs_name {
             Some(name) => name.clone(),
-            None => config.source.display().to_string(),
+            None => mount_table::source_name(&config.source, &options.version),
         },
         read_only: options.read_only,
         access: options.access.unwrap_or(if for_everyone { Access::All } else { Access::Owner }),

@@ -7,7 +7,7 @@
 //! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`], [`stat`], [`segments`], [`dump`]: the
 //!   commands. [`cleaning`]: those that clean, and what the daemon does for them.
 //! - [`versions`]: snapshots, branches, and files in the past.
-//! - [`attempt`]: `dendro try`.
+//! - [`attempt`]: `dendro try`. [`fork`]: working trees that go on from another one.
 //! - [`daemon`]: the process behind the mounts of a volume. [`join`] lets it serve one more. [`volume`]
 //!   opens what it serves, [`block_source`] says by
 //!   which name. [`remount`] changes how the kernel treats a mount.
@@ -23,6 +23,7 @@ mod counters;
 mod daemon;
 mod dump;
 mod failure;
+mod fork;
 mod generate;
 mod join;
 mod logging;
@@ -92,7 +93,11 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Diff(args) => versions::diff(args),
         Command::History(args) => versions::history(args),
         Command::Undelete(args) => versions::undelete(args),
-        Command::Usage(args) => versions::usage(args),
+        Command::Usage(args) => versions::usage_of(args),
+        Command::Fork(args) => fork::fork(args, quiet),
+        Command::Forks(args) => fork::forks(args),
+        Command::Drop(args) => fork::drop_forks(args, quiet),
+        Command::Branch(args) => fork::branch(args, quiet),
         Command::Try(args) => attempt::run(args, quiet).map(drop),
         Command::Dump(args) => dump::run(args, quiet),
         Command::Completions { shell } => generate::completions(*shell),

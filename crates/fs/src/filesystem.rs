@@ -200,6 +200,7 @@ impl FileSystem {
         })?;
         if !read_only {
             fs.finish_orphans()?;
+            fs.clear_staged();
         }
         Ok(fs)
     }

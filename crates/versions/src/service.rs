@@ -17,8 +17,8 @@ use dendro_control::versions::{
     VersionName, VersionsReply, VersionsRequest, path_bytes,
 };
 use dendro_disk::{CommitSeq, Error, VersionTable, Versions, View};
-use dendro_fs::FileSystem;
 use dendro_fs::versions::{diff, history, removed};
+use dendro_fs::{FileSystem, Ino};
 
 use crate::name::resolve;
 pub use succession::Succession;
@@ -31,7 +31,12 @@ pub struct Service {
     here: Option<View>,
     /// The views that are open, and where they are mounted; none of them can be taken away.
     mounted: Vec<(Arc<FileSystem>, String)>,
+    /// Who is to hear of a name that has come to be.
+    tell: Option<Tell>,
 }
+
+/// Hears of the view, the directory, and the name there.
+type Tell = Box<dyn Fn(View, Ino, &[u8]) + Send + Sync>;
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -65,13 +70,21 @@ impl Service {
     /// For a volume none of whose views is open.
     #[must_use]
     pub fn new(disk: Arc<dyn Versions>, clock: Arc<dyn Clock>) -> Self {
-        Self { disk, clock, here: None, mounted: Vec::new() }
+        Self { disk, clock, here: None, mounted: Vec::new(), tell: None }
     }
 
     /// For a volume of which `fs` is open, too, and mounted at `place`.
     #[must_use]
     pub fn with_mounted(mut self, fs: Arc<FileSystem>, place: impl Into<String>) -> Self {
         self.mounted.push((fs, place.into()));
+        self
+    }
+
+    /// Calls `tell` with each name that is put into a view, when it is there: a kernel that has it
+    /// mounted may remember that there was none.
+    #[must_use]
+    pub fn telling(mut self, tell: impl Fn(View, Ino, &[u8]) + Send + Sync + 'static) -> Self {
+        self.tell = Some(Box::new(tell));
         self
     }
 

@@ -45,8 +45,13 @@ impl Daemon<'_> {
         device: Option<&str>,
         but: Option<&Arc<MountedView>>,
     ) -> Result<Service, AdminError> {
-        let mut service = self.volume.versions();
-        for view in self.views.all() {
+        let views = self.views.all();
+        let switches: Vec<_> = views.iter().map(|view| view.switch.clone()).collect();
+        let mut service = self.volume.versions().telling(move |view, parent, name| {
+            let shown = switches.iter().filter(|switch| switch.fs().view() == view);
+            shown.for_each(|switch| switch.tell_new_name(parent, name));
+        });
+        for view in views {
             if !but.is_some_and(|but| Arc::ptr_eq(but, &view)) {
                 service = service.with_mounted(view.fs(), view.place());
             }

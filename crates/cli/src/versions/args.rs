@@ -136,12 +136,16 @@ TARGET is an image file, a block device, a mount point or a path inside a mount,
 
 #[derive(Debug, Args)]
 #[command(after_help = "Signs: - removed, + added, M modified, R renamed.
-A range is TARGET@A..B; without ..B it ends now.")]
+A range is TARGET@A..B; without ..B it ends now. Two mounts of one volume, as forks are, can be
+compared too: dendro diff TREE TREE. Without TARGET, @A is of the volume that one stands in.")]
 pub(crate) struct DiffArgs {
-    /// TARGET@A or TARGET@A..B
+    /// TARGET@A or TARGET@A..B, or a mount
     pub(crate) target: String,
-    /// The other end of the range, as @B or :BRANCH@B
+    /// The other end of the range, as @B, :BRANCH@B, or another mount of the volume
     pub(crate) to: Option<String>,
+    /// Only say how many there are of each kind
+    #[arg(long)]
+    pub(crate) stat: bool,
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,

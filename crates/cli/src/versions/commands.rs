@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::{output, text};
 
 /// An answer to another question than was asked.
-pub(super) fn unexpected(reply: &VersionsReply) -> Failure {
+pub(crate) fn unexpected(reply: &VersionsReply) -> Failure {
     Failure::new(format_args!("an answer to another question: {reply:?}"))
 }
 
@@ -25,24 +25,34 @@ pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> 
         SnapshotVerb::Create { target, json } => create(target, *json, quiet),
         SnapshotVerb::List { target, named, json } => list(target, *named, *json),
         SnapshotVerb::Delete { target, more, dry_run, verbose, json } => {
-            let deleted = delete(target, more, *dry_run)?;
-            if *json {
-                return output::print_json(&deleted);
-            }
-            if *verbose || *dry_run {
-                return output::print(&deleted_text(&deleted, *dry_run));
-            }
-            Ok(())
+            delete_versions(target, more, [*dry_run, *verbose || *dry_run, *json])
         }
-        SnapshotVerb::Rename { target, name } => {
-            change(target, |of| VersionsRequest::Rename { of, name: name.clone() })
-        }
+        SnapshotVerb::Rename { target, name } => rename_version(target, name),
         SnapshotVerb::Hold { target } => {
             change(target, |of| VersionsRequest::Hold { of, held: true })
         }
         SnapshotVerb::Release { target } => {
             change(target, |of| VersionsRequest::Hold { of, held: false })
         }
+    }
+}
+
+/// Calls the version that `target` names otherwise.
+pub(crate) fn rename_version(target: &str, name: &str) -> Result<(), Failure> {
+    change(target, |of| VersionsRequest::Rename { of, name: name.to_owned() })
+}
+
+/// Deletes versions, and says so if that is wanted, in words or as JSON.
+pub(crate) fn delete_versions(
+    target: &str,
+    more: &[String],
+    [dry_run, verbose, json]: [bool; 3],
+) -> Result<(), Failure> {
+    let deleted = delete(target, more, dry_run)?;
+    match (json, verbose) {
+        (true, _) => output::print_json(&deleted),
+        (false, true) => output::print(&deleted_text(&deleted, dry_run)),
+        (false, false) => Ok(()),
     }
 }
 
