@@ -60,12 +60,14 @@ mod sweep;
 mod through;
 mod versions;
 mod victim;
+mod wipe;
 mod writer;
 
 pub use cleaner::CLEANER_NICENESS;
 pub use coalesce::{CoalesceSettings, Coalesced, Place};
 pub use disk::{LogDisk, Stats};
 pub use options::{FormatOptions, OpenOptions};
-pub use recovery::format;
+pub use recovery::{create, format};
 pub use segments::{SegmentCounts, SegmentState};
 pub use space::CleanSettings;
+pub use wipe::invalidate;
