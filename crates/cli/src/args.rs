@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Show what a volume is like
     Info(TargetArgs),
+    /// Change how a mounted volume is served, or show it
+    Set(SetOptionsArgs),
     /// Show what a mounted volume has done so far, or does
     Stat(StatArgs),
     /// Show how full the segments are, in figures and in a picture
@@ -151,7 +153,7 @@ pub(crate) enum MountKind {
   clone=BRANCH, snapshot=NAME, at=TIME   another version than the main branch's head
   nosnapdir                     no hidden directory .dendro, which shows the past, in the root
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
-  sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, remount, fsname=NAME   as in mount(8)")]
+  sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device
     pub(crate) source: PathBuf,
@@ -261,6 +263,24 @@ pub(crate) struct TargetArgs {
     #[arg(default_value = ".")]
     pub(crate) target: PathBuf,
     /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "What can be changed while it is mounted, as in dendro mount -o:
+  commit=SECONDS                 what a crash may lose without fsync; of the whole volume
+  policy=NAME, coalesce=on|off   how it is cleaned; of the whole volume
+  retain=RULE, retain=none       which snapshots the mount makes by itself
+  relatime, noatime, strictatime when reading changes access times
+It lasts until the volume is unmounted. Without options, those in force are shown.")]
+pub(crate) struct SetOptionsArgs {
+    /// A mount point or a path inside a mount
+    pub(crate) target: PathBuf,
+    /// What is to be
+    #[arg(value_name = "OPTION")]
+    pub(crate) options: Vec<String>,
+    /// Print the options in force as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -82,6 +82,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Umount(args) => umount::run(args, quiet),
         Command::Sync(args) => volume_commands::sync(args),
         Command::Info(args) => volume_commands::info(args),
+        Command::Set(args) => volume_commands::set(args, quiet),
         Command::Stat(args) => stat::run(args),
         Command::Segments(args) => segments::run(args),
         Command::Clean(args) => cleaning::run(&args.verb, quiet),

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if config.options.is_remount {
-        return remount::run(&config.mount_point, &config.options);
+        return remount::run(&config.mount_point, &config.options, &args.options);
     }
     clear_dead_mount(&config.mount_point)?;
     clear_dead_mounts_of(&config.source)?;
@@ -126,6 +126,9 @@ fn config(args: &MountArgs) -> Result<Config, Failure> {
             )));
         }
     };
+    if !options.symfollow && !rustix::process::geteuid().is_root() {
+        return Err(mount_failure("nosymfollow: root alone can mount so"));
+    }
     Ok(Config { source, mount_point, options })
 }
 

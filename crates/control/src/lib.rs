@@ -33,7 +33,7 @@ pub mod versions;
 mod wait;
 
 pub use client::{Client, ClientError};
-pub use mounts::{MountReply, MountRequest, ViewInfo};
+pub use mounts::{MountReply, MountRequest, SetRequest, ViewInfo};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,

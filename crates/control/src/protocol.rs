@@ -11,7 +11,7 @@ use crate::cleaning::{
     SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
-use crate::mounts::{MountReply, MountRequest, ViewInfo};
+use crate::mounts::{MountReply, MountRequest, SetRequest, ViewInfo};
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 
 /// The version that both sides name. A side that is told of another one says so and does nothing.
@@ -71,6 +71,8 @@ pub enum Command {
     Versions(VersionsAsked),
     /// Serve one more view.
     Mount(MountRequest),
+    /// Change how a mount is served.
+    Set(SetRequest),
 }
 
 /// A daemon's answer.
@@ -115,6 +117,8 @@ pub enum Outcome {
     Versions(VersionsReply),
     /// The answer to [`Command::Mount`].
     Mount(MountReply),
+    /// The answer to [`Command::Set`]: the mount with the options that are in force now.
+    Set(Box<ViewInfo>),
     /// It was done, and there is nothing to tell.
     Done,
     /// It was not done, and why.
@@ -324,6 +328,14 @@ pub trait Admin: Cleaning {
         Err(AdminError("this daemon serves one view".into()))
     }
 
+    /// Changes how a mount is served.
+    ///
+    /// # Errors
+    /// Which options cannot be changed while it is mounted; then nothing is.
+    fn set(&self, _request: &SetRequest) -> Result<ViewInfo, AdminError> {
+        Err(AdminError("nothing can be changed here".into()))
+    }
+
     /// Returns once all that was written before is durable.
     ///
     /// # Errors
@@ -435,5 +447,6 @@ fn answer(
             Outcome::Versions(admin.versions(mount.as_deref(), request)?)
         }
         Command::Mount(request) => Outcome::Mount(admin.mount(request, descriptor)?),
+        Command::Set(request) => Outcome::Set(Box::new(admin.set(request)?)),
     })
 }

@@ -62,6 +62,7 @@ fn request() -> MountRequest {
         sync: false,
         dirsync: false,
         noatime: false,
+        nosymfollow: false,
         block_device: false,
     }
 }

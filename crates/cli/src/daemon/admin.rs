@@ -11,7 +11,8 @@ use dendro_control::cleaning::{
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Facts, MountInfo, MountReply, MountRequest, Pong, ViewInfo, VolumeInfo,
+    Admin, AdminError, Facts, MountInfo, MountReply, MountRequest, Pong, SetRequest, ViewInfo,
+    VolumeInfo,
 };
 use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
 use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode, unmount};
@@ -66,10 +67,11 @@ impl Daemon<'_> {
     }
 
     /// A mount with what takes a look at the disk.
-    fn view_info(&self, view: &MountedView, table: &VersionTable) -> ViewInfo {
+    pub(super) fn view_info(&self, view: &MountedView, table: &VersionTable) -> ViewInfo {
         let mut info = view.info();
         info.version = version_text(table, view.view());
         info.is_main = info.branch == table.main;
+        info.options = self.in_force(view).in_force();
         info.read_only = self.volume.disk().read_only_reason().or_else(|| match info.epoch {
             Some(_) => Some("it shows the past".into()),
             None => info.read_only,
@@ -254,6 +256,16 @@ impl Admin for Daemon<'_> {
             None => Ok(MountReply::Ending),
             Some(_arrival) => self.serve_one_more(request, device).map(MountReply::Served),
         }
+    }
+
+    fn set(&self, request: &SetRequest) -> Result<ViewInfo, AdminError> {
+        let view = match request.mount.as_deref() {
+            Some(device) => self.views.by_device(device),
+            None => self.views.all().into_iter().next(),
+        };
+        let view = view.ok_or_else(|| AdminError("it is no longer mounted there".into()))?;
+        self.set_options(&view, request)?;
+        Ok(self.view_info(&view, &self.volume.disk().versions()))
     }
 
     fn sync(&self) -> Result<(), AdminError> {

@@ -68,7 +68,8 @@ impl Daemon<'_> {
             {
                 replaced.open_files.extend(open_files);
             }
-            let fs = self.volume.open_view(new, &mounted.options).map_err(|error| {
+            let options = mounted.options.lock().clone();
+            let fs = self.volume.open_view(new, &options).map_err(|error| {
                 AdminError(format!("it is done, but unmount {}: {error}", mounted.place()))
             })?;
             Ok((Some((fs, stale)), reply))
