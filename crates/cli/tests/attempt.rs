@@ -173,6 +173,40 @@ fn a_command_that_is_interrupted_leaves_nothing() {
 }
 
 #[test]
+fn what_a_killed_try_leaves_is_shown_and_can_be_dropped() {
+    let Some(scratch) = with_files() else { return };
+    let script = "echo x > one; echo begun; exec sleep 100";
+    let mut command = scratch.command(["try", "--", "sh", "-c", script]);
+    command.current_dir(scratch.inside("dir")).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut begun = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
+    let child_of = |pid: u32| -> u32 {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        children.split(' ').next().unwrap().parse().unwrap()
+    };
+    let tried = child_of(child.id());
+    let sleep = child_of(tried);
+    signal(tried, "KILL");
+    signal(sleep, "KILL");
+    child.wait().unwrap();
+    let mount = scratch.mount_point();
+    let left = format!(":try-{tried}");
+    wait_until("its mount is gone", || {
+        let forks = scratch.dendro(["forks", &mount]).succeeds().out;
+        forks.lines().any(|line| line.starts_with(&left) && line.ends_with("not mounted"))
+    });
+    // A crash does not take it away either, and nobody else does.
+    scratch.kill_daemon();
+    scratch.mount();
+    assert_eq!(versions(&scratch).len(), 3);
+    scratch.dendro(["drop", &format!("{mount}{left}")]).succeeds();
+    assert_eq!(versions(&scratch), [":main"]);
+    assert_eq!(read(&scratch, "dir/one"), "one");
+    scratch.umount();
+}
+
+#[test]
 fn what_cannot_be_tried_is_said() {
     let Some(scratch) = with_files() else { return };
     let mount = scratch.mount_point();

@@ -95,6 +95,9 @@ fn kept_text(kept: &KeptInfo, volume: &str, version: &VersionName) -> String {
              dendro snapshot delete {volume}:{name}   throws that away, and gives its space back\n"
         );
     }
+    if !name.starts_with("before-") {
+        return format!("what was there until now is still there as @{name}\n");
+    }
     let branch = version.branch.as_ref().map(|branch| format!(":{branch}")).unwrap_or_default();
     format!(
         "what was there until now is kept as @{name}\n  \

@@ -112,6 +112,11 @@ impl Service {
         if how.discard || !is_changed()? {
             return Ok(None);
         }
+        if before == Before::Undo
+            && let Some(same) = self.origin_unchanged(table, head)?
+        {
+            return Ok(Some(same));
+        }
         let name = name(before, head.branch, table, self.clock.now());
         let made = self.disk.snapshot(head.branch, Some(&name)).map_err(|error| match error {
             Error::NoSpace { .. } => AdminError(format!(
@@ -122,6 +127,31 @@ impl Service {
             other => refuse(other),
         })?;
         Ok(Some(KeptInfo { branch: made.branch, epoch: Some(made.epoch), name }))
+    }
+
+    /// The snapshot with a name that the branch of `head` was made from, if nothing has been changed
+    /// since.
+    fn origin_unchanged(&self, table: &VersionTable, head: View) -> Answer<Option<KeptInfo>> {
+        let parent = table.parent(head.branch);
+        let view = parent.map(|(branch, epoch)| View { branch, epoch: Some(epoch) });
+        let origin = view.and_then(|view| table.snapshot_of(view));
+        let Some((origin, name)) = origin.and_then(|of| Some((of, of.name.clone()?))) else {
+            return Ok(None);
+        };
+        let changed = self.disk.changed_lists(origin.view(), head, Lid(0), 1).map_err(refuse)?;
+        let same = KeptInfo { branch: origin.branch, epoch: Some(origin.epoch), name };
+        Ok(changed.is_empty().then_some(same))
+    }
+
+    /// Answers why a head was not replaced after all, and lets go of what was kept of it.
+    pub(super) fn not_replaced(&self, kept: Option<&KeptInfo>, why: Error) -> AdminError {
+        if let Some(KeptInfo { branch, epoch, name }) = kept
+            && is_kept(name)
+        {
+            // The error that matters is the other.
+            let _ = self.disk.delete(View { branch: *branch, epoch: *epoch });
+        }
+        refuse(why)
     }
 
     /// What was kept last of what the branch of `head` had been, and is not in its past.

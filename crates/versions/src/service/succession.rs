@@ -95,7 +95,8 @@ impl Service {
         self.check_not_mounted(table, head)?;
         let before = if undo { Before::Undo } else { Before::Rollback };
         let kept = self.keep(table, [head, like], before, how)?;
-        let made = self.disk.roll_back(head.branch, like).map_err(refuse)?;
+        let made = self.disk.roll_back(head.branch, like);
+        let made = made.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
         let is_held = table.snapshot_of(like).is_some_and(|snapshot| snapshot.is_held);
         // It is there again, so it needs no name beside.
         if undo && !is_held && self.check_not_mounted(table, like).is_ok() {
@@ -193,7 +194,8 @@ impl Service {
         let before = if since.is_some() { Before::Try } else { Before::Promote };
         let kept = self.keep(table, [head, like], before, how)?;
         if head == table.main_head() {
-            self.disk.promote(like.branch).map_err(refuse)?;
+            let promoted = self.disk.promote(like.branch);
+            promoted.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
         } else {
             // No two branches have one name at a time; a crash in between leaves both, told apart.
             let name = facts::name(head, table).unwrap_or_default();

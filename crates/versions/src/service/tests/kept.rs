@@ -57,6 +57,11 @@ fn what_a_rollback_replaces_is_kept_and_comes_back() {
     let first = kept(&service, &back(at("one"))).expect("kept");
     assert!(first.name.starts_with("before-rollback-") && first.epoch.is_some(), "{first:?}");
     assert_eq!(fixture.now(), "one");
+    // What can be had by a name anyway is not kept again.
+    let is_one = kept(&service, &undo(now())).expect("kept");
+    assert_eq!((&*is_one.name, fixture.now()), ("one", "two".into()));
+    assert_eq!(fixture.names(), ["one"]);
+    let first = kept(&service, &back(at("one"))).expect("kept");
     fixture.write("three");
     let why = refusal(&service, &back(at(&first.name)));
     assert!(why.contains("not in the past of :main; --undo"), "{why}");
