@@ -106,13 +106,17 @@ fn join_daemon(args: &MountArgs, config: &Config) -> Result<Joined, Failure> {
 fn config(args: &MountArgs) -> Result<Config, Failure> {
     let options = MountOptions::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Failure::new(why).with_code(code::MOUNT_USAGE))?;
-    let source = args.source.canonicalize().map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::NotFound => "; `dendro mkfs --size 10G` makes an image",
-            _ => "",
-        };
-        mount_failure(format_args!("{}: {error}{advice}", args.source.display()))
-    })?;
+    let source = match args.source.canonicalize() {
+        // The table of mounts has the version behind it, or what fsname= says.
+        Err(_) if options.is_remount => args.source.clone(),
+        found => found.map_err(|error| {
+            let advice = match error.kind() {
+                io::ErrorKind::NotFound => "; `dendro mkfs --size 10G` makes an image",
+                _ => "",
+            };
+            mount_failure(format_args!("{}: {error}{advice}", args.source.display()))
+        })?,
+    };
     let mount_point = match args.directory.canonicalize() {
         Ok(directory) => directory,
         // A dead mount: its name is all there is.

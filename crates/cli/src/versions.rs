@@ -5,7 +5,7 @@
 //! - [`Automatic`]: the snapshots that a mount makes by itself.
 //! - [`hidden`]: what the hidden directory in a mount shows.
 //! - [`commands`]: the commands about versions; [`replace`]: those that put another head in the place of
-//!   one; [`diff`], [`files`]: those about files in versions.
+//!   one; [`mod@diff`], [`files`]: those about files in versions.
 
 pub(crate) mod args;
 mod automatic;

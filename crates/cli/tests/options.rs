@@ -93,6 +93,16 @@ fn a_remount_changes_what_it_can_and_names_what_it_cannot() {
     remount("rw").succeeds();
     fs::write(scratch.inside("file"), "x").unwrap();
     assert!(in_force(&scratch).contains(&"rw".into()));
+    scratch.dendro(["clone", &scratch.image(), "b"]).succeeds();
+    scratch.umount();
+    // By the source that the table of mounts has, which names the branch.
+    scratch.mount_with("clone=b");
+    let source = format!("{}:b", scratch.image());
+    assert!(mounts().lines().any(|line| line.starts_with(&format!("{source} "))));
+    scratch
+        .dendro(["mount", "-o", "remount,ro,clone=b", &source, &scratch.mount_point()])
+        .succeeds();
+    fs::write(scratch.inside("file"), "y").unwrap_err();
     scratch.umount();
 }
 
