@@ -4,7 +4,7 @@
 //! changed; it is called `fork-` and the fork's name, and goes with the last branch that was made of it.
 //!
 //! - [`make`]: `fork`. [`remove`]: `drop`. [`list`]: `forks`.
-//! - [`branch`]: `branch list`, `rename` and `delete`.
+//! - [`mod@branch`]: `branch list`, `rename` and `delete`.
 
 pub(crate) mod args;
 mod branch;

@@ -11,7 +11,8 @@
 //! - `flush`: who makes the log durable, and for whom.
 //! - `core`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
 //!   finds and checks blocks.
-//! - `checkpoint`, `recovery`: a frozen state is written, and found again.
+//! - `checkpoint`, `recovery`: a frozen state is written, and found again; `wipe`: a volume is taken
+//!   away.
 //! - `heads`: where data goes that the cleaner's policy wants apart from the main log.
 //! - `pick`: which segment is emptied next; `cleaner`: when, and how; `victim`: what is read of it;
 //!   `relocation`: what lives in one is written again; [`external`]: the same by another process.

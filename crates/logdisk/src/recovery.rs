@@ -72,11 +72,11 @@ pub fn format(
     dendro_disk::LogicalDisk::shut_down(&disk)
 }
 
-/// As [`format`], and opens it: no volume is found on the device until that is shut down, or takes a
+/// As [`format()`], and opens it: no volume is found on the device until that is shut down, or takes a
 /// checkpoint. What was put into it by then is there with it.
 ///
 /// # Errors
-/// As [`format`].
+/// As [`format()`].
 pub fn create(
     device: &Arc<dyn Device>,
     options: &FormatOptions,
