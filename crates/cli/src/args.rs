@@ -11,6 +11,7 @@ use dendro_base::Uuid;
 
 use crate::cleaning::args::{CleanArgs, CleanerdArgs};
 use crate::failure::code;
+use crate::fork::args::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
 use crate::text;
 use crate::versions::args::{
     CloneArgs, DiffArgs, HistoryArgs, PromoteArgs, RollbackArgs, SnapshotArgs, UndeleteArgs,
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Show what a volume is like
     Info(TargetArgs),
+    /// Change how a mounted volume is served, or show it
+    Set(SetOptionsArgs),
     /// Show what a mounted volume has done so far, or does
     Stat(StatArgs),
     /// Show how full the segments are, in figures and in a picture
@@ -76,6 +79,14 @@ pub(crate) enum Command {
     Undelete(UndeleteArgs),
     /// Show what each version takes
     Usage(UsageArgs),
+    /// Make a working tree that goes on from another, and mount it
+    Fork(ForkArgs),
+    /// List forks: where they are mounted, what differs, and what they take
+    Forks(ForksArgs),
+    /// Unmount forks and delete them
+    Drop(DropArgs),
+    /// List, rename and delete branches
+    Branch(BranchArgs),
     /// Run a command on a clone of a mounted tree, which becomes the tree if it succeeds
     Try(TryArgs),
     /// Show what lies on the device, structure by structure
@@ -142,7 +153,7 @@ pub(crate) enum MountKind {
   clone=BRANCH, snapshot=NAME, at=TIME   another version than the main branch's head
   nosnapdir                     no hidden directory .dendro, which shows the past, in the root
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
-  sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, remount, fsname=NAME   as in mount(8)")]
+  sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device
     pub(crate) source: PathBuf,
@@ -170,8 +181,12 @@ pub(crate) struct MountArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct UmountArgs {
-    /// The mount point, image file or block device
-    pub(crate) target: PathBuf,
+    /// Mount points, image files or block devices
+    #[arg(required_unless_present = "all", value_name = "TARGET")]
+    pub(crate) targets: Vec<PathBuf>,
+    /// All dendrofs mounts that you may unmount
+    #[arg(short, long, conflicts_with = "targets")]
+    pub(crate) all: bool,
     /// Take it out of the directory tree now, and let those who use it finish
     #[arg(short, long)]
     pub(crate) lazy: bool,
@@ -184,12 +199,13 @@ pub(crate) struct UmountArgs {
 #[command(
     after_help = "Nobody else sees what COMMAND does before it ends with exit status 0, and then all of it at once;
 otherwise nothing of it stays. The exit status is COMMAND's; 125 when it could not be tried, or not
-be taken over.
+be taken over. How the tree was before is kept until the next success, as @before-try-…;
+`dendro rollback --undo` puts it back.
 
 When others have changed the tree meanwhile, --on-conflict says what happens:
   keep (default)   what COMMAND did stays in a branch; what can be done with it is told
   discard          what COMMAND did is thrown away
-  promote          what COMMAND did stands; what others did meanwhile is thrown away"
+  promote          what COMMAND did stands; what others did is kept as @before-promote-…"
 )]
 pub(crate) struct TryArgs {
     /// The tree: any directory in its mount
@@ -204,6 +220,9 @@ pub(crate) struct TryArgs {
     /// Leave what COMMAND did in the clone, however it ends
     #[arg(short, long)]
     pub(crate) keep: bool,
+    /// Do not keep how the tree was before
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) discard: bool,
     /// What to do when the tree has changed meanwhile
     #[arg(
         long,
@@ -244,6 +263,24 @@ pub(crate) struct TargetArgs {
     #[arg(default_value = ".")]
     pub(crate) target: PathBuf,
     /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "What can be changed while it is mounted, as in dendro mount -o:
+  commit=SECONDS                 what a crash may lose without fsync; of the whole volume
+  policy=NAME, coalesce=on|off   how it is cleaned; of the whole volume
+  retain=RULE, retain=none       which snapshots the mount makes by itself
+  relatime, noatime, strictatime when reading changes access times
+It lasts until the volume is unmounted. Without options, those in force are shown.")]
+pub(crate) struct SetOptionsArgs {
+    /// A mount point or a path inside a mount
+    pub(crate) target: PathBuf,
+    /// What is to be
+    #[arg(value_name = "OPTION")]
+    pub(crate) options: Vec<String>,
+    /// Print the options in force as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -456,7 +493,7 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
             let command = UmountHelper::command().name(name);
             parse_as(command, arguments).map(|helper: UmountHelper| {
                 let UmountHelper { target, lazy, force, .. } = helper;
-                let args = UmountArgs { target, lazy, force };
+                let args = UmountArgs { targets: vec![target], all: false, lazy, force };
                 Invocation { name: name.into(), quiet: true, command: Command::Umount(args) }
             })
         }
@@ -549,7 +586,7 @@ mod tests {
         let line = "umount.fuse.dendro /mnt -n -l -v -t fuse.dendro";
         let invocation = parse("umount.fuse.dendro", &arguments(line)).unwrap();
         assert!(matches!(invocation.command, Command::Umount(args) if args.lazy && !args.force
-                && args.target == Path::new("/mnt")));
+                && args.targets == [Path::new("/mnt")]));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! - [`mkfs`], [`mount`], [`umount`], [`volume_commands`], [`stat`], [`segments`], [`dump`]: the
 //!   commands. [`cleaning`]: those that clean, and what the daemon does for them.
 //! - [`versions`]: snapshots, branches, and files in the past.
-//! - [`attempt`]: `dendro try`.
+//! - [`attempt`]: `dendro try`. [`fork`]: working trees that go on from another one.
 //! - [`daemon`]: the process behind the mounts of a volume. [`join`] lets it serve one more. [`volume`]
 //!   opens what it serves, [`block_source`] says by
 //!   which name. [`remount`] changes how the kernel treats a mount.
@@ -25,6 +25,7 @@ mod counters;
 mod daemon;
 mod dump;
 mod failure;
+mod fork;
 mod generate;
 mod join;
 mod life;
@@ -86,18 +87,23 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Umount(args) => umount::run(args, quiet),
         Command::Sync(args) => volume_commands::sync(args),
         Command::Info(args) => volume_commands::info(args),
+        Command::Set(args) => volume_commands::set(args, quiet),
         Command::Stat(args) => stat::run(args),
         Command::Segments(args) => segments::run(args),
         Command::Clean(args) => cleaning::run(&args.verb, quiet),
         Command::Cleanerd(args) => cleaning::cleanerd::run(args, quiet),
         Command::Snapshot(args) => versions::snapshot(args, quiet),
         Command::Clone(args) => versions::clone(args),
-        Command::Promote(args) => versions::promote(args),
-        Command::Rollback(args) => versions::rollback(args),
+        Command::Promote(args) => versions::promote(args, quiet),
+        Command::Rollback(args) => versions::rollback(args, quiet),
         Command::Diff(args) => versions::diff(args),
         Command::History(args) => versions::history(args),
         Command::Undelete(args) => versions::undelete(args),
-        Command::Usage(args) => versions::usage(args),
+        Command::Usage(args) => versions::usage_of(args),
+        Command::Fork(args) => fork::fork(args, quiet),
+        Command::Forks(args) => fork::forks(args),
+        Command::Drop(args) => fork::drop_forks(args, quiet),
+        Command::Branch(args) => fork::branch(args, quiet),
         Command::Try(args) => attempt::run(args, quiet).map(drop),
         Command::Dump(args) => dump::run(args, quiet),
         Command::Completions { shell } => generate::completions(*shell),

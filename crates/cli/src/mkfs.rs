@@ -127,6 +127,9 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
     check_replaceable(args, signature::find(&device, device.kind() == FileKind::Image)?)?;
     // Before anything is destroyed for a volume that cannot be made.
     volume::check_segments(target, device.len_bytes(), args.segment_size)?;
+    // Before what it consists of goes: else a power cut would leave a part of it to be mounted.
+    dendro_logdisk::invalidate(&device)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))?;
     if !args.nodiscard {
         // Gives an old image's blocks back. Where that does not work, nothing is lost.
         let _ = device.discard(0, device.len_bytes());

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if config.options.is_remount {
-        return remount::run(&config.mount_point, &config.options);
+        return remount::run(&config.mount_point, &config.options, &args.options);
     }
     clear_dead_mount(&config.mount_point)?;
     for _ in 0..TRIES {
@@ -114,13 +114,17 @@ fn config(args: &MountArgs) -> Result<Config, Failure> {
         target::check_way(&table, &args.source).map_err(mount_failure_of)?;
         target::check_alive(&table, &args.directory).map_err(mount_failure_of)?;
     }
-    let source = args.source.canonicalize().map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::NotFound => "; `dendro mkfs --size 10G` makes an image",
-            _ => "",
-        };
-        mount_failure(format_args!("{}: {error}{advice}", args.source.display()))
-    })?;
+    let source = match args.source.canonicalize() {
+        // The table of mounts has the version behind it, or what fsname= says.
+        Err(_) if options.is_remount => args.source.clone(),
+        found => found.map_err(|error| {
+            let advice = match error.kind() {
+                io::ErrorKind::NotFound => "; `dendro mkfs --size 10G` makes an image",
+                _ => "",
+            };
+            mount_failure(format_args!("{}: {error}{advice}", args.source.display()))
+        })?,
+    };
     let mount_point = match args.directory.canonicalize() {
         Ok(directory) => directory,
         // A dead mount: its name is all there is.
@@ -134,6 +138,9 @@ fn config(args: &MountArgs) -> Result<Config, Failure> {
             )));
         }
     };
+    if !options.symfollow && !rustix::process::geteuid().is_root() {
+        return Err(mount_failure("nosymfollow: root alone can mount so"));
+    }
     Ok(Config { source, mount_point, options })
 }
 
@@ -171,7 +178,7 @@ fn clear_dead_mount(mount_point: &Path) -> Result<(), Failure> {
 fn clear_dead_mounts_of(source: &Path) -> Result<(), Failure> {
     for entry in mount_table::read()? {
         if entry.is_fuseblk()
-            && target::is_same_file(Path::new(&entry.source), source)
+            && target::is_same_file(&entry.volume(), source)
             && life::of(&entry.mount_point) == Life::Dead
         {
             dendro_fuse::unmount(&entry.mount_point, UnmountMode::Detach).map_err(mount_failure)?;

@@ -371,10 +371,10 @@ pub(crate) fn format(
         },
         hash_key: random_bytes()?,
     };
-    let device = Arc::new(device);
-    let formatted: Arc<dyn Device> = Arc::clone(&device) as _;
-    dendro_logdisk::format(&formatted, &options, &clock()).map_err(|error| fail(&error))?;
-    let disk = open_disk(source, &device, as_mounted())?;
+    let device: Arc<dyn Device> = Arc::new(device);
+    // The volume is there when all is in it, and not before.
+    let disk = dendro_logdisk::create(&device, &options, as_mounted(), &clock())
+        .map_err(|error| fail(&error))?;
     let fs_options = FsFormatOptions {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
