@@ -4,6 +4,7 @@
 //! - [`place`]: the volume that is meant, and paths in it.
 //! - [`Automatic`]: the snapshots that a mount makes by itself.
 //! - [`hidden`]: what the hidden directory in a mount shows.
+//! - [`shares`]: questions by those that are no command about versions.
 //! - [`commands`]: the commands about versions; [`files`]: those about files in them.
 
 pub(crate) mod args;
@@ -12,6 +13,7 @@ mod commands;
 mod files;
 mod hidden;
 mod place;
+mod shares;
 mod text;
 
 pub(crate) use automatic::Automatic;
@@ -19,3 +21,4 @@ pub(crate) use commands::{clone, promote, rollback, snapshot, usage};
 pub(crate) use files::{diff, history, undelete};
 pub(crate) use hidden::DiskPast;
 pub(crate) use place::{flush_kernel, now};
+pub(crate) use shares::{ask, shares};
