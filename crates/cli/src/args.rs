@@ -569,6 +569,14 @@ mod tests {
     }
 
     #[test]
+    fn every_other_name_is_installed() {
+        let makefile = include_str!("../../../Makefile").replace("\\\n", " ");
+        let links = makefile.lines().find(|line| line.starts_with("LINKS ")).unwrap();
+        let installed: Vec<&str> = links.split_whitespace().skip(2).collect();
+        assert_eq!(installed, LINKED_NAMES.map(|(name, _)| name));
+    }
+
+    #[test]
     fn help_fits_a_screen() {
         let mut cli = Cli::command();
         cli.build();

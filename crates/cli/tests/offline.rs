@@ -60,6 +60,22 @@ fn mkfs_destroys_nothing_unless_forced() {
 }
 
 #[test]
+fn mkfs_leaves_no_mark_of_others_at_the_end() {
+    let scratch = Scratch::new();
+    let image = scratch.image();
+    let mut disk = vec![0; 64 << 20];
+    let second_table = disk.len() - 512;
+    disk[second_table..][..8].copy_from_slice(b"EFI PART");
+    let raid_member = disk.len() - 8192;
+    disk[raid_member..][..4].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9]);
+    fs::write(&image, &disk).unwrap();
+    scratch.dendro(["mkfs", "-q", "--force", "--nodiscard", &image]).succeeds();
+    let made = fs::read(&image).unwrap();
+    assert!(made[made.len() - (512 << 10)..].iter().all(|&byte| byte == 0));
+    scratch.dendro(["check", &image]).succeeds();
+}
+
+#[test]
 fn mkfs_grows_an_image_and_never_cuts_it() {
     let scratch = Scratch::new();
     let image = scratch.image();

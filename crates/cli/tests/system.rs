@@ -243,3 +243,47 @@ fn the_daemon_is_called_after_its_volume() {
         scratch.umount();
     }
 }
+
+#[test]
+fn the_debian_package_has_all_that_it_should() {
+    let has = |tool| Command::new(tool).arg("--version").output().is_ok();
+    if !has("dpkg-shlibdeps") || !has("dpkg-deb") {
+        eprintln!("left out: it takes dpkg-dev");
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/make-deb");
+    let made = Command::new(script)
+        .args([env!("CARGO_BIN_EXE_dendro"), &scratch.text("out")])
+        .output()
+        .unwrap();
+    let made = common::said(made).succeeds();
+    let package = made.out.lines().last().unwrap();
+    let list = Command::new("dpkg-deb").args(["--contents", package]).output().unwrap();
+    let list = common::said(list).succeeds().out;
+    for part in [
+        "./usr/bin/dendro\n",
+        "./usr/sbin/mkfs.dendro -> ../bin/dendro\n",
+        "./usr/sbin/fsck.dendro -> ../bin/dendro\n",
+        "./usr/sbin/mount.dendro -> ../bin/dendro\n",
+        "./usr/sbin/umount.fuseblk.dendro -> ../bin/dendro\n",
+        "./usr/lib/udev/rules.d/61-dendro.rules\n",
+        "./usr/share/dendrofs/magic\n",
+        "./usr/share/man/man1/dendro-mount.1.gz\n",
+        "./usr/share/man/man8/mkfs.dendro.8.gz\n",
+        "./usr/share/bash-completion/completions/dendro\n",
+        "./usr/share/zsh/vendor-completions/_dendro\n",
+        "./usr/share/doc/dendrofs/copyright\n",
+        "./usr/share/doc/dendrofs/changelog.gz\n",
+        "./usr/share/doc/dendrofs/libraries.gz\n",
+    ] {
+        assert!(list.contains(part), "no {part} in {list}");
+    }
+    assert!(!list.contains("/usr/local/"), "{list}");
+    let field = |name: &str| {
+        let said = Command::new("dpkg-deb").args(["--field", package, name]).output().unwrap();
+        common::said(said).succeeds().out
+    };
+    assert!(field("Depends").contains("libc6 (>=") && field("Depends").contains("fuse3"));
+    assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
+}

@@ -40,6 +40,7 @@ const TRY: &[(&str, &str)] = &[
 ];
 
 const VERSIONS: &[(&str, u8)] = &[("dendro-snapshot", 1), ("dendro-clone", 1), ("dendro-usage", 1)];
+const FORKS: &[(&str, u8)] = &[("dendro-clone", 1), ("dendro-try", 1), ("dendro-snapshot", 1)];
 const CLEANING: &[(&str, u8)] = &[("dendro-clean", 1), ("dendro-segments", 1), ("dendro-stat", 1)];
 
 /// A page of a command that ends as most do.
@@ -53,12 +54,6 @@ const fn plain(
 /// What is said on the page `title`; nothing in particular where nothing is known.
 pub(super) fn of(title: &str) -> Page {
     PAGES.iter().find(|(known, _)| *known == title).map_or(plain(&[], &[]), |(_, page)| *page)
-}
-
-/// The pages that something is said on.
-#[cfg(test)]
-pub(super) fn titles() -> impl Iterator<Item = &'static str> {
-    PAGES.iter().map(|(title, _)| *title)
 }
 
 const PAGES: &[(&str, Page)] = &[
@@ -352,6 +347,35 @@ const PAGES: &[(&str, Page)] = &[
             exit_status: TRY,
             see_also: &[("dendro-clone", 1), ("dendro-promote", 1), ("dendro-diff", 1)],
         },
+    ),
+    (
+        "dendro-fork",
+        plain(
+            &[
+                ("Work on a tree beside the one that others use:", "dendro fork mnt/project draft"),
+                ("Twenty of them, for as many agents:", "dendro fork -n 20 mnt/project agents"),
+            ],
+            FORKS,
+        ),
+    ),
+    ("dendro-forks", plain(&[("Of the volume that one is in:", "dendro forks")], FORKS)),
+    ("dendro-drop", plain(&[("Throw away what was done there:", "dendro drop draft")], FORKS)),
+    ("dendro-branch", plain(&[("All branches:", "dendro branch list mnt")], FORKS)),
+    ("dendro-branch-list", plain(&[("As JSON:", "dendro branch list --json mnt")], FORKS)),
+    (
+        "dendro-branch-rename",
+        plain(&[("Give one another name:", "dendro branch rename mnt:draft thesis")], FORKS),
+    ),
+    (
+        "dendro-branch-delete",
+        plain(&[("See what that would free:", "dendro branch delete -n mnt:draft")], FORKS),
+    ),
+    (
+        "dendro-set",
+        plain(
+            &[("Commit each second, from now on:", "dendro set mnt commit=1")],
+            &[("dendro-mount", 1), ("dendro-info", 1)],
+        ),
     ),
     (
         "dendro-dump",
