@@ -24,7 +24,7 @@ use crate::args::CheckArgs;
 use crate::failure::{Failure, code};
 use crate::memory::default_cache_bytes;
 use crate::target::{self, Target};
-use crate::{identity, output, tag, text};
+use crate::{identity, output, tag, text, volume};
 
 /// What a check found.
 #[derive(Debug, Serialize)]
@@ -84,7 +84,7 @@ fn source(named: &Path) -> Result<PathBuf, Failure> {
 
 fn open(source: &Path) -> Result<Arc<FileDevice>, Failure> {
     let opened = DeviceOptions::new().read_only(true).direct(Direct::Never).open(source);
-    Ok(Arc::new(opened?))
+    opened.map(Arc::new).map_err(|error| volume::explain_device(&error, true))
 }
 
 /// What is done at boot, for each volume: says how it was left. After a crash there is nothing to

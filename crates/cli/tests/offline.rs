@@ -155,6 +155,20 @@ fn mkfs_dendro_is_the_same_command() {
 }
 
 #[test]
+fn a_file_that_is_too_short_is_no_volume() {
+    let scratch = Scratch::new();
+    let diary = scratch.text("diary");
+    fs::write(&diary, "dear diary\n").unwrap();
+    for command in ["info", "segments", "dump", "usage"] {
+        scratch.dendro([command, &diary]).fails(1, &[&diary, "is no dendrofs volume", "2 MiB"]);
+    }
+    scratch.dendro(["check", &diary]).fails(8, &[&diary, "is no dendrofs volume"]);
+    scratch
+        .dendro(["mount", &diary, &scratch.mount_point()])
+        .fails(32, &[&diary, "is no dendrofs volume"]);
+}
+
+#[test]
 fn what_is_no_volume_is_said_to_be_none() {
     let scratch = Scratch::new();
     let missing = scratch.text("missing");
