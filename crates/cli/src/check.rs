@@ -213,6 +213,10 @@ fn text_of(outcome: &Outcome) -> String {
         true => "is sound",
         false => "is damaged, see above; nothing was changed, and there is no repair yet",
     };
+    let hint = match outcome.findings.iter().any(|finding| finding.severity() == Severity::Error) {
+        true => "  a list's number is the inode number of its file: find -inum\n",
+        false => "",
+    };
     let Counts { list_count, page_count, node_count, live_bytes, .. } = outcome.counts;
     let mut looked_at = vec![
         format!("{} of data and map alive", text::size(live_bytes)),
@@ -231,5 +235,5 @@ fn text_of(outcome: &Outcome) -> String {
         "not the contents of files (--data)"
     };
     looked_at.push(contents.into());
-    shown + &format!("{}: {verdict}\n  checked: {}\n", outcome.source, looked_at.join("; "))
+    shown + &format!("{}: {verdict}\n{hint}  checked: {}\n", outcome.source, looked_at.join("; "))
 }

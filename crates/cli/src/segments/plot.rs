@@ -18,6 +18,8 @@ const MARGIN: f64 = 32.0;
 const INNER_WIDTH: f64 = WIDTH - 2.0 * MARGIN;
 /// Squares of the map at most; with more segments each stands for several.
 const MAX_SQUARES: usize = 4096;
+/// As many have room in the title.
+const MAX_TITLE_CHARS: usize = 80;
 /// Degrees of fullness that have a colour.
 const LEVELS: usize = 10;
 
@@ -30,7 +32,7 @@ pub(super) fn draw(
 ) -> String {
     let mut svg = Svg::default();
     let present = &segments.present;
-    svg.text("title", (MARGIN, 40.0), Anchor::Start, source);
+    svg.text("title", (MARGIN, 40.0), Anchor::Start, &shortened(source));
     let states: Vec<String> =
         [SegmentState::Dirty, SegmentState::Open, SegmentState::Pending, SegmentState::Clean]
             .map(|state| {
@@ -58,6 +60,16 @@ pub(super) fn draw(
     let bottom = map(&mut svg, bottom + 46.0, segments);
     let bottom = key(&mut svg, bottom + 22.0);
     svg.finish(WIDTH, bottom + MARGIN, &format!("{source}: {summary}"))
+}
+
+/// The end of a name for which there is no room.
+fn shortened(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= MAX_TITLE_CHARS {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(count - MAX_TITLE_CHARS + 1).collect();
+    format!("…{end}")
 }
 
 /// The segments in the order in which they lie on the device; returns where they end below.
@@ -225,6 +237,14 @@ mod tests {
             assert!(shapes >= least, "{shapes} shapes for {count} segments");
             assert!(svg.len() < 2_000_000, "{count}: {} bytes", svg.len());
         }
+    }
+
+    #[test]
+    fn a_long_name_is_told_from_its_end() {
+        let long = format!("/{}/home.img", "directory/".repeat(20));
+        assert_eq!(shortened("/srv/home.img"), "/srv/home.img");
+        assert_eq!(shortened(&long).chars().count(), MAX_TITLE_CHARS);
+        assert!(shortened(&long).starts_with('…') && shortened(&long).ends_with("/home.img"));
     }
 
     #[test]

@@ -114,15 +114,15 @@ impl Svg {
         let _ = writeln!(self.body, "{element}");
     }
 
-    /// The whole document; `title` is what a screen reader says.
-    pub(super) fn finish(self, width: f64, height: f64, title: &str) -> String {
+    /// The whole document; `label` is what a screen reader says.
+    pub(super) fn finish(self, width: f64, height: f64, label: &str) -> String {
         let (width, height) = (number(width), number(height));
+        let (label, body) = (escape(label), self.body);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n\
-             <rect class=\"page\" width=\"{width}\" height=\"{height}\"/>\n{}</svg>\n",
-            escape(title),
-            self.body
+             viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">\n\
+             <style>\n{STYLE}</style>\n\
+             <rect class=\"page\" width=\"{width}\" height=\"{height}\"/>\n{body}</svg>\n"
         )
     }
 }
@@ -158,7 +158,7 @@ mod tests {
         let document = svg.finish(10.0, 20.0, "<b>");
         assert!(document.contains("text-anchor=\"end\">&lt;&amp;&quot;&gt;</text>"), "{document}");
         assert!(document.contains("<title>&lt;/title&gt;</title></rect>"), "{document}");
-        assert!(document.contains("<title>&lt;b&gt;</title>"), "{document}");
+        assert!(document.contains("aria-label=\"&lt;b&gt;\""), "{document}");
         assert!(document.contains("width=\"1.2\""), "{document}");
     }
 
