@@ -1,11 +1,9 @@
 //! `dendro check` and fsck.dendro: whether an unmounted volume is sound. Nothing is changed.
 //!
 //! The verifier, which shares no code with the engine, counts all that the checkpoint reaches. Then
-//! the engine opens the volume over an [`OverlayDevice`], which keeps in memory what rolling the
-//! log
+//! the engine opens the volume over an [`OverlayDevice`], which keeps in memory what rolling the log
 //! forward writes, and the trees of its versions are checked as file systems. Where there was a log
-//! to
-//! roll forward, the verifier looks at what came of it, too.
+//! to roll forward, the verifier looks at what came of it, too.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -151,8 +149,8 @@ fn is_about_log(finding: &Finding) -> bool {
 }
 
 /// Opens the volume as a mount does, looks through its trees, and shuts it down, all of it in
-/// memory;
-/// whether that went well, so that the device has a checkpoint now of all that is in the log.
+/// memory; whether that went well, so that the device has a checkpoint now of all that is in the
+/// log.
 fn check_trees(device: &Arc<dyn Device>, all_versions: bool) -> (Vec<Tree>, bool) {
     let failed = |what: &str, error: &dyn std::fmt::Display| Tree {
         name: String::new(),
@@ -221,10 +219,10 @@ fn text_of(outcome: &Outcome) -> String {
     let mut looked_at = vec![
         format!("{} of data and map alive", text::size(live_bytes)),
         format!("{list_count} lists, {page_count} pages, {node_count} map nodes"),
-        format!(
-            "trees of {} versions",
-            outcome.trees.iter().filter(|of| !of.name.is_empty()).count()
-        ),
+        match outcome.trees.iter().filter(|of| !of.name.is_empty()).count() {
+            1 => "the tree of one version".into(),
+            count => format!("trees of {count} versions"),
+        },
     ];
     if outcome.log_rolled_forward {
         looked_at.push("the log behind the checkpoint, rolled forward in memory".into());

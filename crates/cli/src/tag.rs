@@ -1,8 +1,7 @@
 //! `UUID=…` and `LABEL=…` in the place of a device.
 //!
 //! mount(8) looks these up by itself where udev has made its links. Here all block devices are
-//! asked,
-//! so that it works without udev, and for loop devices of images.
+//! asked, so that it works without udev, and for loop devices of images.
 
 use std::io;
 use std::path::{Path, PathBuf};

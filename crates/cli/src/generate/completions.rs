@@ -9,8 +9,7 @@ use crate::output;
 
 /// Goes behind bash's: what is typed behind `-o`, or has an @ or a : in it, is asked for; the other
 /// names of the command are completed as what they stand for. What bash puts in is put behind the
-/// last
-/// sign that breaks words.
+/// last sign that breaks words.
 const BASH: &str = r#"
 _dendro_ask() {
     local line=${COMP_LINE:0:COMP_POINT} word previous shown

@@ -142,8 +142,7 @@ fn section_of(page: &mut Vec<u8>, title: &str, body: &str) -> Result<(), Failure
 }
 
 /// What a help text says at its end: a line that is indented, with its first column set off by
-/// spaces,
-/// is a term and what it means; others are text.
+/// spaces, is a term and what it means; others are text.
 fn help_text(text: &str) -> String {
     let mut shown = String::new();
     let mut is_in_paragraph = false;
