@@ -12,6 +12,7 @@ use dendro_base::Uuid;
 use crate::cleaning::args::{CleanArgs, CleanerdArgs};
 use crate::failure::code;
 use crate::fork::args::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
+use crate::generate::Candidates;
 use crate::text;
 use crate::versions::args::{
     CloneArgs, DiffArgs, HistoryArgs, PromoteArgs, RollbackArgs, SnapshotArgs, UndeleteArgs,
@@ -89,11 +90,24 @@ pub(crate) enum Command {
     Branch(BranchArgs),
     /// Run a command on a clone of a mounted tree, which becomes the tree if it succeeds
     Try(TryArgs),
+    /// Check whether a volume that is not mounted is sound; changes nothing
+    #[command(version, display_name = "fsck.dendro")]
+    Check(CheckArgs),
     /// Show what lies on the device, structure by structure
     Dump(DumpArgs),
+    /// Print what udev's rules are to know of a device, if it holds a volume
+    #[command(hide = true)]
+    Udev { device: PathBuf },
     /// Write a shell's completions to standard output
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },
+    /// Print what a word may become that is being typed
+    #[command(hide = true)]
+    Complete {
+        what: Candidates,
+        #[arg(last = true)]
+        word: String,
+    },
     /// Write the man pages into a directory
     #[command(hide = true)]
     Man { directory: PathBuf },
@@ -155,7 +169,7 @@ pub(crate) enum MountKind {
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
   sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
-    /// The image file or block device
+    /// The image file or block device, also as UUID=… or LABEL=…
     pub(crate) source: PathBuf,
     /// The directory to mount on
     pub(crate) directory: PathBuf,
@@ -311,8 +325,10 @@ pub(crate) struct StatArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "The picture has a character for each segment, or for several side by side:
-  .      clean              o      pending: empty, clean after the next checkpoint
-  ▁ to █ how much is alive  @      being filled, or will be next
+  .        clean; lines of nothing else become one
+  ▁ to █   how much is alive
+  o        pending: empty, clean after the next checkpoint
+  @        being filled, or will be next
 Ages are told in bytes that were written to the log since.")]
 pub(crate) struct SegmentsArgs {
     /// An image file, a block device, a mount point or a path inside a mount
@@ -321,7 +337,7 @@ pub(crate) struct SegmentsArgs {
     /// Print a line for each segment instead
     #[arg(short, long)]
     pub(crate) list: bool,
-    /// Draw them into this file instead, whose name ends in .svg or .png
+    /// Draw them into this file instead, as SVG
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["list", "json"])]
     pub(crate) plot: Option<PathBuf>,
     /// Print the facts as JSON
@@ -359,6 +375,42 @@ pub(crate) struct DumpArgs {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status, as fsck(8) has it: 0 nothing is wrong, 4 something is and stays so, \
+                        8 it could not be checked, 16 the command line is wrong."
+)]
+pub(crate) struct CheckArgs {
+    /// The image file or block device, also as UUID=… or LABEL=…
+    pub(crate) target: PathBuf,
+    /// Change nothing, which is so in any case: there is no repair yet
+    #[arg(short = 'n')]
+    pub(crate) no_changes: bool,
+    /// At boot: only say how it was left, unless -f says more
+    #[arg(short = 'p', short_alias = 'a')]
+    pub(crate) preen: bool,
+    /// Check it however it was left
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Read the contents of all files, too
+    #[arg(short, long)]
+    pub(crate) data: bool,
+    /// Look into the trees of snapshots that were made by retain=, too
+    #[arg(long)]
+    pub(crate) all_versions: bool,
+    /// Print what is found as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What fsck(8) passes on, and people are used to
+    #[arg(short = 'y', short_alias = 'r', hide = true)]
+    pub(crate) yes: bool,
+    #[arg(short = 'v', hide = true)]
+    pub(crate) verbose: bool,
+    /// Where fsck(8) wants progress to be told
+    #[arg(short = 'C', hide = true, num_args = 0..=1, require_equals = false, value_name = "FD")]
+    pub(crate) progress: Option<Option<i32>>,
 }
 
 /// What a dump shows.
@@ -467,8 +519,9 @@ struct UmountHelper {
 }
 
 /// The command behind each linked name.
-pub(crate) const LINKED_NAMES: [(&str, &str); 6] = [
+pub(crate) const LINKED_NAMES: [(&str, &str); 7] = [
     ("mkfs.dendro", "mkfs"),
+    ("fsck.dendro", "check"),
     ("mount.dendro", "mount"),
     ("mount.fuse.dendro", "mount"),
     ("mount.fuseblk.dendro", "mount"),
@@ -515,6 +568,7 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
         match (error.kind(), verb) {
             (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, _) => ExitCode::SUCCESS,
             (_, Some("mount")) => ExitCode::from(code::MOUNT_USAGE),
+            (_, Some("check")) => ExitCode::from(code::CHECK_USAGE),
             (_, Some("try")) => ExitCode::from(code::TRY_FAILED),
             _ => ExitCode::from(code::USAGE),
         }
@@ -549,6 +603,14 @@ mod tests {
         Cli::command().debug_assert();
         MountHelper::command().debug_assert();
         UmountHelper::command().debug_assert();
+    }
+
+    #[test]
+    fn every_other_name_is_installed() {
+        let makefile = include_str!("../../../Makefile").replace("\\\n", " ");
+        let links = makefile.lines().find(|line| line.starts_with("LINKS ")).unwrap();
+        let installed: Vec<&str> = links.split_whitespace().skip(2).collect();
+        assert_eq!(installed, LINKED_NAMES.map(|(name, _)| name));
     }
 
     #[test]
@@ -600,6 +662,24 @@ mod tests {
     }
 
     #[test]
+    fn fsck_8_calls_the_check_in_its_own_way() {
+        for line in [
+            "fsck.dendro -a /dev/vdb",
+            "fsck.dendro -p -C 3 /dev/vdb",
+            "fsck.dendro -C3 -a /dev/vdb",
+        ] {
+            let invocation = parse("fsck.dendro", &arguments(line)).unwrap();
+            assert!(
+                matches!(invocation.command, Command::Check(args) if args.preen && !args.force
+                && args.target == Path::new("/dev/vdb")),
+                "{line}"
+            );
+        }
+        let full = parse("fsck.dendro", &arguments("fsck.dendro -f -y /dev/vdb")).unwrap();
+        assert!(matches!(full.command, Command::Check(args) if args.force && !args.preen));
+    }
+
+    #[test]
     fn a_wrong_command_line_ends_as_the_command_says() {
         let ended = |name: &str, line| format!("{:?}", parse(name, &arguments(line)).err());
         let of = |code: u8| format!("{:?}", Some(ExitCode::from(code)));
@@ -607,6 +687,8 @@ mod tests {
         assert_eq!(ended("dendro", "dendro try --no-such"), of(code::TRY_FAILED));
         assert_eq!(ended("dendro", "dendro info --no-such"), of(code::USAGE));
         assert_eq!(ended("mkfs.dendro", "mkfs.dendro"), of(code::USAGE));
+        assert_eq!(ended("fsck.dendro", "fsck.dendro -Z"), of(code::CHECK_USAGE));
+        assert_eq!(ended("dendro", "dendro check"), of(code::CHECK_USAGE));
         assert_eq!(ended("mkfs.dendro", "mkfs.dendro -V"), of(0));
         assert_eq!(ended("dendro", "dendro mkfs --version"), of(0));
         assert_eq!(ended("mount.dendro", "mount.dendro"), of(code::MOUNT_USAGE));

@@ -63,7 +63,8 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 9] = [
     "blksize=",
 ];
 
-const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
+/// All of it, as messages tell it and shells complete it.
+pub(crate) const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \

@@ -4,10 +4,12 @@
 //! - [`place`]: the volume that is meant, and paths in it.
 //! - [`Automatic`]: the snapshots that a mount makes by itself.
 //! - [`hidden`]: what the hidden directory in a mount shows.
+//! - [`asking`]: questions by those that are no command about versions.
 //! - [`commands`]: the commands about versions; [`replace`]: those that put another head in the place of
 //!   one; [`mod@diff`], [`files`]: those about files in versions.
 
 pub(crate) mod args;
+mod asking;
 mod automatic;
 mod commands;
 mod diff;
@@ -17,6 +19,7 @@ mod place;
 mod replace;
 mod text;
 
+pub(crate) use asking::{ask, shares};
 pub(crate) use automatic::Automatic;
 pub(crate) use commands::{
     clone, delete_versions, rename_version, snapshot, unexpected, usage as usage_of,

@@ -5,6 +5,7 @@
 //!   object PUT (DESIGN §2).
 //! - [`AlignedBuf`]: memory that direct I/O takes as it is.
 //! - [`MemoryDevice`]: a device in memory, for tests and benchmarks.
+//! - [`OverlayDevice`]: any of them, what is written to it kept in memory.
 //! - [`FileDevice`], opened by [`OpenOptions`]: an image file or a block device.
 //! - [`LoopDevice`]: an image file as a block device.
 //! - [`ReadAhead`]: any of them, reading more than is asked for where reads lie near each other.
@@ -16,6 +17,7 @@ mod error;
 mod file;
 mod loopback;
 mod memory;
+mod overlay;
 mod range;
 mod readahead;
 #[cfg(any(test, feature = "sim"))]
@@ -26,6 +28,7 @@ pub use error::{Error, Result};
 pub use file::{Direct, FileDevice, FileKind, OpenOptions};
 pub use loopback::{LoopDevice, loop_backing_file};
 pub use memory::MemoryDevice;
+pub use overlay::OverlayDevice;
 pub use readahead::ReadAhead;
 pub use std::io::{IoSlice, IoSliceMut};
 

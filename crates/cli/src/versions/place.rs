@@ -54,7 +54,7 @@ pub(crate) fn find(text: &str) -> Result<Place, Failure> {
     Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version, path: parsed.path })
 }
 
-fn keeper(path: &Path) -> Result<Keeper, Failure> {
+pub(super) fn keeper(path: &Path) -> Result<Keeper, Failure> {
     Ok(match target::find(path)? {
         Target::Mounted(served) => Keeper::Daemon(served),
         Target::Unmounted(source) => Keeper::Offline(source),
