@@ -47,9 +47,13 @@ pub(crate) fn usage(why: impl std::fmt::Display) -> Failure {
 
 /// Finds the volume that `text` names; see [`name::parse_target`].
 pub(crate) fn find(text: &str) -> Result<Place, Failure> {
-    // Without asking the file system more than it takes to find it.
+    // Without asking the file system more than it takes to find it, nor one that does not answer: that is
+    // said where the volume is looked for.
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-    let exists = |path: &Path| statx(CWD, path, flags, StatxFlags::TYPE).is_ok();
+    let table = mount_table::read()?;
+    let exists = |path: &Path| {
+        target::check_way(&table, path).is_ok() && statx(CWD, path, flags, StatxFlags::TYPE).is_ok()
+    };
     let parsed = name::parse_target(text, &now()?, &exists).map_err(usage)?;
     Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version, path: parsed.path })
 }
