@@ -36,7 +36,7 @@ pub struct MountRequest {
 #[serde(rename_all = "snake_case")]
 pub enum MountReply {
     /// It is, or would be, served.
-    Served(ViewInfo),
+    Served(Box<ViewInfo>),
     /// The last mount is gone and the daemon about to end: another one can have the volume soon.
     Ending,
 }

@@ -127,7 +127,8 @@ impl Admin for Volume {
         let mut passed = String::new();
         File::from(device).read_to_string(&mut passed).map_err(|_| AdminError("bad".into()))?;
         let mount_point = request.mount_point.clone();
-        Ok(MountReply::Served(ViewInfo { mount_point, version: passed, ..ViewInfo::default() }))
+        let view = ViewInfo { mount_point, version: passed, ..ViewInfo::default() };
+        Ok(MountReply::Served(Box::new(view)))
     }
 
     fn set(

@@ -301,7 +301,10 @@ impl Admin for Daemon<'_> {
     ) -> Result<MountReply, AdminError> {
         match self.views.arrive() {
             None => Ok(MountReply::Ending),
-            Some(_arrival) => self.serve_one_more(request, device).map(MountReply::Served),
+            Some(_arrival) => {
+                let view = self.serve_one_more(request, device)?;
+                Ok(MountReply::Served(Box::new(view)))
+            }
         }
     }
 
