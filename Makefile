@@ -5,7 +5,8 @@
 # make bench-mount  mounts, beside ext4, XFS, btrfs and what FUSE allows
 # make bench-cleaner  how close cleaning comes to what is possible, in simulation
 # make fuzz     each decoder under libFuzzer, in turn
-# make install  the command, its man pages and completions
+# make install  the command, its man pages, completions, udev rule and magic entry
+# make deb      the same as a Debian package
 # See README.md and docs/DEVELOPMENT.md.
 
 IMG    ?= $(CURDIR)/dendro.img
@@ -15,19 +16,28 @@ SIZE   ?= 1G
 PREFIX  ?= /usr/local
 DESTDIR ?=
 BINDIR  ?= $(PREFIX)/bin
-MANDIR  ?= $(PREFIX)/share/man
+DATADIR ?= $(PREFIX)/share
+MANDIR  ?= $(DATADIR)/man
+DOCDIR  ?= $(DATADIR)/doc/dendrofs
+# udev looks here below /usr and /usr/local.
+UDEVDIR ?= $(PREFIX)/lib/udev/rules.d
 # mount(8), mkfs(8) and fsck(8) look for their helpers here, wherever the rest is.
 SBINDIR ?= /usr/sbin
+# zsh's directory for what is not of a package; packages have vendor-completions.
+VENDORED_ZSH ?= site-functions
+BASHDIR ?= $(DATADIR)/bash-completion/completions
+ZSHDIR  ?= $(DATADIR)/zsh/$(VENDORED_ZSH)
+FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 CARGO   ?= cargo
 TARGET  := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 DENDRO  := $(TARGET)/release/dendro
 # The other names that it answers to.
-LINKS   := mkfs.dendro mount.dendro mount.fuse.dendro mount.fuseblk.dendro \
+LINKS   := mkfs.dendro fsck.dendro mount.dendro mount.fuse.dendro mount.fuseblk.dendro \
            umount.fuse.dendro umount.fuseblk.dendro
 
-.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz install uninstall clean
+.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz install install-files uninstall deb clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -117,26 +127,40 @@ fuzz: setup
 install:
 	@if command -v "$(CARGO)" > /dev/null 2>&1; then $(MAKE) all; else \
 	    test -x "$(DENDRO)" || { echo "Build it first, with make."; exit 1; }; fi
-	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(MANDIR)"
+	$(MAKE) --no-print-directory install-files
+
+# What of $(DENDRO) and this tree goes where.
+install-files:
+	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(MANDIR)" \
+	    "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" "$(DESTDIR)$(FISHDIR)" \
+	    "$(DESTDIR)$(UDEVDIR)" "$(DESTDIR)$(DATADIR)/dendrofs" "$(DESTDIR)$(DOCDIR)"
 	install -m 755 "$(DENDRO)" "$(DESTDIR)$(BINDIR)/dendro"
 	for name in $(LINKS); do \
-	    ln -sf "$(BINDIR)/dendro" "$(DESTDIR)$(SBINDIR)/$$name"; done
+	    ln -srf "$(DESTDIR)$(BINDIR)/dendro" "$(DESTDIR)$(SBINDIR)/$$name"; done
 	"$(DENDRO)" man "$(DESTDIR)$(MANDIR)"
-	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
-	    "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
-	    "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
-	"$(DENDRO)" completions bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/dendro"
-	"$(DENDRO)" completions zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dendro"
-	"$(DENDRO)" completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dendro.fish"
+	"$(DENDRO)" completions bash > "$(DESTDIR)$(BASHDIR)/dendro"
+	for name in $(LINKS); do ln -sf dendro "$(DESTDIR)$(BASHDIR)/$$name"; done
+	"$(DENDRO)" completions zsh > "$(DESTDIR)$(ZSHDIR)/_dendro"
+	"$(DENDRO)" completions fish > "$(DESTDIR)$(FISHDIR)/dendro.fish"
+	sed 's|@BINDIR@|$(BINDIR)|' packaging/udev/61-dendro.rules.in \
+	    > "$(DESTDIR)$(UDEVDIR)/61-dendro.rules"
+	install -m 644 packaging/magic/dendrofs "$(DESTDIR)$(DATADIR)/dendrofs/magic"
+	install -m 644 README.md docs/SEMANTICS.md docs/CONTROL.md docs/RECIPES.md \
+	    "$(DESTDIR)$(DOCDIR)"
 
 uninstall:
-	rm -f "$(DESTDIR)$(BINDIR)/dendro"
+	rm -f "$(DESTDIR)$(BINDIR)/dendro" "$(DESTDIR)$(UDEVDIR)/61-dendro.rules"
 	for name in $(LINKS); do \
-	    rm -f "$(DESTDIR)$(SBINDIR)/$$name" "$(DESTDIR)$(MANDIR)/man8/$$name.8"; done
+	    rm -f "$(DESTDIR)$(SBINDIR)/$$name" "$(DESTDIR)$(MANDIR)/man8/$$name.8" \
+	        "$(DESTDIR)$(BASHDIR)/$$name"; done
 	rm -f "$(DESTDIR)$(MANDIR)"/man1/dendro.1 "$(DESTDIR)$(MANDIR)"/man1/dendro-*.1
-	rm -f "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/dendro" \
-	    "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dendro" \
-	    "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dendro.fish"
+	rm -f "$(DESTDIR)$(BASHDIR)/dendro" "$(DESTDIR)$(ZSHDIR)/_dendro" \
+	    "$(DESTDIR)$(FISHDIR)/dendro.fish"
+	rm -rf "$(DESTDIR)$(DATADIR)/dendrofs" "$(DESTDIR)$(DOCDIR)"
+
+# Into $(TARGET)/debian; takes dpkg-dev.
+deb: setup all
+	packaging/make-deb "$(DENDRO)" "$(TARGET)/debian"
 
 clean:
 	$(CARGO) clean

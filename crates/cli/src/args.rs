@@ -11,6 +11,8 @@ use dendro_base::Uuid;
 
 use crate::cleaning::args::{CleanArgs, CleanerdArgs};
 use crate::failure::code;
+use crate::fork::args::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
+use crate::generate::Candidates;
 use crate::text;
 use crate::versions::args::{
     CloneArgs, DiffArgs, HistoryArgs, PromoteArgs, RollbackArgs, SnapshotArgs, UndeleteArgs,
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Show what a volume is like
     Info(TargetArgs),
+    /// Change how a mounted volume is served, or show it
+    Set(SetOptionsArgs),
     /// Show what a mounted volume has done so far, or does
     Stat(StatArgs),
     /// Show how full the segments are, in figures and in a picture
@@ -76,13 +80,34 @@ pub(crate) enum Command {
     Undelete(UndeleteArgs),
     /// Show what each version takes
     Usage(UsageArgs),
+    /// Make a working tree that goes on from another, and mount it
+    Fork(ForkArgs),
+    /// List forks: where they are mounted, what differs, and what they take
+    Forks(ForksArgs),
+    /// Unmount forks and delete them
+    Drop(DropArgs),
+    /// List, rename and delete branches
+    Branch(BranchArgs),
     /// Run a command on a clone of a mounted tree, which becomes the tree if it succeeds
     Try(TryArgs),
+    /// Check whether a volume that is not mounted is sound; changes nothing
+    #[command(version, display_name = "fsck.dendro")]
+    Check(CheckArgs),
     /// Show what lies on the device, structure by structure
     Dump(DumpArgs),
+    /// Print what udev's rules are to know of a device, if it holds a volume
+    #[command(hide = true)]
+    Udev { device: PathBuf },
     /// Write a shell's completions to standard output
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },
+    /// Print what a word may become that is being typed
+    #[command(hide = true)]
+    Complete {
+        what: Candidates,
+        #[arg(last = true)]
+        word: String,
+    },
     /// Write the man pages into a directory
     #[command(hide = true)]
     Man { directory: PathBuf },
@@ -143,9 +168,9 @@ pub(crate) enum MountKind {
   clone=BRANCH, snapshot=NAME, at=TIME   another version than the main branch's head
   nosnapdir                     no hidden directory .dendro, which shows the past, in the root
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
-  sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, remount, fsname=NAME   as in mount(8)")]
+  sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
-    /// The image file or block device
+    /// The image file or block device, also as UUID=… or LABEL=…
     pub(crate) source: PathBuf,
     /// The directory to mount on
     pub(crate) directory: PathBuf,
@@ -171,8 +196,12 @@ pub(crate) struct MountArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct UmountArgs {
-    /// The mount point, image file or block device
-    pub(crate) target: PathBuf,
+    /// Mount points, image files or block devices
+    #[arg(required_unless_present = "all", value_name = "TARGET")]
+    pub(crate) targets: Vec<PathBuf>,
+    /// All dendrofs mounts that you may unmount
+    #[arg(short, long, conflicts_with = "targets")]
+    pub(crate) all: bool,
     /// Take it out of the directory tree now, and let those who use it finish
     #[arg(short, long)]
     pub(crate) lazy: bool,
@@ -185,12 +214,13 @@ pub(crate) struct UmountArgs {
 #[command(
     after_help = "Nobody else sees what COMMAND does before it ends with exit status 0, and then all of it at once;
 otherwise nothing of it stays. The exit status is COMMAND's; 125 when it could not be tried, or not
-be taken over.
+be taken over. How the tree was before is kept until the next success, as @before-try-…;
+`dendro rollback --undo` puts it back.
 
 When others have changed the tree meanwhile, --on-conflict says what happens:
   keep (default)   what COMMAND did stays in a branch; what can be done with it is told
   discard          what COMMAND did is thrown away
-  promote          what COMMAND did stands; what others did meanwhile is thrown away"
+  promote          what COMMAND did stands; what others did is kept as @before-promote-…"
 )]
 pub(crate) struct TryArgs {
     /// The tree: any directory in its mount
@@ -205,6 +235,9 @@ pub(crate) struct TryArgs {
     /// Leave what COMMAND did in the clone, however it ends
     #[arg(short, long)]
     pub(crate) keep: bool,
+    /// Do not keep how the tree was before
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) discard: bool,
     /// What to do when the tree has changed meanwhile
     #[arg(
         long,
@@ -250,6 +283,24 @@ pub(crate) struct TargetArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "What can be changed while it is mounted, as in dendro mount -o:
+  commit=SECONDS                 what a crash may lose without fsync; of the whole volume
+  policy=NAME, coalesce=on|off   how it is cleaned; of the whole volume
+  retain=RULE, retain=none       which snapshots the mount makes by itself
+  relatime, noatime, strictatime when reading changes access times
+It lasts until the volume is unmounted. Without options, those in force are shown.")]
+pub(crate) struct SetOptionsArgs {
+    /// A mount point or a path inside a mount
+    pub(crate) target: PathBuf,
+    /// What is to be
+    #[arg(value_name = "OPTION")]
+    pub(crate) options: Vec<String>,
+    /// Print the options in force as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "Columns of --watch: what was written by programs and to the device each \
                         second; device bytes per byte of theirs in the interval, and since the \
                         mount; segments cleaned and how full they were; segments clean now; how \
@@ -275,8 +326,10 @@ pub(crate) struct StatArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "The picture has a character for each segment, or for several side by side:
-  .      clean              o      pending: empty, clean after the next checkpoint
-  ▁ to █ how much is alive  @      being filled, or will be next
+  .        clean; lines of nothing else become one
+  ▁ to █   how much is alive
+  o        pending: empty, clean after the next checkpoint
+  @        being filled, or will be next
 Ages are told in bytes that were written to the log since.")]
 pub(crate) struct SegmentsArgs {
     /// An image file, a block device, a mount point or a path inside a mount
@@ -285,7 +338,7 @@ pub(crate) struct SegmentsArgs {
     /// Print a line for each segment instead
     #[arg(short, long)]
     pub(crate) list: bool,
-    /// Draw them into this file instead, whose name ends in .svg or .png
+    /// Draw them into this file instead, as SVG
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["list", "json"])]
     pub(crate) plot: Option<PathBuf>,
     /// Print the facts as JSON
@@ -323,6 +376,42 @@ pub(crate) struct DumpArgs {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status, as fsck(8) has it: 0 nothing is wrong, 4 something is and stays so, \
+                        8 it could not be checked, 16 the command line is wrong."
+)]
+pub(crate) struct CheckArgs {
+    /// The image file or block device, also as UUID=… or LABEL=…
+    pub(crate) target: PathBuf,
+    /// Change nothing, which is so in any case: there is no repair yet
+    #[arg(short = 'n')]
+    pub(crate) no_changes: bool,
+    /// At boot: only say how it was left, unless -f says more
+    #[arg(short = 'p', short_alias = 'a')]
+    pub(crate) preen: bool,
+    /// Check it however it was left
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Read the contents of all files, too
+    #[arg(short, long)]
+    pub(crate) data: bool,
+    /// Look into the trees of snapshots that were made by retain=, too
+    #[arg(long)]
+    pub(crate) all_versions: bool,
+    /// Print what is found as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What fsck(8) passes on, and people are used to
+    #[arg(short = 'y', short_alias = 'r', hide = true)]
+    pub(crate) yes: bool,
+    #[arg(short = 'v', hide = true)]
+    pub(crate) verbose: bool,
+    /// Where fsck(8) wants progress to be told
+    #[arg(short = 'C', hide = true, num_args = 0..=1, require_equals = false, value_name = "FD")]
+    pub(crate) progress: Option<Option<i32>>,
 }
 
 /// What a dump shows.
@@ -431,8 +520,9 @@ struct UmountHelper {
 }
 
 /// The command behind each linked name.
-pub(crate) const LINKED_NAMES: [(&str, &str); 6] = [
+pub(crate) const LINKED_NAMES: [(&str, &str); 7] = [
     ("mkfs.dendro", "mkfs"),
+    ("fsck.dendro", "check"),
     ("mount.dendro", "mount"),
     ("mount.fuse.dendro", "mount"),
     ("mount.fuseblk.dendro", "mount"),
@@ -457,7 +547,7 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
             let command = UmountHelper::command().name(name);
             parse_as(command, arguments).map(|helper: UmountHelper| {
                 let UmountHelper { target, lazy, force, .. } = helper;
-                let args = UmountArgs { target, lazy, force };
+                let args = UmountArgs { targets: vec![target], all: false, lazy, force };
                 Invocation { name: name.into(), quiet: true, command: Command::Umount(args) }
             })
         }
@@ -479,6 +569,7 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
         match (error.kind(), verb) {
             (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, _) => ExitCode::SUCCESS,
             (_, Some("mount")) => ExitCode::from(code::MOUNT_USAGE),
+            (_, Some("check")) => ExitCode::from(code::CHECK_USAGE),
             (_, Some("try")) => ExitCode::from(code::TRY_FAILED),
             _ => ExitCode::from(code::USAGE),
         }
@@ -516,13 +607,21 @@ mod tests {
     }
 
     #[test]
+    fn every_other_name_is_installed() {
+        let makefile = include_str!("../../../Makefile").replace("\\\n", " ");
+        let links = makefile.lines().find(|line| line.starts_with("LINKS ")).unwrap();
+        let installed: Vec<&str> = links.split_whitespace().skip(2).collect();
+        assert_eq!(installed, LINKED_NAMES.map(|(name, _)| name));
+    }
+
+    #[test]
     fn help_fits_a_screen() {
         let mut cli = Cli::command();
         cli.build();
         for command in [&cli].into_iter().chain(cli.get_subcommands()) {
             let lines = command.clone().render_help().to_string().lines().count();
-            // The list of all commands has as many lines as there are commands.
-            let most = if command.get_name() == "dendro" { 40 } else { 30 };
+            // The lists of all commands have as many lines as there are commands.
+            let most = if matches!(command.get_name(), "dendro" | "help") { 40 } else { 30 };
             assert!(lines <= most, "{}: {lines} lines", command.get_name());
         }
     }
@@ -550,7 +649,7 @@ mod tests {
         let line = "umount.fuse.dendro /mnt -n -l -v -t fuse.dendro";
         let invocation = parse("umount.fuse.dendro", &arguments(line)).unwrap();
         assert!(matches!(invocation.command, Command::Umount(args) if args.lazy && !args.force
-                && args.target == Path::new("/mnt")));
+                && args.targets == [Path::new("/mnt")]));
     }
 
     #[test]
@@ -564,6 +663,24 @@ mod tests {
     }
 
     #[test]
+    fn fsck_8_calls_the_check_in_its_own_way() {
+        for line in [
+            "fsck.dendro -a /dev/vdb",
+            "fsck.dendro -p -C 3 /dev/vdb",
+            "fsck.dendro -C3 -a /dev/vdb",
+        ] {
+            let invocation = parse("fsck.dendro", &arguments(line)).unwrap();
+            assert!(
+                matches!(invocation.command, Command::Check(args) if args.preen && !args.force
+                && args.target == Path::new("/dev/vdb")),
+                "{line}"
+            );
+        }
+        let full = parse("fsck.dendro", &arguments("fsck.dendro -f -y /dev/vdb")).unwrap();
+        assert!(matches!(full.command, Command::Check(args) if args.force && !args.preen));
+    }
+
+    #[test]
     fn a_wrong_command_line_ends_as_the_command_says() {
         let ended = |name: &str, line| format!("{:?}", parse(name, &arguments(line)).err());
         let of = |code: u8| format!("{:?}", Some(ExitCode::from(code)));
@@ -571,6 +688,8 @@ mod tests {
         assert_eq!(ended("dendro", "dendro try --no-such"), of(code::TRY_FAILED));
         assert_eq!(ended("dendro", "dendro info --no-such"), of(code::USAGE));
         assert_eq!(ended("mkfs.dendro", "mkfs.dendro"), of(code::USAGE));
+        assert_eq!(ended("fsck.dendro", "fsck.dendro -Z"), of(code::CHECK_USAGE));
+        assert_eq!(ended("dendro", "dendro check"), of(code::CHECK_USAGE));
         assert_eq!(ended("mkfs.dendro", "mkfs.dendro -V"), of(0));
         assert_eq!(ended("dendro", "dendro mkfs --version"), of(0));
         assert_eq!(ended("mount.dendro", "mount.dendro"), of(code::MOUNT_USAGE));

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use dendro_control::versions::{
-    ChangeInfo, DiffInfo, Moment, VersionName, VersionsReply, VersionsRequest,
+    ChangeInfo, DiffInfo, KeptInfo, Moment, Replacing, VersionName, VersionsReply, VersionsRequest,
 };
 use dendro_control::{Pong, ViewInfo};
 use dendro_fuse::{UnmountMode, unmount};
@@ -62,6 +62,17 @@ struct Report {
     exit_status: u8,
     /// What others changed in the meantime, or a part of it.
     changed_meanwhile: Vec<ChangeInfo>,
+    /// The snapshot that keeps the tree as it was before; nothing where it did not change, or was not
+    /// to be kept.
+    kept: Option<KeptInfo>,
+}
+
+/// What came of putting the clone in the place of the tree.
+enum Committed {
+    /// It is there, and this keeps what was.
+    Done(Option<KeptInfo>),
+    /// All of this has changed meanwhile.
+    Changed(DiffInfo),
 }
 
 /// The tree, and the clone of it.
@@ -263,6 +274,7 @@ impl<'a> Attempt<'a> {
             outcome,
             exit_status: status,
             changed_meanwhile,
+            kept: None,
         };
         if self.args.keep {
             self.say(quiet, &format!("what the command did is in branch {}", self.name));
@@ -274,8 +286,11 @@ impl<'a> Attempt<'a> {
             return Ok(report(Outcome::Discarded, Vec::new()));
         }
         let DiffInfo { changes, more } = match self.commit(true) {
-            Ok(None) => return Ok(report(Outcome::Committed, Vec::new())),
-            Ok(Some(changed)) => changed,
+            Ok(Committed::Done(kept)) => {
+                self.say_kept(quiet, kept.as_ref());
+                return Ok(Report { kept, ..report(Outcome::Committed, Vec::new()) });
+            }
+            Ok(Committed::Changed(changed)) => changed,
             Err(failure) => {
                 self.say(false, &format!("{}\n{}", failure.message, self.choices()));
                 return Ok(report(Outcome::Conflict, Vec::new()));
@@ -289,9 +304,13 @@ impl<'a> Attempt<'a> {
                 Outcome::Conflict
             }
             OnConflict::Promote => {
-                self.commit(false)?;
+                let kept = match self.commit(false)? {
+                    Committed::Done(kept) => kept,
+                    Committed::Changed(_) => None,
+                };
                 self.say(quiet, "what the command did has taken the place of that");
-                Outcome::Committed
+                self.say_kept(quiet, kept.as_ref());
+                return Ok(Report { kept, ..report(Outcome::Committed, changes) });
             }
             OnConflict::Keep => {
                 self.say(quiet, &self.choices());
@@ -301,15 +320,31 @@ impl<'a> Attempt<'a> {
         Ok(report(outcome, changes))
     }
 
-    /// Puts the clone in the place of the tree; what changed there meanwhile, if that is asked and
-    /// something did.
-    fn commit(&self, unless_changed: bool) -> Result<Option<DiffInfo>, Failure> {
+    /// Puts the clone in the place of the tree, if that is asked only where that has not changed.
+    fn commit(&self, unless_changed: bool) -> Result<Committed, Failure> {
         flush_kernel(&self.tree);
         let since = unless_changed.then(|| moment(&self.name));
         let with = self.name.clone();
-        match self.ask(VersionsRequest::Replace { with, since })? {
-            VersionsReply::Diff(changed) => Ok(Some(changed)),
-            _ => self.delete(vec![moment(&self.name)]).map(|()| None),
+        let how = Replacing { discard: self.args.discard, force: false };
+        let kept = match self.ask(VersionsRequest::Replace { with, since, how })? {
+            VersionsReply::Diff(changed) => return Ok(Committed::Changed(changed)),
+            VersionsReply::Branch(made) => made.replaced.and_then(|replaced| replaced.kept),
+            _ => None,
+        };
+        self.delete(vec![moment(&self.name)])?;
+        Ok(Committed::Done(kept))
+    }
+
+    fn say_kept(&self, quiet: bool, kept: Option<&KeptInfo>) {
+        if let Some(kept) = kept {
+            self.say(
+                quiet,
+                &format!(
+                    "how it was before is kept as @{}; `dendro rollback --undo {}` puts it back",
+                    kept.name,
+                    self.place()
+                ),
+            );
         }
     }
 

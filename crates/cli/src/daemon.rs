@@ -19,11 +19,13 @@
 //! process. A kill -9 is a crash, and the next mount recovers.
 //!
 //! - [`views`]: which mounts there are. [`admin`]: what is answered at the control socket.
+//! - [`options`]: which are in force, and how they are changed.
 //! - [`succession`]: another head in the place of one that is mounted; [`open_files`]: who has files
 //!   open there.
 
 mod admin;
 mod open_files;
+mod options;
 mod succession;
 mod views;
 
@@ -116,6 +118,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         since_unix_s: SystemClock.now().secs(),
         namespace: mount_table::namespace(),
         views: Arc::default(),
+        options: Mutex::new(config.options.clone()),
         changes: Mutex::default(),
         failure: Mutex::default(),
         stop: Stop::default(),
@@ -137,7 +140,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
     }
     let signals_handle = signals.handle();
     let started = thread::scope(|scope| {
-        let started = daemon.start_threads(scope, config, server.as_ref());
+        let started = daemon.start_threads(scope, server.as_ref());
         let started = started.and_then(|()| {
             spawn(scope, "signals", || {
                 for _ in &mut signals {
@@ -230,7 +233,7 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
     FuseOptions {
         source: match &options.fs_name {
             Some(name) => name.clone(),
-            None => config.source.display().to_string(),
+            None => mount_table::source_name(&config.source, &options.version),
         },
         read_only: options.read_only,
         access: options.access.unwrap_or(if for_everyone { Access::All } else { Access::Owner }),
@@ -240,6 +243,7 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
         sync: options.sync,
         dirsync: options.dirsync,
         noatime: options.atime == AtimePolicy::Noatime,
+        nosymfollow: !options.symfollow,
         block_device: false,
         threads: options.threads,
         transport: options.transport,
@@ -282,6 +286,8 @@ struct Daemon<'volume> {
     /// The mount namespace of this process.
     namespace: String,
     views: Arc<Views>,
+    /// The options that hold for the whole volume: the first mount's, and what was changed since.
+    options: Mutex<MountOptions>,
     /// Held while a view is being mounted, and while versions are taken away.
     changes: Mutex<()>,
     /// What went wrong first.
@@ -315,17 +321,15 @@ impl Daemon<'_> {
     fn start_threads<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        config: &Config,
         server: Option<&'scope Server>,
     ) -> io::Result<()> {
         if !self.volume.is_read_only() {
-            let interval = config.options.commit_interval;
             for number in 0..WRITERS {
                 spawn(scope, &format!("writer-{number}"), || self.write())?;
             }
             spawn(scope, "background", || self.work_in_background())?;
             spawn(scope, "cleaner", || self.clean())?;
-            spawn(scope, "commit", move || self.commit_at_intervals(interval))?;
+            spawn(scope, "commit", || self.commit_at_intervals())?;
         }
         if let Some(server) = server {
             for number in 0..CONTROL_THREADS {
@@ -408,10 +412,11 @@ impl Daemon<'_> {
         }
     }
 
-    fn commit_at_intervals(&self, interval: Duration) {
+    fn commit_at_intervals(&self) {
+        let interval = || self.options.lock().commit_interval;
         let mut failing = Failing::new("making the log durable");
         let mut failing_snapshots = Failing::new("keeping how it was");
-        while !self.stop.wait(interval) {
+        while !self.stop.wait(interval()) {
             failing_snapshots.note(self.keep_how_it_was());
             failing.note(self.volume.commit());
         }
@@ -420,17 +425,18 @@ impl Daemon<'_> {
     /// Makes the snapshots that mounts are to make by themselves.
     fn keep_how_it_was(&self) -> Result<(), dendro_disk::Error> {
         let views = self.views.all();
-        let mut keeping = views.iter().filter(|view| view.automatic.is_some()).peekable();
+        let keeps = |view: &&Arc<MountedView>| view.automatic.lock().is_some();
+        let mut keeping = views.iter().filter(keeps).peekable();
         if keeping.peek().is_none() {
             return Ok(());
         }
         // A snapshot must not be taken away while it is being mounted.
         let _changes = self.changes.lock();
         let mounted: Vec<_> = self.views.all_open().iter().map(|view| view.view()).collect();
-        keeping.try_for_each(|view| match &view.automatic {
+        keeping.try_for_each(|view| match &mut *view.automatic.lock() {
             Some(automatic) => {
                 let now = SystemClock.now();
-                automatic.lock().tick(self.volume.disk(), view.view(), &mounted, now)
+                automatic.tick(self.volume.disk(), view.view(), &mounted, now)
             }
             None => Ok(()),
         })
@@ -526,7 +532,8 @@ impl Daemon<'_> {
             id,
             switch: mount.switch(),
             closing,
-            options: options.clone(),
+            options: Mutex::new(options.clone()),
+            told: Mutex::default(),
             mount_point,
             device,
             mount_id,
@@ -535,7 +542,7 @@ impl Daemon<'_> {
             namespace,
             since_unix_s: SystemClock.now().secs(),
             transport: mount.transport().to_string(),
-            automatic: retain.map(|rule| Mutex::new(Automatic::new(rule))),
+            automatic: Mutex::new(retain.map(Automatic::new)),
         };
         self.views.add(mount, view)
     }
@@ -697,5 +704,11 @@ impl Stop {
             let _ = self.changed.wait_for(&mut is_set, timeout);
         }
         *is_set
+    }
+
+    /// Ends all waiting, so that those who wait look how long they are to.
+    fn wake(&self) {
+        let _is_set = self.is_set.lock();
+        self.changed.notify_all();
     }
 }

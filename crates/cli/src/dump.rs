@@ -21,6 +21,7 @@ use crate::args::{DumpArgs, DumpWhat};
 use crate::failure::{Failure, code};
 use crate::output;
 use crate::target::{self, Target};
+use crate::volume;
 
 mod segments;
 
@@ -28,7 +29,8 @@ pub(crate) fn run(args: &DumpArgs, quiet: bool) -> Result<(), Failure> {
     check_arguments(args)?;
     let source = source(args, quiet)?;
     let fail = |error: &dyn Display| Failure::new(format_args!("{}: {error}", source.display()));
-    let device = OpenOptions::new().unlocked().direct(Direct::Never).open(&source)?;
+    let device = OpenOptions::new().unlocked().direct(Direct::Never).open(&source);
+    let device = device.map_err(|error| volume::explain_device(&error, true))?;
     let volume = Volume::open(&device).map_err(|error| fail(&error))?;
     if let Some(number) = args.segment
         && !volume.layout().is_log_segment(SegmentNo(number))

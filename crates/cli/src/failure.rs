@@ -11,6 +11,12 @@ pub(crate) mod code {
     /// `dendro try`: the command was not run, or what it did not taken over; as of timeout(1) and the
     /// like, so that it is not taken for the command's own.
     pub(crate) const TRY_FAILED: u8 = 125;
+    /// fsck(8): something is wrong and was not mended.
+    pub(crate) const CHECK_LEFT: u8 = 4;
+    /// fsck(8): it could not be checked.
+    pub(crate) const CHECK_FAILED: u8 = 8;
+    /// fsck(8): the command makes no sense.
+    pub(crate) const CHECK_USAGE: u8 = 16;
     /// mount(8): mount or unmount failed.
     pub(crate) const MOUNT_FAILED: u8 = 32;
     /// mount(8): incorrect invocation or permissions.

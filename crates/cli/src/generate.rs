@@ -1,36 +1,37 @@
 //! Man pages and completions, from the same definitions as the help.
+//!
+//! - [`pages`]: the man pages; [`manual`]: what they have beyond the help: examples, exit status.
+//! - [`completions`]: scripts for shells; [`candidates`]: what these ask while somebody types.
 
-use std::fs;
-use std::path::Path;
+mod candidates;
+mod completions;
+mod manual;
+mod pages;
+
+pub(crate) use candidates::{Candidates, print as print_candidates};
+pub(crate) use completions::print as print_completions;
+pub(crate) use pages::write as man_pages;
 
 use clap::CommandFactory;
 
-use crate::args::{Cli, LINKED_NAMES};
-use crate::failure::Failure;
-use crate::output;
+use crate::args::Cli;
 
-/// Prints the completions of `shell`.
-pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "dendro", &mut script);
-    output::print(&String::from_utf8_lossy(&script))
-}
-
-/// Writes `man1/dendro.1`, one page for each command, and pages for the linked names into
-/// `directory`.
-pub(crate) fn man_pages(directory: &Path) -> Result<(), Failure> {
-    let fail = |path: &Path, error| Failure::new(format_args!("{}: {error}", path.display()));
-    let (commands, helpers) = (directory.join("man1"), directory.join("man8"));
-    for made in [&commands, &helpers] {
-        fs::create_dir_all(made).map_err(|error| fail(made, error))?;
+/// The command line without what is hidden from users.
+fn shown() -> clap::Command {
+    let cli = Cli::command().disable_help_subcommand(true);
+    let visible: Vec<clap::Command> =
+        cli.get_subcommands().filter(|of| !of.is_hide_set()).cloned().collect();
+    let mut shown = clap::Command::new("dendro")
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .version(env!("CARGO_PKG_VERSION"));
+    if let Some(about) = cli.get_about() {
+        shown = shown.about(about.clone());
     }
-    let mut cli = Cli::command().disable_help_subcommand(true);
-    cli.build();
-    clap_mangen::generate_to(cli, &commands).map_err(|error| fail(&commands, error))?;
-    for (name, verb) in LINKED_NAMES {
-        let path = helpers.join(format!("{name}.8"));
-        let page = format!(".so man1/dendro-{verb}.1\n");
-        fs::write(&path, page).map_err(|error| fail(&path, error))?;
+    if let Some(about) = cli.get_long_about() {
+        shown = shown.long_about(about.clone());
     }
-    Ok(())
+    shown = shown.args(cli.get_arguments().cloned()).subcommands(visible);
+    shown.build();
+    shown
 }

@@ -72,7 +72,7 @@ pub(crate) fn join_daemon(
         let _ = unmount(&config.mount_point, UnmountMode::Detach);
     }
     match answer {
-        Ok(MountReply::Served(view)) => Ok(Joined::Served(Box::new(view))),
+        Ok(MountReply::Served(view)) => Ok(Joined::Served(view)),
         Ok(MountReply::Ending) => Ok(Joined::Nobody),
         Err(error) if is_gone(&error) => Ok(Joined::Nobody),
         Err(error) => Err(fail(error)),

@@ -5,13 +5,16 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 
 use dendro_control::VolumeInfo;
-use dendro_device::{Device, Direct, FileDevice, FileKind, OpenOptions};
+use dendro_device::{AlignedBuf, Device, Direct, FileDevice, FileKind, OpenOptions};
 use dendro_format::superblock::LABEL_LEN_BYTES;
 
 use crate::args::MkfsArgs;
 use crate::failure::{Failure, code};
 use crate::volume::{self, NewVolume};
 use crate::{output, signature, text};
+
+/// How much of the end of a device is cleared: two labels of a ZFS pool have 512 KiB, others less.
+const END_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
     check_arguments(args)?;
@@ -127,10 +130,14 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
     check_replaceable(args, signature::find(&device, device.kind() == FileKind::Image)?)?;
     // Before anything is destroyed for a volume that cannot be made.
     volume::check_segments(target, device.len_bytes(), args.segment_size)?;
+    // Before what it consists of goes: else a power cut would leave a part of it to be mounted.
+    dendro_logdisk::invalidate(&device)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))?;
     if !args.nodiscard {
         // Gives an old image's blocks back. Where that does not work, nothing is lost.
         let _ = device.discard(0, device.len_bytes());
     }
+    clear_end(&device)?;
     volume::format(
         target,
         device,
@@ -140,6 +147,14 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
             segment_size_bytes: args.segment_size,
         },
     )
+}
+
+/// Others have marks at the end of a device: members of RAID arrays, ZFS pools, the second table of
+/// GPT. Those of a former use would be taken for what is there now, by blkid, udev, and at boot.
+fn clear_end(device: &FileDevice) -> Result<(), Failure> {
+    let len_bytes = device.len_bytes().min(END_BYTES);
+    let zeros = AlignedBuf::zeroed(usize::try_from(len_bytes).unwrap_or(0));
+    Ok(device.write_at(device.len_bytes() - len_bytes, &zeros)?)
 }
 
 fn summary(info: &VolumeInfo) -> String {

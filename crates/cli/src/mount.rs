@@ -1,5 +1,6 @@
 //! `dendro mount`, and the start of the process in the background.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -14,6 +15,7 @@ use crate::args::{MountArgs, MountKind};
 use crate::block_source;
 use crate::daemon::{self, Config, NotServed};
 use crate::failure::{Failure, code};
+use crate::identity;
 use crate::join::{self, Joined};
 use crate::life::{self, Life};
 use crate::logging::{self, Destination};
@@ -21,7 +23,9 @@ use crate::mount_options::MountOptions;
 use crate::mount_table;
 use crate::output;
 use crate::remount;
+use crate::tag;
 use crate::target;
+use crate::text;
 
 /// What the process in the background tells the one that started it, on one line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,13 +46,14 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
     if args.daemon {
         return in_background(args);
     }
-    let args = &as_typed(args);
+    let source = tag::resolve(&args.source).map_err(mount_failure_of)?;
+    let args = &as_typed(&MountArgs { source, ..args.clone() });
     let config = config(args)?;
     if args.fake {
         return Ok(());
     }
     if config.options.is_remount {
-        return remount::run(&config.mount_point, &config.options);
+        return remount::run(&config.mount_point, &config.options, &args.options);
     }
     clear_dead_mount(&config.mount_point)?;
     for _ in 0..TRIES {
@@ -98,8 +103,9 @@ fn join_daemon(args: &MountArgs, config: &Config) -> Result<Joined, Failure> {
             pong.pid,
             pong.mount_point
         ))),
-        Some((client, pong)) => join::join_daemon(&client, &pong, config, &args.options)
-            .map_err(|failure| failure.with_code(code::MOUNT_FAILED)),
+        Some((client, pong)) => {
+            join::join_daemon(&client, &pong, config, &args.options).map_err(mount_failure_of)
+        }
     }
 }
 
@@ -111,16 +117,19 @@ fn config(args: &MountArgs) -> Result<Config, Failure> {
         // The directory may lie in a mount whose daemon was killed, or on it, but not in one whose
         // daemon does not answer.
         let table = mount_table::read()?;
-        target::check_way(&table, &args.source).map_err(mount_failure_of)?;
         target::check_alive(&table, &args.directory).map_err(mount_failure_of)?;
     }
-    let source = args.source.canonicalize().map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::NotFound => "; `dendro mkfs --size 10G` makes an image",
-            _ => "",
-        };
-        mount_failure(format_args!("{}: {error}{advice}", args.source.display()))
-    })?;
+    let source = match args.source.canonicalize() {
+        // The table of mounts has the version behind it, or what fsname= says.
+        Err(_) if options.is_remount => args.source.clone(),
+        found => found.map_err(|error| {
+            let advice = match error.kind() {
+                io::ErrorKind::NotFound => "; `dendro mkfs --size 10G` makes an image",
+                _ => "",
+            };
+            mount_failure(format_args!("{}: {error}{advice}", args.source.display()))
+        })?,
+    };
     let mount_point = match args.directory.canonicalize() {
         Ok(directory) => directory,
         // A dead mount: its name is all there is.
@@ -134,6 +143,9 @@ fn config(args: &MountArgs) -> Result<Config, Failure> {
             )));
         }
     };
+    if !options.symfollow && !rustix::process::geteuid().is_root() {
+        return Err(mount_failure("nosymfollow: root alone can mount so"));
+    }
     Ok(Config { source, mount_point, options })
 }
 
@@ -171,7 +183,7 @@ fn clear_dead_mount(mount_point: &Path) -> Result<(), Failure> {
 fn clear_dead_mounts_of(source: &Path) -> Result<(), Failure> {
     for entry in mount_table::read()? {
         if entry.is_fuseblk()
-            && target::is_same_file(Path::new(&entry.source), source)
+            && target::is_same_file(&entry.volume(), source)
             && life::of(&entry.mount_point) == Life::Dead
         {
             dendro_fuse::unmount(&entry.mount_point, UnmountMode::Detach).map_err(mount_failure)?;
@@ -262,6 +274,7 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
         };
         logging::start(&destination, &config.source)?;
         logging::abort_on_panic();
+        name_process(&config.source);
         match daemon::run(&config, || {
             is_ready = true;
             let _ = set_parent_process_death_signal(None);
@@ -286,6 +299,24 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
         Ok(()) => {}
     }
     ended
+}
+
+/// What ps(1), top(1) and pgrep(1) show: the command, and the volume's label or file name as far as
+/// there is room.
+fn name_process(source: &Path) {
+    const MOST_BYTES: usize = 15;
+    let label = identity::of(source).ok().flatten().map(|superblock| superblock.label);
+    let volume = label
+        .filter(|label| !label.is_empty())
+        .unwrap_or_else(|| source.file_stem().unwrap_or_default().to_string_lossy().into_owned());
+    let mut name = format!("dendro: {}", text::printable(&volume).replace('\0', ""));
+    while name.len() > MOST_BYTES {
+        name.pop();
+    }
+    if let Ok(name) = CString::new(name) {
+        // A name is worth no failure.
+        let _ = rustix::thread::set_name(&name);
+    }
 }
 
 fn report(report: &Report) {

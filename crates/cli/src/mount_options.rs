@@ -15,7 +15,7 @@ use crate::text;
 use crate::versions;
 
 /// What mount(8), systemd and fstab deal with themselves and still pass on.
-const OTHERS_BUSINESS: [&str; 24] = [
+const OTHERS_BUSINESS: [&str; 30] = [
     "defaults",
     "auto",
     "noauto",
@@ -40,6 +40,14 @@ const OTHERS_BUSINESS: [&str; 24] = [
     "norelatime",
     "nostrictatime",
     "nosync",
+    // What has no meaning here: access times are lazy anyway, versions of i-nodes and mandatory locks are
+    // kept by no one, and access times of directories are not told apart from others.
+    "lazytime",
+    "nolazytime",
+    "iversion",
+    "mand",
+    "diratime",
+    "nodiratime",
 ];
 
 /// The same, with a value.
@@ -56,10 +64,12 @@ const OTHERS_BUSINESS_PREFIXES: [&str; 9] = [
     "blksize=",
 ];
 
-const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
+/// All of it, as messages tell it and shells complete it.
+pub(crate) const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
-                     remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, fsname=, clone=, \
+                     remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
+                     fsname=, clone=, \
                      snapshot=, at=, retain=, recover=, snapdir, nosnapdir";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
@@ -113,6 +123,7 @@ pub(crate) struct MountOptions {
     pub(crate) dev: bool,
     pub(crate) suid: bool,
     pub(crate) exec: bool,
+    pub(crate) symfollow: bool,
     /// What the table of mounts shows as the source.
     pub(crate) fs_name: Option<String>,
     /// Which version; by default the main branch's head.
@@ -150,6 +161,7 @@ impl Default for MountOptions {
             dev: true,
             suid: true,
             exec: true,
+            symfollow: true,
             fs_name: None,
             version: VersionName::default(),
             snapdir: true,
@@ -163,16 +175,24 @@ fn continues_retention(piece: &str) -> bool {
     piece.contains(':') && !piece.contains('=') && piece.parse::<Retention>().is_ok()
 }
 
+/// The options that lists of them consist of.
+fn pieces<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for piece in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
+        match all.last_mut().filter(|last| last.starts_with("retain=")) {
+            Some(rule) if continues_retention(piece) => *rule += &format!(",{piece}"),
+            _ => all.push(piece.to_owned()),
+        }
+    }
+    all
+}
+
+mod change;
+
 impl MountOptions {
     /// Reads lists of options; later ones win.
     pub(crate) fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
-        let mut all: Vec<String> = Vec::new();
-        for piece in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
-            match all.last_mut().filter(|last| last.starts_with("retain=")) {
-                Some(rule) if continues_retention(piece) => *rule += &format!(",{piece}"),
-                _ => all.push(piece.to_owned()),
-            }
-        }
+        let all = pieces(lists);
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         // sloppy comes from mount(8): NFS and automounters mix options of many systems.
         let sloppy = all.contains(&"sloppy");
@@ -245,6 +265,8 @@ impl MountOptions {
             "nosuid" => self.suid = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
+            "symfollow" => self.symfollow = true,
+            "nosymfollow" => self.symfollow = false,
             "snapdir" => self.snapdir = true,
             "nosnapdir" => self.snapdir = false,
             "remount" => self.is_remount = true,
@@ -318,6 +340,7 @@ impl MountOptions {
                     _ => return Err(in_option(format!("{value} is neither stop nor truncate"))),
                 };
             }
+            "retain" if value == "none" => self.retain = None,
             "retain" => self.retain = Some(value.parse().map_err(in_option)?),
             "fsname" => self.fs_name = Some(value.to_owned()),
             _ => return Ok(false),
@@ -350,7 +373,10 @@ mod tests {
         assert_eq!(options.transport, Choice::Device);
         assert!(!options.enable_uring);
         assert_eq!(options.policy, Some(Kind::Greedy));
-        assert_eq!(MountOptions::parse(["defaults"]), Ok(MountOptions::default()));
+        let common = "defaults,nodiratime,lazytime,iversion,mand,x-systemd.automount,user,users,nofail,\
+                      _netdev,comment=a table,symfollow,norelatime";
+        assert_eq!(MountOptions::parse([common]), Ok(MountOptions::default()));
+        assert!(!MountOptions::parse(["nosymfollow"]).unwrap().symfollow);
     }
 
     #[test]
@@ -361,6 +387,7 @@ mod tests {
             ("commit=soon", "\"soon\""),
             ("cache=5", "1 MiB at least"),
             ("threads=0", "threads="),
+            ("lazy", "\"lazy\""),
             ("reserve=0", "reserve=: 0 is not"),
             ("reserve=51%", "reserve=: 51% is not"),
             ("coalesce=perhaps", "coalesce=: \"perhaps\" is neither"),

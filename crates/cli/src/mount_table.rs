@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use dendro_control::versions::VersionName;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::failure::Failure;
 use crate::mount_identity::MountIdentity;
@@ -21,6 +24,8 @@ pub(crate) struct MountEntry {
     /// Names the mounted file system: all its mounts have the same number.
     pub(crate) device: (u32, u32),
     pub(crate) mount_point: PathBuf,
+    /// The directory of the file system that is shown there.
+    pub(crate) root: PathBuf,
     pub(crate) fs_type: String,
     pub(crate) source: OsString,
 }
@@ -36,10 +41,38 @@ impl MountEntry {
         self.fs_type == FS_TYPES[1]
     }
 
+    /// The image file or block device: its name without the version behind it ([`source_name`]).
+    pub(crate) fn volume(&self) -> PathBuf {
+        let source = PathBuf::from(&self.source);
+        let Some(text) = self.source.to_str().filter(|_| !exists(&source)) else { return source };
+        let cuts = text.match_indices(['@', ':']).map(|(at, _)| PathBuf::from(&text[..at]));
+        cuts.rev().find(|path| exists(path)).unwrap_or(source)
+    }
+
+    /// Whether its source is called as a version of `volume` is ([`source_name`]).
+    pub(crate) fn is_named_after(&self, volume: &Path) -> bool {
+        let rest = self.source.as_bytes().strip_prefix(volume.as_os_str().as_bytes());
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'@' | b':')))
+    }
+
     /// Whether it is one of ours.
     pub(crate) fn is_dendro(&self) -> bool {
         FS_TYPES.contains(&self.fs_type.as_str())
     }
+}
+
+/// Whether there is such a file: it may lie on a file system that does not answer, so without asking that
+/// more than it takes to find it.
+fn exists(path: &Path) -> bool {
+    statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).is_ok()
+}
+
+/// What the table calls the source of a mount: the image or device, and the version, unless it is the
+/// main branch's head.
+pub(crate) fn source_name(volume: &Path, version: &VersionName) -> String {
+    let branch = version.branch.iter().map(|branch| format!(":{branch}"));
+    let moment = version.moment.iter().map(|moment| format!("@{}", moment.text));
+    branch.chain(moment).fold(volume.display().to_string(), |text, more| text + &more)
 }
 
 /// The mount namespace of this process; empty when it cannot be told.
@@ -53,6 +86,26 @@ pub(crate) fn device_at(mount_point: &Path) -> String {
     let table = read().unwrap_or_default();
     let topmost = table.iter().rev().find(|entry| entry.mount_point == mount_point);
     topmost.map(MountEntry::device_text).unwrap_or_default()
+}
+
+/// The directory that is shown on `mount_point`, from the root of the file system.
+pub(crate) fn root_at(mount_point: &Path) -> PathBuf {
+    let table = read().unwrap_or_default();
+    let topmost = table.iter().rev().find(|entry| entry.mount_point == mount_point);
+    topmost.map_or_else(|| "/".into(), |entry| entry.root.clone())
+}
+
+/// Where `path` lies in the file system that is mounted there, from that one's root; empty for the
+/// root itself.
+pub(crate) fn below_root(path: &Path) -> Result<PathBuf, Failure> {
+    let fail =
+        |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", path.display()));
+    let path = path.canonicalize().map_err(|error| fail(&error))?;
+    let table = read()?;
+    let entry = containing(&table, &path).ok_or_else(|| fail(&"is in no mount"))?;
+    let below = path.strip_prefix(&entry.mount_point).map_err(|_| fail(&"is in another mount"))?;
+    let root = entry.root.strip_prefix("/").unwrap_or(&entry.root);
+    Ok(root.join(below).components().collect())
 }
 
 /// All mounts that this process sees, in the order in which they were made.
@@ -95,12 +148,14 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let id = std::str::from_utf8(fields.next()?).ok()?;
     let device = std::str::from_utf8(fields.nth(1)?).ok()?;
     let (major, minor) = device.split_once(':')?;
-    let mount_point = PathBuf::from(unescape(fields.nth(1)?));
+    let root = PathBuf::from(unescape(fields.next()?));
+    let mount_point = PathBuf::from(unescape(fields.next()?));
     let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
     Some(MountEntry {
         id: id.parse().ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
         mount_point,
+        root,
         fs_type: String::from_utf8_lossy(fields.next()?).into_owned(),
         source: unescape(fields.next()?),
     })
@@ -132,6 +187,8 @@ fn unescape(field: &[u8]) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use dendro_control::versions::Moment;
+
     use super::*;
 
     #[test]
@@ -147,6 +204,29 @@ mod tests {
         assert!(!table[0].is_dendro() && table[1].is_dendro());
         assert_eq!(table[1].mount_point, PathBuf::from("/mnt/a b"));
         assert_eq!(table[1].source, "/images/x\\y");
+        assert_eq!((&*table[0].root, &*table[1].root), (Path::new("/mnt1"), Path::new("/")));
+    }
+
+    #[test]
+    fn the_volume_is_found_in_front_of_the_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join("a:b@c");
+        fs::write(&image, "").unwrap();
+        let version = |branch: Option<&str>, moment: Option<&str>| VersionName {
+            branch: branch.map(str::to_owned),
+            moment: moment.map(|text| Moment { text: text.into(), unix_ns: None }),
+        };
+        for (branch, moment, behind) in [
+            (None, None, ""),
+            (Some("x"), None, ":x"),
+            (None, Some("2026-11-24T10:00"), "@2026-11-24T10:00"),
+            (Some("x"), Some("y"), ":x@y"),
+        ] {
+            let source = source_name(&image, &version(branch, moment));
+            assert_eq!(source, format!("{}{behind}", image.display()));
+            let line = format!("99 35 0:51 / /mnt rw - fuse.dendro {source} rw");
+            assert_eq!(parse(line.as_bytes())[0].volume(), image);
+        }
     }
 
     #[test]

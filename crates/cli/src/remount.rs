@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use dendro_control::SetRequest;
 use dendro_fs::AtimePolicy;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -17,8 +18,13 @@ const BUSY_TRIES: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Gives the mount on `mount_point` the flags that `options` say: ro, sync, noatime, nodev, nosuid,
-/// noexec, or their opposites. The daemon's own options stay as they are.
-pub(crate) fn run(mount_point: &Path, options: &MountOptions) -> Result<(), Failure> {
+/// noexec, nosymfollow, or their opposites; and has the daemon heed what else is in `lists`, the same in
+/// the words of the command line. What cannot be changed is refused, before anything is.
+pub(crate) fn run(
+    mount_point: &Path,
+    options: &MountOptions,
+    lists: &[String],
+) -> Result<(), Failure> {
     let fail = |why: &dyn std::fmt::Display| {
         Failure::new(format_args!("{}: {why}", mount_point.display())).with_code(code::MOUNT_FAILED)
     };
@@ -27,16 +33,26 @@ pub(crate) fn run(mount_point: &Path, options: &MountOptions) -> Result<(), Fail
     let entry = entry
         .filter(|entry| entry.is_dendro())
         .ok_or_else(|| fail(&"no dendrofs volume is mounted there"))?;
-    let view = match target::daemon_behind(&table, entry, mount_point) {
-        Behind::Daemon(served) => served.view,
+    let served = match target::daemon_behind(&table, entry, mount_point) {
+        Behind::Daemon(served) => served,
         Behind::Mute(mute) => return Err(fail(&mute)),
-        Behind::Nobody => None,
+        Behind::Nobody => {
+            return Err(fail(&"its daemon does not answer, so nothing can be changed"));
+        }
     };
-    if let Some(why) = view.and_then(|view| view.read_only).filter(|_| !options.read_only) {
+    let view = served.view.as_ref();
+    if let Some(why) = view.and_then(|view| view.read_only.clone()).filter(|_| !options.read_only) {
         return Err(fail(&format_args!(
             "cannot be made writable: {why}; unmount it, and mount it again without ro"
         )));
     }
+    let request = SetRequest {
+        mount: served.device().map(str::to_owned),
+        options: lists.to_vec(),
+        remount: true,
+        told: Vec::new(),
+    };
+    served.client.set(request.clone()).map_err(|error| fail(&error))?;
     if options.read_only {
         make_durable(entry).map_err(|error| fail(&error))?;
     }
@@ -45,13 +61,18 @@ pub(crate) fn run(mount_point: &Path, options: &MountOptions) -> Result<(), Fail
     flags.set(MountFlags::NODEV, !options.dev);
     flags.set(MountFlags::NOSUID, !options.suid);
     flags.set(MountFlags::NOEXEC, !options.exec);
+    flags.set(MountFlags::NOSYMFOLLOW, !options.symfollow);
     flags.set(MountFlags::SYNCHRONOUS, options.sync);
     flags.set(MountFlags::NOATIME, options.atime == AtimePolicy::Noatime);
     change(mount_point, flags).map_err(|errno| match errno {
         Errno::BUSY => fail(&"is busy: a file is open there for writing"),
         Errno::PERM => fail(&"root alone can change how it is mounted"),
         errno => fail(&errno),
-    })
+    })?;
+    // Only for whoever asks the daemon how it is mounted.
+    let told = SetRequest { options: Vec::new(), told: options.of_kernel(), ..request };
+    let _ = served.client.set(told);
+    Ok(())
 }
 
 /// A mount that is busy is tried again for a while: the kernel takes a moment to give back a file that

@@ -4,10 +4,8 @@
 //! checkpoint and rolls the log forward in memory. Both tell the same facts.
 
 mod figures;
-mod font;
 mod picture;
 mod plot;
-mod raster;
 
 use std::path::Path;
 
@@ -17,7 +15,7 @@ use dendro_policy::Class;
 use crate::args::SegmentsArgs;
 use crate::failure::Failure;
 use crate::target::{self, Target};
-use crate::{output, text, volume};
+use crate::{output, text, versions, volume};
 use figures::{Figures, HISTOGRAM_LEN};
 
 pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
@@ -30,7 +28,7 @@ pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
     };
     let figures = Figures::of(&segments);
     if let Some(file) = &args.plot {
-        return plot_into(file, &source, &segments, &figures);
+        return plot_into(file, &args.target, &source, &segments, &figures);
     }
     if args.json {
         return output::print_json(&figures::Report { source, figures, segments: &segments });
@@ -43,23 +41,22 @@ pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
 
 fn plot_into(
     file: &Path,
+    target: &Path,
     source: &str,
     segments: &Segments,
     figures: &Figures,
 ) -> Result<(), Failure> {
-    let fail =
-        |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", file.display()));
-    let scene = plot::scene(source, segments, figures);
     let extension = file.extension().map(|extension| extension.to_ascii_lowercase());
-    let bytes = match extension.as_ref().and_then(|extension| extension.to_str()) {
-        Some("svg") => scene.to_svg().into_bytes(),
-        Some("png") => raster::png(&scene).map_err(|error| fail(&error))?,
-        _ => {
-            let why = "a plot's name ends in .svg or .png";
-            return Err(fail(&why).with_code(crate::failure::code::USAGE));
-        }
-    };
-    std::fs::write(file, bytes).map_err(|error| fail(&error))
+    if extension.is_none_or(|extension| extension != "svg") {
+        let why =
+            "a plot is an SVG drawing, whose name ends in .svg; rsvg-convert(1) makes others of it";
+        return Err(Failure::new(format_args!("{}: {why}", file.display()))
+            .with_code(crate::failure::code::USAGE));
+    }
+    let versions = versions::shares(target)?;
+    let drawing = plot::draw(source, segments, figures, Some(&versions));
+    std::fs::write(file, drawing)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", file.display())))
 }
 
 const fn state_name(state: SegmentState) -> &'static str {

@@ -124,9 +124,8 @@ pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Pat
     };
     // Its number may be another's by now, but not with the same source.
     let may_be = |card: &Pong| {
-        let named = Path::new(&entry.source);
-        let has_it =
-            Path::new(&card.source) == named || is_same_volume(Path::new(&card.source), named);
+        let source = Path::new(&card.source);
+        let has_it = entry.is_named_after(source) || is_same_volume(source, &entry.volume());
         view_of(card).is_some_and(|view| view.mount_id == unique_id || has_it)
     };
     match Client::find(|pong| view_of(pong).is_some(), may_be) {

@@ -29,25 +29,47 @@ const MOST_SILENCES: u32 = 4;
 const MOST_STOPPED: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
-    let failed = |failure: Failure| failure.with_code(code::MOUNT_FAILED);
-    let table = mount_table::read()?;
-    let entry = find(&table, &args.target).map_err(failed)?;
-    // Asked before it is unmounted: the process number could be another's afterwards.
-    let daemon = match target::daemon_behind(&table, &entry, &entry.mount_point) {
-        Behind::Daemon(served) => Some(served),
-        Behind::Mute(mute) => return cut_off(args, &entry, &mute).map_err(failed),
-        Behind::Nobody => None,
-    };
-    let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
     let mode = match (args.lazy, args.force) {
         (true, _) => UnmountMode::Detach,
         (_, true) => UnmountMode::Abort,
         _ => UnmountMode::Idle,
     };
+    let targets = if args.all { all_mounts()? } else { args.targets.clone() };
+    let failures = targets.iter().filter_map(|target| run_one(target, mode, quiet).err());
+    let mut failures: Vec<_> = failures.collect();
+    let Some(last) = failures.pop() else { return Ok(()) };
+    failures.iter().for_each(|other| output::tell(format_args!("dendro: {}", other.message)));
+    Err(last)
+}
+
+/// All mounts that this user may take away, those made last first: they may be in others.
+fn all_mounts() -> Result<Vec<PathBuf>, Failure> {
+    let table = mount_table::read()?;
+    let is_root = rustix::process::geteuid().is_root();
+    // One whose daemon does not answer is this user's too: it is said that it cannot be unmounted.
+    let has_daemon = |entry: &MountEntry| {
+        !matches!(target::daemon_behind(&table, entry, &entry.mount_point), Behind::Nobody)
+    };
+    let is_own = |entry: &&MountEntry| entry.is_dendro() && (is_root || has_daemon(entry));
+    Ok(table.iter().rev().filter(is_own).map(|entry| entry.mount_point.clone()).collect())
+}
+
+/// Unmounts what `named` names, and waits until all of it is written.
+pub(crate) fn run_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<(), Failure> {
+    let failed = |failure: Failure| failure.with_code(code::MOUNT_FAILED);
+    let table = mount_table::read()?;
+    let entry = find(&table, named).map_err(failed)?;
+    // Asked before it is unmounted: the process number could be another's afterwards.
+    let daemon = match target::daemon_behind(&table, &entry, &entry.mount_point) {
+        Behind::Daemon(served) => Some(served),
+        Behind::Mute(mute) => return cut_off(&entry, mode, &mute).map_err(failed),
+        Behind::Nobody => None,
+    };
+    let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
     // Looked for before, too: the number is soon another's.
     let has_other_mounts = table.iter().filter(|other| other.device == entry.device).count() > 1;
     let life = if daemon.is_some() { Life::Answers } else { life::of(&entry.mount_point) };
-    if life == Life::Silent && !args.force {
+    if life == Life::Silent && mode != UnmountMode::Abort {
         return Err(failed(Failure::new(format_args!(
             "{}: its daemon does not answer; --force cuts it off",
             entry.mount_point.display()
@@ -56,8 +78,7 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     let is_dead = life == Life::Dead;
     let mode = if is_dead { UnmountMode::Detach } else { mode };
     unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?;
-    let is_served_on = args.lazy || has_other_mounts;
-    if is_served_on || is_dead {
+    if mode == UnmountMode::Detach || has_other_mounts {
         return Ok(());
     }
     match (process, daemon) {
@@ -67,15 +88,15 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
                 End::OfView => Ok(()),
             }
         }
-        _ => wait_for_lock(Path::new(&entry.source)),
+        _ => wait_for_lock(&entry.volume()),
     }
 }
 
 /// Takes away a mount whose daemon does not answer, if that is asked for: else unmounting it might take
 /// for ever.
-fn cut_off(args: &UmountArgs, entry: &MountEntry, mute: &Mute) -> Result<(), Failure> {
+fn cut_off(entry: &MountEntry, mode: UnmountMode, mute: &Mute) -> Result<(), Failure> {
     let place = entry.mount_point.display();
-    if !args.force {
+    if mode != UnmountMode::Abort {
         return Err(Failure::new(format_args!(
             "{place}: {mute}, and `dendro umount --force {place}` cuts the mount off"
         )));
@@ -116,9 +137,7 @@ fn find(table: &[MountEntry], named: &Path) -> Result<MountEntry, Failure> {
     }
     let mounts: Vec<&MountEntry> = table
         .iter()
-        .filter(|entry| {
-            entry.is_dendro() && target::is_same_volume(Path::new(&entry.source), &path)
-        })
+        .filter(|entry| entry.is_dendro() && target::is_same_volume(&entry.volume(), &path))
         .collect();
     match mounts[..] {
         [entry] => Ok(entry.clone()),
@@ -179,7 +198,7 @@ fn wait_for_end(
         if waited < PATIENCE && waited + pause >= PATIENCE && !quiet {
             output::tell(format_args!(
                 "dendro: {}: waiting until all is written",
-                PathBuf::from(&entry.source).display()
+                entry.volume().display()
             ));
         }
         waited += pause;

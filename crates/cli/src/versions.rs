@@ -4,18 +4,29 @@
 //! - [`place`]: the volume that is meant, and paths in it.
 //! - [`Automatic`]: the snapshots that a mount makes by itself.
 //! - [`hidden`]: what the hidden directory in a mount shows.
-//! - [`commands`]: the commands about versions; [`files`]: those about files in them.
+//! - [`asking`]: questions by those that are no command about versions.
+//! - [`commands`]: the commands about versions; [`replace`]: those that put another head in the place of
+//!   one; [`mod@diff`], [`files`]: those about files in versions.
 
 pub(crate) mod args;
+mod asking;
 mod automatic;
 mod commands;
+mod diff;
 mod files;
 mod hidden;
 mod place;
+mod replace;
 mod text;
 
+pub(crate) use asking::{ask, shares};
 pub(crate) use automatic::Automatic;
-pub(crate) use commands::{clone, promote, rollback, snapshot, usage};
-pub(crate) use files::{diff, history, undelete};
+pub(crate) use commands::{
+    clone, delete_versions, rename_version, snapshot, unexpected, usage as usage_of,
+};
+pub(crate) use diff::diff;
+pub(crate) use files::{history, undelete};
 pub(crate) use hidden::DiskPast;
-pub(crate) use place::{flush_kernel, now};
+pub(crate) use place::{Keeper, Place, find, flush_kernel, now, usage};
+pub(crate) use replace::{open_file_text, promote, rollback};
+pub(crate) use text::columns;

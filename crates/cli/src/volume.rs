@@ -49,6 +49,8 @@ const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
 const GOOD_SEGMENT_COUNT: u64 = 4096;
 /// In smaller segments headers cost more than that gains.
 const GOOD_SEGMENT_SIZE_LOG2: u8 = 19;
+/// The smallest volume: the fewest segments of the smallest size.
+const LEAST_BYTES: u64 = (MIN_SEGMENT_COUNT as u64) << MIN_SEGMENT_SIZE_LOG2;
 /// Fewer leave too little choice of which to write and which to keep.
 const LEAST_GOOD_SEGMENT_COUNT: u64 = 64;
 
@@ -374,10 +376,10 @@ pub(crate) fn format(
         },
         hash_key: random_bytes()?,
     };
-    let device = Arc::new(device);
-    let formatted: Arc<dyn Device> = Arc::clone(&device) as _;
-    dendro_logdisk::format(&formatted, &options, &clock()).map_err(|error| fail(&error))?;
-    let disk = open_disk(source, &device, as_mounted())?;
+    let device: Arc<dyn Device> = Arc::new(device);
+    // The volume is there when all is in it, and not before.
+    let disk = dendro_logdisk::create(&device, &options, as_mounted(), &clock())
+        .map_err(|error| fail(&error))?;
     let fs_options = FsFormatOptions {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
@@ -478,9 +480,20 @@ fn open_disk_on(
     })
 }
 
-fn explain_device(error: &dendro_device::Error, read_only: bool) -> Failure {
-    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+/// Why a device cannot be opened, in the words of those who wanted a volume.
+pub(crate) fn explain_device(error: &dendro_device::Error, read_only: bool) -> Failure {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
+    let is_short =
+        |path: &str| std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.len() < LEAST_BYTES);
     match error {
+        dendro_device::Error::Open { path, source }
+            if source.kind() == InvalidInput && is_short(path) =>
+        {
+            Failure::new(format_args!(
+                "{path}: is no dendrofs volume, which has {} at least",
+                text::size(LEAST_BYTES)
+            ))
+        }
         dendro_device::Error::Open { source, .. }
             if !read_only && matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem) =>
         {

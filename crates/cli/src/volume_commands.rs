@@ -1,8 +1,8 @@
-//! `dendro sync` and `info`.
+//! `dendro sync`, `info` and `set`.
 
-use dendro_control::{FeatureInfo, MountInfo, VolumeInfo};
+use dendro_control::{FeatureInfo, MountInfo, SetRequest, ViewInfo, VolumeInfo};
 
-use crate::args::{SyncArgs, TargetArgs};
+use crate::args::{SetOptionsArgs, SyncArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::target::{self, Target};
 use crate::{output, text, volume};
@@ -11,6 +11,20 @@ pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
     let served = target::find_mounted(&args.path)?;
     let synced = served.client.sync();
     synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))
+}
+
+pub(crate) fn set(args: &SetOptionsArgs, quiet: bool) -> Result<(), Failure> {
+    let served = target::find_mounted(&args.target)?;
+    let mount = served.device().map(str::to_owned);
+    let options = args.options.clone();
+    let request = SetRequest { mount, options, ..SetRequest::default() };
+    let view = served.client.set(request);
+    let view = view.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
+    match (args.json, args.options.is_empty() || !quiet) {
+        (true, _) => output::print_json(&view),
+        (false, true) => output::print(&format!("{}\n", view.options.join(","))),
+        (false, false) => Ok(()),
+    }
 }
 
 pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
@@ -61,7 +75,9 @@ fn info_text(info: &VolumeInfo) -> String {
     // In line with the rows above it.
     let socket = match &info.mount {
         Some(mount) => {
-            format!("  {:12}{}\n  {:12}{}\n", "requests", mount.transport, "socket", mount.socket)
+            let (transport, socket) = (&mount.transport, &mount.socket);
+            let options = options_text(mount);
+            format!("{options}  {:12}{transport}\n  {:12}{socket}\n", "requests", "socket")
         }
         None => String::new(),
     };
@@ -144,6 +160,20 @@ fn mounted_text(mount: &MountInfo) -> String {
     }
     let since = text::time(mount.since_unix_s);
     format!("{} since {since} by {process}{}", mount.mount_point, read_only(&mount.read_only))
+}
+
+/// The options in force, of each of several mounts.
+fn options_text(mount: &MountInfo) -> String {
+    let line = |place: &str, options: &[String]| {
+        format!("  {:12}{place}{}\n", "options", options.join(","))
+    };
+    match &mount.views[..] {
+        [view] => line("", &view.options),
+        views => {
+            let of = |view: &ViewInfo| line(&format!("{}: ", view.mount_point), &view.options);
+            views.iter().map(of).collect()
+        }
+    }
 }
 
 fn feature_text(features: &FeatureInfo) -> String {

@@ -112,6 +112,7 @@ mod tests {
             id: identity.table_id.unwrap_or_default(),
             device: identity.device,
             mount_point: "/".into(),
+            root: "/".into(),
             fs_type: "fuse.dendro".into(),
             source: "image".into(),
         }];

@@ -30,10 +30,19 @@ fn try_script(scratch: &Scratch, options: &[&str], script: &str) -> Said {
     said(command.current_dir(scratch.inside("dir")).output().unwrap())
 }
 
-/// The names of all branches and snapshots.
+/// The names of all branches and snapshots, but for those that keep how it was before a try.
 fn versions(scratch: &Scratch) -> Vec<String> {
     let list = scratch.dendro(["snapshot", "list", &scratch.mount_point()]).succeeds().out;
-    list.lines().skip(1).map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    let names = list.lines().skip(1).map(|line| line.split(' ').next().unwrap().to_owned());
+    names.filter(|name| !name.starts_with("@before-")).collect()
+}
+
+/// The names of those.
+fn all_kept(scratch: &Scratch) -> Vec<String> {
+    let list = scratch.dendro(["snapshot", "list", &scratch.mount_point()]).succeeds().out;
+    assert!(!list.contains("(gone)"), "{list}");
+    let names = list.lines().map(|line| line.split(' ').next().unwrap().to_owned());
+    names.filter(|name| name.starts_with("@before-")).collect()
 }
 
 fn read(scratch: &Scratch, name: &str) -> String {
@@ -47,7 +56,10 @@ fn a_command_that_succeeds_changes_all_at_once_and_one_that_fails_nothing() {
     let script = "pwd; cat one; echo 1 > one; mv two three; echo said >&2";
     let said = try_script(&scratch, &[], script).succeeds();
     assert_eq!(said.out, format!("{}/dir\none", scratch.mount_point()));
-    assert_eq!(said.err, "said\n");
+    let mut told = said.err.lines();
+    assert_eq!(told.next(), Some("said"));
+    let told = told.next().unwrap().to_owned();
+    assert!(told.contains("kept as @before-try-") && told.contains("rollback --undo"), "{told}");
     assert_eq!(read(&scratch, "dir/one"), "1\n");
     assert_eq!(read(&scratch, "dir/three"), "two");
     assert!(!scratch.inside("dir/two").exists());
@@ -61,6 +73,11 @@ fn a_command_that_succeeds_changes_all_at_once_and_one_that_fails_nothing() {
     let json = try_script(&scratch, &["--json", "-q"], "echo 3 > one").succeeds().out;
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&report["outcome"], &report["exit_status"]), (&"committed".into(), &0.into()));
+    // The last one is kept, by the name that was told.
+    let name = report["kept"]["name"].as_str().unwrap();
+    assert_eq!(all_kept(&scratch), [format!("@{name}")]);
+    let before = scratch.inside(&format!(".dendro/snapshots/{name}/dir/one"));
+    assert_eq!(fs::read_to_string(before).unwrap(), "1\n");
     // In a clone of a clone, as well.
     let dendro = env!("CARGO_BIN_EXE_dendro");
     let nested = format!("echo 4 > one; {dendro} try -- sh -c 'echo 5 > one'; cat one; exit 0");
@@ -108,8 +125,12 @@ fn what_others_changed_meanwhile_is_told_and_decided_about() {
     meanwhile(&["--on-conflict", "discard"], "another").fails(125, &["thrown away"]);
     assert_eq!(versions(&scratch), [":main"]);
     assert_eq!(read(&scratch, "dir/one"), "one");
-    meanwhile(&["--on-conflict", "promote"], "third").succeeds();
+    let said = meanwhile(&["--on-conflict", "promote"], "third").succeeds();
+    assert!(said.err.contains("kept as @before-promote-"), "{said:?}");
     assert_eq!(read(&scratch, "dir/one"), "mine\n");
+    let name = all_kept(&scratch).pop().unwrap();
+    let theirs = scratch.inside(&format!(".dendro/snapshots/{}/third", &name[1..]));
+    assert_eq!(fs::read_to_string(theirs).unwrap(), "theirs");
     assert!(!scratch.inside("third").exists() && scratch.inside("another").exists());
     try_script(&scratch, &["--keep", "--name", "k"], "echo k > one").succeeds();
     assert_eq!(versions(&scratch), [":main", ":k", "@k"]);
@@ -148,6 +169,40 @@ fn a_command_that_is_interrupted_leaves_nothing() {
     try_script(&scratch, &["--name", "left"], left).fails(125, &["left processes behind", "left"]);
     let delete = ["snapshot", "delete", &format!("{}:left", scratch.mount_point()), "@left"];
     wait_until("the process has ended", || scratch.dendro(delete).code == Some(0));
+    scratch.umount();
+}
+
+#[test]
+fn what_a_killed_try_leaves_is_shown_and_can_be_dropped() {
+    let Some(scratch) = with_files() else { return };
+    let script = "echo x > one; echo begun; exec sleep 100";
+    let mut command = scratch.command(["try", "--", "sh", "-c", script]);
+    command.current_dir(scratch.inside("dir")).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut begun = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
+    let child_of = |pid: u32| -> u32 {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        children.split(' ').next().unwrap().parse().unwrap()
+    };
+    let tried = child_of(child.id());
+    let sleep = child_of(tried);
+    signal(tried, "KILL");
+    signal(sleep, "KILL");
+    child.wait().unwrap();
+    let mount = scratch.mount_point();
+    let left = format!(":try-{tried}");
+    wait_until("its mount is gone", || {
+        let forks = scratch.dendro(["forks", &mount]).succeeds().out;
+        forks.lines().any(|line| line.starts_with(&left) && line.ends_with("not mounted"))
+    });
+    // A crash does not take it away either, and nobody else does.
+    scratch.kill_daemon();
+    scratch.mount();
+    assert_eq!(versions(&scratch).len(), 3);
+    scratch.dendro(["drop", &format!("{mount}{left}")]).succeeds();
+    assert_eq!(versions(&scratch), [":main"]);
+    assert_eq!(read(&scratch, "dir/one"), "one");
     scratch.umount();
 }
 

@@ -42,6 +42,26 @@ fn with_a_past() -> Scratch {
 }
 
 #[test]
+fn a_name_that_is_given_again_shows_the_new_snapshot_at_once() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let target = format!("{}@backup", scratch.mount_point());
+    let seen = scratch.inside(".dendro/snapshots/backup/file");
+    for round in ["1", "2", "3"] {
+        fs::write(scratch.inside("file"), round).unwrap();
+        snapshot(&scratch, "backup");
+        assert_eq!(fs::read_to_string(&seen).unwrap(), round);
+        scratch.dendro(["snapshot", "delete", &target]).succeeds();
+        let gone = fs::read_to_string(&seen).unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::NotFound, "in round {round}");
+    }
+    scratch.umount();
+}
+
+#[test]
 fn the_past_can_be_walked_and_does_not_get_into_walks() {
     if skips_mounts() {
         return;

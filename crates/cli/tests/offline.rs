@@ -60,6 +60,22 @@ fn mkfs_destroys_nothing_unless_forced() {
 }
 
 #[test]
+fn mkfs_leaves_no_mark_of_others_at_the_end() {
+    let scratch = Scratch::new();
+    let image = scratch.image();
+    let mut disk = vec![0; 64 << 20];
+    let second_table = disk.len() - 512;
+    disk[second_table..][..8].copy_from_slice(b"EFI PART");
+    let raid_member = disk.len() - 8192;
+    disk[raid_member..][..4].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9]);
+    fs::write(&image, &disk).unwrap();
+    scratch.dendro(["mkfs", "-q", "--force", "--nodiscard", &image]).succeeds();
+    let made = fs::read(&image).unwrap();
+    assert!(made[made.len() - (512 << 10)..].iter().all(|&byte| byte == 0));
+    scratch.dendro(["check", &image]).succeeds();
+}
+
+#[test]
 fn mkfs_grows_an_image_and_never_cuts_it() {
     let scratch = Scratch::new();
     let image = scratch.image();
@@ -136,6 +152,20 @@ fn mkfs_dendro_is_the_same_command() {
     let done = command.args(["-L", "linked", "--size", "64M", &scratch.image()]).output().unwrap();
     common::said(done).succeeds();
     assert_eq!(scratch.info(&scratch.image())["label"], "linked");
+}
+
+#[test]
+fn a_file_that_is_too_short_is_no_volume() {
+    let scratch = Scratch::new();
+    let diary = scratch.text("diary");
+    fs::write(&diary, "dear diary\n").unwrap();
+    for command in ["info", "segments", "dump", "usage"] {
+        scratch.dendro([command, &diary]).fails(1, &[&diary, "is no dendrofs volume", "2 MiB"]);
+    }
+    scratch.dendro(["check", &diary]).fails(8, &[&diary, "is no dendrofs volume"]);
+    scratch
+        .dendro(["mount", &diary, &scratch.mount_point()])
+        .fails(32, &[&diary, "is no dendrofs volume"]);
 }
 
 #[test]

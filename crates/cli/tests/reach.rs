@@ -263,3 +263,47 @@ fn a_daemon_that_does_not_answer_is_said_to_and_keeps_nobody_else_waiting() {
     assert_eq!(fs::read_to_string(scratch.inside("file")).unwrap(), "accepted");
     scratch.umount();
 }
+
+#[test]
+fn forks_options_and_several_unmounts_do_not_wait_for_a_daemon_that_does_not_answer() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    mkfs(&scratch, "b.img", "32M");
+    scratch.mount_with("nofuseblk");
+    mount(&scratch, "b.img", "b", "nofuseblk").succeeds();
+    let [mount_point, b, c, work] = ["mnt", "b", "c", "work"].map(|name| scratch.text(name));
+    scratch.dendro(["snapshot", "create", &format!("{b}@s")]).succeeds();
+    mount(&scratch, "b.img", "c", "snapshot=s").succeeds();
+    let is_mounted = |place: &str| mounts().contains(&format!(" {place} "));
+    scratch.dendro(["fork", &mount_point, &work]).succeeds();
+    let pid = scratch.daemon_pid();
+    let stopped = Stopped::new(pid);
+    let silent = [&*format!("process {pid}, does not answer")];
+
+    let inside = |place: &str| format!("{place}/not/looked/up");
+    let (other, looked_up) = (scratch.text("other"), inside(&mount_point));
+    scratch.dendro(["set", &mount_point, "commit=1"]).fails(1, &silent);
+    scratch.dendro(["forks", &looked_up]).fails(1, &silent);
+    scratch.dendro(["branch", "list", &mount_point]).fails(1, &silent);
+    scratch.dendro(["fork", &looked_up, &other]).fails(1, &silent);
+    assert!(!scratch.path("other").exists(), "nothing was made");
+    scratch.dendro(["fork", &b, &looked_up]).fails(1, &silent);
+    scratch.dendro(["drop", &work]).fails(1, &silent);
+    scratch.dendro(["drop", &inside(&work)]).fails(1, &silent);
+    assert!(is_mounted(&work) && is_mounted(&mount_point));
+    let list = scratch.dendro(["snapshot", "list", &b]).succeeds().out;
+    assert!(!list.contains("fork-"), "{list}");
+
+    // The others go all the same.
+    let said = scratch.dendro(["umount", &b, &mount_point, &c]).fails(32, &silent);
+    assert!(said.err.contains("--force"), "{said:?}");
+    assert!(!is_mounted(&b) && !is_mounted(&c) && is_mounted(&mount_point));
+    let cut = scratch.dendro(["umount", "--force", &mount_point, &work]).fails(32, &silent);
+    assert_eq!(cut.err.matches("it is unmounted").count(), 2, "{cut:?}");
+    assert!(!is_mounted(&mount_point) && !is_mounted(&work));
+    drop(stopped);
+    wait_until("the daemon ends", || !is_running(pid));
+    assert_eq!(scratch.info(&scratch.image())["checkpoint"]["clean"], true);
+}

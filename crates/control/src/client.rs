@@ -13,7 +13,7 @@ use crate::cleaning::{
     Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced};
-use crate::mounts::{MountReply, MountRequest};
+use crate::mounts::{MountReply, MountRequest, SetRequest, ViewInfo};
 use crate::ping::{self, Found, Mute, PING_TIMEOUT};
 use crate::protocol::{
     Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, Request,
@@ -307,6 +307,17 @@ impl Client {
         let asked = VersionsAsked { mount: mount.map(str::to_owned), request };
         match self.ask(Command::Versions(asked))? {
             Outcome::Versions(reply) => Ok(reply),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Set`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn set(&self, request: SetRequest) -> Result<ViewInfo, ClientError> {
+        match self.ask(Command::Set(request))? {
+            Outcome::Set(view) => Ok(*view),
             other => Err(self.unexpected(&other)),
         }
     }

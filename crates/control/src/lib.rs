@@ -39,7 +39,7 @@ mod wait;
 
 pub use addressee::Addressee;
 pub use client::{Client, ClientError};
-pub use mounts::{MountNamed, MountReply, MountRequest, ViewInfo};
+pub use mounts::{MountNamed, MountReply, MountRequest, SetRequest, ViewInfo};
 pub use ping::{Found, Mute};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,

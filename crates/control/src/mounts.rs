@@ -36,7 +36,7 @@ pub struct MountRequest {
 #[serde(rename_all = "snake_case")]
 pub enum MountReply {
     /// It is, or would be, served.
-    Served(ViewInfo),
+    Served(Box<ViewInfo>),
     /// The last mount is gone and the daemon about to end: another one can have the volume soon.
     Ending,
 }
@@ -79,6 +79,28 @@ pub struct ViewInfo {
     /// Which way the kernel's requests come.
     #[serde(default)]
     pub transport: String,
+    /// The options in force, as `dendro mount -o` has them, those of the whole volume too; not said in
+    /// the answer to [`Ping`](crate::Command::Ping).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+/// Asks to change how a mount is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRequest {
+    /// The mount's [`ViewInfo::device`]; nothing: the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
+    /// What is to be, in the words of `dendro mount -o`. All of it is done, or nothing.
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// What the kernel alone heeds is passed over, since it is told by the one who asks; and what the
+    /// table of mounts says of all mounts is no wish.
+    #[serde(default)]
+    pub remount: bool,
+    /// What the kernel has been told of the mount, to be told on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told: Vec<String>,
 }
 
 impl ViewInfo {

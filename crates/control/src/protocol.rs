@@ -12,7 +12,7 @@ use crate::cleaning::{
     SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
-use crate::mounts::{MountNamed, MountReply, MountRequest, ViewInfo};
+use crate::mounts::{MountNamed, MountReply, MountRequest, SetRequest, ViewInfo};
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 
 /// The version that both sides name. A side that is told of another one says so and does nothing.
@@ -75,6 +75,8 @@ pub enum Command {
     Versions(VersionsAsked),
     /// Serve one more view.
     Mount(MountRequest),
+    /// Change how a mount is served.
+    Set(SetRequest),
 }
 
 /// A daemon's answer.
@@ -119,6 +121,8 @@ pub enum Outcome {
     Versions(VersionsReply),
     /// The answer to [`Command::Mount`].
     Mount(MountReply),
+    /// The answer to [`Command::Set`]: the mount with the options that are in force now.
+    Set(Box<ViewInfo>),
     /// It was done, and there is nothing to tell.
     Done,
     /// It was not done, as the request is meant for another daemon or another mount, and which this is.
@@ -344,6 +348,19 @@ pub trait Admin: Cleaning {
         Err(AdminError("this daemon serves one view".into()))
     }
 
+    /// Changes how a mount is served. `mount` is the one that is meant; nothing: the first one.
+    ///
+    /// # Errors
+    /// Which options cannot be changed while it is mounted; then nothing is. When there is no such
+    /// mount.
+    fn set(
+        &self,
+        _mount: Option<MountNamed<'_>>,
+        _request: &SetRequest,
+    ) -> Result<ViewInfo, AdminError> {
+        Err(AdminError("nothing can be changed here".into()))
+    }
+
     /// Returns once all that was written before is durable.
     ///
     /// # Errors
@@ -478,5 +495,9 @@ fn answer(
             Outcome::Versions(admin.versions(request.mount(mount.as_ref()), asked)?)
         }
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
+        Command::Set(asked) => {
+            let mount = request.mount(asked.mount.as_ref());
+            Outcome::Set(Box::new(admin.set(mount, asked)?))
+        }
     })
 }

@@ -88,23 +88,35 @@ pub enum VersionsRequest {
         /// What to call it.
         name: String,
     },
-    /// Make a branch the main one.
+    /// Make a branch the main one, which takes its name.
     Promote {
         /// Its name.
         branch: String,
+        /// How.
+        #[serde(default, flatten)]
+        how: Replacing,
     },
-    /// Put a branch in the place of the head that is meant where none is named, which goes; unless
-    /// that has changed.
+    /// Put a branch in the place of the head that is meant where none is named; unless that has
+    /// changed.
     Replace {
         /// The branch's name.
         with: String,
         /// The moment since when the head must be the same; nothing: it may have changed.
         since: Option<VersionName>,
+        /// How.
+        #[serde(default, flatten)]
+        how: Replacing,
     },
-    /// Put a branch back to a moment in its past.
+    /// Put a branch back to a moment in its past, or to what an earlier one has kept.
     Rollback {
-        /// The branch and the moment.
+        /// The branch and the moment; without a moment, with `undo`, what was kept last.
         to: VersionName,
+        /// The moment is what a rollback or a try has kept.
+        #[serde(default)]
+        undo: bool,
+        /// How.
+        #[serde(default, flatten)]
+        how: Replacing,
     },
     /// What changed from one version to another?
     Diff {
@@ -141,6 +153,17 @@ pub enum VersionsRequest {
     },
 }
 
+/// How another head takes the place of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacing {
+    /// Throw the one away that was there; else it is kept as a snapshot or a branch.
+    #[serde(default)]
+    pub discard: bool,
+    /// Even where files are open.
+    #[serde(default)]
+    pub force: bool,
+}
+
 impl VersionsRequest {
     /// Whether it changes the volume.
     #[must_use]
@@ -167,7 +190,9 @@ pub enum VersionsReply {
     Usage(Vec<UsageInfo>),
     /// To [`VersionsRequest::Snapshot`]: what was made.
     Snapshot(SnapshotInfo),
-    /// To [`VersionsRequest::Clone`] and [`VersionsRequest::Rollback`]: what was made.
+    /// To [`VersionsRequest::Clone`]: what was made. To [`VersionsRequest::Promote`],
+    /// [`VersionsRequest::Replace`] and [`VersionsRequest::Rollback`]: what is there now, and what
+    /// became of what was.
     Branch(BranchInfo),
     /// To [`VersionsRequest::Delete`]: what was, or would be, deleted.
     Deleted(Vec<DeletedInfo>),
@@ -210,6 +235,45 @@ pub struct BranchInfo {
     pub parent_epoch: Option<u64>,
     /// When it was made, nanoseconds since 1970.
     pub created_unix_ns: i64,
+    /// What it has taken the place of just now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<ReplacedInfo>,
+}
+
+/// What became of a head that another one took the place of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplacedInfo {
+    /// What the branch goes on from: a snapshot as `@name` or `@epoch`, or a branch as `:name`.
+    pub like: String,
+    /// What keeps the former head; nothing: it was thrown away, or did not differ.
+    pub kept: Option<KeptInfo>,
+    /// Files that were open all the same.
+    #[serde(default)]
+    pub open_files: Vec<OpenFileInfo>,
+}
+
+/// What keeps a head that another one took the place of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptInfo {
+    /// The number of its branch.
+    pub branch: u32,
+    /// Its epoch; nothing: a branch, not a snapshot.
+    pub epoch: Option<u64>,
+    /// The name of the snapshot or the branch.
+    pub name: String,
+}
+
+/// A file that a process has open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFileInfo {
+    /// The process.
+    pub pid: u32,
+    /// What it runs.
+    pub command: String,
+    /// The user whose process it is, where that can be told.
+    pub user: Option<String>,
+    /// The file.
+    pub path: String,
 }
 
 /// A snapshot.
@@ -225,6 +289,10 @@ pub struct SnapshotInfo {
     pub created_unix_ns: i64,
     /// Whether it must not be deleted.
     pub held: bool,
+    /// In answers to [`VersionsRequest::List`], the name of its branch; where that is gone, of the one
+    /// in whose past it is, or from which it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch_name: Option<String>,
 }
 
 /// What a version takes.
@@ -419,7 +487,11 @@ mod tests {
             VersionsRequest::Rename { of: name(), name: "n".into() },
             VersionsRequest::Hold { of: name(), held: true },
             VersionsRequest::Clone { of: name(), name: "n".into() },
-            VersionsRequest::Rollback { to: name() },
+            VersionsRequest::Rollback { to: name(), undo: true, how: Replacing::default() },
+            VersionsRequest::Promote {
+                branch: "b".into(),
+                how: Replacing { discard: true, force: false },
+            },
             VersionsRequest::Diff { old: name(), new: name(), skip: 3 },
             VersionsRequest::Usage,
         ];
@@ -449,5 +521,9 @@ mod tests {
         }
         let short = r#"{"action":"diff","old":{"moment":{"text":"a"}},"new":{}}"#;
         assert!(serde_json::from_str::<VersionsRequest>(short).is_ok());
+        let short = r#"{"action":"rollback","to":{"moment":{"text":"a"}}}"#;
+        let read = serde_json::from_str::<VersionsRequest>(short).unwrap();
+        let keeps = |how: Replacing| !how.discard && !how.force;
+        assert!(matches!(read, VersionsRequest::Rollback { how, undo: false, .. } if keeps(how)));
     }
 }

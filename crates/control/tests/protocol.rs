@@ -18,8 +18,9 @@ use dendro_control::cleaning::{
     Segments, SegmentsRequest, SegwaitRequest,
 };
 use dendro_control::{
-    Admin, AdminError, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES, MountReply,
-    MountRequest, Pong, Request, Server, ViewInfo, VolumeInfo, parse_request,
+    Admin, AdminError, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES, MountNamed,
+    MountReply, MountRequest, Pong, Request, Server, SetRequest, ViewInfo, VolumeInfo,
+    parse_request,
 };
 
 /// How many threads serve.
@@ -126,7 +127,17 @@ impl Admin for Volume {
         let mut passed = String::new();
         File::from(device).read_to_string(&mut passed).map_err(|_| AdminError("bad".into()))?;
         let mount_point = request.mount_point.clone();
-        Ok(MountReply::Served(ViewInfo { mount_point, version: passed, ..ViewInfo::default() }))
+        let view = ViewInfo { mount_point, version: passed, ..ViewInfo::default() };
+        Ok(MountReply::Served(Box::new(view)))
+    }
+
+    fn set(
+        &self,
+        mount: Option<MountNamed<'_>>,
+        request: &SetRequest,
+    ) -> Result<ViewInfo, AdminError> {
+        let (mount_point, options) = (format!("{mount:?}"), request.options.clone());
+        Ok(ViewInfo { mount_point, options, ..ViewInfo::default() })
     }
 
     fn sync(&self) -> Result<(), AdminError> {
@@ -200,6 +211,30 @@ fn every_command_gets_its_answer() {
             Err(ClientError::Refused(why)) => assert_eq!(why, "busy"),
             other => panic!("{other:?}"),
         }
+    });
+}
+
+#[test]
+fn options_are_set_of_the_mount_that_is_meant() {
+    with_volume(|server, _| {
+        let client = Client::new(server.path());
+        let this = client.clone().meaning(&client.ping().unwrap());
+        let request = SetRequest {
+            mount: Some("0:52".into()),
+            options: vec!["commit=1".into()],
+            ..SetRequest::default()
+        };
+        let set = |client: &Client, request: &SetRequest| client.set(request.clone()).unwrap();
+        let by_number = MountNamed::Device("0:52");
+        let view = set(&client, &request);
+        assert_eq!(view.mount_point, format!("{:?}", Some(by_number)));
+        assert_eq!(view.options, request.options);
+        // A number is given again; what is never given again counts.
+        let by_itself = format!("{:?}", Some(MountNamed::View(4)));
+        assert_eq!(set(&this.clone().about(4), &request).mount_point, by_itself);
+        assert_eq!(set(&this, &SetRequest::default()).mount_point, "None");
+        let gone = this.about(5).set(request);
+        assert!(matches!(gone, Err(ClientError::NotMeant(_))), "{gone:?}");
     });
 }
 

@@ -5,6 +5,7 @@
 //!   object PUT (DESIGN §2).
 //! - [`AlignedBuf`]: memory that direct I/O takes as it is.
 //! - [`MemoryDevice`]: a device in memory, for tests and benchmarks.
+//! - [`OverlayDevice`]: any of them, what is written to it kept in memory.
 //! - [`FileDevice`], opened by [`OpenOptions`]: an image file or a block device.
 //! - [`LoopDevice`]: an image file as a block device.
 //! - [`ReadAhead`]: any of them, reading more than is asked for where reads lie near each other.
@@ -18,6 +19,7 @@ mod file;
 mod heap;
 mod loopback;
 mod memory;
+mod overlay;
 mod range;
 mod readahead;
 #[cfg(any(test, feature = "sim"))]
@@ -29,6 +31,7 @@ pub use file::{Direct, FileDevice, FileKind, OpenOptions};
 pub use heap::share_one_arena;
 pub use loopback::{LoopDevice, loop_backing_file};
 pub use memory::MemoryDevice;
+pub use overlay::OverlayDevice;
 pub use readahead::ReadAhead;
 pub use std::io::{IoSlice, IoSliceMut};
 

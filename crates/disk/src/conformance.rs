@@ -140,7 +140,7 @@ macro_rules! versions_conformance_cases {
             branches::numbers_of_lists_are_given_out_once_for_all_branches
             branches::promotion_exchanges_names_and_leaves_contents
             branches::a_head_is_rolled_back_again_and_again
-            branches::only_the_past_of_a_branch_can_be_rolled_back_to
+            branches::a_branch_is_put_back_to_any_snapshot
             branches::threads_write_to_branches_at_the_same_time
             versions::random_versions_are_as_the_model_has_them
             versions::random_deep_versions_are_as_the_model_has_them

@@ -166,10 +166,11 @@ pub trait Versions: LogicalDisk {
     fn promote(&self, branch: u32) -> Result<()>;
 
     /// Puts a new branch that goes on from the snapshot `to` in the place of `branch`, whose head
-    /// is deleted: its name, and being the main one, go over. Snapshots stay, later ones too.
+    /// is deleted: its name, and being the main one, go over. Snapshots stay, later ones too, and
+    /// `to` may be one of these, or of another line of history.
     ///
     /// # Errors
-    /// [`NoSuchView`](crate::Error::NoSuchView), also when `to` is not in the past of `branch`.
+    /// [`NoSuchView`](crate::Error::NoSuchView).
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch>;
 
     /// What each snapshot and each head takes. Goes through the whole map.

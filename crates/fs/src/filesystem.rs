@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dendro_base::sync::atomic::{AtomicU8, Ordering};
 use dendro_base::sync::{Arc, Mutex};
 use dendro_base::{Clock, Timestamp};
 use dendro_disk::{
@@ -47,7 +48,8 @@ pub struct FileSystem {
     pub(crate) disk: Arc<dyn LogicalDisk>,
     pub(crate) view: View,
     clock: Arc<dyn Clock>,
-    atime: AtimePolicy,
+    /// An [`AtimePolicy`].
+    atime: AtomicU8,
     read_only: bool,
     label: String,
     pub(crate) hasher: NameHasher,
@@ -178,7 +180,7 @@ impl FileSystem {
             disk,
             view,
             clock,
-            atime: if read_only { AtimePolicy::Noatime } else { options.atime },
+            atime: AtomicU8::new(if read_only { AtimePolicy::Noatime } else { options.atime } as u8),
             read_only,
             label: volume.label,
             hasher: volume.hasher.with_mask(hash_mask),
@@ -200,6 +202,7 @@ impl FileSystem {
         })?;
         if !read_only {
             fs.finish_orphans()?;
+            fs.clear_staged();
         }
         Ok(fs)
     }
@@ -220,6 +223,14 @@ impl FileSystem {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only || self.disk.read_only_reason().is_some()
+    }
+
+    /// Says when reading changes access times from now on; where all changes are refused, it never
+    /// does.
+    pub fn set_atime_policy(&self, policy: AtimePolicy) {
+        if !self.read_only {
+            self.atime.store(policy as u8, Ordering::Relaxed);
+        }
     }
 
     /// What the file system holds and could hold.
@@ -376,11 +387,12 @@ impl FileSystem {
 
     /// Notes that a file was read; the caller holds its shared lock.
     pub(crate) fn touch_atime(&self, node: &Node, inode: &Inode) {
-        if self.atime == AtimePolicy::Noatime || inode.flags.contains(FileFlags::NO_ATIME) {
+        let policy = self.atime.load(Ordering::Relaxed);
+        if policy == AtimePolicy::Noatime as u8 || inode.flags.contains(FileFlags::NO_ATIME) {
             return;
         }
         let now = self.clock.now();
-        if self.atime == AtimePolicy::Relatime {
+        if policy == AtimePolicy::Relatime as u8 {
             let atime = node.pending_atime().unwrap_or(inode.atime);
             let day_ago = Timestamp(now.0.saturating_sub(RELATIME_AGE_NANOS));
             if atime > inode.mtime && atime > inode.ctime && atime > day_ago.into() {

@@ -44,8 +44,13 @@ impl Fixture {
     }
 
     pub(crate) fn with(disk: ModelDisk, options: Options, hash_mask: u64) -> Self {
+        FileSystem::create_on(&disk, &format_options(), &StepClock::default()).unwrap();
+        Self::over(disk, options, hash_mask)
+    }
+
+    /// Over a disk that has one already.
+    pub(crate) fn over(disk: ModelDisk, options: Options, hash_mask: u64) -> Self {
         let (disk, clock) = (Arc::new(disk), Arc::new(StepClock::default()));
-        FileSystem::create_on(&*disk, &format_options(), &*clock).unwrap();
         let fs = mount(&disk, &clock, &options, hash_mask);
         Self { disk, clock, fs, options, hash_mask }
     }

@@ -14,6 +14,7 @@
 mod diff;
 mod history;
 mod restore;
+mod staged;
 mod stale;
 #[cfg(test)]
 mod tests;

@@ -100,6 +100,8 @@ pub struct MountRequest {
     pub suid: bool,
     /// Programs can be run.
     pub exec: bool,
+    /// Symbolic links are not followed. Users who are not root cannot have this.
+    pub nosymfollow: bool,
     /// Each write is durable before it returns.
     pub sync: bool,
     /// The table of mounts shows that changes of names are durable before they return, which is up to
@@ -306,6 +308,7 @@ fn mount_directly(
     flags.set(MountFlags::SYNCHRONOUS, request.sync);
     flags.set(MountFlags::DIRSYNC, request.dirsync);
     flags.set(MountFlags::NOATIME, request.noatime);
+    flags.set(MountFlags::NOSYMFOLLOW, request.nosymfollow);
     let data = std::ffi::CString::new(data).map_err(|_| Errno::INVAL)?;
     let kind = if request.block_device { "fuseblk" } else { "fuse" };
     let fs_type = format!("{kind}.{}", request.subtype);

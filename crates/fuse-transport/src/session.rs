@@ -431,6 +431,7 @@ mod tests {
             sync: false,
             dirsync: false,
             noatime: false,
+            nosymfollow: false,
             block_device: false,
         }
     }

@@ -30,7 +30,7 @@ use slots::{Place, Slot, Slots};
 /// What it is called.
 pub(crate) const NAME: &[u8] = b".dendro";
 
-/// How long the kernel may believe what a name in it shows.
+/// How long the kernel may believe what a name in it shows, but for the name of a snapshot.
 const NAME_VALID: Duration = Duration::from_secs(1);
 
 /// The directories that are made up, as i-nodes of slot 0.
@@ -150,7 +150,12 @@ impl Hidden {
         let fs = self.open(live, moment)?;
         let root = live.answer("lookup", fs.getattr(Ino::ROOT))?;
         let slot = self.slots.look_up(place, name, moment).ok_or(Errno::NFILE)?;
-        Ok(Entry { entry_valid: NAME_VALID, ..past_entry(&slot, &root) })
+        let entry_valid = match place {
+            // It may be deleted, and its name be given again, at any time.
+            Place::Snapshots => Duration::ZERO,
+            Place::At => NAME_VALID,
+        };
+        Ok(Entry { entry_valid, ..past_entry(&slot, &root) })
     }
 
     pub(crate) fn forget(&self, node: u64, count: u64) {

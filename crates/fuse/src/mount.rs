@@ -54,6 +54,8 @@ pub struct MountOptions {
     pub dirsync: bool,
     /// Show in the table of mounts that access times are not kept.
     pub noatime: bool,
+    /// Do not follow symbolic links. Users who are not root cannot have this.
+    pub nosymfollow: bool,
     /// The source is a block device, which the kernel claims for the mount, so that sync(2) and
     /// syncfs(2) reach the file system and umount(2)
     /// waits for [`Mount::set_end`]'s work. Root alone can have this.
@@ -81,6 +83,7 @@ impl Default for MountOptions {
             sync: false,
             dirsync: false,
             noatime: false,
+            nosymfollow: false,
             block_device: false,
             threads: None,
             transport: Choice::Auto,
@@ -220,6 +223,7 @@ fn request(options: &MountOptions) -> MountRequest {
         sync: options.sync,
         dirsync: options.dirsync,
         noatime: options.noatime,
+        nosymfollow: options.nosymfollow,
         block_device: options.block_device,
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dendro_fs::FileSystem;
 use dendro_fs::versions::Stale;
+use dendro_fs::{FileSystem, Ino};
 use dendro_fuse_transport::Notifier;
 
 use crate::live::Live;
@@ -31,6 +31,16 @@ impl Switch {
     #[must_use]
     pub fn is_mounted(&self) -> bool {
         self.notifier.is_connected()
+    }
+
+    /// Tells the kernel that the directory `parent` has `name` now, which was not put there through the
+    /// mount: it may remember that there was none.
+    pub fn tell_new_name(&self, parent: Ino, name: &[u8]) {
+        // Where it is being unmounted, nobody will look any more.
+        let _ = self.notifier.invalidate_entry(parent.0, name);
+        for changed in [parent, Ino::ROOT] {
+            let _ = self.notifier.invalidate_data(changed.0, 0, None);
+        }
     }
 
     /// Calls `change` with the file system that the mount shows, while no request is served. If it

@@ -11,7 +11,8 @@
 //! - `flush`: who makes the log durable, and for whom.
 //! - `core`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
 //!   finds and checks blocks.
-//! - `checkpoint`, `recovery`: a frozen state is written, and found again.
+//! - `checkpoint`, `recovery`: a frozen state is written, and found again; `wipe`: a volume is taken
+//!   away.
 //! - `heads`: where data goes that the cleaner's policy wants apart from the main log.
 //! - `pick`: which segment is emptied next; `cleaner`: when, and how; `victim`: what is read of it;
 //!   `relocation`: what lives in one is written again; [`external`]: the same by another process.
@@ -63,12 +64,14 @@ mod sweep;
 mod through;
 mod versions;
 mod victim;
+mod wipe;
 mod writer;
 
 pub use cleaner::CLEANER_NICENESS;
 pub use coalesce::{CoalesceSettings, Coalesced, Place};
 pub use disk::{LogDisk, Stats};
 pub use options::{FormatOptions, OnLoss, OpenOptions};
-pub use recovery::format;
+pub use recovery::{create, format};
 pub use segments::{SegmentCounts, SegmentState};
 pub use space::CleanSettings;
+pub use wipe::invalidate;

@@ -52,6 +52,7 @@ use crate::state::{State, YoungLists};
 use crate::store::{Held, NodeStore};
 use crate::superblocks;
 use crate::versions::Versions;
+use crate::wipe::invalidate;
 use crate::writer::Writer;
 
 /// What nodes and records written from now on may have.
@@ -72,6 +73,21 @@ pub fn format(
     options: &FormatOptions,
     clock: &Arc<dyn Clock>,
 ) -> Result<()> {
+    let disk = create(device, options, OpenOptions::default(), clock)?;
+    dendro_disk::LogicalDisk::shut_down(&disk)
+}
+
+/// As [`format()`], and opens it: no volume is found on the device until that is shut down, or takes a
+/// checkpoint. What was put into it by then is there with it.
+///
+/// # Errors
+/// As [`format()`].
+pub fn create(
+    device: &Arc<dyn Device>,
+    options: &FormatOptions,
+    open_options: OpenOptions,
+    clock: &Arc<dyn Clock>,
+) -> Result<LogDisk> {
     let log2 = options.segment_size_bytes.trailing_zeros() as u8;
     if !options.segment_size_bytes.is_power_of_two() {
         return Err(Error::Io(format!(
@@ -89,7 +105,8 @@ pub fn format(
             malformed.problem
         ))
     })?;
-    wipe(&**device, layout)?;
+    invalidate(&**device)?;
+    clear(&**device, layout)?;
     let now = clock.now();
     let superblock = Superblock {
         uuid: options.uuid,
@@ -122,31 +139,23 @@ pub fn format(
         young_lists: YoungLists::default(),
         clock: 0,
     };
-    let options = OpenOptions::default();
+    let options = open_options;
     let store =
         NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
     let writer = Arc::new(Writer::default());
     let heads = Heads::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
     let core = Core::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
     let checkpoints = Checkpoints::default();
-    let disk = LogDisk::assemble(Arc::clone(device), options, superblock, store, core, checkpoints);
-    dendro_disk::LogicalDisk::shut_down(&disk)
+    Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, core, checkpoints))
 }
 
-/// Overwrites every place where a superblock of an earlier volume could be found.
-fn wipe(device: &dyn Device, layout: Layout) -> Result<()> {
-    use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
+/// Overwrites the places of superblocks, whatever is there.
+fn clear(device: &dyn Device, layout: Layout) -> Result<()> {
     let failed = |error: dendro_device::Error| Error::Failed(error.to_string());
     for area in [0, 1] {
         let range = layout.superblock_area(area);
         let zeros = AlignedBuf::zeroed((range.end - range.start) as usize);
         device.write_at(range.start, &zeros).map_err(failed)?;
-    }
-    let zeros = AlignedBuf::zeroed(PAGE_SIZE);
-    for offset in (MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).map(|log2| 1_u64 << log2) {
-        if offset + PAGE_SIZE as u64 <= device.len_bytes() {
-            device.write_at(offset, &zeros).map_err(failed)?;
-        }
     }
     device.flush().map_err(failed)
 }

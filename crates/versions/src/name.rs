@@ -1,5 +1,5 @@
 //! Names of versions: `TARGET`, `TARGET@MOMENT`, `TARGET:BRANCH`, `TARGET:BRANCH@MOMENT`, and ranges
-//! of moments, `A..B`.
+//! of moments, `A..B`. Without `TARGET` the volume is meant that one stands in.
 //!
 //! A moment is a snapshot's name, an epoch (`@123`), a time (`@2026-11-21`, `@2026-11-21T10:00`, with
 //! an offset or a zone behind it where it is not local), a time before now (`@-15m`, `@-1d12h`; units
@@ -40,7 +40,9 @@ pub fn parse_target(
     exists: &dyn Fn(&Path) -> bool,
 ) -> Result<Target, String> {
     let whole = |path: &str| Target { path: path.into(), version: VersionName::default() };
-    if exists(Path::new(text)) {
+    // Without a path the volume is meant that one stands in.
+    let exists = |path: &Path| path.as_os_str().is_empty() || exists(path);
+    if !text.is_empty() && exists(Path::new(text)) {
         return Ok(whole(text));
     }
     // From the right: no name has these characters, while a time may have a colon.
@@ -62,6 +64,7 @@ pub fn parse_target(
         check_name(branch).map_err(|error| error.to_string())?;
     }
     let moment = moment.map(|text| parse_moment(text, now)).transpose()?;
+    let path = if path.is_empty() && !text.is_empty() { "." } else { path };
     Ok(Target {
         path: path.into(),
         version: VersionName { branch: branch.map(str::to_owned), moment },

@@ -1,6 +1,7 @@
 //! Requests about versions, carried out.
 
 mod facts;
+mod kept;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -16,8 +17,8 @@ use dendro_control::versions::{
     VersionName, VersionsReply, VersionsRequest, path_bytes,
 };
 use dendro_disk::{CommitSeq, Error, VersionTable, Versions, View};
-use dendro_fs::FileSystem;
 use dendro_fs::versions::{diff, history, removed};
+use dendro_fs::{FileSystem, Ino};
 
 use crate::name::resolve;
 pub use succession::Succession;
@@ -30,7 +31,12 @@ pub struct Service {
     here: Option<View>,
     /// The views that are open, and where they are mounted; none of them can be taken away.
     mounted: Vec<(Arc<FileSystem>, String)>,
+    /// Who is to hear of a name that has come to be.
+    tell: Option<Tell>,
 }
+
+/// Hears of the view, the directory, and the name there.
+type Tell = Box<dyn Fn(View, Ino, &[u8]) + Send + Sync>;
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -64,13 +70,21 @@ impl Service {
     /// For a volume none of whose views is open.
     #[must_use]
     pub fn new(disk: Arc<dyn Versions>, clock: Arc<dyn Clock>) -> Self {
-        Self { disk, clock, here: None, mounted: Vec::new() }
+        Self { disk, clock, here: None, mounted: Vec::new(), tell: None }
     }
 
     /// For a volume of which `fs` is open, too, and mounted at `place`.
     #[must_use]
     pub fn with_mounted(mut self, fs: Arc<FileSystem>, place: impl Into<String>) -> Self {
         self.mounted.push((fs, place.into()));
+        self
+    }
+
+    /// Calls `tell` with each name that is put into a view, when it is there: a kernel that has it
+    /// mounted may remember that there was none.
+    #[must_use]
+    pub fn telling(mut self, tell: impl Fn(View, Ino, &[u8]) + Send + Sync + 'static) -> Self {
+        self.tell = Some(Box::new(tell));
         self
     }
 
@@ -114,17 +128,14 @@ impl Service {
                 let made = self.disk.branch_off(view, name).map_err(refuse)?;
                 self.done(VersionsReply::Branch(facts::branch(&made, &self.disk.versions())))
             }
-            VersionsRequest::Promote { branch } => {
-                let of = VersionName { branch: Some(branch.clone()), moment: None };
-                let head = self.head(&table, &of)?;
-                self.disk.promote(head.branch).map_err(refuse)?;
-                self.done(VersionsReply::Done)
+            VersionsRequest::Promote { branch, how } => self.promote(&table, branch, *how),
+            VersionsRequest::Replace { with, since, how } => {
+                match self.spare_replacement(request)? {
+                    Some(reply) => Ok(reply),
+                    None => self.replace(&table, with, since.as_ref(), *how),
+                }
             }
-            VersionsRequest::Replace { with, since } => match self.spare_replacement(request)? {
-                Some(reply) => Ok(reply),
-                None => self.replace(&table, with, since.as_ref()),
-            },
-            VersionsRequest::Rollback { to } => self.roll_back(&table, to),
+            VersionsRequest::Rollback { to, undo, how } => self.roll_back(&table, to, *undo, *how),
             VersionsRequest::Diff { old, new, skip } => {
                 self.diff(&table, old, new, *skip).map(VersionsReply::Diff)
             }
@@ -287,9 +298,10 @@ fn bytes_of(path: &str) -> Answer<Vec<u8>> {
 }
 
 fn list(table: &VersionTable) -> VersionList {
+    let lines = facts::lines(table);
     VersionList {
         epoch: table.epoch,
         branches: table.branches().map(|branch| facts::branch(branch, table)).collect(),
-        snapshots: table.snapshots().map(facts::snapshot).collect(),
+        snapshots: table.snapshots().map(|of| facts::snapshot_of(of, table, &lines)).collect(),
     }
 }

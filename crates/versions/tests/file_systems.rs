@@ -154,13 +154,12 @@ impl World {
     }
 
     fn roll_back(&mut self) {
+        // To the past, and to what was rolled back before.
         let branch = self.any_head();
-        let past: Vec<_> =
-            self.disk.versions().past(View { branch, epoch: None }).into_iter().cloned().collect();
-        let Some(to) = past.get(self.rng.below(past.len().max(1) as u64) as usize) else { return };
+        let Some(to) = self.any_snapshot() else { return };
         self.heads.remove(&branch);
-        let made = self.disk.roll_back(branch, to.view()).unwrap();
-        self.mount_head(made.branch, self.snapshots[&(to.branch, to.epoch)].clone());
+        let made = self.disk.roll_back(branch, moment(to)).unwrap();
+        self.mount_head(made.branch, self.snapshots[&to].clone());
     }
 
     /// Unmounts everything, well or as a crash after a flush does, and mounts it again.

@@ -11,8 +11,8 @@ use dendro_control::cleaning::{
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Facts, MountInfo, MountNamed, MountReply, MountRequest, Pong, ViewInfo,
-    VolumeInfo,
+    Admin, AdminError, Facts, MountInfo, MountNamed, MountReply, MountRequest, Pong, SetRequest,
+    ViewInfo, VolumeInfo,
 };
 use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
 use dendro_fs::MemoryUse;
@@ -57,8 +57,13 @@ impl Daemon<'_> {
         mount: Option<MountNamed<'_>>,
         but: Option<&Arc<MountedView>>,
     ) -> Result<Service, AdminError> {
-        let mut service = self.volume.versions();
-        for view in self.views.all_open() {
+        let views = self.views.all_open();
+        let switches: Vec<_> = views.iter().map(|view| view.switch.clone()).collect();
+        let mut service = self.volume.versions().telling(move |view, parent, name| {
+            let shown = switches.iter().filter(|switch| switch.fs().view() == view);
+            shown.for_each(|switch| switch.tell_new_name(parent, name));
+        });
+        for view in views {
             if !but.is_some_and(|but| Arc::ptr_eq(but, &view)) {
                 service = service.with_mounted(view.fs(), view.place());
             }
@@ -87,10 +92,11 @@ impl Daemon<'_> {
     }
 
     /// A mount with what takes a look at the disk.
-    fn view_info(&self, view: &MountedView, table: &VersionTable) -> ViewInfo {
+    pub(super) fn view_info(&self, view: &MountedView, table: &VersionTable) -> ViewInfo {
         let mut info = view.info();
         info.version = version_text(table, view.view());
         info.is_main = info.branch == table.main;
+        info.options = self.in_force(view).in_force();
         info.read_only = self.volume.disk().read_only_reason().or_else(|| match info.epoch {
             Some(_) => Some("it shows the past".into()),
             None => info.read_only,
@@ -295,8 +301,27 @@ impl Admin for Daemon<'_> {
     ) -> Result<MountReply, AdminError> {
         match self.views.arrive() {
             None => Ok(MountReply::Ending),
-            Some(_arrival) => self.serve_one_more(request, device).map(MountReply::Served),
+            Some(_arrival) => {
+                let view = self.serve_one_more(request, device)?;
+                Ok(MountReply::Served(Box::new(view)))
+            }
         }
+    }
+
+    fn set(
+        &self,
+        mount: Option<MountNamed<'_>>,
+        request: &SetRequest,
+    ) -> Result<ViewInfo, AdminError> {
+        let view = match mount {
+            Some(mount) => self.mounted(mount)?,
+            None => {
+                let first = self.views.all().into_iter().next();
+                first.ok_or_else(|| AdminError("it is no longer mounted".into()))?
+            }
+        };
+        self.set_options(&view, request)?;
+        Ok(self.view_info(&view, &self.volume.disk().versions()))
     }
 
     fn sync(&self) -> Result<(), AdminError> {

@@ -6,9 +6,13 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use dendro_control::versions::OpenFileInfo;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use crate::text;
 
 /// Which open files matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +23,8 @@ pub(super) enum Which {
     Writable,
 }
 
-/// A process and one of the files that it has open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OpenFile {
-    pub(super) pid: u32,
-    pub(super) command: String,
-    pub(super) path: PathBuf,
-}
+/// So many processes are told of at most.
+const MAX_FOUND: usize = 64;
 
 const ACCESS_MODE: u32 = 0o3;
 const READ_ONLY: u32 = 0;
@@ -36,22 +35,41 @@ const PATH_ONLY: u32 = 0o10_000_000;
 /// What the system tells of a process's memory is read into a buffer of so many bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// Some process that has a file open in the file system with this number (`0:52`), of those that this
-/// one may look into; itself it does not count.
-pub(super) fn find(device: &str, which: Which) -> Option<OpenFile> {
-    let (major, minor) = device.split_once(':')?;
-    let device = (major.parse().ok()?, minor.parse().ok()?);
-    let processes = fs::read_dir("/proc").ok()?.flatten();
+/// The processes that have a file open in the file system with this number (`0:52`), each with one such
+/// file, of those that this one may look into; itself it does not count.
+pub(super) fn find(device: &str, which: Which) -> Vec<OpenFileInfo> {
+    let number = |text: &str| text.parse().ok();
+    let device =
+        device.split_once(':').and_then(|(major, minor)| Some((number(major)?, number(minor)?)));
+    let (Some(device), Ok(processes)) = (device, fs::read_dir("/proc")) else {
+        return Vec::new();
+    };
+    let processes = processes.flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let own = std::process::id();
     let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-    pids.filter(|&pid| pid != own).find_map(|pid| {
+    let found = pids.filter(|&pid| pid != own).filter_map(|pid| {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let path = open_in(&process, device, which)
             .or_else(|| mapped_in(&process, device, which, &mut buffer))?;
         let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
-        Some(OpenFile { pid, command: command.trim().to_owned(), path })
-    })
+        let command = text::printable(command.trim());
+        let path = text::printable(&path.to_string_lossy());
+        Some(OpenFileInfo { pid, command, user: user_of(&process), path })
+    });
+    found.take(MAX_FOUND).collect()
+}
+
+/// The user whose process it is: by name, or by number where there is none.
+fn user_of(process: &Path) -> Option<String> {
+    let uid = fs::metadata(process).ok()?.uid().to_string();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    Some(name.unwrap_or_else(|| format!("user {uid}")))
 }
 
 /// A file of the file system `device` that the process has open.
@@ -119,7 +137,6 @@ mod tests {
 
     #[test]
     fn an_open_file_of_another_process_is_found() {
-        use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let file = fs::File::create(&path).unwrap();

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use dendro_control::versions::{VersionsReply, VersionsRequest};
+use dendro_control::versions::{OpenFileInfo, VersionsReply, VersionsRequest};
 use dendro_control::{AdminError, MountNamed};
 use dendro_disk::View;
 use dendro_fs::versions::stale;
@@ -13,6 +13,10 @@ use super::Daemon;
 use super::admin::refuse;
 use super::open_files::{self, Which};
 use super::views::MountedView;
+use crate::versions::open_file_text;
+
+/// How many open files a refusal names.
+const TOLD_FILES: usize = 5;
 
 impl Daemon<'_> {
     /// Carries out a request that may put another head in the place of one that is mounted, and shows
@@ -45,18 +49,27 @@ impl Daemon<'_> {
             VersionsRequest::Replace { .. } => Which::Writable,
             _ => Which::All,
         };
-        check_closed(mounted, which)?;
+        let open_files = open_files(mounted, which);
+        if !is_forced(request) {
+            check_closed(mounted, &open_files, which)?;
+        }
         let service = self.service(mount, Some(mounted))?;
         mounted.switch.exchange(|_| {
             let stale = stale(self.volume.disk(), head, like).map_err(refuse)?;
-            let reply = service.answer(request)?;
+            let mut reply = service.answer(request)?;
             let new = match &reply {
                 // It has changed, so nothing was done.
                 VersionsReply::Diff(_) => return Ok((None, reply)),
                 VersionsReply::Branch(made) => View { branch: made.branch, epoch: None },
                 _ => like,
             };
-            let fs = self.volume.open_view(new, &mounted.options).map_err(|error| {
+            if let VersionsReply::Branch(made) = &mut reply
+                && let Some(replaced) = &mut made.replaced
+            {
+                replaced.open_files.extend(open_files);
+            }
+            let options = mounted.options.lock().clone();
+            let fs = self.volume.open_view(new, &options).map_err(|error| {
                 AdminError(format!("it is done, but unmount {}: {error}", mounted.place()))
             })?;
             Ok((Some((fs, stale)), reply))
@@ -64,22 +77,48 @@ impl Daemon<'_> {
     }
 }
 
-/// Refuses to exchange what is open.
-fn check_closed(view: &Arc<MountedView>, which: Which) -> Result<(), AdminError> {
+/// Whether it is to be done even where files are open.
+const fn is_forced(request: &VersionsRequest) -> bool {
+    match request {
+        VersionsRequest::Promote { how, .. }
+        | VersionsRequest::Replace { how, .. }
+        | VersionsRequest::Rollback { how, .. } => how.force,
+        _ => false,
+    }
+}
+
+/// Files that are open in a mount.
+fn open_files(view: &Arc<MountedView>, which: Which) -> Vec<OpenFileInfo> {
     if !view.is_elsewhere {
         // Pages that programs have mapped and changed are in the kernel still.
         if let Ok(root) = File::open(&view.mount_point) {
             let _ = rustix::fs::syncfs(&root);
         }
     }
-    match open_files::find(&view.device, which) {
-        None => Ok(()),
-        Some(file) => Err(AdminError(format!(
-            "files are open in {}: {} by process {} ({}); close them first",
-            view.place(),
-            file.path.display(),
-            file.pid,
-            file.command
-        ))),
+    open_files::find(&view.device, which)
+}
+
+/// Refuses to exchange what is open.
+fn check_closed(
+    view: &MountedView,
+    open_files: &[OpenFileInfo],
+    which: Which,
+) -> Result<(), AdminError> {
+    if open_files.is_empty() {
+        return Ok(());
     }
+    let told: Vec<_> = open_files.iter().take(TOLD_FILES).map(open_file_text).collect();
+    let more = match open_files.len() - told.len() {
+        0 => "",
+        _ => ", and more",
+    };
+    let advice = match which {
+        Which::All => "close them first, or use --force",
+        Which::Writable => "close them first",
+    };
+    Err(AdminError(format!(
+        "files are open in {}: {}{more}; {advice}",
+        view.place(),
+        told.join(", ")
+    )))
 }

@@ -88,7 +88,10 @@ pub(crate) struct MountedView {
     pub(crate) id: u64,
     /// Shows another file system in it.
     pub(crate) switch: Switch,
-    pub(crate) options: MountOptions,
+    /// How it was mounted, and has been changed since.
+    pub(crate) options: Mutex<MountOptions>,
+    /// What the kernel was told when it was remounted, as far as it was.
+    pub(crate) told: Mutex<Vec<String>>,
     pub(crate) closing: Arc<Closing>,
     /// It is mounted as a block device, which the mount has claimed.
     pub(crate) is_fuseblk: bool,
@@ -105,7 +108,7 @@ pub(crate) struct MountedView {
     /// Which way requests come.
     pub(crate) transport: String,
     /// Keeps how it was.
-    pub(crate) automatic: Option<Mutex<Automatic>>,
+    pub(crate) automatic: Mutex<Option<Automatic>>,
 }
 
 impl MountedView {
@@ -150,6 +153,7 @@ impl MountedView {
             read_only: self.fs().is_read_only().then(|| "mounted so".into()),
             since_unix_s: self.since_unix_s,
             transport: self.transport.clone(),
+            options: Vec::new(),
         }
     }
 }

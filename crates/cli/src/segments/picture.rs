@@ -56,16 +56,28 @@ pub(super) fn width() -> usize {
     columns.min(WIDEST)
 }
 
-/// The picture, so many columns wide.
+/// The picture, so many columns wide. Lines of nothing but clean segments become one.
 pub(super) fn of(segments: &Segments, columns: usize) -> String {
     let across = columns.saturating_sub(NUMBER_LEN + 2).max(8);
     let group_len = segments.segments.len().div_ceil(across * MAX_LINES).max(1);
     let mut picture = String::new();
-    for line in segments.segments.chunks(across * group_len) {
-        picture += &format!("{:>NUMBER_LEN$}  ", line[0].number);
+    let lines: Vec<&[SegmentFacts]> = segments.segments.chunks(across * group_len).collect();
+    let is_clean =
+        |line: &&&[SegmentFacts]| line.iter().all(|facts| facts.state == SegmentState::Clean);
+    let mut at = 0;
+    while at < lines.len() {
+        let clean = lines[at..].iter().take_while(is_clean).count();
+        picture += &format!("{:>NUMBER_LEN$}  ", lines[at][0].number);
+        if clean > 1 {
+            let count: usize = lines[at..at + clean].iter().map(|line| line.len()).sum();
+            picture += &format!("{count} clean segments\n");
+            at += clean;
+            continue;
+        }
         let cell = |group: &[SegmentFacts]| Cell::of(group, segments.present.segment_bytes).char();
-        picture.extend(line.chunks(group_len).map(cell));
+        picture.extend(lines[at].chunks(group_len).map(cell));
         picture.push('\n');
+        at += 1;
     }
     if group_len > 1 {
         picture += &format!("{:NUMBER_LEN$}  each stands for {group_len} segments\n", "");
@@ -102,6 +114,24 @@ mod tests {
         assert_eq!(with(SegmentState::Dirty, 1), '▁');
         assert_eq!(with(SegmentState::Dirty, 50), '▅');
         assert_eq!(with(SegmentState::Dirty, 100), '█');
+    }
+
+    #[test]
+    fn lines_of_nothing_become_one() {
+        let mut all = segments(68 * 12);
+        for facts in &mut all.segments[68 * 2..68 * 11] {
+            facts.state = SegmentState::Clean;
+        }
+        let picture = of(&all, 80);
+        let lines: Vec<&str> = picture.lines().collect();
+        assert_eq!(lines.len(), 4, "{picture}");
+        assert_eq!(lines[2], "       138  612 clean segments");
+        assert!(lines[3].starts_with("       750  "), "{picture}");
+        // A single one says more as it is.
+        for facts in &mut all.segments[68 * 3..] {
+            facts.state = SegmentState::Open;
+        }
+        assert!(of(&all, 80).lines().nth(2).unwrap().ends_with(&".".repeat(68)));
     }
 
     #[test]

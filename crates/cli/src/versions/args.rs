@@ -87,30 +87,65 @@ pub(crate) struct CloneArgs {
     pub(crate) json: bool,
 }
 
+/// How another head takes the place of one.
 #[derive(Debug, Args)]
-pub(crate) struct PromoteArgs {
-    /// TARGET:BRANCH
-    pub(crate) target: String,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = NAMING)]
-pub(crate) struct RollbackArgs {
-    /// The branch and a moment in its past; where it is mounted, no file may be open
-    pub(crate) target: String,
+pub(crate) struct ReplacingArgs {
+    /// Throw away what was there, rather than keep it
+    #[arg(long)]
+    pub(crate) discard: bool,
+    /// Even where files are open; those go on in what is there now, or get ESTALE
+    #[arg(short, long)]
+    pub(crate) force: bool,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Signs: - removed, + added, M modified, R renamed.
-A range is TARGET@A..B; without ..B it ends now.")]
-pub(crate) struct DiffArgs {
-    /// TARGET@A or TARGET@A..B
+#[command(
+    after_help = "The two branches change names, so what was the main branch is kept under the \
+                        name that BRANCH had; promoting that takes it back."
+)]
+pub(crate) struct PromoteArgs {
+    /// TARGET:BRANCH
     pub(crate) target: String,
-    /// The other end of the range, as @B or :BRANCH@B
+    #[command(flatten)]
+    pub(crate) how: ReplacingArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = ROLLBACK_HELP)]
+pub(crate) struct RollbackArgs {
+    /// The branch and a moment in its past
+    #[arg(default_value = ".", hide_default_value = true)]
+    pub(crate) target: String,
+    /// Take a rollback or a try back: to what was kept last, or to TARGET@before-…
+    #[arg(short, long)]
+    pub(crate) undo: bool,
+    #[command(flatten)]
+    pub(crate) how: ReplacingArgs,
+}
+
+const ROLLBACK_HELP: &str = "\
+What is there until then is kept as a snapshot, whose name is told, such as
+  @before-rollback-2026-11-24T20.31.05
+It takes the space of what differs until `dendro snapshot delete` throws it away.
+
+TARGET is an image file, a block device, a mount point or a path inside a mount, and behind it
+  @NAME, @123, @2026-11-21T10:00, @-15m, :BRANCH@…   the moment";
+
+#[derive(Debug, Args)]
+#[command(after_help = "Signs: - removed, + added, M modified, R renamed.
+A range is TARGET@A..B; without ..B it ends now. Two mounts of one volume, as forks are, can be
+compared too: dendro diff TREE TREE. Without TARGET, @A is of the volume that one stands in.")]
+pub(crate) struct DiffArgs {
+    /// TARGET@A or TARGET@A..B, or a mount
+    pub(crate) target: String,
+    /// The other end of the range, as @B, :BRANCH@B, or another mount of the volume
     pub(crate) to: Option<String>,
+    /// Only say how many there are of each kind
+    #[arg(long)]
+    pub(crate) stat: bool,
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,

@@ -9,14 +9,14 @@ use dendro_control::versions::{
 use dendro_versions::name;
 use serde::Serialize;
 
-use super::args::{CloneArgs, PromoteArgs, RollbackArgs, SnapshotArgs, SnapshotVerb, UsageArgs};
+use super::args::{CloneArgs, SnapshotArgs, SnapshotVerb, UsageArgs};
 use super::place::{self, Keeper, Place, usage as wrong_usage};
 use super::text::{columns, time};
 use crate::failure::Failure;
 use crate::{output, text};
 
 /// An answer to another question than was asked.
-pub(super) fn unexpected(reply: &VersionsReply) -> Failure {
+pub(crate) fn unexpected(reply: &VersionsReply) -> Failure {
     Failure::new(format_args!("an answer to another question: {reply:?}"))
 }
 
@@ -25,18 +25,9 @@ pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> 
         SnapshotVerb::Create { target, json } => create(target, *json, quiet),
         SnapshotVerb::List { target, named, json } => list(target, *named, *json),
         SnapshotVerb::Delete { target, more, dry_run, verbose, json } => {
-            let deleted = delete(target, more, *dry_run)?;
-            if *json {
-                return output::print_json(&deleted);
-            }
-            if *verbose || *dry_run {
-                return output::print(&deleted_text(&deleted, *dry_run));
-            }
-            Ok(())
+            delete_versions(target, more, [*dry_run, *verbose || *dry_run, *json])
         }
-        SnapshotVerb::Rename { target, name } => {
-            change(target, |of| VersionsRequest::Rename { of, name: name.clone() })
-        }
+        SnapshotVerb::Rename { target, name } => rename_version(target, name),
         SnapshotVerb::Hold { target } => {
             change(target, |of| VersionsRequest::Hold { of, held: true })
         }
@@ -46,8 +37,27 @@ pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> 
     }
 }
 
+/// Calls the version that `target` names otherwise.
+pub(crate) fn rename_version(target: &str, name: &str) -> Result<(), Failure> {
+    change(target, |of| VersionsRequest::Rename { of, name: name.to_owned() })
+}
+
+/// Deletes versions, and says so if that is wanted, in words or as JSON.
+pub(crate) fn delete_versions(
+    target: &str,
+    more: &[String],
+    [dry_run, verbose, json]: [bool; 3],
+) -> Result<(), Failure> {
+    let deleted = delete(target, more, dry_run)?;
+    match (json, verbose) {
+        (true, _) => output::print_json(&deleted),
+        (false, true) => output::print(&deleted_text(&deleted, dry_run)),
+        (false, false) => Ok(()),
+    }
+}
+
 fn create(target: &str, json: bool, quiet: bool) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(target)?;
+    let Place { keeper, version, .. } = place::find(target)?;
     let name = version.moment.map(|moment| moment.text);
     let of = VersionName { branch: version.branch, moment: None };
     match keeper.ask(VersionsRequest::Snapshot { of, name })? {
@@ -69,7 +79,7 @@ fn versions(keeper: &Keeper) -> Result<VersionList, Failure> {
 }
 
 fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(target)?;
+    let Place { keeper, version, .. } = place::find(target)?;
     let mut list = versions(&keeper)?;
     if only_named {
         list.snapshots.retain(|snapshot| snapshot.name.is_some());
@@ -91,12 +101,11 @@ fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
 fn list_text(list: &VersionList) -> String {
     let names: HashMap<u32, &str> =
         list.branches.iter().map(|branch| (branch.branch, &*branch.name)).collect();
-    // A branch that was deleted has no name, though its snapshots stay.
-    let branch_name =
-        |branch: u32| names.get(&branch).map_or_else(|| "(gone)".into(), |&name| name.to_owned());
     let branch_row = |branch: &BranchInfo| {
+        // What has no name any more lies in the past of the branch itself.
+        let name = |of: u32| names.get(&of).copied().unwrap_or(&branch.name);
         let made_from = match (branch.parent, branch.parent_epoch) {
-            (Some(parent), Some(epoch)) => format!("{}@{epoch}", branch_name(parent)),
+            (Some(parent), Some(epoch)) => format!("{}@{epoch}", name(parent)),
             _ => "-".into(),
         };
         let kind = if branch.main { "main branch" } else { "branch" };
@@ -118,7 +127,8 @@ fn list_text(list: &VersionList) -> String {
             snapshot.name.as_ref().map_or_else(|| "-".into(), |name| format!("@{name}")),
             snapshot.epoch.to_string(),
             time(snapshot.created_unix_ns),
-            branch_name(snapshot.branch),
+            // A branch that was deleted may have no name left.
+            snapshot.branch_name.clone().unwrap_or_else(|| "(gone)".into()),
             kind.to_owned(),
         ]
     };
@@ -132,7 +142,7 @@ fn list_text(list: &VersionList) -> String {
 }
 
 fn delete(target: &str, more: &[String], dry_run: bool) -> Result<Vec<DeletedInfo>, Failure> {
-    let Place { keeper, version } = place::find(target)?;
+    let Place { keeper, version, .. } = place::find(target)?;
     if version == VersionName::default() {
         return Err(wrong_usage(format_args!("{target}: say which, as in {target}@NAME")));
     }
@@ -182,7 +192,7 @@ fn change(
     target: &str,
     request: impl FnOnce(VersionName) -> VersionsRequest,
 ) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(target)?;
+    let Place { keeper, version, .. } = place::find(target)?;
     if version == VersionName::default() {
         return Err(wrong_usage(format_args!("{target}: say which, as in {target}@NAME")));
     }
@@ -202,32 +212,9 @@ fn made(reply: VersionsReply, json: bool) -> Result<(), Failure> {
 }
 
 pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(&args.target)?;
+    let Place { keeper, version, .. } = place::find(&args.target)?;
     let request = VersionsRequest::Clone { of: version, name: args.name.clone() };
     made(keeper.ask(request)?, args.json)
-}
-
-pub(crate) fn promote(args: &PromoteArgs) -> Result<(), Failure> {
-    let target = &args.target;
-    let Place { keeper, version } = place::find(target)?;
-    match version {
-        VersionName { branch: Some(branch), moment: None } => {
-            match keeper.ask(VersionsRequest::Promote { branch })? {
-                VersionsReply::Done => Ok(()),
-                other => Err(unexpected(&other)),
-            }
-        }
-        _ => Err(wrong_usage(format_args!("{target}: name a branch, as in TARGET:BRANCH"))),
-    }
-}
-
-pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
-    let Place { keeper, version } = place::find(&args.target)?;
-    if version.moment.is_none() {
-        let target = &args.target;
-        return Err(wrong_usage(format_args!("{target}: say how far back, as in {target}@NAME")));
-    }
-    made(keeper.ask(VersionsRequest::Rollback { to: version })?, args.json)
 }
 
 /// Where a volume's space is.

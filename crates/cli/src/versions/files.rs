@@ -1,73 +1,16 @@
 //! Commands about files in versions.
 
 use std::fs;
-use std::path::Path;
 
-use dendro_base::{Clock, SystemClock};
-use dendro_control::versions::{
-    ChangeInfo, DiffInfo, HistoryInfo, RemovedInfo, RestoredInfo, VersionsReply, VersionsRequest,
-};
+use dendro_control::versions::{HistoryInfo, RemovedInfo, VersionsReply, VersionsRequest};
 use dendro_versions::name;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::args::{DiffArgs, HistoryArgs, UndeleteArgs};
+use super::args::{HistoryArgs, UndeleteArgs};
 use super::commands::unexpected;
-use super::place::{self, FilePlace, Place, usage};
+use super::place::{self, FilePlace, usage};
 use super::text::{columns, modified, time};
 use crate::failure::Failure;
 use crate::{output, text};
-
-pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
-    let (target, range_end) = split_range(&args.target);
-    let end = match (range_end, &args.to) {
-        (Some(_), Some(_)) => return Err(usage("the range has two ends already")),
-        (Some(end), None) => end,
-        (None, Some(end)) => end,
-        (None, None) => "",
-    };
-    let Place { keeper, version: old } = place::find(target)?;
-    let new = name::parse_version(end, &place::now()?).map_err(usage)?;
-    let mut skip = 0;
-    loop {
-        let request = VersionsRequest::Diff { old: old.clone(), new: new.clone(), skip };
-        let DiffInfo { changes, more } = match keeper.ask(request)? {
-            VersionsReply::Diff(part) => part,
-            other => return Err(unexpected(&other)),
-        };
-        let mut lines = String::new();
-        for change in &changes {
-            match args.json {
-                true => lines += &serde_json::to_string(change)?,
-                false => lines += &change_text(change),
-            }
-            lines.push('\n');
-        }
-        output::print(&lines)?;
-        if !more || changes.is_empty() {
-            return Ok(());
-        }
-        skip += changes.len() as u64;
-    }
-}
-
-/// Parts the end of a range from a target. A path may have two dots; a version may not.
-fn split_range(target: &str) -> (&str, Option<&str>) {
-    let versions_at = target.rfind('/').map_or(0, |slash| slash + 1);
-    match target[versions_at..].rfind("..") {
-        Some(at) if target[versions_at..versions_at + at].contains(['@', ':']) => {
-            let at = versions_at + at;
-            (&target[..at], Some(&target[at + 2..]))
-        }
-        _ => (target, None),
-    }
-}
-
-fn change_text(change: &ChangeInfo) -> String {
-    match &change.old_path {
-        Some(old) => format!("{}\t{old} -> {}", change.change, change.path),
-        None => format!("{}\t{}", change.change, change.path),
-    }
-}
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
     let place = place::find_file(&args.path, args.volume.as_deref())?;
@@ -118,28 +61,16 @@ pub(crate) fn undelete(args: &UndeleteArgs) -> Result<(), Failure> {
         Some(text) => Some(name::parse_version(text, &place::now()?).map_err(usage)?),
         None => None,
     };
-    let request = |to: String| VersionsRequest::Undelete {
-        from: from.clone(),
-        path: place.path.clone(),
-        to: Some(to),
-    };
-    let restored = match &mounted_to {
-        // The kernel remembers names that it has not found, and must hear of one that appears.
-        Some(mounted_to) => {
-            let (hidden, mounted_hidden) = hidden_name(&to, mounted_to)?;
-            let restored = restored(&place, request(hidden))?;
-            let renamed =
-                renameat_with(CWD, &mounted_hidden, CWD, mounted_to, RenameFlags::NOREPLACE);
-            renamed.map_err(|error| {
-                Failure::new(format_args!(
-                    "{}: {error}; it was brought back as {}",
-                    mounted_to.display(),
-                    mounted_hidden.display()
-                ))
-            })?;
-            RestoredInfo { path: to, ..restored }
-        }
-        None => restored(&place, request(to))?,
+    if mounted_to.as_ref().is_some_and(|path| fs::symlink_metadata(path).is_ok()) {
+        return Err(Failure::new(format_args!(
+            "{to}: it is there now; --to puts what was there before under another path"
+        )));
+    }
+    let path = place.path.clone();
+    let request = VersionsRequest::Undelete { from, path, to: Some(to) };
+    let restored = match place.keeper.ask(request)? {
+        VersionsReply::Restored(restored) => restored,
+        other => return Err(unexpected(&other)),
     };
     if args.json {
         return output::print_json(&restored);
@@ -157,26 +88,6 @@ pub(crate) fn undelete(args: &UndeleteArgs) -> Result<(), Failure> {
 /// A number of things.
 fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
-}
-
-/// A name beside that of `to` that nobody has looked for, in the volume and in the mount.
-fn hidden_name(to: &str, mounted_to: &Path) -> Result<(String, std::path::PathBuf), Failure> {
-    if fs::symlink_metadata(mounted_to).is_ok() {
-        return Err(Failure::new(format_args!(
-            "{}: it is there now; --to puts what was there before under another path",
-            mounted_to.display()
-        )));
-    }
-    let name = format!(".undelete-{}-{}", std::process::id(), SystemClock.now().0);
-    let parent = to.trim_end_matches('/').rsplit_once('/').map_or("", |(parent, _)| parent);
-    Ok((format!("{parent}/{name}"), mounted_to.with_file_name(&name)))
-}
-
-fn restored(place: &FilePlace, request: VersionsRequest) -> Result<RestoredInfo, Failure> {
-    match place.keeper.ask(request)? {
-        VersionsReply::Restored(restored) => Ok(restored),
-        other => Err(unexpected(&other)),
-    }
 }
 
 fn list(place: &FilePlace, json: bool) -> Result<(), Failure> {
@@ -203,19 +114,4 @@ fn list(place: &FilePlace, json: bool) -> Result<(), Failure> {
     };
     let rows: Vec<_> = names.iter().map(row).collect();
     output::print(&columns(["LAST IN", "MADE", "KIND", "SIZE", "WRITTEN", "NAME"], &rows, &[3]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_ends_behind_a_version_and_not_in_a_path() {
-        assert_eq!(split_range("/mnt@a..b"), ("/mnt@a", Some("b")));
-        assert_eq!(split_range("/mnt@a.."), ("/mnt@a", Some("")));
-        assert_eq!(split_range("/img:b@a..:c"), ("/img:b@a", Some(":c")));
-        assert_eq!(split_range("/x@y/../mnt@a"), ("/x@y/../mnt@a", None));
-        assert_eq!(split_range(".."), ("..", None));
-        assert_eq!(split_range("../mnt@-1h..-5m"), ("../mnt@-1h", Some("-5m")));
-    }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Keeper {
 pub(crate) struct Place {
     pub(crate) keeper: Keeper,
     pub(crate) version: VersionName,
+    /// How the volume was named.
+    pub(crate) path: PathBuf,
 }
 
 /// Now, where the one who asks is.
@@ -45,14 +47,18 @@ pub(crate) fn usage(why: impl std::fmt::Display) -> Failure {
 
 /// Finds the volume that `text` names; see [`name::parse_target`].
 pub(crate) fn find(text: &str) -> Result<Place, Failure> {
-    // Without asking the file system more than it takes to find it.
+    // Without asking the file system more than it takes to find it, nor one that does not answer: that is
+    // said where the volume is looked for.
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-    let exists = |path: &Path| statx(CWD, path, flags, StatxFlags::TYPE).is_ok();
+    let table = mount_table::read()?;
+    let exists = |path: &Path| {
+        target::check_way(&table, path).is_ok() && statx(CWD, path, flags, StatxFlags::TYPE).is_ok()
+    };
     let parsed = name::parse_target(text, &now()?, &exists).map_err(usage)?;
-    Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version })
+    Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version, path: parsed.path })
 }
 
-fn keeper(path: &Path) -> Result<Keeper, Failure> {
+pub(super) fn keeper(path: &Path) -> Result<Keeper, Failure> {
     Ok(match target::find(path)? {
         Target::Mounted(served) => Keeper::Daemon(served),
         Target::Unmounted(source) => Keeper::Offline(source),
@@ -60,6 +66,11 @@ fn keeper(path: &Path) -> Result<Keeper, Failure> {
 }
 
 impl Keeper {
+    /// Who carries out what is asked of the volume on `source`.
+    pub(crate) fn of(source: &Path) -> Result<Self, Failure> {
+        keeper(source)
+    }
+
     /// What it is called in messages.
     fn name(&self) -> String {
         match self {
@@ -135,8 +146,8 @@ pub(crate) struct FilePlace {
 /// How paths are named.
 #[derive(Debug)]
 enum Named {
-    /// As anybody names what is in a mount, which is at this place.
-    InMount(String),
+    /// As anybody names what is in a mount, which is at this place and shows this directory.
+    InMount(String, PathBuf),
     /// From the volume's root, which may be mounted somewhere.
     FromRoot(Option<PathBuf>),
 }
@@ -145,9 +156,9 @@ impl Named {
     /// Where `path` lies in the volume, and in its mount.
     fn find(&self, path: &Path) -> Result<(String, Option<PathBuf>), Failure> {
         match self {
-            Self::InMount(mount_point) => {
+            Self::InMount(mount_point, root) => {
                 let (_, full) = full_path(path)?;
-                Ok((inside(&full, mount_point)?, Some(full)))
+                Ok((inside(&full, mount_point, root)?, Some(full)))
             }
             Self::FromRoot(root) => {
                 let below = path.strip_prefix("/").unwrap_or(path);
@@ -162,7 +173,7 @@ impl Named {
 pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, Failure> {
     let (keeper, version, named) = match volume {
         Some(volume) => {
-            let Place { keeper, version } = find(volume)?;
+            let Place { keeper, version, .. } = find(volume)?;
             let root = match &keeper {
                 Keeper::Daemon(served) => mounted_root(served).map(PathBuf::from),
                 Keeper::Offline(_) => None,
@@ -172,7 +183,8 @@ pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, 
         None => {
             let (existing, _) = full_path(path)?;
             let served = target::find_mounted(&existing)?;
-            let named = Named::InMount(served.place().to_owned());
+            let root = mount_table::root_at(Path::new(served.place()));
+            let named = Named::InMount(served.place().to_owned(), root);
             (Keeper::Daemon(Box::new(served)), VersionName::default(), named)
         }
     };
@@ -226,13 +238,14 @@ fn mounted_root(served: &Served) -> Option<&str> {
     served.pong.views.iter().find(same).map(|view| &*view.mount_point)
 }
 
-/// The part of `full` below the mount point.
-fn inside(full: &Path, mount_point: &str) -> Result<String, Failure> {
+/// The part of `full` below the mount point, which shows the directory `root`.
+fn inside(full: &Path, mount_point: &str, root: &Path) -> Result<String, Failure> {
     let below = full.strip_prefix(mount_point).map_err(|_| {
         usage(format_args!(
             "{}: the volume is mounted on {mount_point}; name the path below that",
             full.display(),
         ))
     })?;
-    Ok(format!("/{}", path_text(below.as_os_str().as_bytes())))
+    let path = if below.as_os_str().is_empty() { root.to_path_buf() } else { root.join(below) };
+    Ok(path_text(path.as_os_str().as_bytes()))
 }

@@ -18,7 +18,7 @@ pub(super) fn modified(file: &FileInfo) -> String {
 }
 
 /// Columns as wide as they must be, the first line above them; columns of numbers to the right.
-pub(super) fn columns<const N: usize>(
+pub(crate) fn columns<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
     to_the_right: &[usize],

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener;
 
 use super::*;
-use crate::protocol::{Outcome, Reply};
+use crate::protocol::{MAX_REQUEST_LEN_BYTES, Outcome, Reply};
 
 /// A directory of sockets.
 struct Place(tempfile::TempDir);
@@ -33,6 +33,8 @@ fn of(source: &str, pid: u32) -> Pong {
 
 fn answer(listener: &UnixListener, pong: &Pong) {
     let (stream, _) = listener.accept().unwrap();
+    // Who answers and hangs up before it was asked cannot be asked any more.
+    server::read_line(&stream, MAX_REQUEST_LEN_BYTES, Some(PING_TIMEOUT)).unwrap();
     let line = serde_json::to_string(&Reply::new(Outcome::Pong(pong.clone()))).unwrap() + "\n";
     server::write_all(&stream, line.as_bytes()).unwrap();
 }

@@ -238,8 +238,8 @@ pub fn a_head_is_rolled_back_again_and_again(disk: &dyn Versions) {
     rig.check();
 }
 
-/// Not the future, nor another's past.
-pub fn only_the_past_of_a_branch_can_be_rolled_back_to(disk: &dyn Versions) {
+/// To what was later, and to what another branch had; not to a head.
+pub fn a_branch_is_put_back_to_any_snapshot(disk: &dyn Versions) {
     let mut rig = Rig::new(disk);
     let list = list_with_contents(&mut rig, HEAD);
     let early = rig.snapshot(0);
@@ -247,14 +247,26 @@ pub fn only_the_past_of_a_branch_can_be_rolled_back_to(disk: &dyn Versions) {
     change(&mut rig, branch, list, 1);
     let late = rig.snapshot(0);
     let others = rig.snapshot(branch.branch);
-    for (of, to) in [(branch, late), (HEAD, others), (HEAD, HEAD), (HEAD, branch)] {
+    for (of, to) in [(HEAD, HEAD), (HEAD, branch)] {
         let answer = rig.try_roll_back(of.branch, to).map(drop);
         assert_eq!(answer, Err(Error::NoSuchView(to)));
     }
-    let back = rig.roll_back(branch.branch, early);
+    let mut back = branch;
+    for (round, to) in (10..).zip([early, late, others, early]) {
+        back = rig.roll_back(back.branch, to);
+        rig.check();
+        change(&mut rig, back, list, round);
+        rig.check();
+        assert_eq!(disk.versions().branch_named("b").map(|of| of.head()), Some(back));
+        assert_eq!(disk.versions().main_head(), HEAD);
+    }
+    let main = rig.roll_back(HEAD.branch, others);
     rig.check();
-    assert_eq!(disk.versions().branch_named("b").map(|of| of.head()), Some(back));
-    assert_eq!(disk.versions().main_head(), HEAD);
+    change(&mut rig, main, list, 20);
+    rig.delete(back);
+    rig.check();
+    rig.delete(others);
+    rig.check();
 }
 
 /// One thread for each branch, and one that makes snapshots and branches and deletes them.

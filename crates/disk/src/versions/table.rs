@@ -237,18 +237,15 @@ impl VersionTable {
     }
 
     /// Puts a new branch that goes on from the snapshot `to` in the place of `branch`, whose head
-    /// is deleted.
+    /// is deleted. The snapshot may lie on any line of history: a head that was rolled back is
+    /// brought back so.
     ///
     /// # Errors
-    /// [`Error::NoSuchView`], also when `to` is not in the past of `branch`.
+    /// [`Error::NoSuchView`].
     pub fn roll_back(&mut self, branch: u32, to: View, time: Timestamp) -> Result<Branch> {
         let head = View { branch, epoch: None };
         let name = self.branch_of(head).ok_or(Error::NoSuchView(head))?.name.clone();
         let parent = (to.branch, self.snapshot_of(to).ok_or(Error::NoSuchView(to))?.epoch);
-        let in_past = |&(line, last): &(u32, u64)| line == parent.0 && parent.1 <= last;
-        if !self.line(head).iter().any(in_past) {
-            return Err(Error::NoSuchView(to));
-        }
         let new = self.new_branch(name, Some(parent), time)?;
         if self.main == branch {
             self.main = new.branch;

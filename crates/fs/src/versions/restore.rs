@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use dendro_base::units::MIB;
 
 use super::check_depth;
+use super::staged::Staged;
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::types::{
@@ -28,13 +29,14 @@ pub struct Restored {
 /// Copies `ino` of `from`, with all that is in it, to `to` as `name` in the directory `parent`:
 /// data and holes, types, owners, modes, times, flags, attributes, and hard links within the tree.
 ///
-/// A file appears whole, at once; of a directory that is large, a crash may leave a part. Times of
+/// A file appears whole, at once, and so does a directory: until all is in it, it has another name, which
+/// begins with `.undelete-`, and where a crash comes before that the next mount takes it away. Times of
 /// the last change (ctime) and of creation are those of the copy. `from` is a view that does not
 /// change meanwhile.
 ///
 /// # Errors
 /// [`FsError::Exists`] when `to` has the name; [`FsError::NotFound`], [`FsError::NotDirectory`],
-/// [`FsError::ReadOnly`]; what the disk says, with what was done by then left as it is.
+/// [`FsError::ReadOnly`]; what the disk says. What was done by then is taken away.
 pub fn restore(
     from: &FileSystem,
     ino: Ino,
@@ -43,22 +45,15 @@ pub fn restore(
     name: &[u8],
 ) -> Result<Restored> {
     let mut copy = Copy::new(from, to);
-    // Directories get their times when all is in them: the innermost first, which come last.
-    let mut made = Vec::new();
-    let mut todo = vec![(ino, parent, name.to_vec(), 0)];
-    while let Some((ino, parent, name, depth)) = todo.pop() {
-        check_depth(depth)?;
-        let attr = from.getattr(ino)?;
-        let new = copy.node(&attr, parent, &name)?;
-        if attr.kind == FileKind::Directory {
-            made.push((attr, new));
-            for (child, name) in entries(from, ino)? {
-                todo.push((child, new, name, depth + 1));
-            }
+    if from.getattr(ino)?.kind == FileKind::Directory {
+        check_free(to, parent, name)?;
+        let staged = Staged::begin(to, parent, ino)?;
+        match copy.tree(ino, parent, staged.name()) {
+            Ok(()) => staged.finish(name)?,
+            Err(error) => return Err(staged.give_up(error)),
         }
-    }
-    while let Some((attr, new)) = made.pop() {
-        copy.finish(&attr, new)?;
+    } else {
+        copy.tree(ino, parent, name)?;
     }
     // What is immutable can get neither names nor entries.
     for (flags, new) in &copy.flagged {
@@ -66,6 +61,18 @@ pub fn restore(
         to.setattr(&Caller::default(), *new, &changes)?;
     }
     Ok(copy.restored)
+}
+
+/// Says at once that a name is taken, rather than when all has been copied.
+fn check_free(fs: &FileSystem, parent: Ino, name: &[u8]) -> Result<()> {
+    match fs.lookup(parent, name) {
+        Ok(attr) => {
+            fs.forget(attr.ino, 1);
+            Err(FsError::Exists)
+        }
+        Err(FsError::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn entries(fs: &FileSystem, dir: Ino) -> Result<Vec<(Ino, Vec<u8>)>> {
@@ -92,6 +99,28 @@ struct Copy<'f> {
 impl<'f> Copy<'f> {
     fn new(from: &'f FileSystem, to: &'f FileSystem) -> Self {
         Self { from, to, links: HashMap::new(), flagged: Vec::new(), restored: Restored::default() }
+    }
+
+    /// Makes a copy of `ino`, with all that is in it, but for flags.
+    fn tree(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
+        // Directories get their times when all is in them: the innermost first, which come last.
+        let mut made = Vec::new();
+        let mut todo = vec![(ino, parent, name.to_vec(), 0)];
+        while let Some((ino, parent, name, depth)) = todo.pop() {
+            check_depth(depth)?;
+            let attr = self.from.getattr(ino)?;
+            let new = self.node(&attr, parent, &name)?;
+            if attr.kind == FileKind::Directory {
+                made.push((attr, new));
+                for (child, name) in entries(self.from, ino)? {
+                    todo.push((child, new, name, depth + 1));
+                }
+            }
+        }
+        while let Some((attr, new)) = made.pop() {
+            self.finish(&attr, new)?;
+        }
+        Ok(())
     }
 
     /// Makes a copy of one file, or an empty directory, and answers its number. Only a directory

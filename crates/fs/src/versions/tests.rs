@@ -1,3 +1,5 @@
+mod staged;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_base::Rng;

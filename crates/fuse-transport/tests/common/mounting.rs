@@ -48,6 +48,7 @@ pub(crate) fn request() -> MountRequest {
         sync: false,
         dirsync: false,
         noatime: false,
+        nosymfollow: false,
         block_device: false,
     }
 }

@@ -36,6 +36,18 @@ fn a_target_is_a_path_a_branch_and_a_moment() {
 }
 
 #[test]
+fn without_a_path_the_volume_is_meant_that_one_stands_in() {
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(target("@one", &[]), Ok((".".into(), None, some("one"))));
+    assert_eq!(target(":b", &[]), Ok((".".into(), some("b"), None)));
+    assert_eq!(target(":b@-5m", &[]), Ok((".".into(), some("b"), some("-5m"))));
+    let time = "2026-11-21T10:00";
+    assert_eq!(target(&format!("@{time}"), &[]), Ok((".".into(), None, some(time))));
+    assert_eq!(target("@one", &["@one"]), Ok(("@one".into(), None, None)), "a file of that name");
+    assert_eq!(target("", &[]), Ok((String::new(), None, None)));
+}
+
+#[test]
 fn a_path_may_have_the_characters_that_end_it() {
     let some = |text: &str| Some(text.to_owned());
     let files = ["/me@home", "/a:b"];

@@ -1,11 +1,15 @@
 //! What is known of versions, as requests are answered.
 
+use std::collections::HashMap;
+
 use dendro_control::versions::{
     BranchInfo, ChangeInfo, FileInfo, HistoryInfo, RemovedInfo, SnapshotInfo, UsageInfo, path_text,
 };
 use dendro_disk::{Branch, Share, Snapshot, VersionTable, View};
 use dendro_fs::versions::{Change, PathVersion, Removed};
 use dendro_fs::{Attr, FileKind};
+
+use super::kept;
 
 pub(super) fn branch(branch: &Branch, table: &VersionTable) -> BranchInfo {
     BranchInfo {
@@ -15,6 +19,7 @@ pub(super) fn branch(branch: &Branch, table: &VersionTable) -> BranchInfo {
         parent: branch.parent.map(|(parent, _)| parent),
         parent_epoch: branch.parent.map(|(_, epoch)| epoch),
         created_unix_ns: branch.time.0,
+        replaced: None,
     }
 }
 
@@ -25,7 +30,43 @@ pub(super) fn snapshot(snapshot: &Snapshot) -> SnapshotInfo {
         name: snapshot.name.clone(),
         created_unix_ns: snapshot.time.0,
         held: snapshot.is_held,
+        branch_name: None,
     }
+}
+
+/// What each branch's line of history is called: by the branch, the last epochs that heads see of it,
+/// and their names. Of several the main one comes first, then the oldest.
+pub(super) fn lines(table: &VersionTable) -> HashMap<u32, Vec<(u64, String)>> {
+    let mut lines: HashMap<u32, Vec<(u64, String)>> = HashMap::new();
+    let main = table.branch(table.main).into_iter();
+    for branch in main.chain(table.branches()) {
+        let mut next = Some((branch.branch, u64::MAX));
+        while let Some((at, last_epoch)) = next {
+            let known = lines.entry(at).or_default();
+            let is_known = !known.is_empty();
+            if known.iter().all(|(epoch, _)| *epoch < last_epoch) {
+                known.push((last_epoch, branch.name.clone()));
+            }
+            // Behind a branch that was come to before, so was everything else.
+            next = table.parent(at).filter(|(parent, _)| !is_known && *parent < at);
+        }
+    }
+    lines
+}
+
+/// The same as [`snapshot`], with the name of the branch whose past it is in.
+pub(super) fn snapshot_of(
+    of: &Snapshot,
+    table: &VersionTable,
+    lines: &HashMap<u32, Vec<(u64, String)>>,
+) -> SnapshotInfo {
+    let own = table.branch(of.branch).map(|branch| branch.name.clone());
+    let in_past = || {
+        let (_, name) = lines.get(&of.branch)?.iter().find(|(last, _)| of.epoch <= *last)?;
+        Some(name.clone())
+    };
+    let kept = || kept::branch_of(of.name.as_deref()?, table);
+    SnapshotInfo { branch_name: own.or_else(in_past).or_else(kept), ..snapshot(of) }
 }
 
 /// What a version is called, if it is.

@@ -2,11 +2,13 @@
 
 use dendro_control::AdminError;
 use dendro_control::versions::{
-    DiffInfo, MAX_CHANGES, VersionName, VersionsReply, VersionsRequest,
+    DiffInfo, KeptInfo, MAX_CHANGES, ReplacedInfo, Replacing, VersionName, VersionsReply,
+    VersionsRequest,
 };
 use dendro_disk::{Lid, VersionTable, View};
 use dendro_fs::versions::diff;
 
+use super::kept::{self, Before};
 use super::{Answer, Service, facts, refuse};
 
 /// What becomes of a head.
@@ -27,11 +29,11 @@ impl Service {
     pub fn succession(&self, request: &VersionsRequest) -> Answer<Option<Succession>> {
         let table = self.disk.versions();
         Ok(Some(match request {
-            VersionsRequest::Promote { branch } => {
+            VersionsRequest::Promote { branch, .. } => {
                 Succession { head: table.main_head(), like: self.branch(&table, branch)? }
             }
             VersionsRequest::Replace { with, .. } => self.replacement(&table, with)?,
-            VersionsRequest::Rollback { to } => self.way_back(&table, to)?,
+            VersionsRequest::Rollback { to, undo, .. } => self.way_back(&table, to, *undo)?,
             _ => return Ok(None),
         })
         .filter(|found| found.head != found.like))
@@ -42,19 +44,42 @@ impl Service {
         self.head(table, &VersionName { branch: Some(name.to_owned()), moment: None })
     }
 
-    fn way_back(&self, table: &VersionTable, to: &VersionName) -> Answer<Succession> {
-        if to.moment.is_none() {
-            return Err(AdminError("say how far back, as in TARGET@NAME".into()));
-        }
+    fn way_back(&self, table: &VersionTable, to: &VersionName, undo: bool) -> Answer<Succession> {
         let branch = VersionName { branch: to.branch.clone(), moment: None };
         let head = self.head(table, &branch)?;
-        let like = self.resolve(table, to)?;
-        if !table.past(head).iter().any(|snapshot| snapshot.view() == like) {
-            return Err(AdminError(format!(
-                "{} is not in the past of {}; `dendro clone` and `dendro promote` go there",
-                facts::called(like, table),
-                facts::called(head, table)
-            )));
+        if to.moment.is_none() {
+            return match undo {
+                true => Ok(Succession { head, like: self.last_kept(table, head)? }),
+                false => Err(AdminError("say how far back, as in TARGET@NAME".into())),
+            };
+        }
+        // What was kept lies beside the line of history.
+        let like = match undo {
+            true => self.resolve(table, &VersionName { branch: None, ..to.clone() })?,
+            false => self.resolve(table, to)?,
+        };
+        let name = facts::name(like, table).filter(|_| like.epoch.is_some());
+        let was_kept = name.is_some_and(|name| kept::is_kept(&name));
+        let refusal = |why: &str| {
+            let [what, branch] = [like, head].map(|view| facts::called(view, table));
+            Err(AdminError(why.replace("WHAT", &what).replace("BRANCH", &branch)))
+        };
+        let is_past = || table.past(head).iter().any(|snapshot| snapshot.view() == like);
+        match (undo, was_kept) {
+            (true, true) => {}
+            (true, false) => {
+                return refusal("WHAT was not kept by a rollback; leave --undo out to go there");
+            }
+            (false, _) if is_past() => {}
+            (false, true) => {
+                return refusal("WHAT is not in the past of BRANCH; --undo brings it back");
+            }
+            (false, false) => {
+                return refusal(
+                    "WHAT is not in the past of BRANCH; `dendro clone` and `dendro promote` go \
+                     there",
+                );
+            }
         }
         Ok(Succession { head, like })
     }
@@ -63,11 +88,50 @@ impl Service {
         &self,
         table: &VersionTable,
         to: &VersionName,
+        undo: bool,
+        how: Replacing,
     ) -> Answer<VersionsReply> {
-        let Succession { head, like } = self.way_back(table, to)?;
+        let Succession { head, like } = self.way_back(table, to, undo)?;
         self.check_not_mounted(table, head)?;
-        let made = self.disk.roll_back(head.branch, like).map_err(refuse)?;
-        self.done(VersionsReply::Branch(facts::branch(&made, &self.disk.versions())))
+        let before = if undo { Before::Undo } else { Before::Rollback };
+        let kept = self.keep(table, [head, like], before, how)?;
+        let made = self.disk.roll_back(head.branch, like);
+        let made = made.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
+        let is_held = table.snapshot_of(like).is_some_and(|snapshot| snapshot.is_held);
+        // It is there again, so it needs no name beside.
+        if undo && !is_held && self.check_not_mounted(table, like).is_ok() {
+            self.disk.delete(like).map_err(refuse)?;
+        }
+        self.replaced(made.head(), facts::called(like, table), kept)
+    }
+
+    pub(super) fn promote(
+        &self,
+        table: &VersionTable,
+        branch: &str,
+        how: Replacing,
+    ) -> Answer<VersionsReply> {
+        let (head, like) = (table.main_head(), self.branch(table, branch)?);
+        if how.discard && head != like {
+            self.check_not_mounted(table, head)?;
+        }
+        self.disk.promote(like.branch).map_err(refuse)?;
+        let kept = match how.discard {
+            _ if head == like => None,
+            true => self.disk.delete(head).map(|()| None).map_err(refuse)?,
+            // The two have changed names.
+            false => Some(KeptInfo { branch: head.branch, epoch: None, name: branch.to_owned() }),
+        };
+        self.replaced(like, facts::called(like, table), kept)
+    }
+
+    /// What is there now, and what became of what was.
+    fn replaced(&self, now: View, like: String, kept: Option<KeptInfo>) -> Answer<VersionsReply> {
+        let table = self.disk.versions();
+        let made = table.branch_of(now).map(|branch| facts::branch(branch, &table));
+        let mut made = made.ok_or_else(|| AdminError(format!("{now} is gone")))?;
+        made.replaced = Some(ReplacedInfo { like, kept, open_files: Vec::new() });
+        self.done(VersionsReply::Branch(made))
     }
 
     fn replacement(&self, table: &VersionTable, with: &str) -> Answer<Succession> {
@@ -86,7 +150,7 @@ impl Service {
     /// # Errors
     /// As [`Self::answer`].
     pub fn spare_replacement(&self, request: &VersionsRequest) -> Answer<Option<VersionsReply>> {
-        let VersionsRequest::Replace { with, since: Some(since) } = request else {
+        let VersionsRequest::Replace { with, since: Some(since), .. } = request else {
             return Ok(None);
         };
         let table = self.disk.versions();
@@ -106,11 +170,14 @@ impl Service {
     }
 
     /// Puts the branch `with` in the place of the head here, unless that has changed since `since`.
+    /// What was there is kept as a snapshot. Where nothing had changed, it takes the place of what the
+    /// last one has kept: a series of small steps needs no more than the way back from the last.
     pub(super) fn replace(
         &self,
         table: &VersionTable,
         with: &str,
         since: Option<&VersionName>,
+        how: Replacing,
     ) -> Answer<VersionsReply> {
         let Succession { head, like } = self.replacement(table, with)?;
         self.check_not_mounted(table, head)?;
@@ -124,8 +191,11 @@ impl Service {
                 return Ok(VersionsReply::Diff(DiffInfo { changes: told, more }));
             }
         }
+        let before = if since.is_some() { Before::Try } else { Before::Promote };
+        let kept = self.keep(table, [head, like], before, how)?;
         if head == table.main_head() {
-            self.disk.promote(like.branch).map_err(refuse)?;
+            let promoted = self.disk.promote(like.branch);
+            promoted.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
         } else {
             // No two branches have one name at a time; a crash in between leaves both, told apart.
             let name = facts::name(head, table).unwrap_or_default();
@@ -133,9 +203,9 @@ impl Service {
             self.disk.rename(like, &name).map_err(refuse)?;
         }
         self.disk.delete(head).map_err(refuse)?;
-        let table = self.disk.versions();
-        let made = table.branch_of(like).map(|branch| facts::branch(branch, &table));
-        let made = made.ok_or_else(|| AdminError(format!("{like} is gone")))?;
-        self.done(VersionsReply::Branch(made))
+        if since.is_some() {
+            self.forget_tries(table, head)?;
+        }
+        self.replaced(like, facts::called(like, table), kept)
     }
 }

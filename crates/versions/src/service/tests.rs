@@ -1,12 +1,14 @@
 use std::sync::Arc;
 
 use dendro_base::{Clock, ManualClock};
-use dendro_control::versions::{Moment, VersionName, VersionsReply, VersionsRequest};
+use dendro_control::versions::{Moment, Replacing, VersionName, VersionsReply, VersionsRequest};
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::{Caller, FileSystem, FormatOptions, Ino, OpenOptions, Options};
 
 use super::Service;
+
+mod kept;
 
 struct Fixture {
     disk: Arc<ModelDisk>,
@@ -82,6 +84,18 @@ fn refusal(service: &Service, request: &VersionsRequest) -> String {
 
 fn delete(names: &[VersionName]) -> VersionsRequest {
     VersionsRequest::Delete { versions: names.to_vec(), dry_run: false }
+}
+
+fn back(to: VersionName) -> VersionsRequest {
+    VersionsRequest::Rollback { to, undo: false, how: Replacing::default() }
+}
+
+fn promote(branch: &str) -> VersionsRequest {
+    VersionsRequest::Promote { branch: branch.into(), how: Replacing::default() }
+}
+
+fn replace(with: &str, since: Option<VersionName>) -> VersionsRequest {
+    VersionsRequest::Replace { with: with.into(), since, how: Replacing::default() }
 }
 
 #[test]
@@ -161,12 +175,12 @@ fn what_is_mounted_stays() {
     let past = open(&fixture.disk, &fixture.clock, view);
     let service = fixture.mounted().with_mounted(past, "/other");
     assert!(refusal(&service, &delete(&[at("one")])).contains("is mounted on /other"));
-    let rollback = VersionsRequest::Rollback { to: at("one") };
+    let rollback = back(at("one"));
     assert!(refusal(&service, &rollback).contains("is mounted on /mnt"));
     let offline = fixture.offline();
     assert!(matches!(offline.answer(&rollback), Ok(VersionsReply::Branch(of)) if of.main));
     assert_eq!(fixture.disk.versions().main, 1);
-    assert!(refusal(&offline, &VersionsRequest::Rollback { to: now() }).contains("how far"));
+    assert!(refusal(&offline, &back(now())).contains("how far"));
 }
 
 #[test]
@@ -174,7 +188,7 @@ fn a_promoted_clone_is_what_is_meant() {
     let fixture = Fixture::new();
     let service = fixture.offline();
     service.answer(&VersionsRequest::Clone { of: now(), name: "b".into() }).unwrap();
-    service.answer(&VersionsRequest::Promote { branch: "b".into() }).unwrap();
+    service.answer(&promote("b")).unwrap();
     snapshot(&service, "of-b");
     let table = fixture.disk.versions();
     assert_eq!(table.snapshots().next().unwrap().branch, 1);
@@ -268,10 +282,10 @@ fn a_branch_replaces_a_head_that_has_not_changed_since() {
     let fs = open(&fixture.disk, &fixture.clock, clone);
     let ino = fs.lookup(Ino::ROOT, b"file").unwrap().ino;
     fs.write(ino, 0, b"new", false).unwrap();
-    let replace = |since| VersionsRequest::Replace { with: "b".into(), since };
-    assert!(refusal(&fixture.mounted(), &replace(None)).contains("is mounted on /mnt"));
+    let replace_b = |since| replace("b", since);
+    assert!(refusal(&fixture.mounted(), &replace_b(None)).contains("is mounted on /mnt"));
     fixture.file("other", b"meanwhile");
-    match service.answer(&replace(Some(at("base")))).unwrap() {
+    match service.answer(&replace_b(Some(at("base")))).unwrap() {
         VersionsReply::Diff(changed) => {
             assert_eq!(changed.changes[1].path, "/other");
             assert!(!changed.more);
@@ -281,12 +295,12 @@ fn a_branch_replaces_a_head_that_has_not_changed_since() {
     fixture.fs.unlink(Ino::ROOT, b"other").unwrap();
     let branches = || fixture.disk.versions().branches().len();
     assert_eq!((branches(), fixture.disk.versions().main), (2, 0), "nothing was done");
-    match service.answer(&replace(None)).unwrap() {
+    match service.answer(&replace_b(None)).unwrap() {
         VersionsReply::Branch(made) => assert_eq!((&*made.name, made.main), ("main", true)),
         other => panic!("{other:?}"),
     }
     assert_eq!((branches(), fixture.disk.versions().main_head()), (1, clone));
-    assert!(refusal(&service, &replace(None)).contains("no branch called b"));
+    assert!(refusal(&service, &replace_b(None)).contains("no branch called b"));
     // Of a branch that is not the main one the name alone goes over.
     for name in ["c", "d"] {
         service.answer(&VersionsRequest::Clone { of: now(), name: name.into() }).unwrap();
@@ -297,15 +311,9 @@ fn a_branch_replaces_a_head_that_has_not_changed_since() {
     let fs = open(&fixture.disk, &fixture.clock, d);
     let ino = fs.lookup(Ino::ROOT, b"file").unwrap().ino;
     fs.write(ino, 0, b"d's", false).unwrap();
-    there.answer(&VersionsRequest::Replace { with: "d".into(), since: Some(of("main")) }).unwrap();
+    there.answer(&replace("d", Some(of("main")))).unwrap();
     assert_eq!((head("c"), branches()), (d, 2));
-    assert!(
-        refusal(
-            &fixture.offline().at(d),
-            &VersionsRequest::Replace { with: "c".into(), since: None }
-        )
-        .contains("itself")
-    );
+    assert!(refusal(&fixture.offline().at(d), &replace("c", None)).contains("itself"));
 }
 
 #[test]
@@ -315,14 +323,14 @@ fn a_branch_in_which_nothing_was_done_goes_and_the_head_stays() {
     let service = fixture.offline();
     snapshot(&service, "base");
     let main = fixture.disk.versions().main_head();
-    let replace = VersionsRequest::Replace { with: "b".into(), since: Some(at("base")) };
+    let replace_b = replace("b", Some(at("base")));
     let branch_off = || {
         service.answer(&VersionsRequest::Clone { of: at("base"), name: "b".into() }).unwrap();
         fixture.disk.versions().branch_named("b").unwrap().head()
     };
     branch_off();
     // The head may be mounted, for nothing changes there.
-    match fixture.mounted().spare_replacement(&replace).unwrap() {
+    match fixture.mounted().spare_replacement(&replace_b).unwrap() {
         Some(VersionsReply::Branch(kept)) => assert_eq!((kept.branch, kept.main), (0, true)),
         other => panic!("{other:?}"),
     }
@@ -331,11 +339,11 @@ fn a_branch_in_which_nothing_was_done_goes_and_the_head_stays() {
     // Once something was done in either, it is a replacement like others.
     let clone = branch_off();
     fixture.file("other", b"meanwhile");
-    assert_eq!(service.spare_replacement(&replace).unwrap(), None);
-    assert!(matches!(service.answer(&replace).unwrap(), VersionsReply::Diff(_)));
+    assert_eq!(service.spare_replacement(&replace_b).unwrap(), None);
+    assert!(matches!(service.answer(&replace_b).unwrap(), VersionsReply::Diff(_)));
     service.answer(&VersionsRequest::Delete { versions: vec![of("b")], dry_run: false }).unwrap();
     assert!(fixture.disk.versions().branch_of(clone).is_none());
-    let unconditional = VersionsRequest::Replace { with: "b".into(), since: None };
+    let unconditional = replace("b", None);
     let clone = branch_off();
     assert_eq!(service.spare_replacement(&unconditional).unwrap(), None);
     service.answer(&unconditional).unwrap();

@@ -66,6 +66,9 @@ impl Service {
             }
         };
         let restored = done.map_err(|error| refuse(format_args!("{path}: {error}")))?;
+        if let Some(tell) = &self.tell {
+            tell(target, parent, name);
+        }
         Ok(RestoredInfo {
             path: path_text(&target_path),
             epoch: view.epoch,

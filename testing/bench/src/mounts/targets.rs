@@ -181,6 +181,7 @@ pub(crate) fn serve_null(way: &str, mount_point: &Path) -> io::Result<()> {
         sync: false,
         dirsync: false,
         noatime: false,
+        nosymfollow: false,
         block_device: false,
     };
     let mounted = mount(mount_point, &request).map_err(io::Error::other)?;

@@ -1,0 +1,32 @@
+//! `dendro branch`.
+
+use dendro_control::versions::VersionName;
+
+use super::args::{BranchArgs, BranchVerb};
+use super::list;
+use crate::failure::Failure;
+use crate::versions::{delete_versions, find, rename_version, usage};
+
+pub(crate) fn run(args: &BranchArgs, quiet: bool) -> Result<(), Failure> {
+    match &args.verb {
+        BranchVerb::List(args) => list::show(args, true),
+        BranchVerb::Rename { target, name } => {
+            check_names_branch(target)?;
+            rename_version(target, name)
+        }
+        BranchVerb::Delete { target, more, dry_run, json } => {
+            check_names_branch(target)?;
+            if let Some(other) = more.iter().find(|text| !text.starts_with(':')) {
+                return Err(usage(format_args!("{other}: name a branch, as in :BRANCH")));
+            }
+            delete_versions(target, more, [*dry_run, *dry_run && !quiet, *json])
+        }
+    }
+}
+
+fn check_names_branch(target: &str) -> Result<(), Failure> {
+    match find(target)?.version {
+        VersionName { branch: Some(_), moment: None } => Ok(()),
+        _ => Err(usage(format_args!("{target}: name a branch, as in {target}:BRANCH"))),
+    }
+}

@@ -1,0 +1,417 @@
+//! What the man pages have beyond the help: examples, exit status, files, and other pages.
+
+/// What is said of a command.
+#[derive(Clone, Copy)]
+pub(super) struct Page {
+    /// What for, and what to type.
+    pub(super) examples: &'static [(&'static str, &'static str)],
+    /// Numbers and what they mean.
+    pub(super) exit_status: &'static [(&'static str, &'static str)],
+    /// Pages and their sections.
+    pub(super) see_also: &'static [(&'static str, u8)],
+}
+
+/// On every page.
+pub(super) const FILES: &[(&str, &str)] = &[
+    (
+        "/run/dendro, $XDG_RUNTIME_DIR/dendro",
+        "control sockets of root's daemons, and of a user's; $DENDRO_RUNTIME_DIR overrides both",
+    ),
+    ("/etc/fstab", "mounts of type dendro, fuse.dendro or fuseblk.dendro; see fstab(5)"),
+];
+
+const PLAIN: &[(&str, &str)] =
+    &[("0", "success"), ("1", "it could not be done"), ("2", "the command line is wrong")];
+const MOUNT: &[(&str, &str)] = &[
+    ("0", "success"),
+    ("1", "the command line is wrong, as in mount(8)"),
+    ("32", "the mount could not be made, or taken away"),
+];
+const CHECK: &[(&str, &str)] = &[
+    ("0", "nothing is wrong"),
+    ("4", "something is wrong, and stays so: nothing is repaired"),
+    ("8", "it could not be checked: there is no volume, it is mounted, or cannot be read"),
+    ("16", "the command line is wrong"),
+];
+const TRY: &[(&str, &str)] = &[
+    ("0", "COMMAND succeeded, and what it did is in the tree"),
+    ("125", "COMMAND could not be run on a clone, or what it did not be taken over"),
+    ("other", "that of COMMAND, and nothing of what it did stays"),
+];
+
+const VERSIONS: &[(&str, u8)] = &[("dendro-snapshot", 1), ("dendro-clone", 1), ("dendro-usage", 1)];
+const FORKS: &[(&str, u8)] = &[
+    ("dendro-fork", 1),
+    ("dendro-forks", 1),
+    ("dendro-drop", 1),
+    ("dendro-branch", 1),
+    ("dendro-clone", 1),
+    ("dendro-try", 1),
+    ("dendro-diff", 1),
+];
+const CLEANING: &[(&str, u8)] = &[("dendro-clean", 1), ("dendro-segments", 1), ("dendro-stat", 1)];
+
+/// A page of a command that ends as most do.
+const fn plain(
+    examples: &'static [(&'static str, &'static str)],
+    see_also: &'static [(&'static str, u8)],
+) -> Page {
+    Page { examples, exit_status: PLAIN, see_also }
+}
+
+/// What is said on the page `title`; nothing in particular where nothing is known.
+pub(super) fn of(title: &str) -> Page {
+    PAGES.iter().find(|(known, _)| *known == title).map_or(plain(&[], &[]), |(_, page)| *page)
+}
+
+const PAGES: &[(&str, Page)] = &[
+    (
+        "dendro",
+        plain(
+            &[
+                (
+                    "Make a volume of 10 GiB in a file, and use it:",
+                    "dendro mkfs --size 10G -L home home.img\nmkdir mnt\ndendro mount home.img mnt\ndendro umount mnt",
+                ),
+                (
+                    "Keep how it is, change something, and see what that was:",
+                    "dendro snapshot create mnt@before\ntouch mnt/new\ndendro diff mnt@before",
+                ),
+            ],
+            &[
+                ("dendro-mount", 1),
+                ("mkfs.dendro", 8),
+                ("fsck.dendro", 8),
+                ("mount.dendro", 8),
+                ("fuse", 4),
+            ],
+        ),
+    ),
+    (
+        "dendro-mkfs",
+        plain(
+            &[
+                ("In a file that is made for it:", "dendro mkfs --size 10G -L home home.img"),
+                ("On a block device, as mkfs(8) calls it:", "mkfs -t dendro -L home /dev/vdb"),
+                ("Again, with what is there destroyed:", "mkfs.dendro -f /dev/vdb"),
+            ],
+            &[("dendro-mount", 1), ("dendro-info", 1), ("mkfs", 8)],
+        ),
+    ),
+    (
+        "dendro-check",
+        Page {
+            examples: &[
+                ("All but the contents of files:", "fsck -t dendro /dev/vdb"),
+                ("The contents of files, too; as JSON:", "dendro check --data --json home.img"),
+            ],
+            exit_status: CHECK,
+            see_also: &[("dendro-dump", 1), ("dendro-mount", 1), ("fsck", 8)],
+        },
+    ),
+    (
+        "dendro-mount",
+        Page {
+            examples: &[
+                ("As the user who calls it:", "dendro mount home.img mnt"),
+                ("By its label, all users let in:", "mount -t dendro LABEL=home /home"),
+                ("How it was a quarter of an hour ago:", "dendro mount -o at=-15m home.img then"),
+                (
+                    "A line of /etc/fstab:",
+                    "UUID=4d61981b-b714-4d0e-affc-ccbe84950c6f /home dendro noatime,nofail 0 2",
+                ),
+            ],
+            exit_status: MOUNT,
+            see_also: &[
+                ("dendro-umount", 1),
+                ("dendro-snapshot", 1),
+                ("mount", 8),
+                ("fstab", 5),
+                ("fuse", 4),
+            ],
+        },
+    ),
+    (
+        "dendro-umount",
+        Page {
+            examples: &[
+                (
+                    "By the mount point, or what is mounted there:",
+                    "dendro umount mnt\ndendro umount home.img",
+                ),
+                ("Although files are open:", "dendro umount --lazy mnt"),
+                ("All of them, at the end of the day:", "dendro umount --all"),
+            ],
+            exit_status: MOUNT,
+            see_also: &[("dendro-mount", 1), ("umount", 8)],
+        },
+    ),
+    (
+        "dendro-sync",
+        plain(
+            &[("Before the power is cut:", "dendro sync mnt")],
+            &[("dendro-mount", 1), ("sync", 1)],
+        ),
+    ),
+    (
+        "dendro-info",
+        plain(
+            &[
+                ("Of the volume that one is in:", "dendro info"),
+                ("One fact, for a program:", "dendro info --json home.img | jq -r .uuid"),
+            ],
+            &[("dendro-stat", 1), ("dendro-usage", 1)],
+        ),
+    ),
+    (
+        "dendro-stat",
+        plain(
+            &[
+                ("What it does, each second:", "dendro stat --watch mnt"),
+                ("For Prometheus:", "dendro stat --metrics mnt"),
+            ],
+            &[("dendro-info", 1), ("dendro-segments", 1)],
+        ),
+    ),
+    (
+        "dendro-segments",
+        plain(
+            &[
+                ("In figures and as a picture of characters:", "dendro segments mnt"),
+                (
+                    "As a drawing, and that as pixels:",
+                    "dendro segments --plot home.svg mnt\nrsvg-convert home.svg > home.png",
+                ),
+            ],
+            &[("dendro-clean", 1), ("dendro-usage", 1)],
+        ),
+    ),
+    (
+        "dendro-clean",
+        plain(
+            &[("See how it stands, and clean:", "dendro clean status mnt\ndendro clean run mnt")],
+            &[("dendro-cleanerd", 1), ("dendro-segments", 1)],
+        ),
+    ),
+    ("dendro-clean-status", plain(&[("As JSON:", "dendro clean status --json mnt")], CLEANING)),
+    (
+        "dendro-clean-run",
+        plain(
+            &[("Until 1000 segments are clean:", "dendro clean run --until-clean 1000 mnt")],
+            CLEANING,
+        ),
+    ),
+    (
+        "dendro-clean-coalesce",
+        plain(
+            &[("What it would come to for one directory:", "dendro clean coalesce -n mnt/db")],
+            CLEANING,
+        ),
+    ),
+    (
+        "dendro-clean-suspend",
+        plain(&[("While something is measured:", "dendro clean suspend mnt")], CLEANING),
+    ),
+    ("dendro-clean-resume", plain(&[("Afterwards:", "dendro clean resume mnt")], CLEANING)),
+    (
+        "dendro-clean-set",
+        plain(
+            &[(
+                "Another policy, and more in reserve:",
+                "dendro clean set --policy greedy --min-clean-segments 200 mnt",
+            )],
+            CLEANING,
+        ),
+    ),
+    (
+        "dendro-cleanerd",
+        plain(&[("In the foreground, telling what it does:", "dendro cleanerd -v mnt")], CLEANING),
+    ),
+    (
+        "dendro-snapshot",
+        plain(
+            &[(
+                "Make one, and list all:",
+                "dendro snapshot create mnt@before\ndendro snapshot list mnt",
+            )],
+            &[("dendro-clone", 1), ("dendro-rollback", 1), ("dendro-diff", 1)],
+        ),
+    ),
+    (
+        "dendro-snapshot-create",
+        plain(
+            &[(
+                "With a name, and without, for retention to thin out:",
+                "dendro snapshot create mnt@before\ndendro snapshot create mnt",
+            )],
+            VERSIONS,
+        ),
+    ),
+    (
+        "dendro-snapshot-list",
+        plain(&[("Those with names:", "dendro snapshot list --named mnt")], VERSIONS),
+    ),
+    (
+        "dendro-snapshot-delete",
+        plain(
+            &[(
+                "See what that would free, then do it:",
+                "dendro snapshot delete -n mnt@before @after\ndendro snapshot delete mnt@before @after",
+            )],
+            VERSIONS,
+        ),
+    ),
+    (
+        "dendro-snapshot-rename",
+        plain(
+            &[("Keep one that retention would take:", "dendro snapshot rename mnt@1234 good")],
+            VERSIONS,
+        ),
+    ),
+    (
+        "dendro-snapshot-hold",
+        plain(&[("While a backup reads it:", "dendro snapshot hold mnt@before")], VERSIONS),
+    ),
+    (
+        "dendro-snapshot-release",
+        plain(&[("After that:", "dendro snapshot release mnt@before")], VERSIONS),
+    ),
+    (
+        "dendro-clone",
+        plain(
+            &[(
+                "Work on a copy of how it was:",
+                "dendro clone home.img@before draft\ndendro mount -o clone=draft home.img draft",
+            )],
+            VERSIONS,
+        ),
+    ),
+    (
+        "dendro-promote",
+        plain(&[("Make the copy the one that counts:", "dendro promote home.img:draft")], VERSIONS),
+    ),
+    (
+        "dendro-rollback",
+        plain(
+            &[
+                (
+                    "Go back to a snapshot, or by an hour:",
+                    "dendro rollback mnt@before\ndendro rollback mnt@-1h",
+                ),
+                ("Take that back:", "dendro rollback --undo mnt"),
+            ],
+            VERSIONS,
+        ),
+    ),
+    (
+        "dendro-diff",
+        plain(
+            &[
+                (
+                    "Since a snapshot, and between two:",
+                    "dendro diff mnt@before\ndendro diff mnt@before..after",
+                ),
+                ("Between a tree and a fork of it:", "dendro diff mnt draft"),
+            ],
+            VERSIONS,
+        ),
+    ),
+    (
+        "dendro-history",
+        plain(
+            &[("Of a file, also if it is gone:", "dendro history mnt/thesis.tex")],
+            &[("dendro-undelete", 1), ("dendro-snapshot", 1)],
+        ),
+    ),
+    (
+        "dendro-undelete",
+        plain(
+            &[
+                (
+                    "What can be had back, and one of it:",
+                    "dendro undelete --list mnt\ndendro undelete mnt/thesis.tex",
+                ),
+                (
+                    "How it was yesterday, beside what is there now:",
+                    "dendro undelete --from -1d --to mnt/old mnt/thesis.tex",
+                ),
+            ],
+            &[("dendro-history", 1), ("dendro-snapshot", 1)],
+        ),
+    ),
+    (
+        "dendro-usage",
+        plain(
+            &[("Which snapshot is worth deleting:", "dendro usage mnt")],
+            &[("dendro-snapshot", 1), ("dendro-info", 1)],
+        ),
+    ),
+    (
+        "dendro-try",
+        Page {
+            examples: &[
+                (
+                    "Install all of it or nothing:",
+                    "cd mnt\ndendro try -- sh -c 'make && make check && make install'",
+                ),
+                (
+                    "Look first at what a script does, and keep it apart:",
+                    "cd mnt\ndendro try --keep --name trial -- ./cleanup.sh\ndendro diff .@head :trial@head",
+                ),
+            ],
+            exit_status: TRY,
+            see_also: &[("dendro-clone", 1), ("dendro-promote", 1), ("dendro-diff", 1)],
+        },
+    ),
+    (
+        "dendro-fork",
+        plain(
+            &[
+                ("Work on a tree beside the one that others use:", "dendro fork mnt/project draft"),
+                ("Twenty of them, for as many agents:", "dendro fork -n 20 mnt/project agents"),
+            ],
+            FORKS,
+        ),
+    ),
+    ("dendro-forks", plain(&[("Of the volume that one is in:", "dendro forks")], FORKS)),
+    (
+        "dendro-drop",
+        plain(
+            &[
+                ("Throw away what was done there:", "dendro drop draft"),
+                ("Also where it is mounted nowhere:", "dendro drop home.img:draft"),
+            ],
+            FORKS,
+        ),
+    ),
+    ("dendro-branch", plain(&[("All branches:", "dendro branch list mnt")], FORKS)),
+    ("dendro-branch-list", plain(&[("As JSON:", "dendro branch list --json mnt")], FORKS)),
+    (
+        "dendro-branch-rename",
+        plain(&[("Give one another name:", "dendro branch rename mnt:draft thesis")], FORKS),
+    ),
+    (
+        "dendro-branch-delete",
+        plain(&[("See what that would free:", "dendro branch delete -n mnt:draft")], FORKS),
+    ),
+    (
+        "dendro-set",
+        plain(
+            &[
+                ("Commit each second, from now on:", "dendro set mnt commit=1"),
+                ("See what is in force:", "dendro set mnt"),
+            ],
+            &[("dendro-mount", 1), ("dendro-info", 1)],
+        ),
+    ),
+    (
+        "dendro-dump",
+        plain(
+            &[
+                ("Where a volume begins:", "dendro dump home.img"),
+                ("What the next mount rolls forward:", "dendro dump home.img records --log"),
+            ],
+            &[("dendro-check", 1), ("dendro-segments", 1)],
+        ),
+    ),
+];

@@ -1,0 +1,99 @@
+//! A device that is only read, and what is written to it kept in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dendro_base::sync::RwLock;
+
+use crate::{AlignedBuf, BLOCK_SIZE, Device, Result, range};
+
+/// A device under one that is only read: what is written is kept in memory and read from there, so
+/// that what opening a volume would change can be seen without changing anything.
+///
+/// [`Device::flush`] and [`Device::discard`] do nothing.
+pub struct OverlayDevice<D: ?Sized> {
+    below: Arc<D>,
+    /// The blocks that were written, by their offset.
+    blocks: RwLock<BTreeMap<u64, AlignedBuf>>,
+}
+
+impl<D: Device + ?Sized> OverlayDevice<D> {
+    /// Nothing written over `below`.
+    #[must_use]
+    pub fn new(below: Arc<D>) -> Self {
+        Self { below, blocks: RwLock::default() }
+    }
+}
+
+impl<D: Device + ?Sized> Device for OverlayDevice<D> {
+    fn len_bytes(&self) -> u64 {
+        self.below.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        // Held meanwhile, so that a write is seen as a whole or not at all.
+        let blocks = self.blocks.read();
+        self.below.read_at(offset, buf)?;
+        let end = offset + buf.len() as u64;
+        let first = offset - offset % BLOCK_SIZE as u64;
+        for (&block_offset, block) in blocks.range(first..end.max(first)) {
+            let from = block_offset.max(offset);
+            let to = (block_offset + BLOCK_SIZE as u64).min(end);
+            let in_buf = (from - offset) as usize..(to - offset) as usize;
+            let in_block = (from - block_offset) as usize..(to - block_offset) as usize;
+            buf[in_buf].copy_from_slice(&block[in_block]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        range::check_blocks(self.len_bytes(), offset, bytes.len() as u64)?;
+        let mut blocks = self.blocks.write();
+        for (at, written) in (offset..).step_by(BLOCK_SIZE).zip(bytes.chunks(BLOCK_SIZE)) {
+            let block = blocks.entry(at).or_insert_with(|| AlignedBuf::zeroed(BLOCK_SIZE));
+            block.copy_from_slice(written);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        range::check_blocks(self.len_bytes(), offset, len_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    #[test]
+    fn what_is_written_is_read_and_the_device_below_stays_as_it_was() {
+        let below = Arc::new(MemoryDevice::from_bytes(&[1; 5 * BLOCK_SIZE]));
+        let overlay = OverlayDevice::new(Arc::clone(&below));
+        overlay.write_at(BLOCK_SIZE as u64, &[2; 2 * BLOCK_SIZE]).unwrap();
+        overlay.write_at(2 * BLOCK_SIZE as u64, &[3; BLOCK_SIZE]).unwrap();
+        overlay.flush().unwrap();
+        let mut read = vec![0; 5 * BLOCK_SIZE];
+        overlay.read_at(0, &mut read).unwrap();
+        let expected: Vec<u8> = [1, 2, 3, 1, 1].iter().flat_map(|&of| [of; BLOCK_SIZE]).collect();
+        assert!(read == expected);
+        // Reads that begin and end within blocks.
+        let mut part = vec![0; BLOCK_SIZE + 20];
+        overlay.read_at(BLOCK_SIZE as u64 - 10, &mut part).unwrap();
+        assert!(part == expected[BLOCK_SIZE - 10..2 * BLOCK_SIZE + 10]);
+        overlay.read_at(7, &mut []).unwrap();
+        assert!(below.to_bytes().iter().all(|&byte| byte == 1));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let overlay = OverlayDevice::new(Arc::new(MemoryDevice::new(2 * BLOCK_SIZE as u64)));
+        assert!(overlay.write_at(BLOCK_SIZE as u64, &[0; 2 * BLOCK_SIZE]).is_err());
+        assert!(overlay.write_at(1, &[0; BLOCK_SIZE]).is_err());
+        assert!(overlay.read_at(2 * BLOCK_SIZE as u64, &mut [0]).is_err());
+    }
+}

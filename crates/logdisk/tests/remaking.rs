@@ -1,0 +1,143 @@
+//! A volume made in the place of another, with the power cut at any time.
+
+use std::sync::Arc;
+
+use dendro_base::{Clock, Rng, SystemClock, Uuid};
+use dendro_device::Device;
+use dendro_device::sim::{CrashStyle, SimDevice};
+use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, create, format, invalidate};
+
+const DEVICE_BYTES: u64 = 24 << 20;
+const SMALL: u64 = 128 << 10;
+const LARGE: u64 = 1 << 20;
+const PAGES: u64 = 24;
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}
+
+fn options(uuid: u8, segment_size_bytes: u64) -> FormatOptions {
+    let uuid = Uuid::from_random([uuid; 16]);
+    FormatOptions { uuid, segment_size_bytes, ..FormatOptions::default() }
+}
+
+fn open(device: Arc<dyn Device>) -> dendro_disk::Result<LogDisk> {
+    LogDisk::open(device, OpenOptions::default(), clock())
+}
+
+/// Puts a list into the volume whose record and pages say `mark`.
+fn fill(disk: &LogDisk, mark: u8) -> Lid {
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    aru.put_record(list, 0, vec![mark]);
+    for page in 0..PAGES {
+        aru.write_pages(list, page, vec![mark; PAGE_SIZE]);
+    }
+    disk.commit(aru).expect("there is room");
+    list
+}
+
+fn assert_filled(disk: &LogDisk, list: Lid, mark: u8, context: &str) {
+    let record = disk.record(View::HEAD, list, 0).expect("it can be read");
+    assert_eq!(record.as_deref(), Some(&[mark][..]), "{context}");
+    for page in 0..PAGES {
+        let mut bytes = vec![0; PAGE_SIZE];
+        disk.read_pages(View::HEAD, list, page, &mut bytes).expect("it can be read");
+        assert!(bytes.iter().all(|byte| *byte == mark), "{context}, page {page}");
+    }
+}
+
+/// What a crash in the middle of replacing a volume leaves.
+#[derive(Debug, Default)]
+struct Found {
+    old: usize,
+    nothing: usize,
+    new: usize,
+}
+
+/// Makes a volume of segments of `before`, in the place of one of `ancient`, uses it, and makes one of
+/// `after` in its place; looks at what crashes leave.
+fn remake(ancient: u64, before: u64, after: u64, is_clean: bool) -> Found {
+    let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 7));
+    let device: Arc<dyn Device> = Arc::clone(&sim) as _;
+    format(&device, &options(1, ancient), &clock()).expect("it fits");
+    // Several superblocks each, in both logs where that many fit.
+    for _ in 0..20 {
+        open(Arc::clone(&device)).expect("a volume").shut_down().expect("shut down");
+    }
+    format(&device, &options(2, before), &clock()).expect("it fits");
+    let mut lists = Vec::new();
+    for _ in 0..20 {
+        let disk = open(Arc::clone(&device)).expect("a volume");
+        // Older checkpoints are written over.
+        lists.push(fill(&disk, 2));
+        if lists.len() > 3 {
+            let mut aru = Aru::new(View::HEAD);
+            aru.set_reclaims().delete_list(lists.remove(0));
+            disk.commit(aru).expect("it is there");
+        }
+        disk.shut_down().expect("shut down");
+    }
+    if !is_clean {
+        let disk = open(Arc::clone(&device)).expect("a volume");
+        lists.push(fill(&disk, 2));
+        disk.flush(dendro_disk::CommitSeq::LATEST).expect("the device works");
+        drop(disk);
+    }
+    sim.start_recording();
+    invalidate(&*device).expect("the device works");
+    device.discard(0, DEVICE_BYTES).expect("the device works");
+    let disk = create(&device, &options(3, after), OpenOptions::default(), &clock());
+    let disk = disk.expect("it fits");
+    let new = fill(&disk, 3);
+    disk.shut_down().expect("shut down");
+    drop(disk);
+    let recording = sim.take_recording().expect("recorded");
+    let mut rng = Rng::new(1);
+    let mut found = Found::default();
+    for event in 0..=recording.len() {
+        for round in 0..8 {
+            let style = CrashStyle::ALL[round % CrashStyle::ALL.len()];
+            let image = recording.image_at(event, &mut rng, style);
+            let context = format!("{before} to {after}, event {event}, {style:?}");
+            let Ok(disk) = open(Arc::new(image)) else {
+                found.nothing += 1;
+                continue;
+            };
+            let uuid = disk.superblock().uuid;
+            if uuid == Uuid::from_random([2; 16]) {
+                lists.iter().for_each(|list| assert_filled(&disk, *list, 2, &context));
+                found.old += 1;
+            } else {
+                assert_eq!(uuid, Uuid::from_random([3; 16]), "an ancient volume: {context}");
+                assert_filled(&disk, new, 3, &context);
+                found.new += 1;
+            }
+        }
+    }
+    assert!(open(device).is_ok_and(|disk| disk.superblock().uuid == Uuid::from_random([3; 16])));
+    found
+}
+
+#[test]
+fn a_crash_leaves_the_old_volume_whole_or_none_or_the_new_one() {
+    let mut all = Found::default();
+    for (ancient, before, after) in [
+        (SMALL, SMALL, SMALL),
+        (LARGE, SMALL, SMALL),
+        (SMALL, LARGE, SMALL),
+        (SMALL, SMALL, LARGE),
+        (LARGE, SMALL, LARGE),
+        (4 * SMALL, LARGE, 2 * SMALL),
+    ] {
+        for is_clean in [true, false] {
+            let found = remake(ancient, before, after, is_clean);
+            all.old += found.old;
+            all.nothing += found.nothing;
+            all.new += found.new;
+        }
+    }
+    assert!(all.old > 100 && all.nothing > 100 && all.new > 20, "{all:?}");
+}
