@@ -307,11 +307,11 @@ impl LogDisk {
         }
         // Turn by turn: where much is to be taken out of the map, cleaning gains the less the longer that
         // waits.
-        if self.frees_next.fetch_xor(true, Ordering::Relaxed) {
-            Ok(self.free_step()? || self.clean_step()?)
-        } else {
-            Ok(self.clean_step()? || self.free_step()?)
+        let frees_first = self.frees_next.fetch_xor(true, Ordering::Relaxed);
+        if frees_first && self.free_step()? {
+            return Ok(true);
         }
+        Ok(self.clean_step()? || (!frees_first && self.free_step()?))
     }
 
     pub(crate) fn write_one(&self) -> Result<bool> {
