@@ -165,8 +165,7 @@ pub(crate) enum MountKind {
   direct, buffered, nodiscard   always or never bypass the device's page cache; give no freed blocks back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
-  clone=BRANCH, snapshot=NAME, at=TIME   another version than the main branch's head
-  nosnapdir                     no hidden directory .dendro, which shows the past, in the root
+  clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir   another version than the head; no hidden .dendro
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
   sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
