@@ -34,6 +34,8 @@ use crate::fault::Fault;
 use crate::node::{Child, Node, Resident};
 use crate::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::segments::{Filling, node_footprint_bytes};
+use crate::slice::SLICE_LEN;
+use crate::store::Held;
 use crate::superblocks;
 
 /// Where the map's head stands.
@@ -168,8 +170,12 @@ impl LogDisk {
 
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
         // What cannot be read is found before anything has changed, and no lock is held over reading.
-        let ((), mut core, nodes) =
-            self.look_to_change(|core, nodes| core.state.look_at_usage_records(nodes))?;
+        let nodes = self.nodes_of_usage_records()?;
+        let ((), mut core, nodes) = self.look_to_change_with(nodes, |core, nodes| {
+            core.state
+                .look_at_usage_records(core.state.segments.unrecorded(), nodes)
+                .map_err(|(_, fault)| fault)
+        })?;
         if let Some(error) = self.failure() {
             return Err(error);
         }
@@ -239,6 +245,29 @@ impl LogDisk {
         drop(core);
         self.writer.wake();
         Ok(())
+    }
+
+    /// The nodes that usage records lie in which are out of date, as far as it is known now: each is read
+    /// once, and the lock is held for a slice of them at a time.
+    fn nodes_of_usage_records(&self) -> Result<Held<'_>> {
+        let nodes = Held::keeping(&self.store);
+        let numbers = self.core.read().state.segments.unrecorded().to_vec();
+        let mut rest = &numbers[..];
+        while !rest.is_empty() {
+            let core = self.core.read();
+            let slice = &rest[..rest.len().min(SLICE_LEN)];
+            match core.state.look_at_usage_records(slice, &nodes) {
+                Ok(()) => rest = &rest[slice.len()..],
+                Err((count, Fault::Miss(place))) => {
+                    rest = &rest[count..];
+                    let _pin = core.state.segments.pin(place.addr);
+                    drop(core);
+                    nodes.load(&place)?;
+                }
+                Err((_, fault)) => return Err(fault.into_error()),
+            }
+        }
+        Ok(nodes)
     }
 
     /// Writes one partial segment of nodes, or, when all are written, commits.

@@ -117,9 +117,17 @@ impl LogDisk {
     /// changed.
     pub(crate) fn look_to_change<T>(
         &self,
-        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
+        look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
     ) -> Result<(T, RwLockWriteGuard<'_, Core>, Held<'_>)> {
-        let nodes = Held::keeping(&self.store);
+        self.look_to_change_with(Held::keeping(&self.store), look)
+    }
+
+    /// As [`Self::look_to_change`], with nodes that were looked at before.
+    pub(crate) fn look_to_change_with<'a, T>(
+        &'a self,
+        nodes: Held<'a>,
+        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<(T, RwLockWriteGuard<'a, Core>, Held<'a>)> {
         loop {
             let core = self.core.write();
             core.check_whole()?;

@@ -17,7 +17,7 @@ use crate::map::Nodes;
 use crate::store::Held;
 
 /// Entries visited with the lock held once: some hundred microseconds.
-const SLICE_LEN: usize = 2048;
+pub(crate) const SLICE_LEN: usize = 2048;
 /// Nodes loaded for one bounded step of a longer walk.
 const STEP_LOADS: usize = 64;
 

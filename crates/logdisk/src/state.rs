@@ -12,7 +12,7 @@ use dendro_format::{Chunk, Key, PageRef, SegmentNo, Space, Value};
 
 use dendro_policy::Present;
 
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::group::{Group, mask, past};
 use crate::line::Thing;
 use crate::lineage::Line;
@@ -643,10 +643,16 @@ impl State {
         }
     }
 
-    /// Looks at the usage records that [`Self::record_usage`] will change.
-    pub(crate) fn look_at_usage_records(&self, nodes: &dyn Nodes) -> Outcome<()> {
-        for number in self.segments.unrecorded() {
-            self.map.look(&system_key(USAGE_LIST, u64::from(*number)), nodes, |_| ())?;
+    /// Looks at usage records that [`Self::record_usage`] will change, those of `segments`. A failure
+    /// comes with the count of those that were found before.
+    pub(crate) fn look_at_usage_records(
+        &self,
+        segments: &[u32],
+        nodes: &dyn Nodes,
+    ) -> Result<(), (usize, Fault)> {
+        for (count, number) in segments.iter().enumerate() {
+            let key = system_key(USAGE_LIST, u64::from(*number));
+            self.map.look(&key, nodes, |_| ()).map_err(|fault| (count, fault))?;
         }
         Ok(())
     }
