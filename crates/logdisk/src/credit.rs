@@ -56,6 +56,11 @@ impl State {
     /// Bytes of the pages that the unit's pages take the place of, and nobody else sees.
     fn given_back_bytes(&self, aru: &Aru<'_>, nodes: &dyn Nodes) -> Outcome<u64> {
         let branch = aru.view().branch;
+        let moves = |op: &Op<'_>| matches!(op, Op::MovePages { .. } | Op::SwapPages { .. });
+        if aru.ops().iter().any(moves) {
+            // A page that was moved before does not die.
+            return Ok(0);
+        }
         let mut bytes = 0;
         for op in aru.ops() {
             let (list, pages) = match op {

@@ -460,7 +460,8 @@ impl LogicalDisk for LogDisk {
         Space {
             capacity_bytes,
             live_bytes,
-            available_bytes: capacity_bytes.saturating_sub(charged_bytes + reserved_bytes),
+            available_bytes: capacity_bytes
+                .saturating_sub(charged_bytes.saturating_add(reserved_bytes)),
             reserved_bytes,
         }
     }

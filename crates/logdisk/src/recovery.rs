@@ -240,8 +240,12 @@ impl LogDisk {
             for segment in chain.segments(&checkpoint) {
                 state.segments.close(segment);
             }
-            fresh_head(&mut state.segments, chain.next_seq + SEQ_SKIP, chain.prev_crc32c)
-                .ok_or_else(|| Error::Failed("no clean segment is left to go on in".into()))?
+            fresh_head(
+                &mut state.segments,
+                chain.next_seq.saturating_add(SEQ_SKIP),
+                chain.prev_crc32c,
+            )
+            .ok_or_else(|| Error::Failed("no clean segment is left to go on in".into()))?
         };
         let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
         let read_only = options.read_only;

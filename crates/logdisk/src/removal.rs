@@ -13,7 +13,7 @@
 //! 2. No list named here exists at the head that deleted it, and none of that number is made before
 //!    it is done with.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use dendro_disk::{Error, Result};
@@ -37,14 +37,15 @@ pub(crate) const MAX_WAITING: usize = 4096;
 /// then, and nobody waits for long.
 const MAX_PIECES_AT_END: usize = 256;
 
-/// The lists that are being removed.
+/// The lists that are being removed, and how often each was deleted: by the heads of several branches,
+/// one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Removals(BTreeSet<u64>);
+pub(crate) struct Removals(BTreeMap<u64, u64>);
 
 impl Removals {
     /// Whether something may be left of a deleted list of this number.
     pub(crate) fn contains(&self, list: u64) -> bool {
-        !self.0.is_empty() && self.0.contains(&list)
+        !self.0.is_empty() && self.0.contains_key(&list)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -57,17 +58,45 @@ impl Removals {
 
     /// The list of the lowest number from `list` on, or the first of all.
     fn next(&self, list: u64) -> Option<u64> {
-        self.0.range(list..).next().or_else(|| self.0.first()).copied()
+        let next = self.0.range(list..).next().or_else(|| self.0.first_key_value());
+        next.map(|(&list, _)| list)
     }
 
-    /// Enters a list that the map names.
+    /// All of them.
+    pub(crate) fn lists(&self) -> Vec<u64> {
+        self.0.keys().copied().collect()
+    }
+
+    /// How often the list was deleted.
+    fn times(&self, list: u64) -> u64 {
+        self.0.get(&list).copied().unwrap_or(0)
+    }
+
+    /// Enters a list that the map names, or that was deleted once more.
     pub(crate) fn enter(&mut self, list: u64) {
-        self.0.insert(list);
+        *self.0.entry(list).or_default() += 1;
     }
 }
 
-/// How far taking out what a list holds has come: the first key that was not looked at.
-pub(crate) type Progress = Option<Key>;
+/// How far taking out what a list holds has come.
+pub(crate) type Progress = Option<Place>;
+
+/// A place in a list that is being removed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The first key that was not looked at.
+    key: Key,
+    /// How often the list had been deleted when the walk over it began. What another deletion has left
+    /// behind the place must be looked at again.
+    times: u64,
+}
+
+impl Place {
+    /// Behind all of a list.
+    const fn behind(list: u64) -> Self {
+        Self { key: Key::first(list + 1, Space::Records, 0), times: 0 }
+    }
+}
 
 /// A piece of a list to be judged.
 struct Piece {
@@ -104,6 +133,15 @@ impl State {
             }
         })?;
         Ok(count <= MAX_REMOVED_AT_ONCE)
+    }
+
+    /// Takes out all that is left of deleted lists.
+    pub(crate) fn finish_removals(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
+        for list in self.removals.lists() {
+            self.reap_list(list, nodes)?;
+            self.end_removal(list, nodes)?;
+        }
+        Ok(())
     }
 
     /// Nothing is left of a deleted list.
@@ -154,6 +192,7 @@ impl LogDisk {
     pub(crate) fn finish_removal(&self, list: u64) -> Result<()> {
         let mut progress = self.removal.lock();
         while self.core.read().state.removals.contains(list) {
+            self.check_writable(&self.core.read())?;
             if !self.remove_piece(&mut progress, Some(list))? {
                 return Err(Error::Io(format!("what is left of list {list} cannot be read")));
             }
@@ -168,18 +207,21 @@ impl LogDisk {
             if core.state.removals.is_empty() || self.check_writable(&core).is_err() {
                 return Ok(false);
             }
-            let begun = progress.filter(|at| core.state.removals.contains(at.list));
-            let list = list.or_else(|| core.state.removals.next(begun?.list));
-            let Some(list) = list.or_else(|| core.state.removals.next(0)) else { return Ok(false) };
+            let removals = &core.state.removals;
+            let next = removals.next(progress.map_or(0, |at| at.key.list));
+            let Some(list) = list.or(next) else { return Ok(false) };
+            let times = removals.times(list);
             // A list's own entries go last: they say what of it is seen.
-            begun.filter(|at| at.list == list).unwrap_or(Key::first(list, Space::Records, 0))
+            let start = Place { key: Key::first(list, Space::Records, 0), times };
+            progress.filter(|at| at.key.list == list && at.times == times).unwrap_or(start)
         };
-        let (piece, has_unseen) = match self.look(|core, nodes| core.piece_of(at.list, &at, nodes))
+        let list = at.key.list;
+        let (piece, has_unseen) = match self.look(|core, nodes| core.piece_of(list, &at.key, nodes))
         {
             Ok(found) => found,
             // What cannot be read here is tried again after the others; who reads it is told.
             Err(Error::Io(_) | Error::Corrupted(_)) => {
-                *progress = Some(Key::first(at.list + 1, Space::Records, 0));
+                *progress = Some(Place::behind(list));
                 return Ok(false);
             }
             Err(error) => return Err(error),
@@ -188,15 +230,17 @@ impl LogDisk {
             return Ok(false);
         }
         if !piece.is_last {
-            *progress = Some(piece.to);
+            *progress = Some(Place { key: piece.to, ..at });
             return Ok(true);
         }
-        let is_done = unless_put_off(self.end_removal(at.list))?;
-        *progress = (!is_done).then_some(Key::first(at.list + 1, Space::Records, 0));
+        let is_done = unless_put_off(self.end_removal(list, at.times))?;
+        *progress = (!is_done).then(|| Place::behind(list));
         Ok(is_done)
     }
 
-    fn end_removal(&self, list: u64) -> Result<()> {
+    /// Ends the removal of a list that all of was looked at, unless it has been deleted more often than
+    /// `times` since: then it goes on from the start.
+    fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
         let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
             core.state.has_unseen(&own.0, &own.1, nodes)?;
@@ -204,6 +248,9 @@ impl LogDisk {
         })?;
         self.check_writable(&core)?;
         let state = &mut core.state;
+        if state.removals.times(list) != times {
+            return Ok(());
+        }
         // A version that was deleted meanwhile may have seen what this walk has passed: by the list's own
         // entries the sweep finds that.
         let reaped = match state.versions.sweep_since() {

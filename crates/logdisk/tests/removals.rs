@@ -215,3 +215,24 @@ fn what_a_version_saw_that_goes_while_a_list_is_being_removed_is_found() {
         assert_eq!(report.counts.page_count, 0, "after {passed} pieces");
     }
 }
+
+#[test]
+fn what_a_clone_deletes_while_its_parent_s_list_is_being_removed_is_found() {
+    // The clone deletes the list after so many pieces were passed that it kept.
+    for passed in 1..6 {
+        let (device, disk) = formatted(64 << 20);
+        let list = list_of(&disk, View::HEAD, 3_000);
+        let clone = disk.branch_off(View::HEAD, "clone").expect("there is room").head();
+        delete(&disk, View::HEAD, list);
+        for _ in 0..passed {
+            assert!(disk.removal_step().expect("the device works"), "more than {passed} pieces");
+        }
+        delete(&disk, clone, list);
+        drain(&disk);
+        disk.shut_down().expect("the device works");
+        drop(disk);
+        let report = verify(&*device, &Options { data: true });
+        assert_eq!(report.findings, []);
+        assert_eq!(report.counts.page_count, 0, "after {passed} pieces");
+    }
+}

@@ -271,3 +271,43 @@ mod crashes {
         }
     }
 }
+
+/// A deletion takes out at once what lies in one leaf. Followed in the log, the list may lie in several,
+/// or look as if versions had it, and be left to be taken out later.
+#[test]
+fn what_a_deletion_emptied_at_once_may_be_filled_anew_and_a_crash_come() {
+    let mut volume = Volume::new(5, 1);
+    volume.disk.snapshot(0, None).expect("there is room");
+    let lists: Vec<Lid> = (0..24)
+        .map(|_| {
+            let list = volume.disk.allocate_list().expect("the disk is writable");
+            let mut aru = Aru::new(View::HEAD);
+            aru.create_list(list, ListHints::default());
+            for chunk in 0..100 {
+                let mut page = vec![0; PAGE_SIZE];
+                volume.rng.fill(&mut page);
+                aru.write_pages(list, chunk * CHUNK_PAGES, page);
+            }
+            volume.disk.commit(aru).expect("there is room");
+            list
+        })
+        .collect();
+    volume.disk.checkpoint().expect("the device works");
+    for list in lists {
+        let mut aru = Aru::new(View::HEAD);
+        aru.set_reclaims().delete_list(list);
+        volume.disk.commit(aru).expect("a list can be deleted");
+    }
+    let before = volume.disk.stats();
+    while volume.disk.stats().reused_segments == before.reused_segments {
+        let at = volume.rng.below(PAGES);
+        volume.write(at);
+    }
+    assert_eq!(volume.disk.stats().checkpoint_seq, before.checkpoint_seq);
+    volume.disk.flush(CommitSeq::LATEST).expect("the device works");
+    let device = Arc::clone(&volume.device) as Arc<dyn Device>;
+    drop(volume.disk);
+    let disk = open(device);
+    let found = ModelState::read_from(&disk).expect("the device works");
+    assert_eq!(found.diff(&volume.model), None);
+}

@@ -29,11 +29,10 @@ impl Ledger {
         self.due += weight;
     }
 
+    /// A node that was unshared, and so is due, takes less.
     pub(super) fn shrink(&mut self, weight: Weight) {
         self.dirty -= weight;
-        if !self.is_frozen {
-            self.due -= weight;
-        }
+        self.due -= weight;
     }
 
     /// What took `before` takes `after`.
@@ -44,8 +43,12 @@ impl Ledger {
 
     pub(super) fn drop_dirty(&mut self, resident: &Arc<Resident>) {
         let weight = resident.node.weight();
-        self.shrink(weight);
-        if Arc::strong_count(resident) > 1 {
+        let is_shared = Arc::strong_count(resident) > 1;
+        self.dirty -= weight;
+        if !(self.is_frozen && is_shared) {
+            self.due -= weight;
+        }
+        if is_shared {
             self.superseded_bytes += weight.memory_bytes;
             resident.supersede();
         }

@@ -124,7 +124,8 @@ impl<'a> Scan<'a> {
         let mut chain = Chain {
             partials,
             payload_segments: BTreeSet::new(),
-            next_seq: beyond.map_or(self.seq, |beyond| self.seq.max(beyond.last.seq + 1)),
+            next_seq: beyond
+                .map_or(self.seq, |beyond| self.seq.max(beyond.last.seq.saturating_add(1))),
             prev_crc32c: self.prev_crc32c,
             end,
             beyond,

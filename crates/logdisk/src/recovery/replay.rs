@@ -5,7 +5,7 @@ use dendro_disk::{Error, Lid, Result};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
-use dendro_format::{Head, Layout, PageRef, Record};
+use dendro_format::{Head, Layout, PageRef, Record, SegmentNo};
 
 use super::chain::Chain;
 use crate::core::zeroed_map_bytes;
@@ -145,11 +145,12 @@ fn apply_record(
             Ok(())
         }
         Record::Reuse { segment } => {
-            // The checkpoint itself may have put its nodes there, written when this was durable.
-            let is_empty = layout.is_log_segment(segment)
-                && (state.segments.head(segment) == Head::Map
-                    || state.segments.live_bytes_of(segment) == 0);
-            is_empty.then_some(()).ok_or_else(|| {
+            if !is_emptied(state, segment) {
+                // What a deletion took out at once may be left to be taken out here: where leaves end,
+                // and what was swept out meanwhile, no record tells.
+                state.finish_removals(nodes)?;
+            }
+            is_emptied(state, segment).then_some(()).ok_or_else(|| {
                 let what = format!("it fills segment {segment} anew, in which something lives");
                 Error::Corrupted(what).into()
             })
@@ -158,6 +159,13 @@ fn apply_record(
             Err(Error::Corrupted("the main log names a node of the map".into()).into())
         }
     }
+}
+
+/// Whether nothing lives in a segment that was filled anew.
+fn is_emptied(state: &State, segment: SegmentNo) -> bool {
+    // The checkpoint itself may have put its nodes there, written when this was durable.
+    state.segments.layout().is_log_segment(segment)
+        && (state.segments.head(segment) == Head::Map || state.segments.live_bytes_of(segment) == 0)
 }
 
 /// A record of the table of versions was put or deleted.

@@ -74,7 +74,7 @@ impl Start {
         let was_clean = self.superblock.clean;
         let mut unresolved = 0_u32;
         for slot in behind {
-            let seq = self.superblock.seq + 1;
+            let seq = self.superblock.seq.wrapping_add(1);
             match slot {
                 Behind::Damaged { remains, may_be_older } => {
                     if self.adopt(device, remains, seq) {
