@@ -179,7 +179,8 @@ impl LogDisk {
         mut options: OpenOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let Start { mut superblock, checkpoint, doubt, mut notes } = Start::find(&*device)?;
+        let Start { mut superblock, checkpoint, doubt, is_adopted, mut notes } =
+            Start::find(&*device)?;
         // Nodes that are written from now on are of that kind.
         superblock.incompatible |= WRITTEN_FEATURES;
         superblock.read_only |= READ_ONLY_REMOVALS;
@@ -264,6 +265,9 @@ impl LogDisk {
         } else if continues {
             disk.mark_unclean()?;
         } else {
+            if is_adopted {
+                disk.mark_unclean()?;
+            }
             disk.checkpoint_anew()?;
         }
         if lost.is_some() && !read_only {

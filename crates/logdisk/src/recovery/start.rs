@@ -23,6 +23,9 @@ pub(super) struct Start {
     pub(super) superblock: Superblock,
     pub(super) checkpoint: Checkpoint,
     pub(super) doubt: Option<Doubt>,
+    /// Whether a damaged superblock names the checkpoint. What the valid one before it names must stay
+    /// as it is until a valid one names this.
+    pub(super) is_adopted: bool,
     /// What was found that users should know.
     pub(super) notes: Vec<String>,
 }
@@ -62,7 +65,13 @@ impl Start {
         let newest = valid[0].clone();
         match read_checkpoint(device, &newest) {
             Ok(checkpoint) => {
-                let start = Self { superblock: newest, checkpoint, doubt: None, notes: Vec::new() };
+                let start = Self {
+                    superblock: newest,
+                    checkpoint,
+                    doubt: None,
+                    is_adopted: false,
+                    notes: Vec::new(),
+                };
                 Ok(start.looking_at(device, &behind))
             }
             Err(error) => Self::from_older(device, &valid, behind.len() as u64, error),
@@ -132,6 +141,7 @@ impl Start {
         self.superblock.checkpoint_len_bytes = remains.checkpoint_len_bytes;
         self.superblock.checkpoint_crc32c = crc32c;
         self.checkpoint = found;
+        self.is_adopted = true;
         true
     }
 
@@ -161,7 +171,7 @@ impl Start {
             ..newest.clone()
         };
         let doubt = Some(Doubt { why, position, was_durable: true });
-        Ok(Self { superblock, checkpoint, doubt, notes: Vec::new() })
+        Ok(Self { superblock, checkpoint, doubt, is_adopted: false, notes: Vec::new() })
     }
 }
 
