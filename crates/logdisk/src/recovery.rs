@@ -262,18 +262,21 @@ impl LogDisk {
             core.closed_reason =
                 Some(Error::ReadOnly("the volume is open for reading only".into()));
             drop(core);
-        } else if continues {
-            disk.mark_unclean()?;
         } else {
-            if is_adopted {
-                disk.mark_unclean()?;
-            }
-            disk.checkpoint_anew()?;
+            disk.begin_writing(continues, is_adopted)?;
         }
         if lost.is_some() && !read_only {
             disk.keep_recovered()?;
         }
         Ok(disk)
+    }
+
+    /// Makes the device ready for the log to go on.
+    fn begin_writing(&self, continues: bool, is_adopted: bool) -> Result<()> {
+        if continues || is_adopted {
+            self.mark_unclean()?;
+        }
+        if continues { Ok(()) } else { self.checkpoint_anew() }
     }
 
     /// Says on the device that the volume is in use, before the log goes on where a clean
