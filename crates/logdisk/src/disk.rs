@@ -483,13 +483,11 @@ impl LogicalDisk for LogDisk {
             }
             core.closed_reason = Some(Error::ReadOnly("the disk was shut down".into()));
         }
-        match self.checkpoint_clean() {
-            // All of it lies in the log, from which the next mount goes on.
-            Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => {
-                self.flush_up_to(CommitSeq::LATEST)
-            }
-            outcome => outcome,
+        if unless_put_off(self.checkpoint_clean())? {
+            return Ok(());
         }
+        // All of it lies in the log, from which the next mount goes on.
+        self.flush_up_to(CommitSeq::LATEST)
     }
 
     fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {

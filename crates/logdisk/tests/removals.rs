@@ -194,18 +194,21 @@ fn a_list_can_be_made_again_before_or_after_what_was_left_of_it_has_gone() {
     }
 }
 
-#[test]
-fn what_a_version_saw_that_goes_while_a_list_is_being_removed_is_found() {
-    // The version goes after so many pieces were passed that it kept.
+/// Deletes a list that another version `keeps`, lets `let_go` make that one give it up after each of some
+/// pieces that were passed, and sees that nothing of the list is left.
+fn given_up_while_being_removed(
+    keeps: impl Fn(&LogDisk) -> View,
+    let_go: impl Fn(&LogDisk, View, Lid),
+) {
     for passed in 1..6 {
         let (device, disk) = formatted(64 << 20);
         let list = list_of(&disk, View::HEAD, 3_000);
-        let kept = disk.snapshot(0, Some("kept")).expect("there is room").view();
+        let keeper = keeps(&disk);
         delete(&disk, View::HEAD, list);
         for _ in 0..passed {
             assert!(disk.removal_step().expect("the device works"), "more than {passed} pieces");
         }
-        disk.delete(kept).expect("it is not held");
+        let_go(&disk, keeper, list);
         while disk.removal_step().expect("the device works") {}
         drain(&disk);
         disk.shut_down().expect("the device works");
@@ -217,22 +220,17 @@ fn what_a_version_saw_that_goes_while_a_list_is_being_removed_is_found() {
 }
 
 #[test]
+fn what_a_version_saw_that_goes_while_a_list_is_being_removed_is_found() {
+    given_up_while_being_removed(
+        |disk| disk.snapshot(0, Some("kept")).expect("there is room").view(),
+        |disk, kept, _| disk.delete(kept).expect("it is not held"),
+    );
+}
+
+#[test]
 fn what_a_clone_deletes_while_its_parent_s_list_is_being_removed_is_found() {
-    // The clone deletes the list after so many pieces were passed that it kept.
-    for passed in 1..6 {
-        let (device, disk) = formatted(64 << 20);
-        let list = list_of(&disk, View::HEAD, 3_000);
-        let clone = disk.branch_off(View::HEAD, "clone").expect("there is room").head();
-        delete(&disk, View::HEAD, list);
-        for _ in 0..passed {
-            assert!(disk.removal_step().expect("the device works"), "more than {passed} pieces");
-        }
-        delete(&disk, clone, list);
-        drain(&disk);
-        disk.shut_down().expect("the device works");
-        drop(disk);
-        let report = verify(&*device, &Options { data: true });
-        assert_eq!(report.findings, []);
-        assert_eq!(report.counts.page_count, 0, "after {passed} pieces");
-    }
+    given_up_while_being_removed(
+        |disk| disk.branch_off(View::HEAD, "clone").expect("there is room").head(),
+        delete,
+    );
 }
