@@ -15,7 +15,7 @@ pub enum Op<'a> {
         /// Its hints.
         hints: ListHints,
     },
-    /// Takes a list away with its records and pages. The work grows with what the list holds.
+    /// Takes a list away with its records and pages, whatever it holds.
     DeleteList {
         /// The list.
         list: Lid,

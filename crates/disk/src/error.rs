@@ -1,6 +1,6 @@
 //! What a logical disk can answer.
 
-use crate::types::{Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, View};
+use crate::types::{GROUP_PAGES, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, View};
 
 /// What a logical disk answers.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -26,6 +26,12 @@ pub enum Error {
         /// How many.
         count: u64,
     },
+    /// A unit that changes more than [`MAX_UNIT_GROUPS`].
+    #[error(
+        "the unit changes more than {MAX_UNIT_GROUPS} groups of {GROUP_PAGES} pages; it must be made \
+         in several"
+    )]
+    UnitTooLong,
     /// The change would not fit.
     #[error("no space left: {needed_bytes} bytes are needed, {available_bytes} can be had")]
     NoSpace {

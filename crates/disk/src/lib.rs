@@ -34,7 +34,8 @@ pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
 pub use space::{Ledger, Reservation, Space};
 pub use types::{
-    CommitSeq, Compression, Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, View,
+    CommitSeq, Compression, GROUP_PAGES, Lid, ListHints, Locality, MAX_PAGE_COUNT,
+    MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, View,
 };
 pub use versions::{
     Branch, MAIN, MAX_NAME_LEN_BYTES, Share, Snapshot, VersionTable, Versions, check_name,
@@ -66,9 +67,13 @@ pub trait LogicalDisk: Send + Sync {
     /// Makes the changes of `aru`, in their order, all or none. When it returns, every reader sees
     /// them; they are durable after a flush up to the number returned. An empty unit is allowed.
     ///
+    /// A unit is bounded, so that no other waits for long. It changes [`MAX_UNIT_GROUPS`] groups of
+    /// [`GROUP_PAGES`] pages at most: those that it writes or zeroes, and those with pages in what it
+    /// punches, moves, moves to, or swaps. To delete a list is one unit whatever the list holds.
+    ///
     /// # Errors
     /// - [`Error::NoSuchList`], [`Error::ListExists`], [`Error::RecordTooLong`],
-    ///   [`Error::OutOfRange`]: the unit is wrong; nothing was changed.
+    ///   [`Error::OutOfRange`], [`Error::UnitTooLong`]: the unit is wrong; nothing was changed.
     /// - [`Error::NoSpace`]: it would not fit; nothing was changed.
     /// - [`Error::ReadOnly`], [`Error::NoSuchView`]: it cannot be changed.
     /// - [`Error::Corrupted`], [`Error::Io`]: what it builds on cannot be read; nothing was changed.

@@ -9,6 +9,14 @@ pub const MAX_RECORD_LEN_BYTES: usize = 1024;
 /// name.
 pub const MAX_PAGE_COUNT: u64 = 1 << 51;
 
+/// Pages come in groups of so many, the first at an index that this divides: a unit's work is
+/// counted in them.
+pub const GROUP_PAGES: u64 = 32;
+
+/// The most groups of pages that one unit changes. With pages that follow each other that is
+/// 128 MiB.
+pub const MAX_UNIT_GROUPS: u64 = 1024;
+
 /// The number of a list, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lid(pub u64);

@@ -146,7 +146,7 @@ impl FsError {
                 DiskError::NoSpace { .. } => errno::ENOSPC,
                 DiskError::ReadOnly(_) | DiskError::Failed(_) => errno::EROFS,
                 DiskError::NoSuchView(_) => errno::ESTALE,
-                DiskError::OutOfRange { .. } => errno::EFBIG,
+                DiskError::OutOfRange { .. } | DiskError::UnitTooLong => errno::EFBIG,
                 DiskError::BadName(..) => errno::EINVAL,
                 DiskError::NameTaken(_) => errno::EEXIST,
                 DiskError::InUse(..) => errno::EBUSY,

@@ -1,6 +1,7 @@
 //! Changes of size.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use dendro_disk::{Aru, MAX_PAGE_COUNT, PAGE_SIZE};
 
@@ -47,22 +48,33 @@ impl FileSystem {
         }
         let first_gone = size.div_ceil(PAGE);
         let all_pages = inode.pages;
+        let is_being_cut = inode.state.contains(State::TRUNCATING);
+        // Nothing lies further on but what was allocated there, or left by a truncation.
+        let has_more = is_being_cut || inode.state.contains(State::EOF_PAGES);
+        let end = if has_more { MAX_PAGE_COUNT } else { inode.size_pages() };
         inode.pages = match first_gone {
             0 => 0,
             // What a truncation that could not be finished has left is in no count.
-            _ if inode.state.contains(State::TRUNCATING) => {
-                self.disk.count_pages(self.view, ino.lid(), 0..first_gone)?
-            }
+            _ if is_being_cut => self.disk.count_pages(self.view, ino.lid(), 0..first_gone)?,
             // Only what goes is counted, which is mostly the smaller part.
-            _ => {
-                let gone = first_gone..MAX_PAGE_COUNT;
-                all_pages.saturating_sub(self.disk.count_pages(self.view, ino.lid(), gone)?)
-            }
+            _ => all_pages.saturating_sub(self.disk.count_pages(
+                self.view,
+                ino.lid(),
+                first_gone..end,
+            )?),
         };
         inode.size = size;
         inode.state -= State::EOF_PAGES;
-        if all_pages.saturating_sub(inode.pages) <= MAX_PAGES_FREED {
-            aru.punch_pages(ino.lid(), first_gone, MAX_PAGE_COUNT - first_gone);
+        let gone_count = all_pages.saturating_sub(inode.pages);
+        let whole = match end.saturating_sub(first_gone) {
+            len if len <= MAX_PAGES_FREED => Some(first_gone..end),
+            _ if is_being_cut => None,
+            _ => self.find_together(ino, first_gone, gone_count)?,
+        };
+        if let Some(pages) = whole {
+            if !pages.is_empty() {
+                aru.punch_pages(ino.lid(), pages.start, pages.end - pages.start);
+            }
             return Ok(false);
         }
         inode.state |= State::TRUNCATING;
@@ -71,6 +83,20 @@ impl FileSystem {
             orphan::enter(aru, ino, ORPHAN_TRUNCATE);
         }
         Ok(true)
+    }
+
+    /// The pages that one unit can free, if all that are not holes from `first` on, `count` of them, are
+    /// among these.
+    fn find_together(&self, ino: Ino, first: u64, count: u64) -> Result<Option<Range<u64>>> {
+        if count > MAX_PAGES_FREED {
+            return Ok(None);
+        }
+        let Some(next) = self.disk.next_data(self.view, ino.lid(), first)? else {
+            return Ok(Some(first..first));
+        };
+        let pages = next..next.saturating_add(MAX_PAGES_FREED).min(MAX_PAGE_COUNT);
+        let found = self.disk.count_pages(self.view, ino.lid(), pages.clone())?;
+        Ok((found == count).then_some(pages))
     }
 
     /// Frees what is left past the end of a file, in bounded units.
@@ -82,7 +108,11 @@ impl FileSystem {
         let mut aru = self.aru();
         aru.set_reclaims();
         if let Some(first_page) = rest {
-            aru.punch_pages(ino.lid(), first_page, MAX_PAGE_COUNT - first_page);
+            aru.punch_pages(
+                ino.lid(),
+                first_page,
+                MAX_PAGES_FREED.min(MAX_PAGE_COUNT - first_page),
+            );
         }
         if inode.nlink > 0 {
             orphan::leave(&mut aru, ino);

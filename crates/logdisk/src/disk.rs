@@ -354,6 +354,7 @@ impl LogicalDisk for LogDisk {
         let contents = Contents::of(&aru);
         let mut nodes = Held::keeping(&self.store);
         let mut tries = Tries::default();
+        let mut cleared = None;
         let seq = loop {
             let mut core = self.core.write();
             self.check_writable(&core)?;
@@ -368,6 +369,9 @@ impl LogicalDisk for LogDisk {
                 }
                 Err(Fault::Leftover(list)) => {
                     drop(core);
+                    if cleared.replace(list) == Some(list) {
+                        return Err(Error::ListExists(Lid(list)));
+                    }
                     self.finish_removal(list)?;
                     nodes = Held::keeping(&self.store);
                     continue;

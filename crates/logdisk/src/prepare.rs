@@ -3,7 +3,9 @@
 use std::ops::{ControlFlow, Range};
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Aru, Error, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op};
+use dendro_disk::{
+    Aru, Error, GROUP_PAGES, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, Op,
+};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::removal::REMOVALS_LIST;
 use dendro_format::{Key, Space, Value};
@@ -73,6 +75,7 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
     let mut shared = Shared::default();
     let mut lists = Lists { line, known: SmallVec::new() };
     let mut sole = Sole::Unknown;
+    let mut left = GroupsLeft::of_unit();
     for (at, op) in aru.ops().iter().enumerate() {
         check_arguments(op)?;
         match op {
@@ -91,7 +94,10 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                     if state.is_held(list.0, without, nodes)? {
                         return Err(Error::ListExists(*list).into());
                     }
-                    // What deleted versions have left of it goes.
+                    // What deleted versions have left of it goes; if that is much, piece by piece.
+                    if !is_deleted && !state.is_small_list(list.0, nodes)? {
+                        return Err(Fault::Leftover(list.0));
+                    }
                     touch_list(state, list.0, nodes)?;
                 }
                 lists.known.push((list.0, true));
@@ -103,6 +109,10 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                     .iter()
                     .any(|op| matches!(op, Op::CreateList { list: made, .. } if made == list));
                 if is_made_again {
+                    // All of it goes with this unit.
+                    if state.has_more_entries(list.0, MAX_UNIT_GROUPS as usize, nodes)? {
+                        return Err(Error::UnitTooLong.into());
+                    }
                     touch_list(state, list.0, nodes)?;
                 } else {
                     touch_deleted(state, line, list.0, nodes)?;
@@ -124,6 +134,7 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
             }
             Op::WritePages { list, first_page, data } => {
                 let count = data.len().div_ceil(PAGE_SIZE) as u64;
+                left.take(groups_in(*first_page, count))?;
                 let is_own_found = if count == 1 {
                     let (is_own_found, found) =
                         touch_page(state, line, list.0, *first_page, nodes)?;
@@ -135,23 +146,33 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                 };
                 lists.require_of(*list, is_own_found, state, nodes)?;
             }
-            Op::ZeroPages { list, first_page, count }
-            | Op::PunchPages { list, first_page, count } => {
+            Op::ZeroPages { list, first_page, count } => {
+                left.take(groups_in(*first_page, *count))?;
                 lists.require(*list, state, nodes)?;
-                touch_pages(state, branch, list.0, (*first_page, *count), nodes)?;
+                let pages = page_range(*first_page, *count);
+                state.look_at_groups(branch, list.0, &pages, &mut GroupsLeft::of_unit(), nodes)?;
+            }
+            Op::PunchPages { list, first_page, count } => {
+                lists.require(*list, state, nodes)?;
+                let pages = page_range(*first_page, *count);
+                state.look_at_groups(branch, list.0, &pages, &mut left, nodes)?;
             }
             Op::MovePages { from, from_page, to, to_page, count } => {
                 lists.require(*from, state, nodes)?;
                 lists.require(*to, state, nodes)?;
-                shared.note(require_unshared(state, branch, *from, (*from_page, *count), nodes))?;
-                touch_pages(state, branch, to.0, (*to_page, *count), nodes)?;
+                let (pages, there) = (page_range(*from_page, *count), page_range(*to_page, *count));
+                let is_shared = state.look_at_groups(branch, from.0, &pages, &mut left, nodes)?;
+                state.look_at_groups(branch, to.0, &there, &mut left, nodes)?;
+                shared.note(*from, is_shared);
             }
             Op::SwapPages { a, b } => {
                 lists.require(*a, state, nodes)?;
                 lists.require(*b, state, nodes)?;
-                let all = (0, MAX_PAGE_COUNT);
-                shared.note(require_unshared(state, branch, *a, all, nodes))?;
-                shared.note(require_unshared(state, branch, *b, all, nodes))?;
+                for list in [*a, *b] {
+                    let all = 0..MAX_PAGE_COUNT;
+                    let is_shared = state.look_at_groups(branch, list.0, &all, &mut left, nodes)?;
+                    shared.note(list, is_shared);
+                }
             }
         }
     }
@@ -165,14 +186,35 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
 struct Shared(Option<Fault>);
 
 impl Shared {
-    fn note(&mut self, outcome: Outcome<()>) -> Outcome<()> {
-        match outcome {
-            Err(fault @ Fault::Shared(..)) => {
-                self.0.get_or_insert(fault);
-                Ok(())
-            }
-            outcome => outcome,
+    fn note(&mut self, list: Lid, group: Option<u64>) {
+        if let (None, Some(group)) = (&self.0, group) {
+            self.0 = Some(Fault::Shared(list, group));
         }
+    }
+}
+
+/// The interface's groups are the map's chunks.
+const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it changes");
+
+/// How many groups of pages a unit may still change.
+struct GroupsLeft(u64);
+
+impl GroupsLeft {
+    const fn of_unit() -> Self {
+        Self(MAX_UNIT_GROUPS)
+    }
+
+    fn take(&mut self, count: u64) -> Result<(), Error> {
+        self.0 = self.0.checked_sub(count).ok_or(Error::UnitTooLong)?;
+        Ok(())
+    }
+}
+
+/// The number of groups that so many pages lie in.
+const fn groups_in(first_page: u64, count: u64) -> u64 {
+    match count {
+        0 => 0,
+        count => (first_page + (count - 1)) / CHUNK_PAGES - first_page / CHUNK_PAGES + 1,
     }
 }
 
@@ -277,30 +319,30 @@ fn touch_entry(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -
     Ok(is_own_found)
 }
 
-fn touch_pages(
-    state: &State,
-    branch: u32,
-    list: u64,
-    (first, count): (u64, u64),
-    nodes: &dyn Nodes,
-) -> Outcome<()> {
-    state.visit_groups(branch, list, &page_range(first, count), nodes, &mut |_, _| Ok(()))
-}
-
-/// A block is named by one entry of the map. One that other versions see cannot be moved to
-/// another: the head must have a copy first.
-fn require_unshared(
-    state: &State,
-    branch: u32,
-    list: Lid,
-    (first, count): (u64, u64),
-    nodes: &dyn Nodes,
-) -> Outcome<()> {
-    let pages = page_range(first, count);
-    state.visit_groups(branch, list.0, &pages, nodes, &mut |number, group| {
-        let is_shared = slots_of(number, &pages).any(|slot| state.is_shared(group, slot));
-        if is_shared { Err(Fault::Shared(list, number)) } else { Ok(()) }
-    })
+impl State {
+    /// Looks at all groups in which the head has pages of `pages`, which are taken off those that are
+    /// `left`, and tells of the first with pages that other versions see: a block is named by one entry
+    /// of the map, so that they cannot be moved, and the head must have copies first.
+    fn look_at_groups(
+        &self,
+        branch: u32,
+        list: u64,
+        pages: &Range<u64>,
+        left: &mut GroupsLeft,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<u64>> {
+        let numbers = self.groups_with_pages(branch, list, pages, left.0 as usize, nodes)?;
+        left.take(numbers.len() as u64)?;
+        let mut shared = None;
+        for number in numbers {
+            let mut slots = slots_of(number, pages);
+            let group = self.open_group_whole(branch, list, number, slots.clone(), nodes)?;
+            if shared.is_none() && slots.any(|slot| self.is_shared(&group, slot)) {
+                shared = Some(number);
+            }
+        }
+        Ok(shared)
+    }
 }
 
 fn check_arguments(op: &Op<'_>) -> Result<(), Error> {

@@ -20,7 +20,6 @@ use dendro_disk::{Error, Result};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::{Key, Space};
 
-use crate::checkpoint::unless_put_off;
 use crate::core::Core;
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
@@ -46,10 +45,6 @@ impl Removals {
     /// Whether something may be left of a deleted list of this number.
     pub(crate) fn contains(&self, list: u64) -> bool {
         !self.0.is_empty() && self.0.contains_key(&list)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -122,17 +117,23 @@ impl State {
 
     /// Whether the map holds so little of the list that it can be taken out at once.
     pub(crate) fn is_small_list(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        Ok(!self.has_more_entries(list, MAX_REMOVED_AT_ONCE, nodes)?)
+    }
+
+    /// Whether the map holds more than `max` entries of the list, of all versions together.
+    pub(crate) fn has_more_entries(
+        &self,
+        list: u64,
+        max: usize,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
         let mut count = 0;
         let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
         self.map.visit(&from, &to, nodes, &mut |_, _| {
             count += 1;
-            if count > MAX_REMOVED_AT_ONCE {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if count > max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        Ok(count <= MAX_REMOVED_AT_ONCE)
+        Ok(count > max)
     }
 
     /// Takes out all that is left of deleted lists.
@@ -172,7 +173,15 @@ impl LogDisk {
     /// [`Error::Failed`] when the disk takes no writes.
     pub fn removal_step(&self) -> Result<bool> {
         let mut progress = self.removal.lock();
-        self.remove_piece(&mut progress, None)
+        let removed = self.remove_piece(&mut progress, None);
+        if let (Err(Error::Io(_) | Error::Corrupted(_)), Some(at)) = (&removed, *progress) {
+            // What cannot be read is tried again after the others; who reads it is told.
+            *progress = Some(Place::behind(at.key.list));
+        }
+        match removed {
+            Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
+            outcome => outcome,
+        }
     }
 
     /// Takes out what is left of deleted lists if that is little. What cannot be taken out now is after
@@ -185,57 +194,51 @@ impl LogDisk {
         }
     }
 
-    /// Takes out all that is left of a deleted list, so that one of its number can be made.
+    /// Takes out all that deletions have left of a list, or deleted versions alone, so that one of its
+    /// number can be made.
     ///
     /// # Errors
     /// Why it could not be done: [`Error::NoSpace`], or what reading the map answers.
     pub(crate) fn finish_removal(&self, list: u64) -> Result<()> {
         let mut progress = self.removal.lock();
-        while self.core.read().state.removals.contains(list) {
+        *progress = None;
+        loop {
             self.check_writable(&self.core.read())?;
-            if !self.remove_piece(&mut progress, Some(list))? {
-                return Err(Error::Io(format!("what is left of list {list} cannot be read")));
+            self.remove_piece(&mut progress, Some(list))?;
+            if progress.is_none() && !self.core.read().state.removals.contains(list) {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
-    /// Takes out a piece of `list` or, without one, of what is next.
+    /// Takes out a piece of `list` or, without one, of what is next. The place is that of the piece until
+    /// it was taken out, and none when nothing is left of the list.
     fn remove_piece(&self, progress: &mut Progress, list: Option<u64>) -> Result<bool> {
         let at = {
             let core = self.core.read();
-            if core.state.removals.is_empty() || self.check_writable(&core).is_err() {
-                return Ok(false);
-            }
             let removals = &core.state.removals;
             let next = removals.next(progress.map_or(0, |at| at.key.list));
-            let Some(list) = list.or(next) else { return Ok(false) };
+            let Some(list) = list.or(next).filter(|_| self.check_writable(&core).is_ok()) else {
+                return Ok(false);
+            };
             let times = removals.times(list);
             // A list's own entries go last: they say what of it is seen.
             let start = Place { key: Key::first(list, Space::Records, 0), times };
             progress.filter(|at| at.key.list == list && at.times == times).unwrap_or(start)
         };
+        *progress = Some(at);
         let list = at.key.list;
-        let (piece, has_unseen) = match self.look(|core, nodes| core.piece_of(list, &at.key, nodes))
-        {
-            Ok(found) => found,
-            // What cannot be read here is tried again after the others; who reads it is told.
-            Err(Error::Io(_) | Error::Corrupted(_)) => {
-                *progress = Some(Place::behind(list));
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        };
-        if has_unseen && !self.reap_ranges(&[(piece.from, piece.to)])? {
-            return Ok(false);
+        let (piece, has_unseen) = self.look(|core, nodes| core.piece_of(list, &at.key, nodes))?;
+        if has_unseen {
+            self.reap_ranges(&[(piece.from, piece.to)])?;
         }
-        if !piece.is_last {
+        if piece.is_last {
+            self.end_removal(list, at.times)?;
+            *progress = None;
+        } else {
             *progress = Some(Place { key: piece.to, ..at });
-            return Ok(true);
         }
-        let is_done = unless_put_off(self.end_removal(list, at.times))?;
-        *progress = (!is_done).then(|| Place::behind(list));
-        Ok(is_done)
+        Ok(true)
     }
 
     /// Ends the removal of a list that all of was looked at, unless it has been deleted more often than

@@ -271,28 +271,14 @@ impl State {
         Ok(())
     }
 
-    /// Calls `visit` with the groups in which the head of `branch` has pages of `pages`.
-    pub(crate) fn visit_groups(
+    /// The numbers of the groups in which the head of `branch` has pages of `pages`: all if there are
+    /// no more than `max`, else one more than these.
+    pub(crate) fn groups_with_pages(
         &self,
         branch: u32,
         list: u64,
         pages: &Range<u64>,
-        nodes: &dyn Nodes,
-        visit: &mut dyn FnMut(u64, &Group) -> Outcome<()>,
-    ) -> Outcome<()> {
-        for number in self.groups_with_pages(branch, list, pages, nodes)? {
-            let slots = slots_of(number, pages);
-            visit(number, &self.open_group_whole(branch, list, number, slots, nodes)?)?;
-        }
-        Ok(())
-    }
-
-    /// The numbers of the groups in which the head of `branch` has pages of `pages`.
-    fn groups_with_pages(
-        &self,
-        branch: u32,
-        list: u64,
-        pages: &Range<u64>,
+        max: usize,
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<u64>> {
         let line = self.versions.head_line(branch)?;
@@ -302,7 +288,7 @@ impl State {
             if chunk.present() & mask(slots_of(group, pages)) != 0 {
                 groups.push(group);
             }
-            ControlFlow::Continue(())
+            if groups.len() > max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         Ok(groups)
     }
@@ -553,7 +539,7 @@ impl State {
         nodes: &dyn Nodes,
         change: &mut dyn FnMut(&mut Self, &mut Group, u64, u32) -> Outcome<()>,
     ) -> Outcome<()> {
-        for number in self.groups_with_pages(branch, list, pages, nodes)? {
+        for number in self.groups_with_pages(branch, list, pages, usize::MAX, nodes)? {
             let slots = slots_of(number, pages);
             let mut group = self.open_group_whole(branch, list, number, slots.clone(), nodes)?;
             for slot in slots {

@@ -86,21 +86,21 @@ impl LogDisk {
             *sweep = None;
             return unless_put_off(self.end_sweep(&at));
         };
-        if step.has_unseen && !self.reap_ranges(&step.ranges)? {
+        if step.has_unseen && !unless_put_off(self.reap_ranges(&step.ranges))? {
             return Ok(false);
         }
         *sweep = Some(step.next);
         Ok(true)
     }
 
-    /// Takes out what no version sees of some ranges of the map, which are to hold few entries; says
-    /// whether it could be done now.
-    pub(crate) fn reap_ranges(&self, ranges: &[(Key, Key)]) -> Result<bool> {
+    /// Takes out what no version sees of some ranges of the map, which are to hold few entries.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], or what reading the map answers: it cannot be done now.
+    pub(crate) fn reap_ranges(&self, ranges: &[(Key, Key)]) -> Result<()> {
         // The nodes that it changes are written by a checkpoint, and there must be room for it.
-        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes
-            && !unless_put_off(self.relieve_memory())?
-        {
-            return Ok(false);
+        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
+            self.relieve_memory()?;
         }
         let look = |core: &Core, nodes: &dyn Nodes| {
             ranges
@@ -108,17 +108,13 @@ impl LogDisk {
                 .try_for_each(|(from, to)| core.state.has_unseen(from, to, nodes).map(drop))
         };
         // What gives space back lacks room at most, never space, for which this is called.
-        let reaped = self.with_room(Need::reclaiming(STEP_LOG_BYTES), look, |core, nodes| {
+        self.with_room(Need::reclaiming(STEP_LOG_BYTES), look, |core, nodes| {
             for (from, to) in ranges {
                 core.state.reap(from, to, false, nodes).map_err(|fault| self.latch(fault))?;
             }
             core.state.account_for_nodes();
             Ok(())
-        });
-        match reaped {
-            Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
-            outcome => outcome.map(|()| true),
-        }
+        })
     }
 
     /// Lets a walk begin for what branches and those made from them have both replaced, if enough was

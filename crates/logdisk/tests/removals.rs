@@ -176,9 +176,9 @@ fn a_snapshot_keeps_what_it_has_of_a_deleted_list() {
 
 #[test]
 fn a_list_can_be_made_again_before_or_after_what_was_left_of_it_has_gone() {
-    for is_one_unit in [false, true] {
+    for (is_one_unit, count) in [(false, 20_000), (true, 900)] {
         let (_, disk) = formatted(64 << 20);
-        let list = list_of(&disk, View::HEAD, 20_000);
+        let list = list_of(&disk, View::HEAD, count);
         let mut aru = Aru::new(View::HEAD);
         aru.delete_list(list);
         if !is_one_unit {
@@ -192,6 +192,33 @@ fn a_list_can_be_made_again_before_or_after_what_was_left_of_it_has_gone() {
         assert_eq!(disk.records(View::HEAD, list, 0, 9), Ok(vec![(9, new)]));
         assert_eq!(disk.count_pages(View::HEAD, list, 0..1 << 40), Ok(0));
     }
+}
+
+#[test]
+fn a_long_list_is_not_deleted_and_made_again_in_one_unit() {
+    let (_, disk) = formatted(64 << 20);
+    let list = list_of(&disk, View::HEAD, 20_000);
+    let mut aru = Aru::new(View::HEAD);
+    aru.delete_list(list).create_list(list, ListHints::default());
+    assert_eq!(disk.commit(aru), Err(Error::UnitTooLong));
+    assert_eq!(disk.records(View::HEAD, list, 0, 30_000).map(|found| found.len()), Ok(20_000));
+}
+
+#[test]
+fn a_long_list_that_only_a_deleted_version_had_can_be_made_again_at_once() {
+    let (device, disk) = formatted(64 << 20);
+    let branch = disk.branch_off(View::HEAD, "branch").expect("there is room").head();
+    let list = list_of(&disk, branch, 20_000);
+    disk.delete(branch).expect("it is not held");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default()).put_record(list, 9, b"new".to_vec());
+    disk.commit(aru).expect("nobody has the number");
+    let new: Arc<[u8]> = Arc::from(&b"new"[..]);
+    assert_eq!(disk.records(View::HEAD, list, 0, 9), Ok(vec![(9, new)]));
+    assert_eq!(disk.count_pages(View::HEAD, list, 0..1 << 40), Ok(0));
+    drain(&disk);
+    disk.shut_down().expect("the device works");
+    assert_eq!(verify(&*device, &Options { data: true }).findings, []);
 }
 
 /// Deletes a list that another version `keeps`, lets `let_go` make that one give it up after each of some

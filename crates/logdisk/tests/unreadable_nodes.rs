@@ -296,3 +296,51 @@ fn a_checkpoint_that_cannot_read_the_map_is_tried_again_and_nothing_stops() {
     }
     assert!(failed_count > 0, "it read nothing");
 }
+
+#[test]
+fn a_deleted_list_that_cannot_be_read_keeps_no_other_from_being_removed() {
+    const MARK: [u8; 200] = [0xee; 200];
+    let device = Arc::new(SimDevice::new(32 * MIB, 1));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("the device works");
+    let disk = open(&device);
+    let lists = [(); 2].map(|()| disk.allocate_list().expect("there is room"));
+    for (list, count) in lists.into_iter().zip([5_000, 20_000]) {
+        for from in (0..count).step_by(500) {
+            let mut aru = Aru::new(View::HEAD);
+            if from == 0 {
+                aru.create_list(list, ListHints::default());
+            }
+            for index in from..from + 500 {
+                let is_marked = (list, index) == (lists[0], 2_500);
+                aru.put_record(list, index, if is_marked { MARK } else { [1; 200] }.to_vec());
+            }
+            disk.commit(aru).expect("there is room");
+        }
+    }
+    disk.shut_down().expect("the device works");
+    drop(disk);
+    let disk = open_with_a_small_cache(&device);
+    for list in lists {
+        let mut aru = Aru::new(View::HEAD);
+        aru.delete_list(list).set_reclaims();
+        disk.commit(aru).expect("a list can be deleted");
+    }
+    let bytes = device.to_bytes();
+    let marked: Vec<u64> =
+        (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&MARK)).map(|at| at as u64).collect();
+    device.inject(Fault::fail(Call::Read).forever().when(move |offset, len_bytes| {
+        marked.iter().any(|at| (offset..offset + len_bytes).contains(at))
+    }));
+    let live_bytes = || disk.stats().live_bytes;
+    for _ in 0..1_000 {
+        disk.removal_step().expect("the disk takes writes");
+    }
+    assert!(device.struck_count() > 1, "what cannot be read was not tried again");
+    assert!((400_000..2_000_000).contains(&live_bytes()), "{} bytes are left", live_bytes());
+    device.clear_faults();
+    while disk.background_step().expect("the device works") {}
+    disk.checkpoint().expect("the device works");
+    assert!(live_bytes() < 64 << 10, "{} bytes are left", live_bytes());
+}

@@ -1,12 +1,14 @@
 //! Atomic recovery units: all or nothing, order, threads, durability.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dendro_base::sync::Mutex;
 
 use super::rig::{Rig, add_letters, noise};
 use crate::{
-    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, View,
+    Aru, CommitSeq, Error, GROUP_PAGES, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT,
+    MAX_UNIT_GROUPS, Op, PAGE_SIZE, View,
 };
 
 /// At its start, in its middle and at its end.
@@ -150,6 +152,50 @@ pub fn a_unit_larger_than_any_buffer_is_atomic(disk: &dyn LogicalDisk) {
     rig.push(Op::MovePages { from: list, from_page: 1, to: other, to_page: 50, count: 5000 });
     rig.check();
     rig.push(Op::PunchPages { list: other, first_page: 60, count: MAX_PAGE_COUNT - 60 });
+    rig.check();
+}
+
+/// Written, zeroed, punched, moved or swapped, in one change or in several together.
+pub fn a_unit_that_changes_too_many_groups_is_refused(disk: &dyn LogicalDisk) {
+    const GROUPS: u64 = MAX_UNIT_GROUPS;
+    let mut rig = Rig::new(disk);
+    let (list, other) = (rig.list(), rig.list());
+    let zero = |list, groups: Range<u64>| {
+        let (first_page, count) =
+            (groups.start * GROUP_PAGES, (groups.end - groups.start) * GROUP_PAGES);
+        Op::ZeroPages { list, first_page, count }
+    };
+    // Every second group of twice as many, with a page in each.
+    for group in (0..2 * GROUPS).step_by(2) {
+        rig.write(list, group * GROUP_PAGES + 7, "x");
+    }
+    rig.write(list, 3 * GROUPS * GROUP_PAGES, "y");
+    let all = MAX_PAGE_COUNT;
+    for ops in [
+        vec![zero(other, 0..GROUPS + 1)],
+        vec![zero(other, 0..GROUPS / 2), zero(list, 0..GROUPS / 2), zero(other, 0..1)],
+        vec![Op::PunchPages { list, first_page: 0, count: all }],
+        vec![Op::MovePages { from: list, from_page: 0, to: other, to_page: 0, count: all }],
+        vec![Op::MovePages { from: other, from_page: 0, to: list, to_page: 0, count: all }],
+        vec![Op::SwapPages { a: other, b: list }],
+    ] {
+        rig.refuse(&Error::UnitTooLong, |aru| {
+            for op in ops {
+                aru.push(op);
+            }
+        });
+    }
+    rig.push(zero(other, 0..GROUPS));
+    // As many as may be, and at the bound's far side what holds nothing costs nothing.
+    rig.push(Op::PunchPages { list, first_page: 0, count: 3 * GROUPS * GROUP_PAGES });
+    rig.push(Op::PunchPages { list: other, first_page: 0, count: all });
+    rig.push(Op::SwapPages { a: other, b: list });
+    rig.check();
+    // To delete a list is one unit, whatever it holds.
+    for group in 0..2 * GROUPS {
+        rig.write(list, group * GROUP_PAGES, "z");
+    }
+    rig.push(Op::DeleteList { list });
     rig.check();
 }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::{
-    Error, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE,
-    Record, Result, View,
+    Error, GROUP_PAGES, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
+    MAX_UNIT_GROUPS, Op, PAGE_SIZE, Record, Result, View,
 };
 
 /// Pages that [`ModelState::read_from`] asks for in one call.
@@ -188,8 +188,13 @@ impl ModelState {
     ) -> Result<()> {
         // Lists that the unit itself created (true) or deleted (false).
         let mut changed = BTreeMap::new();
+        let mut group_count = 0;
         for op in ops {
             check_arguments(op)?;
+            group_count += self.groups_changed_by(op);
+            if group_count > MAX_UNIT_GROUPS {
+                return Err(Error::UnitTooLong);
+            }
             let exists = |list: &Lid, changed: &BTreeMap<Lid, bool>| {
                 changed.get(list).copied().unwrap_or_else(|| self.lists.contains_key(list))
             };
@@ -212,6 +217,34 @@ impl ModelState {
             }
         }
         Ok(())
+    }
+
+    /// How many groups of pages a change touches, as the state is before the unit.
+    fn groups_changed_by(&self, op: &Op<'_>) -> u64 {
+        let with_pages = |list: &Lid, first: u64, count: u64| {
+            let Some(list) = self.lists.get(list) else { return 0 };
+            let mut last = None;
+            let pages = list.pages.range(first..first.saturating_add(count));
+            pages
+                .filter(|(page, _)| last.replace(*page / GROUP_PAGES) != Some(*page / GROUP_PAGES))
+                .count() as u64
+        };
+        let within = |first: u64, count: u64| match count {
+            0 => 0,
+            count => (first + count - 1) / GROUP_PAGES - first / GROUP_PAGES + 1,
+        };
+        match op {
+            Op::WritePages { first_page, data, .. } => within(*first_page, page_count_of(data)),
+            Op::ZeroPages { first_page, count, .. } => within(*first_page, *count),
+            Op::PunchPages { list, first_page, count } => with_pages(list, *first_page, *count),
+            Op::MovePages { from, from_page, to, to_page, count } => {
+                with_pages(from, *from_page, *count) + with_pages(to, *to_page, *count)
+            }
+            Op::SwapPages { a, b } => {
+                with_pages(a, 0, MAX_PAGE_COUNT) + with_pages(b, 0, MAX_PAGE_COUNT)
+            }
+            _ => 0,
+        }
     }
 
     /// Makes a change that was checked.

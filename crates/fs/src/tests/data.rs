@@ -1,7 +1,7 @@
 //! Contents of files.
 
 use dendro_base::Rng;
-use dendro_disk::{Lid, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{GROUP_PAGES, Lid, LogicalDisk, MAX_UNIT_GROUPS, PAGE_SIZE, View};
 
 use super::{Fixture, USER, errno, noatime};
 use crate::orphan::MAX_PAGES_FREED;
@@ -172,6 +172,31 @@ fn a_large_truncation_goes_in_steps_that_a_crash_may_interrupt_and_a_removal_is_
         crashed.truncate(cut, 10 * PAGE);
         assert!(crashed.contents(cut)[PAGE_SIZE + 1..].iter().all(|&byte| byte == 0));
     }
+}
+
+#[test]
+fn a_file_with_a_page_here_and_there_is_cut_off_in_units_that_are_short() {
+    let fixture = Fixture::new();
+    let ino = fixture.file("f");
+    let count = 2 * MAX_UNIT_GROUPS;
+    for index in 0..count {
+        let at = index * GROUP_PAGES * PAGE;
+        fixture.fs.write(ino, at, &[1; 10], false).unwrap();
+    }
+    fixture.truncate(ino, (count - 5) * GROUP_PAGES * PAGE);
+    assert_eq!(fixture.attr(ino).blocks_512, (count - 5) * 8);
+    fixture.assert_sound();
+    fixture.truncate(ino, 3);
+    assert_eq!(fixture.attr(ino).blocks_512, 8);
+    fixture.assert_sound();
+    // What lies behind the end goes too, wherever it was allocated.
+    let (flags, patron) = (FallocateFlags::KEEP_SIZE, Patron::patient(false));
+    for index in [1 << 12, 1 << 20, 1 << 30] {
+        fixture.fs.fallocate(ino, index * PAGE, PAGE, flags, &patron).unwrap();
+    }
+    fixture.truncate(ino, 3);
+    assert_eq!(fixture.attr(ino).blocks_512, 8);
+    fixture.assert_sound();
 }
 
 #[test]
