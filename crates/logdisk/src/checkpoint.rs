@@ -12,6 +12,7 @@
 //!    at the freeze become clean. Not those that became empty since: the new checkpoint needs them.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use dendro_base::Timestamp;
 use dendro_base::sync::Arc;
@@ -34,9 +35,9 @@ use crate::fault::Fault;
 use crate::node::{Child, Node, Resident};
 use crate::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::segments::{Filling, node_footprint_bytes};
-use crate::slice::SLICE_LEN;
 use crate::store::Held;
 use crate::superblocks;
+use crate::walk::SLICE_LEN;
 
 /// Where the map's head stands.
 #[derive(Debug, Default)]
@@ -250,23 +251,16 @@ impl LogDisk {
     /// The nodes that usage records lie in which are out of date, as far as it is known now: each is read
     /// once, and the lock is held for a slice of them at a time.
     fn nodes_of_usage_records(&self) -> Result<Held<'_>> {
-        let nodes = Held::keeping(&self.store);
+        let mut nodes = Held::keeping(&self.store);
         let numbers = self.core.read().state.segments.unrecorded().to_vec();
-        let mut rest = &numbers[..];
-        while !rest.is_empty() {
-            let core = self.core.read();
-            let slice = &rest[..rest.len().min(SLICE_LEN)];
-            match core.state.look_at_usage_records(slice, &nodes) {
-                Ok(()) => rest = &rest[slice.len()..],
-                Err((count, Fault::Miss(place))) => {
-                    rest = &rest[count..];
-                    let _pin = core.state.segments.pin(place.addr);
-                    drop(core);
-                    nodes.load(&place)?;
-                }
-                Err((_, fault)) => return Err(fault.into_error()),
-            }
-        }
+        self.walk_with(&mut nodes, &mut 0, |core, next, nodes| {
+            let slice = &numbers[*next..numbers.len().min(*next + SLICE_LEN)];
+            let looked = core.state.look_at_usage_records(slice, nodes);
+            *next += looked.as_ref().map_or_else(|(count, _)| *count, |()| slice.len());
+            looked.map_err(|(_, fault)| fault)?;
+            let is_done = *next == numbers.len();
+            Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
         Ok(nodes)
     }
 

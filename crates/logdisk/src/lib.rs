@@ -55,7 +55,6 @@ mod removal;
 mod reuse;
 mod segments;
 mod shares;
-mod slice;
 mod space;
 mod state;
 mod store;
@@ -64,6 +63,7 @@ mod sweep;
 mod through;
 mod versions;
 mod victim;
+mod walk;
 mod wipe;
 mod writer;
 

@@ -3,7 +3,6 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
 
-use dendro_base::sync::RwLockWriteGuard;
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::{AlignedBuf, IoSliceMut};
 use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result, View};
@@ -12,15 +11,14 @@ use dendro_format::{Addr, Key, PageRef, Space, Value, checksum};
 
 use crate::core::{Core, decode_hints};
 use crate::disk::LogDisk;
-use crate::fault::{Fault, Outcome};
+use crate::fault::Outcome;
 use crate::group::mask;
 use crate::line::Thing;
 use crate::lineage::Line;
 use crate::map::Nodes;
 use crate::segments::Pin;
-use crate::slice::Slice;
 use crate::state::slots_of;
-use crate::store::Held;
+use crate::walk::Slice;
 
 /// A page to be read from the device, and where it goes in the caller's buffer.
 pub(crate) struct Fetch {
@@ -91,58 +89,6 @@ fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
 }
 
 impl LogDisk {
-    /// Runs `look` with the map locked; loads what it misses with the lock released.
-    pub(crate) fn look<T>(
-        &self,
-        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
-    ) -> Result<T> {
-        let nodes = Held::cached(&self.store);
-        loop {
-            let core = self.core.read();
-            core.check_whole()?;
-            match look(&core, &nodes) {
-                Ok(found) => return Ok(found),
-                Err(Fault::Miss(place)) => {
-                    let _pin = core.state.segments.pin(place.addr);
-                    drop(core);
-                    nodes.load(&place)?;
-                }
-                Err(fault) => return Err(fault.into_error()),
-            }
-        }
-    }
-
-    /// As [`Self::look`], before a change: the lock is held still when this returns, and all nodes
-    /// that were looked at are in memory. So one that cannot be read is found before anything has
-    /// changed.
-    pub(crate) fn look_to_change<T>(
-        &self,
-        look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
-    ) -> Result<(T, RwLockWriteGuard<'_, Core>, Held<'_>)> {
-        self.look_to_change_with(Held::keeping(&self.store), look)
-    }
-
-    /// As [`Self::look_to_change`], with nodes that were looked at before.
-    pub(crate) fn look_to_change_with<'a, T>(
-        &'a self,
-        nodes: Held<'a>,
-        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
-    ) -> Result<(T, RwLockWriteGuard<'a, Core>, Held<'a>)> {
-        loop {
-            let core = self.core.write();
-            core.check_whole()?;
-            match look(&core, &nodes) {
-                Ok(found) => return Ok((found, core, nodes.into_loading())),
-                Err(Fault::Miss(place)) => {
-                    let _pin = core.state.segments.pin(place.addr);
-                    drop(core);
-                    nodes.load(&place)?;
-                }
-                Err(fault) => return Err(fault.into_error()),
-            }
-        }
-    }
-
     /// As [`Self::look`], from `view`.
     fn look_from<T>(
         &self,

@@ -21,8 +21,8 @@ use crate::fault::Outcome;
 use crate::line::Thing;
 use crate::map::Nodes;
 use crate::partial::{About, Content, page_record_bytes};
-use crate::slice::{MapWalk, Visit};
 use crate::victim::{Body, LEAST_SKIPPED_BYTES};
+use crate::walk::{MapWalk, Visit};
 
 /// A page that a segment's records name.
 #[derive(Clone, Copy, Debug)]

@@ -9,10 +9,8 @@ use dendro_format::{Key, Space, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::disk::LogDisk;
-use crate::fault::Fault;
 use crate::lineage::{Line, Lineage, Stretch};
 use crate::reap::Entry;
-use crate::store::Held;
 use crate::versions::Versions;
 
 /// Entries of the map looked at with the lock held once.
@@ -347,15 +345,16 @@ impl LogDisk {
         let mut lists = Vec::new();
         let mut next = Key::first(from.0, Space::List, 0);
         let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
-        let mut nodes = Held::cached(&self.store);
-        while lists.len() < max {
-            let core = self.core.read();
+        if max == 0 {
+            return Ok(lists);
+        }
+        self.walk(&mut next, |core, next, nodes| {
             let lines = (core.state.versions.line(a)?, core.state.versions.line(b)?);
             let common = lines.0.parts_after(&lines.1);
             let mut count = 0;
+            let mut at = *next;
             let mut found = None;
-            let mut at = next;
-            let walked = core.state.map.visit_newer(&next, &end, common, &nodes, &mut |key, _| {
+            let walked = core.state.map.visit_newer(next, &end, common, nodes, &mut |key, _| {
                 count += 1;
                 at = *key;
                 if lines.0.sees(key) != lines.1.sees(key) {
@@ -367,27 +366,16 @@ impl LogDisk {
                     ControlFlow::Continue(())
                 }
             });
-            match walked {
-                Ok(()) => {}
-                Err(Fault::Miss(place)) => {
-                    let _pin = core.state.segments.pin(place.addr);
-                    drop(core);
-                    nodes.load(&place)?;
-                    continue;
-                }
-                Err(fault) => return Err(fault.into_error()),
-            }
+            // What was visited is not visited again, but for the entry that it came to last.
+            *next = at;
+            walked?;
             if let Some(list) = found {
                 lists.push(Lid(list));
-                next = Key::first(list + 1, Space::List, 0);
-            } else if count > STEP_LEN {
-                next = at;
-            } else {
-                break;
+                *next = Key::first(list + 1, Space::List, 0);
             }
-            drop(core);
-            nodes = Held::cached(&self.store);
-        }
+            let is_done = lists.len() >= max || (found.is_none() && count <= STEP_LEN);
+            Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
         Ok(lists)
     }
 }

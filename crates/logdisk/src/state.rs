@@ -19,8 +19,8 @@ use crate::lineage::Line;
 use crate::map::{Map, Nodes};
 use crate::removal::Removals;
 use crate::segments::Segments;
-use crate::slice::Slice;
 use crate::versions::Versions;
+use crate::walk::Slice;
 
 /// So many pages or fewer are looked for chunk by chunk.
 const FEW_PAGES: u64 = 8 * CHUNK_PAGES;

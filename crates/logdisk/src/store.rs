@@ -157,6 +157,13 @@ impl<'a> Held<'a> {
         Self { loads: true, ..self }
     }
 
+    /// What was loaded is not needed any more, unless all is to be kept.
+    pub(crate) fn pass_on(&mut self) {
+        if !self.keeps {
+            self.held.get_mut().clear();
+        }
+    }
+
     pub(crate) fn load(&self, place: &NodePtr) -> Result<(), Error> {
         let resident = self.store.load(place)?;
         self.held.borrow_mut().insert(*place, resident);

@@ -9,9 +9,7 @@ use dendro_format::{Addr, Key, PartialHeader, Record, SegmentNo, Space, Value};
 
 use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, QuestionError};
 use crate::disk::LogDisk;
-use crate::fault::Fault;
 use crate::line::Thing;
-use crate::store::Held;
 
 /// Entries of the map looked at with the lock held once.
 const MAP_STEP_LEN: usize = 1024;
@@ -115,12 +113,10 @@ impl LogDisk {
         let start = Thing::chunk(from.list, from.chunk).key(0, 0);
         let end = Key { list: u64::MAX, ..Key::MIN };
         let told = blocks.len();
-        let nodes = Held::cached(&self.store);
-        loop {
+        let next = self.look(|core, nodes| {
             blocks.truncate(told);
             let (mut next, mut seen, mut last) = (None, 0, None);
-            let core = self.core.read();
-            let walked = core.state.map.visit(&start, &end, &nodes, &mut |key, value| {
+            core.state.map.visit(&start, &end, nodes, &mut |key, value| {
                 seen += 1;
                 let is_full = blocks.len() + CHUNK_PAGES as usize > MAX_BLOCKS_PER_CALL;
                 // A thing's entries stay together: a cursor does not tell its versions apart.
@@ -142,17 +138,10 @@ impl LogDisk {
                     }));
                 }
                 ControlFlow::Continue(())
-            });
-            match walked {
-                Ok(()) => return Ok(next),
-                Err(Fault::Miss(place)) => {
-                    let _pin = core.state.segments.pin(place.addr);
-                    drop(core);
-                    nodes.load(&place)?;
-                }
-                Err(fault) => return Err(fault.into_error().into()),
-            }
-        }
+            })?;
+            Ok(next)
+        })?;
+        Ok(next)
     }
 
     /// Sees that all of a segment that has been filled is on the device.

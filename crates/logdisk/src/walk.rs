@@ -1,0 +1,258 @@
+//! Walks over the map, a slice at a time: the one way in which more than a few of its nodes are read.
+//!
+//! A walk keeps its place: where it missed a node, or has held the lock for long enough, it goes on
+//! from there, whatever was written meanwhile. So it takes time in proportion to what it visits, others
+//! wait for a slice of it alone, and no lock is held while a node is read. Of what it has passed it
+//! holds nothing; the segment of a node that it reads is pinned meanwhile, and so is not filled anew.
+//!
+//! The tree that it walks over is the live one. Each part is seen as it is when the walk comes to it; what a
+//! version of the past sees never changes, and what else must be seen at one moment, its caller keeps
+//! from changing. A root that was frozen when the walk began would show the same of a version, and
+//! would keep in memory all nodes that were changed since, and on the device all that were let go of.
+
+use std::ops::ControlFlow;
+
+use dendro_base::sync::RwLockWriteGuard;
+use dendro_disk::Result;
+use dendro_format::{Key, NodePtr, Value};
+
+use crate::core::Core;
+use crate::disk::LogDisk;
+use crate::fault::{Fault, Outcome};
+use crate::map::Nodes;
+use crate::store::Held;
+
+/// Entries visited with the lock held once: some hundred microseconds.
+pub(crate) const SLICE_LEN: usize = 2048;
+/// Nodes loaded for one bounded step of a longer walk.
+const STEP_LOADS: usize = 64;
+
+/// How far a walk has come through the things of a list, by their index, and how much further it may go
+/// before it lets others in.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    /// Everything before was visited.
+    pub(crate) next: u64,
+    left: usize,
+    is_cut: bool,
+}
+
+impl Slice {
+    /// From the things with index `next` on.
+    pub(crate) const fn from(next: u64) -> Self {
+        Self { next, left: SLICE_LEN, is_cut: false }
+    }
+
+    /// As [`Self::from`], of a walk that is short.
+    pub(crate) const fn whole(next: u64) -> Self {
+        Self { next, left: usize::MAX, is_cut: false }
+    }
+
+    /// An entry was visited.
+    pub(crate) const fn count(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// The walk comes to the thing with this index. It ends here when the slice is used up.
+    pub(crate) const fn come_to(&mut self, index: u64) -> ControlFlow<()> {
+        self.next = index;
+        self.is_cut = self.left == 0;
+        if self.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// As [`Self::come_to`], of a walk that is short.
+    pub(crate) const fn pass_to(&mut self, index: u64) {
+        self.next = index;
+    }
+
+    /// The caller has seen enough, or there is nothing more.
+    const fn is_done(&self) -> bool {
+        !self.is_cut
+    }
+}
+
+/// A walk over the whole map, in bounded steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MapWalk {
+    /// The first key whose entry was not visited; with none, nodes are visited.
+    entries_from: Option<Key>,
+    nodes_from: Key,
+}
+
+impl MapWalk {
+    pub(crate) const fn new() -> Self {
+        Self { entries_from: Some(Key::MIN), nodes_from: Key::MIN }
+    }
+}
+
+/// What [`LogDisk::walk_step`] finds.
+pub(crate) trait Visit {
+    fn entry(&mut self, key: &Key, value: &Value);
+    /// A node that lies on the device, its level, and a key that belongs under it. May be called more than
+    /// once with one that is not a leaf.
+    fn node(&mut self, place: &NodePtr, level: u8, key: &Key);
+}
+
+impl LogDisk {
+    /// Calls `step` with the map locked for reading, again and again until it breaks, and loads what it
+    /// misses with the lock released. It begins at `place`, which it moves on over what it has visited:
+    /// what it has loaded to come there is let go of then.
+    pub(crate) fn walk<P: Copy + PartialEq, T>(
+        &self,
+        place: &mut P,
+        step: impl FnMut(&Core, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
+    ) -> Result<T> {
+        self.walk_with(&mut Held::cached(&self.store), place, step)
+    }
+
+    /// As [`Self::walk`], with nodes that are held already, or are to be.
+    pub(crate) fn walk_with<P: Copy + PartialEq, T>(
+        &self,
+        nodes: &mut Held<'_>,
+        place: &mut P,
+        mut step: impl FnMut(&Core, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
+    ) -> Result<T> {
+        loop {
+            let core = self.core.read();
+            core.check_whole()?;
+            let before = *place;
+            let stepped = step(&core, place, nodes);
+            if *place != before {
+                nodes.pass_on();
+            }
+            match stepped {
+                Ok(ControlFlow::Break(found)) => return Ok(found),
+                Ok(ControlFlow::Continue(())) => {}
+                Err(Fault::Miss(missed)) => {
+                    let _pin = core.state.segments.pin(missed.addr);
+                    drop(core);
+                    nodes.load(&missed)?;
+                }
+                Err(fault) => return Err(fault.into_error()),
+            }
+        }
+    }
+
+    /// As [`Self::walk`], of a walk that is so short that it may begin again where it missed a node.
+    pub(crate) fn look<T>(
+        &self,
+        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<T> {
+        self.walk(&mut (), |core, (), nodes| look(core, nodes).map(ControlFlow::Break))
+    }
+
+    /// As [`Self::look`], before a change: the lock is held still when this returns, and all nodes
+    /// that were looked at are in memory. So one that cannot be read is found before anything has
+    /// changed.
+    pub(crate) fn look_to_change<T>(
+        &self,
+        look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<(T, RwLockWriteGuard<'_, Core>, Held<'_>)> {
+        self.look_to_change_with(Held::keeping(&self.store), look)
+    }
+
+    /// As [`Self::look_to_change`], with nodes that were looked at before.
+    pub(crate) fn look_to_change_with<'a, T>(
+        &'a self,
+        nodes: Held<'a>,
+        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<(T, RwLockWriteGuard<'a, Core>, Held<'a>)> {
+        loop {
+            let core = self.core.write();
+            core.check_whole()?;
+            match look(&core, &nodes) {
+                Ok(found) => return Ok((found, core, nodes.into_loading())),
+                Err(Fault::Miss(place)) => {
+                    let _pin = core.state.segments.pin(place.addr);
+                    drop(core);
+                    nodes.load(&place)?;
+                }
+                Err(fault) => return Err(fault.into_error()),
+            }
+        }
+    }
+
+    /// Calls `walk` with slices of a walk over a list, until one ends before it is used up.
+    pub(crate) fn look_in_slices(
+        &self,
+        from: u64,
+        mut walk: impl FnMut(&Core, &mut Slice, &dyn Nodes) -> Outcome<()>,
+    ) -> Result<()> {
+        let mut next = from;
+        self.walk(&mut next, |core, next, nodes| {
+            let mut slice = Slice::from(*next);
+            let walked = walk(core, &mut slice, nodes);
+            *next = slice.next;
+            walked?;
+            Ok(if slice.is_done() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+    }
+
+    /// Goes on with a walk over the map, as far as a bounded number of nodes; says whether there is more.
+    pub(crate) fn walk_step(&self, walk: &mut MapWalk, visit: &mut dyn Visit) -> Result<bool> {
+        let mut loads_left = STEP_LOADS;
+        self.walk(walk, |core, walk, nodes| {
+            if loads_left == 0 {
+                return Ok(ControlFlow::Break(true));
+            }
+            loads_left -= 1;
+            let is_done = match walk.entries_from {
+                Some(from) => core.walk_entries(from, walk, visit, nodes)?,
+                None => core.walk_nodes(walk, visit, nodes)?,
+            };
+            Ok(if is_done { ControlFlow::Break(false) } else { ControlFlow::Continue(()) })
+        })
+    }
+}
+
+impl Core {
+    /// Visits a slice of the entries from `from` on.
+    fn walk_entries(
+        &self,
+        from: Key,
+        walk: &mut MapWalk,
+        visit: &mut dyn Visit,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        let end = Key { list: u64::MAX, ..Key::MIN };
+        let mut left = SLICE_LEN;
+        self.state.map.visit(&from, &end, nodes, &mut |key, value| {
+            walk.entries_from = Some(*key);
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            visit.entry(key, value);
+            // One that was visited is not visited again.
+            walk.entries_from = Some(Key { epoch: key.epoch.saturating_add(1), ..*key });
+            ControlFlow::Continue(())
+        })?;
+        if left > 0 {
+            walk.entries_from = None;
+        }
+        Ok(false)
+    }
+
+    /// Visits a slice of the nodes; says whether these were the last.
+    fn walk_nodes(
+        &self,
+        walk: &mut MapWalk,
+        visit: &mut dyn Visit,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        let mut left = SLICE_LEN;
+        let from = walk.nodes_from;
+        self.state.map.visit_places(&from, nodes, &mut |place, level, key| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            visit.node(place, level, key);
+            if level == 0 && walk.nodes_from.is_before(key) {
+                walk.nodes_from = *key;
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(left > 0)
+    }
+}
