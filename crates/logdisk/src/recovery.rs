@@ -15,6 +15,8 @@ mod loss;
 mod reader;
 mod replay;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use std::ops::ControlFlow;
 
@@ -35,7 +37,7 @@ use dendro_format::{
 use dendro_policy::Class;
 
 use self::beyond::{Candidates, highest_seq};
-use self::chain::{Rules, Scan};
+use self::chain::{Chain, Rules, Scan};
 use self::reader::SegmentReader;
 use self::replay::replay;
 use self::start::Start;
@@ -241,6 +243,9 @@ impl LogDisk {
             for segment in chain.segments(&checkpoint) {
                 state.segments.close(segment);
             }
+            if lost.is_none() {
+                take_reused(&*device, &mut state.segments, &checkpoint, &superblock, &chain)?;
+            }
             fresh_head(
                 &mut state.segments,
                 chain.next_seq.saturating_add(SEQ_SKIP),
@@ -289,6 +294,34 @@ impl LogDisk {
         superblocks::append(&self.device, &superblock)
             .map_err(|error| self.latch(Fault::Error(error)))
     }
+}
+
+/// Makes those segments clean that the log says are to be filled anew: where the volume is full, there
+/// may be no other for the log and the next checkpoint. What is on the device by now is made durable
+/// first, as it says so.
+fn take_reused(
+    device: &dyn Device,
+    segments: &mut Segments,
+    checkpoint: &Checkpoint,
+    superblock: &Superblock,
+    chain: &Chain,
+) -> Result<()> {
+    let layout = superblock.layout;
+    // The checkpoint under way may have put its nodes there, or itself.
+    let of_checkpoint = [layout.segment_of(superblock.checkpoint_addr), checkpoint.map.segment];
+    let mut left = chain.left_to_fill(layout);
+    left.retain(|segment| {
+        layout.is_log_segment(*segment)
+            && segments.head(*segment) != Head::Map
+            && !of_checkpoint.contains(segment)
+            && segments.is_pending(*segment)
+    });
+    if left.is_empty() {
+        return Ok(());
+    }
+    device.flush().map_err(|error| Error::Failed(format!("rolling the log forward: {error}")))?;
+    left.into_iter().for_each(|segment| segments.set_clean(segment));
+    Ok(())
 }
 
 /// The heads as a clean shutdown left them.

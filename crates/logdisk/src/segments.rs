@@ -384,7 +384,8 @@ impl Segments {
         }
     }
 
-    fn is_pending(&self, segment: SegmentNo) -> bool {
+    /// Whether nothing lives in the segment, and a checkpoint, or the log, has yet to make it clean.
+    pub(crate) fn is_pending(&self, segment: SegmentNo) -> bool {
         Standing::of(&self.table[segment.0 as usize]) == Standing::Pending
     }
 

@@ -61,6 +61,27 @@ impl Chain {
                 && (self.start.seq == seq || self.partials.is_empty()))
     }
 
+    /// Segments that the log says are to be filled anew, and that it has not gone on to fill. Once the
+    /// chain is durable they are as good as clean, as they were to who wrote it ([`crate::reuse`]).
+    pub(super) fn left_to_fill(&self, layout: Layout) -> BTreeSet<SegmentNo> {
+        let mut left = BTreeSet::new();
+        for partial in &self.partials {
+            left.remove(&partial.header.segment);
+            for record in Records::new(&partial.records).flatten() {
+                match record {
+                    Record::Reuse { segment } => drop(left.insert(segment)),
+                    Record::WriteRun { addr, .. } => drop(left.remove(&layout.segment_of(addr))),
+                    Record::WriteBlock { block, .. } => {
+                        left.remove(&layout.segment_of(block.addr));
+                    }
+                    _ => {}
+                }
+            }
+            left.remove(&partial.header.next_segment);
+        }
+        left
+    }
+
     /// Every segment that the chain touches or names blocks in, and that it starts from: none may
     /// be filled before a new checkpoint is durable, or a crash until then would find a shorter
     /// log.
