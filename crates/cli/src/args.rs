@@ -161,7 +161,7 @@ pub(crate) enum MountKind {
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
   coalesce=on|off               put together in idle times what lies scattered (on)
-  recover=stop|truncate         refuse (default) or give up what was durable and damage has taken
+  recover=stop|truncate|skip    refuse (default), give up or read past what damage has taken
   direct, buffered, nodiscard   always or never bypass the device's page cache; give no freed blocks back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not

@@ -204,6 +204,8 @@ impl MountOptions {
             }
         }
         if unknown.is_empty() {
+            // It is for looking at alone.
+            options.read_only |= options.on_loss == OnLoss::Skip;
             options.read_only_device = options.read_only;
             // The past does not change.
             options.read_only |= options.version.moment.is_some();
@@ -337,7 +339,12 @@ impl MountOptions {
                 self.on_loss = match value {
                     "stop" => OnLoss::Stop,
                     "truncate" => OnLoss::Truncate,
-                    _ => return Err(in_option(format!("{value} is neither stop nor truncate"))),
+                    "skip" => OnLoss::Skip,
+                    _ => {
+                        return Err(in_option(format!(
+                            "{value} is none of stop, truncate and skip"
+                        )));
+                    }
                 };
             }
             "retain" if value == "none" => self.retain = None,
@@ -392,7 +399,7 @@ mod tests {
             ("reserve=51%", "reserve=: 51% is not"),
             ("coalesce=perhaps", "coalesce=: \"perhaps\" is neither"),
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
-            ("recover=all", "recover=: all is neither"),
+            ("recover=all", "recover=: all is none of"),
             ("transport=pigeon", "transport=: pigeon is none of"),
         ] {
             let error = MountOptions::parse([list]).unwrap_err();

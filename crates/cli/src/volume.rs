@@ -465,7 +465,8 @@ fn open_disk_on(
             )),
             None if matches!(error, dendro_disk::Error::Lost(_)) => Failure::new(format_args!(
                 "{}: {error}. Nothing was changed; with -o ro that state can be mounted to be read, \
-                 with -o recover=truncate it is gone on from, and what is lost is given up",
+                 with -o recover=skip also what can be made of what lies behind the damage, and with \
+                 -o recover=truncate that state is gone on from, and what is lost is given up",
                 source.display()
             )),
             // What can be found but not written to can be read.

@@ -42,6 +42,9 @@ pub enum OnLoss {
     Stop,
     /// They are given up: the volume goes on from before them, and that state is kept as a snapshot.
     Truncate,
+    /// The volume is opened for reading only, and shows what can be made of those that lie behind the
+    /// damage too. Nothing is written.
+    Skip,
 }
 
 /// How a volume is opened.

@@ -79,29 +79,7 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
     for (at, op) in aru.ops().iter().enumerate() {
         check_arguments(op)?;
         match op {
-            Op::CreateList { list, .. } => {
-                let reserved = *list < Lid::FIRST || *list >= Lid::CLIENT_END;
-                if reserved || lists.exists(*list, state, nodes)? {
-                    return Err(Error::ListExists(*list).into());
-                }
-                let is_deleted = lists.known.contains(&(list.0, false));
-                if state.removals.contains(list.0) {
-                    return Err(Fault::Leftover(list.0));
-                }
-                let without = is_deleted.then_some(branch);
-                let was_used = state.versions.epoch() > 1 && list.0 < state.next_list;
-                if was_used {
-                    if state.is_held(list.0, without, nodes)? {
-                        return Err(Error::ListExists(*list).into());
-                    }
-                    // What deleted versions have left of it goes; if that is much, piece by piece.
-                    if !is_deleted && !state.is_small_list(list.0, nodes)? {
-                        return Err(Fault::Leftover(list.0));
-                    }
-                    touch_list(state, list.0, nodes)?;
-                }
-                lists.known.push((list.0, true));
-            }
+            Op::CreateList { list, .. } => look_at_new_list(*list, &mut lists, state, nodes)?,
             Op::DeleteList { list } => {
                 lists.require(*list, state, nodes)?;
                 lists.known.push((list.0, false));
@@ -166,9 +144,8 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                 shared.note(*from, is_shared);
             }
             Op::SwapPages { a, b } => {
-                lists.require(*a, state, nodes)?;
-                lists.require(*b, state, nodes)?;
                 for list in [*a, *b] {
+                    lists.require(list, state, nodes)?;
                     let all = 0..MAX_PAGE_COUNT;
                     let is_shared = state.look_at_groups(branch, list.0, &all, &mut left, nodes)?;
                     shared.note(list, is_shared);
@@ -179,6 +156,36 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
     let is_record = |op: &&Op<'_>| matches!(op, Op::PutRecord { .. } | Op::DeleteRecord { .. });
     let is_alone = aru.ops().iter().filter(|op| !is_record(op)).count() == 1;
     shared.0.map_or(Ok(if is_alone { sole } else { Sole::Unknown }), Err)
+}
+
+/// Looks at what making a list changes, where that may be done.
+fn look_at_new_list(
+    list: Lid,
+    lists: &mut Lists<'_>,
+    state: &State,
+    nodes: &dyn Nodes,
+) -> Outcome<()> {
+    let is_reserved = list < Lid::FIRST || list >= Lid::CLIENT_END;
+    if is_reserved || lists.exists(list, state, nodes)? {
+        return Err(Error::ListExists(list).into());
+    }
+    if state.removals.contains(list.0) {
+        return Err(Fault::Leftover(list.0));
+    }
+    if state.versions.epoch() > 1 && list.0 < state.next_list {
+        let is_deleted = lists.known.contains(&(list.0, false));
+        let without = is_deleted.then_some(lists.line.nearest().branch);
+        if state.is_held(list.0, without, nodes)? {
+            return Err(Error::ListExists(list).into());
+        }
+        // What deleted versions have left of it goes; if that is much, piece by piece.
+        if !is_deleted && !state.is_small_list(list.0, nodes)? {
+            return Err(Fault::Leftover(list.0));
+        }
+        touch_list(state, list.0, nodes)?;
+    }
+    lists.known.push((list.0, true));
+    Ok(())
 }
 
 /// What must be copied first, once the whole unit was found to be right.

@@ -14,6 +14,7 @@ mod chain;
 mod loss;
 mod reader;
 mod replay;
+mod salvage;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use self::beyond::{Candidates, highest_seq};
 use self::chain::{Chain, Rules, Scan};
 use self::reader::SegmentReader;
 use self::replay::replay;
+use self::salvage::{Salvaged, salvage};
 use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};
 use crate::core::{Core, MainHead};
@@ -203,6 +205,7 @@ impl LogDisk {
                 Some(_) => Some(Candidates::All),
                 None => (!superblock.clean).then_some(Candidates::Clean(&clean)),
             },
+            keeps_later: options.on_loss == OnLoss::Skip,
             skip_payload_checks: options.skip_payload_checks,
         })?;
         let lost = loss::find(&checkpoint, &chain, doubt.as_ref());
@@ -210,33 +213,28 @@ impl LogDisk {
             if !options.read_only && options.on_loss == OnLoss::Stop {
                 return Err(Error::Lost(lost.clone()));
             }
-            notes.push(lost.clone());
             // None of what is given up comes back.
             chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
         }
-        for &segment in &chain.payload_segments {
-            if let Some(class) = read_class(&*device, &superblock, segment) {
-                state.segments.set_class(segment, Head::Payload, class);
+        let roll = Roll { device: &*device, superblock: &superblock, checkpoint: &checkpoint };
+        let mut commit_seq =
+            roll.forward(&mut state, &mut chain, &nodes, lost.is_some(), &mut notes)?;
+        if lost.is_some() {
+            notes.extend(loss::find(&checkpoint, &chain, doubt.as_ref()));
+            if options.on_loss == OnLoss::Skip {
+                options.read_only = true;
+                let salvaged = roll.beyond(&mut state, &chain, &nodes);
+                commit_seq = salvaged.last_unit.unwrap_or(commit_seq);
+                notes.push(salvaged.to_string());
             }
         }
-        replay(&mut state, &chain, superblock.layout, &nodes)?;
-        state.versions.check()?;
-        let commit_seq =
-            chain.partials.last().map_or(checkpoint.commit_seq, |last| last.header.commit_seq);
         state.segments.settle();
 
         let continues = superblock.clean && chain.partials.is_empty() && lost.is_none();
         let mut map_head = MapHead::default();
         state.segments.close(superblock.layout.segment_of(superblock.checkpoint_addr));
         let log = if options.read_only {
-            MainHead {
-                segment: checkpoint.log.segment,
-                offset_bytes: checkpoint.log.offset_bytes,
-                seq: checkpoint.log_seq,
-                prev_crc32c: checkpoint.log_prev_crc32c,
-                next_segment: None,
-                open: None,
-            }
+            head_of(&checkpoint, None)
         } else if continues {
             continue_heads(&mut state.segments, &checkpoint, &mut map_head)
         } else {
@@ -296,6 +294,55 @@ impl LogDisk {
     }
 }
 
+/// What the log is rolled forward over.
+struct Roll<'a> {
+    device: &'a dyn Device,
+    superblock: &'a Superblock,
+    checkpoint: &'a Checkpoint,
+}
+
+impl Roll<'_> {
+    /// Applies the chain to the state that the checkpoint describes; returns the last unit. Where
+    /// something `is_lost` the chain is cut off before what cannot be applied: from an older checkpoint
+    /// it may come to a segment that was filled anew, or to what was swept out.
+    fn forward(
+        &self,
+        state: &mut State,
+        chain: &mut Chain,
+        nodes: &dyn Nodes,
+        is_lost: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<u64> {
+        loop {
+            for &segment in &chain.payload_segments {
+                if let Some(class) = read_class(self.device, self.superblock, segment) {
+                    state.segments.set_class(segment, Head::Payload, class);
+                }
+            }
+            let last = chain.partials.len().saturating_sub(1);
+            let replayed = replay(state, chain, self.superblock.layout, nodes)
+                .and_then(|()| state.versions.check().map_err(|error| (last, error)));
+            match replayed {
+                Ok(()) => break,
+                Err((at, error)) if is_lost && !chain.partials.is_empty() => {
+                    notes.push(format!("{error}; what came before that is taken"));
+                    chain.partials.truncate(at);
+                    *state = restore(self.superblock, self.checkpoint, nodes)?;
+                }
+                Err((_, error)) => return Err(error),
+            }
+        }
+        let last = chain.partials.last();
+        Ok(last.map_or(self.checkpoint.commit_seq, |last| last.header.commit_seq))
+    }
+
+    /// Applies what can be of what lies behind the chain.
+    fn beyond(&self, state: &mut State, chain: &Chain, nodes: &dyn Nodes) -> Salvaged {
+        let later = chain.beyond.iter().flat_map(|beyond| beyond.later.values());
+        salvage(state, later, self.superblock.layout, nodes)
+    }
+}
+
 /// Makes those segments clean that the log says are to be filled anew: where the volume is full, there
 /// may be no other for the log and the next checkpoint. What is on the device by now is made durable
 /// first, as it says so.
@@ -342,6 +389,11 @@ fn continue_heads(
         map_head.segment = Some(checkpoint.map.segment);
         map_head.offset_bytes = checkpoint.map.offset_bytes;
     }
+    head_of(checkpoint, next_segment)
+}
+
+/// The main head where a checkpoint says that it stood.
+const fn head_of(checkpoint: &Checkpoint, next_segment: Option<SegmentNo>) -> MainHead {
     MainHead {
         segment: checkpoint.log.segment,
         offset_bytes: checkpoint.log.offset_bytes,

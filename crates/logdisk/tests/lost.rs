@@ -29,6 +29,10 @@ fn truncating() -> OpenOptions {
     OpenOptions { on_loss: OnLoss::Truncate, ..OpenOptions::default() }
 }
 
+fn skipping() -> OpenOptions {
+    OpenOptions { on_loss: OnLoss::Skip, ..OpenOptions::default() }
+}
+
 /// How many of the units are there: each has put a record.
 fn units(disk: &LogDisk) -> u64 {
     let mut count = 0;
@@ -168,6 +172,72 @@ fn blocks_and_wide_stretches_of_the_log_that_are_gone_are_told() {
             image[records.clone()].fill(0);
         }
         assert_told(&image, 5, "zeros");
+    }
+}
+
+#[test]
+fn skipping_shows_what_was_written_behind_the_damage_and_writes_nothing() {
+    let image = crashed(1);
+    let partials = partials(&image);
+    for lost in [0, 1, UNITS / 2, UNITS - 2] {
+        let (header, records) = partials[lost as usize].clone();
+        for image in [flip(&image, header.start + 32), flip(&image, records.start + 3)] {
+            let (device, disk) = open(&image, skipping());
+            let disk = disk.unwrap_or_else(|error| panic!("{lost}: {error}"));
+            for unit in 0..UNITS {
+                let expected = (unit != lost).then(|| unit.to_le_bytes().to_vec().into());
+                assert_eq!(disk.record(View::HEAD, LIST, unit), Ok(expected), "{lost}, {unit}");
+                let mut page = [0; PAGE_SIZE];
+                disk.read_pages(View::HEAD, LIST, unit * 64, &mut page).expect("it is sound");
+                let expected = if unit == lost { 0 } else { unit as u8 + 1 };
+                assert_eq!(page, [expected; PAGE_SIZE], "{lost}, {unit}");
+            }
+            assert!(disk.read_only_reason().is_some());
+            let notes = disk.recovery_notes();
+            assert!(notes.len() == 2 && notes[1].contains("no state that ever was"), "{notes:?}");
+            disk.shut_down().expect("there is nothing to do");
+            drop(disk);
+            assert!(device.to_bytes() == image, "{lost}: something was written");
+        }
+    }
+}
+
+#[test]
+fn skipping_leaves_out_what_hangs_on_the_lost_part() {
+    // What is lost: a list, or a snapshot.
+    for makes_snapshot in [false, true] {
+        let (device, disk) = disk_with(0);
+        disk.checkpoint().expect("the device works");
+        let flushed = |aru: Aru<'_>| {
+            disk.commit(aru).expect("there is room");
+            disk.flush(CommitSeq::LATEST).expect("the device works");
+        };
+        let other = disk.allocate_list().expect("there is room");
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(other, ListHints::default());
+        if makes_snapshot {
+            disk.snapshot(0, Some("lost")).expect("there is room");
+        }
+        flushed(aru);
+        for unit in 100..104 {
+            let mut aru = Aru::new(View::HEAD);
+            aru.put_record(LIST, unit, b"kept".to_vec());
+            flushed(aru);
+            let mut aru = Aru::new(View::HEAD);
+            aru.put_record(other, unit, b"dropped".to_vec());
+            flushed(aru);
+        }
+        let image = device.to_bytes();
+        let (header, _) = partials(&image)[0].clone();
+        let (_, disk) = open(&flip(&image, header.start + 32), skipping());
+        let disk = disk.expect("it can be shown");
+        assert_eq!(disk.hints(View::HEAD, other), Ok(None));
+        assert_eq!(disk.record(View::HEAD, other, 100), Ok(None));
+        let kept = disk.record(View::HEAD, LIST, 102).expect("the map is sound");
+        assert_eq!(kept.is_some(), !makes_snapshot);
+        let note = &disk.recovery_notes()[1];
+        let expected = if makes_snapshot { "nothing behind" } else { "4 could not be" };
+        assert!(note.contains(expected), "{note}");
     }
 }
 

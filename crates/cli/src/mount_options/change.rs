@@ -142,8 +142,10 @@ impl MountOptions {
             [(!self.symfollow, "nosymfollow"), (self.sync, "sync"), (self.dirsync, "dirsync")];
         let is_set = |flag: &(bool, &str)| flag.0;
         all.extend(flags.into_iter().filter(is_set).map(|(_, name)| name.to_owned()));
-        if self.on_loss == OnLoss::Truncate {
-            all.push("recover=truncate".into());
+        match self.on_loss {
+            OnLoss::Stop => {}
+            OnLoss::Truncate => all.push("recover=truncate".into()),
+            OnLoss::Skip => all.push("recover=skip".into()),
         }
         match self.direct {
             Direct::Auto => {}

@@ -10,13 +10,14 @@
 //! that were clean when the checkpoint was taken, which are filled from the lowest on. As many are looked
 //! at as can have been filled since; all of them if there is any sign that the log went on.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dendro_base::units::{MIB, PAGE_SIZE};
 use dendro_device::AlignedBuf;
 use dendro_format::{Head, PartialHeader, SegmentNo};
 
 use super::reader::SegmentReader;
+use super::salvage::Later;
 
 /// Between two checkpoints so much is written, about, by all heads.
 const WRITTEN_BETWEEN_CHECKPOINTS_BYTES: u64 = 512 * MIB;
@@ -58,12 +59,13 @@ pub(super) fn highest_seq(reader: &mut SegmentReader<'_>) -> u64 {
 }
 
 /// What was found of the main log behind that.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Beyond {
     /// The log was durable up to this number.
     pub(super) durable_seq: u64,
     /// The header of the last.
     pub(super) last: PartialHeader,
+    /// All of it, by number, if that was asked for.
+    pub(super) later: BTreeMap<u64, Later>,
 }
 
 impl Beyond {
@@ -73,9 +75,11 @@ impl Beyond {
         end: &LogEnd,
         candidates: Candidates<'_>,
         reused: impl Iterator<Item = SegmentNo>,
+        keeps_records: bool,
     ) -> Option<Self> {
         let mut search = Search {
             end: *end,
+            keeps_records,
             found: None,
             waiting: VecDeque::from([end.next_segment]),
             seen: BTreeSet::new(),
@@ -107,6 +111,7 @@ impl Beyond {
 
 struct Search {
     end: LogEnd,
+    keeps_records: bool,
     found: Option<Beyond>,
     waiting: VecDeque<SegmentNo>,
     seen: BTreeSet<SegmentNo>,
@@ -144,12 +149,20 @@ impl Search {
         from_bytes: u64,
     ) {
         reader.load(segment);
-        for (header, ..) in reader.partials(segment, from_bytes) {
+        for (header, _, records) in reader.partials(segment, from_bytes) {
             if header.head != Head::Main || header.seq < self.end.seq {
                 continue;
             }
             let durable_seq = header.durable_seq;
-            let found = self.found.get_or_insert(Beyond { durable_seq, last: header });
+            let found = self.found.get_or_insert_with(|| Beyond {
+                durable_seq,
+                last: header,
+                later: BTreeMap::new(),
+            });
+            if self.keeps_records {
+                let records = records.to_vec();
+                found.later.insert(header.seq, Later { header, records });
+            }
             found.durable_seq = found.durable_seq.max(durable_seq);
             if header.seq > found.last.seq {
                 found.last = header;

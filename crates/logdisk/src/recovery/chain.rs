@@ -23,6 +23,17 @@ pub(super) struct Scanned {
     payload: Payload,
 }
 
+#[cfg(test)]
+impl Scanned {
+    /// As `before`, of one unit with these records.
+    pub(super) fn behind(before: &Self, records: Vec<u8>) -> Self {
+        let mut header = before.header;
+        (header.seq, header.commit_seq) = (header.seq + 1, header.commit_seq + 1);
+        header.complete_len_bytes = records.len() as u32;
+        Self { header, records, crc32c: 0, payload: Payload::Sound }
+    }
+}
+
 /// What lies of the blocks that a partial segment names in it.
 enum Payload {
     Sound,
@@ -99,6 +110,8 @@ pub(super) struct Rules<'a> {
     pub(super) durable_position: Option<LogPosition>,
     /// Where the log is looked for behind its end; none: nowhere.
     pub(super) beyond: Option<Candidates<'a>>,
+    /// Whether what lies there is kept to be applied.
+    pub(super) keeps_later: bool,
     pub(super) skip_payload_checks: bool,
 }
 
@@ -140,12 +153,14 @@ impl<'a> Scan<'a> {
             next_segment: self.next_segment,
         };
         let beyond = rules.beyond.and_then(|candidates| {
-            Beyond::find(&mut self.reader, &end, candidates, reused_segments(&partials))
+            let reused = reused_segments(&partials);
+            Beyond::find(&mut self.reader, &end, candidates, reused, rules.keeps_later)
         });
         let mut chain = Chain {
             partials,
             payload_segments: BTreeSet::new(),
             next_seq: beyond
+                .as_ref()
                 .map_or(self.seq, |beyond| self.seq.max(beyond.last.seq.saturating_add(1))),
             prev_crc32c: self.prev_crc32c,
             end,
@@ -286,7 +301,7 @@ impl Chain {
     /// The log is known to have been durable up to this number.
     fn durable_seq(&self, position: Option<LogPosition>) -> u64 {
         let told = self.partials.iter().map(|partial| partial.header.durable_seq).max();
-        let told_beyond = self.beyond.map(|beyond| beyond.durable_seq);
+        let told_beyond = self.beyond.as_ref().map(|beyond| beyond.durable_seq);
         let position = position.filter(|position| self.reaches(*position));
         let before = position.map(|position| position.seq.saturating_sub(1));
         told.max(told_beyond).max(before).unwrap_or(0)

@@ -28,7 +28,7 @@ pub(super) fn find(
     }
     let LogEnd { seq, segment, offset_bytes, .. } = chain.end;
     let (commit_seq, time) = state_of(checkpoint, chain);
-    if let Some(beyond) = chain.beyond.filter(|beyond| beyond.durable_seq >= seq) {
+    if let Some(beyond) = chain.beyond.as_ref().filter(|beyond| beyond.durable_seq >= seq) {
         lost.push(format!(
             "the log is damaged at byte {offset_bytes} of segment {segment}, or where it goes on \
              from there: partial segment {seq} does not fit, and {} says that all up to {} were \

@@ -5,7 +5,7 @@ use dendro_disk::{Error, Lid, Result};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
-use dendro_format::{Head, Layout, PageRef, Record, SegmentNo};
+use dendro_format::{Head, Layout, PageRef, PartialHeader, Record, SegmentNo};
 
 use super::chain::Chain;
 use crate::core::zeroed_map_bytes;
@@ -16,14 +16,17 @@ use crate::partial::About;
 use crate::state::{State, page_range};
 
 /// Applies the complete units of the chain; what follows the last complete one is dropped.
+///
+/// # Errors
+/// Which partial segment of the chain ends a unit that cannot be applied, and why.
 pub(super) fn replay(
     state: &mut State,
     chain: &Chain,
     layout: Layout,
     nodes: &dyn Nodes,
-) -> Result<()> {
+) -> std::result::Result<(), (usize, Error)> {
     let mut pending: Vec<(About, &[u8])> = Vec::new();
-    for partial in &chain.partials {
+    for (at, partial) in chain.partials.iter().enumerate() {
         let (complete, begun) =
             partial.records.split_at(partial.header.complete_len_bytes as usize);
         let start = About::start(partial.header.epoch);
@@ -32,10 +35,9 @@ pub(super) fn replay(
             for (start, records) in pending.drain(..).chain([(start, complete)]) {
                 about = start;
                 apply_records(state, records, &mut about, layout, nodes).map_err(|error| {
-                    Error::Corrupted(format!(
-                        "the log at byte {} of segment {}: {error}",
-                        partial.header.offset_bytes, partial.header.segment
-                    ))
+                    let PartialHeader { offset_bytes, segment, .. } = partial.header;
+                    let place = format!("the log at byte {offset_bytes} of segment {segment}");
+                    (at, Error::Corrupted(format!("{place}: {error}")))
                 })?;
             }
         }
@@ -65,7 +67,7 @@ fn apply_records(
     Ok(())
 }
 
-fn apply_record(
+pub(super) fn apply_record(
     state: &mut State,
     record: &Record<'_>,
     about: &mut About,
@@ -169,7 +171,11 @@ fn is_emptied(state: &State, segment: SegmentNo) -> bool {
 }
 
 /// A record of the table of versions was put or deleted.
-fn apply_version(state: &mut State, record: &Record<'_>, nodes: &dyn Nodes) -> Outcome<()> {
+pub(super) fn apply_version(
+    state: &mut State,
+    record: &Record<'_>,
+    nodes: &dyn Nodes,
+) -> Outcome<()> {
     let (index, value) = match *record {
         Record::PutRecord { index, value, .. } => (index, Some(value)),
         Record::DeleteRecord { index, .. } => (index, None),

@@ -1,0 +1,165 @@
+//! What can be made of the log behind a place where it is damaged ([`OnLoss::Skip`]).
+//!
+//! Every record says what is to be put where, so most of them can be applied to an older state than
+//! the one that they were written for. What comes of it is no state that ever was: it is for reading
+//! alone, to get at what was written after the damage.
+//!
+//! A record is applied if what it changes is there: a list that was made in the lost part is not. Pages are
+//! not moved or swapped, as nobody knows which they were. Where the lost part made or deleted a version, all
+//! that follows is of other epochs, and nothing more is applied.
+//!
+//! [`OnLoss::Skip`]: crate::OnLoss::Skip
+
+use std::fmt;
+
+use dendro_disk::{Error, Lid};
+use dendro_format::record::Records;
+use dendro_format::versions::VERSIONS_LIST;
+use dendro_format::{Layout, PartialHeader, Record};
+
+use super::replay::{apply_record, apply_version};
+use crate::fault::{Fault, Outcome};
+use crate::map::Nodes;
+use crate::partial::About;
+use crate::state::State;
+
+/// A partial segment behind the damage.
+pub(super) struct Later {
+    pub(super) header: PartialHeader,
+    pub(super) records: Vec<u8>,
+}
+
+/// What has come of them.
+#[derive(Debug, Default)]
+pub(super) struct Salvaged {
+    applied_count: u64,
+    dropped_count: u64,
+    /// The last unit that is there as far as its records could be applied.
+    pub(super) last_unit: Option<u64>,
+    /// Why the rest was not looked at.
+    stopped: Option<String>,
+}
+
+impl fmt::Display for Salvaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { applied_count, dropped_count, .. } = self;
+        match self.last_unit {
+            Some(unit) => write!(
+                f,
+                "behind the damage {applied_count} records up to unit {unit} were applied and \
+                 {dropped_count} could not be; what is shown is no state that ever was"
+            )?,
+            None => write!(f, "nothing behind the damage could be applied")?,
+        }
+        self.stopped.as_ref().map_or(Ok(()), |why| write!(f, "; it ends where {why}"))
+    }
+}
+
+/// Applies what can be applied of `later`, which is in the order of the log and may lack some.
+pub(super) fn salvage<'a>(
+    state: &mut State,
+    later: impl Iterator<Item = &'a Later>,
+    layout: Layout,
+    nodes: &dyn Nodes,
+) -> Salvaged {
+    let mut salvaged = Salvaged::default();
+    // What a unit has begun counts if it is seen to end.
+    let mut begun = (0, Vec::new());
+    for Later { header, records } in later {
+        let mut about = About::start(header.epoch);
+        let (complete, rest) = records.split_at(header.complete_len_bytes as usize);
+        let (next_seq, mut pending) = begun;
+        if next_seq != header.seq {
+            pending.clear();
+        }
+        if !complete.is_empty() {
+            for (start, records) in pending.drain(..).chain([(about, complete)]) {
+                about = start;
+                if let Err(error) =
+                    apply_records(state, records, &mut about, layout, nodes, &mut salvaged)
+                {
+                    salvaged.stopped = Some(error.into_error().to_string());
+                    return salvaged;
+                }
+            }
+            salvaged.last_unit = Some(header.commit_seq);
+        }
+        if !rest.is_empty() {
+            pending.push((about, rest));
+        }
+        begun = (header.seq.saturating_add(1), pending);
+    }
+    salvaged
+}
+
+/// An error says that nothing behind can be applied either.
+fn apply_records(
+    state: &mut State,
+    records: &[u8],
+    about: &mut About,
+    layout: Layout,
+    nodes: &dyn Nodes,
+    salvaged: &mut Salvaged,
+) -> Outcome<()> {
+    for record in Records::new(records) {
+        let record = record.map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
+        match record {
+            Record::PutRecord { list: VERSIONS_LIST, .. }
+            | Record::DeleteRecord { list: VERSIONS_LIST, .. } => {
+                apply_version(state, &record, nodes)?;
+                state.versions.check()?;
+            }
+            // Of what the segment held before, reading tells.
+            Record::Reuse { .. } => continue,
+            Record::Version { .. } => apply_record(state, &record, about, layout, nodes)?,
+            _ => {
+                if !about.is_moved && about.epoch != state.versions.epoch() {
+                    let why = format!(
+                        "it goes on in epoch {}, and the lost part has begun that",
+                        about.epoch
+                    );
+                    return Err(Error::Corrupted(why).into());
+                }
+                let applied = match is_applicable(state, &record, about, nodes) {
+                    Ok(true) => apply_record(state, &record, about, layout, nodes).is_ok(),
+                    _ => false,
+                };
+                let count =
+                    if applied { &mut salvaged.applied_count } else { &mut salvaged.dropped_count };
+                *count += 1;
+            }
+        }
+        state.account_for_nodes();
+        if state.map.dirty_len_bytes() > layout.len_bytes() {
+            let why = "its changes do not fit on the volume";
+            return Err(Fault::from(Error::Corrupted(why.into())));
+        }
+    }
+    Ok(())
+}
+
+/// Whether what a record changes is there.
+fn is_applicable(
+    state: &State,
+    record: &Record<'_>,
+    about: &About,
+    nodes: &dyn Nodes,
+) -> Outcome<bool> {
+    let has = |list: u64| {
+        let line = state.versions.head_line(about.branch)?;
+        Ok(list < Lid::CLIENT_END.0 && state.has_list(line, list, nodes)?)
+    };
+    match *record {
+        Record::CreateList { list, .. } => has(list).map(|is_there| !is_there),
+        Record::WriteRun { .. } | Record::WriteBlock { .. } if about.is_moved => Ok(true),
+        Record::SetHints { list, .. }
+        | Record::DeleteList { list }
+        | Record::PutRecord { list, .. }
+        | Record::DeleteRecord { list, .. }
+        | Record::WriteRun { list, .. }
+        | Record::WriteBlock { list, .. }
+        | Record::ZeroPages { list, .. }
+        | Record::PunchPages { list, .. } => has(list),
+        _ => Ok(false),
+    }
+}

@@ -1,0 +1,139 @@
+use dendro_base::{ManualClock, Rng};
+use dendro_device::MemoryDevice;
+use dendro_disk::{Aru, CommitSeq, ListHints, LogicalDisk, View};
+use dendro_format::Record;
+
+use super::chain::Scanned;
+use super::*;
+
+const SEGMENT_BYTES: u64 = 128 << 10;
+const SEGMENT_COUNT: u64 = 256;
+
+/// A volume whose blocks go to payload heads, and that takes no checkpoint because the log is long.
+fn formatted(device: &Arc<MemoryDevice>) -> LogDisk {
+    let shared: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+    format(&shared, &options, &clock).expect("the device is large enough");
+    let options =
+        OpenOptions { checkpoint_log_bytes: u64::MAX, stream_bytes: 0, ..OpenOptions::default() };
+    LogDisk::open(shared, options, clock).expect("it was formatted")
+}
+
+/// A checkpoint, and the log behind it.
+struct Found {
+    superblock: Superblock,
+    checkpoint: Checkpoint,
+    chain: Chain,
+    store: NodeStore,
+}
+
+impl Found {
+    fn on(device: &dyn Device) -> Self {
+        let Start { superblock, checkpoint, .. } = Start::find(device).expect("it was formatted");
+        let copy = Arc::new(MemoryDevice::from_bytes(&bytes_of(device)));
+        let store = NodeStore::new(copy, superblock.uuid, superblock.layout, 1 << 20);
+        let reader = SegmentReader::new(device, superblock.layout, superblock.uuid);
+        let rules = Rules {
+            durable_position: None,
+            beyond: None,
+            keeps_later: false,
+            skip_payload_checks: false,
+        };
+        let chain = Scan::new(reader, &checkpoint).run(&rules).expect("it can be read");
+        Self { superblock, checkpoint, chain, store }
+    }
+
+    /// Rolls the log forward.
+    fn forward(&mut self, device: &dyn Device, is_lost: bool) -> Result<(u64, State, Vec<String>)> {
+        let Self { superblock, checkpoint, chain, store } = self;
+        let (nodes, mut notes) = (Held::loading(store), Vec::new());
+        let mut state = restore(superblock, checkpoint, &nodes)?;
+        let roll = Roll { device, superblock, checkpoint };
+        let last_unit = roll.forward(&mut state, chain, &nodes, is_lost, &mut notes)?;
+        Ok((last_unit, state, notes))
+    }
+}
+
+/// The segments that recovery may fill.
+fn clean_after_crash(device: &dyn Device) -> Vec<SegmentNo> {
+    let mut found = Found::on(device);
+    let (_, mut state, _) = found.forward(device, false).expect("it is sound");
+    let Found { superblock, checkpoint, chain, .. } = &found;
+    state.segments.settle();
+    for segment in chain.segments(checkpoint) {
+        state.segments.close(segment);
+    }
+    take_reused(device, &mut state.segments, checkpoint, superblock, chain)
+        .expect("it can be flushed");
+    state.segments.clean_segments()
+}
+
+#[test]
+fn the_log_from_an_older_checkpoint_is_cut_off_before_what_cannot_be_applied() {
+    let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
+    let disk = formatted(&device);
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default()).write_pages(list, 0, vec![7; PAGE_SIZE]);
+    disk.commit(aru).expect("there is room");
+    disk.flush(CommitSeq::LATEST).expect("the device works");
+    let mut found = Found::on(&*device);
+    let last = found.chain.partials.last().expect("a unit was flushed");
+    let last_unit = last.header.commit_seq;
+    // The segment that the page lies in, as if nothing lived there.
+    let mut records = Vec::new();
+    let segment = *found.chain.payload_segments.last().unwrap_or(&last.header.segment);
+    Record::Reuse { segment }.encode(&mut records);
+    let behind = Scanned::behind(last, records);
+    found.chain.partials.push(behind);
+    assert!(matches!(found.forward(&*device, false), Err(Error::Corrupted(_))));
+    let (unit, state, notes) = found.forward(&*device, true).expect("a state is left");
+    assert_eq!(unit, last_unit);
+    assert!(state.segments.live_bytes() >= PAGE_SIZE as u64);
+    assert!(notes.len() == 1 && notes[0].contains("anew"), "{notes:?}");
+}
+
+fn bytes_of(device: &dyn Device) -> Vec<u8> {
+    let mut bytes = vec![0; device.len_bytes() as usize];
+    device.read_at(0, &mut bytes).expect("memory can be read");
+    bytes
+}
+
+#[test]
+fn what_was_clean_before_a_crash_is_clean_after_it_without_a_checkpoint_too() {
+    let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
+    let disk = formatted(&device);
+    let list = disk.allocate_list().expect("the disk is writable");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    let page_count = SEGMENT_COUNT * SEGMENT_BYTES * 2 / 3 / PAGE_SIZE as u64;
+    let mut rng = Rng::new(1);
+    let mut write = |page: u64| {
+        let mut bytes = vec![0; PAGE_SIZE];
+        rng.fill(&mut bytes);
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, page, bytes);
+        disk.commit(aru).expect("there is room");
+        while disk.background_step().expect("the device works") {}
+        rng.below(page_count)
+    };
+    for page in 0..page_count {
+        write(page);
+    }
+    disk.checkpoint().expect("the device works");
+    let reused_before = disk.stats().reused_segments;
+    let mut page = 0;
+    for _ in 0..20 {
+        for _ in 0..page_count / 10 {
+            page = write(page);
+        }
+        disk.flush(CommitSeq::LATEST).expect("the device works");
+        let clean = disk.core.read().state.segments.clean_segments();
+        let found = clean_after_crash(&*device);
+        let lacking: Vec<_> = clean.iter().filter(|segment| !found.contains(segment)).collect();
+        assert!(lacking.is_empty(), "{lacking:?} of {clean:?}; found are {found:?}");
+    }
+    assert!(disk.stats().reused_segments > reused_before + 100, "{:?}", disk.stats());
+}
