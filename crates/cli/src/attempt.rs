@@ -29,7 +29,7 @@ use crate::join::{self, Joined};
 use crate::mount_options::MountOptions;
 use crate::target::{self, Served};
 use crate::versions::flush_kernel;
-use crate::{mount_table, output};
+use crate::{json, mount_table, output};
 
 /// How many names are tried for the clone.
 const NAMES: u32 = 100;
@@ -57,7 +57,7 @@ enum Outcome {
 
 #[derive(Serialize)]
 struct Report {
-    branch: String,
+    branch_name: String,
     outcome: Outcome,
     exit_status: u8,
     /// What others changed in the meantime, or a part of it.
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &TryArgs, quiet: bool) -> Result<ExitCode, Failure> {
         _ => failure,
     })?;
     if args.json {
-        output::print_json(&report)?;
+        json::print(&report)?;
     }
     Ok(match report.outcome {
         Outcome::Conflict => ExitCode::from(code::TRY_FAILED),
@@ -270,7 +270,7 @@ impl<'a> Attempt<'a> {
     /// Does with the clone what is to be done.
     fn end(&self, status: u8, quiet: bool) -> Result<Report, Failure> {
         let report = |outcome, changed_meanwhile| Report {
-            branch: self.name.clone(),
+            branch_name: self.name.clone(),
             outcome,
             exit_status: status,
             changed_meanwhile,

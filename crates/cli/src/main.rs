@@ -13,6 +13,7 @@
 //! - [`daemon`]: the process behind the mounts of a volume. [`join`] lets it serve one more. [`volume`]
 //!   opens what it serves, [`block_source`] says by
 //!   which name. [`remount`] changes how the kernel treats a mount.
+//! - [`json`]: what commands print as JSON.
 //! - [`identity`]: whose volume lies on a device, for [`udev`] and for [`tag`], which finds `UUID=…`.
 //! - [`target`]: from what the user names to a daemon or a device. [`mount_table`] and
 //!   [`mount_identity`] say which mount it is, [`way`] and [`life`] that nobody waits for a daemon that does
@@ -33,6 +34,7 @@ mod fork;
 mod generate;
 mod identity;
 mod join;
+mod json;
 mod life;
 mod logging;
 mod memory;

@@ -3,8 +3,6 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use serde::Serialize;
-
 use crate::failure::Failure;
 
 /// Writes `text` to standard output. A reader that has gone, as `head` does, is no failure.
@@ -16,11 +14,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-/// Writes `value` to standard output as JSON.
-pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
 /// Says `message` on standard error. Where nobody hears it, that is no reason to do otherwise, still

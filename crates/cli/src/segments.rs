@@ -15,7 +15,7 @@ use dendro_policy::Class;
 use crate::args::SegmentsArgs;
 use crate::failure::Failure;
 use crate::target::{self, Target};
-use crate::{output, text, versions, volume};
+use crate::{json, output, text, versions, volume};
 use figures::{Figures, HISTOGRAM_LEN};
 
 pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
         return plot_into(file, &args.target, &source, &segments, &figures);
     }
     if args.json {
-        return output::print_json(&figures::Report { source, figures, segments: &segments });
+        return json::print(&figures::Report::new(&source, &figures, &segments));
     }
     if args.list {
         return output::print(&list_text(&segments));
@@ -104,10 +104,10 @@ fn text_of(source: &str, segments: &Segments, figures: &Figures) -> String {
         shown += &format!(
             "  {:<11}  {:>8}  {:>5}  {:>8}  {:>10}\n",
             Class::from_number(class.class).to_string(),
-            class.segments,
+            class.dirty_segments,
             percent(class.utilisation),
-            age_text(class.age),
-            age_text(class.last_death_age),
+            age_text(class.age_bytes),
+            age_text(class.last_death_age_bytes),
         );
     }
     shown + "\n" + &picture::of(segments, picture::width())

@@ -29,4 +29,4 @@ pub(crate) use files::{history, undelete};
 pub(crate) use hidden::DiskPast;
 pub(crate) use place::{Keeper, Place, find, flush_kernel, now, usage};
 pub(crate) use replace::{open_file_text, promote, rollback};
-pub(crate) use text::columns;
+pub(crate) use text::{clock_time, columns};

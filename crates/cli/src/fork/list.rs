@@ -12,13 +12,12 @@ use super::args::ForksArgs;
 use super::{base_of, branch_name, moment, versions};
 use crate::failure::Failure;
 use crate::versions::{Keeper, Place, columns, find};
-use crate::{output, text};
+use crate::{json, output, text};
 
 /// A branch beside the main one.
 #[derive(Debug, Serialize)]
 struct Fork {
-    /// Its name.
-    branch: String,
+    branch_name: String,
     /// Whether it is the main one.
     main: bool,
     created_unix_ns: i64,
@@ -49,7 +48,7 @@ pub(super) fn show(args: &ForksArgs, with_main: bool) -> Result<(), Failure> {
     let branches = list.branches.iter().filter(|branch| with_main || !branch.main);
     let forks: Vec<_> = branches.map(|branch| look(&keeper, &list, &usage, branch)).collect();
     match args.json {
-        true => output::print_json(&forks),
+        true => json::print_list(if with_main { "branches" } else { "forks" }, &forks),
         false => output::print(&forks_text(&forks)),
     }
 }
@@ -73,7 +72,7 @@ fn look(keeper: &Keeper, list: &VersionList, usage: &[UsageInfo], branch: &Branc
         }
     };
     Fork {
-        branch: branch.name.clone(),
+        branch_name: branch.name.clone(),
         main: branch.main,
         created_unix_ns: branch.created_unix_ns,
         base: base.map(|of| match &of.name {
@@ -100,7 +99,7 @@ fn forks_text(forks: &[Fork]) -> String {
             false => fork.mount_points.join(", "),
         };
         [
-            format!(":{}", fork.branch),
+            format!(":{}", fork.branch_name),
             age(now_ns.saturating_sub(fork.created_unix_ns)),
             fork.base.clone().unwrap_or_else(|| "-".into()),
             changes,

@@ -168,7 +168,14 @@ const PAGES: &[(&str, Page)] = &[
         plain(
             &[
                 ("What it does, each second:", "dendro stat --watch mnt"),
-                ("For Prometheus:", "dendro stat --metrics mnt"),
+                (
+                    "For Prometheus, at a port of this machine:",
+                    "dendro mount -o metrics=9350 home.img mnt\ncurl http://localhost:9350/metrics",
+                ),
+                (
+                    "For node-exporter's textfile collector, each minute by cron(8):",
+                    "dendro stat --metrics --to /var/lib/node_exporter/home.prom mnt",
+                ),
             ],
             &[("dendro-info", 1), ("dendro-segments", 1)],
         ),

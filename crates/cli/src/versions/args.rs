@@ -62,16 +62,25 @@ pub(crate) enum SnapshotVerb {
         target: String,
         /// The new name
         name: String,
+        /// Print what it is called now as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Keep a snapshot from being deleted
     Hold {
         /// TARGET@NAME or TARGET@EPOCH
         target: String,
+        /// Print what is held as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Let a snapshot be deleted again
     Release {
         /// TARGET@NAME or TARGET@EPOCH
         target: String,
+        /// Print what is released as JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

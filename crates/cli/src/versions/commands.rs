@@ -13,7 +13,7 @@ use super::args::{CloneArgs, SnapshotArgs, SnapshotVerb, UsageArgs};
 use super::place::{self, Keeper, Place, usage as wrong_usage};
 use super::text::{columns, time};
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::{json, output, text};
 
 /// An answer to another question than was asked.
 pub(crate) fn unexpected(reply: &VersionsReply) -> Failure {
@@ -27,19 +27,44 @@ pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> 
         SnapshotVerb::Delete { target, more, dry_run, verbose, json } => {
             delete_versions(target, more, [*dry_run, *verbose || *dry_run, *json])
         }
-        SnapshotVerb::Rename { target, name } => rename_version(target, name),
-        SnapshotVerb::Hold { target } => {
-            change(target, |of| VersionsRequest::Hold { of, held: true })
-        }
-        SnapshotVerb::Release { target } => {
-            change(target, |of| VersionsRequest::Hold { of, held: false })
-        }
+        SnapshotVerb::Rename { target, name, json } => rename_version(target, name, *json),
+        SnapshotVerb::Hold { target, json } => hold(target, true, *json),
+        SnapshotVerb::Release { target, json } => hold(target, false, *json),
     }
 }
 
 /// Calls the version that `target` names otherwise.
-pub(crate) fn rename_version(target: &str, name: &str) -> Result<(), Failure> {
-    change(target, |of| VersionsRequest::Rename { of, name: name.to_owned() })
+pub(crate) fn rename_version(target: &str, name: &str, as_json: bool) -> Result<(), Failure> {
+    let old = change(target, |of| VersionsRequest::Rename { of, name: name.to_owned() })?;
+    let sign = if old.moment.is_some() { '@' } else { ':' };
+    let facts = Renamed { old_version: named(&old), version: format!("{sign}{name}") };
+    if as_json { json::print(&facts) } else { Ok(()) }
+}
+
+fn hold(target: &str, held: bool, as_json: bool) -> Result<(), Failure> {
+    let of = change(target, |of| VersionsRequest::Hold { of, held })?;
+    if as_json { json::print(&Held { version: named(&of), held }) } else { Ok(()) }
+}
+
+/// A version that has another name now.
+#[derive(Serialize)]
+struct Renamed {
+    old_version: String,
+    version: String,
+}
+
+/// A snapshot that may, or may not, be deleted.
+#[derive(Serialize)]
+struct Held {
+    version: String,
+    held: bool,
+}
+
+/// A version as the one who asks has named it.
+fn named(version: &VersionName) -> String {
+    let branch = version.branch.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
+    let moment = version.moment.as_ref().map(|moment| format!("@{}", moment.text));
+    branch + &moment.unwrap_or_default()
 }
 
 /// Deletes versions, and says so if that is wanted, in words or as JSON.
@@ -50,7 +75,7 @@ pub(crate) fn delete_versions(
 ) -> Result<(), Failure> {
     let deleted = delete(target, more, dry_run)?;
     match (json, verbose) {
-        (true, _) => output::print_json(&deleted),
+        (true, _) => json::print_list("deleted", &deleted),
         (false, true) => output::print(&deleted_text(&deleted, dry_run)),
         (false, false) => Ok(()),
     }
@@ -61,7 +86,7 @@ fn create(target: &str, json: bool, quiet: bool) -> Result<(), Failure> {
     let name = version.moment.map(|moment| moment.text);
     let of = VersionName { branch: version.branch, moment: None };
     match keeper.ask(VersionsRequest::Snapshot { of, name })? {
-        VersionsReply::Snapshot(made) if json => output::print_json(&made),
+        VersionsReply::Snapshot(made) if json => json::print(&made),
         // A name that somebody chose need not be told; a number must be.
         VersionsReply::Snapshot(made) if made.name.is_none() && !quiet => {
             output::print(&format!("@{}\n", made.epoch))
@@ -93,7 +118,7 @@ fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
         list.snapshots.retain(|snapshot| snapshot.branch == number);
     }
     match json {
-        true => output::print_json(&list),
+        true => json::print(&list),
         false => output::print(&list_text(&list)),
     }
 }
@@ -187,17 +212,17 @@ fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
     }
 }
 
-/// What changes a version that must be named, and has nothing to tell.
+/// What changes a version that must be named, and has nothing to tell but which that is.
 fn change(
     target: &str,
     request: impl FnOnce(VersionName) -> VersionsRequest,
-) -> Result<(), Failure> {
+) -> Result<VersionName, Failure> {
     let Place { keeper, version, .. } = place::find(target)?;
     if version == VersionName::default() {
         return Err(wrong_usage(format_args!("{target}: say which, as in {target}@NAME")));
     }
-    match keeper.ask(request(version))? {
-        VersionsReply::Done => Ok(()),
+    match keeper.ask(request(version.clone()))? {
+        VersionsReply::Done => Ok(version),
         other => Err(unexpected(&other)),
     }
 }
@@ -205,7 +230,7 @@ fn change(
 /// What was made, where a branch was.
 fn made(reply: VersionsReply, json: bool) -> Result<(), Failure> {
     match reply {
-        VersionsReply::Branch(made) if json => output::print_json(&made),
+        VersionsReply::Branch(made) if json => json::print(&made),
         VersionsReply::Branch(_) => Ok(()),
         other => Err(unexpected(&other)),
     }
@@ -243,7 +268,7 @@ pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
         versions,
     };
     match args.json {
-        true => output::print_json(&usage),
+        true => json::print(&usage),
         false => output::print(&usage_text(&usage)),
     }
 }

@@ -10,7 +10,7 @@ use super::args::DiffArgs;
 use super::commands::unexpected;
 use super::place::{self, Keeper, Place, usage};
 use crate::failure::Failure;
-use crate::output;
+use crate::{json, output};
 
 pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let (target, range_end) = split_range(&args.target);
@@ -45,19 +45,18 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     }
     match (args.stat, args.json) {
         (false, _) => Ok(()),
-        (true, true) => output::print(&(serde_json::to_string(&stat)? + "\n")),
+        (true, true) => output::print(&json::line(&stat)?),
         (true, false) => output::print(&stat.text()),
     }
 }
 
-fn print_all(changes: &[ChangeInfo], json: bool) -> Result<(), Failure> {
+fn print_all(changes: &[ChangeInfo], as_json: bool) -> Result<(), Failure> {
     let mut lines = String::new();
     for change in changes {
-        match json {
-            true => lines += &serde_json::to_string(change)?,
-            false => lines += &change_text(change),
+        match as_json {
+            true => lines += &json::line(change)?,
+            false => lines += &(change_text(change) + "\n"),
         }
-        lines.push('\n');
     }
     output::print(&lines)
 }

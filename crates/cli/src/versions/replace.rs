@@ -10,7 +10,7 @@ use super::args::{PromoteArgs, ReplacingArgs, RollbackArgs};
 use super::commands::unexpected;
 use super::place::{self, Place, usage as wrong_usage};
 use crate::failure::Failure;
-use crate::output;
+use crate::{json, output};
 
 const fn how(args: &ReplacingArgs) -> Replacing {
     Replacing { discard: args.discard, force: args.force }
@@ -52,7 +52,7 @@ fn replace(
         other => return Err(unexpected(&other)),
     };
     match (args.json, quiet) {
-        (true, _) => output::print_json(&made),
+        (true, _) => json::print(&made),
         (false, true) => Ok(()),
         (false, false) => output::print(&replaced_text(&made, place, args.discard)),
     }
