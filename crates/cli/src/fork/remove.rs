@@ -51,7 +51,9 @@ fn drop_named(text: &str, mode: UnmountMode, dropped: &mut Vec<Dropped>) -> Resu
             return Err(fail("name a fork, by its mount point or as TARGET:NAME"));
         };
         let found = versions(&keeper)?.branches.into_iter().find(|of| of.name == branch);
-        let found = found.ok_or_else(|| fail("there is no such branch"))?;
+        let found = found.ok_or_else(|| {
+            fail(&format!("there is no branch called {branch}; `dendro forks` lists them"))
+        })?;
         delete(&keeper, &found)?;
         dropped.push(Dropped { branch_name: branch, mount_point: None });
         return Ok(());

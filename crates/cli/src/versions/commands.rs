@@ -104,7 +104,13 @@ fn versions(keeper: &Keeper) -> Result<VersionList, Failure> {
 }
 
 fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
-    let Place { keeper, version, .. } = place::find(target)?;
+    let Place { keeper, version, path } = place::find(target)?;
+    if version.moment.is_some() {
+        let path = path.display();
+        return Err(wrong_usage(format_args!(
+            "{target}: lists are of a volume, {path}, or of a branch, as {path}:BRANCH; name no moment"
+        )));
+    }
     let mut list = versions(&keeper)?;
     if only_named {
         list.snapshots.retain(|snapshot| snapshot.name.is_some());
@@ -254,7 +260,14 @@ struct Usage {
 }
 
 pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
-    let Place { keeper, .. } = place::find(&args.target)?;
+    let Place { keeper, version, path } = place::find(&args.target)?;
+    if version != VersionName::default() {
+        return Err(wrong_usage(format_args!(
+            "{}: this is about the whole volume: name {}, without a version",
+            args.target,
+            path.display()
+        )));
+    }
     let versions = match keeper.ask(VersionsRequest::Usage)? {
         VersionsReply::Usage(versions) => versions,
         other => return Err(unexpected(&other)),

@@ -24,7 +24,10 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
         return json::print_list("history", &versions);
     }
     if versions.iter().all(|version| version.file.is_none()) {
-        return Err(Failure::new(format_args!("{}: no version has it", place.path)));
+        return Err(Failure::new(format_args!(
+            "{}: no version has it; `dendro undelete --list` of its directory lists what others do",
+            place.path
+        )));
     }
     let row = |version: &HistoryInfo| {
         let [kind, size, written, inode] = match &version.file {
@@ -114,6 +117,11 @@ fn list(place: &FilePlace, as_json: bool) -> Result<(), Failure> {
             removed.name.clone(),
         ]
     };
+    if names.is_empty() {
+        let path = &place.path;
+        output::tell(format_args!("dendro: {path}: everything that snapshots have of it is there"));
+        return Ok(());
+    }
     let rows: Vec<_> = names.iter().map(row).collect();
     output::print(&columns(["LAST IN", "MADE", "KIND", "SIZE", "WRITTEN", "NAME"], &rows, &[3]))
 }

@@ -24,7 +24,10 @@ pub(crate) fn promote(args: &PromoteArgs, quiet: bool) -> Result<(), Failure> {
             let request = VersionsRequest::Promote { branch, how: how(&args.how) };
             replace(&place, request, &args.how, quiet)
         }
-        _ => Err(wrong_usage(format_args!("{target}: name a branch, as in TARGET:BRANCH"))),
+        _ => Err(wrong_usage(format_args!(
+            "{target}: name a branch, as in {}:BRANCH",
+            place.path.display()
+        ))),
     }
 }
 

@@ -240,7 +240,7 @@ fn files_are_compared_followed_and_brought_back() {
         for (request, why) in [
             (undelete(None, "/file", None), "it is there now"),
             (undelete(None, "/never", None), "no snapshot has it"),
-            (undelete(Some(at("one")), "/other", Some("/x")), "has none"),
+            (undelete(Some(at("one")), "/other", Some("/x")), "does not have it"),
             (undelete(None, "/", None), "must end in a name"),
             (undelete(None, "/file", Some("/none/file")), "no such directory"),
             (undelete(None, "\\q", None), "stray backslash"),
