@@ -15,8 +15,8 @@ use crate::fork::args::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
 use crate::generate::Candidates;
 use crate::text;
 use crate::versions::args::{
-    CloneArgs, DiffArgs, HistoryArgs, PromoteArgs, RollbackArgs, SnapshotArgs, UndeleteArgs,
-    UsageArgs,
+    CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
+    UndeleteArgs, UsageArgs,
 };
 
 /// One run of the command.
@@ -72,13 +72,15 @@ pub(crate) enum Command {
     Promote(PromoteArgs),
     /// Put a branch back to a moment in its past
     Rollback(RollbackArgs),
+    /// Show the history of a volume: its branches and snapshots
+    Log(LogArgs),
     /// Show what changed between two versions
     Diff(DiffArgs),
     /// Show the versions of a file
     History(HistoryArgs),
     /// Bring back what was removed
     Undelete(UndeleteArgs),
-    /// Show what each version takes
+    /// Show where the space goes, and what each version takes
     Usage(UsageArgs),
     /// Make a working tree that goes on from another, and mount it
     Fork(ForkArgs),

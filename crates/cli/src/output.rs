@@ -27,3 +27,17 @@ pub(crate) fn table(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 2;
     rows.iter().map(|(name, value)| format!("  {name:width$}{value}\n")).collect()
 }
+
+/// Columns when standard output is no terminal, and at least and at most.
+const DEFAULT_WIDTH: usize = 80;
+const LEAST_WIDTH: usize = 40;
+const WIDEST: usize = 160;
+
+/// Columns of the terminal, or what does for a file.
+pub(crate) fn width() -> usize {
+    let columns = match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => DEFAULT_WIDTH,
+    };
+    columns.clamp(LEAST_WIDTH, WIDEST)
+}

@@ -14,6 +14,7 @@ use dendro_policy::Class;
 
 use crate::args::SegmentsArgs;
 use crate::failure::Failure;
+use crate::svg::check_name;
 use crate::target::{self, Target};
 use crate::{json, output, text, versions, volume};
 use figures::{Figures, HISTOGRAM_LEN};
@@ -46,13 +47,7 @@ fn plot_into(
     segments: &Segments,
     figures: &Figures,
 ) -> Result<(), Failure> {
-    let extension = file.extension().map(|extension| extension.to_ascii_lowercase());
-    if extension.is_none_or(|extension| extension != "svg") {
-        let why =
-            "a plot is an SVG drawing, whose name ends in .svg; rsvg-convert(1) makes others of it";
-        return Err(Failure::new(format_args!("{}: {why}", file.display()))
-            .with_code(crate::failure::code::USAGE));
-    }
+    check_name(file)?;
     let versions = versions::shares(target)?;
     let drawing = plot::draw(source, segments, figures, Some(&versions));
     std::fs::write(file, drawing)
@@ -110,7 +105,7 @@ fn text_of(source: &str, segments: &Segments, figures: &Figures) -> String {
             age_text(class.last_death_age_bytes),
         );
     }
-    shown + "\n" + &picture::of(segments, picture::width())
+    shown + "\n" + &picture::of(segments, output::width())
 }
 
 fn histogram_text(histogram: &[u32; HISTOGRAM_LEN]) -> String {

@@ -322,6 +322,7 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "branch list", &[mount]);
     printed.run(scratch, "snapshot list", &[mount]);
     printed.run(scratch, "usage", &[mount]);
+    printed.run(scratch, "log", &[mount]);
     printed.run(scratch, "branch delete", &["-n", &at(":work")]);
     printed.run(scratch, "snapshot delete", &["-n", &at("@first"), ":work"]);
     let tree = scratch.text("tree");

@@ -347,9 +347,25 @@ const PAGES: &[(&str, Page)] = &[
         ),
     ),
     (
+        "dendro-log",
+        plain(
+            &[
+                ("The branches and snapshots as a graph:", "dendro log --graph mnt"),
+                (
+                    "As a drawing, and that as pixels:",
+                    "dendro log --plot home.svg mnt\nrsvg-convert home.svg > home.png",
+                ),
+            ],
+            VERSIONS,
+        ),
+    ),
+    (
         "dendro-usage",
         plain(
-            &[("Which snapshot is worth deleting:", "dendro usage mnt")],
+            &[
+                ("Which snapshot is worth deleting:", "dendro usage mnt"),
+                ("As a drawing:", "dendro usage --plot home.svg mnt"),
+            ],
             &[("dendro-snapshot", 1), ("dendro-info", 1)],
         ),
     ),

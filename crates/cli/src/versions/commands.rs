@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 
 use dendro_control::versions::{
-    BranchInfo, DeletedInfo, SnapshotInfo, UsageInfo, VersionList, VersionName, VersionsReply,
-    VersionsRequest,
+    BranchInfo, DeletedInfo, SnapshotInfo, VersionList, VersionName, VersionsReply, VersionsRequest,
 };
 use dendro_versions::name;
 use serde::Serialize;
 
-use super::args::{CloneArgs, SnapshotArgs, SnapshotVerb, UsageArgs};
+use super::args::{CloneArgs, SnapshotArgs, SnapshotVerb};
 use super::place::{self, Keeper, Place, usage as wrong_usage};
 use super::text::{columns, time};
 use crate::failure::Failure;
@@ -209,7 +208,7 @@ fn deleted_text(deleted: &[DeletedInfo], dry_run: bool) -> String {
     deleted.iter().map(line).chain(together).collect()
 }
 
-fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
+pub(super) fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
     match (epoch, name) {
         (None, Some(name)) => format!(":{name}"),
         (_, Some(name)) => format!("@{name}"),
@@ -246,64 +245,4 @@ pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
     let Place { keeper, version, .. } = place::find(&args.target)?;
     let request = VersionsRequest::Clone { of: version, name: args.name.clone() };
     made(keeper.ask(request)?, args.json)
-}
-
-/// Where a volume's space is.
-#[derive(Serialize)]
-struct Usage {
-    capacity_bytes: u64,
-    live_bytes: u64,
-    available_bytes: u64,
-    reserved_bytes: u64,
-    /// What only snapshots hold, each alone.
-    versions: Vec<UsageInfo>,
-}
-
-pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
-    let Place { keeper, version, path } = place::find(&args.target)?;
-    if version != VersionName::default() {
-        return Err(wrong_usage(format_args!(
-            "{}: this is about the whole volume: name {}, without a version",
-            args.target,
-            path.display()
-        )));
-    }
-    let versions = match keeper.ask(VersionsRequest::Usage)? {
-        VersionsReply::Usage(versions) => versions,
-        other => return Err(unexpected(&other)),
-    };
-    let space = keeper.space()?;
-    let usage = Usage {
-        capacity_bytes: space.capacity_bytes,
-        live_bytes: space.live_bytes,
-        available_bytes: space.available_bytes,
-        reserved_bytes: space.reserved_bytes,
-        versions,
-    };
-    match args.json {
-        true => json::print(&usage),
-        false => output::print(&usage_text(&usage)),
-    }
-}
-
-fn usage_text(usage: &Usage) -> String {
-    let heads_bytes = |is_head: bool| -> u64 {
-        let of_kind = usage.versions.iter().filter(|of| of.epoch.is_none() == is_head);
-        of_kind.map(|of| of.exclusive_bytes).sum()
-    };
-    let in_one: u64 = heads_bytes(true) + heads_bytes(false);
-    let size = |bytes| text::size(bytes);
-    let facts = output::table(&[
-        ("used", format!("{} of {}", size(usage.live_bytes), size(usage.capacity_bytes))),
-        ("can be written", size(usage.available_bytes)),
-        ("reserved", size(usage.reserved_bytes)),
-        ("in one branch alone", size(heads_bytes(true))),
-        ("in one snapshot alone", size(heads_bytes(false))),
-        ("shared, and the log's own", size(usage.live_bytes.saturating_sub(in_one))),
-    ]);
-    let row = |of: &UsageInfo| {
-        [version_text(of.epoch, of.name.as_deref()), size(of.exclusive_bytes), size(of.seen_bytes)]
-    };
-    let rows: Vec<_> = usage.versions.iter().map(row).collect();
-    format!("{facts}\n{}", columns(["VERSION", "ALONE", "ALL IT SEES"], &rows, &[1, 2]))
 }

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use dendro_base::{Clock, SystemClock};
+use dendro_control::cleaning::Segments;
 use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest, path_text};
 use dendro_control::{SpaceInfo, ViewInfo};
 use dendro_versions::name;
@@ -92,6 +93,22 @@ impl Keeper {
                 answer.map_err(|error| fail(error.to_string()))
             }
             Self::Offline(source) => volume::versions_offline(source, &request),
+        }
+    }
+
+    /// The image file or block device.
+    pub(crate) fn source(&self) -> String {
+        match self {
+            Self::Daemon(served) => served.pong.source.clone(),
+            Self::Offline(source) => source.display().to_string(),
+        }
+    }
+
+    /// The segments of the volume.
+    pub(crate) fn segments(&self) -> Result<Segments, Failure> {
+        match self {
+            Self::Daemon(served) => Ok(served.client.all_segments()?),
+            Self::Offline(source) => volume::segments_offline(source),
         }
     }
 
