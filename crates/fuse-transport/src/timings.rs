@@ -3,7 +3,12 @@
 //! A request is measured from where it has been read to where its answer is ready: what the kernel's
 //! queue and the way back take is not in it. Counting takes no lock: each thread adds to one of some
 //! shards, which are added up when somebody asks. That may then be off by what is under way.
+//!
+//! Looking at the clock twice, and counting, takes a fiftieth of the shortest requests. So of kinds that are
+//! short and many, each thread does so for one of eight. With the next one it counts those between as having
+//! taken as long as the one before: as many are missing meanwhile, seven of a thread and kind at most.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -40,6 +45,9 @@ pub enum Failure {
 /// Threads that count at the same place, where there are more than this.
 const SHARDS: usize = 16;
 
+/// Of so many requests of a kind that is short one is timed.
+const SAMPLED: u8 = 8;
+
 /// Durations are told apart by so many parts of each power of two, …
 const PARTS: u32 = 4;
 /// … from this many bits on, which is about a microsecond, …
@@ -62,6 +70,14 @@ impl Kind {
             Self::Sync => "sync",
             Self::Lookup => "lookup",
             Self::Change => "change",
+        }
+    }
+
+    /// How many requests of this kind one look at the clock is for.
+    const fn sampled(self) -> u8 {
+        match self {
+            Self::Sync => 1,
+            Self::Read | Self::Write | Self::Lookup | Self::Change => SAMPLED,
         }
     }
 
@@ -184,13 +200,41 @@ impl Default for Timings {
     }
 }
 
+/// What a thread knows of its own requests of a kind. A process has one [`Timings`]; of several, the counts
+/// of one might be another's.
+struct Own {
+    /// So many are not timed,
+    left: Cell<u8>,
+    /// so many have not been counted yet,
+    uncounted: Cell<u8>,
+    /// and so long the last one took that was timed.
+    last_ns: Cell<u64>,
+}
+
+thread_local! {
+    static OWN: [Own; Kind::ALL.len()] = const {
+        [const { Own { left: Cell::new(0), uncounted: Cell::new(0), last_ns: Cell::new(0) } };
+            Kind::ALL.len()]
+    };
+}
+
+impl Own {
+    /// Whether the next request need not be timed; it is noted if so.
+    fn is_untimed(&self) -> bool {
+        let Some(left) = self.left.get().checked_sub(1) else { return false };
+        self.left.set(left);
+        self.uncounted.set(self.uncounted.get() + 1);
+        true
+    }
+}
+
 /// The shard of this thread.
 fn own_shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
     }
-    OWN.with(|own| *own)
+    SHARD.with(|shard| *shard)
 }
 
 #[allow(clippy::disallowed_methods, reason = "how long something took is all that is wanted")]
@@ -206,28 +250,55 @@ impl Timings {
         serve: impl FnOnce() -> Option<Result<usize>>,
     ) -> Option<Result<usize>> {
         let Some(kind) = Kind::of(number) else { return serve() };
+        if OWN.with(|own| own[kind as usize].is_untimed()) {
+            let answer = serve();
+            if let Some(result) = &answer {
+                self.note(kind, result);
+            }
+            return answer;
+        }
         let since = now();
         let answer = serve();
         if let Some(result) = &answer {
             let took = now().saturating_duration_since(since);
-            self.note(kind, took.as_nanos().try_into().unwrap_or(u64::MAX), result);
+            self.note_timed(kind, took.as_nanos().try_into().unwrap_or(u64::MAX));
+            self.note(kind, result);
         }
         answer
     }
 
-    fn note(&self, kind: Kind, ns: u64, result: &Result<usize>) {
+    /// Counts a request that took so long, and those before it that were not timed.
+    fn note_timed(&self, kind: Kind, ns: u64) {
         let shard = &self.shards[own_shard()];
+        let (uncounted, last_ns) = OWN.with(|own| {
+            let own = &own[kind as usize];
+            own.left.set(kind.sampled() - 1);
+            (u64::from(own.uncounted.take()), own.last_ns.replace(ns))
+        });
+        let add = |ns, count| {
+            shard.buckets[kind as usize][bucket(ns)].fetch_add(count, Ordering::Relaxed);
+        };
+        if uncounted > 0 {
+            add(last_ns, uncounted);
+        }
+        add(ns, 1);
+        let total_ns = last_ns.saturating_mul(uncounted).saturating_add(ns);
+        shard.total_ns[kind as usize].fetch_add(total_ns, Ordering::Relaxed);
+    }
+
+    /// Counts what a request has read, or why it failed.
+    fn note(&self, kind: Kind, result: &Result<usize>) {
         let add = |counter: &AtomicU64, more| {
             counter.fetch_add(more, Ordering::Relaxed);
         };
-        add(&shard.buckets[kind as usize][bucket(ns)], 1);
-        add(&shard.total_ns[kind as usize], ns);
         match result {
-            Ok(len) if kind == Kind::Read => add(&shard.read_bytes, *len as u64),
+            Ok(len) if kind == Kind::Read => {
+                add(&self.shards[own_shard()].read_bytes, *len as u64);
+            }
             Ok(_) => {}
             Err(errno) => {
                 if let Some(failure) = Failure::of(*errno) {
-                    add(&shard.failures[failure as usize], 1);
+                    add(&self.shards[own_shard()].failures[failure as usize], 1);
                 }
             }
         }
@@ -301,21 +372,63 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..SHARDS + 3 {
                 scope.spawn(|| {
-                    timings.note(Kind::Read, 5000, &Ok(100));
-                    timings.note(Kind::Read, 5000, &Err(Errno::IO));
-                    timings.note(Kind::Change, 10, &Err(Errno::NOENT));
+                    timings.note_timed(Kind::Sync, 5000);
+                    timings.note_timed(Kind::Sync, 5000);
+                    timings.note_timed(Kind::Change, 10);
+                    timings.note(Kind::Sync, &Err(Errno::IO));
+                    timings.note(Kind::Read, &Ok(100));
+                    timings.note(Kind::Change, &Err(Errno::NOENT));
                 });
             }
         });
         let threads = SHARDS as u64 + 3;
-        let reads = timings.of(Kind::Read);
-        assert_eq!(reads.total_ns, threads * 10_000);
-        assert_eq!(reads.counts, [(bound(bucket(5000)), 2 * threads)]);
+        let syncs = timings.of(Kind::Sync);
+        assert_eq!(syncs.total_ns, threads * 10_000);
+        assert_eq!(syncs.counts, [(bound(bucket(5000)), 2 * threads)]);
         assert_eq!(timings.read_bytes(), 100 * threads);
         assert_eq!(timings.failures(Failure::Io), threads);
         assert_eq!(timings.failures(Failure::NoSpace), 0);
         assert_eq!(timings.of(Kind::Change).counts, [(Some(1 << LOW_BITS), threads)]);
-        assert_eq!(timings.of(Kind::Sync), Requests::default());
+        assert_eq!(timings.of(Kind::Write), Requests::default());
+    }
+
+    #[test]
+    fn one_of_many_short_requests_is_timed_and_all_are_counted() {
+        let timings = Timings::default();
+        let pause = std::time::Duration::from_millis(2);
+        // The first and the ninth, and no other, take long; the last is a ninth, too.
+        for number in 0..17_u8 {
+            let is_slow = number.is_multiple_of(SAMPLED) && number < 16;
+            let serve = || {
+                if is_slow {
+                    std::thread::sleep(pause);
+                }
+                Some(Ok(10))
+            };
+            assert_eq!(timings.count(opcode::READ, serve), Some(Ok(10)));
+        }
+        let reads = timings.of(Kind::Read);
+        let is_slow = |bound: Option<u64>| bound.is_none_or(|ns| ns > 2_000_000);
+        let counted = |is_wanted: bool| -> u64 {
+            let of = reads.counts.iter().filter(|(bound, _)| is_slow(*bound) == is_wanted);
+            of.map(|(_, count)| count).sum()
+        };
+        assert_eq!((counted(true), counted(false)), (16, 1), "{reads:?}");
+        assert!(reads.total_ns >= 16 * 2_000_000, "{reads:?}");
+        assert_eq!(timings.read_bytes(), 170);
+        // Each sync is.
+        for must_wait in [true, false] {
+            let serve = || {
+                if must_wait {
+                    std::thread::sleep(pause);
+                }
+                Some(Ok(0))
+            };
+            timings.count(opcode::FSYNC, serve);
+        }
+        let syncs = timings.of(Kind::Sync).counts;
+        let slow = syncs.iter().filter(|(bound, _)| is_slow(*bound)).count();
+        assert_eq!((syncs.len(), slow), (2, 1), "{syncs:?}");
     }
 
     #[test]
