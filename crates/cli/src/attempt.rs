@@ -124,8 +124,10 @@ fn find_tree(args: &TryArgs) -> Result<(Served, PathBuf), Failure> {
         return fail(&format!("name it by its mount point, {}", mount_point.display()));
     }
     match (view.epoch, &view.read_only) {
-        (Some(_), _) => fail("shows the past, and nothing can become of it"),
-        (None, Some(_)) => fail("is read-only, and nothing can become of it"),
+        (Some(_), _) => {
+            fail("shows the past, which does not change; name a tree in the mount of a branch")
+        }
+        (None, Some(why)) => fail(&format!("is read-only, and nothing can become of it: {why}")),
         (None, None) => Ok((tree, mount_point)),
     }
 }
@@ -136,7 +138,10 @@ fn clone_options(args: &TryArgs) -> Result<MountOptions, Failure> {
     let options = options.map_err(Failure::new)?;
     match options.version == VersionName::default() && !options.read_only {
         true => Ok(options),
-        false => Err(Failure::new("-o: the clone is mounted, and for writing")),
+        false => Err(Failure::new(
+            "-o: COMMAND works on a clone of the tree, and changes it; leave clone=, snapshot=, at= and \
+             ro out",
+        )),
     }
 }
 

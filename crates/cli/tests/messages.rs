@@ -179,3 +179,25 @@ fn versions_are_called_by_the_names_that_users_gave_them() {
     assert_eq!(all.out, "");
     assert!(all.err.contains("/dir: everything that snapshots have of it is there"), "{all:?}");
 }
+
+#[test]
+fn what_a_try_cannot_work_on_is_said_with_what_to_do() {
+    if skips_mounts() || !common::is_root() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let mount = scratch.mount_point();
+    let said = scratch.dendro(["try", "-o", "clone=x", &mount, "--", "true"]);
+    said.fails(125, &["COMMAND works on a clone", "leave clone=, snapshot=, at= and ro out"]);
+    scratch.dendro(["snapshot", "create", &format!("{mount}@one")]).succeeds();
+    let past = scratch.text("past");
+    fs::create_dir(&past).unwrap();
+    scratch.dendro(["mount", "-o", "snapshot=one", &scratch.image(), &past]).succeeds();
+    let said = scratch.dendro(["try", &past, "--", "true"]);
+    said.fails(125, &[&past, "shows the past", "the mount of a branch"]);
+    let said = scratch.dendro(["diff", &format!("{mount}@one..one"), "@one"]);
+    said.fails(2, &["@one..one", "two ends already", "leave @one out"]);
+    let said = scratch.dendro(["set", &mount, "bogus"]);
+    said.fails(1, &["unknown mount option bogus", "`dendro set --help` lists"]);
+}

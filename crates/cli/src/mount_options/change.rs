@@ -77,7 +77,10 @@ impl MountOptions {
         }
         let list = |options: BTreeSet<String>| options.into_iter().collect::<Vec<_>>().join(", ");
         if !unknown.is_empty() {
-            return Err(format!("unknown mount option {}", list(unknown)));
+            return Err(format!(
+                "unknown mount option {}; `dendro set --help` lists what can be changed",
+                list(unknown)
+            ));
         }
         if !of_kernel.is_empty() {
             let options = list(of_kernel);

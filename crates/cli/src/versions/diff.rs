@@ -16,7 +16,12 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let (target, range_end) = split_range(&args.target);
     let Place { keeper, version: old, .. } = place::find(target)?;
     let new = match (range_end, &args.to) {
-        (Some(_), Some(_)) => return Err(usage("the range has two ends already")),
+        (Some(_), Some(to)) => {
+            return Err(usage(format_args!(
+                "{}: the range has two ends already; leave {to} out, or what is behind the dots",
+                args.target
+            )));
+        }
         (Some(end), None) => name::parse_version(end, &place::now()?).map_err(usage)?,
         (None, Some(end)) => other_end(end, &keeper)?,
         (None, None) if old == VersionName::default() => {
@@ -78,7 +83,9 @@ fn other_end(text: &str, keeper: &Keeper) -> Result<VersionName, Failure> {
     };
     // Copies of an image have the same UUID.
     if (&there.pong.uuid, &there.pong.daemon) != (&here.pong.uuid, &here.pong.daemon) {
-        return Err(usage(format_args!("{text}: is another volume")));
+        return Err(usage(format_args!(
+            "{text}: is in another volume; what is compared are versions of one"
+        )));
     }
     if version.branch.is_some() {
         return Ok(version);

@@ -313,7 +313,7 @@ fn a_branch_replaces_a_head_that_has_not_changed_since() {
     fs.write(ino, 0, b"d's", false).unwrap();
     there.answer(&replace("d", Some(of("main")))).unwrap();
     assert_eq!((head("c"), branches()), (d, 2));
-    assert!(refusal(&fixture.offline().at(d), &replace("c", None)).contains("itself"));
+    assert!(refusal(&fixture.offline().at(d), &replace("c", None)).contains("there already"));
 }
 
 #[test]
