@@ -125,11 +125,18 @@ pub struct Finding {
     pub kind: FindingKind,
     /// Where, and what exactly.
     pub detail: String,
+    /// The list that it is about, where it is about one of those that hold files.
+    pub list: Option<u64>,
 }
 
 impl Finding {
     pub(crate) fn new(kind: FindingKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into() }
+        Self { kind, detail: detail.into(), list: None }
+    }
+
+    /// The same about a list.
+    pub(crate) fn about(self, list: Option<u64>) -> Self {
+        Self { list, ..self }
     }
 
     /// How bad it is.
@@ -153,11 +160,12 @@ impl fmt::Display for Finding {
 impl Serialize for Finding {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
-        let mut out = serializer.serialize_struct("Finding", 4)?;
+        let mut out = serializer.serialize_struct("Finding", 5)?;
         out.serialize_field("number", &self.kind.number())?;
         out.serialize_field("severity", &self.severity())?;
         out.serialize_field("title", self.kind.title())?;
         out.serialize_field("detail", &self.detail)?;
+        out.serialize_field("list", &self.list)?;
         out.end()
     }
 }

@@ -251,7 +251,7 @@ impl<'v> Walk<'v> {
         self.counts.node_count += 1;
         let len_bytes = align_up(node.place.len_bytes.into(), GRAIN_SIZE as u64);
         self.count(node.place.addr, len_bytes);
-        self.claim("map node", node.place.addr, len_bytes, findings);
+        self.claim(None, node.place.addr, len_bytes, findings);
         if node.info.checkpoint_seq > self.checkpoint.seq {
             findings.add(FindingKind::NodeNewer, node.to_string());
         }
@@ -269,7 +269,7 @@ impl<'v> Walk<'v> {
                 Value::Record(bytes) => self.visit_record(key, bytes, findings),
                 Value::Chunk(chunk) => {
                     if let Some(problem) = self.skips.visit(key, chunk) {
-                        findings.add(FindingKind::ChunkSkip, problem);
+                        findings.add_about(Some(key.list), FindingKind::ChunkSkip, problem);
                     }
                     for (slot, page) in chunk.iter() {
                         let index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
@@ -291,7 +291,7 @@ impl<'v> Walk<'v> {
             if list >= self.checkpoint.next_list {
                 let next = self.checkpoint.next_list;
                 let detail = format!("list {list} exists, the next one is to be {next}");
-                findings.add(FindingKind::ListNumber, detail);
+                findings.add_about(Some(list), FindingKind::ListNumber, detail);
             }
         } else if self.is_whole
             && !self.seers.is_being_removed(list)
@@ -338,31 +338,32 @@ impl<'v> Walk<'v> {
         let name =
             || format!("page {index} of list {list} at {}, {} bytes", page.addr, page.len_bytes);
         if !self.volume.layout().holds(page.addr, len_bytes) {
-            findings.add(FindingKind::BlockOutside, name());
+            findings.add_about(Some(list), FindingKind::BlockOutside, name());
             return;
         }
         if page.compression != 0 {
             let detail = format!("{}: kind {}", name(), page.compression);
-            findings.add(FindingKind::BlockCompression, detail);
+            findings.add_about(Some(list), FindingKind::BlockCompression, detail);
         }
         self.count(page.addr, len_bytes);
         if self.log.may_have_reused(self.volume.layout().segment_of(page.addr)) {
             return;
         }
-        self.claim("page", page.addr, len_bytes, findings);
+        self.claim(Some(list), page.addr, len_bytes, findings);
         if !self.reads_data {
             return;
         }
         match self.volume.read("block", page.addr, page.len_bytes.into()) {
             Err(error) => {
-                findings.add(FindingKind::BlockUnreadable, format!("{}: {error}", name()));
+                let detail = format!("{}: {error}", name());
+                findings.add_about(Some(list), FindingKind::BlockUnreadable, detail);
             }
             Ok(bytes) => {
                 let found = checksum(&bytes[..page.len_bytes.into()]);
                 if found != page.crc32c {
                     let detail =
                         format!("{}: checksum {found:08x}, not {:08x}", name(), page.crc32c);
-                    findings.add(FindingKind::BlockDamaged, detail);
+                    findings.add_about(Some(list), FindingKind::BlockDamaged, detail);
                 }
                 self.counts.verified_bytes += u64::from(page.len_bytes);
             }
@@ -375,19 +376,22 @@ impl<'v> Walk<'v> {
         self.live[self.volume.layout().segment_of(addr).0 as usize] += len_bytes;
     }
 
-    /// Looks whether nothing else is, or will be, where these bytes are.
-    fn claim(&mut self, what: &str, addr: Addr, len_bytes: u64, findings: &mut Findings) {
+    /// Looks whether nothing else is, or will be, where these bytes are: a page of `list`, or a node of
+    /// the map.
+    fn claim(&mut self, list: Option<u64>, addr: Addr, len_bytes: u64, findings: &mut Findings) {
+        let what = if list.is_some() { "page" } else { "map node" };
         let layout = self.volume.layout();
         let segment = layout.segment_of(addr);
         if self.marks.mark(addr, len_bytes) {
-            findings.add(FindingKind::Overlap, format!("{what} at {addr}, {len_bytes} bytes"));
+            let detail = format!("{what} at {addr}, {len_bytes} bytes");
+            findings.add_about(list, FindingKind::Overlap, detail);
         }
         for head in [self.checkpoint.log, self.checkpoint.map] {
             let end = layout.segment_offset(segment) + u64::from(head.offset_bytes);
             if head.segment == segment && addr.bytes() + len_bytes > end {
                 let detail =
                     format!("{what} at {addr}, {len_bytes} bytes; the log goes on at {end}");
-                findings.add(FindingKind::BehindLog, detail);
+                findings.add_about(list, FindingKind::BehindLog, detail);
             }
         }
     }
@@ -395,10 +399,10 @@ impl<'v> Walk<'v> {
     fn compare_usage(&mut self, findings: &mut Findings) {
         self.unseen.extend(self.seers.finish());
         for key in &self.unseen {
-            findings.add(FindingKind::Unseen, key.to_string());
+            findings.add_about(Some(key.list), FindingKind::Unseen, key.to_string());
         }
         for list in self.lists.missing.iter().filter(|_| !self.lists.is_swept) {
-            findings.add(FindingKind::NoSuchList, format!("list {list}"));
+            findings.add_about(Some(*list), FindingKind::NoSuchList, format!("list {list}"));
         }
         self.usage.insert_overrides(self.checkpoint);
         let layout = self.volume.layout();
@@ -463,7 +467,7 @@ fn mark_overlaps(
                     && marks.mark(page.addr, len_bytes)
                 {
                     let detail = format!("page of {key} at {}, {len_bytes} bytes", page.addr);
-                    findings.add(FindingKind::Overlap, detail);
+                    findings.add_about(Some(key.list), FindingKind::Overlap, detail);
                 }
             }
         }
@@ -480,10 +484,16 @@ struct Findings {
 
 impl Findings {
     fn add(&mut self, kind: FindingKind, detail: String) {
+        self.add_about(None, kind, detail);
+    }
+
+    /// The same of a list; of those that hold files that is told.
+    fn add_about(&mut self, list: Option<u64>, kind: FindingKind, detail: String) {
+        let list = list.filter(|&list| list < FIRST_SYSTEM_LIST);
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         if *count <= MAX_FINDINGS_OF_A_KIND {
-            self.list.push(Finding::new(kind, detail));
+            self.list.push(Finding::new(kind, detail).about(list));
         }
     }
 

@@ -15,8 +15,8 @@ use crate::fork::args::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
 use crate::generate::Candidates;
 use crate::text;
 use crate::versions::args::{
-    CloneArgs, DiffArgs, HistoryArgs, PromoteArgs, RollbackArgs, SnapshotArgs, UndeleteArgs,
-    UsageArgs,
+    CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
+    UndeleteArgs, UsageArgs,
 };
 
 /// One run of the command.
@@ -72,13 +72,15 @@ pub(crate) enum Command {
     Promote(PromoteArgs),
     /// Put a branch back to a moment in its past
     Rollback(RollbackArgs),
+    /// Show the history of a volume: its branches and snapshots
+    Log(LogArgs),
     /// Show what changed between two versions
     Diff(DiffArgs),
     /// Show the versions of a file
     History(HistoryArgs),
     /// Bring back what was removed
     Undelete(UndeleteArgs),
-    /// Show what each version takes
+    /// Show where the space goes, and what each version takes
     Usage(UsageArgs),
     /// Make a working tree that goes on from another, and mount it
     Fork(ForkArgs),
@@ -154,20 +156,19 @@ pub(crate) enum MountKind {
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "OPTIONS of -o, separated by commas:
-  ro, rw                        read only, or not (default)
   allow_other, allow_root, noallow_other   let others, root, nobody in (root: allow_other by default)
   relatime (default), noatime, strictatime   when reading changes access times
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
-  coalesce=on|off               put together in idle times what lies scattered (on)
+  coalesce=on|off, metrics=PORT put together what lies scattered (on); Prometheus' metrics on [ADDRESS:]PORT
   recover=stop|truncate|skip    refuse (default), give up or read past what damage has taken
   direct, buffered, nodiscard   always or never bypass the device's page cache; give no freed blocks back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir   another version than the head; no hidden .dendro
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
-  sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
+  ro, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device, also as UUID=… or LABEL=…
     pub(crate) source: PathBuf,
@@ -182,6 +183,9 @@ pub(crate) struct MountArgs {
     /// Where a mount in the background says what goes wrong [default: syslog]
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
+    /// Print what is mounted now as JSON
+    #[arg(long, conflicts_with = "foreground")]
+    pub(crate) json: bool,
     /// This process is the one in the background; it reports on standard output
     #[arg(long, hide = true)]
     pub(crate) daemon: bool,
@@ -207,6 +211,9 @@ pub(crate) struct UmountArgs {
     /// Cut off those who use it, also where its daemon does not answer
     #[arg(short, long, conflicts_with = "lazy")]
     pub(crate) force: bool,
+    /// Print what is unmounted now as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -269,6 +276,9 @@ pub(crate) struct SyncArgs {
     /// Any path inside a mount, or the volume's image file or device
     #[arg(default_value = ".")]
     pub(crate) path: PathBuf,
+    /// Print what is durable now as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -300,10 +310,15 @@ pub(crate) struct SetOptionsArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Columns of --watch: what was written by programs and to the device each \
-                        second; device bytes per byte of theirs in the interval, and since the \
-                        mount; segments cleaned and how full they were; segments clean now; how \
-                        long writers waited for room.")]
+#[command(
+    after_help = "Columns of --watch, each of the interval: requests; bytes that programs read, and wrote, and bytes
+written to the device, a second; the latter for each byte that programs wrote; what half of all
+requests took less than, 99% of them, and all; segments cleaned and how full they were; segments
+clean now; how long writers waited for room. What the kernel has cached does not come to the daemon.
+
+To have node-exporter's textfile collector pick the metrics up:
+  dendro stat --metrics --to /var/lib/node_exporter/home.prom /home"
+)]
 pub(crate) struct StatArgs {
     /// An image file, a block device, a mount point or a path inside a mount
     #[arg(default_value = ".")]
@@ -315,9 +330,12 @@ pub(crate) struct StatArgs {
     /// With --watch: end after so many lines
     #[arg(short, long, value_name = "N", requires = "watch")]
     pub(crate) count: Option<u64>,
-    /// Print Prometheus's text format
-    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    /// Print Prometheus's text format; see metrics= of dendro mount for a port
+    #[arg(long, alias = "prometheus", conflicts_with_all = ["json", "watch"])]
     pub(crate) metrics: bool,
+    /// With --metrics: put it into this file, all of it at once
+    #[arg(long, value_name = "FILE", requires = "metrics")]
+    pub(crate) to: Option<PathBuf>,
     /// Print the facts as JSON; with --watch, an object a line
     #[arg(long)]
     pub(crate) json: bool,
@@ -478,6 +496,7 @@ impl MountHelper {
             foreground: false,
             log_file: None,
             daemon: false,
+            json: false,
             fake: self.fake,
             kind: Some(match name {
                 "mount.fuse.dendro" => MountKind::Plain,
@@ -546,7 +565,8 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
             let command = UmountHelper::command().name(name);
             parse_as(command, arguments).map(|helper: UmountHelper| {
                 let UmountHelper { target, lazy, force, .. } = helper;
-                let args = UmountArgs { targets: vec![target], all: false, lazy, force };
+                let args =
+                    UmountArgs { targets: vec![target], all: false, lazy, force, json: false };
                 Invocation { name: name.into(), quiet: true, command: Command::Umount(args) }
             })
         }

@@ -29,7 +29,7 @@ use crate::join::{self, Joined};
 use crate::mount_options::MountOptions;
 use crate::target::{self, Served};
 use crate::versions::flush_kernel;
-use crate::{mount_table, output};
+use crate::{json, mount_table, output};
 
 /// How many names are tried for the clone.
 const NAMES: u32 = 100;
@@ -57,7 +57,7 @@ enum Outcome {
 
 #[derive(Serialize)]
 struct Report {
-    branch: String,
+    branch_name: String,
     outcome: Outcome,
     exit_status: u8,
     /// What others changed in the meantime, or a part of it.
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &TryArgs, quiet: bool) -> Result<ExitCode, Failure> {
         _ => failure,
     })?;
     if args.json {
-        output::print_json(&report)?;
+        json::print(&report)?;
     }
     Ok(match report.outcome {
         Outcome::Conflict => ExitCode::from(code::TRY_FAILED),
@@ -124,8 +124,10 @@ fn find_tree(args: &TryArgs) -> Result<(Served, PathBuf), Failure> {
         return fail(&format!("name it by its mount point, {}", mount_point.display()));
     }
     match (view.epoch, &view.read_only) {
-        (Some(_), _) => fail("shows the past, and nothing can become of it"),
-        (None, Some(_)) => fail("is read-only, and nothing can become of it"),
+        (Some(_), _) => {
+            fail("shows the past, which does not change; name a tree in the mount of a branch")
+        }
+        (None, Some(why)) => fail(&format!("is read-only, and nothing can become of it: {why}")),
         (None, None) => Ok((tree, mount_point)),
     }
 }
@@ -136,7 +138,10 @@ fn clone_options(args: &TryArgs) -> Result<MountOptions, Failure> {
     let options = options.map_err(Failure::new)?;
     match options.version == VersionName::default() && !options.read_only {
         true => Ok(options),
-        false => Err(Failure::new("-o: the clone is mounted, and for writing")),
+        false => Err(Failure::new(
+            "-o: COMMAND works on a clone of the tree, and changes it; leave clone=, snapshot=, at= and \
+             ro out",
+        )),
     }
 }
 
@@ -270,7 +275,7 @@ impl<'a> Attempt<'a> {
     /// Does with the clone what is to be done.
     fn end(&self, status: u8, quiet: bool) -> Result<Report, Failure> {
         let report = |outcome, changed_meanwhile| Report {
-            branch: self.name.clone(),
+            branch_name: self.name.clone(),
             outcome,
             exit_status: status,
             changed_meanwhile,

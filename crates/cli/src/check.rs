@@ -4,6 +4,10 @@
 //! the engine opens the volume over an [`OverlayDevice`], which keeps in memory what rolling the log
 //! forward writes, and the trees of its versions are checked as file systems. Where there was a log
 //! to roll forward, the verifier looks at what came of it, too.
+//!
+//! - [`names`]: which files the findings are about.
+
+mod names;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,39 +26,67 @@ use crate::args::CheckArgs;
 use crate::failure::{Failure, code};
 use crate::memory::default_cache_bytes;
 use crate::target::{self, Target};
-use crate::{identity, output, tag, text, volume};
+use crate::{identity, json, output, tag, text, volume};
 
 /// What a check found.
 #[derive(Debug, Serialize)]
 struct Outcome {
     source: String,
+    checked: bool,
     /// Nothing is wrong.
     sound: bool,
     /// Contents of files were read too.
     data_read: bool,
     /// There was a log behind the checkpoint.
     log_rolled_forward: bool,
-    findings: Vec<Finding>,
+    findings: Vec<NamedFinding>,
     counts: Counts,
     trees: Vec<Tree>,
+}
+
+/// What the verifier found, and which file that is in.
+#[derive(Debug, Serialize)]
+struct NamedFinding {
+    #[serde(flatten)]
+    finding: Finding,
+    /// All paths of the file, as `@VERSION/…` where only the past has it.
+    paths: Vec<String>,
+}
+
+/// What is seen without a check.
+#[derive(Debug, Serialize)]
+struct Glance {
+    source: String,
+    checked: bool,
+    /// It was shut down cleanly.
+    clean: bool,
 }
 
 /// What was found in one version's tree.
 #[derive(Debug, Serialize)]
 struct Tree {
-    name: String,
-    findings: Vec<String>,
+    /// Nothing: it could not be opened.
+    version: Option<String>,
+    findings: Vec<TreeFinding>,
+}
+
+#[derive(Debug, Serialize)]
+struct TreeFinding {
+    number: Option<u16>,
+    inode: Option<u64>,
+    paths: Vec<String>,
+    detail: String,
 }
 
 pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
     let source = source(&args.target).map_err(not_done)?;
     if args.preen && !args.force {
-        return glance(&source, quiet);
+        return glance(&source, args.json, quiet);
     }
     let device = open(&source).map_err(not_done)?;
     let outcome = check(&source, &device, args)?;
     if args.json {
-        output::print_json(&outcome)?;
+        json::print(&outcome)?;
     } else if !(quiet && outcome.sound) {
         output::print(&text_of(&outcome))?;
     }
@@ -87,7 +119,7 @@ fn open(source: &Path) -> Result<Arc<FileDevice>, Failure> {
 
 /// What is done at boot, for each volume: says how it was left. After a crash there is nothing to
 /// repair, since mounting rolls the log forward.
-fn glance(source: &Path, quiet: bool) -> Result<ExitCode, Failure> {
+fn glance(source: &Path, as_json: bool, quiet: bool) -> Result<ExitCode, Failure> {
     let fail = |why: &dyn std::fmt::Display| {
         not_done(Failure::new(format_args!("{}: {why}", source.display())))
     };
@@ -96,7 +128,13 @@ fn glance(source: &Path, quiet: bool) -> Result<ExitCode, Failure> {
         .ok_or_else(|| fail(&"there is no dendrofs volume here, or its start is damaged"))?;
     let device = open(source).map_err(not_done)?;
     let volume = dendro_check::Volume::open(&*device).map_err(|error| fail(&error))?;
-    let how = match volume.superblock().clean {
+    let clean = volume.superblock().clean;
+    if as_json {
+        let source = source.display().to_string();
+        json::print(&Glance { source, checked: false, clean })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let how = match clean {
         true => "was shut down cleanly",
         false => "was not shut down; mounting it rolls the log forward",
     };
@@ -131,10 +169,12 @@ fn check(source: &Path, device: &Arc<FileDevice>, args: &CheckArgs) -> Result<Ou
         checkpointed
     };
     let Report { findings, counts } = report;
-    let is_note = |finding: &Finding| finding.severity() == Severity::Note;
+    let is_note = |of: &NamedFinding| of.finding.severity() == Severity::Note;
+    let findings = names::name(&overlay, findings);
     let sound = findings.iter().all(is_note) && trees.iter().all(|tree| tree.findings.is_empty());
     Ok(Outcome {
         source: source.display().to_string(),
+        checked: true,
         sound,
         data_read: args.data,
         log_rolled_forward: goes_on && is_whole,
@@ -148,17 +188,21 @@ fn is_about_log(finding: &Finding) -> bool {
     matches!(finding.kind, FindingKind::NotClean | FindingKind::LogGoesOn | FindingKind::LogLost)
 }
 
+fn open_disk(device: &Arc<dyn Device>) -> Result<LogDisk, dendro_disk::Error> {
+    let options = OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() };
+    let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
+    LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
+}
+
 /// Opens the volume as a mount does, looks through its trees, and shuts it down, all of it in
 /// memory; whether that went well, so that the device has a checkpoint now of all that is in the
 /// log.
 fn check_trees(device: &Arc<dyn Device>, all_versions: bool) -> (Vec<Tree>, bool) {
     let failed = |what: &str, error: &dyn std::fmt::Display| Tree {
-        name: String::new(),
-        findings: vec![format!("{what}: {error}")],
+        version: None,
+        findings: vec![TreeFinding::plain(format!("{what}: {error}"))],
     };
-    let options = OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() };
-    let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
-    let disk = match LogDisk::open(reading_ahead, options, Arc::new(SystemClock)) {
+    let disk = match open_disk(device) {
         Ok(disk) => disk,
         Err(error) => return (vec![failed("it cannot be opened", &error)], false),
     };
@@ -166,10 +210,10 @@ fn check_trees(device: &Arc<dyn Device>, all_versions: bool) -> (Vec<Tree>, bool
         .into_iter()
         .map(|(name, view)| {
             let findings = match dendro_fs::verify(&disk, view) {
-                Ok(findings) => findings.iter().map(ToString::to_string).collect(),
-                Err(error) => vec![format!("cannot be read: {error}")],
+                Ok(findings) => names::name_in(&disk, view, findings),
+                Err(error) => vec![TreeFinding::plain(format!("cannot be read: {error}"))],
             };
-            Tree { name, findings }
+            Tree { version: Some(name), findings }
         })
         .collect();
     if disk.read_only_reason().is_some() {
@@ -197,29 +241,30 @@ fn versions(disk: &LogDisk, all: bool) -> Vec<(String, View)> {
 
 fn text_of(outcome: &Outcome) -> String {
     let mut shown = String::new();
-    for finding in &outcome.findings {
-        shown += &format!("{finding}\n");
+    for NamedFinding { finding, paths } in &outcome.findings {
+        shown += &format!("{finding}{}\n", names::in_words(paths));
     }
     for tree in &outcome.trees {
-        let name = text::printable(&tree.name);
-        let separator = if name.is_empty() { "" } else { ": " };
+        let version = tree.version.as_ref().map(|name| format!("{}: ", text::printable(name)));
         for finding in &tree.findings {
-            shown += &format!("error: {name}{separator}{}\n", text::printable(finding));
+            let version = version.as_deref().unwrap_or_default();
+            shown += &format!("error: {version}{finding}\n");
         }
     }
     let verdict = match outcome.sound {
         true => "is sound",
         false => "is damaged, see above; nothing was changed, and there is no repair yet",
     };
-    let hint = match outcome.findings.iter().any(|finding| finding.severity() == Severity::Error) {
-        true => "  a list's number is the inode number of its file: find -inum\n",
+    let is_nameless = |of: &NamedFinding| of.finding.list.is_some() && of.paths.is_empty();
+    let hint = match outcome.findings.iter().any(is_nameless) {
+        true => "  a list's number is the i-node number of its file, which has no name any more\n",
         false => "",
     };
     let Counts { list_count, page_count, node_count, live_bytes, .. } = outcome.counts;
     let mut looked_at = vec![
         format!("{} of data and map alive", text::size(live_bytes)),
         format!("{list_count} lists, {page_count} pages, {node_count} map nodes"),
-        match outcome.trees.iter().filter(|of| !of.name.is_empty()).count() {
+        match outcome.trees.iter().filter(|of| of.version.is_some()).count() {
             1 => "the tree of one version".into(),
             count => format!("trees of {count} versions"),
         },

@@ -1,13 +1,24 @@
 //! What a volume has done since it was mounted, in one table: `dendro stat` and the metrics are made
 //! from it.
+//!
+//! - [`requests`]: what programs asked, and how long that took.
+
+pub(crate) mod requests;
 
 use std::fmt::Write;
+use std::time::Duration;
 
+use dendro_base::Timestamp;
 use dendro_control::Facts;
-use dendro_disk::{LogicalDisk, Space};
+use dendro_disk::{LogicalDisk, Space, VersionTable, Versions};
 use dendro_fs::MemoryUse;
+use dendro_fuse::Timings;
 use dendro_logdisk::{LogDisk, Stats};
 use serde_json::Value;
+
+use crate::cleaning::service;
+
+const NS_PER_S: f64 = 1e9;
 
 /// How a figure changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +38,35 @@ struct Figure {
     metric: &'static str,
     labels: &'static str,
     kind: Kind,
+    unit: Unit,
     help: &'static str,
     value: Value,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// Things, bytes, shares: metrics tell it as it is.
+    Plain,
+    /// Metrics tell it in seconds.
+    Nanoseconds,
+}
+
+impl Figure {
+    /// The same, in nanoseconds.
+    fn nanoseconds(self) -> Self {
+        Self { unit: Unit::Nanoseconds, ..self }
+    }
+
+    /// As Prometheus wants it; nothing where it has no value.
+    fn sample(&self) -> Option<String> {
+        match (&self.value, self.unit) {
+            (Value::Null, _) => None,
+            (Value::Bool(is_so), _) => Some(u8::from(*is_so).to_string()),
+            (value, Unit::Plain) => Some(value.to_string()),
+            (value, Unit::Nanoseconds) => value.as_f64().map(|ns| (ns / NS_PER_S).to_string()),
+        }
+    }
 }
 
 fn counter(
@@ -37,7 +75,15 @@ fn counter(
     help: &'static str,
     value: impl Into<Value>,
 ) -> Figure {
-    Figure { name, metric, labels: "", kind: Kind::Counter, help, value: value.into() }
+    Figure {
+        name,
+        metric,
+        labels: "",
+        kind: Kind::Counter,
+        unit: Unit::Plain,
+        help,
+        value: value.into(),
+    }
 }
 
 fn gauge(
@@ -80,10 +126,24 @@ pub(crate) struct Memory {
     pub(crate) resident_bytes: Option<u64>,
 }
 
-fn figures(disk: &LogDisk, memory: &Memory) -> Vec<Figure> {
+/// What the daemon knows beside what the disk does.
+pub(crate) struct Known<'a> {
+    pub(crate) memory: Memory,
+    pub(crate) timings: &'a Timings,
+    /// How long the volume has been mounted.
+    pub(crate) mounted_for: Duration,
+    /// Whether it has stopped taking writes that it took at first.
+    pub(crate) is_latched: bool,
+    pub(crate) now: Timestamp,
+}
+
+fn figures(disk: &LogDisk, known: &Known<'_>) -> Vec<Figure> {
     let stats = disk.stats();
+    let memory = &known.memory;
     let size = disk.superblock().layout.segment_size_bytes();
-    let mut figures = traffic(&stats);
+    let mut figures = traffic(&stats, known);
+    figures.extend(requests::failures(known.timings));
+    figures.extend(health(disk, &stats, known));
     figures.extend(cleaning(&stats, size));
     figures.extend(segments(&stats));
     figures.extend(state(&stats, &disk.space()));
@@ -92,8 +152,14 @@ fn figures(disk: &LogDisk, memory: &Memory) -> Vec<Figure> {
     figures
 }
 
-fn traffic(stats: &Stats) -> Vec<Figure> {
+fn traffic(stats: &Stats, known: &Known<'_>) -> Vec<Figure> {
     vec![
+        counter(
+            "read_bytes",
+            "dendro_read_bytes_total",
+            "Bytes of file data read by clients; what the kernel had cached is not in it.",
+            known.timings.read_bytes(),
+        ),
         counter(
             "written_bytes",
             "dendro_device_written_bytes_total",
@@ -119,24 +185,78 @@ fn traffic(stats: &Stats) -> Vec<Figure> {
             write_amplification(stats),
         ),
         counter(
-            "stalled_s",
+            "stalled_ns",
             "dendro_stalled_seconds_total",
             "How long writers have waited for room.",
-            stats.stalled.as_secs_f64(),
+            ns(stats.stalled),
+        )
+        .nanoseconds(),
+    ]
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What somebody is to look at when it changes.
+fn health(disk: &LogDisk, stats: &Stats, known: &Known<'_>) -> Vec<Figure> {
+    let size = disk.superblock().layout.segment_size_bytes();
+    let held = u64::from(stats.segments.open + stats.segments.dirty + stats.segments.pending);
+    let (count, age) = snapshots(&disk.versions(), known.now);
+    vec![
+        gauge(
+            "mounted_ns",
+            "dendro_mounted_seconds",
+            "How long the volume has been mounted.",
+            ns(known.mounted_for),
+        )
+        .nanoseconds(),
+        gauge(
+            "latched",
+            "dendro_latched",
+            "Whether the volume has stopped taking writes because the device failed.",
+            known.is_latched,
+        ),
+        gauge("snapshot_count", "dendro_snapshots", "Snapshots.", count),
+        gauge(
+            "oldest_snapshot_ns",
+            "dendro_oldest_snapshot_age_seconds",
+            "The age of the oldest snapshot.",
+            age.map(ns),
+        )
+        .nanoseconds(),
+        gauge(
+            "reclaimable_bytes",
+            "dendro_reclaimable_bytes",
+            "Bytes that cleaning could give back: what is dead in segments that are not clean.",
+            (held * size).saturating_sub(stats.live_bytes),
+        ),
+        gauge(
+            "debt_segments",
+            "dendro_cleaning_debt_segments",
+            "Segments that cleaning is behind: so many fewer are clean than it keeps ready.",
+            service::debt_segments(&disk.present(), &disk.clean_settings()),
         ),
     ]
+}
+
+/// How many snapshots there are, and how old the oldest is.
+fn snapshots(table: &VersionTable, now: Timestamp) -> (usize, Option<Duration>) {
+    let oldest = table.snapshots().map(|snapshot| snapshot.time.0).min();
+    let age_ns = oldest.map(|oldest| u64::try_from(now.0.saturating_sub(oldest)).unwrap_or(0));
+    (table.snapshots().len(), age_ns.map(Duration::from_nanos))
 }
 
 fn cleaning(stats: &Stats, segment_size_bytes: u64) -> Vec<Figure> {
     vec![
         counter(
-            "segments_cleaned",
+            "cleaned_segments",
             "dendro_cleaned_segments_total",
             "Segments cleaned by the daemon's own cleaner.",
             stats.cleaned_segments,
         ),
         counter(
-            "segments_reused",
+            "reused_segments",
             "dendro_reused_segments_total",
             "Emptied segments made clean without waiting for a checkpoint.",
             stats.reused_segments,
@@ -189,10 +309,10 @@ fn cleaning(stats: &Stats, segment_size_bytes: u64) -> Vec<Figure> {
 fn segments(stats: &Stats) -> Vec<Figure> {
     let help = "Segments by state.";
     [
-        ("segments_clean", "state=\"clean\"", stats.segments.clean),
-        ("segments_open", "state=\"open\"", stats.segments.open),
-        ("segments_dirty", "state=\"dirty\"", stats.segments.dirty),
-        ("segments_pending", "state=\"pending\"", stats.segments.pending),
+        ("clean_segments", "state=\"clean\"", stats.segments.clean),
+        ("open_segments", "state=\"open\"", stats.segments.open),
+        ("dirty_segments", "state=\"dirty\"", stats.segments.dirty),
+        ("pending_segments", "state=\"pending\"", stats.segments.pending),
     ]
     .into_iter()
     .map(|(name, labels, value)| Figure { labels, ..gauge(name, "dendro_segments", help, value) })
@@ -227,13 +347,13 @@ fn state(stats: &Stats, space: &Space) -> Vec<Figure> {
             stats.durable_seq,
         ),
         counter(
-            "last_checkpoint",
+            "checkpoint_sequence",
             "dendro_checkpoints_total",
             "The last checkpoint's number.",
             stats.checkpoint_seq,
         ),
         gauge(
-            "log_since_checkpoint_bytes",
+            "log_bytes",
             "dendro_log_since_checkpoint_bytes",
             "Bytes of log that a mount after a crash would read.",
             stats.log_bytes,
@@ -292,20 +412,26 @@ fn memory_in_all(cache_size_bytes: u64, memory: &Memory) -> Vec<Figure> {
 }
 
 /// Names and numbers, for `dendro stat`.
-pub(crate) fn facts(disk: &LogDisk, memory: &Memory) -> Facts {
+pub(crate) fn facts(disk: &LogDisk, known: &Known<'_>) -> Facts {
     let size = disk.superblock().layout.segment_size_bytes();
-    figures(disk, memory)
+    figures(disk, known)
         .into_iter()
         .map(|figure| (figure.name.to_owned(), figure.value))
         .chain([
             ("segment_bytes".to_owned(), size.into()),
             ("policy".to_owned(), disk.policy().kind().name().into()),
+            ("requests".to_owned(), requests::facts(known.timings)),
         ])
         .collect()
 }
 
 /// The same as metrics, in Prometheus's text format, version 0.0.4.
-pub(crate) fn metrics(disk: &LogDisk, memory: &Memory, source: &str, mount_point: &str) -> String {
+pub(crate) fn metrics(
+    disk: &LogDisk,
+    known: &Known<'_>,
+    source: &str,
+    mount_point: &str,
+) -> String {
     let superblock = disk.superblock();
     let mut text = format!(
         "# HELP dendro_volume_info The volume.\n# TYPE dendro_volume_info gauge\n\
@@ -316,11 +442,10 @@ pub(crate) fn metrics(disk: &LogDisk, memory: &Memory, source: &str, mount_point
         escape(mount_point)
     );
     let mut last = "";
-    for Figure { metric, labels, kind, help, value, .. } in figures(disk, memory) {
+    for figure in figures(disk, known) {
         // A sample that has no value yet is left out.
-        if value.is_null() {
-            continue;
-        }
+        let Some(value) = figure.sample() else { continue };
+        let Figure { metric, labels, kind, help, .. } = figure;
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -332,6 +457,7 @@ pub(crate) fn metrics(disk: &LogDisk, memory: &Memory, source: &str, mount_point
         let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
         let _ = writeln!(text, "{metric}{labels} {value}");
     }
+    text += &requests::metrics(known.timings);
     text
 }
 

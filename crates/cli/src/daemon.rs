@@ -11,6 +11,7 @@
 //! | `cleaner`    | cleans beside it when segments get few; both give way to others  |
 //! | `commit`     | makes the tail of the log durable every few seconds              |
 //! | `control-N`  | answer at the control socket                                     |
+//! | `metrics`    | answers at the port of metrics=                                  |
 //! | `waits`      | answers those who wait there for segments to become few          |
 //! | `signals`    | unmounts at Ctrl-C or SIGTERM                                    |
 //!
@@ -37,11 +38,13 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
-use dendro_base::{Clock, SystemClock, Uuid};
-use dendro_control::{Admin, Client, Found, Mute, Pong, Server, card, farewell, socket};
+use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
+use dendro_control::{Admin, Client, Found, Mute, Pong, Scrape, Server, card, farewell, socket};
 use dendro_disk::View;
 use dendro_fs::{AtimePolicy, FileSystem};
-use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
+use dendro_fuse::{
+    Access, Mount, MountOptions as FuseOptions, Past, Report, Timings, UnmountMode, unmount,
+};
 use dendro_logdisk::CLEANER_NICENESS;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
@@ -109,13 +112,21 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
     }
     let block = BlockSource::new(&config.source, &config.options)?;
     let volume = open_volume(config, &block)?;
+    // Before anything is mounted: what cannot be had as it was asked for is said.
+    let scrape = config.options.metrics.map(Scrape::bind).transpose().map_err(|error| {
+        Failure::new(format_args!("mount option metrics=: {error}; name another port"))
+    });
+    let scrape = scrape.inspect_err(|_| {
+        let _ = volume.shut_down();
+    })?;
     let daemon = Daemon {
         volume: &volume,
         name: Uuid::from_random(random_bytes()?).to_string(),
         socket: OnceLock::new(),
         card: Mutex::default(),
         mount_point: config.mount_point.clone(),
-        since_unix_s: SystemClock.now().secs(),
+        since: SystemClock.now(),
+        timings: Arc::default(),
         namespace: mount_table::namespace(),
         views: Arc::default(),
         options: Mutex::new(config.options.clone()),
@@ -140,7 +151,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
     }
     let signals_handle = signals.handle();
     let started = thread::scope(|scope| {
-        let started = daemon.start_threads(scope, server.as_ref());
+        let started = daemon.start_threads(scope, server.as_ref(), scrape.as_ref());
         let started = started.and_then(|()| {
             spawn(scope, "signals", || {
                 for _ in &mut signals {
@@ -163,6 +174,9 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         signals_handle.close();
         if let Some(server) = &server {
             server.stop();
+        }
+        if let Some(scrape) = &scrape {
+            scrape.stop();
         }
         started
     });
@@ -249,6 +263,7 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
         transport: options.transport,
         enable_uring: options.enable_uring,
         past: None,
+        timings: None,
     }
 }
 
@@ -282,7 +297,9 @@ struct Daemon<'volume> {
     card: Mutex<()>,
     /// The first mount's.
     mount_point: PathBuf,
-    since_unix_s: i64,
+    since: Timestamp,
+    /// How long requests took, those of all mounts.
+    timings: Arc<Timings>,
     /// The mount namespace of this process.
     namespace: String,
     views: Arc<Views>,
@@ -322,7 +339,11 @@ impl Daemon<'_> {
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         server: Option<&'scope Server>,
+        scrape: Option<&'scope Scrape>,
     ) -> io::Result<()> {
+        if let Some(scrape) = scrape {
+            spawn(scope, "metrics", move || scrape.run(self))?;
+        }
         if !self.volume.is_read_only() {
             for number in 0..WRITERS {
                 spawn(scope, &format!("writer-{number}"), || self.write())?;
@@ -491,7 +512,8 @@ impl Daemon<'_> {
         block: &BlockSource,
     ) -> Result<(Mount, bool), Failure> {
         let past = self.past(fs.view(), &config.options);
-        let plain = FuseOptions { past, ..fuse_options(config) };
+        let timings = Some(Arc::clone(&self.timings));
+        let plain = FuseOptions { past, timings, ..fuse_options(config) };
         let mount = |options: &FuseOptions| {
             Mount::new(Arc::clone(fs), &config.mount_point, options, report())
         };

@@ -19,9 +19,9 @@ use serde::Serialize;
 
 use crate::args::{DumpArgs, DumpWhat};
 use crate::failure::{Failure, code};
-use crate::output;
 use crate::target::{self, Target};
 use crate::volume;
+use crate::{json, output};
 
 mod segments;
 
@@ -263,12 +263,12 @@ impl Output {
         Self { out: BufWriter::new(io::stdout().lock()), json, problem_count: 0 }
     }
 
-    /// Prints a structure; in JSON as an object with one member, called `kind`.
+    /// Prints a structure; in JSON as an object with the schema and one member, called `kind`.
     fn item<T: Display + Serialize>(&mut self, kind: &str, item: &T) -> io::Result<()> {
         if !self.json {
             return writeln!(self.out, "{item}");
         }
-        write!(self.out, "{{\"{kind}\":")?;
+        write!(self.out, "{{\"schema\":{},\"{kind}\":", json::SCHEMA)?;
         serde_json::to_writer(&mut self.out, item)?;
         writeln!(self.out, "}}")
     }

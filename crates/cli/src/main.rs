@@ -13,6 +13,8 @@
 //! - [`daemon`]: the process behind the mounts of a volume. [`join`] lets it serve one more. [`volume`]
 //!   opens what it serves, [`block_source`] says by
 //!   which name. [`remount`] changes how the kernel treats a mount.
+//! - [`svg`]: drawings; [`space`]: what holds the space, drawn.
+//! - [`json`]: what commands print as JSON.
 //! - [`identity`]: whose volume lies on a device, for [`udev`] and for [`tag`], which finds `UUID=…`.
 //! - [`target`]: from what the user names to a daemon or a device. [`mount_table`] and
 //!   [`mount_identity`] say which mount it is, [`way`] and [`life`] that nobody waits for a daemon that does
@@ -33,6 +35,7 @@ mod fork;
 mod generate;
 mod identity;
 mod join;
+mod json;
 mod life;
 mod logging;
 mod memory;
@@ -46,7 +49,9 @@ mod progress;
 mod remount;
 mod segments;
 mod signature;
+mod space;
 mod stat;
+mod svg;
 mod tag;
 mod target;
 mod text;
@@ -106,6 +111,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Clone(args) => versions::clone(args),
         Command::Promote(args) => versions::promote(args, quiet),
         Command::Rollback(args) => versions::rollback(args, quiet),
+        Command::Log(args) => versions::log(args),
         Command::Diff(args) => versions::diff(args),
         Command::History(args) => versions::history(args),
         Command::Undelete(args) => versions::undelete(args),

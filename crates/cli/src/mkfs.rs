@@ -11,7 +11,7 @@ use dendro_format::superblock::LABEL_LEN_BYTES;
 use crate::args::MkfsArgs;
 use crate::failure::{Failure, code};
 use crate::volume::{self, NewVolume};
-use crate::{output, signature, text};
+use crate::{json, output, signature, text};
 
 /// How much of the end of a device is cleared: two labels of a ZFS pool have 512 KiB, others less.
 const END_BYTES: u64 = 1 << 20;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
     });
     let info = made?;
     match (args.json, quiet) {
-        (true, _) => output::print_json(&info),
+        (true, _) => json::print(&json::volume::Volume::from(&info)),
         (false, false) => output::print(&summary(&info)),
         (false, true) => Ok(()),
     }

@@ -17,6 +17,7 @@ use crate::daemon::{self, Config, NotServed};
 use crate::failure::{Failure, code};
 use crate::identity;
 use crate::join::{self, Joined};
+use crate::json;
 use crate::life::{self, Life};
 use crate::logging::{self, Destination};
 use crate::mount_options::MountOptions;
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
     clear_dead_mount(&config.mount_point)?;
     for _ in 0..TRIES {
         match join_daemon(args, &config)? {
-            Joined::Served(_) => return Ok(()),
+            Joined::Served(_) => return tell_mounted(args, &config),
             Joined::Nobody => {}
         }
         clear_dead_mounts_of(&config.source)?;
@@ -67,13 +68,42 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
             false => start_daemon(args, &config)?,
         };
         if is_served {
-            return Ok(());
+            return tell_mounted(args, &config);
         }
     }
     Err(mount_failure(format_args!(
         "{}: others mount and unmount it all the time; try again",
         config.source.display()
     )))
+}
+
+/// What is mounted now.
+#[derive(Serialize)]
+struct MountedNow {
+    source: String,
+    uuid: String,
+    mount_point: String,
+    branch: Option<u32>,
+    epoch: Option<u64>,
+    pid: u32,
+}
+
+/// Prints what is mounted now, if that is wanted.
+fn tell_mounted(args: &MountArgs, config: &Config) -> Result<(), Failure> {
+    if !args.json {
+        return Ok(());
+    }
+    let served = target::find_mounted(&config.mount_point)?;
+    let mount_point = served.place().to_owned();
+    let view = served.view.as_ref();
+    json::print(&MountedNow {
+        mount_point,
+        branch: view.map(|view| view.branch),
+        epoch: view.and_then(|view| view.epoch),
+        source: served.pong.source.clone(),
+        uuid: served.pong.uuid.clone(),
+        pid: served.pong.pid,
+    })
 }
 
 /// The options with what the type says, that mount(8) was told, unless they say otherwise. Without one

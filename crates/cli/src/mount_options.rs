@@ -1,6 +1,7 @@
 //! What follows `-o`.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use dendro_control::versions::{Moment, VersionName};
@@ -70,7 +71,7 @@ pub(crate) const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, 
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
-                     snapshot=, at=, retain=, recover=, snapdir, nosnapdir";
+                     snapshot=, at=, retain=, recover=, snapdir, nosnapdir, metrics=";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -132,6 +133,8 @@ pub(crate) struct MountOptions {
     pub(crate) snapdir: bool,
     /// Make a snapshot at each commit interval in which something changed, and keep them so.
     pub(crate) retain: Option<Retention>,
+    /// Where metrics are served over TCP.
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl Default for MountOptions {
@@ -166,6 +169,7 @@ impl Default for MountOptions {
             version: VersionName::default(),
             snapdir: true,
             retain: None,
+            metrics: None,
         }
     }
 }
@@ -229,6 +233,7 @@ impl MountOptions {
             ("recover=", self.on_loss != default.on_loss),
             ("direct, buffered", self.direct != default.direct),
             ("fuseblk", self.fuseblk == Some(true)),
+            ("metrics=", self.metrics.is_some()),
         ];
         all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()
     }
@@ -349,11 +354,26 @@ impl MountOptions {
             }
             "retain" if value == "none" => self.retain = None,
             "retain" => self.retain = Some(value.parse().map_err(in_option)?),
+            "metrics" => self.metrics = Some(parse_port(value).map_err(in_option)?),
             "fsname" => self.fs_name = Some(value.to_owned()),
             _ => return Ok(false),
         }
         Ok(true)
     }
+}
+
+/// Reads an address with a port; a port alone is one that this machine alone reaches.
+fn parse_port(text: &str) -> Result<SocketAddr, String> {
+    let address = match text.parse::<u16>() {
+        Ok(port) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        Err(_) => text.parse::<SocketAddr>().ok(),
+    };
+    address.filter(|address| address.port() > 0).ok_or_else(|| {
+        format!(
+            "{text} is no port, nor an address with one; write for instance 9350, 0.0.0.0:9350 or \
+             [::1]:9350"
+        )
+    })
 }
 
 fn is_others_business(option: &str) -> bool {
@@ -401,6 +421,9 @@ mod tests {
             ("policy=best", "policy=: there is no cleaning policy \"best\""),
             ("recover=all", "recover=: all is none of"),
             ("transport=pigeon", "transport=: pigeon is none of"),
+            ("metrics=here", "metrics=: here is no port"),
+            ("metrics=0", "metrics=: 0 is no port"),
+            ("metrics=70000", "metrics=: 70000 is no port"),
         ] {
             let error = MountOptions::parse([list]).unwrap_err();
             assert!(error.contains(named), "{list}: {error}");
@@ -415,6 +438,14 @@ mod tests {
         assert_eq!(of("cache=9M,commit=5,direct"), ["cache=", "direct, buffered"]);
         assert_eq!(of("coalesce=off"), ["coalesce="]);
         assert_eq!(of("recover=truncate"), ["recover="]);
+    }
+
+    #[test]
+    fn a_port_alone_is_reached_from_here_alone() {
+        let of = |list| MountOptions::parse([list]).unwrap().metrics.unwrap().to_string();
+        assert_eq!(of("metrics=9350"), "127.0.0.1:9350");
+        assert_eq!(of("metrics=0.0.0.0:9350"), "0.0.0.0:9350");
+        assert_eq!(of("metrics=[::1]:9350"), "[::1]:9350");
     }
 
     #[test]

@@ -14,8 +14,9 @@ use dendro_policy::Class;
 
 use crate::args::SegmentsArgs;
 use crate::failure::Failure;
+use crate::svg::check_name;
 use crate::target::{self, Target};
-use crate::{output, text, versions, volume};
+use crate::{json, output, text, versions, volume};
 use figures::{Figures, HISTOGRAM_LEN};
 
 pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
         return plot_into(file, &args.target, &source, &segments, &figures);
     }
     if args.json {
-        return output::print_json(&figures::Report { source, figures, segments: &segments });
+        return json::print(&figures::Report::new(&source, &figures, &segments));
     }
     if args.list {
         return output::print(&list_text(&segments));
@@ -46,13 +47,7 @@ fn plot_into(
     segments: &Segments,
     figures: &Figures,
 ) -> Result<(), Failure> {
-    let extension = file.extension().map(|extension| extension.to_ascii_lowercase());
-    if extension.is_none_or(|extension| extension != "svg") {
-        let why =
-            "a plot is an SVG drawing, whose name ends in .svg; rsvg-convert(1) makes others of it";
-        return Err(Failure::new(format_args!("{}: {why}", file.display()))
-            .with_code(crate::failure::code::USAGE));
-    }
+    check_name(file)?;
     let versions = versions::shares(target)?;
     let drawing = plot::draw(source, segments, figures, Some(&versions));
     std::fs::write(file, drawing)
@@ -104,13 +99,13 @@ fn text_of(source: &str, segments: &Segments, figures: &Figures) -> String {
         shown += &format!(
             "  {:<11}  {:>8}  {:>5}  {:>8}  {:>10}\n",
             Class::from_number(class.class).to_string(),
-            class.segments,
+            class.dirty_segments,
             percent(class.utilisation),
-            age_text(class.age),
-            age_text(class.last_death_age),
+            age_text(class.age_bytes),
+            age_text(class.last_death_age_bytes),
         );
     }
-    shown + "\n" + &picture::of(segments, picture::width())
+    shown + "\n" + &picture::of(segments, output::width())
 }
 
 fn histogram_text(histogram: &[u32; HISTOGRAM_LEN]) -> String {

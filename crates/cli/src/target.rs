@@ -1,6 +1,7 @@
 //! From what the user names to a daemon, or to a device that nobody has mounted.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -214,7 +215,8 @@ fn check_mount(table: &[MountEntry], entry: &MountEntry) -> Result<Life, Failure
 }
 
 fn not_mounted(path: &Path) -> Failure {
-    Failure::new(format_args!("{}: is not mounted", path.display()))
+    let path = path.display();
+    Failure::new(format_args!("{path}: is not mounted; `dendro mount {path} DIRECTORY` mounts it"))
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, Failure> {
@@ -249,7 +251,32 @@ pub(crate) fn is_same_volume(one: &Path, other: &Path) -> bool {
 /// What `path` is, with advice when its file system's daemon is gone.
 fn metadata(table: &[MountEntry], path: &Path) -> Result<fs::Metadata, Failure> {
     check_way(table, path)?;
-    fs::metadata(path).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
+    fs::metadata(path).map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => advice_for(path),
+            _ => String::new(),
+        };
+        Failure::new(format_args!("{}: {error}{advice}", path.display()))
+    })
+}
+
+/// What who names a file that is not there may have meant.
+fn advice_for(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let mut ends = text.rmatch_indices(['@', ':']).map(|(at, _)| &text[..at]);
+    if let Some(volume) = ends.find(|volume| !volume.is_empty() && Path::new(volume).exists()) {
+        return format!("; this is about the whole volume: name {volume}, without a version");
+    }
+    let mut names = path.components().rev().map(std::path::Component::as_os_str);
+    let is_moment = |names: [Option<&std::ffi::OsStr>; 3]| {
+        names[1].is_some_and(|name| name == "at") && names[2].is_some_and(|name| name == ".dendro")
+    };
+    match is_moment([names.next(), names.next(), names.next()]) {
+        true => "; nothing was kept of that time, as far back as it is: `dendro snapshot create` \
+                 keeps how it is now, and a mount with -o retain= does so by itself"
+            .into(),
+        false => String::new(),
+    }
 }
 
 fn begins_like_a_volume(path: &Path) -> bool {

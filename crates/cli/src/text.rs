@@ -6,6 +6,7 @@ use dendro_base::Timestamp;
 use dendro_base::units::{GIB, KIB, MIB, TIB};
 
 const PIB: u64 = 1 << 50;
+const NS_PER_S: u64 = 1_000_000_000;
 
 /// Reads a size: digits, an optional fraction, and an optional unit K, M, G, T or P (powers of
 /// 1024; `KiB` and `KB` are the same as `K`). Without a unit, bytes.
@@ -65,6 +66,63 @@ pub(crate) fn short_size(bytes: u64) -> String {
             if value < 9.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
         }
     }
+}
+
+/// A time of any length with a unit, in three digits or so: `45 µs`, `1.25 s`, `2 h 5 min`.
+pub(crate) fn duration(ns: u64) -> String {
+    let secs = ns / NS_PER_S;
+    let two = |large: u64, name: &str, small: u64, small_name: &str| match small {
+        0 => format!("{large} {name}"),
+        small => format!("{large} {name} {small} {small_name}"),
+    };
+    match secs {
+        0 => short_time(ns),
+        1..60 => short_time(ns),
+        60..3600 => two(secs / 60, "min", secs % 60, "s"),
+        3600..86_400 => two(secs / 3600, "h", secs / 60 % 60, "min"),
+        _ => two(secs / 86_400, "d", secs / 3600 % 24, "h"),
+    }
+}
+
+/// A time below a minute or so.
+fn short_time(ns: u64) -> String {
+    let units = [(NS_PER_S, "s"), (1_000_000, "ms"), (1_000, "µs")];
+    let Some((unit_ns, unit)) = units.into_iter().find(|&(unit, _)| ns >= unit) else {
+        return format!("{ns} ns");
+    };
+    let value = ns as f64 / unit_ns as f64;
+    match value {
+        _ if ns.is_multiple_of(unit_ns) => format!("{} {unit}", ns / unit_ns),
+        ..9.995 => format!("{value:.2} {unit}"),
+        ..99.95 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
+    }
+}
+
+/// The same in few characters, for columns: `45us`, `1.2ms`, `3.4s`; `-` for nothing.
+pub(crate) fn short_duration(ns: Option<u64>) -> String {
+    let Some(ns) = ns else { return "-".into() };
+    let units = [(NS_PER_S, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let (unit_ns, unit) = units.into_iter().find(|&(unit, _)| ns >= unit).unwrap_or((1, "ns"));
+    let value = ns as f64 / unit_ns as f64;
+    if value < 9.95 && unit_ns > 1 {
+        format!("{value:.1}{unit}")
+    } else {
+        format!("{value:.0}{unit}")
+    }
+}
+
+/// A number with its thousands set apart: `8,472`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// `text` as a terminal can be given it: whoever made a volume chose its label.
@@ -158,6 +216,23 @@ mod tests {
         assert_eq!(short_size(10_200), "10K");
         assert_eq!(short_size((1 << 20) - 1), "1024K");
         assert_eq!(short_size(u64::MAX), "16384P");
+    }
+
+    #[test]
+    fn times_have_units_that_fit() {
+        let all = [0, 999, 45_000, 1_234_567, 999_999_999, 1_250_000_000, 59_960_000_000];
+        let expected = ["0 ns", "999 ns", "45 µs", "1.23 ms", "1000 ms", "1.25 s", "60.0 s"];
+        assert_eq!(all.map(duration), expected);
+        let long = [60, 7500, 86_399, 90_000].map(|secs| duration(secs * NS_PER_S));
+        assert_eq!(long, ["1 min", "2 h 5 min", "23 h 59 min", "1 d 1 h"]);
+        let short = [Some(999), Some(1_250), Some(45_000), Some(9_960_000), Some(61 * NS_PER_S)];
+        assert_eq!(short.map(short_duration), ["999ns", "1.2us", "45us", "10ms", "61s"]);
+        assert_eq!(short_duration(None), "-");
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        assert_eq!([0, 999, 1000, 8_472_001].map(count), ["0", "999", "1,000", "8,472,001"]);
     }
 
     #[test]

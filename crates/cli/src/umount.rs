@@ -9,13 +9,14 @@ use dendro_fuse::{UnmountMode, unmount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Serialize;
 
 use crate::args::UmountArgs;
 use crate::failure::{Failure, code};
 use crate::life::{self, Life};
 use crate::mount_table::{self, MountEntry};
-use crate::output;
 use crate::target::{self, Behind, Served};
+use crate::{json, output};
 
 /// After this, the user is told what is being waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,8 +36,16 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
         _ => UnmountMode::Idle,
     };
     let targets = if args.all { all_mounts()? } else { args.targets.clone() };
-    let failures = targets.iter().filter_map(|target| run_one(target, mode, quiet).err());
-    let mut failures: Vec<_> = failures.collect();
+    let (mut unmounted, mut failures) = (Vec::new(), Vec::new());
+    for target in &targets {
+        match unmount_one(target, mode, quiet) {
+            Ok(entry) => unmounted.push(Unmounted::from(&entry)),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    if args.json {
+        json::print_list("unmounted", &unmounted)?;
+    }
     let Some(last) = failures.pop() else { return Ok(()) };
     failures.iter().for_each(|other| output::tell(format_args!("dendro: {}", other.message)));
     Err(last)
@@ -54,15 +63,38 @@ fn all_mounts() -> Result<Vec<PathBuf>, Failure> {
     Ok(table.iter().rev().filter(is_own).map(|entry| entry.mount_point.clone()).collect())
 }
 
+/// What is mounted no more.
+#[derive(Serialize)]
+struct Unmounted {
+    source: String,
+    mount_point: String,
+}
+
+impl From<&MountEntry> for Unmounted {
+    fn from(entry: &MountEntry) -> Self {
+        Self {
+            source: entry.volume().display().to_string(),
+            mount_point: entry.mount_point.display().to_string(),
+        }
+    }
+}
+
 /// Unmounts what `named` names, and waits until all of it is written.
 pub(crate) fn run_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<(), Failure> {
+    unmount_one(named, mode, quiet).map(drop)
+}
+
+/// The same; answers what was mounted.
+fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntry, Failure> {
     let failed = |failure: Failure| failure.with_code(code::MOUNT_FAILED);
     let table = mount_table::read()?;
     let entry = find(&table, named).map_err(failed)?;
     // Asked before it is unmounted: the process number could be another's afterwards.
     let daemon = match target::daemon_behind(&table, &entry, &entry.mount_point) {
         Behind::Daemon(served) => Some(served),
-        Behind::Mute(mute) => return cut_off(&entry, mode, &mute).map_err(failed),
+        Behind::Mute(mute) => {
+            return cut_off(&entry, mode, &mute).map(|()| entry).map_err(failed);
+        }
         Behind::Nobody => None,
     };
     let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
@@ -79,9 +111,9 @@ pub(crate) fn run_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<()
     let mode = if is_dead { UnmountMode::Detach } else { mode };
     unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?;
     if mode == UnmountMode::Detach || has_other_mounts {
-        return Ok(());
+        return Ok(entry);
     }
-    match (process, daemon) {
+    let ended = match (process, daemon) {
         (Some(process), Some(served)) => {
             match wait_for_end(&process, &served, &entry, quiet).map_err(failed)? {
                 End::OfDaemon => check_has_written(&served),
@@ -89,7 +121,8 @@ pub(crate) fn run_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<()
             }
         }
         _ => wait_for_lock(&entry.volume()),
-    }
+    };
+    ended.map(|()| entry)
 }
 
 /// Takes away a mount whose daemon does not answer, if that is asked for: else unmounting it might take

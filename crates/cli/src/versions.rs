@@ -6,7 +6,7 @@
 //! - [`hidden`]: what the hidden directory in a mount shows.
 //! - [`asking`]: questions by those that are no command about versions.
 //! - [`commands`]: the commands about versions; [`replace`]: those that put another head in the place of
-//!   one; [`mod@diff`], [`files`]: those about files in versions.
+//!   one; [`mod@usage`]: where the space goes; [`mod@log`]: the history of the volume; [`mod@diff`], [`files`]: those about files in versions.
 
 pub(crate) mod args;
 mod asking;
@@ -15,18 +15,20 @@ mod commands;
 mod diff;
 mod files;
 mod hidden;
+mod log;
 mod place;
 mod replace;
 mod text;
+mod usage;
 
 pub(crate) use asking::{ask, shares};
 pub(crate) use automatic::Automatic;
-pub(crate) use commands::{
-    clone, delete_versions, rename_version, snapshot, unexpected, usage as usage_of,
-};
+pub(crate) use commands::{clone, delete_versions, rename_version, snapshot, unexpected};
 pub(crate) use diff::diff;
 pub(crate) use files::{history, undelete};
 pub(crate) use hidden::DiskPast;
+pub(crate) use log::log;
 pub(crate) use place::{Keeper, Place, find, flush_kernel, now, usage};
 pub(crate) use replace::{open_file_text, promote, rollback};
-pub(crate) use text::columns;
+pub(crate) use text::{clock_time, columns};
+pub(crate) use usage::usage as usage_of;

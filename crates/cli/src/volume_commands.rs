@@ -1,16 +1,30 @@
 //! `dendro sync`, `info` and `set`.
 
 use dendro_control::{FeatureInfo, MountInfo, SetRequest, ViewInfo, VolumeInfo};
+use serde::Serialize;
 
 use crate::args::{SetOptionsArgs, SyncArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::target::{self, Target};
-use crate::{output, text, volume};
+use crate::{json, output, text, volume};
 
 pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
     let served = target::find_mounted(&args.path)?;
     let synced = served.client.sync();
-    synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))
+    synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
+    if !args.json {
+        return Ok(());
+    }
+    let (source, uuid) = (served.pong.source.clone(), served.pong.uuid.clone());
+    json::print(&Synced { source, uuid, mount_point: served.place().to_owned() })
+}
+
+/// What is durable now.
+#[derive(Serialize)]
+struct Synced {
+    source: String,
+    uuid: String,
+    mount_point: String,
 }
 
 pub(crate) fn set(args: &SetOptionsArgs, quiet: bool) -> Result<(), Failure> {
@@ -21,7 +35,7 @@ pub(crate) fn set(args: &SetOptionsArgs, quiet: bool) -> Result<(), Failure> {
     let view = served.client.set(request);
     let view = view.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
     match (args.json, args.options.is_empty() || !quiet) {
-        (true, _) => output::print_json(&view),
+        (true, _) => json::print(&json::volume::View::from(&view)),
         (false, true) => output::print(&format!("{}\n", view.options.join(","))),
         (false, false) => Ok(()),
     }
@@ -48,7 +62,7 @@ pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
         Target::Unmounted(source) => volume::info_offline(&source)?,
     };
     match args.json {
-        true => output::print_json(&info),
+        true => json::print(&json::volume::Volume::from(&info)),
         false => output::print(&info_text(&info)),
     }
 }

@@ -145,7 +145,14 @@ fn what_a_volume_that_failed_needs_is_said_as_long_as_another_view_of_it_is_moun
     let mount_point = failed.scratch.mount_point();
     failed.scratch.dendro(["snapshot", "create", &format!("{mount_point}@one")]).succeeds();
     failed.mount("past", "snapshot=one").succeeds();
+    let past_point = failed.scratch.text("past");
+    let metrics = || failed.scratch.dendro(["stat", "--metrics", &past_point]).succeeds().out;
+    assert!(metrics().contains("\ndendro_latched 0\n"));
     failed.fail();
+    // Whoever watches it learns of it.
+    assert!(metrics().contains("\ndendro_latched 1\n"));
+    let stat = failed.scratch.dendro(["stat", &past_point]).succeeds().out;
+    assert!(stat.contains("stopped taking writes"), "{stat}");
     let pid = failed.scratch.daemon_pid();
     unmount(&mount_point, UnmountFlags::empty()).unwrap();
     let past = failed.scratch.text("past");

@@ -50,8 +50,9 @@ fn a_fork_is_a_tree_of_its_own_until_it_is_dropped() {
         "{list}"
     );
     let forks = json(&scratch.dendro(["forks", "--json", &dest]).succeeds());
+    let forks = &forks["forks"];
     // The root has a new name, the file is new, and the other one was changed.
-    assert_eq!((&forks[0]["branch"], &forks[0]["changes"]), (&"work".into(), &3.into()));
+    assert_eq!((&forks[0]["branch_name"], &forks[0]["changes"]), (&"work".into(), &3.into()));
     assert_eq!(forks[0]["mount_points"], serde_json::json!([dest]));
     assert!(forks[0]["exclusive_bytes"].as_u64().unwrap() >= 500_000, "{forks}");
     // Two trees are compared, whichever names them.
@@ -86,6 +87,7 @@ fn many_forks_of_a_directory_are_made_and_dropped_at_once() {
     let Some(scratch) = with_files() else { return };
     let (src, dest) = (scratch.text("mnt/src"), scratch.text("w"));
     let made = json(&scratch.dendro(["fork", "-n", "3", "--json", &src, &dest]).succeeds());
+    let made = &made["forks"];
     assert_eq!(made.as_array().unwrap().len(), 3);
     for number in 1..=3 {
         let fork = &made[number - 1];
@@ -93,7 +95,10 @@ fn many_forks_of_a_directory_are_made_and_dropped_at_once() {
         let place = format!("{dest}/{number}");
         // Root sees the directory alone.
         let expected = if common::is_root() { place } else { format!("{place}/src") };
-        assert_eq!((fork["branch"].as_str(), path), (Some(&*format!("w-{number}")), &*expected));
+        assert_eq!(
+            (fork["branch_name"].as_str(), path),
+            (Some(&*format!("w-{number}")), &*expected)
+        );
         assert_eq!(fs::read_dir(path).unwrap().count(), 1);
         fs::write(format!("{path}/deep/file"), format!("{number}")).unwrap();
     }
@@ -156,7 +161,8 @@ fn branches_are_named_from_inside_the_volume() {
     assert_eq!(inside(&["diff", "@one", ":b"]).succeeds().out, "");
     inside(&["branch", "rename", ":b", "c"]).succeeds();
     let list = json(&inside(&["branch", "list", "--json"]).succeeds());
-    let names: Vec<_> = list.as_array().unwrap().iter().map(|of| &of["branch"]).collect();
+    let names: Vec<_> =
+        list["branches"].as_array().unwrap().iter().map(|of| &of["branch_name"]).collect();
     assert_eq!(names, ["main", "c"]);
     inside(&["branch", "delete", "@one"]).fails(2, &["name a branch"]);
     inside(&["branch", "delete", "-n", ":c"]).succeeds();

@@ -69,7 +69,7 @@ fn the_past_can_be_walked_and_does_not_get_into_walks() {
     let scratch = with_a_past();
     assert_eq!(names(&scratch.path("mnt")), [""; 0], "it is not listed");
     let hidden = scratch.inside(".dendro");
-    assert_eq!(names(&hidden), ["at", "snapshots"]);
+    assert_eq!(names(&hidden), ["README", "at", "snapshots"]);
     assert_eq!(names(&hidden.join("snapshots")), ["one", "two"]);
     assert_eq!(names(&hidden.join("at")).len(), 2);
     for (snapshot, content) in [("one", &b"1111111"[..]), ("two", b"2")] {
@@ -184,7 +184,7 @@ fn nothing_in_the_past_can_be_changed_and_its_name_is_taken() {
     scratch.mount();
     assert_eq!(fs::read(scratch.inside(".dendro")).unwrap(), b"mine");
     fs::remove_file(scratch.inside(".dendro")).unwrap();
-    assert_eq!(names(&scratch.inside(".dendro")), ["at", "snapshots"]);
+    assert_eq!(names(&scratch.inside(".dendro")), ["README", "at", "snapshots"]);
     scratch.umount();
 }
 
@@ -217,4 +217,31 @@ fn more_snapshots_than_are_open_at_once_are_read_side_by_side() {
     }
     drop(files);
     scratch.umount();
+}
+
+#[test]
+fn who_looks_for_the_past_before_there_is_any_reads_how_to_keep_it() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    let then = fs::metadata(scratch.inside(".dendro/at/-1m"));
+    assert_eq!(then.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    let readme = scratch.inside(".dendro/README");
+    let text = fs::read_to_string(&readme).unwrap();
+    for advice in ["dendro snapshot create", "-o retain=", "at/-15m"] {
+        assert!(text.contains(advice), "{text}");
+    }
+    let told = fs::metadata(&readme).unwrap();
+    assert!(told.is_file() && told.len() == text.len() as u64, "{told:?}");
+    let entry = fs::read_dir(scratch.inside(".dendro")).unwrap().flatten();
+    let entry = entry.into_iter().find(|entry| entry.file_name() == "README").unwrap();
+    assert!(entry.file_type().unwrap().is_file());
+    // It is no directory, and nobody changes it.
+    assert_eq!(fs::read_dir(&readme).unwrap_err().kind(), std::io::ErrorKind::NotADirectory);
+    let below = fs::metadata(readme.join("x")).unwrap_err();
+    assert_eq!(below.kind(), std::io::ErrorKind::NotADirectory);
+    assert!(fs::write(&readme, "mine").is_err() && fs::remove_file(&readme).is_err());
+    assert_eq!(fs::read_to_string(&readme).unwrap(), text);
 }

@@ -215,16 +215,35 @@ fn a_damaged_file_fails_the_check_that_reads_contents() {
     let image = scratch.image();
     scratch.mount();
     let pages: Vec<u8> = (b'0'..b'5').flat_map(|digit| [digit; 4096]).collect();
-    fs::write(scratch.inside("file"), &pages).unwrap();
+    fs::create_dir(scratch.inside("dir")).unwrap();
+    fs::write(scratch.inside("dir/file"), &pages).unwrap();
+    fs::hard_link(scratch.inside("dir/file"), scratch.inside("other")).unwrap();
+    let gone = scratch.inside("gone");
+    fs::write(&gone, [b'x'; 8192]).unwrap();
+    fs::write(scratch.inside("dir/tail"), [vec![b's'; 4096], vec![b't'; 904]].concat()).unwrap();
+    let one = format!("{}@one", scratch.mount_point());
+    scratch.dendro(["snapshot", "create", &one]).succeeds();
+    fs::remove_file(gone).unwrap();
     scratch.umount();
     let bytes = fs::read(&image).unwrap();
-    let at = bytes.windows(100).position(|window| window == [b'2'; 100]).unwrap();
     let file = fs::File::options().write(true).open(&image).unwrap();
-    file.write_all_at(b"A", at as u64).unwrap();
+    for damaged in [b'2', b'x'] {
+        let at = bytes.windows(100).position(|window| window == [damaged; 100]).unwrap();
+        file.write_all_at(b"A", at as u64).unwrap();
+    }
     scratch.dendro(["check", &image]).succeeds();
     let read = scratch.dendro(["check", "--data", &image]);
     assert_eq!(read.code, Some(4), "{read:?}");
-    for part in ["a page's block is damaged", "find -inum"] {
+    // The page that a file ends in is looked at anyway, and all others of the tree still are.
+    let at = bytes.windows(100).position(|window| window == [b't'; 100]).unwrap();
+    file.write_all_at(b"A", at as u64).unwrap();
+    let tail = scratch.dendro(["check", &image]);
+    assert_eq!(tail.code, Some(4), "{tail:?}");
+    for part in [":main: [19] i-node", "in /dir/tail\n"] {
+        assert!(tail.out.contains(part), "no {part} in {tail:?}");
+    }
+    // By all its names; and what the past alone has, by where it is there.
+    for part in ["a page's block is damaged", "in /dir/file and /other\n", "in @one/gone\n"] {
         assert!(read.out.contains(part), "no {part} in {read:?}");
     }
 }

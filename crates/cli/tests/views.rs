@@ -259,7 +259,7 @@ fn a_head_that_is_put_back_or_replaced_is_shown_by_its_mount_at_once() {
     let said = shell.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&said.stdout), format!("new{mount}/dir/deep\n"));
     let view = &scratch.info(&mount)["mount"]["views"][0];
-    assert_eq!((&view["version"], &view["is_main"]), (&":main".into(), &true.into()));
+    assert_eq!((&view["version"], &view["main"]), (&":main".into(), &true.into()));
     // Files that were removed and made since are numbered on, and what is written stays.
     for round in 0..20 {
         fs::write(scratch.inside(&format!("dir/file{round}")), format!("{round}")).unwrap();

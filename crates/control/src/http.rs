@@ -18,6 +18,16 @@ pub(crate) fn is_request(start: &[u8]) -> bool {
 /// Answers a request whose head, up to the empty line, is `head`, which may be anything that
 /// [`is_request`].
 pub(crate) fn answer(stream: &UnixStream, head: &[u8], admin: &dyn Admin) -> io::Result<()> {
+    server::write_all(stream, &reply(head, admin))
+}
+
+/// What to say to who asks something else, or nothing that makes sense.
+pub(crate) fn refusal() -> Vec<u8> {
+    message("400 Bad Request", PLAIN_TYPE, "ask with GET /metrics\n", true).into_bytes()
+}
+
+/// The reply to such a request.
+pub(crate) fn reply(head: &[u8], admin: &dyn Admin) -> Vec<u8> {
     let line = head.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
     let is_head = words.next() == Some(b"HEAD");
@@ -29,13 +39,14 @@ pub(crate) fn answer(stream: &UnixStream, head: &[u8], admin: &dyn Admin) -> io:
         },
         _ => ("404 Not Found", PLAIN_TYPE, "there is /metrics, and nothing else\n".to_owned()),
     };
-    let mut reply = format!(
+    message(status, content_type, &body, !is_head).into_bytes()
+}
+
+fn message(status: &str, content_type: &str, body: &str, with_body: bool) -> String {
+    let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
         body.len()
     );
-    if !is_head {
-        reply.push_str(&body);
-    }
-    server::write_all(stream, reply.as_bytes())
+    if with_body { head + body } else { head }
 }

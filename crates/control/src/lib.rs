@@ -9,13 +9,14 @@
 //! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
 //!   a file system or a logical disk.
 //! - [`Server`]: listens for a daemon.
+//! - [`Scrape`]: metrics over TCP, for Prometheus.
 //! - [`Client`]: talks to one daemon; [`Client::find`] finds it.
 //! - [`socket`]: where the sockets are.
 //! - [`Addressee`]: whom a request is meant for.
 //! - [`card`]: what a daemon has said last about itself, for when it does not answer.
 //! - [`farewell`]: what a daemon leaves that could not write everything.
 //!
-//! No thread is started here: [`Server::run`] and [`Server::run_waits`] occupy those that call them.
+//! No thread is started here: [`Server::run`], [`Server::run_waits`] and [`Scrape::run`] occupy those that call them.
 //! `docs/CONTROL.md` describes the protocol for those who speak it in another language.
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ mod mounts;
 mod passing;
 mod ping;
 mod protocol;
+mod scrape;
 mod server;
 pub mod socket;
 pub mod versions;
@@ -46,4 +48,5 @@ pub use protocol::{
     MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,
     SpaceInfo, SuperblockInfo, VolumeInfo, parse_request,
 };
+pub use scrape::Scrape;
 pub use server::Server;

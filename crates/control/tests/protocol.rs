@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,7 +20,7 @@ use dendro_control::cleaning::{
 };
 use dendro_control::{
     Admin, AdminError, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES, MountNamed,
-    MountReply, MountRequest, Pong, Request, Server, SetRequest, ViewInfo, VolumeInfo,
+    MountReply, MountRequest, Pong, Request, Scrape, Server, SetRequest, ViewInfo, VolumeInfo,
     parse_request,
 };
 
@@ -642,6 +643,42 @@ fn metrics_can_be_scraped_over_http_and_asked_for() {
             [&b"GET /metrics HTTP/1.1\r\n"[..], &vec![b'x'; MAX_REQUEST_LEN_BYTES]].concat();
         let reply = raw(server, &endless);
         assert!(reply.is_empty() || reply.contains("longer than"), "{reply}");
+    });
+}
+
+/// What comes back over TCP.
+fn scraped(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+#[test]
+fn metrics_are_served_on_a_port_and_nothing_else_is() {
+    let scrape = Scrape::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = scrape.address().unwrap();
+    // It is said whose port it is that somebody else has.
+    let taken = Scrape::bind(address).unwrap_err();
+    assert!(taken.to_string().contains(&address.to_string()), "{taken}");
+    let daemon = Volume::default();
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| scrape.run(&daemon));
+        let reply = scraped(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply}");
+        assert!(reply.ends_with("\r\n\r\ndendro_syncs_total 0\n"), "{reply}");
+        assert!(scraped(address, b"GET / HTTP/1.0\n\n").starts_with("HTTP/1.1 404"));
+        let command = b"{\"version\":1,\"command\":\"sync\"}\n\n";
+        assert!(scraped(address, command).starts_with("HTTP/1.1 400"));
+        assert_eq!(daemon.syncs.load(Ordering::Relaxed), 0, "a port changes nothing");
+        // Who says nothing keeps others waiting for a while, and who is gone for none.
+        let silent = TcpStream::connect(address).unwrap();
+        drop(TcpStream::connect(address).unwrap());
+        assert!(scraped(address, b"GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+        drop(silent);
+        scrape.stop();
+        serving.join().unwrap();
     });
 }
 

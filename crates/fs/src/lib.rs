@@ -5,6 +5,7 @@
 //! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
 //! - [`FsError`]: what can go wrong, with Linux's number for it.
 //! - [`verify`]: checks that what a disk holds is a file system.
+//! - [`paths_of`]: what files are called whose numbers are known.
 //! - [`versions`]: what changed between two views, the past of a file, and bringing it back.
 //! - [`mod@format`]: what it keeps in the disk's records.
 //!
@@ -29,6 +30,7 @@ pub mod format;
 mod inode;
 mod names;
 mod namespace;
+mod naming;
 mod node;
 mod orphan;
 mod readdir;
@@ -47,6 +49,7 @@ mod tests;
 
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
+pub use naming::paths_of;
 pub use types::{
     AtimePolicy, Attr, Caller, DirEntry, FallocateFlags, FileFlags, FileKind, FileTime,
     FormatOptions, Ino, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES, MAX_SYMLINK_LEN_BYTES,

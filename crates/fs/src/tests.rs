@@ -5,6 +5,7 @@ mod damage;
 mod data;
 mod differential;
 mod names;
+mod naming;
 mod threads;
 
 use dendro_base::sync::Arc;

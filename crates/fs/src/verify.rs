@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dendro_disk::{Lid, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, View};
+use dendro_disk::{Error as DiskError, Lid, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, View};
 
 use crate::dir;
 use crate::error::{FsError, Result};
@@ -63,6 +63,8 @@ pub enum FindingCode {
     BadXattr = 17,
     /// A file says another length of its attributes' names, or of having a capability.
     WrongXattrAccount = 18,
+    /// A page in which a file ends, or one past its end, cannot be read.
+    UnreadablePage = 19,
 }
 
 /// Whether a finding loses anything.
@@ -96,7 +98,8 @@ impl FindingCode {
             | Self::WrongParent
             | Self::DataPastEnd
             | Self::Unreachable
-            | Self::BadXattr => Severity::Major,
+            | Self::BadXattr
+            | Self::UnreadablePage => Severity::Major,
         }
     }
 }
@@ -287,7 +290,14 @@ impl Verifier<'_> {
 
     fn check_zeros(&mut self, ino: Ino, page: u64, from: usize) -> Result<()> {
         let mut bytes = vec![0; PAGE_SIZE];
-        self.disk.read_pages(self.view, ino.lid(), page, &mut bytes)?;
+        match self.disk.read_pages(self.view, ino.lid(), page, &mut bytes) {
+            // Of others, too, it is to be known what is wrong with them.
+            Err(DiskError::Corrupted(why) | DiskError::Io(why)) => {
+                self.find(FindingCode::UnreadablePage, ino, why);
+                return Ok(());
+            }
+            other => other?,
+        }
         if bytes[from..].iter().any(|&byte| byte != 0) {
             let detail = format!("page {page} has data past the end");
             self.find(FindingCode::DataPastEnd, ino, detail);

@@ -114,6 +114,20 @@ impl<F: FileSystem> Server<F> {
         &self,
         header: &InHeader,
         arguments: &[u8],
+        body: Body<'_>,
+    ) -> Option<Result<usize>> {
+        match self.fs.timings() {
+            Some(timings) => {
+                timings.count(header.opcode, || self.serve_uncounted(header, arguments, body))
+            }
+            None => self.serve_uncounted(header, arguments, body),
+        }
+    }
+
+    fn serve_uncounted(
+        &self,
+        header: &InHeader,
+        arguments: &[u8],
         mut body: Body<'_>,
     ) -> Option<Result<usize>> {
         let parsed = body

@@ -43,6 +43,8 @@ impl Errno {
     pub const OVERFLOW: Self = Self(libc::EOVERFLOW);
     /// The file is gone, though its number is known.
     pub const STALE: Self = Self(libc::ESTALE);
+    /// There is no room.
+    pub const NOSPC: Self = Self(libc::ENOSPC);
     /// It cannot be changed.
     pub const ROFS: Self = Self(libc::EROFS);
     /// The two are in different file systems.

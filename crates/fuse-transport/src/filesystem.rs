@@ -3,6 +3,7 @@
 use crate::dirent::{Entries, EntriesPlus};
 use crate::errno::Errno;
 use crate::init::Agreed;
+use crate::timings::Timings;
 use crate::types::{
     AttrReply, CopyRange, CreateHow, Entry, OpenHow, Opened, Request, SetAttr, SetxattrHow, StatFs,
     WriteHow,
@@ -24,6 +25,11 @@ pub trait FileSystem: Send + Sync {
     /// The mount goes, and umount(2) waits for the answer. All other requests have been answered, but
     /// some calls of [`Self::forget`] may still come. Only mounts of block devices say so.
     fn destroy(&self) {}
+
+    /// Where requests are to be counted; nothing: nowhere.
+    fn timings(&self) -> Option<&Timings> {
+        None
+    }
 
     /// Finds `name` in the directory `parent`, and counts one more reference to what it finds.
     /// [`Entry::absent`] is remembered by the kernel, `ENOENT` is not.

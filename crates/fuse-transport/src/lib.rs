@@ -6,6 +6,7 @@
 //!   it reads.
 //! - [`mount()`], [`unmount`]: as root by mount(2), otherwise through fusermount3.
 //! - [`Session`]: shakes hands, and serves.
+//! - [`Timings`]: how many requests there were, and how long they took.
 //! - [`Notifier`]: tells the kernel of changes behind its back.
 //!
 //! # Two ways for requests to come
@@ -49,6 +50,7 @@ mod reply;
 mod session;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod timings;
 mod types;
 
 pub use dirent::{Entries, EntriesPlus};
@@ -61,6 +63,7 @@ pub use mount::{
 };
 pub use notify::Notifier;
 pub use session::{Choice, Options, Session, Transport, enable_uring};
+pub use timings::{Failure, Kind, Requests, Timings};
 pub use types::{
     Attr, AttrReply, CopyRange, CreateHow, Entry, FileRange, InitFlags, OpenHow, Opened,
     OpenedFlags, Request, SetAttr, SetTime, SetxattrHow, StatFs, Time, WriteHow,

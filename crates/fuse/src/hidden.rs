@@ -4,6 +4,7 @@
 //! |----------------------------|-----------------------------------|
 //! | `.dendro/snapshots/NAME/…` | the snapshot of that name         |
 //! | `.dendro/at/TIME/…`        | what was kept last before a time  |
+//! | `.dendro/README`           | what that is, and how to keep more |
 //!
 //! The root's listing does not have it, so what walks through the mount does not walk into it.
 //! Nothing in it can be changed. What its names show is looked up as they are used; what the kernel
@@ -37,16 +38,41 @@ const NAME_VALID: Duration = Duration::from_secs(1);
 const TOP: u64 = 1;
 const SNAPSHOTS: u64 = 2;
 const AT: u64 = 3;
+/// A file that is made up.
+const README: u64 = 4;
+
+/// What it says. A name that shows nothing is an error without words.
+const README_TEXT: &[u8] = b"\
+The past of this volume, to be read by any program:
+
+  snapshots/NAME   a snapshot that has a name
+  at/TIME          what was kept last before a time, such as at/-15m, at/-2h,
+                   at/2026-11-21 or at/2026-11-21T10:00
+
+Only what was kept is there. As long as nothing was, both are empty, and no time
+names anything:
+
+  dendro snapshot create MOUNT@NAME       keeps how it is now
+  dendro mount -o retain=10m:all,1d:1m    keeps it at each interval, by itself
+
+dendro log lists what was kept, dendro undelete brings files back.
+";
 
 /// Cookies of `.` and `..`, in directories that are made up.
 const COOKIE_DOT: u64 = 1;
 const COOKIE_DOTDOT: u64 = 2;
 
 const DIRECTORY_MODE: u32 = libc::S_IFDIR | 0o555;
+const FILE_MODE: u32 = libc::S_IFREG | 0o444;
+
+/// The mode of what has this number in a listing.
+const fn mode_of(number: u64) -> u32 {
+    if number == shown(0, README) { FILE_MODE } else { DIRECTORY_MODE }
+}
 
 /// What a hidden node is.
 enum Node {
-    /// A directory that is made up.
+    /// A directory, or the file, that is made up.
     MadeUp(u64),
     /// A file in the past.
     Past(Arc<Slot>, Ino),
@@ -64,7 +90,7 @@ impl Hidden {
 
     fn node(&self, node: u64) -> Result<Node> {
         match split(node) {
-            (0, ino @ TOP..=AT) => Ok(Node::MadeUp(ino)),
+            (0, ino @ TOP..=README) => Ok(Node::MadeUp(ino)),
             (0, _) => Err(Errno::STALE),
             (slot, ino) => {
                 self.slots.get(slot).map(|slot| Node::Past(slot, Ino(ino))).ok_or(Errno::STALE)
@@ -85,14 +111,18 @@ impl Hidden {
         }
     }
 
-    /// Attributes of a directory that is made up: the root's, as far as they fit.
+    /// Attributes of what is made up: the root's, as far as they fit.
     fn made_up(live: &Adapter, ino: u64) -> Result<Attr> {
         let root = live.answer("getattr", live.fs().getattr(Ino::ROOT))?;
         let mut attr = convert::attributes(&root).attr;
         attr.ino = shown(0, ino);
-        attr.mode = DIRECTORY_MODE;
-        attr.nlink = if ino == TOP { 4 } else { 2 };
-        (attr.size_bytes, attr.blocks_512) = (0, 0);
+        attr.mode = mode_of(attr.ino);
+        (attr.nlink, attr.size_bytes) = match ino {
+            TOP => (4, 0),
+            README => (1, README_TEXT.len() as u64),
+            _ => (2, 0),
+        };
+        attr.blocks_512 = 0;
         Ok(attr)
     }
 
@@ -115,6 +145,8 @@ impl Hidden {
         match (self.node(parent)?, name) {
             (Node::MadeUp(TOP), b"snapshots") => Self::made_up_entry(live, SNAPSHOTS),
             (Node::MadeUp(TOP), b"at") => Self::made_up_entry(live, AT),
+            (Node::MadeUp(TOP), b"README") => Self::made_up_entry(live, README),
+            (Node::MadeUp(README), _) => Err(Errno::NOTDIR),
             (Node::MadeUp(itself), b".") => Self::made_up_entry(live, itself),
             (Node::MadeUp(_), b"..") => Self::made_up_entry(live, TOP),
             (Node::MadeUp(SNAPSHOTS), _) => self.look_up_name(live, Place::Snapshots, name),
@@ -191,6 +223,10 @@ impl Hidden {
         offset: u64,
         out: &mut [u8],
     ) -> Result<usize> {
+        if let Node::MadeUp(README) = self.node(node)? {
+            let from = usize::try_from(offset).map_or(README_TEXT.len(), |at| at);
+            return Ok(copy_up_to(README_TEXT.get(from..).unwrap_or_default(), out));
+        }
         let (fs, ino) = self.file(live, node, Errno::ISDIR)?;
         live.answer("read", fs.read(ino, offset, out))
     }
@@ -232,8 +268,9 @@ impl Hidden {
     ) -> Result<()> {
         match self.node(node)? {
             Node::MadeUp(ino) => {
+                check_listed(ino)?;
                 self.list_made_up(live, ino, offset, &mut |ino, cookie, name| {
-                    entries.add(ino, cookie, DIRECTORY_MODE, name)
+                    entries.add(ino, cookie, mode_of(ino), name)
                 });
                 Ok(())
             }
@@ -258,11 +295,11 @@ impl Hidden {
     ) -> Result<()> {
         match self.node(node)? {
             Node::MadeUp(ino) => {
+                check_listed(ino)?;
                 // Names alone: to look at each would open each view.
                 let mut entry = Entry::absent(Duration::ZERO);
-                entry.attr.mode = DIRECTORY_MODE;
                 self.list_made_up(live, ino, offset, &mut |ino, cookie, name| {
-                    entry.attr.ino = ino;
+                    (entry.attr.ino, entry.attr.mode) = (ino, mode_of(ino));
                     entries.add(&entry, cookie, name)
                 });
                 Ok(())
@@ -307,7 +344,7 @@ impl Hidden {
         let below = |(number, name): (u64, &str)| {
             (shown(0, number), COOKIE_DOTDOT + number, name.to_owned())
         };
-        let made_up = [(SNAPSHOTS, "snapshots"), (AT, "at")].map(below);
+        let made_up = [(SNAPSHOTS, "snapshots"), (AT, "at"), (README, "README")].map(below);
         let mut entries: Vec<_> = match ino {
             TOP => made_up.into(),
             _ => moments
@@ -325,6 +362,18 @@ impl Hidden {
             }
         }
     }
+}
+
+/// Refuses to list what is no directory.
+const fn check_listed(ino: u64) -> Result<()> {
+    if ino == README { Err(Errno::NOTDIR) } else { Ok(()) }
+}
+
+/// Copies as much as there is room for; how much that is.
+fn copy_up_to(bytes: &[u8], out: &mut [u8]) -> usize {
+    let len = bytes.len().min(out.len());
+    out[..len].copy_from_slice(&bytes[..len]);
+    len
 }
 
 /// A file in the past, as LOOKUP answers it; one that has no node has node 0.

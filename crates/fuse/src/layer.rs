@@ -2,10 +2,12 @@
 //!
 //! Which of the two a request is for, one bit of the node says.
 
+use std::sync::Arc;
+
 use dendro_fs::{Ino, Seek};
 use dendro_fuse_transport::{
     Agreed, AttrReply, CopyRange, CreateHow, Entries, EntriesPlus, Entry, Errno, FileSystem,
-    OpenHow, Opened, Request, Result, SetAttr, SetxattrHow, StatFs, WriteHow,
+    OpenHow, Opened, Request, Result, SetAttr, SetxattrHow, StatFs, Timings, WriteHow,
 };
 
 use crate::adapter::{Adapter, End};
@@ -15,11 +17,16 @@ use crate::hidden::{self, Hidden};
 pub(crate) struct Layer {
     live: Adapter,
     hidden: Option<Hidden>,
+    timings: Option<Arc<Timings>>,
 }
 
 impl Layer {
-    pub(crate) const fn new(live: Adapter, hidden: Option<Hidden>) -> Self {
-        Self { live, hidden }
+    pub(crate) const fn new(
+        live: Adapter,
+        hidden: Option<Hidden>,
+        timings: Option<Arc<Timings>>,
+    ) -> Self {
+        Self { live, hidden, timings }
     }
 
     /// Does `end` when the mount goes away, if the kernel says so.
@@ -76,6 +83,10 @@ const fn check_both_present(from: u64, to: u64) -> Result<()> {
 impl FileSystem for Layer {
     fn init(&self, agreed: &Agreed) {
         self.live.init(agreed);
+    }
+
+    fn timings(&self) -> Option<&Timings> {
+        self.timings.as_deref()
     }
 
     fn destroy(&self) {

@@ -4,6 +4,7 @@
 //!   to the file system, and answered, from beginning to end on the thread that took it.
 //! - [`MountOptions`] says how; [`Mount::transport`] which way requests come.
 //! - [`mount_for_others`] mounts, and [`Mount::serving`] serves, where these are two processes.
+//! - [`Timings`]: how long requests took, by kind.
 //! - [`Past`]: what the hidden directory `.dendro` shows.
 //! - [`Switch`]: shows another file system in a mount that stays.
 //! - [`unmount`]: takes a mount away, with the rights there are.
@@ -57,7 +58,8 @@ mod switch;
 
 pub use adapter::{Report, wishes};
 pub use dendro_fuse_transport::{
-    Access, Choice, Error, MountResult as Result, Mounted, Transport, UnmountMode, unmount,
+    Access, Choice, Error, Failure, Kind, MountResult as Result, Mounted, Requests, Timings,
+    Transport, UnmountMode, unmount,
 };
 pub use mount::{Mount, MountOptions, mount_for_others};
 pub use past::{Moment, Past};

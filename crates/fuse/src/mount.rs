@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dendro_fs::FileSystem;
 use dendro_fuse_transport::{
     Access, Choice, Error, InitFlags, MountRequest, MountResult as Result, Mounted, Options,
-    Session, Transport, UnmountMode, enable_uring, mount, unmount,
+    Session, Timings, Transport, UnmountMode, enable_uring, mount, unmount,
 };
 
 use crate::adapter::{Adapter, AtOnce, Report, wishes};
@@ -69,6 +69,8 @@ pub struct MountOptions {
     pub enable_uring: bool,
     /// What the hidden directory `.dendro` in the root shows; `None`: there is none.
     pub past: Option<Arc<dyn Past>>,
+    /// Where requests are counted; `None`: nowhere.
+    pub timings: Option<Arc<Timings>>,
 }
 
 impl Default for MountOptions {
@@ -89,6 +91,7 @@ impl Default for MountOptions {
             transport: Choice::Auto,
             enable_uring: false,
             past: None,
+            timings: None,
         }
     }
 }
@@ -147,7 +150,8 @@ impl Mount {
             _ => AtOnce::Writes,
         };
         let adapter = Adapter::new(Arc::clone(&live), report, at_once);
-        let layer = Layer::new(adapter, options.past.clone().map(Hidden::new));
+        let layer =
+            Layer::new(adapter, options.past.clone().map(Hidden::new), options.timings.clone());
         let session = Session::start(mounted, layer, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
         Ok(Self { session, live, mount_point, is_elsewhere })

@@ -185,12 +185,12 @@ pub fn resolve(
             .ok_or_else(|| no_such_branch(table, name))?,
     };
     let Some(moment) = &name.moment else {
-        table.check(base).map_err(|error| error.to_string())?;
+        table.check(base).map_err(|_| gone(base))?;
         return Ok(base);
     };
     if moment.text == HEAD {
         let head = View { branch: base.branch, epoch: None };
-        table.check(head).map_err(|error| error.to_string())?;
+        table.check(head).map_err(|_| gone(head))?;
         return Ok(head);
     }
     let in_line = name.branch.is_some();
@@ -207,6 +207,14 @@ pub fn resolve(
         )),
         (None, Some(unix_ns)) => resolve_time(table, base, &moment.text, Timestamp(unix_ns), now),
         (None, None) => Err(no_such_snapshot(table, &moment.text)),
+    }
+}
+
+/// That what is meant where nothing is named is not there any more.
+fn gone(view: View) -> String {
+    match view.epoch {
+        Some(epoch) => format!("@{epoch}, which is meant, is gone"),
+        None => "the branch that is meant is gone; name another, as in TARGET:BRANCH".into(),
     }
 }
 
@@ -230,7 +238,10 @@ fn resolve_time(
         return Ok(snapshot.view());
     }
     Err(match table.past(base).last() {
-        None => format!("nothing was kept of {text}: there is no snapshot"),
+        None => format!(
+            "nothing was kept of {text}: there is no snapshot yet; `dendro snapshot create` makes \
+             one, and a mount with -o retain= makes them by itself"
+        ),
         Some(first) => format!(
             "nothing was kept of {text}: the oldest snapshot is from {}",
             utc_time(first.time)

@@ -18,7 +18,7 @@ use dendro_control::versions::{
 };
 use dendro_disk::{CommitSeq, Error, VersionTable, Versions, View};
 use dendro_fs::versions::{diff, history, removed};
-use dendro_fs::{FileSystem, Ino};
+use dendro_fs::{FileKind, FileSystem, Ino};
 
 use crate::name::resolve;
 pub use succession::Succession;
@@ -54,7 +54,20 @@ fn refuse(error: impl std::fmt::Display) -> AdminError {
     AdminError(error.to_string())
 }
 
-/// The disk knows versions by number only.
+/// The disk knows versions by number only, which says nothing to those who named them.
+fn refuse_disk(error: Error) -> AdminError {
+    match error {
+        Error::NoSuchView(View { epoch: Some(epoch), .. }) => AdminError(format!(
+            "@{epoch} is gone: somebody, or retention, has deleted it meanwhile"
+        )),
+        Error::NoSuchView(_) => {
+            AdminError("the branch is gone: somebody has deleted it meanwhile".into())
+        }
+        other => refuse(other),
+    }
+}
+
+/// The same of what cannot be deleted.
 fn cannot_delete(error: Error, view: View, table: &VersionTable) -> AdminError {
     let what = facts::called(view, table);
     match error {
@@ -62,7 +75,7 @@ fn cannot_delete(error: Error, view: View, table: &VersionTable) -> AdminError {
             "{what} cannot be deleted: {why}; `dendro snapshot release` lets it go"
         )),
         Error::InUse(_, why) => AdminError(format!("{what} cannot be deleted: {why}")),
-        other => refuse(other),
+        other => refuse_disk(other),
     }
 }
 
@@ -106,7 +119,7 @@ impl Service {
             VersionsRequest::Usage => self.usage(&table).map(VersionsReply::Usage),
             VersionsRequest::Snapshot { of, name } => {
                 let head = self.head(&table, of)?;
-                let made = self.disk.snapshot(head.branch, name.as_deref()).map_err(refuse)?;
+                let made = self.disk.snapshot(head.branch, name.as_deref()).map_err(refuse_disk)?;
                 self.done(VersionsReply::Snapshot(facts::snapshot(&made)))
             }
             VersionsRequest::Delete { versions, dry_run } => {
@@ -190,7 +203,10 @@ impl Service {
         let view = self.resolve(table, name)?;
         match view.epoch {
             None => Ok(view),
-            Some(_) => Err(AdminError(format!("{view} is past; name a branch, without @"))),
+            Some(_) => {
+                let what = facts::called(view, table);
+                Err(AdminError(format!("{what} is past; name a branch, without @")))
+            }
         }
     }
 
@@ -205,7 +221,7 @@ impl Service {
     }
 
     fn usage(&self, table: &VersionTable) -> Answer<Vec<UsageInfo>> {
-        let shares = self.disk.shares().map_err(refuse)?;
+        let shares = self.disk.shares().map_err(refuse_disk)?;
         Ok(shares.iter().map(|share| facts::usage(share, table)).collect())
     }
 
@@ -233,15 +249,15 @@ impl Service {
         let mut freed = HashMap::new();
         let mut together_bytes = None;
         if dry_run {
-            let shares = self.disk.shares().map_err(refuse)?;
+            let shares = self.disk.shares().map_err(refuse_disk)?;
             freed.extend(shares.iter().map(|share| (share.view, share.exclusive_bytes)));
             together_bytes = match views[..] {
                 [view] => freed.get(&view).copied(),
-                _ => Some(self.disk.freed_by(&views).map_err(refuse)?),
+                _ => Some(self.disk.freed_by(&views).map_err(refuse_disk)?),
             };
         } else {
             for view in &views {
-                self.disk.delete(*view).map_err(refuse)?;
+                self.disk.delete(*view).map_err(refuse_disk)?;
             }
         }
         let info = |view: &View| DeletedInfo {
@@ -288,7 +304,28 @@ impl Service {
     ) -> Answer<Vec<RemovedInfo>> {
         let view = self.resolve(table, of)?;
         let found = removed(&*self.disk, view, &bytes_of(path)?).map_err(refuse)?;
+        if found.is_empty() {
+            self.check_was_directory(view, path)?;
+        }
         Ok(found.iter().map(facts::removed).collect())
+    }
+}
+
+impl Service {
+    /// Refuses what was a directory neither in `view` nor in its past.
+    fn check_was_directory(&self, view: View, path: &str) -> Answer<()> {
+        let versions = history(&*self.disk, view, &bytes_of(path)?).map_err(refuse)?;
+        let kinds = || versions.iter().filter_map(|version| version.attr.as_ref());
+        if kinds().any(|attr| attr.kind == FileKind::Directory) {
+            return Ok(());
+        }
+        let is_there = kinds().next().is_some();
+        Err(AdminError(match is_there {
+            true => {
+                format!("{path}: is no directory, and was none; `dendro history` tells of files")
+            }
+            false => format!("{path}: there is no such directory, and no snapshot has one"),
+        }))
     }
 }
 

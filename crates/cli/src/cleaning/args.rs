@@ -157,6 +157,9 @@ pub(crate) struct CleanerdArgs {
     /// Say what becomes of each segment
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Print that as JSON, an object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A number of segments, or a share of them.

@@ -9,7 +9,7 @@ use super::args::RunArgs;
 use super::cleaner::{Cleaner, Done, End};
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::{output, target, text};
+use crate::{json, output, target, text};
 
 /// What is said at the end.
 #[derive(Serialize)]
@@ -17,11 +17,11 @@ struct Outcome {
     cleaned_segments: u64,
     moved_blocks: u64,
     /// How much of the segments was alive, in the mean; nothing when there were none.
-    mean_utilisation: Option<f64>,
+    cleaned_utilisation: Option<f64>,
     /// Segments that could not be emptied.
     stuck_segments: u64,
     clean_segments_before: u32,
-    clean_segments_after: u32,
+    clean_segments: u32,
     /// Whether it ended because there was no room to move blocks to.
     ended_for_room: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
     let after = client.segments(Default::default()).map_err(fail)?.present;
     let outcome = outcome(&cleaner.done, &all.present, &after, stuck_segments, ended_for_room);
     if args.json {
-        return output::print_json(&outcome);
+        return json::print(&outcome);
     }
     if quiet { Ok(()) } else { output::print(&outcome_text(place, &outcome, &after)) }
 }
@@ -82,10 +82,10 @@ fn outcome(
     Outcome {
         cleaned_segments: done.segments,
         moved_blocks: done.moved_blocks,
-        mean_utilisation: (done.segments > 0).then(|| done.live_bytes as f64 / cleaned_bytes),
+        cleaned_utilisation: (done.segments > 0).then(|| done.live_bytes as f64 / cleaned_bytes),
         stuck_segments,
         clean_segments_before: before.clean_count,
-        clean_segments_after: after.clean_count,
+        clean_segments: after.clean_count,
         ended_for_room,
     }
 }
@@ -93,7 +93,7 @@ fn outcome(
 fn outcome_text(mount_point: &str, outcome: &Outcome, after: &Present) -> String {
     let Outcome { cleaned_segments, moved_blocks, stuck_segments, .. } = outcome;
     let mut said = format!("{mount_point}: {cleaned_segments} segments cleaned");
-    if let Some(utilisation) = outcome.mean_utilisation {
+    if let Some(utilisation) = outcome.cleaned_utilisation {
         let percent = utilisation * 100.0;
         said += &format!(", {percent:.0}% full in the mean; {moved_blocks} blocks moved");
     }

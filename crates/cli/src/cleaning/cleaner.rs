@@ -26,7 +26,8 @@ pub(crate) struct Done {
 }
 
 /// How cleaning a segment ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum End {
     /// Nothing in it is alive.
     Emptied,

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use dendro_control::cleaning::{Head, Present, SegmentFacts, SegwaitRequest};
 use dendro_control::{Client, ClientError};
+use serde::Serialize;
 
 use super::args::{CleanerdArgs, Share};
 use super::cleaner::{Cleaner, End};
 use crate::failure::Failure;
-use crate::output;
 use crate::target;
+use crate::{json, output};
 
 /// How long one wait for segments to become few lasts at most.
 const WAIT_MS: u64 = 60_000;
@@ -49,6 +50,15 @@ pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
     }
 }
 
+/// What became of a segment, as JSON.
+#[derive(Serialize)]
+struct Line {
+    number: u32,
+    /// How full it was.
+    utilisation: f64,
+    outcome: End,
+}
+
 /// Cleans until so many segments are clean; false when nothing is left that is worth it.
 fn clean_until(
     max: u32,
@@ -67,6 +77,13 @@ fn clean_until(
             return Ok(false);
         };
         let end = cleaner.clean(&victim)?;
+        if args.json {
+            let utilisation = f64::from(victim.live_bytes) / present.segment_bytes.max(1) as f64;
+            let number = victim.number;
+            // One who no longer reads is told nothing; segments get few all the same.
+            let _ = json::line(&Line { number, utilisation, outcome: end })
+                .and_then(|line| output::print(&line));
+        }
         if !quiet && args.verbose {
             let percent = u64::from(victim.live_bytes) * 100 / present.segment_bytes.max(1);
             output::tell(format_args!("segment {}, {percent}% full: {}", victim.number, what(end)));

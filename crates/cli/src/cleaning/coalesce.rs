@@ -13,7 +13,7 @@ use super::args::CoalesceArgs;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::target::{self, Served, Target};
-use crate::{output, text, volume};
+use crate::{json, output, text, volume};
 
 /// The root directory of every view; its number is the same in all.
 const ROOT_INODE: u64 = 1;
@@ -31,8 +31,8 @@ struct Outcome<'a> {
     pieces_after: u64,
     /// Bytes that were written again, or would be.
     moved_bytes: u64,
-    /// Mebibytes left as they are because something in them cannot be read.
-    unreadable: u64,
+    /// Bytes left as they are because something in their mebibyte cannot be read.
+    unreadable_bytes: u64,
     /// Whether it ended early because there were too few clean segments.
     ended_for_room: bool,
 }
@@ -54,11 +54,11 @@ pub(crate) fn run(args: &CoalesceArgs, quiet: bool) -> Result<(), Failure> {
         pieces_before: done.pieces_before,
         pieces_after: done.pieces_after,
         moved_bytes: done.moved_bytes,
-        unreadable: done.unreadable,
+        unreadable_bytes: done.unreadable << 20,
         ended_for_room: done.lacks_room,
     };
     if args.json {
-        return output::print_json(&outcome);
+        return json::print(&outcome);
     }
     if quiet { Ok(()) } else { output::print(&outcome_text(&outcome)) }
 }
@@ -77,10 +77,10 @@ fn outcome_text(outcome: &Outcome<'_>) -> String {
              again\n"
         ),
     };
-    if outcome.unreadable > 0 {
+    if outcome.unreadable_bytes > 0 {
         said += &format!(
-            "{} mebibytes were left as they are: blocks in them are damaged\n",
-            outcome.unreadable
+            "{} were left as they are: blocks in them are damaged\n",
+            text::size(outcome.unreadable_bytes)
         );
     }
     if outcome.ended_for_room {

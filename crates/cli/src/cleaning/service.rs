@@ -45,6 +45,14 @@ pub(crate) fn present(disk: &LogDisk) -> Present {
     Present { clock, live_bytes, segment_bytes, segment_count, clean_count, reserved_count }
 }
 
+/// So many segments are missing of those that cleaning keeps ready beyond the reserve.
+pub(crate) fn debt_segments(present: &engine::Present, settings: &CleanSettings) -> u32 {
+    // As the engine has it where nothing else is set.
+    let default = (present.segment_count / 128).clamp(2, 64);
+    let wanted = settings.min_clean_segments.unwrap_or(default).min(present.segment_count);
+    wanted.saturating_add(present.reserved_count).saturating_sub(present.clean_count)
+}
+
 pub(crate) fn segments(disk: &LogDisk, request: &SegmentsRequest) -> Segments {
     let max = request.max.unwrap_or(wire::MAX_SEGMENTS);
     let segments: Vec<_> = disk.segments(request.from, max).into_iter().map(segment).collect();

@@ -7,13 +7,41 @@ use serde_json::Value;
 use super::args::{CleanerArgs, SetArgs};
 use crate::failure::Failure;
 use crate::target::Served;
-use crate::{output, target, text};
+use crate::{json, output, target, text};
+
+/// The settings as they are printed as JSON.
+#[derive(Serialize)]
+struct Settings {
+    policy: String,
+    min_clean_segments: Option<u32>,
+    max_clean_segments: Option<u32>,
+    suspended: bool,
+    coalesce: bool,
+    coalesce_after_ns: u64,
+    coalesce_piece_bytes: u32,
+    coalesce_share: f64,
+}
+
+impl From<&CleanerSettings> for Settings {
+    fn from(settings: &CleanerSettings) -> Self {
+        Self {
+            policy: settings.policy.clone(),
+            min_clean_segments: settings.min_clean_segments,
+            max_clean_segments: settings.max_clean_segments,
+            suspended: settings.suspended,
+            coalesce: settings.coalesce,
+            coalesce_after_ns: settings.coalesce_after_ms.saturating_mul(1_000_000),
+            coalesce_piece_bytes: settings.coalesce_piece_bytes,
+            coalesce_share: f64::from(settings.coalesce_share_percent) / 100.0,
+        }
+    }
+}
 
 /// What `status` tells.
 #[derive(Serialize)]
 struct Status {
     #[serde(flatten)]
-    settings: CleanerSettings,
+    settings: Settings,
     segment_bytes: u64,
     clean_segments: u32,
     /// Of these, so many are kept back.
@@ -28,7 +56,7 @@ struct Status {
     /// Written again by the daemon since the mount because it lay scattered.
     coalesced_bytes: u64,
     /// How long writers have waited for room since the mount.
-    stalled_s: f64,
+    stalled_ns: u64,
 }
 
 pub(crate) fn status(args: &CleanerArgs) -> Result<(), Failure> {
@@ -39,22 +67,23 @@ pub(crate) fn status(args: &CleanerArgs) -> Result<(), Failure> {
     let stat = served.client.stat().map_err(fail)?;
     let of = |state| all.segments.iter().filter(move |facts| facts.state == state);
     let dead = |live_bytes: u32| all.present.segment_bytes.saturating_sub(u64::from(live_bytes));
+    let figure = |name| stat.get(name).and_then(Value::as_u64).unwrap_or(0);
     let status = Status {
-        settings,
+        settings: Settings::from(&settings),
         segment_bytes: all.present.segment_bytes,
         clean_segments: all.present.clean_count,
         reserved_segments: all.present.reserved_count,
         pending_segments: of(SegmentState::Pending).count() as u32,
         dirty_segments: of(SegmentState::Dirty).count() as u32,
         dead_bytes: of(SegmentState::Dirty).map(|facts| dead(facts.live_bytes)).sum(),
-        cleaned_segments: stat.get("segments_cleaned").and_then(Value::as_u64).unwrap_or(0),
-        coalesced_bytes: stat.get("coalesced_bytes").and_then(Value::as_u64).unwrap_or(0),
-        stalled_s: stat.get("stalled_s").and_then(Value::as_f64).unwrap_or(0.0),
+        cleaned_segments: figure("cleaned_segments"),
+        coalesced_bytes: figure("coalesced_bytes"),
+        stalled_ns: figure("stalled_ns"),
     };
     if args.json {
-        return output::print_json(&status);
+        return json::print(&status);
     }
-    let mut rows = setting_rows(&status.settings).to_vec();
+    let mut rows = setting_rows(&settings).to_vec();
     rows.extend([
         (
             "clean",
@@ -73,7 +102,7 @@ pub(crate) fn status(args: &CleanerArgs) -> Result<(), Failure> {
         ),
         ("cleaned", format!("{} since the mount", status.cleaned_segments)),
         ("coalesced", format!("{} since the mount", text::size(status.coalesced_bytes))),
-        ("stalled", format!("{:.3} s, writers that waited for room", status.stalled_s)),
+        ("stalled", format!("{}, writers that waited for room", text::duration(status.stalled_ns))),
     ]);
     output::print(&output::table(&rows))
 }
@@ -102,7 +131,7 @@ fn show(args: &CleanerArgs, wanted: CleanerChange, quiet: bool) -> Result<(), Fa
     let served = target::find_mounted(&args.target)?;
     let settings = change(&served, wanted)?;
     match (args.json, quiet) {
-        (true, _) => output::print_json(&settings),
+        (true, _) => json::print(&Settings::from(&settings)),
         (false, true) => Ok(()),
         (false, false) => output::print(&output::table(&setting_rows(&settings))),
     }

@@ -3,7 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use dendro_base::{Clock, SystemClock};
 use dendro_control::cleaning::{
     Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
     Present, Released, Segments, SegmentsRequest,
@@ -49,6 +51,20 @@ impl Daemon<'_> {
         }
         let read_ahead_bytes = self.volume.read_ahead_bytes();
         counters::Memory { mounts, read_ahead_bytes, resident_bytes: resident_bytes() }
+    }
+
+    /// What counters are made of.
+    fn known(&self) -> counters::Known<'_> {
+        let now = SystemClock.now();
+        let since_ns = now.0.saturating_sub(self.since.0);
+        let disk = self.volume.disk();
+        counters::Known {
+            memory: self.memory(),
+            timings: &self.timings,
+            mounted_for: Duration::from_nanos(u64::try_from(since_ns).unwrap_or(0)),
+            is_latched: !self.volume.is_read_only() && disk.read_only_reason().is_some(),
+            now,
+        }
     }
 
     /// What carries out requests about versions in `mount`. It does not know of `but`.
@@ -191,6 +207,7 @@ impl Daemon<'_> {
             sync: options.sync,
             dirsync: options.dirsync,
             past: self.past(view, &options),
+            timings: Some(Arc::clone(&self.timings)),
             ..FuseOptions::default()
         };
         let mount = Mount::serving(mounted.map_err(refuse)?, fs, &serving, report());
@@ -236,7 +253,7 @@ impl Admin for Daemon<'_> {
             pid: std::process::id(),
             software: env!("CARGO_PKG_VERSION").into(),
             read_only: self.volume.disk().read_only_reason(),
-            since_unix_s: self.since_unix_s,
+            since_unix_s: self.since.secs(),
             transport: views.first().map(|view| view.transport.clone()).unwrap_or_default(),
             // The one who asks knows.
             socket: String::new(),
@@ -246,14 +263,13 @@ impl Admin for Daemon<'_> {
     }
 
     fn stat(&self) -> Result<Facts, AdminError> {
-        Ok(counters::facts(self.volume.disk(), &self.memory()))
+        Ok(counters::facts(self.volume.disk(), &self.known()))
     }
 
     fn metrics(&self) -> Result<String, AdminError> {
         let source = self.volume.source().display().to_string();
         let mount_point = self.mount_point.display().to_string();
-        let memory = self.memory();
-        Ok(counters::metrics(self.volume.disk(), &memory, &source, &mount_point))
+        Ok(counters::metrics(self.volume.disk(), &self.known(), &source, &mount_point))
     }
 
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {

@@ -30,6 +30,7 @@ impl Daemon<'_> {
             reserve_percent: of_volume.reserve_percent.or(Some(default.reserve_percent)),
             coalesce: Some(disk.clean_settings().coalescing.is_on),
             discard: of_volume.discard,
+            metrics: of_volume.metrics,
             direct: of_volume.direct,
             on_loss: of_volume.on_loss,
             ..own

@@ -51,7 +51,7 @@ impl Daemon<'_> {
         };
         let open_files = open_files(mounted, which);
         if !is_forced(request) {
-            check_closed(mounted, &open_files, which)?;
+            check_closed(&open_files, which)?;
         }
         let service = self.service(mount, Some(mounted))?;
         mounted.switch.exchange(|_| {
@@ -99,11 +99,7 @@ fn open_files(view: &Arc<MountedView>, which: Which) -> Vec<OpenFileInfo> {
 }
 
 /// Refuses to exchange what is open.
-fn check_closed(
-    view: &MountedView,
-    open_files: &[OpenFileInfo],
-    which: Which,
-) -> Result<(), AdminError> {
+fn check_closed(open_files: &[OpenFileInfo], which: Which) -> Result<(), AdminError> {
     if open_files.is_empty() {
         return Ok(());
     }
@@ -116,9 +112,5 @@ fn check_closed(
         Which::All => "close them first, or use --force",
         Which::Writable => "close them first",
     };
-    Err(AdminError(format!(
-        "files are open in {}: {}{more}; {advice}",
-        view.place(),
-        told.join(", ")
-    )))
+    Err(AdminError(format!("files are open: {}{more}; {advice}", told.join(", "))))
 }

@@ -79,6 +79,9 @@ pub(crate) enum BranchVerb {
         target: String,
         /// The new name
         name: String,
+        /// Print what it is called now as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Delete branches, all of those named or none; their snapshots stay
     Delete {

@@ -10,9 +10,9 @@ use crate::versions::{delete_versions, find, rename_version, usage};
 pub(crate) fn run(args: &BranchArgs, quiet: bool) -> Result<(), Failure> {
     match &args.verb {
         BranchVerb::List(args) => list::show(args, true),
-        BranchVerb::Rename { target, name } => {
+        BranchVerb::Rename { target, name, json } => {
             check_names_branch(target)?;
-            rename_version(target, name)
+            rename_version(target, name, *json)
         }
         BranchVerb::Delete { target, more, dry_run, json } => {
             check_names_branch(target)?;

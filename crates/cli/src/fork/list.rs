@@ -4,21 +4,20 @@ use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock};
 use dendro_control::versions::{
-    BranchInfo, DiffInfo, UsageInfo, VersionList, VersionsReply, VersionsRequest,
+    BranchInfo, DiffInfo, UsageInfo, VersionList, VersionName, VersionsReply, VersionsRequest,
 };
 use serde::Serialize;
 
 use super::args::ForksArgs;
 use super::{base_of, branch_name, moment, versions};
 use crate::failure::Failure;
-use crate::versions::{Keeper, Place, columns, find};
-use crate::{output, text};
+use crate::versions::{Keeper, Place, columns, find, usage};
+use crate::{json, output, text};
 
 /// A branch beside the main one.
 #[derive(Debug, Serialize)]
 struct Fork {
-    /// Its name.
-    branch: String,
+    branch_name: String,
     /// Whether it is the main one.
     main: bool,
     created_unix_ns: i64,
@@ -40,16 +39,23 @@ pub(crate) fn run(args: &ForksArgs) -> Result<(), Failure> {
 
 /// Lists branches, the main one too if `with_main` says so.
 pub(super) fn show(args: &ForksArgs, with_main: bool) -> Result<(), Failure> {
-    let Place { keeper, .. } = find(&args.target)?;
+    let Place { keeper, version, path } = find(&args.target)?;
+    if version != VersionName::default() {
+        return Err(usage(format_args!(
+            "{}: this is about the whole volume: name {}, without a version",
+            args.target,
+            path.display()
+        )));
+    }
     let list = versions(&keeper)?;
-    let usage = match keeper.ask(VersionsRequest::Usage)? {
+    let used = match keeper.ask(VersionsRequest::Usage)? {
         VersionsReply::Usage(usage) => usage,
         other => return Err(crate::versions::unexpected(&other)),
     };
     let branches = list.branches.iter().filter(|branch| with_main || !branch.main);
-    let forks: Vec<_> = branches.map(|branch| look(&keeper, &list, &usage, branch)).collect();
+    let forks: Vec<_> = branches.map(|branch| look(&keeper, &list, &used, branch)).collect();
     match args.json {
-        true => output::print_json(&forks),
+        true => json::print_list(if with_main { "branches" } else { "forks" }, &forks),
         false => output::print(&forks_text(&forks)),
     }
 }
@@ -73,7 +79,7 @@ fn look(keeper: &Keeper, list: &VersionList, usage: &[UsageInfo], branch: &Branc
         }
     };
     Fork {
-        branch: branch.name.clone(),
+        branch_name: branch.name.clone(),
         main: branch.main,
         created_unix_ns: branch.created_unix_ns,
         base: base.map(|of| match &of.name {
@@ -100,7 +106,7 @@ fn forks_text(forks: &[Fork]) -> String {
             false => fork.mount_points.join(", "),
         };
         [
-            format!(":{}", fork.branch),
+            format!(":{}", fork.branch_name),
             age(now_ns.saturating_sub(fork.created_unix_ns)),
             fork.base.clone().unwrap_or_else(|| "-".into()),
             changes,

@@ -16,13 +16,13 @@ use super::{BASE, branch_name, moment, versions};
 use crate::args::MountArgs;
 use crate::failure::Failure;
 use crate::versions::{Keeper, Place, find, unexpected};
-use crate::{mount, mount_table, output, target};
+use crate::{json, mount, mount_table, output, target};
 
 /// A fork that was made.
 #[derive(Debug, Serialize)]
 struct Fork {
     /// Its branch.
-    branch: String,
+    branch_name: String,
     /// The version that it goes on from.
     base: String,
     /// Where it is mounted.
@@ -89,9 +89,9 @@ pub(crate) fn run(args: &ForkArgs, quiet: bool) -> Result<(), Failure> {
 
 fn say(forks: &[Fork], args: &ForkArgs, quiet: bool) -> Result<(), Failure> {
     if args.json {
-        return output::print_json(&forks);
+        return json::print_list("forks", &forks);
     }
-    let line = |fork: &Fork| format!("{}\tbranch {}\n", fork.path.display(), fork.branch);
+    let line = |fork: &Fork| format!("{}\tbranch {}\n", fork.path.display(), fork.branch_name);
     if quiet { Ok(()) } else { output::print(&forks.iter().map(line).collect::<String>()) }
 }
 
@@ -209,7 +209,7 @@ fn make(
     })?;
     let text = base.moment.as_ref().map_or_else(|| "head".into(), |moment| moment.text.clone());
     let mount_point = place.canonicalize()?;
-    Ok(Fork { branch, base: format!("@{text}"), mount_point, path })
+    Ok(Fork { branch_name: branch, base: format!("@{text}"), mount_point, path })
 }
 
 /// Mounts the branch; answers where what was forked is.
@@ -223,6 +223,7 @@ fn show(origin: &Origin, branch: &str, place: &Path, args: &ForkArgs) -> Result<
         foreground: false,
         log_file: None,
         daemon: false,
+        json: false,
         fake: false,
         kind: None,
     };

@@ -13,12 +13,12 @@ use crate::failure::Failure;
 use crate::mount_table::{self, MountEntry};
 use crate::target::{self, Behind, Served};
 use crate::versions::{Keeper, Place, find};
-use crate::{output, umount};
+use crate::{json, output, umount};
 
 /// A fork that is gone.
 #[derive(Debug, Serialize)]
 struct Dropped {
-    branch: String,
+    branch_name: String,
     /// Where it was mounted.
     mount_point: Option<PathBuf>,
 }
@@ -28,11 +28,13 @@ pub(crate) fn run(args: &DropArgs, quiet: bool) -> Result<(), Failure> {
     let mut dropped = Vec::new();
     let outcome = args.forks.iter().try_for_each(|fork| drop_named(fork, mode, &mut dropped));
     if args.json {
-        output::print_json(&dropped)?;
+        json::print_list("dropped", &dropped)?;
     } else if !quiet {
         let line = |of: &Dropped| match &of.mount_point {
-            Some(place) => format!("dropped :{}, which was on {}\n", of.branch, place.display()),
-            None => format!("dropped :{}\n", of.branch),
+            Some(place) => {
+                format!("dropped :{}, which was on {}\n", of.branch_name, place.display())
+            }
+            None => format!("dropped :{}\n", of.branch_name),
         };
         output::print(&dropped.iter().map(line).collect::<String>())?;
     }
@@ -49,9 +51,11 @@ fn drop_named(text: &str, mode: UnmountMode, dropped: &mut Vec<Dropped>) -> Resu
             return Err(fail("name a fork, by its mount point or as TARGET:NAME"));
         };
         let found = versions(&keeper)?.branches.into_iter().find(|of| of.name == branch);
-        let found = found.ok_or_else(|| fail("there is no such branch"))?;
+        let found = found.ok_or_else(|| {
+            fail(&format!("there is no branch called {branch}; `dendro forks` lists them"))
+        })?;
         delete(&keeper, &found)?;
-        dropped.push(Dropped { branch, mount_point: None });
+        dropped.push(Dropped { branch_name: branch, mount_point: None });
         return Ok(());
     };
     let is_ours = |entry: &&MountEntry| entry.is_dendro();
@@ -99,7 +103,7 @@ fn drop_mounted(
     delete(&Keeper::of(&source)?, &branch)?;
     // It stays if there was something in it, below the mount.
     let _ = fs::remove_dir(place);
-    Ok(Dropped { branch: branch.name, mount_point: Some(place.clone()) })
+    Ok(Dropped { branch_name: branch.name, mount_point: Some(place.clone()) })
 }
 
 /// The branch whose head is mounted, unless it is the main one.

@@ -168,7 +168,14 @@ const PAGES: &[(&str, Page)] = &[
         plain(
             &[
                 ("What it does, each second:", "dendro stat --watch mnt"),
-                ("For Prometheus:", "dendro stat --metrics mnt"),
+                (
+                    "For Prometheus, at a port of this machine:",
+                    "dendro mount -o metrics=9350 home.img mnt\ncurl http://localhost:9350/metrics",
+                ),
+                (
+                    "For node-exporter's textfile collector, each minute by cron(8):",
+                    "dendro stat --metrics --to /var/lib/node_exporter/home.prom mnt",
+                ),
             ],
             &[("dendro-info", 1), ("dendro-segments", 1)],
         ),
@@ -340,9 +347,25 @@ const PAGES: &[(&str, Page)] = &[
         ),
     ),
     (
+        "dendro-log",
+        plain(
+            &[
+                ("The branches and snapshots as a graph:", "dendro log --graph mnt"),
+                (
+                    "As a drawing, and that as pixels:",
+                    "dendro log --plot home.svg mnt\nrsvg-convert home.svg > home.png",
+                ),
+            ],
+            VERSIONS,
+        ),
+    ),
+    (
         "dendro-usage",
         plain(
-            &[("Which snapshot is worth deleting:", "dendro usage mnt")],
+            &[
+                ("Which snapshot is worth deleting:", "dendro usage mnt"),
+                ("As a drawing:", "dendro usage --plot home.svg mnt"),
+            ],
             &[("dendro-snapshot", 1), ("dendro-info", 1)],
         ),
     ),

@@ -77,7 +77,10 @@ impl MountOptions {
         }
         let list = |options: BTreeSet<String>| options.into_iter().collect::<Vec<_>>().join(", ");
         if !unknown.is_empty() {
-            return Err(format!("unknown mount option {}", list(unknown)));
+            return Err(format!(
+                "unknown mount option {}; `dendro set --help` lists what can be changed",
+                list(unknown)
+            ));
         }
         if !of_kernel.is_empty() {
             let options = list(of_kernel);
@@ -165,6 +168,7 @@ impl MountOptions {
             ("coalesce", self.coalesce.map(|is_on| choose(is_on, "on", "off"))),
             ("threads", self.threads.map(|threads| threads.to_string())),
             ("retain", self.retain.as_ref().map(ToString::to_string)),
+            ("metrics", self.metrics.map(|address| address.to_string())),
         ];
         let value = |(name, value): (&str, Option<String>)| Some(format!("{name}={}", value?));
         all.extend(values.into_iter().filter_map(value));
@@ -228,7 +232,7 @@ mod tests {
         for list in [
             "defaults",
             "ro,noatime,nosymfollow,commit=2,cache=1234567,checkpoint=4M,policy=greedy",
-            "recover=truncate",
+            "recover=truncate,metrics=9350",
             "allow_root,strictatime,reserve=7,coalesce=on,buffered,transport=dev,threads=3,dirsync",
             "retain=10m:all,1d:1m,nosnapdir,nodiscard,nodev,nosuid,noexec,sync,direct",
         ] {

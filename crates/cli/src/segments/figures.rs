@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dendro_control::cleaning::{SegmentState, Segments};
+use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 use serde::Serialize;
 
 use super::state_name;
@@ -13,15 +13,47 @@ pub(super) const HISTOGRAM_LEN: usize = 10;
 /// What is printed as JSON.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
-    pub(super) source: String,
-    #[serde(flatten)]
-    pub(super) figures: Figures,
-    #[serde(flatten)]
-    pub(super) segments: &'a Segments,
+    source: &'a str,
+    segment_bytes: u64,
+    total_segments: u32,
+    clean_segments: u32,
+    open_segments: u32,
+    dirty_segments: u32,
+    pending_segments: u32,
+    reserved_segments: u32,
+    live_bytes: u64,
+    utilisation: f64,
+    histogram: [u32; HISTOGRAM_LEN],
+    classes: &'a [ClassFigures],
+    clock_bytes: u64,
+    segments: &'a [SegmentFacts],
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(source: &'a str, figures: &'a Figures, segments: &'a Segments) -> Self {
+        let Segments { present, segments, next: _ } = segments;
+        let count = |state| figures.states.get(state_name(state)).copied().unwrap_or(0);
+        Self {
+            source,
+            segment_bytes: present.segment_bytes,
+            total_segments: present.segment_count,
+            clean_segments: count(SegmentState::Clean),
+            open_segments: count(SegmentState::Open),
+            dirty_segments: count(SegmentState::Dirty),
+            pending_segments: count(SegmentState::Pending),
+            reserved_segments: present.reserved_count,
+            live_bytes: present.live_bytes,
+            utilisation: figures.utilisation,
+            histogram: figures.histogram,
+            classes: &figures.classes,
+            clock_bytes: present.clock,
+            segments,
+        }
+    }
 }
 
 /// Counts and means.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Figures {
     /// How many segments are in each state.
     pub(super) states: BTreeMap<&'static str, u32>,
@@ -37,12 +69,12 @@ pub(super) struct Figures {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ClassFigures {
     pub(super) class: u8,
-    pub(super) segments: u32,
+    pub(super) dirty_segments: u32,
     pub(super) utilisation: f64,
     /// How long ago what lives in them was written, in the mean.
-    pub(super) age: u64,
+    pub(super) age_bytes: u64,
     /// How long ago something in them last died, in the mean.
-    pub(super) last_death_age: u64,
+    pub(super) last_death_age_bytes: u64,
 }
 
 impl Figures {
@@ -75,10 +107,10 @@ impl Figures {
         let class =
             |(class, (count, live, written, died)): (u8, (u32, u64, u128, u128))| ClassFigures {
                 class,
-                segments: count,
+                dirty_segments: count,
                 utilisation: live as f64 / (f64::from(count) * size),
-                age: (written / u128::from(count)) as u64,
-                last_death_age: (died / u128::from(count)) as u64,
+                age_bytes: (written / u128::from(count)) as u64,
+                last_death_age_bytes: (died / u128::from(count)) as u64,
             };
         figures.classes = by_class.into_iter().map(class).collect();
         figures
@@ -92,7 +124,7 @@ fn bar(utilisation: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use dendro_control::cleaning::{Present, SegmentFacts};
+    use dendro_control::cleaning::Present;
 
     use super::*;
 
@@ -125,8 +157,14 @@ mod tests {
         assert_eq!((figures.states["clean"], figures.states["pending"]), (1, 0));
         assert_eq!(figures.utilisation, 169.0 / 500.0);
         let [cold, hot] = &figures.classes[..] else { panic!("{figures:?}") };
-        assert_eq!((cold.class, cold.segments, cold.age, cold.last_death_age), (0, 1, 1000, 10));
-        assert_eq!((hot.class, hot.segments, hot.age, hot.utilisation), (1, 2, 200, 0.55));
+        assert_eq!(
+            (cold.class, cold.dirty_segments, cold.age_bytes, cold.last_death_age_bytes),
+            (0, 1, 1000, 10)
+        );
+        assert_eq!(
+            (hot.class, hot.dirty_segments, hot.age_bytes, hot.utilisation),
+            (1, 2, 200, 0.55)
+        );
         // Nothing to count is no harm.
         assert_eq!(Figures::of(&Segments::default()).classes, []);
     }

@@ -4,8 +4,6 @@ use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 
 /// Lines of a picture at most; with more segments a character stands for several.
 const MAX_LINES: usize = 32;
-const DEFAULT_WIDTH: usize = 80;
-const WIDEST: usize = 160;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The number of a line's first segment.
 const NUMBER_LEN: usize = 10;
@@ -45,15 +43,6 @@ impl Cell {
             }
         }
     }
-}
-
-/// Columns of the terminal, or what does for a file.
-pub(super) fn width() -> usize {
-    let columns = match rustix::termios::tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
-        _ => DEFAULT_WIDTH,
-    };
-    columns.min(WIDEST)
 }
 
 /// The picture, so many columns wide. Lines of nothing but clean segments become one.

@@ -1,7 +1,6 @@
 //! A drawing of the segments: how full they are, how old, what holds the space, and where they lie.
 
 mod panels;
-mod svg;
 
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 use dendro_control::versions::UsageInfo;
@@ -10,16 +9,12 @@ use dendro_policy::Class;
 use super::figures::Figures;
 use super::picture::Cell;
 use super::{age_text, percent, state_name};
+use crate::space;
+use crate::svg::{Anchor, Area, INNER_WIDTH, MARGIN, Svg, WIDTH, shortened};
 use crate::text;
-use svg::{Anchor, Area, Svg};
 
-const WIDTH: f64 = 960.0;
-const MARGIN: f64 = 32.0;
-const INNER_WIDTH: f64 = WIDTH - 2.0 * MARGIN;
 /// Squares of the map at most; with more segments each stands for several.
 const MAX_SQUARES: usize = 4096;
-/// As many have room in the title.
-const MAX_TITLE_CHARS: usize = 80;
 /// Degrees of fullness that have a colour.
 const LEVELS: usize = 10;
 
@@ -56,20 +51,11 @@ pub(super) fn draw(
     let right = Area { width: 380.0, ..right };
     panels::histogram(&mut svg, left, figures);
     panels::ages(&mut svg, right, segments);
-    let bottom = panels::space(&mut svg, 400.0, segments, figures, versions);
+    let parts = space::parts(segments, versions);
+    let bottom = space::draw_bar(&mut svg, 400.0, "What holds the space", &parts);
     let bottom = map(&mut svg, bottom + 46.0, segments);
     let bottom = key(&mut svg, bottom + 22.0);
     svg.finish(WIDTH, bottom + MARGIN, &format!("{source}: {summary}"))
-}
-
-/// The end of a name for which there is no room.
-fn shortened(name: &str) -> String {
-    let count = name.chars().count();
-    if count <= MAX_TITLE_CHARS {
-        return name.to_owned();
-    }
-    let end: String = name.chars().skip(count - MAX_TITLE_CHARS + 1).collect();
-    format!("…{end}")
 }
 
 /// The segments in the order in which they lie on the device; returns where they end below.
@@ -237,14 +223,6 @@ mod tests {
             assert!(shapes >= least, "{shapes} shapes for {count} segments");
             assert!(svg.len() < 2_000_000, "{count}: {} bytes", svg.len());
         }
-    }
-
-    #[test]
-    fn a_long_name_is_told_from_its_end() {
-        let long = format!("/{}/home.img", "directory/".repeat(20));
-        assert_eq!(shortened("/srv/home.img"), "/srv/home.img");
-        assert_eq!(shortened(&long).chars().count(), MAX_TITLE_CHARS);
-        assert!(shortened(&long).starts_with('…') && shortened(&long).ends_with("/home.img"));
     }
 
     #[test]

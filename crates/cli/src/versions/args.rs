@@ -62,16 +62,25 @@ pub(crate) enum SnapshotVerb {
         target: String,
         /// The new name
         name: String,
+        /// Print what it is called now as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Keep a snapshot from being deleted
     Hold {
         /// TARGET@NAME or TARGET@EPOCH
         target: String,
+        /// Print what is held as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Let a snapshot be deleted again
     Release {
         /// TARGET@NAME or TARGET@EPOCH
         target: String,
+        /// Print what is released as JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -185,10 +194,38 @@ pub(crate) struct UndeleteArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Snapshots that nobody named, one after the other, are one line; --all shows each."
+)]
+pub(crate) struct LogArgs {
+    /// The volume
+    #[arg(default_value = ".")]
+    pub(crate) target: String,
+    /// Draw beside them which branch goes on from where
+    #[arg(short, long)]
+    pub(crate) graph: bool,
+    /// Show all snapshots
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Draw it into this file instead, as SVG
+    #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Print the facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct UsageArgs {
     /// The volume
     #[arg(default_value = ".")]
     pub(crate) target: String,
+    /// Show all versions, those too that hold nothing alone
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Draw it into this file instead, as SVG
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["all", "json"])]
+    pub(crate) plot: Option<PathBuf>,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,

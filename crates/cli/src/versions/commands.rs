@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 
 use dendro_control::versions::{
-    BranchInfo, DeletedInfo, SnapshotInfo, UsageInfo, VersionList, VersionName, VersionsReply,
-    VersionsRequest,
+    BranchInfo, DeletedInfo, SnapshotInfo, VersionList, VersionName, VersionsReply, VersionsRequest,
 };
 use dendro_versions::name;
 use serde::Serialize;
 
-use super::args::{CloneArgs, SnapshotArgs, SnapshotVerb, UsageArgs};
+use super::args::{CloneArgs, SnapshotArgs, SnapshotVerb};
 use super::place::{self, Keeper, Place, usage as wrong_usage};
 use super::text::{columns, time};
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::{json, output, text};
 
 /// An answer to another question than was asked.
 pub(crate) fn unexpected(reply: &VersionsReply) -> Failure {
@@ -27,19 +26,44 @@ pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> 
         SnapshotVerb::Delete { target, more, dry_run, verbose, json } => {
             delete_versions(target, more, [*dry_run, *verbose || *dry_run, *json])
         }
-        SnapshotVerb::Rename { target, name } => rename_version(target, name),
-        SnapshotVerb::Hold { target } => {
-            change(target, |of| VersionsRequest::Hold { of, held: true })
-        }
-        SnapshotVerb::Release { target } => {
-            change(target, |of| VersionsRequest::Hold { of, held: false })
-        }
+        SnapshotVerb::Rename { target, name, json } => rename_version(target, name, *json),
+        SnapshotVerb::Hold { target, json } => hold(target, true, *json),
+        SnapshotVerb::Release { target, json } => hold(target, false, *json),
     }
 }
 
 /// Calls the version that `target` names otherwise.
-pub(crate) fn rename_version(target: &str, name: &str) -> Result<(), Failure> {
-    change(target, |of| VersionsRequest::Rename { of, name: name.to_owned() })
+pub(crate) fn rename_version(target: &str, name: &str, as_json: bool) -> Result<(), Failure> {
+    let old = change(target, |of| VersionsRequest::Rename { of, name: name.to_owned() })?;
+    let sign = if old.moment.is_some() { '@' } else { ':' };
+    let facts = Renamed { old_version: named(&old), version: format!("{sign}{name}") };
+    if as_json { json::print(&facts) } else { Ok(()) }
+}
+
+fn hold(target: &str, held: bool, as_json: bool) -> Result<(), Failure> {
+    let of = change(target, |of| VersionsRequest::Hold { of, held })?;
+    if as_json { json::print(&Held { version: named(&of), held }) } else { Ok(()) }
+}
+
+/// A version that has another name now.
+#[derive(Serialize)]
+struct Renamed {
+    old_version: String,
+    version: String,
+}
+
+/// A snapshot that may, or may not, be deleted.
+#[derive(Serialize)]
+struct Held {
+    version: String,
+    held: bool,
+}
+
+/// A version as the one who asks has named it.
+fn named(version: &VersionName) -> String {
+    let branch = version.branch.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
+    let moment = version.moment.as_ref().map(|moment| format!("@{}", moment.text));
+    branch + &moment.unwrap_or_default()
 }
 
 /// Deletes versions, and says so if that is wanted, in words or as JSON.
@@ -50,7 +74,7 @@ pub(crate) fn delete_versions(
 ) -> Result<(), Failure> {
     let deleted = delete(target, more, dry_run)?;
     match (json, verbose) {
-        (true, _) => output::print_json(&deleted),
+        (true, _) => json::print_list("deleted", &deleted),
         (false, true) => output::print(&deleted_text(&deleted, dry_run)),
         (false, false) => Ok(()),
     }
@@ -61,7 +85,7 @@ fn create(target: &str, json: bool, quiet: bool) -> Result<(), Failure> {
     let name = version.moment.map(|moment| moment.text);
     let of = VersionName { branch: version.branch, moment: None };
     match keeper.ask(VersionsRequest::Snapshot { of, name })? {
-        VersionsReply::Snapshot(made) if json => output::print_json(&made),
+        VersionsReply::Snapshot(made) if json => json::print(&made),
         // A name that somebody chose need not be told; a number must be.
         VersionsReply::Snapshot(made) if made.name.is_none() && !quiet => {
             output::print(&format!("@{}\n", made.epoch))
@@ -79,7 +103,13 @@ fn versions(keeper: &Keeper) -> Result<VersionList, Failure> {
 }
 
 fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
-    let Place { keeper, version, .. } = place::find(target)?;
+    let Place { keeper, version, path } = place::find(target)?;
+    if version.moment.is_some() {
+        let path = path.display();
+        return Err(wrong_usage(format_args!(
+            "{target}: lists are of a volume, {path}, or of a branch, as {path}:BRANCH; name no moment"
+        )));
+    }
     let mut list = versions(&keeper)?;
     if only_named {
         list.snapshots.retain(|snapshot| snapshot.name.is_some());
@@ -93,7 +123,7 @@ fn list(target: &str, only_named: bool, json: bool) -> Result<(), Failure> {
         list.snapshots.retain(|snapshot| snapshot.branch == number);
     }
     match json {
-        true => output::print_json(&list),
+        true => json::print(&list),
         false => output::print(&list_text(&list)),
     }
 }
@@ -178,7 +208,7 @@ fn deleted_text(deleted: &[DeletedInfo], dry_run: bool) -> String {
     deleted.iter().map(line).chain(together).collect()
 }
 
-fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
+pub(super) fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
     match (epoch, name) {
         (None, Some(name)) => format!(":{name}"),
         (_, Some(name)) => format!("@{name}"),
@@ -187,17 +217,17 @@ fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
     }
 }
 
-/// What changes a version that must be named, and has nothing to tell.
+/// What changes a version that must be named, and has nothing to tell but which that is.
 fn change(
     target: &str,
     request: impl FnOnce(VersionName) -> VersionsRequest,
-) -> Result<(), Failure> {
+) -> Result<VersionName, Failure> {
     let Place { keeper, version, .. } = place::find(target)?;
     if version == VersionName::default() {
         return Err(wrong_usage(format_args!("{target}: say which, as in {target}@NAME")));
     }
-    match keeper.ask(request(version))? {
-        VersionsReply::Done => Ok(()),
+    match keeper.ask(request(version.clone()))? {
+        VersionsReply::Done => Ok(version),
         other => Err(unexpected(&other)),
     }
 }
@@ -205,7 +235,7 @@ fn change(
 /// What was made, where a branch was.
 fn made(reply: VersionsReply, json: bool) -> Result<(), Failure> {
     match reply {
-        VersionsReply::Branch(made) if json => output::print_json(&made),
+        VersionsReply::Branch(made) if json => json::print(&made),
         VersionsReply::Branch(_) => Ok(()),
         other => Err(unexpected(&other)),
     }
@@ -215,57 +245,4 @@ pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
     let Place { keeper, version, .. } = place::find(&args.target)?;
     let request = VersionsRequest::Clone { of: version, name: args.name.clone() };
     made(keeper.ask(request)?, args.json)
-}
-
-/// Where a volume's space is.
-#[derive(Serialize)]
-struct Usage {
-    capacity_bytes: u64,
-    live_bytes: u64,
-    available_bytes: u64,
-    reserved_bytes: u64,
-    /// What only snapshots hold, each alone.
-    versions: Vec<UsageInfo>,
-}
-
-pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
-    let Place { keeper, .. } = place::find(&args.target)?;
-    let versions = match keeper.ask(VersionsRequest::Usage)? {
-        VersionsReply::Usage(versions) => versions,
-        other => return Err(unexpected(&other)),
-    };
-    let space = keeper.space()?;
-    let usage = Usage {
-        capacity_bytes: space.capacity_bytes,
-        live_bytes: space.live_bytes,
-        available_bytes: space.available_bytes,
-        reserved_bytes: space.reserved_bytes,
-        versions,
-    };
-    match args.json {
-        true => output::print_json(&usage),
-        false => output::print(&usage_text(&usage)),
-    }
-}
-
-fn usage_text(usage: &Usage) -> String {
-    let heads_bytes = |is_head: bool| -> u64 {
-        let of_kind = usage.versions.iter().filter(|of| of.epoch.is_none() == is_head);
-        of_kind.map(|of| of.exclusive_bytes).sum()
-    };
-    let in_one: u64 = heads_bytes(true) + heads_bytes(false);
-    let size = |bytes| text::size(bytes);
-    let facts = output::table(&[
-        ("used", format!("{} of {}", size(usage.live_bytes), size(usage.capacity_bytes))),
-        ("can be written", size(usage.available_bytes)),
-        ("reserved", size(usage.reserved_bytes)),
-        ("in one branch alone", size(heads_bytes(true))),
-        ("in one snapshot alone", size(heads_bytes(false))),
-        ("shared, and the log's own", size(usage.live_bytes.saturating_sub(in_one))),
-    ]);
-    let row = |of: &UsageInfo| {
-        [version_text(of.epoch, of.name.as_deref()), size(of.exclusive_bytes), size(of.seen_bytes)]
-    };
-    let rows: Vec<_> = usage.versions.iter().map(row).collect();
-    format!("{facts}\n{}", columns(["VERSION", "ALONE", "ALL IT SEES"], &rows, &[1, 2]))
 }

@@ -10,13 +10,18 @@ use super::args::DiffArgs;
 use super::commands::unexpected;
 use super::place::{self, Keeper, Place, usage};
 use crate::failure::Failure;
-use crate::output;
+use crate::{json, output};
 
 pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let (target, range_end) = split_range(&args.target);
     let Place { keeper, version: old, .. } = place::find(target)?;
     let new = match (range_end, &args.to) {
-        (Some(_), Some(_)) => return Err(usage("the range has two ends already")),
+        (Some(_), Some(to)) => {
+            return Err(usage(format_args!(
+                "{}: the range has two ends already; leave {to} out, or what is behind the dots",
+                args.target
+            )));
+        }
         (Some(end), None) => name::parse_version(end, &place::now()?).map_err(usage)?,
         (None, Some(end)) => other_end(end, &keeper)?,
         (None, None) if old == VersionName::default() => {
@@ -45,19 +50,18 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     }
     match (args.stat, args.json) {
         (false, _) => Ok(()),
-        (true, true) => output::print(&(serde_json::to_string(&stat)? + "\n")),
+        (true, true) => output::print(&json::line(&stat)?),
         (true, false) => output::print(&stat.text()),
     }
 }
 
-fn print_all(changes: &[ChangeInfo], json: bool) -> Result<(), Failure> {
+fn print_all(changes: &[ChangeInfo], as_json: bool) -> Result<(), Failure> {
     let mut lines = String::new();
     for change in changes {
-        match json {
-            true => lines += &serde_json::to_string(change)?,
-            false => lines += &change_text(change),
+        match as_json {
+            true => lines += &json::line(change)?,
+            false => lines += &(change_text(change) + "\n"),
         }
-        lines.push('\n');
     }
     output::print(&lines)
 }
@@ -79,7 +83,9 @@ fn other_end(text: &str, keeper: &Keeper) -> Result<VersionName, Failure> {
     };
     // Copies of an image have the same UUID.
     if (&there.pong.uuid, &there.pong.daemon) != (&here.pong.uuid, &here.pong.daemon) {
-        return Err(usage(format_args!("{text}: is another volume")));
+        return Err(usage(format_args!(
+            "{text}: is in another volume; what is compared are versions of one"
+        )));
     }
     if version.branch.is_some() {
         return Ok(version);

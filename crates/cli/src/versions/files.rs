@@ -10,7 +10,7 @@ use super::commands::unexpected;
 use super::place::{self, FilePlace, usage};
 use super::text::{columns, modified, time};
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::{json, output, text};
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
     let place = place::find_file(&args.path, args.volume.as_deref())?;
@@ -20,10 +20,14 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
         other => return Err(unexpected(&other)),
     };
     if args.json {
-        return output::print_json(&versions);
+        let versions: Vec<_> = versions.iter().map(json::files::History::from).collect();
+        return json::print_list("history", &versions);
     }
     if versions.iter().all(|version| version.file.is_none()) {
-        return Err(Failure::new(format_args!("{}: no version has it", place.path)));
+        return Err(Failure::new(format_args!(
+            "{}: no version has it; `dendro undelete --list` of its directory lists what others do",
+            place.path
+        )));
     }
     let row = |version: &HistoryInfo| {
         let [kind, size, written, inode] = match &version.file {
@@ -73,7 +77,7 @@ pub(crate) fn undelete(args: &UndeleteArgs) -> Result<(), Failure> {
         other => return Err(unexpected(&other)),
     };
     if args.json {
-        return output::print_json(&restored);
+        return json::print(&restored);
     }
     let from = restored.epoch.map(|epoch| format!(" from @{epoch}")).unwrap_or_default();
     output::print(&format!(
@@ -90,15 +94,16 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-fn list(place: &FilePlace, json: bool) -> Result<(), Failure> {
+fn list(place: &FilePlace, as_json: bool) -> Result<(), Failure> {
     let of = place.version.clone();
     let request = VersionsRequest::Removed { of, path: place.path.clone() };
     let names = match place.keeper.ask(request)? {
         VersionsReply::Removed(names) => names,
         other => return Err(unexpected(&other)),
     };
-    if json {
-        return output::print_json(&names);
+    if as_json {
+        let names: Vec<_> = names.iter().map(json::files::Removed::from).collect();
+        return json::print_list("names", &names);
     }
     let row = |removed: &RemovedInfo| {
         let snapshot = &removed.snapshot;
@@ -112,6 +117,11 @@ fn list(place: &FilePlace, json: bool) -> Result<(), Failure> {
             removed.name.clone(),
         ]
     };
+    if names.is_empty() {
+        let path = &place.path;
+        output::tell(format_args!("dendro: {path}: everything that snapshots have of it is there"));
+        return Ok(());
+    }
     let rows: Vec<_> = names.iter().map(row).collect();
     output::print(&columns(["LAST IN", "MADE", "KIND", "SIZE", "WRITTEN", "NAME"], &rows, &[3]))
 }

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use dendro_base::{Clock, SystemClock};
+use dendro_control::cleaning::Segments;
 use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest, path_text};
 use dendro_control::{SpaceInfo, ViewInfo};
 use dendro_versions::name;
@@ -13,6 +14,7 @@ use jiff::{Timestamp, Zoned};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::failure::{Failure, code};
+use crate::identity;
 use crate::mount_table;
 use crate::target::{self, Served, Target};
 use crate::volume;
@@ -91,6 +93,22 @@ impl Keeper {
                 answer.map_err(|error| fail(error.to_string()))
             }
             Self::Offline(source) => volume::versions_offline(source, &request),
+        }
+    }
+
+    /// The image file or block device.
+    pub(crate) fn source(&self) -> String {
+        match self {
+            Self::Daemon(served) => served.pong.source.clone(),
+            Self::Offline(source) => source.display().to_string(),
+        }
+    }
+
+    /// The segments of the volume.
+    pub(crate) fn segments(&self) -> Result<Segments, Failure> {
+        match self {
+            Self::Daemon(served) => Ok(served.client.all_segments()?),
+            Self::Offline(source) => volume::segments_offline(source),
         }
     }
 
@@ -182,7 +200,7 @@ pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, 
         }
         None => {
             let (existing, _) = full_path(path)?;
-            let served = target::find_mounted(&existing)?;
+            let served = find_mount_of(path, &existing)?;
             let root = mount_table::root_at(Path::new(served.place()));
             let named = Named::InMount(served.place().to_owned(), root);
             (Keeper::Daemon(Box::new(served)), VersionName::default(), named)
@@ -190,6 +208,39 @@ pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, 
     };
     let (path, mounted_path) = named.find(path)?;
     Ok(FilePlace { keeper, version, path, mounted_path, named })
+}
+
+/// The mount that `path` lies in, of which `existing` is there.
+fn find_mount_of(path: &Path, existing: &Path) -> Result<Served, Failure> {
+    let named = path.display();
+    let looked_for = || match target::find(path) {
+        // An image, or a device, holds files, but is none of them.
+        Ok(Target::Mounted(served)) if served.view.is_none() => Some(format!(
+            "{named}: is the volume itself; name a path below {}, where it is mounted, or, from \
+             the root of the volume, --volume {named} /PATH",
+            served.place()
+        )),
+        Ok(Target::Unmounted(source))
+            if identity::of(&source).is_ok_and(|found| found.is_some()) =>
+        {
+            Some(format!(
+                "{named}: is the volume itself; name a path in it: --volume {named} /PATH"
+            ))
+        }
+        _ => None,
+    };
+    if let Some(why) = looked_for() {
+        return Err(usage(why));
+    }
+    let is_ours = mount_table::containing(&mount_table::read()?, existing)
+        .is_some_and(mount_table::MountEntry::is_dendro);
+    match is_ours {
+        true => target::find_mounted(existing),
+        false => Err(Failure::new(format_args!(
+            "{named}: lies in no dendrofs mount; of a volume that is not mounted, name it from the \
+             root of the volume: --volume IMAGE /PATH"
+        ))),
+    }
 }
 
 impl FilePlace {

@@ -10,7 +10,7 @@ use super::args::{PromoteArgs, ReplacingArgs, RollbackArgs};
 use super::commands::unexpected;
 use super::place::{self, Place, usage as wrong_usage};
 use crate::failure::Failure;
-use crate::output;
+use crate::{json, output};
 
 const fn how(args: &ReplacingArgs) -> Replacing {
     Replacing { discard: args.discard, force: args.force }
@@ -24,7 +24,10 @@ pub(crate) fn promote(args: &PromoteArgs, quiet: bool) -> Result<(), Failure> {
             let request = VersionsRequest::Promote { branch, how: how(&args.how) };
             replace(&place, request, &args.how, quiet)
         }
-        _ => Err(wrong_usage(format_args!("{target}: name a branch, as in TARGET:BRANCH"))),
+        _ => Err(wrong_usage(format_args!(
+            "{target}: name a branch, as in {}:BRANCH",
+            place.path.display()
+        ))),
     }
 }
 
@@ -52,7 +55,7 @@ fn replace(
         other => return Err(unexpected(&other)),
     };
     match (args.json, quiet) {
-        (true, _) => output::print_json(&made),
+        (true, _) => json::print(&made),
         (false, true) => Ok(()),
         (false, false) => output::print(&replaced_text(&made, place, args.discard)),
     }

@@ -4,6 +4,8 @@ use dendro_control::versions::FileInfo;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use crate::json::files::modified_unix_ns;
+
 /// A time where the one who asks is: `2026-11-21 10:00:00`.
 pub(super) fn time(unix_ns: i64) -> String {
     match Timestamp::from_nanosecond(i128::from(unix_ns)) {
@@ -12,9 +14,15 @@ pub(super) fn time(unix_ns: i64) -> String {
     }
 }
 
+/// The time of day where the one who asks is: `10:00:00`.
+pub(crate) fn clock_time(unix_ns: i64) -> String {
+    let time = time(unix_ns);
+    time.split_once(' ').map_or(time.clone(), |(_, clock)| clock.to_owned())
+}
+
 /// When a file was written.
 pub(super) fn modified(file: &FileInfo) -> String {
-    time(file.modified_unix_s.saturating_mul(1_000_000_000).saturating_add(file.modified_ns.into()))
+    time(modified_unix_ns(file))
 }
 
 /// Columns as wide as they must be, the first line above them; columns of numbers to the right.

@@ -81,7 +81,7 @@ pub(super) fn called(view: View, table: &VersionTable) -> String {
         (Some(name), Some(_)) => format!("@{name}"),
         (Some(name), None) => format!(":{name}"),
         (None, Some(epoch)) => format!("@{epoch}"),
-        (None, None) => view.to_string(),
+        (None, None) => "a branch that is gone".into(),
     }
 }
 

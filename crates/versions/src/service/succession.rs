@@ -9,7 +9,7 @@ use dendro_disk::{Lid, VersionTable, View};
 use dendro_fs::versions::diff;
 
 use super::kept::{self, Before};
-use super::{Answer, Service, facts, refuse};
+use super::{Answer, Service, facts, refuse, refuse_disk};
 
 /// What becomes of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Service {
         let is_held = table.snapshot_of(like).is_some_and(|snapshot| snapshot.is_held);
         // It is there again, so it needs no name beside.
         if undo && !is_held && self.check_not_mounted(table, like).is_ok() {
-            self.disk.delete(like).map_err(refuse)?;
+            self.disk.delete(like).map_err(refuse_disk)?;
         }
         self.replaced(made.head(), facts::called(like, table), kept)
     }
@@ -115,10 +115,10 @@ impl Service {
         if how.discard && head != like {
             self.check_not_mounted(table, head)?;
         }
-        self.disk.promote(like.branch).map_err(refuse)?;
+        self.disk.promote(like.branch).map_err(refuse_disk)?;
         let kept = match how.discard {
             _ if head == like => None,
-            true => self.disk.delete(head).map(|()| None).map_err(refuse)?,
+            true => self.disk.delete(head).map(|()| None).map_err(refuse_disk)?,
             // The two have changed names.
             false => Some(KeptInfo { branch: head.branch, epoch: None, name: branch.to_owned() }),
         };
@@ -129,7 +129,9 @@ impl Service {
     fn replaced(&self, now: View, like: String, kept: Option<KeptInfo>) -> Answer<VersionsReply> {
         let table = self.disk.versions();
         let made = table.branch_of(now).map(|branch| facts::branch(branch, &table));
-        let mut made = made.ok_or_else(|| AdminError(format!("{now} is gone")))?;
+        let mut made = made.ok_or_else(|| {
+            AdminError(format!("{like} took its place, and is gone again: somebody deleted it"))
+        })?;
         made.replaced = Some(ReplacedInfo { like, kept, open_files: Vec::new() });
         self.done(VersionsReply::Branch(made))
     }
@@ -138,7 +140,9 @@ impl Service {
         let head = self.head(table, &VersionName::default())?;
         let like = self.branch(table, with)?;
         match head == like {
-            true => Err(AdminError(format!("{with} is that head itself"))),
+            true => {
+                Err(AdminError(format!(":{with} is what is there already; name another branch")))
+            }
             false => Ok(Succession { head, like }),
         }
     }
@@ -163,9 +167,11 @@ impl Service {
             }
         }
         self.check_not_mounted(&table, like)?;
-        self.disk.delete(like).map_err(refuse)?;
+        self.disk.delete(like).map_err(refuse_disk)?;
         let kept = table.branch_of(head).map(|branch| facts::branch(branch, &table));
-        let kept = kept.ok_or_else(|| AdminError(format!("{head} is gone")))?;
+        let kept = kept.ok_or_else(|| {
+            AdminError(format!("{} is gone meanwhile", facts::called(head, &table)))
+        })?;
         self.done(VersionsReply::Branch(kept)).map(Some)
     }
 

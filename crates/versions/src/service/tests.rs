@@ -240,7 +240,7 @@ fn files_are_compared_followed_and_brought_back() {
         for (request, why) in [
             (undelete(None, "/file", None), "it is there now"),
             (undelete(None, "/never", None), "no snapshot has it"),
-            (undelete(Some(at("one")), "/other", Some("/x")), "has none"),
+            (undelete(Some(at("one")), "/other", Some("/x")), "does not have it"),
             (undelete(None, "/", None), "must end in a name"),
             (undelete(None, "/file", Some("/none/file")), "no such directory"),
             (undelete(None, "\\q", None), "stray backslash"),
@@ -313,7 +313,7 @@ fn a_branch_replaces_a_head_that_has_not_changed_since() {
     fs.write(ino, 0, b"d's", false).unwrap();
     there.answer(&replace("d", Some(of("main")))).unwrap();
     assert_eq!((head("c"), branches()), (d, 2));
-    assert!(refusal(&fixture.offline().at(d), &replace("c", None)).contains("itself"));
+    assert!(refusal(&fixture.offline().at(d), &replace("c", None)).contains("there already"));
 }
 
 #[test]

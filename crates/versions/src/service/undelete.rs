@@ -8,7 +8,7 @@ use dendro_disk::{VersionTable, View};
 use dendro_fs::versions::{Tree, restore};
 use dendro_fs::{FileSystem, FsError, Ino, Options};
 
-use super::{Answer, Service, bytes_of, refuse};
+use super::{Answer, Service, bytes_of, facts, refuse};
 
 /// A path as a directory and a name in it.
 fn split(path: &[u8]) -> Answer<(&[u8], &[u8])> {
@@ -33,7 +33,10 @@ impl Service {
     ) -> Answer<RestoredInfo> {
         let target = self.here(table);
         if target.epoch.is_some() {
-            return Err(AdminError(format!("{target} is past, and nothing can be put there")));
+            return Err(AdminError(format!(
+                "{} is past, and nothing can be put there",
+                facts::called(target, table)
+            )));
         }
         let source_path = bytes_of(path)?;
         let target_path = to.map_or_else(|| Ok(source_path.clone()), bytes_of)?;
@@ -44,7 +47,7 @@ impl Service {
         })?;
         if self.lookup(target, &target_path)?.is_some() {
             return Err(AdminError(format!(
-                "{}: it is there now; name another path to put it under",
+                "{}: it is there now; --to puts what was there before under another path",
                 path_text(&target_path)
             )));
         }
@@ -52,7 +55,10 @@ impl Service {
             Some(from) => {
                 let view = self.resolve(table, from)?;
                 let found = self.lookup(view, &source_path)?;
-                (view, found.ok_or_else(|| AdminError(format!("{path}: {view} has none")))?)
+                let found = found.ok_or_else(|| {
+                    AdminError(format!("{path}: {} does not have it", facts::called(view, table)))
+                });
+                (view, found?)
             }
             None => self.newest(table, target, &source_path)?,
         };
@@ -85,7 +91,10 @@ impl Service {
                 return Ok((snapshot.view(), ino));
             }
         }
-        Err(AdminError(format!("{}: no snapshot has it", path_text(path))))
+        Err(AdminError(format!(
+            "{}: no snapshot has it; `dendro undelete --list` of its directory lists what can be had",
+            path_text(path)
+        )))
     }
 
     fn lookup(&self, view: View, path: &[u8]) -> Answer<Option<Ino>> {

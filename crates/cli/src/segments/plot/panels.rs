@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
-use dendro_control::versions::UsageInfo;
 
-use super::svg::{Anchor, Area, Svg};
-use super::{INNER_WIDTH, MARGIN, ORIGINS, level, origin_index, story};
+use super::{ORIGINS, level, origin_index, story};
 use crate::segments::figures::{Figures, HISTOGRAM_LEN};
 use crate::segments::{age_text, percent};
-use crate::text;
+use crate::svg::{Anchor, Area, Svg};
 
 /// Dots nearer to each other than this become one.
 const DOT_GRID: f64 = 7.0;
@@ -152,76 +150,8 @@ fn origins(svg: &mut Svg, area: Area) {
     }
 }
 
-/// A part of the space.
-struct Part {
-    class: &'static str,
-    label: String,
-    bytes: u64,
-}
-
-/// What holds the space of all segments of the log; returns where it ends below.
-pub(super) fn space(
-    svg: &mut Svg,
-    top: f64,
-    segments: &Segments,
-    figures: &Figures,
-    versions: Option<&[UsageInfo]>,
-) -> f64 {
-    svg.text("head", (MARGIN, top), Anchor::Start, "What holds the space");
-    let parts = parts(segments, figures, versions);
-    let all: u64 = parts.iter().map(|part| part.bytes).sum();
-    let mut x = MARGIN;
-    for part in &parts {
-        let width = part.bytes as f64 / all.max(1) as f64 * INNER_WIDTH;
-        if width >= 0.05 {
-            let area = Area { x, y: top + 14.0, width, height: 26.0 };
-            svg.rect(part.class, area, &format!("{}: {}", part.label, text::size(part.bytes)));
-        }
-        x += width;
-    }
-    let (mut x, mut y) = (MARGIN, top + 54.0);
-    for part in &parts {
-        let label = format!("{}: {}", part.label, text::size(part.bytes));
-        let width = 6.8 * label.chars().count() as f64 + 34.0;
-        if x + width > MARGIN + INNER_WIDTH {
-            (x, y) = (MARGIN, y + 20.0);
-        }
-        svg.rect(part.class, Area { x, y, width: 12.0, height: 12.0 }, "");
-        svg.text("", (x + 18.0, y + 10.5), Anchor::Start, &label);
-        x += width;
-    }
-    y + 12.0
-}
-
-fn parts(segments: &Segments, figures: &Figures, versions: Option<&[UsageInfo]>) -> Vec<Part> {
-    let size = segments.present.segment_bytes;
-    let all = size * segments.segments.len() as u64;
-    let clean = size * u64::from(figures.states.get("clean").copied().unwrap_or(0));
-    let live = segments.present.live_bytes.min(all - clean);
-    let alone = |is_head: bool| -> u64 {
-        let of_kind = versions.unwrap_or(&[]).iter().filter(|of| of.epoch.is_none() == is_head);
-        of_kind.map(|of| of.exclusive_bytes).sum()
-    };
-    let (heads, snapshots) = (alone(true).min(live), alone(false));
-    let snapshots = snapshots.min(live - heads);
-    let part = |class, label: &str, bytes| Part { class, label: label.into(), bytes };
-    let alive = match versions {
-        Some(_) => vec![
-            part("heads", "in one branch alone", heads),
-            part("shared", "shared, and the log's own", live - heads - snapshots),
-            part("snapshots", "in one snapshot alone", snapshots),
-        ],
-        None => vec![part("shared", "alive", live)],
-    };
-    let rest =
-        [part("dead", "dead, for the cleaner", all - clean - live), part("clean", "clean", clean)];
-    alive.into_iter().chain(rest).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use dendro_control::cleaning::Present;
-
     use super::*;
 
     #[test]
@@ -231,35 +161,5 @@ mod tests {
             assert_eq!(step(most), expected, "{most}");
         }
         assert_eq!(step(u32::MAX.into()), 1_000_000_000);
-    }
-
-    #[test]
-    fn all_space_is_held_by_somebody() {
-        let facts =
-            |state, live_bytes| SegmentFacts { state, live_bytes, ..SegmentFacts::default() };
-        let segments = Segments {
-            present: Present { segment_bytes: 100, live_bytes: 90, ..Present::default() },
-            segments: vec![
-                facts(SegmentState::Dirty, 40),
-                facts(SegmentState::Dirty, 50),
-                facts(SegmentState::Clean, 0),
-            ],
-            next: None,
-        };
-        let usage =
-            |epoch, exclusive_bytes| UsageInfo { epoch, exclusive_bytes, ..UsageInfo::default() };
-        let versions = [usage(None, 30), usage(Some(1), 20), usage(Some(2), 5)];
-        let of = |versions: Option<&[UsageInfo]>| -> Vec<(&str, u64)> {
-            let parts = parts(&segments, &Figures::of(&segments), versions);
-            parts.iter().map(|part| (part.class, part.bytes)).collect()
-        };
-        assert_eq!(
-            of(Some(&versions)),
-            [("heads", 30), ("shared", 35), ("snapshots", 25), ("dead", 110), ("clean", 100)]
-        );
-        assert_eq!(of(None), [("shared", 90), ("dead", 110), ("clean", 100)]);
-        // Counted at different moments, they may disagree.
-        let sum = |parts: Vec<(&str, u64)>| parts.iter().map(|(_, bytes)| bytes).sum::<u64>();
-        assert_eq!(sum(of(Some(&[usage(None, 500), usage(Some(1), 500)]))), 300);
     }
 }

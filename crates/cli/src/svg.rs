@@ -1,6 +1,16 @@
 //! An SVG document, written as it is drawn.
 
 use std::fmt::Write;
+use std::path::Path;
+
+use crate::failure::{Failure, code};
+
+/// The width of all drawings, and what is left free at their edges.
+pub(crate) const WIDTH: f64 = 960.0;
+pub(crate) const MARGIN: f64 = 32.0;
+pub(crate) const INNER_WIDTH: f64 = WIDTH - 2.0 * MARGIN;
+/// As many have room in a title.
+const MAX_TITLE_CHARS: usize = 80;
 
 /// What everything looks like. Classes with a dark twin follow the reader's colour scheme.
 const STYLE: &str = "\
@@ -17,6 +27,10 @@ text{font:12px system-ui,'DejaVu Sans',sans-serif;fill:#24292f}
 .main{fill:#6e7781}.written{fill:#0d7a5f}.moved{fill:#b5179e}
 .dot{fill-opacity:.65}
 .heads{fill:#0969da}.snapshots{fill:#8250df}.shared{fill:#54aeff}.dead{fill:#d4a72c}
+.reserve{fill:#afb8c1}.seen{fill:#d3e5f5}
+.g0{fill:#0969da;stroke:#0969da}.g1{fill:#8250df;stroke:#8250df}.g2{fill:#0d7a5f;stroke:#0d7a5f}
+.g3{fill:#b5179e;stroke:#b5179e}.g4{fill:#bc4c00;stroke:#bc4c00}.g5{fill:#57606a;stroke:#57606a}
+.edge{fill:none;stroke-width:2}.folded{stroke-dasharray:2 4}.name{font-weight:600}
 @media (prefers-color-scheme:dark){
 text{fill:#e6edf3}
 .soft{fill:#9ea7b3}
@@ -28,12 +42,16 @@ text{fill:#e6edf3}
 .l5{fill:#4081c1}.l6{fill:#5494d4}.l7{fill:#6fa9e3}.l8{fill:#8fc0ef}.l9{fill:#b6d9fa}
 .main{fill:#adbac7}.written{fill:#3fb68b}.moved{fill:#f778ba}
 .heads{fill:#79c0ff}.snapshots{fill:#a371f7}.shared{fill:#1f6feb}.dead{fill:#9e6a03}
+.reserve{fill:#484f58}.seen{fill:#1b3350}
+.g0{fill:#58a6ff;stroke:#58a6ff}.g1{fill:#a371f7;stroke:#a371f7}.g2{fill:#3fb68b;stroke:#3fb68b}
+.g3{fill:#f778ba;stroke:#f778ba}.g4{fill:#f0883e;stroke:#f0883e}.g5{fill:#adbac7;stroke:#adbac7}
+.edge{fill:none}
 }
 ";
 
 /// Where a text stands to its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
@@ -41,32 +59,32 @@ pub(super) enum Anchor {
 
 /// A rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Area {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) width: f64,
-    pub(super) height: f64,
+pub(crate) struct Area {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
 }
 
 impl Area {
-    pub(super) fn right(self) -> f64 {
+    pub(crate) fn right(self) -> f64 {
         self.x + self.width
     }
 
-    pub(super) fn bottom(self) -> f64 {
+    pub(crate) fn bottom(self) -> f64 {
         self.y + self.height
     }
 }
 
 /// The document so far.
 #[derive(Debug, Default)]
-pub(super) struct Svg {
+pub(crate) struct Svg {
     body: String,
 }
 
 impl Svg {
     /// `y` is where the text stands on.
-    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+    pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "",
             Anchor::Middle => " text-anchor=\"middle\"",
@@ -82,7 +100,7 @@ impl Svg {
     }
 
     /// A text that is read from below, its middle at the place.
-    pub(super) fn text_upwards(&mut self, (x, y): (f64, f64), text: &str) {
+    pub(crate) fn text_upwards(&mut self, (x, y): (f64, f64), text: &str) {
         let (x, y, text) = (number(x), number(y), escape(text));
         self.put(&format!(
             "<text class=\"soft\" transform=\"translate({x} {y}) rotate(-90)\" \
@@ -91,22 +109,38 @@ impl Svg {
     }
 
     /// `tip` is shown where a pointer rests on it.
-    pub(super) fn rect(&mut self, class: &str, area: Area, tip: &str) {
+    pub(crate) fn rect(&mut self, class: &str, area: Area, tip: &str) {
         let [x, y, width, height] = [area.x, area.y, area.width, area.height].map(number);
         let place =
             format!("class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"");
         self.put(&shape("rect", &place, tip));
     }
 
-    pub(super) fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64, tip: &str) {
+    pub(crate) fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64, tip: &str) {
         let [x, y, radius] = [x, y, radius].map(number);
         let place = format!("class=\"dot {class}\" cx=\"{x}\" cy=\"{y}\" r=\"{radius}\"");
         self.put(&shape("circle", &place, tip));
     }
 
-    pub(super) fn line(&mut self, class: &str, (x, y): (f64, f64), (to_x, to_y): (f64, f64)) {
+    pub(crate) fn line(&mut self, class: &str, (x, y): (f64, f64), (to_x, to_y): (f64, f64)) {
         let [x, y, to_x, to_y] = [x, y, to_x, to_y].map(number);
         self.put(&format!("<path class=\"{class}\" d=\"M{x} {y}L{to_x} {to_y}\"/>"));
+    }
+
+    /// A line from one place up to another, round where it changes its column.
+    pub(crate) fn curve(&mut self, class: &str, (x, y): (f64, f64), (to_x, to_y): (f64, f64)) {
+        let middle = number((y + to_y) / 2.0);
+        let [x, y, to_x, to_y] = [x, y, to_x, to_y].map(number);
+        self.put(&format!(
+            "<path class=\"{class}\" d=\"M{x} {y}C{x} {middle} {to_x} {middle} {to_x} {to_y}\"/>"
+        ));
+    }
+
+    /// A round shape through which nothing is seen.
+    pub(crate) fn knot(&mut self, class: &str, (x, y): (f64, f64), radius: f64, tip: &str) {
+        let [x, y, radius] = [x, y, radius].map(number);
+        let place = format!("class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"{radius}\"");
+        self.put(&shape("circle", &place, tip));
     }
 
     fn put(&mut self, element: &str) {
@@ -115,7 +149,7 @@ impl Svg {
     }
 
     /// The whole document; `label` is what a screen reader says.
-    pub(super) fn finish(self, width: f64, height: f64, label: &str) -> String {
+    pub(crate) fn finish(self, width: f64, height: f64, label: &str) -> String {
         let (width, height) = (number(width), number(height));
         let (label, body) = (escape(label), self.body);
         format!(
@@ -132,6 +166,27 @@ fn shape(kind: &str, place: &str, tip: &str) -> String {
         "" => format!("<{kind} {place}/>"),
         tip => format!("<{kind} {place}><title>{}</title></{kind}>", escape(tip)),
     }
+}
+
+/// Refuses a file whose name is that of another kind of drawing.
+pub(crate) fn check_name(file: &Path) -> Result<(), Failure> {
+    let extension = file.extension().map(|extension| extension.to_ascii_lowercase());
+    if extension.is_some_and(|extension| extension == "svg") {
+        return Ok(());
+    }
+    let why =
+        "a plot is an SVG drawing, whose name ends in .svg; rsvg-convert(1) makes others of it";
+    Err(Failure::new(format_args!("{}: {why}", file.display())).with_code(code::USAGE))
+}
+
+/// The end of a name for which there is no room.
+pub(crate) fn shortened(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= MAX_TITLE_CHARS {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(count - MAX_TITLE_CHARS + 1).collect();
+    format!("…{end}")
 }
 
 /// With one decimal at most.
@@ -160,6 +215,14 @@ mod tests {
         assert!(document.contains("<title>&lt;/title&gt;</title></rect>"), "{document}");
         assert!(document.contains("aria-label=\"&lt;b&gt;\""), "{document}");
         assert!(document.contains("width=\"1.2\""), "{document}");
+    }
+
+    #[test]
+    fn a_long_name_is_told_from_its_end() {
+        let long = format!("/{}/home.img", "directory/".repeat(20));
+        assert_eq!(shortened("/srv/home.img"), "/srv/home.img");
+        assert_eq!(shortened(&long).chars().count(), MAX_TITLE_CHARS);
+        assert!(shortened(&long).starts_with('…') && shortened(&long).ends_with("/home.img"));
     }
 
     #[test]

@@ -1,0 +1,214 @@
+//! Which row and which column each version has: the newest at the top, a column for each branch from
+//! its head down to where it was made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dendro_control::versions::{BranchInfo, VersionList};
+
+/// From so many snapshots on that nobody named, one after the other, they become one row.
+const LEAST_FOLDED: usize = 3;
+
+/// A version, or several that nobody named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) branch: u32,
+    /// Nothing: the head.
+    pub(super) epoch: Option<u64>,
+    /// As the command line has it.
+    pub(super) name: String,
+    /// When it was made, nanoseconds since 1970; of several, the newest.
+    pub(super) time_ns: i64,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Head {
+        is_main: bool,
+        mount_points: Vec<String>,
+    },
+    Snapshot {
+        is_named: bool,
+        is_held: bool,
+    },
+    /// Several, the oldest of this time.
+    Folded {
+        count: usize,
+        oldest_ns: i64,
+    },
+}
+
+/// A row of the graph.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) node: Node,
+    /// The column that the node is in.
+    pub(super) lane: usize,
+    /// Which columns have a branch here, the node's too.
+    pub(super) lanes: Vec<bool>,
+    /// The columns that end in the node, of branches that were made from it, and which these are.
+    pub(super) joins: Vec<usize>,
+}
+
+impl Row {
+    /// The row as characters, two for each column.
+    pub(super) fn line(&self) -> String {
+        let sign = match self.node.what {
+            What::Head { .. } | What::Snapshot { .. } => '●',
+            What::Folded { .. } => '┊',
+        };
+        let cell = |(lane, &is_active): (usize, &bool)| match (lane == self.lane, is_active) {
+            (true, _) => [sign, ' '],
+            (false, true) => ['│', ' '],
+            (false, false) => [' ', ' '],
+        };
+        self.lanes.iter().enumerate().flat_map(cell).collect()
+    }
+
+    /// The line above it, in which branches leave it.
+    pub(super) fn joint(&self) -> String {
+        let leftmost = self.joins.iter().copied().min().unwrap_or(self.lane).min(self.lane);
+        let rightmost = self.joins.iter().copied().max().unwrap_or(self.lane).max(self.lane);
+        let width = self.lanes.len().max(rightmost + 1);
+        let is_active = |lane: usize| self.lanes.get(lane).copied().unwrap_or(false);
+        let cell = |lane: usize| {
+            let (is_left, is_right) = (lane > leftmost, lane < rightmost);
+            let joins = self.joins.contains(&lane);
+            let sign = match (lane == self.lane, joins, is_left, is_right) {
+                (true, _, true, true) => '┼',
+                (true, _, true, false) => '┤',
+                (true, ..) => '├',
+                (_, true, true, true) => '┴',
+                (_, true, true, false) => '╯',
+                (_, true, ..) => '╰',
+                (_, _, true, true) if is_active(lane) => '┼',
+                (_, _, true, true) => '─',
+                _ if is_active(lane) => '│',
+                _ => ' ',
+            };
+            let is_crossed = lane >= leftmost && lane < rightmost;
+            [sign, if is_crossed { '─' } else { ' ' }]
+        };
+        (0..width).flat_map(cell).collect()
+    }
+}
+
+/// All versions, the newest first: heads stand right above what they go on from, the main branch's at
+/// the top.
+pub(super) fn nodes(list: &VersionList, mounted: impl Fn(u32) -> Vec<String>) -> Vec<Node> {
+    let mut newest: BTreeMap<u32, u64> = BTreeMap::new();
+    for snapshot in &list.snapshots {
+        let last = newest.entry(snapshot.branch).or_default();
+        *last = snapshot.epoch.max(*last);
+    }
+    let place = |branch: &BranchInfo| match branch.main {
+        true => u64::MAX,
+        false => newest.get(&branch.branch).copied().max(branch.parent_epoch).unwrap_or(0),
+    };
+    let heads = list.branches.iter().map(|branch| {
+        let mount_points = mounted(branch.branch);
+        let what = What::Head { is_main: branch.main, mount_points };
+        let name = format!(":{}", branch.name);
+        let time_ns = branch.created_unix_ns;
+        let node = Node { branch: branch.branch, epoch: None, name, time_ns, what };
+        ((place(branch), true, time_ns), node)
+    });
+    let snapshots = list.snapshots.iter().map(|of| {
+        let what = What::Snapshot { is_named: of.name.is_some(), is_held: of.held };
+        let name = of.name.as_ref().map_or_else(|| of.epoch.to_string(), Clone::clone);
+        let (name, time_ns) = (format!("@{name}"), of.created_unix_ns);
+        let node = Node { branch: of.branch, epoch: Some(of.epoch), name, time_ns, what };
+        ((of.epoch, false, time_ns), node)
+    });
+    let mut all: Vec<_> = heads.chain(snapshots).collect();
+    all.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
+    all.into_iter().map(|(_, node)| node).collect()
+}
+
+/// The same with one node for many that nobody named or made a branch from.
+pub(super) fn folded(list: &VersionList, nodes: Vec<Node>) -> Vec<Node> {
+    let origins: BTreeSet<_> =
+        list.branches.iter().filter_map(|of| Some((of.parent?, of.parent_epoch?))).collect();
+    let is_plain = |node: &Node| {
+        let is_nameless = node.what == What::Snapshot { is_named: false, is_held: false };
+        is_nameless && node.epoch.is_some_and(|epoch| !origins.contains(&(node.branch, epoch)))
+    };
+    let mut shown = Vec::new();
+    let mut rest = &nodes[..];
+    while let Some(first) = rest.first() {
+        let is_like = |node: &&Node| is_plain(node) && node.branch == first.branch;
+        let count = rest.iter().take_while(is_like).count();
+        if count < LEAST_FOLDED {
+            shown.push(first.clone());
+            rest = &rest[1..];
+            continue;
+        }
+        let oldest_ns = rest[count - 1].time_ns;
+        // Where a branch leaves between them, it leaves at the oldest.
+        let epoch = rest[count - 1].epoch;
+        let what = What::Folded { count, oldest_ns };
+        shown.push(Node { what, epoch, name: String::new(), ..first.clone() });
+        rest = &rest[count..];
+    }
+    shown
+}
+
+/// The rows with their columns.
+pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
+    let origin = |branch: u32| {
+        let of = list.branches.iter().find(|of| of.branch == branch)?;
+        of.parent.zip(of.parent_epoch)
+    };
+    let mut left: BTreeMap<u32, usize> = BTreeMap::new();
+    for node in &nodes {
+        *left.entry(node.branch).or_default() += 1;
+    }
+    // The oldest of each branch, which those made from what is gone leave at.
+    let mut oldest: BTreeMap<u32, u64> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| node.epoch.is_some()) {
+        oldest.insert(node.branch, node.epoch.unwrap_or(0));
+    }
+    let mut columns: Vec<Option<u32>> = Vec::new();
+    let mut rows = Vec::new();
+    for node in nodes {
+        let leaves_here = |branch: u32| {
+            let Some((parent, epoch)) = origin(branch) else { return false };
+            parent == node.branch && node.epoch.is_some_and(|of| of <= epoch)
+        };
+        let joins: Vec<usize> = columns
+            .iter()
+            .enumerate()
+            .filter_map(|(lane, branch)| branch.filter(|&of| leaves_here(of)).map(|_| lane))
+            .collect();
+        for &lane in &joins {
+            columns[lane] = None;
+        }
+        let own = columns.iter().position(|branch| *branch == Some(node.branch));
+        // One that has just ended is no place to begin in the same row.
+        let is_free = |lane: &usize| columns[*lane].is_none() && !joins.contains(lane);
+        let lane = own.or_else(|| (0..columns.len()).find(is_free)).unwrap_or(columns.len());
+        if lane == columns.len() {
+            columns.push(None);
+        }
+        columns[lane] = Some(node.branch);
+        rows.push(Row {
+            lane,
+            lanes: columns.iter().map(Option::is_some).collect(),
+            joins,
+            node: node.clone(),
+        });
+        if let Some(count) = left.get_mut(&node.branch) {
+            *count -= 1;
+        }
+        let goes_on = left.get(&node.branch).is_some_and(|&count| count > 0)
+            || origin(node.branch)
+                .is_some_and(|(parent, epoch)| oldest.get(&parent).is_some_and(|&of| of <= epoch));
+        if !goes_on {
+            columns[lane] = None;
+        }
+        while columns.last() == Some(&None) {
+            columns.pop();
+        }
+    }
+    rows
+}
