@@ -32,6 +32,7 @@ mod views;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Scope};
 use std::time::Duration;
@@ -72,6 +73,8 @@ const LONG_REST: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How long a thread rests after an error, which does not go away.
 const ERROR_REST: Duration = Duration::from_secs(1);
+/// How long until a write is tried again for which there was no room below the device.
+const ROOM_REST: Duration = Duration::from_millis(250);
 /// Requests that wait for the device, as a cleaner's do, must not keep others from being answered.
 const CONTROL_THREADS: usize = 6;
 /// How long to wait for the device before looking whether a daemon serves the volume by now.
@@ -121,6 +124,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         options: Mutex::new(config.options.clone()),
         changes: Mutex::default(),
         failure: Mutex::default(),
+        waits_for_room: AtomicBool::default(),
         stop: Stop::default(),
     };
     let how_requests_come = daemon.mount_first(config, &block).inspect_err(|_| {
@@ -189,6 +193,12 @@ fn raise_descriptor_limit() {
 }
 
 fn not_shut_down(volume: &Volume, error: &dyn std::fmt::Display) -> String {
+    if volume.disk().waits_for_host() {
+        return format!(
+            "{}, so the last of it could not be written; the next mount recovers what was synced",
+            volume.host_is_full()
+        );
+    }
     format!(
         "{}: could not be shut down cleanly, the next mount recovers it: {error}",
         volume.source().display()
@@ -292,6 +302,8 @@ struct Daemon<'volume> {
     changes: Mutex<()>,
     /// What went wrong first.
     failure: Mutex<Option<Failure>>,
+    /// Whether it was said that what is below the device is full.
+    waits_for_room: AtomicBool,
     stop: Stop,
 }
 
@@ -351,10 +363,44 @@ impl Daemon<'_> {
 
     fn write(&self) {
         let mut failing = Failing::new("writing the log");
+        let disk = self.volume.disk();
         while !self.stop.is_set() {
-            if failing.note(self.volume.disk().write_step(WRITER_WAIT)).is_none() {
-                self.stop.wait(ERROR_REST);
+            let step = disk.write_step(WRITER_WAIT);
+            self.tell_whether_it_waits_for_room();
+            let is_waiting = matches!(step, Err(dendro_disk::Error::NoSpace { .. }));
+            if is_waiting || failing.note(step).is_none() {
+                self.stop.wait(if is_waiting { ROOM_REST } else { ERROR_REST });
             }
+        }
+    }
+
+    /// Says once that what is below the device is full, and once that there is room again.
+    fn tell_whether_it_waits_for_room(&self) {
+        let waits = self.volume.disk().waits_for_host();
+        if self.waits_for_room.swap(waits, Ordering::Relaxed) == waits {
+            return;
+        }
+        if waits {
+            log::error!(
+                "{}: changes answer ENOSPC until there is room again; what was accepted waits for it",
+                self.volume.host_is_full()
+            );
+        } else {
+            log::info!("{}: there is room again, it goes on", self.volume.source().display());
+        }
+    }
+
+    /// What background work failed for, unless it is told of otherwise.
+    fn unless_it_waits<T>(
+        &self,
+        done: Result<T, dendro_disk::Error>,
+        none: T,
+    ) -> Result<T, dendro_disk::Error> {
+        match done {
+            Err(dendro_disk::Error::NoSpace { .. }) if self.volume.disk().waits_for_host() => {
+                Ok(none)
+            }
+            done => done,
         }
     }
 
@@ -391,7 +437,8 @@ impl Daemon<'_> {
                 }
                 other => other,
             };
-            let rest = match failing.note(done) {
+            self.tell_whether_it_waits_for_room();
+            let rest = match failing.note(self.unless_it_waits(done, false)) {
                 Some(true) => Duration::ZERO,
                 Some(false) => {
                     let is_quiet = unused.lasts_for() > IDLE_AFTER;
@@ -418,7 +465,7 @@ impl Daemon<'_> {
         let mut failing_snapshots = Failing::new("keeping how it was");
         while !self.stop.wait(interval()) {
             failing_snapshots.note(self.keep_how_it_was());
-            failing.note(self.volume.commit());
+            failing.note(self.unless_it_waits(self.volume.commit(), ()));
         }
     }
 

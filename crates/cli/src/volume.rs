@@ -19,8 +19,8 @@ use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_format::Superblock;
 use dendro_format::layout::{MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::{
-    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS,
-    MAJOR_VERSION, READ_ONLY_REMOVALS,
+    COMPATIBLE_ALLOCATED, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
+    INCOMPATIBLE_VERSIONS, MAJOR_VERSION, READ_ONLY_REMOVALS,
 };
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions};
 use dendro_fuse::Past;
@@ -40,6 +40,11 @@ pub(crate) const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
 /// How often, and after what pause, the claim on a device is tried again that a mount is giving up.
 const CLAIM_TRIES: u32 = 500;
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
+
+/// How often, and after what pause, shutting down is tried again where the file system that holds an image is
+/// full: what was accepted and is not durable would be lost.
+const ROOM_TRIES: u32 = 30;
+const ROOM_PAUSE: Duration = Duration::from_millis(500);
 
 /// Binary logarithm of the bytes in a segment: 4 MiB.
 const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
@@ -151,7 +156,16 @@ impl Volume {
     pub(crate) fn shut_down(&self) -> Result<(), dendro_disk::Error> {
         match self.is_lost.load(Ordering::Relaxed) {
             true => Ok(()),
-            false => self.disk.shut_down(),
+            false => shut_down(&self.disk),
+        }
+    }
+
+    /// Why writing waits that waits for room below the device.
+    pub(crate) fn host_is_full(&self) -> String {
+        let source = self.source.display();
+        match self.device.host_room() {
+            Some(_) => format!("{source}: the file system that holds it is full"),
+            None => format!("{source}: the device has no room for what is written to it"),
         }
     }
 
@@ -224,6 +238,17 @@ impl Volume {
     pub(crate) fn read_ahead_bytes(&self) -> u64 {
         self.read_ahead.memory_bytes()
     }
+}
+
+/// Shuts a disk down; where there is no room below the device for what was accepted last, waits for some.
+pub(crate) fn shut_down(disk: &LogDisk) -> Result<(), dendro_disk::Error> {
+    for _ in 0..ROOM_TRIES {
+        match disk.shut_down() {
+            Err(dendro_disk::Error::NoSpace { .. }) => std::thread::sleep(ROOM_PAUSE),
+            outcome => return outcome,
+        }
+    }
+    disk.shut_down()
 }
 
 /// Opens the device as `options` ask; for a view of the past, which changes nothing itself, for
@@ -355,6 +380,7 @@ pub(crate) struct NewVolume {
     pub(crate) label: String,
     pub(crate) uuid: Option<Uuid>,
     pub(crate) segment_size_bytes: Option<u64>,
+    pub(crate) is_allocated: bool,
 }
 
 /// Makes a file system on `device`, which is open for writing.
@@ -375,6 +401,7 @@ pub(crate) fn format(
             None => Uuid::from_random(random_bytes()?),
         },
         hash_key: random_bytes()?,
+        is_allocated: new.is_allocated,
     };
     let device: Arc<dyn Device> = Arc::new(device);
     // The volume is there when all is in it, and not before.
@@ -468,6 +495,15 @@ fn open_disk_on(
                  with -o recover=truncate it is gone on from, and what is lost is given up",
                 source.display()
             )),
+            None if matches!(error, dendro_disk::Error::NoSpace { .. })
+                && device.host_room().is_some() =>
+            {
+                Failure::new(format_args!(
+                    "{}: the file system that holds it is full, and mounting for writing takes some room: \
+                     free some, or mount it to be read, with -o ro",
+                    source.display()
+                ))
+            }
             // What can be found but not written to can be read.
             None if !read_only && matches!(error, dendro_disk::Error::Failed(_)) => {
                 Failure::new(format_args!(
@@ -571,7 +607,7 @@ fn features(superblock: &Superblock) -> FeatureInfo {
         set.map(name).collect()
     };
     FeatureInfo {
-        compatible: names(superblock.compatible, &[]),
+        compatible: names(superblock.compatible, &[(COMPATIBLE_ALLOCATED, "allocated")]),
         read_only_compatible: names(superblock.read_only, &[(READ_ONLY_REMOVALS, "removals")]),
         incompatible: names(
             superblock.incompatible,

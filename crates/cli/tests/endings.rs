@@ -61,7 +61,7 @@ fn what_an_image_is_like_is_told_as_soon_as_its_last_mount_is_written() {
     }
 }
 
-/// A volume on a file system of its own, which is full: what was written last is lost.
+/// A volume on a file system of its own, which refuses to write it: what was written last is lost.
 struct Failed {
     scratch: Scratch,
     image: String,
@@ -72,8 +72,10 @@ impl Failed {
         let scratch = Scratch::new();
         let host = scratch.text("host");
         fs::create_dir(&host).unwrap();
-        let options = ["-t", "tmpfs", "-o", "size=16m", "none", &host];
-        assert!(Command::new("mount").args(options).status().unwrap().success());
+        let disk = scratch.text("disk");
+        fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+        run("mkfs.ext4", &["-q", &disk]);
+        run("mount", &["-o", "loop", &disk, &host]);
         let image = format!("{host}/image");
         scratch.dendro(["mkfs", "-q", "--segment-size", "1M", "--size", "256M", &image]).succeeds();
         Self { scratch, image }
@@ -85,25 +87,25 @@ impl Failed {
         self.scratch.dendro(["mount", "--log-file", &log, "-o", options, &self.image, &place])
     }
 
-    /// Writes what the host has no room for.
+    /// Writes what the host refuses: the image must not be changed any more.
     fn fail(&self) {
-        let mut number = 0;
-        while fs::write(self.scratch.inside(&format!("{number}")), vec![number as u8; 1 << 20])
-            .is_ok()
-        {
-            number += 1;
-            assert!(number < 200, "16 MiB hold more");
-        }
+        run("chattr", &["+i", &self.image]);
+        let lost = self.scratch.inside("lost");
+        fs::write(&lost, vec![1; 1 << 20]).unwrap();
+        assert!(fs::File::open(&lost).unwrap().sync_all().is_err());
         let mount_point = self.scratch.mount_point();
         let reason = || self.scratch.info(&mount_point)["mount"]["read_only"].clone();
         wait_until("it has failed", || !reason().is_null());
     }
 
-    fn resize_host(&self, size_mib: u32) {
-        let options = format!("remount,size={size_mib}m");
-        let host = self.scratch.text("host");
-        assert!(Command::new("mount").args(["-o", &options, &host]).status().unwrap().success());
+    /// From now on it can be written again.
+    fn mend(&self) {
+        run("chattr", &["-i", &self.image]);
     }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    assert!(Command::new(program).args(arguments).status().unwrap().success(), "{program}");
 }
 
 impl Drop for Failed {
@@ -124,7 +126,7 @@ fn a_volume_that_failed_is_opened_anew_by_the_next_mount() {
     for round in 1..=3 {
         failed.mount("mnt", "nofuseblk").succeeds();
         failed.fail();
-        failed.resize_host(16 + 24 * round);
+        failed.mend();
         let (said, pid) = mount_while_it_ends(&failed.scratch, &failed.image, "nofuseblk");
         let said = said.succeeds();
         assert_eq!(said.err, "", "round {round}");
@@ -150,8 +152,8 @@ fn what_a_volume_that_failed_needs_is_said_as_long_as_another_view_of_it_is_moun
     unmount(&mount_point, UnmountFlags::empty()).unwrap();
     let past = failed.scratch.text("past");
     let said = failed.mount("mnt", "nofuseblk").fails(32, &["takes no changes any more", &past]);
-    assert!(said.err.contains("No space left") && !said.err.contains("reading alone"), "{said:?}");
-    failed.resize_host(64);
+    assert!(said.err.contains("not permitted") && !said.err.contains("reading alone"), "{said:?}");
+    failed.mend();
     unmount(&past, UnmountFlags::empty()).unwrap();
     failed.mount("mnt", "nofuseblk").succeeds();
     assert!(!is_running(pid));
