@@ -6,7 +6,7 @@
 //! - [`hidden`]: what the hidden directory in a mount shows.
 //! - [`asking`]: questions by those that are no command about versions.
 //! - [`commands`]: the commands about versions; [`replace`]: those that put another head in the place of
-//!   one; [`mod@diff`], [`files`]: those about files in versions.
+//!   one; [`mod@diff`], [`patch`], [`files`]: those about files in versions.
 
 pub(crate) mod args;
 mod asking;
@@ -15,6 +15,7 @@ mod commands;
 mod diff;
 mod files;
 mod hidden;
+mod patch;
 mod place;
 mod replace;
 mod text;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
-use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest};
+use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest, ViewName};
 use dendro_control::{
     CheckpointInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
 };
@@ -287,6 +287,14 @@ fn open_device(
 /// What an unmounted volume is like.
 pub(crate) fn info_offline(source: &Path) -> Result<VolumeInfo, Failure> {
     Ok(describe(source, &open_offline(source)?))
+}
+
+/// The files of a version of an unmounted volume.
+pub(crate) fn open_view_offline(source: &Path, version: ViewName) -> Result<FileSystem, Failure> {
+    let view = View { branch: version.branch, epoch: version.epoch };
+    let options = FsOptions { view, read_only: true, ..FsOptions::default() };
+    FileSystem::mount(Arc::new(open_offline(source)?) as _, options, clock())
+        .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))
 }
 
 /// Carries out a request about the versions of an unmounted volume.

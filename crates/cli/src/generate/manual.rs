@@ -313,6 +313,10 @@ const PAGES: &[(&str, Page)] = &[
                     "dendro diff mnt@before\ndendro diff mnt@before..after",
                 ),
                 ("Between a tree and a fork of it:", "dendro diff mnt draft"),
+                (
+                    "What was done in a fork, in a git work tree elsewhere:",
+                    "dendro diff --patch mnt draft | git -C ~/src/project apply",
+                ),
             ],
             VERSIONS,
         ),
