@@ -643,6 +643,7 @@ impl Daemon<'_> {
     /// stay.
     fn unmount_on_signal(&self) {
         let views = self.views.all();
+        let mut stays_mounted = false;
         for view in &views {
             if view.is_elsewhere {
                 log::warn!("{}: goes with its processes", view.place());
@@ -657,16 +658,24 @@ impl Daemon<'_> {
                 log::warn!("{error}; cutting it off");
                 unmount(&view.mount_point, UnmountMode::Abort)
             });
-            if let Err(error) = unmounted {
-                log::error!("{error}");
+            // What has gone meanwhile need not be taken away.
+            if let Err(error) = unmounted
+                && view.switch.is_mounted()
+            {
+                let place = view.place();
+                log::error!(
+                    "{error}; {place} stays there, dead: `dendro umount {place}` clears it away"
+                );
+                stays_mounted = true;
             }
         }
-        if views.iter().any(|view| view.is_elsewhere) {
+        if stays_mounted || views.iter().any(|view| view.is_elsewhere) {
             self.end_without_unmounting();
         }
     }
 
-    /// A mount in another namespace cannot be taken away from here. It is cut off when its connection
+    /// A mount in another namespace cannot be taken away from here, nor can a user's that fusermount3 fails for.
+    /// It is cut off when its connection
     /// is closed, with the process; so nothing must be left to write by then.
     fn end_without_unmounting(&self) -> ! {
         let closed = self.views.all_open().iter().try_for_each(|view| view.closing.close(|| None));

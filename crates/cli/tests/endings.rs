@@ -160,3 +160,57 @@ fn what_a_volume_that_failed_needs_is_said_as_long_as_another_view_of_it_is_moun
     assert_eq!(fs::read_to_string(failed.scratch.inside("kept")).unwrap(), "kept");
     failed.scratch.umount();
 }
+
+/// A user's mount is taken away by fusermount3, which fails where it finds no table of mounts.
+#[test]
+fn sigterm_ends_a_users_daemon_cleanly_though_its_mount_cannot_be_taken_away() {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if skips_mounts() || !is_root() || !has("fusermount3") || !has("setpriv") {
+        return;
+    }
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata("/dev/fuse").unwrap());
+    if mode & 0o006 != 0o006 {
+        eprintln!("left out: /dev/fuse does not let everybody in");
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let helper = scratch.path("bin/fusermount3");
+    fs::create_dir(scratch.path("bin")).unwrap();
+    fs::create_dir(scratch.path("run")).unwrap();
+    let script = "#!/bin/sh\n[ \"$1\" = -u ] && { echo no /etc/mtab >&2; exit 1; }\n\
+                  PATH=/bin:/usr/bin exec fusermount3 \"$@\"\n";
+    fs::write(&helper, script).unwrap();
+    run("chmod", &["755", helper.to_str().unwrap(), &scratch.text("")]);
+    scratch.mount_with("nofuseblk");
+    run("chown", &["nobody", &scratch.mount_point()]);
+    scratch.umount();
+    for name in ["image", "mnt", "run"] {
+        run("chown", &["nobody", &scratch.text(name)]);
+    }
+    // In a place that everybody can get at.
+    let dendro = scratch.text("dendro");
+    fs::copy(env!("CARGO_BIN_EXE_dendro"), &dendro).unwrap();
+    let (image, mount_point, log) =
+        (scratch.image(), scratch.mount_point(), scratch.text("run/log"));
+    let mut mounting = Command::new("setpriv");
+    mounting.args(["--reuid", "nobody", "--clear-groups", &dendro, "mount", "--log-file", &log]);
+    mounting.args([&image, &mount_point]);
+    scratch.prepare(&mut mounting);
+    mounting.env("PATH", format!("{}:/usr/bin:/bin", scratch.text("bin")));
+    said(mounting.output().unwrap()).succeeds();
+    let mut write = Command::new("setpriv");
+    write.args(["--reuid", "nobody", "--clear-groups", "sh", "-c", "echo kept > \"$0\"/kept"]);
+    assert!(write.arg(&mount_point).status().unwrap().success());
+    let pid = scratch.info(&image)["mount"]["pid"].as_u64().unwrap().try_into().unwrap();
+    signal(pid, "TERM");
+    wait_until("the daemon ends", || !is_running(pid));
+    let told = fs::read_to_string(&log).unwrap();
+    assert!(told.contains("no /etc/mtab") && told.contains("clears it away"), "{told}");
+    let checkpoint = &scratch.info(&image)["checkpoint"];
+    assert_eq!(checkpoint["clean"], true);
+    scratch.dendro(["umount", &mount_point]).succeeds();
+    assert!(!scratch.is_mounted());
+    scratch.mount_with("nofuseblk");
+    assert_eq!(fs::read_to_string(scratch.inside("kept")).unwrap(), "kept\n");
+    scratch.umount();
+}
