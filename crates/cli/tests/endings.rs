@@ -52,10 +52,13 @@ fn what_an_image_is_like_is_told_as_soon_as_its_last_mount_is_written() {
         return;
     }
     let scratch = Scratch::with_volume();
-    for _ in 0..5 {
+    for round in 0..6 {
         scratch.mount_with("nofuseblk,commit=3600");
         fs::write(scratch.inside("file"), vec![1; 2 << 20]).unwrap();
         unmount(scratch.mount_point(), UnmountFlags::empty()).unwrap();
+        if round % 2 == 0 {
+            scratch.dendro(["check", "-q", &scratch.image()]).succeeds();
+        }
         let info = scratch.info(&scratch.image());
         assert_eq!((&info["checkpoint"]["clean"], info["mount"].is_null()), (&true.into(), true));
     }
