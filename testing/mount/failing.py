@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A device that fails a write: the image lies on a host file system that becomes full.
+"""A device that fails a write: the image lies on an ext4, and becomes immutable there.
 
 The volume has to stop taking writes and say why, in its log and in `dendro info`; what was fsynced
-is read all the while, and is there, with nothing after it, when the host has room again and the
-volume is mounted anew. Needs root, for a tmpfs.
+is read all the while, and is there, with nothing after it, when the image can be written to again and
+the volume is mounted anew. Needs root, for the ext4 and for chattr.
 
-    failing.py [--room 40M]
+    failing.py [--files 20]
 """
 
 import argparse
@@ -22,11 +22,17 @@ FILE_BYTES = 1 << 20
 LONGEST_SILENCE_S = 5
 
 
-def write_until_it_fails(root):
-    """Writes and fsyncs file after file; answers the checksums of those that succeeded, and what
+REASON = "Operation not permitted"
+
+
+def write_until_it_fails(disk, count):
+    """Writes and fsyncs file after file, of which that one fails; answers the checksums of those that succeeded, and what
     the first fsync said that did not, if it came to that."""
     known = {}
+    root = disk.root
     for number in range(1000):
+        if number == count:
+            volume.run("chattr", "+i", disk.image)
         name = "file%d" % number
         data = os.urandom(FILE_BYTES)
         is_written = False
@@ -50,14 +56,14 @@ def differences(root, known):
             yield "%s: %s" % (name, error)
 
 
-def complaints_of(disk, outside):
+def complaints_of(disk, count):
     """The whole of it; yields what is wrong."""
-    known, first_errno = write_until_it_fails(disk.root)
+    known, first_errno = write_until_it_fails(disk, count)
     if first_errno not in (None, errno.EIO):
         yield "the first fsync that failed said %s" % os.strerror(first_errno)
     reason = disk.info()["mount"]["read_only"]
     print("%d files were fsynced; then: %s" % (len(known), reason))
-    if not reason or "No space left" not in reason:
+    if not reason or REASON not in reason:
         yield "info does not say why it takes no writes: %s" % reason
     # A thread of the daemon's own tells.
     told_by = time.monotonic() + LONGEST_SILENCE_S
@@ -80,10 +86,10 @@ def complaints_of(disk, outside):
     os.close(fd)
     done = disk.dendro("umount", disk.root, check=False, timeout_s=300)
     told = done.stderr.decode(errors="replace")
-    if done.returncode != volume.UMOUNT_LOST or "No space left" not in told:
+    if done.returncode != volume.UMOUNT_LOST or REASON not in told:
         yield "umount does not say that the last writes are lost: exit code %d, %s" % (
             done.returncode, told.strip())
-    volume.run("mount", "-o", "remount,size=80%", outside)
+    volume.run("chattr", "-i", disk.image)
     disk.mount()
     yield from differences(disk.root, known)
     later = set(os.listdir(disk.root)) - known.keys()
@@ -96,7 +102,7 @@ def complaints_of(disk, outside):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--room", default="40M", help="how much the host has room for")
+    parser.add_argument("--files", type=int, default=20, help="how many are written before it fails")
     parser.add_argument("--size", default="256M")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -105,12 +111,15 @@ def main():
     with volume.scratch("failing") as directory:
         outside = pathlib.Path(directory) / "outside"
         outside.mkdir()
-        volume.run("mount", "-t", "tmpfs", "-o", "size=" + arguments.room, "none", outside)
+        host = pathlib.Path(directory) / "host"
+        volume.run("truncate", "-s", "1G", host)
+        volume.run("mkfs.ext4", "-q", host)
+        volume.run("mount", "-o", "loop", host, outside)
         disk = volume.Volume(outside, arguments.size)
         disk.log = directory / "log"
         disk.mkfs()
         disk.mount()
-        found = list(complaints_of(disk, outside))
+        found = list(complaints_of(disk, arguments.files))
         disk.discard()
     for complaint in found[:10]:
         print("    FAILED: " + complaint)

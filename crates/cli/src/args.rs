@@ -138,6 +138,9 @@ pub(crate) struct MkfsArgs {
     /// Do not give the blocks that the image or device has back first
     #[arg(short = 'K', long)]
     pub(crate) nodiscard: bool,
+    /// Allocate all of the image on the file system that holds it, for good
+    #[arg(long)]
+    pub(crate) allocate: bool,
     /// Print the facts as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -290,7 +290,7 @@ impl<'a> Attempt<'a> {
             self.say(quiet, &format!("exit status {status}; nothing of it was kept"));
             return Ok(report(Outcome::Discarded, Vec::new()));
         }
-        let DiffInfo { changes, more } = match self.commit(true) {
+        let DiffInfo { changes, more, .. } = match self.commit(true) {
             Ok(Committed::Done(kept)) => {
                 self.say_kept(quiet, kept.as_ref());
                 return Ok(Report { kept, ..report(Outcome::Committed, Vec::new()) });

@@ -113,7 +113,12 @@ fn source(named: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn open(source: &Path) -> Result<Arc<FileDevice>, Failure> {
-    let opened = DeviceOptions::new().read_only(true).direct(Direct::Never).open(source);
+    // umount(2) of a plain mount returns before its daemon is done.
+    let opened = DeviceOptions::new()
+        .read_only(true)
+        .direct(Direct::Never)
+        .lock_wait(volume::LAST_DAEMON_GRACE)
+        .open(source);
     opened.map(Arc::new).map_err(|error| volume::explain_device(&error, true))
 }
 

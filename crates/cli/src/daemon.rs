@@ -33,6 +33,7 @@ mod views;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Scope};
 use std::time::Duration;
@@ -75,6 +76,8 @@ const LONG_REST: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How long a thread rests after an error, which does not go away.
 const ERROR_REST: Duration = Duration::from_secs(1);
+/// How long until a write is tried again for which there was no room below the device.
+const ROOM_REST: Duration = Duration::from_millis(250);
 /// Requests that wait for the device, as a cleaner's do, must not keep others from being answered.
 const CONTROL_THREADS: usize = 6;
 /// How long to wait for the device before looking whether a daemon serves the volume by now.
@@ -132,6 +135,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         options: Mutex::new(config.options.clone()),
         changes: Mutex::default(),
         failure: Mutex::default(),
+        waits_for_room: AtomicBool::default(),
         stop: Stop::default(),
     };
     let how_requests_come = daemon.mount_first(config, &block).inspect_err(|_| {
@@ -203,6 +207,12 @@ fn raise_descriptor_limit() {
 }
 
 fn not_shut_down(volume: &Volume, error: &dyn std::fmt::Display) -> String {
+    if volume.disk().waits_for_host() {
+        return format!(
+            "{}, so the last of it could not be written; the next mount recovers what was synced",
+            volume.host_is_full()
+        );
+    }
     format!(
         "{}: could not be shut down cleanly, the next mount recovers it: {error}",
         volume.source().display()
@@ -309,6 +319,8 @@ struct Daemon<'volume> {
     changes: Mutex<()>,
     /// What went wrong first.
     failure: Mutex<Option<Failure>>,
+    /// Whether it was said that what is below the device is full.
+    waits_for_room: AtomicBool,
     stop: Stop,
 }
 
@@ -372,10 +384,44 @@ impl Daemon<'_> {
 
     fn write(&self) {
         let mut failing = Failing::new("writing the log");
+        let disk = self.volume.disk();
         while !self.stop.is_set() {
-            if failing.note(self.volume.disk().write_step(WRITER_WAIT)).is_none() {
-                self.stop.wait(ERROR_REST);
+            let step = disk.write_step(WRITER_WAIT);
+            self.tell_whether_it_waits_for_room();
+            let is_waiting = matches!(step, Err(dendro_disk::Error::NoSpace { .. }));
+            if is_waiting || failing.note(step).is_none() {
+                self.stop.wait(if is_waiting { ROOM_REST } else { ERROR_REST });
             }
+        }
+    }
+
+    /// Says once that what is below the device is full, and once that there is room again.
+    fn tell_whether_it_waits_for_room(&self) {
+        let waits = self.volume.disk().waits_for_host();
+        if self.waits_for_room.swap(waits, Ordering::Relaxed) == waits {
+            return;
+        }
+        if waits {
+            log::error!(
+                "{}: changes answer ENOSPC until there is room again; what was accepted waits for it",
+                self.volume.host_is_full()
+            );
+        } else {
+            log::info!("{}: there is room again, it goes on", self.volume.source().display());
+        }
+    }
+
+    /// What background work failed for, unless it is told of otherwise.
+    fn unless_it_waits<T>(
+        &self,
+        done: Result<T, dendro_disk::Error>,
+        none: T,
+    ) -> Result<T, dendro_disk::Error> {
+        match done {
+            Err(dendro_disk::Error::NoSpace { .. }) if self.volume.disk().waits_for_host() => {
+                Ok(none)
+            }
+            done => done,
         }
     }
 
@@ -412,7 +458,8 @@ impl Daemon<'_> {
                 }
                 other => other,
             };
-            let rest = match failing.note(done) {
+            self.tell_whether_it_waits_for_room();
+            let rest = match failing.note(self.unless_it_waits(done, false)) {
                 Some(true) => Duration::ZERO,
                 Some(false) => {
                     let is_quiet = unused.lasts_for() > IDLE_AFTER;
@@ -439,7 +486,7 @@ impl Daemon<'_> {
         let mut failing_snapshots = Failing::new("keeping how it was");
         while !self.stop.wait(interval()) {
             failing_snapshots.note(self.keep_how_it_was());
-            failing.note(self.volume.commit());
+            failing.note(self.unless_it_waits(self.volume.commit(), ()));
         }
     }
 
@@ -618,6 +665,7 @@ impl Daemon<'_> {
     /// stay.
     fn unmount_on_signal(&self) {
         let views = self.views.all();
+        let mut stays_mounted = false;
         for view in &views {
             if view.is_elsewhere {
                 log::warn!("{}: goes with its processes", view.place());
@@ -632,16 +680,24 @@ impl Daemon<'_> {
                 log::warn!("{error}; cutting it off");
                 unmount(&view.mount_point, UnmountMode::Abort)
             });
-            if let Err(error) = unmounted {
-                log::error!("{error}");
+            // What has gone meanwhile need not be taken away.
+            if let Err(error) = unmounted
+                && view.switch.is_mounted()
+            {
+                let place = view.place();
+                log::error!(
+                    "{error}; {place} stays there, dead: `dendro umount {place}` clears it away"
+                );
+                stays_mounted = true;
             }
         }
-        if views.iter().any(|view| view.is_elsewhere) {
+        if stays_mounted || views.iter().any(|view| view.is_elsewhere) {
             self.end_without_unmounting();
         }
     }
 
-    /// A mount in another namespace cannot be taken away from here. It is cut off when its connection
+    /// A mount in another namespace cannot be taken away from here, nor can a user's that fusermount3 fails for.
+    /// It is cut off when its connection
     /// is closed, with the process; so nothing must be left to write by then.
     fn end_without_unmounting(&self) -> ! {
         let closed = self.views.all_open().iter().try_for_each(|view| view.closing.close(|| None));

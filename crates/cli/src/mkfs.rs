@@ -5,7 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 
 use dendro_control::VolumeInfo;
-use dendro_device::{AlignedBuf, Device, Direct, FileDevice, FileKind, OpenOptions};
+use dendro_device::{
+    AlignedBuf, Device, Direct, Error as DeviceError, FileDevice, FileKind, OpenOptions,
+};
 use dendro_format::superblock::LABEL_LEN_BYTES;
 
 use crate::args::MkfsArgs;
@@ -130,10 +132,13 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
     check_replaceable(args, signature::find(&device, device.kind() == FileKind::Image)?)?;
     // Before anything is destroyed for a volume that cannot be made.
     volume::check_segments(target, device.len_bytes(), args.segment_size)?;
+    if args.allocate {
+        allocate(args, &device)?;
+    }
     // Before what it consists of goes: else a power cut would leave a part of it to be mounted.
     dendro_logdisk::invalidate(&device)
         .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))?;
-    if !args.nodiscard {
+    if !args.nodiscard && !args.allocate {
         // Gives an old image's blocks back. Where that does not work, nothing is lost.
         let _ = device.discard(0, device.len_bytes());
     }
@@ -145,8 +150,35 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
             label: args.label.clone(),
             uuid: args.uuid,
             segment_size_bytes: args.segment_size,
+            is_allocated: args.allocate,
         },
     )
+}
+
+/// Takes all that the image needs from the file system that holds it.
+fn allocate(args: &MkfsArgs, device: &FileDevice) -> Result<(), Failure> {
+    let fail = |why: String| Failure::new(format_args!("{}: {why}", args.target.display()));
+    if device.kind() == FileKind::BlockDevice {
+        return Err(fail("is a block device; --allocate is for image files".into()));
+    }
+    // Tried without so much room, it would take all that there is.
+    if let Some(room) = device.host_room() {
+        let missing_bytes = device.len_bytes().saturating_sub(room.allocated_bytes);
+        if missing_bytes > room.free_bytes {
+            return Err(fail(format!(
+                "cannot be allocated: {} are missing, and the file system that holds it has {} free; \
+                 make it smaller with --size, or leave --allocate out",
+                text::size(missing_bytes),
+                text::size(room.free_bytes)
+            )));
+        }
+    }
+    device.allocate().map_err(|error| match error {
+        DeviceError::Open { source, .. } => {
+            fail(format!("cannot be allocated on the file system that holds it: {source}"))
+        }
+        other => Failure::new(other),
+    })
 }
 
 /// Others have marks at the end of a device: members of RAID arrays, ZFS pools, the second table of

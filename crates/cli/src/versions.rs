@@ -6,7 +6,8 @@
 //! - [`hidden`]: what the hidden directory in a mount shows.
 //! - [`asking`]: questions by those that are no command about versions.
 //! - [`commands`]: the commands about versions; [`replace`]: those that put another head in the place of
-//!   one; [`mod@usage`]: where the space goes; [`mod@log`]: the history of the volume; [`mod@diff`], [`files`]: those about files in versions.
+//!   one; [`mod@usage`]: where the space goes; [`mod@log`]: the history of the volume; [`mod@diff`],
+//!   [`patch`], [`files`]: those about files in versions.
 
 pub(crate) mod args;
 mod asking;
@@ -16,6 +17,7 @@ mod diff;
 mod files;
 mod hidden;
 mod log;
+mod patch;
 mod place;
 mod replace;
 mod text;

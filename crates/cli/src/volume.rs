@@ -10,7 +10,7 @@ use std::time::Duration;
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
-use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest};
+use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest, ViewName};
 use dendro_control::{
     CheckpointInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
 };
@@ -19,8 +19,8 @@ use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_format::Superblock;
 use dendro_format::layout::{MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::{
-    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS,
-    MAJOR_VERSION, READ_ONLY_REMOVALS,
+    COMPATIBLE_ALLOCATED, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
+    INCOMPATIBLE_VERSIONS, MAJOR_VERSION, READ_ONLY_REMOVALS,
 };
 use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions};
 use dendro_fuse::Past;
@@ -40,6 +40,11 @@ pub(crate) const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
 /// How often, and after what pause, the claim on a device is tried again that a mount is giving up.
 const CLAIM_TRIES: u32 = 500;
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
+
+/// How often, and after what pause, shutting down is tried again where the file system that holds an image is
+/// full: what was accepted and is not durable would be lost.
+const ROOM_TRIES: u32 = 30;
+const ROOM_PAUSE: Duration = Duration::from_millis(500);
 
 /// Binary logarithm of the bytes in a segment: 4 MiB.
 const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
@@ -151,7 +156,16 @@ impl Volume {
     pub(crate) fn shut_down(&self) -> Result<(), dendro_disk::Error> {
         match self.is_lost.load(Ordering::Relaxed) {
             true => Ok(()),
-            false => self.disk.shut_down(),
+            false => shut_down(&self.disk),
+        }
+    }
+
+    /// Why writing waits that waits for room below the device.
+    pub(crate) fn host_is_full(&self) -> String {
+        let source = self.source.display();
+        match self.device.host_room() {
+            Some(_) => format!("{source}: the file system that holds it is full"),
+            None => format!("{source}: the device has no room for what is written to it"),
         }
     }
 
@@ -226,6 +240,17 @@ impl Volume {
     }
 }
 
+/// Shuts a disk down; where there is no room below the device for what was accepted last, waits for some.
+pub(crate) fn shut_down(disk: &LogDisk) -> Result<(), dendro_disk::Error> {
+    for _ in 0..ROOM_TRIES {
+        match disk.shut_down() {
+            Err(dendro_disk::Error::NoSpace { .. }) => std::thread::sleep(ROOM_PAUSE),
+            outcome => return outcome,
+        }
+    }
+    disk.shut_down()
+}
+
 /// Opens the device as `options` ask; for a view of the past, which changes nothing itself, for
 /// writing if possible, so that others can be mounted beside it.
 fn open_device(
@@ -262,6 +287,14 @@ fn open_device(
 /// What an unmounted volume is like.
 pub(crate) fn info_offline(source: &Path) -> Result<VolumeInfo, Failure> {
     Ok(describe(source, &open_offline(source)?))
+}
+
+/// The files of a version of an unmounted volume.
+pub(crate) fn open_view_offline(source: &Path, version: ViewName) -> Result<FileSystem, Failure> {
+    let view = View { branch: version.branch, epoch: version.epoch };
+    let options = FsOptions { view, read_only: true, ..FsOptions::default() };
+    FileSystem::mount(Arc::new(open_offline(source)?) as _, options, clock())
+        .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))
 }
 
 /// Carries out a request about the versions of an unmounted volume.
@@ -355,6 +388,7 @@ pub(crate) struct NewVolume {
     pub(crate) label: String,
     pub(crate) uuid: Option<Uuid>,
     pub(crate) segment_size_bytes: Option<u64>,
+    pub(crate) is_allocated: bool,
 }
 
 /// Makes a file system on `device`, which is open for writing.
@@ -375,6 +409,7 @@ pub(crate) fn format(
             None => Uuid::from_random(random_bytes()?),
         },
         hash_key: random_bytes()?,
+        is_allocated: new.is_allocated,
     };
     let device: Arc<dyn Device> = Arc::new(device);
     // The volume is there when all is in it, and not before.
@@ -469,6 +504,15 @@ fn open_disk_on(
                  -o recover=truncate that state is gone on from, and what is lost is given up",
                 source.display()
             )),
+            None if matches!(error, dendro_disk::Error::NoSpace { .. })
+                && device.host_room().is_some() =>
+            {
+                Failure::new(format_args!(
+                    "{}: the file system that holds it is full, and mounting for writing takes some room: \
+                     free some, or mount it to be read, with -o ro",
+                    source.display()
+                ))
+            }
             // What can be found but not written to can be read.
             None if !read_only && matches!(error, dendro_disk::Error::Failed(_)) => {
                 Failure::new(format_args!(
@@ -572,7 +616,7 @@ fn features(superblock: &Superblock) -> FeatureInfo {
         set.map(name).collect()
     };
     FeatureInfo {
-        compatible: names(superblock.compatible, &[]),
+        compatible: names(superblock.compatible, &[(COMPATIBLE_ALLOCATED, "allocated")]),
         read_only_compatible: names(superblock.read_only, &[(READ_ONLY_REMOVALS, "removals")]),
         incompatible: names(
             superblock.incompatible,

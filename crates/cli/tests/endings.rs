@@ -52,16 +52,19 @@ fn what_an_image_is_like_is_told_as_soon_as_its_last_mount_is_written() {
         return;
     }
     let scratch = Scratch::with_volume();
-    for _ in 0..5 {
+    for round in 0..6 {
         scratch.mount_with("nofuseblk,commit=3600");
         fs::write(scratch.inside("file"), vec![1; 2 << 20]).unwrap();
         unmount(scratch.mount_point(), UnmountFlags::empty()).unwrap();
+        if round % 2 == 0 {
+            scratch.dendro(["check", "-q", &scratch.image()]).succeeds();
+        }
         let info = scratch.info(&scratch.image());
         assert_eq!((&info["checkpoint"]["clean"], info["mount"].is_null()), (&true.into(), true));
     }
 }
 
-/// A volume on a file system of its own, which is full: what was written last is lost.
+/// A volume on a file system of its own, which refuses to write it: what was written last is lost.
 struct Failed {
     scratch: Scratch,
     image: String,
@@ -72,8 +75,10 @@ impl Failed {
         let scratch = Scratch::new();
         let host = scratch.text("host");
         fs::create_dir(&host).unwrap();
-        let options = ["-t", "tmpfs", "-o", "size=16m", "none", &host];
-        assert!(Command::new("mount").args(options).status().unwrap().success());
+        let disk = scratch.text("disk");
+        fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+        run("mkfs.ext4", &["-q", &disk]);
+        run("mount", &["-o", "loop", &disk, &host]);
         let image = format!("{host}/image");
         scratch.dendro(["mkfs", "-q", "--segment-size", "1M", "--size", "256M", &image]).succeeds();
         Self { scratch, image }
@@ -85,25 +90,25 @@ impl Failed {
         self.scratch.dendro(["mount", "--log-file", &log, "-o", options, &self.image, &place])
     }
 
-    /// Writes what the host has no room for.
+    /// Writes what the host refuses: the image must not be changed any more.
     fn fail(&self) {
-        let mut number = 0;
-        while fs::write(self.scratch.inside(&format!("{number}")), vec![number as u8; 1 << 20])
-            .is_ok()
-        {
-            number += 1;
-            assert!(number < 200, "16 MiB hold more");
-        }
+        run("chattr", &["+i", &self.image]);
+        let lost = self.scratch.inside("lost");
+        fs::write(&lost, vec![1; 1 << 20]).unwrap();
+        assert!(fs::File::open(&lost).unwrap().sync_all().is_err());
         let mount_point = self.scratch.mount_point();
         let reason = || self.scratch.info(&mount_point)["mount"]["read_only"].clone();
         wait_until("it has failed", || !reason().is_null());
     }
 
-    fn resize_host(&self, size_mib: u32) {
-        let options = format!("remount,size={size_mib}m");
-        let host = self.scratch.text("host");
-        assert!(Command::new("mount").args(["-o", &options, &host]).status().unwrap().success());
+    /// From now on it can be written again.
+    fn mend(&self) {
+        run("chattr", &["-i", &self.image]);
     }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    assert!(Command::new(program).args(arguments).status().unwrap().success(), "{program}");
 }
 
 impl Drop for Failed {
@@ -124,7 +129,7 @@ fn a_volume_that_failed_is_opened_anew_by_the_next_mount() {
     for round in 1..=3 {
         failed.mount("mnt", "nofuseblk").succeeds();
         failed.fail();
-        failed.resize_host(16 + 24 * round);
+        failed.mend();
         let (said, pid) = mount_while_it_ends(&failed.scratch, &failed.image, "nofuseblk");
         let said = said.succeeds();
         assert_eq!(said.err, "", "round {round}");
@@ -157,11 +162,65 @@ fn what_a_volume_that_failed_needs_is_said_as_long_as_another_view_of_it_is_moun
     unmount(&mount_point, UnmountFlags::empty()).unwrap();
     let past = failed.scratch.text("past");
     let said = failed.mount("mnt", "nofuseblk").fails(32, &["takes no changes any more", &past]);
-    assert!(said.err.contains("No space left") && !said.err.contains("reading alone"), "{said:?}");
-    failed.resize_host(64);
+    assert!(said.err.contains("not permitted") && !said.err.contains("reading alone"), "{said:?}");
+    failed.mend();
     unmount(&past, UnmountFlags::empty()).unwrap();
     failed.mount("mnt", "nofuseblk").succeeds();
     assert!(!is_running(pid));
     assert_eq!(fs::read_to_string(failed.scratch.inside("kept")).unwrap(), "kept");
     failed.scratch.umount();
+}
+
+/// A user's mount is taken away by fusermount3, which fails where it finds no table of mounts.
+#[test]
+fn sigterm_ends_a_users_daemon_cleanly_though_its_mount_cannot_be_taken_away() {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if skips_mounts() || !is_root() || !has("fusermount3") || !has("setpriv") {
+        return;
+    }
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata("/dev/fuse").unwrap());
+    if mode & 0o006 != 0o006 {
+        eprintln!("left out: /dev/fuse does not let everybody in");
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let helper = scratch.path("bin/fusermount3");
+    fs::create_dir(scratch.path("bin")).unwrap();
+    fs::create_dir(scratch.path("run")).unwrap();
+    let script = "#!/bin/sh\n[ \"$1\" = -u ] && { echo no /etc/mtab >&2; exit 1; }\n\
+                  PATH=/bin:/usr/bin exec fusermount3 \"$@\"\n";
+    fs::write(&helper, script).unwrap();
+    run("chmod", &["755", helper.to_str().unwrap(), &scratch.text("")]);
+    scratch.mount_with("nofuseblk");
+    run("chown", &["nobody", &scratch.mount_point()]);
+    scratch.umount();
+    for name in ["image", "mnt", "run"] {
+        run("chown", &["nobody", &scratch.text(name)]);
+    }
+    // In a place that everybody can get at.
+    let dendro = scratch.text("dendro");
+    fs::copy(env!("CARGO_BIN_EXE_dendro"), &dendro).unwrap();
+    let (image, mount_point, log) =
+        (scratch.image(), scratch.mount_point(), scratch.text("run/log"));
+    let mut mounting = Command::new("setpriv");
+    mounting.args(["--reuid", "nobody", "--clear-groups", &dendro, "mount", "--log-file", &log]);
+    mounting.args([&image, &mount_point]);
+    scratch.prepare(&mut mounting);
+    mounting.env("PATH", format!("{}:/usr/bin:/bin", scratch.text("bin")));
+    said(mounting.output().unwrap()).succeeds();
+    let mut write = Command::new("setpriv");
+    write.args(["--reuid", "nobody", "--clear-groups", "sh", "-c", "echo kept > \"$0\"/kept"]);
+    assert!(write.arg(&mount_point).status().unwrap().success());
+    let pid = scratch.info(&image)["mount"]["pid"].as_u64().unwrap().try_into().unwrap();
+    signal(pid, "TERM");
+    wait_until("the daemon ends", || !is_running(pid));
+    let told = fs::read_to_string(&log).unwrap();
+    assert!(told.contains("no /etc/mtab") && told.contains("clears it away"), "{told}");
+    let checkpoint = &scratch.info(&image)["checkpoint"];
+    assert_eq!(checkpoint["clean"], true);
+    scratch.dendro(["umount", &mount_point]).succeeds();
+    assert!(!scratch.is_mounted());
+    scratch.mount_with("nofuseblk");
+    assert_eq!(fs::read_to_string(scratch.inside("kept")).unwrap(), "kept\n");
+    scratch.umount();
 }

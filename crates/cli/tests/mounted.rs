@@ -367,17 +367,18 @@ fn umount_says_so_if_the_last_of_what_was_written_is_lost() {
     let image = format!("{host}/image");
     scratch.dendro(["mkfs", "-q", "--segment-size", "1M", "--size", "64M", &image]).succeeds();
     let mount_point = scratch.mount_point();
-    scratch.dendro(["mount", "-o", "nofuseblk", &image, &mount_point]).succeeds();
+    let options = |more: &str| format!("nofuseblk,commit=3600{more}");
+    let mount = |more: &str| scratch.dendro(["mount", "-o", &options(more), &image, &mount_point]);
+    mount("").succeeds();
     fs::write(scratch.inside("kept"), "kept").unwrap();
     scratch.dendro(["sync", &mount_point]).succeeds();
-    // More than the host has room for. Until the daemon finds out, all of it is taken.
-    let _ = fs::write(scratch.inside("lost"), bytes(1, 24 << 20));
-    scratch.dendro(["umount", &mount_point]).fails(32, &[&image, "lost", "No space left"]);
+    // Accepted while the host has room for it, which it then has not.
+    fs::write(scratch.inside("lost"), bytes(1, 1 << 20)).unwrap();
+    let _ = fs::write(format!("{host}/filler"), bytes(2, 16 << 20));
+    scratch.dendro(["umount", &mount_point]).fails(32, &[&image, "lost", "is full"]);
     assert!(!scratch.is_mounted());
 
-    let options = |more: &str| format!("nofuseblk{more}");
-    let mount = |more: &str| scratch.dendro(["mount", "-o", &options(more), &image, &mount_point]);
-    mount("").fails(32, &[&image, "No space left", "-o ro"]);
+    mount("").fails(32, &[&image, "is full", "-o ro"]);
     mount(",ro").succeeds();
     assert_eq!(fs::read_to_string(scratch.inside("kept")).unwrap(), "kept");
     scratch.dendro(["umount", &mount_point]).succeeds();

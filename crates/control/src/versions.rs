@@ -333,6 +333,21 @@ pub struct DiffInfo {
     pub changes: Vec<ChangeInfo>,
     /// Whether there are more.
     pub more: bool,
+    /// What was compared;
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<ViewName>,
+    /// with what.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<ViewName>,
+}
+
+/// A version, as the disk numbers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewName {
+    /// The number of the branch.
+    pub branch: u32,
+    /// The last epoch that it sees; nothing: a head.
+    pub epoch: Option<u64>,
 }
 
 /// A difference.

@@ -58,3 +58,19 @@ pub enum Error {
         source: io::Error,
     },
 }
+
+impl Error {
+    /// Whether a write failed because what is below the device has no place for it: the file system of an
+    /// image is full, or a quota or a pool of blocks is used up. What was written before is not affected,
+    /// and once there is room again the same write succeeds. Of a flush this does not hold.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Self::Io { operation: "write", source, .. } => {
+                matches!(source.kind(), StorageFull | QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
+}

@@ -39,6 +39,15 @@ pub use std::io::{IoSlice, IoSliceMut};
 /// of it. Reads may start and end anywhere.
 pub const BLOCK_SIZE: usize = 4096;
 
+/// What the file system that holds an image still gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRoom {
+    /// Bytes that are free on that file system.
+    pub free_bytes: u64,
+    /// Bytes of the image that have their place there already.
+    pub allocated_bytes: u64,
+}
+
 /// A flat array of bytes.
 ///
 /// What it promises, and all that the log asks of it:
@@ -48,6 +57,8 @@ pub const BLOCK_SIZE: usize = 4096;
 ///    durable. Without one, any subset of 512-byte sectors may be lost, in any order.
 /// 3. After a failed write or flush nothing is promised about what was not flushed before it. A
 ///    flush that failed must not be tried again and believed.
+/// 4. The exception is a write that fails with [`Error::is_no_space`]: only its own range is unknown
+///    then, and it may be tried again.
 pub trait Device: Send + Sync {
     /// Bytes on the device, a multiple of [`BLOCK_SIZE`].
     fn len_bytes(&self) -> u64;
@@ -55,6 +66,12 @@ pub trait Device: Send + Sync {
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool {
         false
+    }
+
+    /// What there is for writes to places that have none yet, where that may be less than the device is
+    /// long: of a sparse image. `None`: all of the device can be written to, or nobody knows.
+    fn host_room(&self) -> Option<HostRoom> {
+        None
     }
 
     /// Fills `buf` from `offset`: all of it, or an error.
@@ -117,6 +134,9 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     }
     fn is_read_only(&self) -> bool {
         (**self).is_read_only()
+    }
+    fn host_room(&self) -> Option<HostRoom> {
+        (**self).host_room()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         (**self).read_at(offset, buf)

@@ -14,7 +14,7 @@ use std::fmt;
 
 use dendro_base::sync::{Arc, Mutex};
 
-use crate::{AlignedBuf, Device, IoSlice, IoSliceMut, Result, range};
+use crate::{AlignedBuf, Device, HostRoom, IoSlice, IoSliceMut, Result, range};
 
 /// What is read at a time, from a multiple of it.
 const WINDOW_BYTES: u64 = 256 << 10;
@@ -247,6 +247,10 @@ impl<D: Device> Device for ReadAhead<D> {
 
     fn is_read_only(&self) -> bool {
         self.device.is_read_only()
+    }
+
+    fn host_room(&self) -> Option<HostRoom> {
+        self.device.host_room()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -31,6 +31,9 @@ pub const INCOMPATIBLE_REUSE: u64 = 1 << 3;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 =
     INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS | INCOMPATIBLE_REUSE;
+/// The compatible feature of an image of which all has its place on the file system that holds it: nothing of
+/// it is discarded, so that no write finds that one full. Software that ignores it may give places back.
+pub const COMPATIBLE_ALLOCATED: u64 = 1 << 0;
 /// The read-only compatible feature of deleted lists of which the map still holds something
 /// ([`crate::removal`]).
 pub const READ_ONLY_REMOVALS: u64 = 1 << 0;

@@ -36,16 +36,30 @@ impl FileSystem {
     /// # Errors
     /// `IsDirectory` or `Invalid` for the size of what has none, `FileTooBig`, `NotPermitted`.
     pub fn setattr(&self, caller: &Caller<'_>, ino: Ino, changes: &SetAttr) -> Result<Attr> {
+        self.change_attributes(ino, changes, caller.uid == 0)
+    }
+
+    /// Changes a file's users' flags; to make it immutable or append-only, or no longer so, takes a caller
+    /// who `is_privileged`.
+    ///
+    /// # Errors
+    /// `NotPermitted`, `NotSupported`.
+    pub fn set_flags(&self, ino: Ino, flags: FileFlags, is_privileged: bool) -> Result<Attr> {
+        let changes = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        self.change_attributes(ino, &changes, is_privileged)
+    }
+
+    fn change_attributes(&self, ino: Ino, changes: &SetAttr, is_privileged: bool) -> Result<Attr> {
         self.check_writable()?;
         let node = self.node(ino);
         let mut guard = match node.write(&*self.disk, self.view) {
-            Err(FsError::Stale) => return self.setattr_removed(caller, &node, changes),
+            Err(FsError::Stale) => return self.setattr_removed(is_privileged, &node, changes),
             guard => guard?,
         };
         if changes_nothing(changes) {
             return Ok(self.attr_of(&node, guard.inode()));
         }
-        check_flags(caller, guard.inode(), changes)?;
+        check_flags(is_privileged, guard.inode(), changes)?;
         let now = self.now();
         if let Some(size) = changes.size_bytes {
             guard.inode().check_regular()?;
@@ -83,10 +97,10 @@ impl FileSystem {
 
     /// As [`Self::setattr`], of a directory that was removed and that somebody still has open or is in: in
     /// memory alone, for nobody finds it again.
-    fn setattr_removed(&self, caller: &Caller<'_>, node: &Node, changes: &SetAttr) -> Result<Attr> {
+    fn setattr_removed(&self, is_privileged: bool, node: &Node, changes: &SetAttr) -> Result<Attr> {
         let now = self.now();
         let changed = node.change_remembered(|inode| {
-            check_flags(caller, inode, changes)?;
+            check_flags(is_privileged, inode, changes)?;
             if changes.size_bytes.is_some() {
                 return inode.check_regular().and(Err(FsError::Stale));
             }
@@ -401,14 +415,17 @@ fn changes_nothing(changes: &SetAttr) -> bool {
 }
 
 /// Refuses what the users' flags forbid.
-fn check_flags(caller: &Caller<'_>, inode: &Inode, changes: &SetAttr) -> Result<()> {
+fn check_flags(is_privileged: bool, inode: &Inode, changes: &SetAttr) -> Result<()> {
     let guarded = FileFlags::IMMUTABLE | FileFlags::APPEND;
     if let Some(flags) = changes.flags {
         if !(flags - FileFlags::all()).is_empty() {
             return Err(FsError::NotSupported("unknown file flags"));
         }
-        if caller.uid != 0 && (flags ^ inode.flags).intersects(guarded) {
+        if !is_privileged && (flags ^ inode.flags).intersects(guarded) {
             return Err(FsError::NotPermitted("only the superuser makes files immutable"));
+        }
+        if flags != inode.flags && flags.contains(FileFlags::IMMUTABLE) {
+            inode.check_changeable()?;
         }
     }
     let is_touch = |set| matches!(set, None | Some(SetTime::Now));

@@ -415,6 +415,23 @@ wire!(AccessIn, 8 {
     mask: u32,
     padding: u32,
 });
+wire!(IoctlIn, 32 {
+    handle: u64,
+    flags: u32,
+    command: u32,
+    argument: u64,
+    in_size: u32,
+    out_size: u32,
+});
+wire!(
+    /// What the command answers follows it.
+    IoctlOut, 16 {
+        result: i32,
+        flags: u32,
+        in_iovs: u32,
+        out_iovs: u32,
+    }
+);
 wire!(InterruptIn, 8 {
     unique: u64,
 });

@@ -3,8 +3,8 @@
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{
-    AttrOut, CreateOut, EntryOut, GetxattrOut, InHeader, OpenOut, StatfsOut, StatxOut, U64Out,
-    WriteOut,
+    AttrOut, CreateOut, EntryOut, GetxattrOut, InHeader, IoctlOut, OpenOut, StatfsOut, StatxOut,
+    U64Out, WriteOut,
 };
 use crate::dirent::{Entries, EntriesPlus};
 use crate::errno::Errno;
@@ -17,6 +17,9 @@ use crate::types::{InitFlags, Request};
 
 /// The longest name of an extended attribute (`XATTR_NAME_MAX`).
 const XATTR_NAME_MAX: usize = 255;
+
+/// The longest input of an ioctl, and the longest answer, that is passed on.
+const IOCTL_MAX: usize = 64;
 
 /// Where a request's names and data are, and where the answer goes.
 pub(crate) enum Body<'a> {
@@ -80,6 +83,7 @@ enum Answer {
     Readdirplus { handle: u64, offset: u64, len: usize },
     Getxattr { name: [u8; XATTR_NAME_MAX], name_len: usize, len: usize },
     Listxattr { len: usize },
+    Ioctl { command: u32, input: [u8; IOCTL_MAX], input_len: usize, out_len: usize },
 }
 
 /// A file system with what was agreed on for its mount.
@@ -220,6 +224,14 @@ impl<F: FileSystem> Server<F> {
                 Ok(Answer::Getxattr { name: space, name_len: name.len(), len })
             }
             Operation::Listxattr { len } => Ok(Answer::Listxattr { len }),
+            Operation::Ioctl { command, input, out_len } => {
+                let mut space = [0; IOCTL_MAX];
+                if out_len > IOCTL_MAX {
+                    return Err(Errno::NOTTY);
+                }
+                space.get_mut(..input.len()).ok_or(Errno::NOTTY)?.copy_from_slice(input);
+                Ok(Answer::Ioctl { command, input: space, input_len: input.len(), out_len })
+            }
             Operation::Readlink => Ok(Answer::Readlink),
             Operation::Read { handle, offset, len } => Ok(Answer::Read { handle, offset, len }),
             Operation::Readdir { handle, offset, len } => {
@@ -361,6 +373,15 @@ impl<F: FileSystem> Server<F> {
             }),
             Answer::Listxattr { len } => {
                 extended_attribute(out, len, |out| fs.listxattr(request, node, out))
+            }
+            Answer::Ioctl { command, ref input, input_len, out_len } => {
+                let header = IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 };
+                let header_len = put(out, &header)?;
+                let len = header_len + out_len;
+                let answer = out.get_mut(header_len..len).ok_or(Errno::IO)?;
+                answer.fill(0);
+                fs.ioctl(request, node, command, &input[..input_len], answer)?;
+                Ok(len)
             }
             _ => Err(Errno::IO),
         }

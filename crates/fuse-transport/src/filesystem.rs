@@ -305,6 +305,19 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
+    /// ioctl(2), of a command whose number says how long its argument is: `input` is what it passes, and `out`
+    /// what it wants to have, zeroed. The argument is 64 bytes long at most.
+    fn ioctl(
+        &self,
+        request: &Request,
+        node: u64,
+        command: u32,
+        input: &[u8],
+        out: &mut [u8],
+    ) -> Result<()> {
+        Err(Errno::NOTTY)
+    }
+
     /// Makes everything durable. Mounts of block devices alone are asked this.
     fn syncfs(&self, request: &Request, node: u64) -> Result<()> {
         Err(Errno::NOSYS)

@@ -98,7 +98,11 @@ pub(crate) fn unmount(mount_point: &Path, mode: UnmountMode) -> Result<()> {
     if message.contains("busy") {
         return Err(Error::Busy(mount_point.to_path_buf()));
     }
-    Err(fail(io::Error::other(message.trim().to_owned())))
+    let advice = match message.contains("/etc/mtab") {
+        true => "; root can make it: ln -s ../proc/self/mounts /etc/mtab",
+        false => "",
+    };
+    Err(fail(io::Error::other(format!("{}{advice}", message.trim()))))
 }
 
 fn named(error: io::Error) -> io::Error {

@@ -154,6 +154,11 @@ pub(crate) enum Operation<'a> {
         range: CopyRange,
         is_wide: bool,
     },
+    Ioctl {
+        command: u32,
+        input: &'a [u8],
+        out_len: usize,
+    },
     Syncfs,
 }
 
@@ -199,6 +204,7 @@ fn fixed_len(opcode: u32, setxattr_ext: bool) -> usize {
         opcode::ACCESS => size_of::<abi::AccessIn>(),
         opcode::CREATE | opcode::TMPFILE => size_of::<abi::CreateIn>(),
         opcode::FALLOCATE => size_of::<abi::FallocateIn>(),
+        opcode::IOCTL => size_of::<abi::IoctlIn>(),
         opcode::LSEEK => size_of::<abi::LseekIn>(),
         opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => size_of::<abi::CopyFileRangeIn>(),
         _ => 0,
@@ -486,6 +492,11 @@ fn open_file<'a>(
             })
         }
         opcode::FLUSH => Ok(Operation::Flush { handle: fixed::<abi::FlushIn>(arguments)?.handle }),
+        opcode::IOCTL => {
+            let abi::IoctlIn { command, in_size, out_size, .. } = fixed(arguments)?;
+            let input = rest.get(..in_size as usize).ok_or(Errno::IO)?;
+            Ok(Operation::Ioctl { command, input, out_len: out_size as usize })
+        }
         _ => ranges(header, arguments),
     }
 }
@@ -511,8 +522,7 @@ fn ranges<'a>(header: &InHeader, arguments: &[u8]) -> Result<Operation<'a>, Errn
             let range = CopyRange { source, target, len_bytes, flags: wire.flags };
             Ok(Operation::CopyFileRange { range, is_wide })
         }
-        // Users' own commands go nowhere; what is not known here is not asked again.
-        opcode::IOCTL => Err(Errno::NOTTY),
+        // What is not known here is not asked again.
         _ => Err(Errno::NOSYS),
     }
 }

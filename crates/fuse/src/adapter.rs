@@ -8,11 +8,12 @@ use dendro_fs::{
 };
 use dendro_fuse_transport::{
     Agreed, AttrReply, CopyRange, CreateHow, Entries, EntriesPlus, Entry, Errno, FileSystem,
-    InitFlags, OpenHow, Opened, OpenedFlags, Request, Result, SetxattrHow, StatFs, Wishes,
-    WriteHow,
+    InitFlags, Notifier, OpenHow, Opened, OpenedFlags, Request, Result, SetxattrHow, StatFs,
+    Wishes, WriteHow,
 };
 
 use crate::convert;
+use crate::flags;
 use crate::groups;
 use crate::interrupts::Interrupts;
 use crate::live::Live;
@@ -70,8 +71,10 @@ pub(crate) struct Adapter {
     has_no_open: AtomicBool,
     /// Whether the kernel may have allocated, punched or zeroed without a look at set-id bits.
     allocates_blindly: AtomicBool,
+    looks_at_flags: AtomicBool,
     at_once: AtOnce,
     end: OnceLock<Box<End>>,
+    notifier: OnceLock<Notifier>,
     interrupts: Interrupts,
 }
 
@@ -96,8 +99,10 @@ impl Adapter {
             report,
             has_no_open: AtomicBool::new(false),
             allocates_blindly: AtomicBool::new(false),
+            looks_at_flags: AtomicBool::new(false),
             at_once,
             end: OnceLock::new(),
+            notifier: OnceLock::new(),
             interrupts: Interrupts::default(),
         }
     }
@@ -105,6 +110,25 @@ impl Adapter {
     /// Does `end` when the mount goes away, if the kernel says so; the first one that is set.
     pub(crate) fn set_end(&self, end: Box<End>) {
         let _ = self.end.set(end);
+    }
+
+    /// Tells the kernel of changes that it does not look for; the first one that is set.
+    pub(crate) fn set_notifier(&self, notifier: Notifier) {
+        let _ = self.notifier.set(notifier);
+    }
+
+    /// Tells the kernel that attributes have changed by a request that is none for that. It takes no lock for
+    /// it that those who wait for the request may hold.
+    pub(crate) fn note_changed_attributes(&self, node: u64) {
+        if let Some(notifier) = self.notifier.get() {
+            // Without a connection nobody sees them.
+            let _ = notifier.invalidate_attributes(node);
+        }
+    }
+
+    /// Whether the kernel looks who may change a file's flags.
+    pub(crate) fn kernel_looks_at_flags(&self) -> bool {
+        self.looks_at_flags.load(Ordering::Relaxed)
     }
 
     /// The file system as it is now.
@@ -218,6 +242,8 @@ impl FileSystem for Adapter {
         self.has_no_open.store(has_no_open, Ordering::Relaxed);
         let looks = agreed.kernel_minor >= LOOKS_BEFORE_FALLOCATE_MINOR;
         self.allocates_blindly.store(!looks, Ordering::Relaxed);
+        let looks_at_flags = agreed.kernel_minor >= flags::KERNEL_LOOKS_MINOR;
+        self.looks_at_flags.store(looks_at_flags, Ordering::Relaxed);
     }
 
     fn destroy(&self) {
@@ -277,6 +303,19 @@ impl FileSystem for Adapter {
         };
         let answer = fs.setattr(&changer(request), Ino(node), &changes);
         self.changed(&fs, node, self.attributes("setattr", answer))
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        node: u64,
+        command: u32,
+        input: &[u8],
+        out: &mut [u8],
+    ) -> Result<()> {
+        let fs = self.live.enter();
+        let answer = self.flags(&fs, request, node, flags::asked(command, input)?, out);
+        self.changed(&fs, node, answer)
     }
 
     fn readlink(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {

@@ -19,11 +19,12 @@ mod slots;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dendro_fs::{DirEntry, FileKind, FileSystem, FsError, Ino, Seek};
+use dendro_fs::{DirEntry, FileFlags, FileKind, FileSystem, FsError, Ino, Seek};
 use dendro_fuse_transport::{Attr, AttrReply, Entries, EntriesPlus, Entry, Errno, Result};
 
 use crate::adapter::{Adapter, copy_out};
 use crate::convert;
+use crate::flags::{self, Asked};
 use crate::past::{Moment, Past};
 use number::{node, shown, split};
 use slots::{Place, Slot, Slots};
@@ -234,6 +235,27 @@ impl Hidden {
     pub(crate) fn lseek(&self, live: &Adapter, node: u64, offset: u64, seek: Seek) -> Result<u64> {
         let (fs, ino) = self.file(live, node, Errno::INVAL)?;
         live.answer("lseek", fs.lseek(ino, offset, seek))
+    }
+
+    /// The users' flags, which nobody can change here.
+    pub(crate) fn ioctl(
+        &self,
+        live: &Adapter,
+        node: u64,
+        asked: Asked,
+        out: &mut [u8],
+    ) -> Result<()> {
+        if matches!(asked, Asked::ToSet(_)) {
+            return Err(Errno::ROFS);
+        }
+        let flags = match self.node(node)? {
+            Node::MadeUp(_) => FileFlags::empty(),
+            Node::Past(slot, ino) => {
+                let fs = self.open(live, slot.moment)?;
+                live.answer("ioctl", fs.getattr(ino))?.flags
+            }
+        };
+        flags::tell(asked, flags, out)
     }
 
     pub(crate) fn getxattr(

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use dendro_fs::{Ino, Seek};
 use dendro_fuse_transport::{
     Agreed, AttrReply, CopyRange, CreateHow, Entries, EntriesPlus, Entry, Errno, FileSystem,
-    OpenHow, Opened, Request, Result, SetAttr, SetxattrHow, StatFs, Timings, WriteHow,
+    Notifier, OpenHow, Opened, Request, Result, SetAttr, SetxattrHow, StatFs, Timings, WriteHow,
 };
 
 use crate::adapter::{Adapter, End};
+use crate::flags;
 use crate::hidden::number::is_hidden;
 use crate::hidden::{self, Hidden};
 
@@ -32,6 +33,11 @@ impl Layer {
     /// Does `end` when the mount goes away, if the kernel says so.
     pub(crate) fn set_end(&self, end: Box<End>) {
         self.live.set_end(end);
+    }
+
+    /// Tells the kernel of changes that it does not look for.
+    pub(crate) fn set_notifier(&self, notifier: Notifier) {
+        self.live.set_notifier(notifier);
     }
 
     /// The hidden directory, if the node lies in it.
@@ -369,6 +375,20 @@ impl FileSystem for Layer {
     fn copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u64> {
         check_both_present(range.source.node, range.target.node)?;
         self.live.copy_file_range(request, range)
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        node: u64,
+        command: u32,
+        input: &[u8],
+        out: &mut [u8],
+    ) -> Result<()> {
+        match self.hidden(node)? {
+            Some(hidden) => hidden.ioctl(&self.live, node, flags::asked(command, input)?, out),
+            None => self.live.ioctl(request, node, command, input, out),
+        }
     }
 
     fn syncfs(&self, request: &Request, node: u64) -> Result<()> {

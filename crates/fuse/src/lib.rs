@@ -31,8 +31,8 @@
 //!   and ask for them to be taken away by a SETATTR that changes nothing else.
 //! - How the file was opened that fallocate and copy_file_range change: `O_SYNC` and `O_DSYNC` come
 //!   with writes alone. To look them up in `/proc` would take longer than a short copy.
-//! - The users' flags of files (`chattr`): the protocol has no place for them but ioctl, which is
-//!   not implemented.
+//! - The users' flags of files (`chattr`) come by ioctl, and are not known to the kernel: who opens an
+//!   immutable file for writing is refused when they write.
 //! - `syncfs`: a plain FUSE mount gets none from the kernel.
 //! - Signals to who waits for a request, unless they kill: then copies and fallocate end between
 //!   two steps. Everything else is short, or waits for the device, as other file systems do.
@@ -46,7 +46,9 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod capabilities;
 mod convert;
+mod flags;
 mod groups;
 mod hidden;
 mod interrupts;

@@ -154,6 +154,7 @@ impl Mount {
             Layer::new(adapter, options.past.clone().map(Hidden::new), options.timings.clone());
         let session = Session::start(mounted, layer, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
+        session.file_system().set_notifier(session.notifier());
         Ok(Self { session, live, mount_point, is_elsewhere })
     }
 

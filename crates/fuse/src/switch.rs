@@ -65,10 +65,21 @@ impl Switch {
         })?;
         // Not before requests are served again: the kernel may hold, for one that waits, the very
         // lock that this takes.
-        for stale in &stale {
+        // What is gone first: with a directory above it that is gone too, the kernel would lose the way to it.
+        let is_gone = |stale: &&Stale| matches!(stale, Stale::Entry { gone: Some(_), .. });
+        let (gone, others): (Vec<_>, Vec<_>) = stale.iter().partition(is_gone);
+        for stale in gone.into_iter().chain(others) {
             let told = match stale {
                 Stale::Inode(ino) => self.notifier.invalidate_data(ino.0, 0, None),
-                Stale::Entry { parent, name } => self.notifier.invalidate_entry(parent.0, name),
+                Stale::Entry { parent, name, gone: None } => {
+                    self.notifier.invalidate_entry(parent.0, name)
+                }
+                // Who watches it is told. Not of directories: one that comes back would stay dead for as
+                // long as somebody is in it.
+                Stale::Entry { parent, name, gone: Some(gone) } => self
+                    .notifier
+                    .delete(parent.0, gone.0, name)
+                    .or_else(|_| self.notifier.invalidate_entry(parent.0, name)),
             };
             if told.is_err() {
                 // It is being unmounted, and nobody will look any more.

@@ -24,7 +24,8 @@ use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::usage::USAGE_LEN_BYTES;
 use dendro_format::{
-    Checkpoint, ChildPtr, Head, NodePtr, PartialHeader, Record, SegmentNo, Usage, checksum,
+    Checkpoint, ChildPtr, Head, NodePtr, PartialHeader, Record, SegmentNo, Superblock, Usage,
+    checksum,
 };
 
 use dendro_policy::Class;
@@ -32,6 +33,7 @@ use dendro_policy::Class;
 use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
 use crate::fault::Fault;
+use crate::host::no_space;
 use crate::node::{Child, Node, Resident};
 use crate::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::segments::{Filling, node_footprint_bytes};
@@ -57,12 +59,23 @@ pub(crate) struct Checkpoints {
     pub(crate) taken: Timestamp,
     job: Option<Job>,
     buf: Option<AlignedBuf>,
+    waiting: Option<WaitingNodes>,
+    /// There was no room for the superblock.
+    lacks_superblock: bool,
+}
+
+/// A partial segment of the map that found no room below the device, and goes before all others.
+#[derive(Debug)]
+struct WaitingNodes {
+    buf: AlignedBuf,
+    len_bytes: usize,
+    offset: u64,
 }
 
 impl Checkpoints {
     /// Behind the checkpoint number `seq`.
     pub(crate) fn after(seq: u64, taken: Timestamp, head: MapHead) -> Self {
-        Self { head, seq, taken, job: None, buf: None }
+        Self { head, seq, taken, ..Self::default() }
     }
 }
 
@@ -270,6 +283,20 @@ impl LogDisk {
     /// [`Error::NoSpace`] when no segment is left to go on in: the checkpoint stays as far as it has
     /// come, and a later step goes on with it.
     fn step_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
+        // What found no room goes first. Else each try would leave another copy of what comes last.
+        if self.waits_for_host() {
+            while self.write_one()? {}
+            self.try_waiting_nodes(checkpoints)?;
+        }
+        if checkpoints.lacks_superblock {
+            superblocks::allocate_next(&self.device, &self.superblock.lock()).map_err(|error| {
+                match error {
+                    Error::NoSpace { .. } => error,
+                    error => self.latch(Fault::Error(error)),
+                }
+            })?;
+            checkpoints.lacks_superblock = false;
+        }
         let Some(mut job) = checkpoints.job.take() else { return Ok(()) };
         if let Some(error) = self.failure() {
             return Err(error);
@@ -361,20 +388,41 @@ impl LogDisk {
         self.flush_device()?;
         {
             let mut superblock = self.superblock.lock();
-            superblock.seq = superblock.seq.wrapping_add(1);
-            superblock.clean = clean;
-            superblock.checkpoint_addr = addr;
-            superblock.checkpoint_len_bytes = len as u32;
-            superblock.checkpoint_crc32c = crc32c;
-            superblock.written = checkpoint.time;
-            superblocks::append(&self.device, &superblock)
-                .map_err(|error| self.latch(Fault::Error(error)))?;
+            let next = Superblock {
+                seq: superblock.seq.wrapping_add(1),
+                clean,
+                checkpoint_addr: addr,
+                checkpoint_len_bytes: len as u32,
+                checkpoint_crc32c: crc32c,
+                written: checkpoint.time,
+                ..superblock.clone()
+            };
+            let appended = self.append_superblock(&mut superblock, next);
+            checkpoints.lacks_superblock = appended.is_err();
+            appended?;
         }
         self.note_durable(checkpoint.commit_seq, checkpoint.log_seq.saturating_sub(1));
         checkpoints.seq = checkpoint.seq;
         self.checkpoint_time_ns.store(checkpoint.time.0, Ordering::Release);
         self.checkpoint_seq.store(checkpoints.seq, Ordering::Release);
         checkpoints.taken = checkpoint.time;
+        Ok(())
+    }
+
+    /// Makes `next` the newest superblock.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds the image is full: `superblock` is still the newest.
+    pub(crate) fn append_superblock(
+        &self,
+        superblock: &mut Superblock,
+        next: Superblock,
+    ) -> Result<()> {
+        match superblocks::append(&self.device, &next) {
+            Ok(()) => *superblock = next,
+            Err(error @ Error::NoSpace { .. }) => return Err(error),
+            Err(error) => return Err(self.latch(Fault::Error(error))),
+        }
         Ok(())
     }
 
@@ -516,17 +564,45 @@ impl LogDisk {
             time: job.checkpoint.time,
             ..header_of(Head::Map, job.checkpoint.uuid)
         });
-        let written = self.device.write_at(base.bytes(), &buf[..len_bytes]);
-        checkpoints.buf = Some(buf);
+        let nodes = WaitingNodes { buf, len_bytes, offset: base.bytes() };
         let head = &mut checkpoints.head;
         head.offset_bytes += len_bytes as u32;
         head.seq += 1;
         head.prev_crc32c = crc32c;
         self.note_map_room(checkpoints);
         self.core.write().written_bytes += len_bytes as u64;
+        checkpoints.waiting = Some(nodes);
+        self.try_waiting_nodes(checkpoints)
+    }
+
+    /// Writes the partial segment of the map's head that waits to be written, if one does.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds the image is full: it waits on, and what it holds is
+    /// read from memory, for the checkpoint is not done.
+    fn try_waiting_nodes(&self, checkpoints: &mut Checkpoints) -> Result<()> {
+        let Some(nodes) = checkpoints.waiting.take() else { return Ok(()) };
+        let written = self.device.write_at(nodes.offset, &nodes.buf[..nodes.len_bytes]);
+        let no_space =
+            written.as_ref().err().and_then(|error| no_space(error, nodes.len_bytes as u64));
+        self.map_waits.store(no_space.is_some(), Ordering::Relaxed);
+        if let Some(error) = no_space {
+            checkpoints.waiting = Some(nodes);
+            return Err(error);
+        }
+        checkpoints.buf = Some(nodes.buf);
         written.map_err(|error| {
             self.latch(Fault::Error(Error::Failed(format!("writing the map: {error}"))))
         })
+    }
+
+    /// As [`Self::try_waiting_nodes`], by those who take no checkpoint.
+    pub(crate) fn write_waiting_nodes(&self) -> Result<()> {
+        match self.checkpoints.try_lock() {
+            Some(mut checkpoints) => self.try_waiting_nodes(&mut checkpoints),
+            // Whoever takes one sees to it.
+            None => Ok(()),
+        }
     }
 }
 

@@ -262,6 +262,7 @@ impl LogDisk {
             Choice::Policy | Choice::Idle => cleaning + 1,
         };
         u64::from(core.state.segments.clean_count()) > nodes + moves
+            && self.host_takes(&core, cleaning * BATCH_BYTES)
     }
 
     /// Cleans one segment to its end, or as far as there is room; says whether there was one to

@@ -638,6 +638,21 @@ impl Core {
         self.pool.pop().unwrap_or_else(|| AlignedBuf::zeroed(len))
     }
 
+    /// Bytes that were put into the log since the disk was opened.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.written_bytes + self.open_bytes()
+    }
+
+    /// What of them is not on the device yet.
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        self.open_bytes() + self.in_memory.iter().map(|closed| closed.len_bytes as u64).sum::<u64>()
+    }
+
+    fn open_bytes(&self) -> u64 {
+        let open = self.log.open.iter().chain(self.heads.open());
+        open.map(|partial| partial.used_bytes() as u64).sum()
+    }
+
     /// What the buffers of partial segments take, filled and spare; but for the map's, of which there
     /// is one.
     pub(crate) fn buffer_bytes(&self) -> u64 {

@@ -25,6 +25,7 @@ use crate::core::{Contents, Core, Worst};
 use crate::external;
 use crate::fault::Fault;
 use crate::flush::Flushing;
+use crate::host::Host;
 use crate::options::OpenOptions;
 use crate::prepare;
 use crate::removal::{MAX_WAITING, Progress};
@@ -32,7 +33,7 @@ use crate::segments::SegmentCounts;
 use crate::space::{Pacing, Tries};
 use crate::store::{Held, NodeStore};
 use crate::sweep::Sweep;
-use crate::writer::Writer;
+use crate::writer::{Refusal, Writer};
 
 /// The log-structured logical disk.
 ///
@@ -70,6 +71,9 @@ pub struct LogDisk {
     next_list: AtomicU64,
     pub(crate) ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
+    pub(crate) host: Host,
+    /// Whether nodes of a checkpoint wait for room on the host.
+    pub(crate) map_waits: AtomicBool,
     pub(crate) sweep: Mutex<Option<Sweep>>,
     pub(crate) removal: Mutex<Progress>,
     /// Whether the next step in the background looks for something to take out of the map first.
@@ -170,7 +174,6 @@ impl LogDisk {
             options,
             layout,
             store,
-            core: BriefRwLock::new(core),
             cleaner: Mutex::default(),
             cleaner_got_on: Condvar::new(),
             cleaned: Cleaned::default(),
@@ -183,12 +186,15 @@ impl LogDisk {
             map_room_bytes: AtomicU64::new(0),
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
+            host: Host::new(Arc::clone(&core.clock)),
+            map_waits: AtomicBool::new(false),
             sweep: Mutex::new(None),
             removal: Mutex::new(None),
             frees_next: AtomicBool::new(false),
             client_reads: AtomicU64::new(0),
             forks_swept_at: AtomicU64::new(0),
             recovery_notes: Vec::new(),
+            core: BriefRwLock::new(core),
         }
     }
 
@@ -285,7 +291,8 @@ impl LogDisk {
     /// a writer thread; says whether it wrote.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the device fails: the disk takes no more writes.
+    /// [`Error::Failed`] when the device fails: the disk takes no more writes. [`Error::NoSpace`] when the
+    /// file system that holds the image is full: the buffer waits, and a later call writes it.
     pub fn write_step(&self, timeout: Duration) -> Result<bool> {
         if self.write_one()? {
             return Ok(true);
@@ -302,6 +309,10 @@ impl LogDisk {
         if self.failure().is_some() || self.core.read().closed_reason.is_some() {
             return Ok(false);
         }
+        if self.waits_for_host() {
+            while self.write_one()? {}
+            self.write_waiting_nodes()?;
+        }
         if self.reuse_step()? || self.checkpoint_step()? {
             return Ok(true);
         }
@@ -315,7 +326,11 @@ impl LogDisk {
     }
 
     pub(crate) fn write_one(&self) -> Result<bool> {
-        let wrote = self.writer.write_one(&*self.device).map_err(|why| self.latch_write(why))?;
+        let wrote = match self.writer.write_one(&*self.device) {
+            Ok(wrote) => wrote,
+            Err(Refusal::Failed(why)) => return Err(self.latch_write(why)),
+            Err(Refusal::NoSpace(error)) => return Err(error),
+        };
         // Whoever holds the core must not keep the device waiting for the next; it will see to it.
         if let Some(mut core) = self.core.try_write() {
             core.forget_written();
@@ -327,14 +342,29 @@ impl LogDisk {
     /// too much.
     pub(crate) fn relieve_writer(&self) -> Result<()> {
         self.writer.wake();
-        while self.writer.is_crowded() && self.write_one()? {}
+        // Of a full host those hear who come next: what has been done is accepted.
+        while self.writer.is_crowded() {
+            match self.write_one() {
+                Ok(true) => {}
+                Ok(false) | Err(Error::NoSpace { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 
     /// Puts all of the main log up to partial segment `seq` on the device, not yet durable.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds the image is full: nothing is lost.
     pub(crate) fn write_log_through(&self, seq: u64) -> Result<()> {
-        while self.write_one()? {}
-        self.writer.wait_written(seq).map_err(|why| self.latch_write(why))
+        loop {
+            while self.write_one()? {}
+            // What others were at may have come back.
+            if self.writer.wait_written(seq).map_err(|why| self.latch_write(why))? {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -352,6 +382,7 @@ impl LogicalDisk for LogDisk {
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
         let contents = Contents::of(&aru);
+        self.look_at_host();
         let mut nodes = Held::keeping(&self.store);
         let mut tries = Tries::default();
         let mut cleared = None;
@@ -439,10 +470,12 @@ impl LogicalDisk for LogDisk {
     }
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
+        self.look_at_host();
         loop {
             let core = self.core.read();
             self.check_writable(&core)?;
-            let limit = self.capacity_bytes().saturating_sub(self.charged_bytes(&core));
+            let limit =
+                self.present_capacity_bytes(&core).saturating_sub(self.charged_bytes(&core));
             if let Some(reservation) = self.ledger.reserve(len_bytes, limit) {
                 return Ok(reservation);
             }
@@ -455,16 +488,17 @@ impl LogicalDisk for LogDisk {
     }
 
     fn space(&self) -> Space {
-        let (live_bytes, charged_bytes) = {
+        self.look_at_host();
+        let (live_bytes, charged_bytes, present_capacity_bytes) = {
             let core = self.core.read();
-            (self.used_bytes(&core), self.charged_bytes(&core))
+            let charged_bytes = self.charged_bytes(&core);
+            (self.used_bytes(&core), charged_bytes, self.present_capacity_bytes(&core))
         };
         let reserved_bytes = self.ledger.reserved_bytes();
-        let capacity_bytes = self.capacity_bytes();
         Space {
-            capacity_bytes,
+            capacity_bytes: self.capacity_bytes(),
             live_bytes,
-            available_bytes: capacity_bytes
+            available_bytes: present_capacity_bytes
                 .saturating_sub(charged_bytes.saturating_add(reserved_bytes)),
             reserved_bytes,
         }
@@ -491,7 +525,12 @@ impl LogicalDisk for LogDisk {
             return Ok(());
         }
         // All of it lies in the log, from which the next mount goes on.
-        self.flush_up_to(CommitSeq::LATEST)
+        self.flush_up_to(CommitSeq::LATEST).inspect_err(|error| {
+            if matches!(error, Error::NoSpace { .. }) {
+                // What waits for room can still be written by whoever asks again.
+                self.core.write().closed_reason = None;
+            }
+        })
     }
 
     fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {

@@ -39,6 +39,7 @@ mod flush;
 mod group;
 mod heads;
 mod history;
+mod host;
 mod line;
 mod lineage;
 mod map;

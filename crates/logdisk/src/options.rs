@@ -18,6 +18,8 @@ pub struct FormatOptions {
     pub uuid: Uuid,
     /// A random key for the clients' hash tables.
     pub hash_key: [u8; 16],
+    /// All of the device has its place on the file system that holds it, and is to keep it.
+    pub is_allocated: bool,
 }
 
 impl Default for FormatOptions {
@@ -28,6 +30,7 @@ impl Default for FormatOptions {
             label: String::new(),
             uuid: Uuid::default(),
             hash_key: [0; 16],
+            is_allocated: false,
         }
     }
 }
@@ -68,7 +71,8 @@ pub struct OpenOptions {
     /// main log by temperature, as the policy says; with fewer they stay in it, where a flush costs
     /// one write.
     pub stream_bytes: u64,
-    /// Freed segments are discarded, so that an image file shrinks.
+    /// Freed segments are discarded, so that an image file shrinks; not of a volume that was made to keep
+    /// what is allocated.
     pub discard: bool,
     /// What is done when something is damaged that was durable.
     pub on_loss: OnLoss,

@@ -28,7 +28,8 @@ use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::superblock::{
-    INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
+    COMPATIBLE_ALLOCATED, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
+    READ_ONLY_REMOVALS,
 };
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
@@ -116,7 +117,7 @@ pub fn create(
         uuid: options.uuid,
         // The first that is written gets the number 0.
         seq: u64::MAX,
-        compatible: 0,
+        compatible: if options.is_allocated { COMPATIBLE_ALLOCATED } else { 0 },
         read_only: READ_ONLY_REMOVALS,
         incompatible: WRITTEN_FEATURES,
         layout,
@@ -143,7 +144,8 @@ pub fn create(
         young_lists: YoungLists::default(),
         clock: 0,
     };
-    let options = open_options;
+    let mut options = open_options;
+    options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
     let store =
         NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
     let writer = Arc::new(Writer::default());
@@ -188,6 +190,7 @@ impl LogDisk {
         // Nodes that are written from now on are of that kind.
         superblock.incompatible |= WRITTEN_FEATURES;
         superblock.read_only |= READ_ONLY_REMOVALS;
+        options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
         options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
         let store = NodeStore::new(
             Arc::clone(&device),
@@ -286,11 +289,10 @@ impl LogDisk {
     /// shutdown left it.
     fn mark_unclean(&self) -> Result<()> {
         let mut superblock = self.superblock.lock();
-        superblock.seq = superblock.seq.wrapping_add(1);
-        superblock.clean = false;
-        superblock.written = self.core.read().clock.now();
-        superblocks::append(&self.device, &superblock)
-            .map_err(|error| self.latch(Fault::Error(error)))
+        let seq = superblock.seq.wrapping_add(1);
+        let written = self.core.read().clock.now();
+        let next = Superblock { seq, clean: false, written, ..superblock.clone() };
+        self.append_superblock(&mut superblock, next)
     }
 }
 

@@ -53,7 +53,7 @@ const MAX_USAGE_LEN_BYTES: u64 = 80;
 /// clients for that...
 const MAP_SHARE_DEAD: u64 = 4;
 /// ... and of that a quarter again lies in clean segments, to move nodes to.
-const MAP_SHARE_CLEAN: u64 = 16;
+pub(crate) const MAP_SHARE_CLEAN: u64 = 16;
 
 /// When cleaning goes on by itself. Everything may be changed while the disk is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,6 +145,12 @@ impl Tries {
         }
     }
 
+    /// Notes that there is some more room on the host; says whether it may be tried once more.
+    const fn note_of_host(&mut self) -> bool {
+        self.attempts += 1;
+        self.attempts <= MAX_ATTEMPTS
+    }
+
     const fn is_stuck(&self) -> bool {
         self.fruitless > 0 || self.attempts >= STUCK_AFTER
     }
@@ -188,6 +194,8 @@ pub(crate) enum Shortage {
     OfSpace(u64),
     /// Too few segments are clean. What can be written, in bytes.
     OfRoom(u64),
+    /// The file system that holds the image is full, or nearly so. What can be written, in bytes.
+    OnHost(u64),
 }
 
 impl LogDisk {
@@ -412,15 +420,17 @@ impl LogDisk {
     pub(crate) fn shortage(&self, core: &Core, need: Need) -> Option<Shortage> {
         if need.reclaims {
             let room = core.room_bytes(self.checkpoint_reserve(core));
-            return (need.log_bytes > room).then_some(Shortage::OfRoom(room));
+            let shortage = (need.log_bytes > room).then_some(Shortage::OfRoom(room));
+            return shortage.or_else(|| self.shortage_on_host(core, need));
         }
         let charged = self.charged_bytes(core).saturating_add(self.ledger.reserved_bytes());
-        let free = self.capacity_bytes().saturating_sub(charged);
+        let free = self.present_capacity_bytes(core).saturating_sub(charged);
         if need.log_bytes + need.kept_bytes > free + need.given_back_bytes {
             return Some(Shortage::OfSpace(free));
         }
         let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
-        (need.log_bytes > room).then_some(Shortage::OfRoom(room))
+        let shortage = (need.log_bytes > room).then_some(Shortage::OfRoom(room));
+        shortage.or_else(|| self.shortage_on_host(core, need))
     }
 
     /// What can be reached, as it lies on the device: nodes of the map that no checkpoint has written
@@ -465,7 +475,15 @@ impl LogDisk {
         let (available_bytes, is_worth_it) = match shortage {
             // What only deleted versions had is free to be used.
             Shortage::OfSpace(available_bytes) => {
-                (available_bytes, self.free_step()? || self.sweep_behind_forks())
+                let is_worth_it =
+                    self.free_step()? || self.sweep_behind_forks() || self.host_has_grown();
+                (available_bytes, is_worth_it)
+            }
+            Shortage::OnHost(available_bytes) => {
+                let may_free = !need.reclaims && !self.waits_for_host();
+                let is_worth_it = (may_free && self.free_step()?)
+                    || (self.make_room_on_host(available_bytes, need)? && tries.note_of_host());
+                (available_bytes, is_worth_it)
             }
             Shortage::OfRoom(available_bytes) => {
                 tries.note(&self.make_room()?, self.layout.segment_size_bytes());
@@ -517,6 +535,7 @@ impl LogDisk {
         work: impl FnOnce(&mut Core, &dyn Nodes) -> Result<T>,
     ) -> Result<T> {
         let mut tries = Tries::default();
+        self.look_at_host();
         loop {
             let ((), mut core, nodes) = self.look_to_change(&mut look)?;
             self.check_writable(&core)?;
@@ -602,7 +621,7 @@ impl LogDisk {
     }
 
     /// A checkpoint that finds no segment to go on in gains nothing now; cleaning may help it on.
-    fn checkpoint_if_it_fits(&self, is_enough: &dyn Fn(&Core) -> bool) -> Result<()> {
+    pub(crate) fn checkpoint_if_it_fits(&self, is_enough: &dyn Fn(&Core) -> bool) -> Result<()> {
         match self.checkpoint_unless(is_enough) {
             Err(Error::NoSpace { .. }) => Ok(()),
             outcome => outcome,

@@ -9,9 +9,12 @@ use dendro_device::{AlignedBuf, Device};
 use dendro_disk::Error;
 use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::{
-    KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, SUPERBLOCK_LEN_BYTES, SuperblockRemains,
+    COMPATIBLE_ALLOCATED, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, SUPERBLOCK_LEN_BYTES,
+    SuperblockRemains,
 };
 use dendro_format::{Layout, Superblock};
+
+use crate::host::no_space;
 
 /// The superblocks of a volume.
 pub(crate) struct Superblocks {
@@ -196,13 +199,32 @@ fn read(
     Ok(bytes)
 }
 
+/// Has the place of the next superblock allocated. What is there then is none.
+///
+/// # Errors
+/// As [`append`].
+pub(crate) fn allocate_next(device: &Arc<dyn Device>, newest: &Superblock) -> Result<(), Error> {
+    let offset = newest.layout.superblock_offset(newest.seq.wrapping_add(1));
+    let zeros = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
+    device.write_at(offset, &zeros).map_err(failed)
+}
+
+/// Why nothing was appended.
+fn failed(error: dendro_device::Error) -> Error {
+    no_space(&error, SUPERBLOCK_LEN_BYTES as u64)
+        .unwrap_or_else(|| Error::Failed(format!("writing the superblock: {error}")))
+}
+
 /// Appends a superblock and makes it durable.
+///
+/// # Errors
+/// [`Error::NoSpace`] when the file system that holds the image is full: the same one may be appended
+/// again. [`Error::Failed`] when the device fails.
 pub(crate) fn append(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<(), Error> {
-    let failed = |error| Error::Failed(format!("writing the superblock: {error}"));
     let offset = superblock.layout.superblock_offset(superblock.seq);
     for area in [0, 1] {
         let range = superblock.layout.superblock_area(area);
-        if offset == range.start {
+        if offset == range.start && superblock.compatible & COMPATIBLE_ALLOCATED == 0 {
             // The log is begun anew; the other one holds what counts. A device that does not
             // take it keeps old superblocks, which their numbers tell from new ones.
             let _ = device.discard(range.start, range.end - range.start);

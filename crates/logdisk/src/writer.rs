@@ -7,11 +7,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use dendro_base::sync::atomic::{AtomicUsize, Ordering};
+use dendro_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use dendro_base::sync::{Arc, Condvar, Mutex};
 use dendro_device::{AlignedBuf, Device, IoSlice};
+use dendro_disk::Error;
 
 use dendro_format::{Addr, SegmentNo};
+
+use crate::host::no_space;
 
 /// Committing threads lend a hand when so many partial segments wait: enough that they need not
 /// because the device answers late now and then.
@@ -77,12 +80,28 @@ impl Queue {
     }
 }
 
+/// Why nothing was written.
+pub(crate) enum Refusal {
+    /// There is no room below the device. What was to be written waits as before.
+    NoSpace(Error),
+    /// The device failed.
+    Failed(String),
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 /// The queue of closed partial segments.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     queue: Mutex<Queue>,
     /// How many wait in the queue, for those who do not lock it.
     waiting: AtomicUsize,
+    /// Whether the last write found no room below the device.
+    is_out_of_room: AtomicBool,
     more: Condvar,
     done: Condvar,
 }
@@ -107,6 +126,11 @@ impl Writer {
         self.waiting.load(Ordering::Relaxed) >= MAX_WAITING
     }
 
+    /// Whether what waits waits for room below the device.
+    pub(crate) fn is_out_of_room(&self) -> bool {
+        self.is_out_of_room.load(Ordering::Relaxed)
+    }
+
     /// Waits up to `timeout` for something to write.
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut queue = self.queue.lock();
@@ -125,13 +149,13 @@ impl Writer {
     /// are on the device then, though not yet durable, and [`Self::take_written`] has them.
     ///
     /// # Errors
-    /// What the device said. From then on every call fails: what was to come after it in the log
-    /// must not be believed to be there.
-    pub(crate) fn write_one(&self, device: &dyn Device) -> Result<bool, String> {
+    /// What the device said. If it failed, every call does from then on: what was to come after it in the
+    /// log must not be believed to be there.
+    pub(crate) fn write_one(&self, device: &dyn Device) -> Result<bool, Refusal> {
         let taken = {
             let mut queue = self.queue.lock();
             if let Some(failure) = &queue.failure {
-                return Err(failure.clone());
+                return Err(failure.clone().into());
             }
             let taken = queue.take_next();
             self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
@@ -148,12 +172,23 @@ impl Writer {
                 queue.writing.swap_remove(at);
             }
         }
-        if let Err(error) = result {
-            queue.failure.get_or_insert_with(|| error.to_string());
-        }
-        queue.written.extend(taken);
         self.done.notify_all();
-        queue.failure.clone().map_or(Ok(true), Err)
+        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
+        let no_space = result.as_ref().err().and_then(|error| no_space(error, len_bytes));
+        self.is_out_of_room.store(no_space.is_some(), Ordering::Relaxed);
+        if let Some(error) = no_space {
+            for closed in taken.into_iter().rev() {
+                queue.waiting.push_front(closed);
+            }
+            self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
+            return Err(Refusal::NoSpace(error));
+        }
+        match result {
+            // Those that were not written are read from memory as before.
+            Err(error) => drop(queue.failure.get_or_insert_with(|| error.to_string())),
+            Ok(()) => queue.written.extend(taken),
+        }
+        queue.failure.clone().map_or(Ok(true), |why| Err(why.into()))
     }
 
     /// What was written since the last call.
@@ -161,15 +196,17 @@ impl Writer {
         std::mem::take(&mut self.queue.lock().written)
     }
 
-    /// Waits until nothing up to number `seq` is being written by others.
+    /// Waits until nothing up to number `seq` is being written by others; says whether all of it is on the
+    /// device, and does not wait anew because there was no room for it.
     ///
     /// # Errors
-    /// As [`Self::write_one`].
-    pub(crate) fn wait_written(&self, seq: u64) -> Result<(), String> {
+    /// Why the device failed.
+    pub(crate) fn wait_written(&self, seq: u64) -> Result<bool, String> {
         let mut queue = self.queue.lock();
         while queue.failure.is_none() && queue.writing.iter().any(|&writing| writing <= seq) {
             self.done.wait(&mut queue);
         }
-        queue.failure.clone().map_or(Ok(()), Err)
+        let is_written = queue.waiting.iter().all(|closed| closed.seq > seq);
+        queue.failure.clone().map_or(Ok(is_written), Err)
     }
 }

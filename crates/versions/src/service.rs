@@ -14,7 +14,7 @@ use dendro_base::Clock;
 use dendro_control::AdminError;
 use dendro_control::versions::{
     DeletedInfo, DiffInfo, HistoryInfo, MAX_CHANGES, Moment, RemovedInfo, UsageInfo, VersionList,
-    VersionName, VersionsReply, VersionsRequest, path_bytes,
+    VersionName, VersionsReply, VersionsRequest, ViewName, path_bytes,
 };
 use dendro_disk::{CommitSeq, Error, VersionTable, Versions, View};
 use dendro_fs::versions::{diff, history, removed};
@@ -282,7 +282,8 @@ impl Service {
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let told: Vec<_> = changes.iter().skip(skip).take(MAX_CHANGES).map(facts::change).collect();
         let more = changes.len() > skip.saturating_add(told.len());
-        Ok(DiffInfo { changes: told, more })
+        let name = |view: View| Some(ViewName { branch: view.branch, epoch: view.epoch });
+        Ok(DiffInfo { changes: told, more, old: name(old), new: name(new) })
     }
 
     fn history(

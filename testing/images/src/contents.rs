@@ -46,6 +46,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     let device: Arc<dyn Device> = Arc::clone(&memory) as Arc<dyn Device>;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions {
+        is_allocated: false,
         segment_size_bytes: 128 * KIB,
         label: "golden".into(),
         uuid: Uuid::from_random(*b"golden image v1."),

@@ -17,7 +17,9 @@ pub(super) fn enter() -> Result<(), Failure> {
         false => enter_as_user(),
     };
     entered.map_err(|error| {
+        let is_chroot = error.kind() == io::ErrorKind::InvalidInput;
         let advice = match is_root {
+            _ if is_chroot => "the root directory must be a mount, which that of chroot(8) is not",
             true => "in a container, it takes the capability SYS_ADMIN",
             false => "this system may keep user namespaces from users; root can do it",
         };

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_control::{MountNamed, ViewInfo};
-use dendro_disk::{LogicalDisk, View};
+use dendro_disk::View;
 use dendro_fs::FileSystem;
 use dendro_fuse::{Mount, Switch};
 use dendro_logdisk::LogDisk;
 
 use crate::mount_options::MountOptions;
 use crate::versions::Automatic;
+use crate::volume;
 
 /// How long one wait for the end of a mount lasts at most, and how many there are.
 const GONE_WAIT: Duration = Duration::from_millis(100);
@@ -69,7 +70,7 @@ impl Closing {
         }
         let mut outcome = self.switch.fs().close().map_err(|error| error.to_string());
         if let (Ok(()), Some(disk)) = (&outcome, disk()) {
-            outcome = disk.shut_down().map_err(|error| error.to_string());
+            outcome = volume::shut_down(disk).map_err(|error| error.to_string());
             state.has_shut_down = true;
         }
         state.outcome = Some(outcome.clone());

@@ -92,6 +92,7 @@ const PAGES: &[(&str, Page)] = &[
         plain(
             &[
                 ("In a file that is made for it:", "dendro mkfs --size 10G -L home home.img"),
+                ("With all its room taken at once:", "dendro mkfs --allocate --size 10G home.img"),
                 ("On a block device, as mkfs(8) calls it:", "mkfs -t dendro -L home /dev/vdb"),
                 ("Again, with what is there destroyed:", "mkfs.dendro -f /dev/vdb"),
             ],
@@ -319,6 +320,10 @@ const PAGES: &[(&str, Page)] = &[
                     "dendro diff mnt@before\ndendro diff mnt@before..after",
                 ),
                 ("Between a tree and a fork of it:", "dendro diff mnt draft"),
+                (
+                    "What was done in a fork, in a git work tree elsewhere:",
+                    "dendro diff --patch mnt draft | git -C ~/src/project apply",
+                ),
             ],
             VERSIONS,
         ),

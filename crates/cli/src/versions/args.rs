@@ -155,6 +155,9 @@ pub(crate) struct DiffArgs {
     /// Only say how many there are of each kind
     #[arg(long)]
     pub(crate) stat: bool,
+    /// Print a patch, as git apply takes it
+    #[arg(short, long, conflicts_with_all = ["stat", "json"])]
+    pub(crate) patch: bool,
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,

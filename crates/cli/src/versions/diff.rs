@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::args::DiffArgs;
 use super::commands::unexpected;
+use super::patch;
 use super::place::{self, Keeper, Place, usage};
 use crate::failure::Failure;
 use crate::{json, output};
@@ -31,14 +32,20 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
         }
         (None, None) => VersionName::default(),
     };
+    let ask = |skip| {
+        let request = VersionsRequest::Diff { old: old.clone(), new: new.clone(), skip };
+        match keeper.ask(request)? {
+            VersionsReply::Diff(part) => Ok(part),
+            other => Err(unexpected(&other)),
+        }
+    };
+    if args.patch {
+        return patch::print(&keeper, ask);
+    }
     let mut stat = Stat::default();
     let mut skip = 0;
     loop {
-        let request = VersionsRequest::Diff { old: old.clone(), new: new.clone(), skip };
-        let DiffInfo { changes, more } = match keeper.ask(request)? {
-            VersionsReply::Diff(part) => part,
-            other => return Err(unexpected(&other)),
-        };
+        let DiffInfo { changes, more, .. } = ask(skip)?;
         changes.iter().for_each(|change| stat.count(change));
         if !args.stat {
             print_all(&changes, args.json)?;

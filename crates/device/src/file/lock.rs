@@ -22,7 +22,7 @@ pub(super) struct Held {
     /// A claim on a block device.
     pub(super) claim: Option<OwnedFd>,
     /// The locked file that a loop device stands for.
-    _backing_file: Option<OwnedFd>,
+    pub(super) backing_file: Option<OwnedFd>,
 }
 
 /// Locks what was opened from `path` as `fd`, trying for as long as `wait`.
@@ -67,7 +67,7 @@ fn try_lock(fd: impl AsFd, path: &Path, stat: &Stat, read_only: bool) -> rustix:
         Some(backing) => lock_backing_file(&backing, operation)?,
         None => None,
     };
-    Ok(Held { claim, _backing_file: backing_file })
+    Ok(Held { claim, backing_file })
 }
 
 /// Locks the file behind a loop device. One that cannot be found or opened, as it was deleted or

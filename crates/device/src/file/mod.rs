@@ -16,7 +16,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 pub use open::{Direct, OpenOptions};
 
-use crate::{BLOCK_SIZE, Device, Error, Result, block, range};
+use crate::{BLOCK_SIZE, Device, Error, HostRoom, Result, block, range};
 use lock::Held;
 use transfer::Alignment;
 
@@ -124,6 +124,28 @@ impl FileDevice {
         Ok(())
     }
 
+    /// Gives all of an image its place on the file system that holds it, so that no write to it can meet
+    /// that one full. It reads as before.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Open`] when there is not so much room, or when the file system cannot
+    /// do this, as on a block device.
+    pub fn allocate(&self) -> Result<()> {
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let answer = match self.kind {
+            FileKind::Image => retry_on_intr(|| {
+                rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, self.len_bytes())
+            }),
+            FileKind::BlockDevice => Err(Errno::NODEV),
+        };
+        answer.and_then(|()| rustix::fs::fsync(&self.fd)).map_err(|errno| Error::Open {
+            path: self.path.display().to_string(),
+            source: errno.into(),
+        })
+    }
+
     /// Gives up the claim on a block device, so that the kernel can take it for a mount of type
     /// fuseblk that this process serves; the lock stays. Does nothing for an image.
     pub fn release_claim(&self) {
@@ -187,6 +209,19 @@ fn round_down(len_bytes: u64) -> u64 {
     len_bytes - len_bytes % BLOCK_SIZE as u64
 }
 
+/// What the file system of `file` gives it, if it says so.
+fn room_of(file: &OwnedFd) -> Option<HostRoom> {
+    let (host, stat) = (rustix::fs::fstatvfs(file).ok()?, rustix::fs::fstat(file).ok()?);
+    // Some say of nothing how much there is.
+    if host.f_blocks == 0 {
+        return None;
+    }
+    Some(HostRoom {
+        free_bytes: host.f_bavail.saturating_mul(host.f_frsize),
+        allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
+    })
+}
+
 impl Device for FileDevice {
     fn len_bytes(&self) -> u64 {
         self.len_bytes.load(Ordering::Relaxed)
@@ -194,6 +229,15 @@ impl Device for FileDevice {
 
     fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Of a loop device, what the file system of the file behind it gives.
+    fn host_room(&self) -> Option<HostRoom> {
+        let room = match self.kind {
+            FileKind::Image => room_of(&self.fd)?,
+            FileKind::BlockDevice => room_of(self.held.lock().backing_file.as_ref()?)?,
+        };
+        (room.allocated_bytes < self.len_bytes()).then_some(room)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

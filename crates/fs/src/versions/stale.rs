@@ -20,6 +20,8 @@ pub enum Stale {
         parent: Ino,
         /// The name.
         name: Vec<u8>,
+        /// What it named, if that is no directory, and nothing in the other view.
+        gone: Option<Ino>,
     },
 }
 
@@ -41,7 +43,11 @@ pub fn stale(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Stale>> {
             }
             stale.push(Stale::Inode(ino));
             let names = changed_names(&trees, ino)?;
-            stale.extend(names.into_iter().map(|name| Stale::Entry { parent: ino, name }));
+            stale.extend(names.into_iter().map(|(name, gone)| Stale::Entry {
+                parent: ino,
+                name,
+                gone,
+            }));
         }
         match lists.last() {
             Some(last) if lists.len() == BATCH_LEN => from = Lid(last.0 + 1),
@@ -50,16 +56,24 @@ pub fn stale(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Stale>> {
     }
 }
 
+/// A name, and the file that has gone with it.
+type Changed = (Vec<u8>, Option<Ino>);
+
 /// The names in `dir`, as far as it is a directory, that name something else in one of the trees.
-fn changed_names(trees: &[Tree<'_>; 2], dir: Ino) -> Result<Vec<Vec<u8>>> {
+fn changed_names(trees: &[Tree<'_>; 2], dir: Ino) -> Result<Vec<Changed>> {
     let names = |tree: &Tree<'_>| {
         let is_directory = tree.inode(dir)?.is_some_and(|inode| inode.kind == FileKind::Directory);
         let entries = if is_directory { tree.entries(dir)? } else { Vec::new() };
-        let named = entries.into_iter().map(|entry| (entry.name, entry.ino));
+        let named = entries.into_iter().map(|entry| (entry.name, (entry.ino, entry.kind)));
         Ok::<_, crate::FsError>(named.collect::<BTreeMap<_, _>>())
     };
     let [old, new] = [names(&trees[0])?, names(&trees[1])?];
-    let gone = old.iter().filter(|(name, ino)| new.get(*name) != Some(ino));
-    let come = new.iter().filter(|(name, _)| !old.contains_key(*name));
-    Ok(gone.chain(come).map(|(name, _)| name.clone()).collect())
+    let mut changed = Vec::new();
+    for (name, (ino, kind)) in old.iter().filter(|(name, named)| new.get(*name) != Some(named)) {
+        let is_gone = *kind != FileKind::Directory && trees[1].inode(*ino)?.is_none();
+        changed.push((name.clone(), is_gone.then_some(*ino)));
+    }
+    let come = new.keys().filter(|name| !old.contains_key(*name));
+    changed.extend(come.map(|name| (name.clone(), None)));
+    Ok(changed)
 }

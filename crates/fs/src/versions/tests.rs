@@ -518,19 +518,21 @@ fn what_differs_is_stale_and_the_rest_is_not() {
     fixture.fs.unlink(dir, b"gone").unwrap();
     fixture.fs.unlink(Ino::ROOT, b"replaced").unwrap();
     let new = file_in(&fixture, Ino::ROOT, "replaced");
-    let entry = |parent, name: &[u8]| Stale::Entry { parent, name: name.to_vec() };
-    let expected = BTreeSet::from([
-        entry(dir, b"moved"),
-        entry(dir, b"gone"),
-        entry(Ino::ROOT, b"here"),
-        entry(Ino::ROOT, b"replaced"),
-    ]);
-    for (a, b) in [(old, View::HEAD), (View::HEAD, old)] {
+    for (a, b, gone, went) in
+        [(old, View::HEAD, Some(gone), replaced), (View::HEAD, old, None, new)]
+    {
+        let entry = |parent, name: &[u8], gone| Stale::Entry { parent, name: name.to_vec(), gone };
+        let expected = BTreeSet::from([
+            entry(dir, b"moved", None),
+            entry(dir, b"gone", gone),
+            entry(Ino::ROOT, b"here", None),
+            entry(Ino::ROOT, b"replaced", Some(went)),
+        ]);
         let found: BTreeSet<_> = stale(&*fixture.disk, a, b).unwrap().into_iter().collect();
         let entries: BTreeSet<_> =
             found.iter().filter(|of| matches!(of, Stale::Entry { .. })).cloned().collect();
         assert_eq!(entries, expected);
-        for ino in [Ino::ROOT, dir, changed, moved, gone, replaced, new] {
+        for ino in [Ino::ROOT, dir, changed, moved, replaced, new].into_iter().chain(gone) {
             assert!(found.contains(&Stale::Inode(ino)), "{ino:?}");
         }
         assert!(!found.contains(&Stale::Inode(same)));

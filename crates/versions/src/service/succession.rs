@@ -194,7 +194,11 @@ impl Service {
             if !changes.is_empty() {
                 let told: Vec<_> = changes.iter().take(MAX_CHANGES).map(facts::change).collect();
                 let more = changes.len() > told.len();
-                return Ok(VersionsReply::Diff(DiffInfo { changes: told, more }));
+                return Ok(VersionsReply::Diff(DiffInfo {
+                    changes: told,
+                    more,
+                    ..DiffInfo::default()
+                }));
             }
         }
         let before = if since.is_some() { Before::Try } else { Before::Promote };
