@@ -167,6 +167,7 @@ pub(crate) enum MountKind {
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir   another version than the head; no hidden .dendro
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
+  users=NAME[:NAME…], group=NAME[:NAME…], owner   who else may make snapshots and forks (mounts of root's)
   sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device, also as UUID=… or LABEL=…
@@ -286,6 +287,7 @@ pub(crate) struct TargetArgs {
   commit=SECONDS                 what a crash may lose without fsync; of the whole volume
   policy=NAME, coalesce=on|off   how it is cleaned; of the whole volume
   retain=RULE, retain=none       which snapshots the mount makes by itself
+  users=NAME[:NAME…], group=…, owner, noowner   who else may make versions; users= names nobody
   relatime, noatime, strictatime when reading changes access times
 It lasts until the volume is unmounted. Without options, those in force are shown.")]
 pub(crate) struct SetOptionsArgs {

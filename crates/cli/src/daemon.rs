@@ -19,13 +19,16 @@
 //! process. A kill -9 is a crash, and the next mount recovers.
 //!
 //! - [`views`]: which mounts there are. [`admin`]: what is answered at the control socket.
+//! - [`others`]: what other users are answered there. [`lending`]: mounts that are made for these.
 //! - [`options`]: which are in force, and how they are changed.
 //! - [`succession`]: another head in the place of one that is mounted; [`open_files`]: who has files
 //!   open there.
 
 mod admin;
+mod lending;
 mod open_files;
 mod options;
+mod others;
 mod succession;
 mod views;
 
@@ -38,10 +41,10 @@ use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock, Uuid};
-use dendro_control::{Admin, Client, Found, Mute, Pong, Server, card, farewell, socket};
+use dendro_control::{Admin, Client, Found, Gate, Mute, Pong, Server, card, farewell, socket};
 use dendro_disk::View;
 use dendro_fs::{AtimePolicy, FileSystem};
-use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode, unmount};
+use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode};
 use dendro_logdisk::CLEANER_NICENESS;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
@@ -113,6 +116,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         volume: &volume,
         name: Uuid::from_random(random_bytes()?).to_string(),
         socket: OnceLock::new(),
+        gate: OnceLock::new(),
         card: Mutex::default(),
         mount_point: config.mount_point.clone(),
         since_unix_s: SystemClock.now().secs(),
@@ -136,6 +140,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
     };
     if let Some(server) = &server {
         let _ = daemon.socket.set(server.path().to_path_buf());
+        let _ = daemon.gate.set(server.gate());
         daemon.leave_card();
     }
     let signals_handle = signals.handle();
@@ -278,6 +283,7 @@ struct Daemon<'volume> {
     name: String,
     /// The control socket, if there is one.
     socket: OnceLock<PathBuf>,
+    gate: OnceLock<Gate>,
     /// Held while the card beside it is written.
     card: Mutex<()>,
     /// The first mount's.
@@ -340,10 +346,17 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Leaves word which volume and which mounts this process has, for when it does not answer.
+    /// Leaves word which volume and which mounts this process has, for when it does not answer, and lets
+    /// those connect whom they are for.
     fn leave_card(&self) {
         let Some(socket) = self.socket.get() else { return };
         let _one_at_a_time = self.card.lock();
+        // Other users are answered as soon as one of the mounts is for them.
+        if self.is_for_others()
+            && let Some(Err(error)) = self.gate.get().map(Gate::open)
+        {
+            log::warn!("{}: others cannot be let in: {error}", socket.display());
+        }
         if let Err(error) = card::leave(socket, &self.ping()) {
             log::warn!("{}: no card can be left beside it: {error}", socket.display());
         }
@@ -472,7 +485,9 @@ impl Daemon<'_> {
                 }
             });
         }
-        let place = MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk };
+        let lent_to = None;
+        let place =
+            MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, lent_to };
         self.add(mount, closing, place, options);
         Ok(how)
     }
@@ -526,7 +541,8 @@ impl Daemon<'_> {
         place: MountPlace,
         options: &MountOptions,
     ) -> Arc<MountedView> {
-        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk } = place;
+        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, lent_to } =
+            place;
         let retain = options.retain.clone().filter(|_| !options.read_only);
         let view = MountedView {
             id,
@@ -538,6 +554,7 @@ impl Daemon<'_> {
             device,
             mount_id,
             is_fuseblk,
+            lent_to,
             is_elsewhere: namespace != self.namespace,
             namespace,
             since_unix_s: SystemClock.now().secs(),
@@ -601,14 +618,16 @@ impl Daemon<'_> {
                 log::warn!("{}: goes with its processes", view.place());
                 continue;
             }
-            // Pages that programs have mapped and changed are in the kernel still.
-            let synced = File::open(&view.mount_point).map(|root| rustix::fs::syncfs(&root));
-            if let Ok(Err(error)) = synced {
-                log::error!("changes to mapped files are lost: {error}");
+            if view.is_at_hand() {
+                // Pages that programs have mapped and changed are in the kernel still.
+                let synced = File::open(&view.mount_point).map(|root| rustix::fs::syncfs(&root));
+                if let Ok(Err(error)) = synced {
+                    log::error!("changes to mapped files are lost: {error}");
+                }
             }
-            let unmounted = unmount(&view.mount_point, UnmountMode::Idle).or_else(|error| {
+            let unmounted = view.unmount(UnmountMode::Idle).or_else(|error| {
                 log::warn!("{error}; cutting it off");
-                unmount(&view.mount_point, UnmountMode::Abort)
+                view.unmount(UnmountMode::Abort)
             });
             if let Err(error) = unmounted {
                 log::error!("{error}");
@@ -640,13 +659,12 @@ struct MountPlace {
     mount_id: Option<u64>,
     namespace: String,
     is_fuseblk: bool,
+    lent_to: Option<u32>,
 }
 
 /// Takes a mount out of the tree, as far as that can be done from here.
 fn detach(view: &MountedView) {
-    if !view.is_elsewhere {
-        let _ = unmount(&view.mount_point, UnmountMode::Detach);
-    }
+    let _ = view.unmount(UnmountMode::Detach);
 }
 
 /// Says once that something has begun to fail, and once that it goes on again.

@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod args;
 mod attempt;
 mod block_source;
@@ -27,6 +28,7 @@ mod check;
 mod cleaning;
 mod counters;
 mod daemon;
+mod delegation;
 mod dump;
 mod failure;
 mod fork;

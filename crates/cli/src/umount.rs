@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dendro_control::{Client, ClientError, Mute, Pong, ViewInfo, farewell};
+use dendro_control::{Client, ClientError, Mute, Pong, UnmountRequest, ViewInfo, farewell};
 use dendro_device::{Direct, OpenOptions};
 use dendro_fuse::{UnmountMode, unmount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::args::UmountArgs;
 use crate::failure::{Failure, code};
+use crate::join;
 use crate::life::{self, Life};
 use crate::mount_table::{self, MountEntry};
 use crate::output;
@@ -61,7 +62,10 @@ pub(crate) fn run_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<()
     let entry = find(&table, named).map_err(failed)?;
     // Asked before it is unmounted: the process number could be another's afterwards.
     let daemon = match target::daemon_behind(&table, &entry, &entry.mount_point) {
-        Behind::Daemon(served) => Some(served),
+        Behind::Daemon(mut served) => {
+            served.client = served.client.letting_go();
+            Some(served)
+        }
         Behind::Mute(mute) => return cut_off(&entry, mode, &mute).map_err(failed),
         Behind::Nobody => None,
     };
@@ -77,7 +81,17 @@ pub(crate) fn run_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<()
     }
     let is_dead = life == Life::Dead;
     let mode = if is_dead { UnmountMode::Detach } else { mode };
-    unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?;
+    match &daemon {
+        // What the daemon has mounted for this user, it unmounts.
+        Some(served) if join::is_others(&served.client) => {
+            let request = UnmountRequest { force: mode == UnmountMode::Abort };
+            let done = served.client.unmount(request);
+            done.map_err(|error| {
+                failed(Failure::new(format_args!("{}: {error}", entry.mount_point.display())))
+            })?;
+        }
+        _ => unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?,
+    }
     if mode == UnmountMode::Detach || has_other_mounts {
         return Ok(());
     }

@@ -11,6 +11,7 @@
 //! - [`Server`]: listens for a daemon.
 //! - [`Client`]: talks to one daemon; [`Client::find`] finds it.
 //! - [`socket`]: where the sockets are.
+//! - [`Caller`]: who asks.
 //! - [`Addressee`]: whom a request is meant for.
 //! - [`card`]: what a daemon has said last about itself, for when it does not answer.
 //! - [`farewell`]: what a daemon leaves that could not write everything.
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod addressee;
+mod caller;
 pub mod card;
 pub mod cleaning;
 mod client;
@@ -38,12 +40,13 @@ pub mod versions;
 mod wait;
 
 pub use addressee::Addressee;
+pub use caller::Caller;
 pub use client::{Client, ClientError};
-pub use mounts::{MountNamed, MountReply, MountRequest, SetRequest, ViewInfo};
+pub use mounts::{MountNamed, MountReply, MountRequest, SetRequest, UnmountRequest, ViewInfo};
 pub use ping::{Found, Mute};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
     MAX_REQUEST_LEN_BYTES, MountInfo, Outcome, PROTOCOL_VERSION, Pong, Reply, Request, SegmentInfo,
     SpaceInfo, SuperblockInfo, VolumeInfo, parse_request,
 };
-pub use server::Server;
+pub use server::{Gate, Server};

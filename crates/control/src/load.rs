@@ -5,8 +5,10 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::caller::Caller;
 use crate::protocol::Request;
 
 /// How many requests may wait for a thread.
@@ -17,6 +19,44 @@ const MAX_WAITING: usize = 256;
 pub(crate) struct Work {
     pub(crate) stream: UnixStream,
     pub(crate) what: What,
+    /// Who asks; nothing for those who may ask for anything.
+    pub(crate) other: Option<Other>,
+}
+
+/// Somebody who may not ask for anything, and a place among those who do so at a time.
+#[derive(Debug)]
+pub(crate) struct Other {
+    pub(crate) caller: Caller,
+    pub(crate) place: Place,
+}
+
+/// Places of which there are so many.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    taken: Arc<AtomicUsize>,
+    count: usize,
+}
+
+/// One that is taken until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Places {
+    pub(crate) fn new(count: usize) -> Self {
+        Self { taken: Arc::default(), count }
+    }
+
+    /// Takes one, if one is free.
+    pub(crate) fn take(&self) -> Option<Place> {
+        let place = Place(Arc::clone(&self.taken));
+        (self.taken.fetch_add(1, Ordering::AcqRel) < self.count).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug)]

@@ -6,13 +6,14 @@ use std::os::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 use crate::addressee::Addressee;
+use crate::caller::Caller;
 use crate::cleaning::{
     self, Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, MAX_BLOCKS,
     MAX_SEGMENTS, Marked, Places, Released, Segments, SegmentsNamed, SegmentsRequest,
     SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
-use crate::mounts::{MountNamed, MountReply, MountRequest, SetRequest, ViewInfo};
+use crate::mounts::{MountNamed, MountReply, MountRequest, SetRequest, UnmountRequest, ViewInfo};
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 
 /// The version that both sides name. A side that is told of another one says so and does nothing.
@@ -75,6 +76,8 @@ pub enum Command {
     Versions(VersionsAsked),
     /// Serve one more view.
     Mount(MountRequest),
+    /// Unmount one.
+    Unmount(UnmountRequest),
     /// Change how a mount is served.
     Set(SetRequest),
 }
@@ -348,6 +351,18 @@ pub trait Admin: Cleaning {
         Err(AdminError("this daemon serves one view".into()))
     }
 
+    /// Unmounts the mount that is meant.
+    ///
+    /// # Errors
+    /// When none is meant, or it cannot be unmounted.
+    fn unmount(
+        &self,
+        _mount: Option<MountNamed<'_>>,
+        _request: UnmountRequest,
+    ) -> Result<(), AdminError> {
+        Err(AdminError("this daemon unmounts nothing".into()))
+    }
+
     /// Changes how a mount is served. `mount` is the one that is meant; nothing: the first one.
     ///
     /// # Errors
@@ -372,6 +387,20 @@ pub trait Admin: Cleaning {
     /// # Errors
     /// When the volume cannot be unmounted.
     fn shut_down(&self) -> Result<(), AdminError>;
+
+    /// Does what another user than the daemon's own and root asks, as far as that user may.
+    /// `descriptor` is what came with the request; one may go with the answer.
+    ///
+    /// # Errors
+    /// Why it was not done; for anything that is not known to be allowed, that it is not.
+    fn for_other(
+        &self,
+        _caller: &Caller,
+        _request: &Request,
+        _descriptor: Option<OwnedFd>,
+    ) -> Result<(Outcome, Option<OwnedFd>), AdminError> {
+        Err(AdminError("this needs the user who mounted it, or root".into()))
+    }
 }
 
 impl Pong {
@@ -401,8 +430,9 @@ impl Request {
         Some(Reply::new(Outcome::NotMeant(why)))
     }
 
-    /// The mount that it is about.
-    fn mount<'a>(&self, device: Option<&'a String>) -> Option<MountNamed<'a>> {
+    /// The mount that it is about; `device` is what it names itself.
+    #[must_use]
+    pub fn mount<'a>(&self, device: Option<&'a String>) -> Option<MountNamed<'a>> {
         let view = self.addressee.as_ref().and_then(|addressee| addressee.view);
         view.map(MountNamed::View).or_else(|| device.map(|device| MountNamed::Device(device)))
     }
@@ -419,6 +449,22 @@ impl Reply {
     #[must_use]
     pub fn refusal(AdminError(why): AdminError) -> Self {
         Self::new(Outcome::Error(why))
+    }
+
+    /// What `admin` answers to `request` of another user, with which a descriptor may have come.
+    pub(crate) fn to_other(
+        caller: &Caller,
+        request: &Request,
+        descriptor: Option<OwnedFd>,
+        admin: &dyn Admin,
+    ) -> (Self, Option<OwnedFd>) {
+        if let Some(refusal) = request.refused_by(admin) {
+            return (refusal, None);
+        }
+        match admin.for_other(caller, request, descriptor) {
+            Ok((outcome, descriptor)) => (Self::new(outcome), descriptor),
+            Err(error) => (Self::refusal(error), None),
+        }
     }
 
     /// What `admin` answers to `request`, with which a descriptor may have come, at once:
@@ -495,6 +541,9 @@ fn answer(
             Outcome::Versions(admin.versions(request.mount(mount.as_ref()), asked)?)
         }
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
+        Command::Unmount(asked) => {
+            admin.unmount(request.mount(None), *asked).map(|()| Outcome::Done)?
+        }
         Command::Set(asked) => {
             let mount = request.mount(asked.mount.as_ref());
             Outcome::Set(Box::new(admin.set(mount, asked)?))

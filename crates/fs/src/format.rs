@@ -3,7 +3,7 @@
 //! | list | holds |
 //! |-----:|-------|
 //! | 1 | the root directory |
-//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it |
+//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it; record 1, where a user has made a version, a [`MakerV1`] |
 //! | 3 | orphans: record *n* is an [`OrphanV1`] about i-node *n* |
 //! | others | one file each |
 //!
@@ -34,6 +34,8 @@ pub const FIRST_FILE_LIST: Lid = Lid(4);
 
 /// Record index of the i-node, and of the volume's description.
 pub const HEAD_INDEX: u64 = 0;
+/// Record index of the one who made the version, in the list that describes the volume.
+pub const MAKER_INDEX: u64 = 1;
 /// First record index of the extended attributes.
 pub const XATTR_BASE: u64 = 1 << 62;
 /// One past their last.
@@ -222,6 +224,34 @@ pub struct DirEntryV1 {
 const _: () = assert!(size_of::<DirEntryV1>() == 12);
 // The smallest entries that fill a record must have a slot each.
 const _: () = assert!(MAX_RECORD_LEN_BYTES / (size_of::<DirEntryV1>() + 1) < 1 << DIR_SLOT_BITS);
+
+/// The user who has made a version, version 1. It is about the version that it names alone: others that go on
+/// from that see it too.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// |  0 | 1 | `version` | 1 |
+/// |  1 | 3 | `reserved` | 0 |
+/// |  4 | 4 | `uid` | the user |
+/// |  8 | 4 | `branch` | the version's branch |
+/// | 12 | 4 | `reserved1` | 0 |
+/// | 16 | 8 | `epoch` | the snapshot's epoch; 0: the branch's head |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct MakerV1 {
+    pub version: u8,
+    pub reserved: [u8; 3],
+    pub uid: U32,
+    pub branch: U32,
+    pub reserved1: U32,
+    pub epoch: U64,
+}
+
+const _: () = assert!(size_of::<MakerV1>() == 24);
+const _: () = assert!(offset_of!(MakerV1, epoch) == 16);
 
 /// The head of an extended attribute, version 1; the name follows, and when `slot` is 0 the value.
 /// An attribute record is a version byte and then attributes.

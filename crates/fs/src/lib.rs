@@ -11,9 +11,10 @@
 //! A file is a list (DESIGN §10). Each operation is one atomic recovery unit, so that after a crash
 //! it has happened or it has not; the exceptions are named at [`FileSystem::fallocate`] and
 //! [`FileSystem::copy_file_range`]. Permissions are the kernel's to check (`default_permissions`); what follows from
-//! ownership (set-id bits, ACL inheritance, the sticky group of directories) is done here.
+//! ownership (set-id bits, ACL inheritance, the sticky group of directories) is done here. Only what is asked
+//! of [`versions`] for another user ([`Who`]) does not come through the kernel, and is checked here.
 //!
-//! Left out: the transport (FUSE), caching of data, permission checks, background threads.
+//! Left out: the transport (FUSE), caching of data, background threads.
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,7 @@ mod names;
 mod namespace;
 mod node;
 mod orphan;
+mod permission;
 mod readdir;
 mod records;
 mod rename;
@@ -47,6 +49,7 @@ mod tests;
 
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
+pub use permission::Who;
 pub use types::{
     AtimePolicy, Attr, Caller, DirEntry, FallocateFlags, FileFlags, FileKind, FileTime,
     FormatOptions, Ino, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES, MAX_SYMLINK_LEN_BYTES,

@@ -32,6 +32,7 @@
 
 mod abi;
 mod cpus;
+mod detached;
 mod device;
 mod dirent;
 mod dispatch;
@@ -51,6 +52,7 @@ mod session;
 pub mod testing;
 mod types;
 
+pub use detached::mount_detached;
 pub use dirent::{Entries, EntriesPlus};
 pub use errno::Errno;
 pub use filesystem::{FileSystem, Result};

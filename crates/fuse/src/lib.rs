@@ -59,6 +59,6 @@ pub use adapter::{Report, wishes};
 pub use dendro_fuse_transport::{
     Access, Choice, Error, MountResult as Result, Mounted, Transport, UnmountMode, unmount,
 };
-pub use mount::{Mount, MountOptions, mount_for_others};
+pub use mount::{Mount, MountOptions, mount_for_others, mount_for_user};
 pub use past::{Moment, Past};
 pub use switch::Switch;

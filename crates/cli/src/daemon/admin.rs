@@ -11,16 +11,16 @@ use dendro_control::cleaning::{
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Facts, MountInfo, MountNamed, MountReply, MountRequest, Pong, SetRequest,
-    ViewInfo, VolumeInfo,
+    Admin, AdminError, Caller, Facts, MountInfo, MountNamed, MountReply, MountRequest, Outcome,
+    Pong, Request, SetRequest, UnmountRequest, ViewInfo, VolumeInfo,
 };
 use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
 use dendro_fs::MemoryUse;
-use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode, unmount};
-use dendro_versions::Service;
+use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode};
+use dendro_versions::{Asker, Service};
 
 use super::views::{Closing, MountedView};
-use super::{Daemon, MountPlace, report};
+use super::{Daemon, MountPlace, others, report};
 use crate::cleaning::service;
 use crate::counters;
 use crate::memory::resident_bytes;
@@ -75,9 +75,38 @@ impl Daemon<'_> {
     }
 
     /// The mount that is meant.
-    fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
+    pub(super) fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
         let view = self.views.find(mount);
         view.ok_or_else(|| AdminError("it is no longer mounted there".into()))
+    }
+
+    /// Does what `asker` asks about versions; without one, somebody who may ask for everything.
+    pub(super) fn versions_for(
+        &self,
+        mount: Option<MountNamed<'_>>,
+        request: &VersionsRequest,
+        asker: Option<Asker>,
+    ) -> Result<VersionsReply, AdminError> {
+        use VersionsRequest::{Delete, Promote, Replace, Rollback, Snapshot};
+        // No view is mounted while it is being taken away.
+        match request {
+            Promote { .. } | Replace { .. } | Rollback { .. } => {
+                self.settle()?;
+                let _changes = self.changes.lock();
+                self.succeed(mount, request, asker)
+            }
+            Delete { .. } => {
+                self.settle()?;
+                let _changes = self.changes.lock();
+                self.service(mount, None)?.asked_by(asker).answer(request)
+            }
+            // Whose the next snapshot will be is written down before it is made.
+            Snapshot { .. } => {
+                let _changes = self.changes.lock();
+                self.service(mount, None)?.asked_by(asker).answer(request)
+            }
+            _ => self.service(mount, None)?.asked_by(asker).answer(request),
+        }
     }
 
     /// Waits until what was unmounted is written, before versions are taken away or exchanged.
@@ -112,7 +141,7 @@ impl Daemon<'_> {
     }
 
     /// umount(2) does not wait for the file system to be closed; the next mount does.
-    fn wait_for_unmounted(&self, request: &MountRequest) {
+    pub(super) fn wait_for_unmounted(&self, request: &MountRequest) {
         if let Ok(view) = self.volume.resolve(&request.of) {
             // Where that takes too long, it is in the way.
             let _ = self.views.settle(|other| other.view() == view);
@@ -120,7 +149,7 @@ impl Daemon<'_> {
     }
 
     /// Refuses a mount for writing where nothing can be written.
-    fn check_writable(&self, options: &MountOptions) -> Result<(), AdminError> {
+    pub(super) fn check_writable(&self, options: &MountOptions) -> Result<(), AdminError> {
         let Some(why) = self.volume.disk().read_only_reason().filter(|_| !options.read_only) else {
             return Ok(());
         };
@@ -140,7 +169,7 @@ impl Daemon<'_> {
         )))
     }
 
-    fn check_free(&self, view: View) -> Result<(), AdminError> {
+    pub(super) fn check_free(&self, view: View) -> Result<(), AdminError> {
         match self.in_the_way(view) {
             None => Ok(()),
             Some(other) => Err(AdminError(format!(
@@ -176,6 +205,7 @@ impl Daemon<'_> {
             mount_id: request.mount_id,
             namespace: request.namespace.clone(),
             is_fuseblk: false,
+            lent_to: None,
         };
         let mounted = Mounted::received(
             device,
@@ -277,21 +307,16 @@ impl Admin for Daemon<'_> {
         mount: Option<MountNamed<'_>>,
         request: &VersionsRequest,
     ) -> Result<VersionsReply, AdminError> {
-        use VersionsRequest::{Delete, Promote, Replace, Rollback};
-        // No view is mounted while it is being taken away.
-        match request {
-            Promote { .. } | Replace { .. } | Rollback { .. } => {
-                self.settle()?;
-                let _changes = self.changes.lock();
-                self.succeed(mount, request)
-            }
-            Delete { .. } => {
-                self.settle()?;
-                let _changes = self.changes.lock();
-                self.service(mount, None)?.answer(request)
-            }
-            _ => self.service(mount, None)?.answer(request),
-        }
+        self.versions_for(mount, request, None)
+    }
+
+    fn for_other(
+        &self,
+        caller: &Caller,
+        request: &Request,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(Outcome, Option<OwnedFd>), AdminError> {
+        self.serve_other(caller, request, descriptor)
     }
 
     fn mount(
@@ -306,6 +331,15 @@ impl Admin for Daemon<'_> {
                 Ok(MountReply::Served(Box::new(view)))
             }
         }
+    }
+
+    fn unmount(
+        &self,
+        mount: Option<MountNamed<'_>>,
+        request: UnmountRequest,
+    ) -> Result<(), AdminError> {
+        let mount = mount.ok_or_else(|| AdminError("say which mount".into()))?;
+        others::unmount(&*self.mounted(mount)?, request)
     }
 
     fn set(
@@ -337,9 +371,7 @@ impl Admin for Daemon<'_> {
                 view.place()
             )));
         }
-        views
-            .iter()
-            .try_for_each(|view| unmount(&view.mount_point, UnmountMode::Idle).map_err(refuse))
+        views.iter().try_for_each(|view| view.unmount(UnmountMode::Idle).map_err(refuse))
     }
 }
 

@@ -81,6 +81,19 @@ fn entries_attributes_and_orphans_have_these_bytes() {
 }
 
 #[test]
+fn the_maker_of_a_version_has_these_bytes() {
+    let maker = MakerV1 {
+        version: 1,
+        reserved: [0; 3],
+        uid: 1000.into(),
+        branch: 2.into(),
+        reserved1: 0.into(),
+        epoch: 0x0102.into(),
+    };
+    assert_eq!(hex(maker.as_bytes()), "01000000e803000002000000000000000201000000000000");
+}
+
+#[test]
 fn what_is_too_short_is_damaged() {
     assert!(split_head::<InodeV1>(&[1; 119], "i-node").is_err());
     assert!(split_bytes(b"abc", 4, "name").is_err());

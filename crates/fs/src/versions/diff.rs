@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use dendro_disk::{Lid, Versions, View};
+use dendro_disk::{Lid, LogicalDisk, Versions, View};
 
 use super::{Entry, Tree, check_depth};
 use crate::error::Result;
 use crate::format::FIRST_FILE_LIST;
 use crate::inode::Inode;
+use crate::permission::Who;
 use crate::types::{FileKind, FileTime, Ino};
 
 /// How many lists are asked for at a time.
@@ -128,6 +129,40 @@ pub fn diff(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Change>> {
     }
     changes.sort_by(|one, other| one.path().cmp(other.path()).then(one.cmp(other)));
     Ok(join_replacements(changes))
+}
+
+/// Of `changes`, which [`diff()`] has told of the two views, those that `who` can come to see: a name by
+/// listing the directories on the way to it. What is seen in one of the views alone is as if it were in that
+/// alone.
+///
+/// # Errors
+/// As [`diff()`].
+pub fn seen(
+    disk: &dyn LogicalDisk,
+    old: View,
+    new: View,
+    changes: Vec<Change>,
+    who: &Who,
+) -> Result<Vec<Change>> {
+    let old = Tree::new(disk, old)?.seen_by(Some(who));
+    let new = Tree::new(disk, new)?.seen_by(Some(who));
+    let mut seen = Vec::with_capacity(changes.len());
+    for change in changes {
+        let from = match &change {
+            Change::Renamed { from, .. } => from,
+            other => other.path(),
+        };
+        let is_in_old = !matches!(change, Change::Added { .. }) && old.shows(from)?;
+        let is_in_new = !matches!(change, Change::Removed { .. }) && new.shows(change.path())?;
+        let kind = change.kind();
+        seen.extend(match (is_in_old, is_in_new) {
+            (true, true) => Some(change),
+            (true, false) => Some(Change::Removed { path: from.to_vec(), kind }),
+            (false, true) => Some(Change::Added { path: change.path().to_vec(), kind }),
+            (false, false) => None,
+        });
+    }
+    Ok(seen)
 }
 
 /// Tells a file that another one took the place of, as programs do that write files anew, as one

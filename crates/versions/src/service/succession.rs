@@ -6,7 +6,7 @@ use dendro_control::versions::{
     VersionsRequest,
 };
 use dendro_disk::{Lid, VersionTable, View};
-use dendro_fs::versions::diff;
+use dendro_fs::versions::{diff, forget_maker, maker, seen};
 
 use super::kept::{self, Before};
 use super::{Answer, Service, facts, refuse};
@@ -127,6 +127,10 @@ impl Service {
 
     /// What is there now, and what became of what was.
     fn replaced(&self, now: View, like: String, kept: Option<KeptInfo>) -> Answer<VersionsReply> {
+        // Whoever made the branch has it no longer for himself.
+        if matches!(maker(&*self.disk, now), Ok(Some(_))) {
+            forget_maker(&*self.disk, now).map_err(refuse)?;
+        }
         let table = self.disk.versions();
         let made = table.branch_of(now).map(|branch| facts::branch(branch, &table));
         let mut made = made.ok_or_else(|| AdminError(format!("{now} is gone")))?;
@@ -186,6 +190,10 @@ impl Service {
             let since = self.resolve(table, since)?;
             let changes = diff(&*self.disk, since, head).map_err(refuse)?;
             if !changes.is_empty() {
+                let changes = match self.who() {
+                    Some(who) => seen(&*self.disk, since, head, changes, who).map_err(refuse)?,
+                    None => changes,
+                };
                 let told: Vec<_> = changes.iter().take(MAX_CHANGES).map(facts::change).collect();
                 let more = changes.len() > told.len();
                 return Ok(VersionsReply::Diff(DiffInfo { changes: told, more }));
