@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Show what a volume is like
     Info(TargetArgs),
+    /// Tell what damage was met while a volume was in use, until it is taken note of
+    Damage(DamageArgs),
     /// Change how a mounted volume is served, or show it
     Set(SetOptionsArgs),
     /// Show what a mounted volume has done so far, or does
@@ -160,14 +162,13 @@ pub(crate) enum MountKind {
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
-  coalesce=on|off               put together in idle times what lies scattered (on)
-  recover=stop|truncate         refuse (default) or give up what was durable and damage has taken
-  direct, buffered, nodiscard   always or never bypass the device's page cache; give no freed blocks back
+  recover=stop|truncate, coalesce=on|off   refuse or give up what damage took; put together what lies scattered
+  direct, buffered, nodiscard   always or never bypass the page cache; give no freed blocks back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir   another version than the head; no hidden .dendro
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
-  users=NAME[:NAME…], group=NAME[:NAME…], owner   who else may make snapshots and forks (mounts of root's)
+  users=A:B, group=C, owner     let these users make snapshots and forks too (mounts of root's)
   sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device, also as UUID=… or LABEL=…
@@ -270,6 +271,19 @@ pub(crate) struct SyncArgs {
     /// Any path inside a mount, or the volume's image file or device
     #[arg(default_value = ".")]
     pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DamageArgs {
+    /// An image file, a block device, a mount point or a path inside a mount
+    #[arg(default_value = ".")]
+    pub(crate) target: PathBuf,
+    /// Take note of it: it is shown once more, and forgotten
+    #[arg(long)]
+    pub(crate) clear: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@
 //! | `cleaner`    | cleans beside it when segments get few; both give way to others  |
 //! | `commit`     | makes the tail of the log durable every few seconds              |
 //! | `control-N`  | answer at the control socket                                     |
+//! | `damage`     | tells of blocks that are not as they were written, see [`mod@damage`]|
 //! | `waits`      | answers those who wait there for segments to become few          |
 //! | `signals`    | unmounts at Ctrl-C or SIGTERM                                    |
 //!
@@ -25,6 +26,7 @@
 //!   open there.
 
 mod admin;
+mod damage;
 mod lending;
 mod open_files;
 mod options;
@@ -42,8 +44,8 @@ use std::time::Duration;
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::{Admin, Client, Found, Gate, Mute, Pong, Server, card, farewell, socket};
-use dendro_disk::View;
-use dendro_fs::{AtimePolicy, FileSystem};
+use dendro_disk::{Error as DiskError, View};
+use dendro_fs::{AtimePolicy, FileSystem, FsError};
 use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, UnmountMode};
 use dendro_logdisk::CLEANER_NICENESS;
 use rustix::io::Errno;
@@ -60,6 +62,7 @@ use crate::mount_table;
 use crate::target;
 use crate::versions::Automatic;
 use crate::volume::{LAST_DAEMON_GRACE, NotOpened, Volume, random_bytes};
+use damage::DamageTable;
 use views::{Closing, MountedView, Views};
 
 /// Threads that write the log. While one waits for the device another hands it the next: who has to tell
@@ -124,6 +127,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         views: Arc::default(),
         options: Mutex::new(config.options.clone()),
         changes: Mutex::default(),
+        damage: DamageTable::of(&volume),
         failure: Mutex::default(),
         stop: Stop::default(),
     };
@@ -165,6 +169,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         }
         daemon.stop.set();
         daemon.volume.disk().end_waiting();
+        daemon.volume.disk().damage().end_waiting();
         signals_handle.close();
         if let Some(server) = &server {
             server.stop();
@@ -258,8 +263,20 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
 }
 
 /// Where file systems say what a bare errno does not.
-fn report() -> Arc<Report> {
-    Arc::new(|operation: &str, error: &_| log::error!("{operation}: {error}"))
+fn report(volume: &Volume) -> Arc<Report> {
+    let (disk, _) = volume.parts();
+    Arc::new(move |operation: &str, error: &FsError| {
+        // Of damaged blocks it is told once, and where they are.
+        let is_told = match error {
+            FsError::Disk(DiskError::Corrupted(why) | DiskError::Io(why)) => {
+                disk.damage().knows(why)
+            }
+            _ => false,
+        };
+        if !is_told {
+            log::error!("{operation}: {error}");
+        }
+    })
 }
 
 /// Lets others have the CPU before this thread. That it may not is no reason not to clean.
@@ -296,6 +313,8 @@ struct Daemon<'volume> {
     options: Mutex<MountOptions>,
     /// Held while a view is being mounted, and while versions are taken away.
     changes: Mutex<()>,
+    /// Blocks that were met damaged.
+    damage: DamageTable,
     /// What went wrong first.
     failure: Mutex<Option<Failure>>,
     stop: Stop,
@@ -337,6 +356,7 @@ impl Daemon<'_> {
             spawn(scope, "cleaner", || self.clean())?;
             spawn(scope, "commit", || self.commit_at_intervals())?;
         }
+        spawn(scope, "damage", || self.watch_damage())?;
         if let Some(server) = server {
             for number in 0..CONTROL_THREADS {
                 spawn(scope, &format!("control-{number}"), move || server.run(self))?;
@@ -508,7 +528,7 @@ impl Daemon<'_> {
         let past = self.past(fs.view(), &config.options);
         let plain = FuseOptions { past, ..fuse_options(config) };
         let mount = |options: &FuseOptions| {
-            Mount::new(Arc::clone(fs), &config.mount_point, options, report())
+            Mount::new(Arc::clone(fs), &config.mount_point, options, report(self.volume))
         };
         if !block.is_fuseblk {
             return Ok((mount(&plain)?, false));

@@ -28,6 +28,7 @@ mod check;
 mod cleaning;
 mod counters;
 mod daemon;
+mod damage;
 mod delegation;
 mod dump;
 mod failure;
@@ -99,6 +100,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Umount(args) => umount::run(args, quiet),
         Command::Sync(args) => volume_commands::sync(args),
         Command::Info(args) => volume_commands::info(args),
+        Command::Damage(args) => damage::run(args, quiet),
         Command::Set(args) => volume_commands::set(args, quiet),
         Command::Stat(args) => stat::run(args),
         Command::Segments(args) => segments::run(args),

@@ -14,6 +14,7 @@ use crate::cleaning::{
     Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced};
+use crate::damage::{DamageInfo, DamageRequest};
 use crate::mounts::{MountReply, MountRequest, SetRequest, UnmountRequest, ViewInfo};
 use crate::ping::{self, Found, Mute, PING_TIMEOUT};
 use crate::protocol::{
@@ -335,6 +336,17 @@ impl Client {
         }
     }
 
+    /// [`Command::Damage`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn damage(&self, request: DamageRequest) -> Result<DamageInfo, ClientError> {
+        match self.ask(Command::Damage(request))? {
+            Outcome::Damage(info) => Ok(info),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// [`Command::Set`].
     ///
     /// # Errors
@@ -427,9 +439,16 @@ impl Client {
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(Outcome, Option<OwnedFd>), ClientError> {
         let request = Request::new(command).meant_for(self.addressee.clone());
-        let stream = self.tell(&request, descriptor, PATIENCE)?;
-        self.wait_for(&stream)?;
-        self.hear(&stream, REPLY_TIMEOUT)
+        let deadline = now() + PATIENCE;
+        loop {
+            let stream = self.tell(&request, descriptor, PATIENCE)?;
+            self.wait_for(&stream)?;
+            match self.hear(&stream, REPLY_TIMEOUT)? {
+                (Outcome::Busy(_), _) if now() < deadline => thread::sleep(OVERRUN_PAUSE),
+                (Outcome::Busy(why), _) => return Err(ClientError::Refused(why)),
+                answer => return Ok(answer),
+            }
+        }
     }
 
     /// Waits until the answer begins to arrive, however long that takes, as long as the daemon is there.

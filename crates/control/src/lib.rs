@@ -4,6 +4,7 @@
 //!   line of JSON of bounded length, each with the protocol's version.
 //! - [`cleaning`]: what cleaners in other processes say and hear.
 //! - [`coalescing`]: what is asked and answered about putting together what lies scattered.
+//! - [`damage`]: what is asked and answered about damage that was met.
 //! - [`versions`]: what is asked and answered about versions.
 //! - [`MountRequest`]: one more view is to be served; its connection is passed over the socket.
 //! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
@@ -27,6 +28,7 @@ pub mod card;
 pub mod cleaning;
 mod client;
 pub mod coalescing;
+pub mod damage;
 pub mod farewell;
 mod http;
 mod load;

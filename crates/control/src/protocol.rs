@@ -13,6 +13,7 @@ use crate::cleaning::{
     SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
+use crate::damage::{DamageInfo, DamageRequest};
 use crate::mounts::{MountNamed, MountReply, MountRequest, SetRequest, UnmountRequest, ViewInfo};
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 
@@ -74,6 +75,8 @@ pub enum Command {
     Segclean(SegmentsNamed),
     /// Make, list, compare and delete versions, and bring files back.
     Versions(VersionsAsked),
+    /// What damage was met?
+    Damage(DamageRequest),
     /// Serve one more view.
     Mount(MountRequest),
     /// Unmount one.
@@ -122,6 +125,8 @@ pub enum Outcome {
     Released(Released),
     /// The answer to [`Command::Versions`].
     Versions(VersionsReply),
+    /// The answer to [`Command::Damage`].
+    Damage(DamageInfo),
     /// The answer to [`Command::Mount`].
     Mount(MountReply),
     /// The answer to [`Command::Set`]: the mount with the options that are in force now.
@@ -130,6 +135,8 @@ pub enum Outcome {
     Done,
     /// It was not done, as the request is meant for another daemon or another mount, and which this is.
     NotMeant(String),
+    /// It was not done, as too many others are served just now: ask again.
+    Busy(String),
     /// It was not done, and why.
     Error(String),
 }
@@ -190,6 +197,9 @@ pub struct VolumeInfo {
     /// What was found damaged when it was opened, and what that cost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damage: Vec<String>,
+    /// What was met since, or before, and nobody has taken note of; nothing: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub met_damage: Option<DamageInfo>,
     /// Where it is mounted; nothing when the device was read offline.
     pub mount: Option<MountInfo>,
 }
@@ -271,6 +281,9 @@ pub struct MountInfo {
     /// Which way the kernel's requests come; empty: an older daemon's.
     #[serde(default)]
     pub transport: String,
+    /// Where messages go: `syslog`, `standard error`, or a file; empty: an older daemon's.
+    #[serde(default)]
+    pub log: String,
     /// Its control socket, as the one who asked reached it.
     #[serde(default)]
     pub socket: String,
@@ -337,6 +350,14 @@ pub trait Admin: Cleaning {
         _request: &VersionsRequest,
     ) -> Result<VersionsReply, AdminError> {
         Err(AdminError("this volume has no versions".into()))
+    }
+
+    /// What damage was met, and nobody has taken note of.
+    ///
+    /// # Errors
+    /// When what is kept with the volume cannot be changed.
+    fn damage(&self, _request: DamageRequest) -> Result<DamageInfo, AdminError> {
+        Ok(DamageInfo::default())
     }
 
     /// Serves one more view, whose requests come by `device`.
@@ -540,6 +561,7 @@ fn answer(
         Command::Versions(VersionsAsked { mount, request: asked }) => {
             Outcome::Versions(admin.versions(request.mount(mount.as_ref()), asked)?)
         }
+        Command::Damage(asked) => Outcome::Damage(admin.damage(*asked)?),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {
             admin.unmount(request.mount(None), *asked).map(|()| Outcome::Done)?

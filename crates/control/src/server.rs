@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::caller::Caller;
 use crate::load::{Load, Other, Places, What, Work};
 use crate::protocol::{
-    Admin, AdminError, Command, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Reply, Request,
-    parse_request,
+    Admin, AdminError, Command, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Outcome, Reply,
+    Request, parse_request,
 };
 use crate::wait::{Waiter, Waiters, now};
 use crate::{card, farewell, http, passing, ping, socket};
@@ -25,7 +25,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same for other users, who are not to keep the daemon's own from being answered, …
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// … and of whom so many may be telling what they want, and so many wait for the answer, at a time.
-const MAX_OTHERS_HEARD: usize = 2;
+const MAX_OTHERS_HEARD: usize = 3;
 const MAX_OTHERS_SERVED: usize = 2;
 const TOO_MANY_OTHERS: &str = "too many requests of other users are under way; try again";
 
@@ -184,6 +184,11 @@ impl Server {
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
+    fn refuse_for_now(stream: &UnixStream) -> io::Result<()> {
+        let reply = Reply::new(Outcome::Busy(TOO_MANY_OTHERS.into()));
+        write_line(stream, &reply, MAX_REPLY_LEN_BYTES)
+    }
+
     /// Serves a connection of whoever it is.
     fn receive(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {
         // As long as the socket was never opened, nobody else gets here.
@@ -197,7 +202,7 @@ impl Server {
             None => refuse("it cannot be told whose process this is"),
             Some(caller) if caller.is_master() => self.serve(stream, None, admin),
             Some(caller) => match self.others_heard.take() {
-                None => refuse(TOO_MANY_OTHERS),
+                None => Self::refuse_for_now(&stream),
                 Some(place) => self.serve(stream, Some(Other { caller, place }), admin),
             },
         }
@@ -229,7 +234,7 @@ impl Server {
             match self.others_served.take() {
                 // The other place is free again.
                 Some(place) => other.place = place,
-                None => return refuse(&stream, AdminError(TOO_MANY_OTHERS.into())),
+                None => return Self::refuse_for_now(&stream),
             }
         }
         let work = Work { stream, what, other };

@@ -91,7 +91,10 @@ pub(crate) fn file_name(uuid: &str, attempt: u32) -> String {
 
 /// Makes `directory` for its owner alone, or sees that the one that is there belongs to nobody
 /// else: in a place that everyone may write to, another user could have made it to listen in.
-pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// When it cannot be made, or belongs to somebody else.
+pub fn create_directory(directory: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let owner = fs::symlink_metadata(directory)?;
     if !owner.is_dir() || owner.uid() != effective_uid() {

@@ -4,6 +4,7 @@
 //! - [`FileSystem`]: the operations, safe to call from any number of threads.
 //! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
 //! - [`FsError`]: what can go wrong, with Linux's number for it.
+//! - [`KeptDamage`]: damage that was met, until somebody has taken note of it.
 //! - [`verify`]: checks that what a disk holds is a file system.
 //! - [`versions`]: what changed between two views, the past of a file, and bringing it back.
 //! - [`mod@format`]: what it keeps in the disk's records.
@@ -21,6 +22,7 @@
 mod acl;
 mod attributes;
 mod copy;
+mod damage;
 mod data;
 mod dir;
 mod error;
@@ -47,6 +49,7 @@ mod xattr;
 #[cfg(test)]
 mod tests;
 
+pub use damage::{KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_damage};
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
 pub use permission::Who;

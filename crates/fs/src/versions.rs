@@ -6,6 +6,7 @@
 //! - [`history`]: the versions of what a path names.
 //! - [`removed`]: the names that a directory had and has no more.
 //! - [`stale`]: what one who has looked at one view must not believe of another.
+//! - [`path_of`]: where a file is.
 //! - [`maker`]: who made a version, and may take it away.
 //! - [`restore`]: copies a file or a whole tree from one view to another.
 //!
@@ -27,7 +28,7 @@ mod tests;
 
 use dendro_disk::{LogicalDisk, View};
 
-pub use diff::{Change, diff, seen};
+pub use diff::{Change, diff, path_of, seen};
 pub use history::{PathVersion, Removed, history, removed};
 pub use maker::{forget_maker, maker, note_maker};
 pub use restore::{Restored, restore};

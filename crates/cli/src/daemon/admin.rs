@@ -9,6 +9,7 @@ use dendro_control::cleaning::{
     Present, Released, Segments, SegmentsRequest,
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
+use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Caller, Facts, MountInfo, MountNamed, MountReply, MountRequest, Outcome,
@@ -23,6 +24,8 @@ use super::views::{Closing, MountedView};
 use super::{Daemon, MountPlace, others, report};
 use crate::cleaning::service;
 use crate::counters;
+use crate::damage;
+use crate::logging;
 use crate::memory::resident_bytes;
 use crate::mount_options::MountOptions;
 
@@ -93,7 +96,14 @@ impl Daemon<'_> {
             Promote { .. } | Replace { .. } | Rollback { .. } => {
                 self.settle()?;
                 let _changes = self.changes.lock();
-                self.succeed(mount, request, asker)
+                let reply = self.succeed(mount, request, asker)?;
+                // The main branch may have another head now, which does not know of it.
+                self.damage.look_again(self.volume.disk());
+                let kept = self.damage.keep(self.volume.disk());
+                if let Err(error) = kept.and_then(|()| self.volume.commit()) {
+                    log::warn!("the damage that was met cannot be written down again: {error}");
+                }
+                Ok(reply)
             }
             Delete { .. } => {
                 self.settle()?;
@@ -223,7 +233,7 @@ impl Daemon<'_> {
             past: self.past(view, &options),
             ..FuseOptions::default()
         };
-        let mount = Mount::serving(mounted.map_err(refuse)?, fs, &serving, report());
+        let mount = Mount::serving(mounted.map_err(refuse)?, fs, &serving, report(self.volume));
         let mount = mount.map_err(refuse)?;
         let closing = Arc::new(Closing::new(mount.switch()));
         let view = self.add(mount, closing, place, &options);
@@ -258,6 +268,8 @@ impl Admin for Daemon<'_> {
 
     fn info(&self) -> Result<VolumeInfo, AdminError> {
         let mut info = self.volume.info();
+        let met = self.damage.info(self.volume.disk(), false);
+        info.met_damage = Some(met).filter(|met| met.place_count > 0);
         let table = self.volume.disk().versions();
         let views: Vec<_> =
             self.views.all().iter().map(|view| self.view_info(view, &table)).collect();
@@ -268,6 +280,7 @@ impl Admin for Daemon<'_> {
             read_only: self.volume.disk().read_only_reason(),
             since_unix_s: self.since_unix_s,
             transport: views.first().map(|view| view.transport.clone()).unwrap_or_default(),
+            log: logging::place(),
             // The one who asks knows.
             socket: String::new(),
             views,
@@ -276,14 +289,19 @@ impl Admin for Daemon<'_> {
     }
 
     fn stat(&self) -> Result<Facts, AdminError> {
-        Ok(counters::facts(self.volume.disk(), &self.memory()))
+        let disk = self.volume.disk();
+        let mut facts = counters::facts(disk, &self.memory());
+        facts.extend(damage::facts(&self.damage.info(disk, false)));
+        Ok(facts)
     }
 
     fn metrics(&self) -> Result<String, AdminError> {
         let source = self.volume.source().display().to_string();
         let mount_point = self.mount_point.display().to_string();
         let memory = self.memory();
-        Ok(counters::metrics(self.volume.disk(), &memory, &source, &mount_point))
+        let disk = self.volume.disk();
+        let damage = damage::metrics(&self.damage.info(disk, false));
+        Ok(counters::metrics(disk, &memory, &source, &mount_point) + &damage)
     }
 
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
@@ -340,6 +358,10 @@ impl Admin for Daemon<'_> {
     ) -> Result<(), AdminError> {
         let mount = mount.ok_or_else(|| AdminError("say which mount".into()))?;
         others::unmount(&*self.mounted(mount)?, request)
+    }
+
+    fn damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
+        self.tell_damage(request)
     }
 
     fn set(

@@ -85,7 +85,7 @@ impl Daemon<'_> {
         // The path is for people to read: a user may have put something else there by the time it ends.
         let made = mount_for_user(&mount_point, true, &serving, owner);
         let (mounted, descriptor) = made.map_err(refuse)?;
-        let mount = Mount::serving(mounted, fs, &serving, report()).map_err(refuse)?;
+        let mount = Mount::serving(mounted, fs, &serving, report(self.volume)).map_err(refuse)?;
         let (device, mount_id) = MountIdentity::told_of(&link_of(&descriptor));
         if let Some(directory) = &directory {
             let flags =

@@ -272,6 +272,26 @@ impl Names {
     }
 }
 
+/// The path of a file in a view, where the directory that its i-node names has it; `None` where it does not, or
+/// there is no such file.
+///
+/// # Errors
+/// What the disk says.
+pub fn path_of(disk: &dyn LogicalDisk, view: View, ino: Ino) -> Result<Option<Vec<u8>>> {
+    if ino == Ino::ROOT {
+        return Ok(Some(b"/".to_vec()));
+    }
+    let mut paths = Paths::new(Tree::new(disk, view)?);
+    let Some(inode) = paths.tree.inode(ino)? else { return Ok(None) };
+    if inode.kind == FileKind::Directory {
+        return paths.of_directory(ino);
+    }
+    let parent = Ino(inode.parent);
+    let Some(name) = paths.names(parent, ino)?.iter().min().cloned() else { return Ok(None) };
+    let dir = paths.of_directory(parent)?;
+    Ok(dir.map(|dir| [&dir, b"/".as_slice(), &name].concat()))
+}
+
 /// Paths in one view, remembered.
 struct Paths<'d> {
     tree: Tree<'d>,
