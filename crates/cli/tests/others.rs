@@ -302,6 +302,10 @@ fn a_delegates_fork_is_mounted_with_the_permissions_that_everybody_has() {
     alice(&["umount", &fork]).succeeds();
     alice(&["mount", "-o", "clone=fork", &image, &fork]).succeeds();
     assert_eq!(fs::read_to_string(format!("{fork}/pub/file")).unwrap(), "hers\n");
+    // What she tries in it leaves it hers.
+    let line = format!("echo tried >{fork}/pub/file");
+    alice(&["try", &fork, "--", "sh", "-c", &line]).succeeds();
+    assert_eq!(fs::read_to_string(format!("{fork}/pub/file")).unwrap(), "tried\n");
     alice(&["drop", &fork]).succeeds();
     assert!(!Path::new(&fork).exists());
     let versions = scratch.dendro(["snapshot", "list", &scratch.mount_point()]).succeeds().out;

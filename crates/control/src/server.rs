@@ -191,16 +191,17 @@ impl Server {
 
     /// Serves a connection of whoever it is.
     fn receive(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {
-        // As long as the socket was never opened, nobody else gets here.
-        if !self.gate.is_open.load(Ordering::Acquire) {
-            return self.serve(stream, None, admin);
-        }
+        let is_open = self.gate.is_open.load(Ordering::Acquire);
         let refuse = |why: &str| {
             write_line(&stream, &Reply::refusal(AdminError(why.into())), MAX_REPLY_LEN_BYTES)
         };
         match Caller::of(&stream) {
+            // The socket's own permissions have decided.
+            None if !is_open => self.serve(stream, None, admin),
             None => refuse("it cannot be told whose process this is"),
             Some(caller) if caller.is_master() => self.serve(stream, None, admin),
+            // Who came in the moment before the socket got its permissions.
+            Some(_) if !is_open => refuse("permission denied: this socket is for its owner"),
             Some(caller) => match self.others_heard.take() {
                 None => Self::refuse_for_now(&stream),
                 Some(place) => self.serve(stream, Some(Other { caller, place }), admin),

@@ -3,7 +3,7 @@
 //! | list | holds |
 //! |-----:|-------|
 //! | 1 | the root directory |
-//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it; record 1, where a user has made a version, a [`MakerV1`]; records 2³² to 2³² + 255 in the main branch, where damage was met, each a [`DamageV1`] |
+//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it; records 1 and 2, where a user has made a branch and a snapshot, each a [`MakerV1`]; records 2³² to 2³² + 255 in the main branch, where damage was met, each a [`DamageV1`] |
 //! | 3 | orphans: record *n* is an [`OrphanV1`] about i-node *n* |
 //! | others | one file each |
 //!
@@ -34,8 +34,10 @@ pub const FIRST_FILE_LIST: Lid = Lid(4);
 
 /// Record index of the i-node, and of the volume's description.
 pub const HEAD_INDEX: u64 = 0;
-/// Record index of the one who made the version, in the list that describes the volume.
-pub const MAKER_INDEX: u64 = 1;
+/// Record index of the one who made the branch, in the list that describes the volume.
+pub const BRANCH_MAKER_INDEX: u64 = 1;
+/// The same of the one who made the last snapshot of it.
+pub const SNAPSHOT_MAKER_INDEX: u64 = 2;
 /// First record index of the damage that was met, in that list.
 pub const DAMAGE_BASE: u64 = 1 << 32;
 /// One past their last.

@@ -131,12 +131,12 @@ impl Daemon<'_> {
         };
         options.delegates.set_users(&caller.uid.to_string()).map_err(AdminError)?;
         let mut is_bounded = false;
-        for view in self.views.all() {
-            let MountOptions { exec, symfollow, snapdir, dev, suid, .. } = self.in_force(&view);
+        for view in self.views.all().iter().filter(|view| view.lent_to.is_none()) {
+            let MountOptions { exec, symfollow, snapdir, dev, suid, .. } = self.in_force(view);
             options.exec &= exec;
             options.symfollow &= symfollow;
             options.snapdir &= snapdir;
-            is_bounded |= view.lent_to.is_none() && !(exec && symfollow && dev && suid);
+            is_bounded |= !(exec && symfollow && dev && suid);
         }
         // Whoever has a mount in a namespace of its own can take these bounds away from it.
         if is_detached && is_bounded {

@@ -8,14 +8,24 @@ use dendro_disk::{Aru, LogicalDisk, View};
 use zerocopy::IntoBytes;
 
 use crate::error::{FsError, Result};
-use crate::format::{MAKER_INDEX, MakerV1, RECORD_VERSION, VOLUME_LIST, split_head};
+use crate::format::{
+    BRANCH_MAKER_INDEX, MakerV1, RECORD_VERSION, SNAPSHOT_MAKER_INDEX, VOLUME_LIST, split_head,
+};
+
+/// Where it stands: apart, since snapshots of a branch are made by others, too.
+const fn index(of: View) -> u64 {
+    match of.epoch {
+        None => BRANCH_MAKER_INDEX,
+        Some(_) => SNAPSHOT_MAKER_INDEX,
+    }
+}
 
 /// The user who made the version `of`; `None` where nobody is known to have, who is not root.
 ///
 /// # Errors
 /// [`FsError::Corrupted`]; what the disk says.
 pub fn maker(disk: &dyn LogicalDisk, of: View) -> Result<Option<u32>> {
-    let Some(record) = disk.record(of, VOLUME_LIST, MAKER_INDEX)? else { return Ok(None) };
+    let Some(record) = disk.record(of, VOLUME_LIST, index(of))? else { return Ok(None) };
     let (told, _) = split_head::<MakerV1>(&record, "the maker of a version")?;
     if told.version != RECORD_VERSION {
         return Err(FsError::Corrupted("the maker of a version is told in an unknown way".into()));
@@ -39,7 +49,7 @@ pub fn note_maker(disk: &dyn LogicalDisk, of: View, uid: u32) -> Result<()> {
         epoch: of.epoch.unwrap_or(0).into(),
     };
     let mut aru = Aru::new(View { branch: of.branch, epoch: None });
-    aru.put_record(VOLUME_LIST, MAKER_INDEX, told.as_bytes().to_vec());
+    aru.put_record(VOLUME_LIST, index(of), told.as_bytes().to_vec());
     disk.commit(aru)?;
     Ok(())
 }
@@ -49,9 +59,9 @@ pub fn note_maker(disk: &dyn LogicalDisk, of: View, uid: u32) -> Result<()> {
 /// # Errors
 /// What the disk says.
 pub fn forget_maker(disk: &dyn LogicalDisk, head: View) -> Result<()> {
-    if disk.record(head, VOLUME_LIST, MAKER_INDEX)?.is_some() {
+    if disk.record(head, VOLUME_LIST, BRANCH_MAKER_INDEX)?.is_some() {
         let mut aru = Aru::new(head);
-        aru.delete_record(VOLUME_LIST, MAKER_INDEX);
+        aru.delete_record(VOLUME_LIST, BRANCH_MAKER_INDEX);
         disk.commit(aru)?;
     }
     Ok(())

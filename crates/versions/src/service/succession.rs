@@ -6,7 +6,7 @@ use dendro_control::versions::{
     VersionsRequest,
 };
 use dendro_disk::{Lid, VersionTable, View};
-use dendro_fs::versions::{diff, forget_maker, maker, seen};
+use dendro_fs::versions::{diff, forget_maker, maker, note_maker, seen};
 
 use super::kept::{self, Before};
 use super::{Answer, Service, facts, refuse};
@@ -200,6 +200,7 @@ impl Service {
             }
         }
         let before = if since.is_some() { Before::Try } else { Before::Promote };
+        let owner = maker(&*self.disk, head).ok().flatten();
         let kept = self.keep(table, [head, like], before, how)?;
         if head == table.main_head() {
             let promoted = self.disk.promote(like.branch);
@@ -214,6 +215,14 @@ impl Service {
         if since.is_some() {
             self.forget_tries(table, head)?;
         }
-        self.replaced(like, facts::called(like, table), kept)
+        let reply = self.replaced(like, facts::called(like, table), kept)?;
+        match owner {
+            // The branch is still that user's whose head it had.
+            Some(uid) => {
+                note_maker(&*self.disk, like, uid).map_err(refuse)?;
+                self.done(reply)
+            }
+            None => Ok(reply),
+        }
     }
 }

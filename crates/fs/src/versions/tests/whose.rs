@@ -164,6 +164,10 @@ fn who_made_a_version_stands_in_that_alone() {
     let further = disk.branch_off(branch, "further").unwrap().head();
     assert_eq!((maker(disk, branch), maker(disk, further)), (Ok(Some(ALICE)), Ok(None)));
     assert_eq!(maker(disk, head), Ok(None));
+    // A snapshot of her branch is another's.
+    note_maker(disk, View { epoch: Some(disk.versions().epoch), ..branch }, 7).unwrap();
+    let of_branch = disk.snapshot(branch.branch, None).unwrap().view();
+    assert_eq!((maker(disk, branch), maker(disk, of_branch)), (Ok(Some(ALICE)), Ok(Some(7))));
     forget_maker(disk, branch).unwrap();
     assert_eq!((maker(disk, branch), maker(disk, hers)), (Ok(None), Ok(Some(ALICE))));
     fixture.assert_sound();
