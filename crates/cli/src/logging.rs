@@ -38,7 +38,8 @@ enum Sink {
     File(File),
 }
 
-/// A file for what the system's log does not take.
+/// A file for what goes wrong, where the system's log does not take it. It is made when there is something to
+/// say; what is just told is left out.
 struct Fallback {
     path: PathBuf,
     file: Mutex<Option<File>>,
@@ -54,6 +55,9 @@ impl Fallback {
     }
 
     fn write(&self, now: Timestamp, level: log::Level, text: &str) -> std::io::Result<()> {
+        if level > log::Level::Warn {
+            return Ok(());
+        }
         let mut file = self.file.lock();
         if file.is_none() {
             // Where another user could have put something there, nothing is written.
@@ -115,7 +119,8 @@ pub(crate) fn start(destination: &Destination, about: &Path) -> Result<(), Failu
     };
     set_place(match destination {
         Destination::StandardError => "standard error".into(),
-        Destination::Syslog => "syslog".into(),
+        Destination::Syslog if Path::new(SYSLOG_SOCKET).exists() => "syslog".into(),
+        Destination::Syslog => Fallback::new(about).path.display().to_string(),
         Destination::File(path) => path.display().to_string(),
     });
     let logger = Logger { sink, about: about.display().to_string(), window: Mutex::default() };
