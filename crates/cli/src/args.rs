@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Show what a volume is like
     Info(TargetArgs),
+    /// Tell what damage was met while a volume was in use, until it is taken note of
+    Damage(DamageArgs),
     /// Change how a mounted volume is served, or show it
     Set(SetOptionsArgs),
     /// Show what a mounted volume has done so far, or does
@@ -171,6 +173,7 @@ pub(crate) enum MountKind {
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir   another version than the head; no hidden .dendro
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
+  users=A:B, group=C, owner     let these users make snapshots and forks too (mounts of root's)
   ro, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device, also as UUID=… or LABEL=…
@@ -285,6 +288,19 @@ pub(crate) struct SyncArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DamageArgs {
+    /// An image file, a block device, a mount point or a path inside a mount
+    #[arg(default_value = ".")]
+    pub(crate) target: PathBuf,
+    /// Take note of it: it is shown once more, and forgotten
+    #[arg(long)]
+    pub(crate) clear: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
     /// An image file, a block device, a mount point or a path inside a mount
     #[arg(default_value = ".")]
@@ -299,6 +315,7 @@ pub(crate) struct TargetArgs {
   commit=SECONDS                 what a crash may lose without fsync; of the whole volume
   policy=NAME, coalesce=on|off   how it is cleaned; of the whole volume
   retain=RULE, retain=none       which snapshots the mount makes by itself
+  users=NAME[:NAME…], group=…, owner, noowner   who else may make versions; users= names nobody
   relatime, noatime, strictatime when reading changes access times
 It lasts until the volume is unmounted. Without options, those in force are shown.")]
 pub(crate) struct SetOptionsArgs {

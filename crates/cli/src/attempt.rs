@@ -239,7 +239,11 @@ impl<'a> Attempt<'a> {
             options,
         };
         let (client, pong) = (&self.tree.client, &self.tree.pong);
-        match join::join_daemon(client, pong, &config, &self.args.options)? {
+        let joined = match join::is_others(client) {
+            true => join::ask_daemon_privately(client, &config, &self.args.options)?,
+            false => join::join_daemon(client, pong, &config, &self.args.options)?,
+        };
+        match joined {
             Joined::Served(view) => Ok(view),
             Joined::Nobody => {
                 Err(Failure::new(format_args!("{}: its daemon is gone", self.place())))

@@ -12,6 +12,7 @@
 //! | `commit`     | makes the tail of the log durable every few seconds              |
 //! | `control-N`  | answer at the control socket                                     |
 //! | `metrics`    | answers at the port of metrics=                                  |
+//! | `damage`     | tells of blocks that are not as they were written, see [`mod@damage`]|
 //! | `waits`      | answers those who wait there for segments to become few          |
 //! | `signals`    | unmounts at Ctrl-C or SIGTERM                                    |
 //!
@@ -20,13 +21,17 @@
 //! process. A kill -9 is a crash, and the next mount recovers.
 //!
 //! - [`views`]: which mounts there are. [`admin`]: what is answered at the control socket.
+//! - [`others`]: what other users are answered there. [`lending`]: mounts that are made for these.
 //! - [`options`]: which are in force, and how they are changed.
 //! - [`succession`]: another head in the place of one that is mounted; [`open_files`]: who has files
 //!   open there.
 
 mod admin;
+mod damage;
+mod lending;
 mod open_files;
 mod options;
+mod others;
 mod succession;
 mod views;
 
@@ -40,12 +45,12 @@ use std::time::Duration;
 
 use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
-use dendro_control::{Admin, Client, Found, Mute, Pong, Scrape, Server, card, farewell, socket};
-use dendro_disk::View;
-use dendro_fs::{AtimePolicy, FileSystem};
-use dendro_fuse::{
-    Access, Mount, MountOptions as FuseOptions, Past, Report, Timings, UnmountMode, unmount,
+use dendro_control::{
+    Admin, Client, Found, Gate, Mute, Pong, Scrape, Server, card, farewell, socket,
 };
+use dendro_disk::{Error as DiskError, View};
+use dendro_fs::{AtimePolicy, FileSystem, FsError};
+use dendro_fuse::{Access, Mount, MountOptions as FuseOptions, Past, Report, Timings, UnmountMode};
 use dendro_logdisk::CLEANER_NICENESS;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
@@ -61,6 +66,7 @@ use crate::mount_table;
 use crate::target;
 use crate::versions::Automatic;
 use crate::volume::{LAST_DAEMON_GRACE, NotOpened, Volume, random_bytes};
+use damage::DamageTable;
 use views::{Closing, MountedView, Views};
 
 /// Threads that write the log. While one waits for the device another hands it the next: who has to tell
@@ -126,6 +132,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         volume: &volume,
         name: Uuid::from_random(random_bytes()?).to_string(),
         socket: OnceLock::new(),
+        gate: OnceLock::new(),
         card: Mutex::default(),
         mount_point: config.mount_point.clone(),
         since: SystemClock.now(),
@@ -134,6 +141,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         views: Arc::default(),
         options: Mutex::new(config.options.clone()),
         changes: Mutex::default(),
+        damage: DamageTable::of(&volume),
         failure: Mutex::default(),
         waits_for_room: AtomicBool::default(),
         stop: Stop::default(),
@@ -151,6 +159,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
     };
     if let Some(server) = &server {
         let _ = daemon.socket.set(server.path().to_path_buf());
+        let _ = daemon.gate.set(server.gate());
         daemon.leave_card();
     }
     let signals_handle = signals.handle();
@@ -175,6 +184,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         }
         daemon.stop.set();
         daemon.volume.disk().end_waiting();
+        daemon.volume.disk().damage().end_waiting();
         signals_handle.close();
         if let Some(server) = &server {
             server.stop();
@@ -278,8 +288,20 @@ pub(crate) fn fuse_options(config: &Config) -> FuseOptions {
 }
 
 /// Where file systems say what a bare errno does not.
-fn report() -> Arc<Report> {
-    Arc::new(|operation: &str, error: &_| log::error!("{operation}: {error}"))
+fn report(volume: &Volume) -> Arc<Report> {
+    let (disk, _) = volume.parts();
+    Arc::new(move |operation: &str, error: &FsError| {
+        // Of damaged blocks it is told once, and where they are.
+        let is_told = match error {
+            FsError::Disk(DiskError::Corrupted(why) | DiskError::Io(why)) => {
+                disk.damage().knows(why)
+            }
+            _ => false,
+        };
+        if !is_told {
+            log::error!("{operation}: {error}");
+        }
+    })
 }
 
 /// Lets others have the CPU before this thread. That it may not is no reason not to clean.
@@ -303,6 +325,7 @@ struct Daemon<'volume> {
     name: String,
     /// The control socket, if there is one.
     socket: OnceLock<PathBuf>,
+    gate: OnceLock<Gate>,
     /// Held while the card beside it is written.
     card: Mutex<()>,
     /// The first mount's.
@@ -317,6 +340,8 @@ struct Daemon<'volume> {
     options: Mutex<MountOptions>,
     /// Held while a view is being mounted, and while versions are taken away.
     changes: Mutex<()>,
+    /// Blocks that were met damaged.
+    damage: DamageTable,
     /// What went wrong first.
     failure: Mutex<Option<Failure>>,
     /// Whether it was said that what is below the device is full.
@@ -364,6 +389,7 @@ impl Daemon<'_> {
             spawn(scope, "cleaner", || self.clean())?;
             spawn(scope, "commit", || self.commit_at_intervals())?;
         }
+        spawn(scope, "damage", || self.watch_damage())?;
         if let Some(server) = server {
             for number in 0..CONTROL_THREADS {
                 spawn(scope, &format!("control-{number}"), move || server.run(self))?;
@@ -373,10 +399,17 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Leaves word which volume and which mounts this process has, for when it does not answer.
+    /// Leaves word which volume and which mounts this process has, for when it does not answer, and lets
+    /// those connect whom they are for.
     fn leave_card(&self) {
         let Some(socket) = self.socket.get() else { return };
         let _one_at_a_time = self.card.lock();
+        // Other users are answered as soon as one of the mounts is for them.
+        if self.is_for_others()
+            && let Some(Err(error)) = self.gate.get().map(Gate::open)
+        {
+            log::warn!("{}: others cannot be let in: {error}", socket.display());
+        }
         if let Err(error) = card::leave(socket, &self.ping()) {
             log::warn!("{}: no card can be left beside it: {error}", socket.display());
         }
@@ -540,7 +573,9 @@ impl Daemon<'_> {
                 }
             });
         }
-        let place = MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk };
+        let lent_to = None;
+        let place =
+            MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, lent_to };
         self.add(mount, closing, place, options);
         Ok(how)
     }
@@ -562,7 +597,7 @@ impl Daemon<'_> {
         let timings = Some(Arc::clone(&self.timings));
         let plain = FuseOptions { past, timings, ..fuse_options(config) };
         let mount = |options: &FuseOptions| {
-            Mount::new(Arc::clone(fs), &config.mount_point, options, report())
+            Mount::new(Arc::clone(fs), &config.mount_point, options, report(self.volume))
         };
         if !block.is_fuseblk {
             return Ok((mount(&plain)?, false));
@@ -595,7 +630,8 @@ impl Daemon<'_> {
         place: MountPlace,
         options: &MountOptions,
     ) -> Arc<MountedView> {
-        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk } = place;
+        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, lent_to } =
+            place;
         let retain = options.retain.clone().filter(|_| !options.read_only);
         let view = MountedView {
             id,
@@ -607,6 +643,7 @@ impl Daemon<'_> {
             device,
             mount_id,
             is_fuseblk,
+            lent_to,
             is_elsewhere: namespace != self.namespace,
             namespace,
             since_unix_s: SystemClock.now().secs(),
@@ -671,14 +708,16 @@ impl Daemon<'_> {
                 log::warn!("{}: goes with its processes", view.place());
                 continue;
             }
-            // Pages that programs have mapped and changed are in the kernel still.
-            let synced = File::open(&view.mount_point).map(|root| rustix::fs::syncfs(&root));
-            if let Ok(Err(error)) = synced {
-                log::error!("changes to mapped files are lost: {error}");
+            if view.is_at_hand() {
+                // Pages that programs have mapped and changed are in the kernel still.
+                let synced = File::open(&view.mount_point).map(|root| rustix::fs::syncfs(&root));
+                if let Ok(Err(error)) = synced {
+                    log::error!("changes to mapped files are lost: {error}");
+                }
             }
-            let unmounted = unmount(&view.mount_point, UnmountMode::Idle).or_else(|error| {
+            let unmounted = view.unmount(UnmountMode::Idle).or_else(|error| {
                 log::warn!("{error}; cutting it off");
-                unmount(&view.mount_point, UnmountMode::Abort)
+                view.unmount(UnmountMode::Abort)
             });
             // What has gone meanwhile need not be taken away.
             if let Err(error) = unmounted
@@ -718,13 +757,12 @@ struct MountPlace {
     mount_id: Option<u64>,
     namespace: String,
     is_fuseblk: bool,
+    lent_to: Option<u32>,
 }
 
 /// Takes a mount out of the tree, as far as that can be done from here.
 fn detach(view: &MountedView) {
-    if !view.is_elsewhere {
-        let _ = unmount(&view.mount_point, UnmountMode::Detach);
-    }
+    let _ = view.unmount(UnmountMode::Detach);
 }
 
 /// Says once that something has begun to fail, and once that it goes on again.

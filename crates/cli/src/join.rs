@@ -1,12 +1,14 @@
 //! A mount that the daemon which has the volume is to serve.
 //!
 //! This process mounts, since that must happen in its own mount namespace and with its own rights, and
-//! passes the connection on.
+//! passes the connection on. The daemon of another user mounts by itself what this one may have.
 
 use std::os::fd::AsFd;
 
 use dendro_control::{Client, ClientError, MountReply, MountRequest, Pong, ViewInfo};
 use dendro_fuse::{UnmountMode, mount_for_others, unmount};
+use rustix::fs::{CWD, Mode, OFlags, open};
+use rustix::mount::{MoveMountFlags, move_mount};
 
 use crate::daemon::{self, Config};
 use crate::failure::Failure;
@@ -39,12 +41,10 @@ pub(crate) fn join_daemon(
         options: options.join(","),
         dry_run: true,
     };
-    let fail = |error: ClientError| match error {
-        ClientError::Refused(why) => {
-            Failure::new(format_args!("{}: {why}", config.source.display()))
-        }
-        other => Failure::new(other),
-    };
+    let fail = |error| failure(config, error);
+    if is_others(client) {
+        return ask_daemon(client, config, request);
+    }
     // What is refused is refused before anybody sees a mount.
     match client.mount(request.clone(), None) {
         Ok(MountReply::Served(_)) => {}
@@ -77,6 +77,59 @@ pub(crate) fn join_daemon(
         Err(error) if is_gone(&error) => Ok(Joined::Nobody),
         Err(error) => Err(fail(error)),
     }
+}
+
+fn failure(config: &Config, error: ClientError) -> Failure {
+    match error {
+        ClientError::Refused(why) => {
+            Failure::new(format_args!("{}: {why}", config.source.display()))
+        }
+        other => Failure::new(other),
+    }
+}
+
+/// Whether the daemon is another user's, and does not take connections of this one's.
+pub(crate) fn is_others(client: &Client) -> bool {
+    !rustix::process::geteuid().is_root() && matches!(client.foreign_owner(), Ok(Some(_)))
+}
+
+/// Has the daemon mount by itself.
+fn ask_daemon(client: &Client, config: &Config, request: MountRequest) -> Result<Joined, Failure> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open(&config.mount_point, flags, Mode::empty())
+        .map_err(|error| Failure::new(format_args!("{}: {error}", config.mount_point.display())))?;
+    let request = MountRequest { dry_run: false, ..request };
+    match client.mount_by_daemon(request, Some(directory.as_fd())) {
+        Ok((MountReply::Served(view), _)) => Ok(Joined::Served(view)),
+        Ok((MountReply::Ending, _)) => Ok(Joined::Nobody),
+        Err(error) if is_gone(&error) => Ok(Joined::Nobody),
+        Err(error) => Err(failure(config, error)),
+    }
+}
+
+/// The same, for a mount that is seen in this process's mount namespace alone, which is this user's.
+pub(crate) fn ask_daemon_privately(
+    client: &Client,
+    config: &Config,
+    options: &[String],
+) -> Result<Joined, Failure> {
+    let request = MountRequest {
+        mount_point: config.mount_point.display().to_string(),
+        namespace: mount_table::namespace(),
+        of: config.options.version.clone(),
+        options: options.join(","),
+        ..MountRequest::default()
+    };
+    let (view, mount) = match client.mount_by_daemon(request, None) {
+        Ok((MountReply::Served(view), Some(mount))) => (view, mount),
+        Ok(_) => return Ok(Joined::Nobody),
+        Err(error) => return Err(failure(config, error)),
+    };
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&mount, "", CWD, &config.mount_point, flags).map_err(|error| {
+        Failure::new(format_args!("cannot mount on {}: {error}", config.mount_point.display()))
+    })?;
+    Ok(Joined::Served(view))
 }
 
 /// Whether the daemon that was asked has ended; another may have its socket by now.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,9 @@ use std::time::Duration;
 
 use dendro_base::sync::Mutex;
 use dendro_base::{Clock, SystemClock, Timestamp};
+use dendro_control::socket;
+
+use rustix::fs::OFlags;
 
 use crate::failure::Failure;
 use crate::text;
@@ -30,8 +34,62 @@ pub(crate) enum Destination {
 
 enum Sink {
     StandardError,
-    Syslog(UnixDatagram),
+    Syslog(UnixDatagram, Fallback),
     File(File),
+}
+
+/// A file for what goes wrong, where the system's log does not take it. It is made when there is something to
+/// say; what is just told is left out.
+struct Fallback {
+    path: PathBuf,
+    file: Mutex<Option<File>>,
+}
+
+impl Fallback {
+    /// Beside the control sockets, where nobody else looks; named after the volume.
+    fn new(about: &Path) -> Self {
+        let name = about.file_name().unwrap_or(about.as_os_str());
+        let mut path = socket::directory().join(name).into_os_string();
+        path.push(".log");
+        Self { path: path.into(), file: Mutex::default() }
+    }
+
+    fn write(&self, now: Timestamp, level: log::Level, text: &str) -> std::io::Result<()> {
+        if level > log::Level::Warn {
+            return Ok(());
+        }
+        let mut file = self.file.lock();
+        if file.is_none() {
+            // Where another user could have put something there, nothing is written.
+            socket::create_directory(&socket::directory())?;
+            let mut options = File::options();
+            options.append(true).create(true).mode(0o600).custom_flags(no_follow());
+            let opened = options.open(&self.path)?;
+            *file = Some(opened);
+            set_place(self.path.display().to_string());
+        }
+        match &mut *file {
+            Some(file) => writeln!(file, "{} {level}: {text}", text::time(now.secs())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `O_NOFOLLOW`.
+const fn no_follow() -> i32 {
+    OFlags::NOFOLLOW.bits().cast_signed()
+}
+
+/// Where messages go.
+static PLACE: Mutex<String> = Mutex::new(String::new());
+
+fn set_place(place: String) {
+    *PLACE.lock() = place;
+}
+
+/// Where messages go, for people.
+pub(crate) fn place() -> String {
+    PLACE.lock().clone()
 }
 
 #[derive(Default)]
@@ -51,7 +109,7 @@ struct Logger {
 pub(crate) fn start(destination: &Destination, about: &Path) -> Result<(), Failure> {
     let sink = match destination {
         Destination::StandardError => Sink::StandardError,
-        Destination::Syslog => Sink::Syslog(UnixDatagram::unbound()?),
+        Destination::Syslog => Sink::Syslog(UnixDatagram::unbound()?, Fallback::new(about)),
         Destination::File(path) => {
             let open = File::options().append(true).create(true).open(path);
             Sink::File(open.map_err(|error| {
@@ -59,6 +117,12 @@ pub(crate) fn start(destination: &Destination, about: &Path) -> Result<(), Failu
             })?)
         }
     };
+    set_place(match destination {
+        Destination::StandardError => "standard error".into(),
+        Destination::Syslog if Path::new(SYSLOG_SOCKET).exists() => "syslog".into(),
+        Destination::Syslog => Fallback::new(about).path.display().to_string(),
+        Destination::File(path) => path.display().to_string(),
+    });
     let logger = Logger { sink, about: about.display().to_string(), window: Mutex::default() };
     if log::set_boxed_logger(Box::new(logger)).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
@@ -100,7 +164,7 @@ impl log::Log for Logger {
                 let mut file = file;
                 writeln!(file, "{} {}: {text}", text::time(now.secs()), record.level())
             }
-            Sink::Syslog(socket) => {
+            Sink::Syslog(socket, fallback) => {
                 // Facility "daemon" is 3; the levels are those of syslog(3).
                 let severity = match record.level() {
                     log::Level::Error => 3,
@@ -109,7 +173,8 @@ impl log::Log for Logger {
                 };
                 let pid = std::process::id();
                 let line = format!("<{}>dendro[{pid}]: {text}", 3 * 8 + severity);
-                socket.send_to(line.as_bytes(), SYSLOG_SOCKET).map(|_| ())
+                let sent = socket.send_to(line.as_bytes(), SYSLOG_SOCKET).map(drop);
+                sent.or_else(|_| fallback.write(now, record.level(), &text))
             }
         };
     }

@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod args;
 mod attempt;
 mod block_source;
@@ -29,6 +30,8 @@ mod check;
 mod cleaning;
 mod counters;
 mod daemon;
+mod damage;
+mod delegation;
 mod dump;
 mod failure;
 mod fork;
@@ -102,6 +105,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Umount(args) => umount::run(args, quiet),
         Command::Sync(args) => volume_commands::sync(args),
         Command::Info(args) => volume_commands::info(args),
+        Command::Damage(args) => damage::run(args, quiet),
         Command::Set(args) => volume_commands::set(args, quiet),
         Command::Stat(args) => stat::run(args),
         Command::Segments(args) => segments::run(args),

@@ -143,12 +143,6 @@ fn join_daemon(args: &MountArgs, config: &Config) -> Result<Joined, Failure> {
 fn config(args: &MountArgs) -> Result<Config, Failure> {
     let options = MountOptions::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Failure::new(why).with_code(code::MOUNT_USAGE))?;
-    if !args.daemon {
-        // The directory may lie in a mount whose daemon was killed, or on it, but not in one whose
-        // daemon does not answer.
-        let table = mount_table::read()?;
-        target::check_alive(&table, &args.directory).map_err(mount_failure_of)?;
-    }
     let source = match args.source.canonicalize() {
         // The table of mounts has the version behind it, or what fsname= says.
         Err(_) if options.is_remount => args.source.clone(),
@@ -160,6 +154,19 @@ fn config(args: &MountArgs) -> Result<Config, Failure> {
             mount_failure(format_args!("{}: {error}{advice}", args.source.display()))
         })?,
     };
+    config_of(args, source)
+}
+
+/// The same with the volume on `source`, which need not be reached from here.
+pub(crate) fn config_of(args: &MountArgs, source: PathBuf) -> Result<Config, Failure> {
+    let options = MountOptions::parse(args.options.iter().map(String::as_str))
+        .map_err(|why| Failure::new(why).with_code(code::MOUNT_USAGE))?;
+    if !args.daemon {
+        // The directory may lie in a mount whose daemon was killed, or on it, but not in one whose
+        // daemon does not answer.
+        let table = mount_table::read()?;
+        target::check_alive(&table, &args.directory).map_err(mount_failure_of)?;
+    }
     let mount_point = match args.directory.canonicalize() {
         Ok(directory) => directory,
         // A dead mount: its name is all there is.
@@ -176,6 +183,7 @@ fn config(args: &MountArgs) -> Result<Config, Failure> {
     if !options.symfollow && !rustix::process::geteuid().is_root() {
         return Err(mount_failure("nosymfollow: root alone can mount so"));
     }
+    options.check_delegation().map_err(mount_failure)?;
     Ok(Config { source, mount_point, options })
 }
 

@@ -12,11 +12,12 @@ use dendro_logdisk::OnLoss;
 use dendro_policy::Kind;
 use dendro_versions::{Retention, name};
 
+use crate::delegation::Delegates;
 use crate::text;
 use crate::versions;
 
 /// What mount(8), systemd and fstab deal with themselves and still pass on.
-const OTHERS_BUSINESS: [&str; 30] = [
+const OTHERS_BUSINESS: [&str; 28] = [
     "defaults",
     "auto",
     "noauto",
@@ -24,8 +25,6 @@ const OTHERS_BUSINESS: [&str; 30] = [
     "nouser",
     "users",
     "nousers",
-    "owner",
-    "noowner",
     "group",
     "nogroup",
     "nofail",
@@ -71,7 +70,8 @@ pub(crate) const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, 
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
-                     snapshot=, at=, retain=, recover=, snapdir, nosnapdir, metrics=";
+                     snapshot=, at=, retain=, recover=, snapdir, nosnapdir, metrics=, users=, group=, \
+                     owner, noowner";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
 const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
@@ -135,6 +135,8 @@ pub(crate) struct MountOptions {
     pub(crate) retain: Option<Retention>,
     /// Where metrics are served over TCP.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Who beside root and the one who mounts may make versions.
+    pub(crate) delegates: Delegates,
 }
 
 impl Default for MountOptions {
@@ -170,6 +172,7 @@ impl Default for MountOptions {
             snapdir: true,
             retain: None,
             metrics: None,
+            delegates: Delegates::default(),
         }
     }
 }
@@ -238,6 +241,18 @@ impl MountOptions {
         all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()
     }
 
+    /// Refuses to let others in where they cannot come.
+    pub(crate) fn check_delegation(&self) -> Result<(), String> {
+        match self.delegates.is_empty() || rustix::process::geteuid().is_root() {
+            true => Ok(()),
+            false => {
+                Err("users=, group=, owner: only in mounts that root makes; the control socket of \
+                          others lies where nobody else gets"
+                    .into())
+            }
+        }
+    }
+
     /// Takes one option; false if it is none of ours.
     fn set(&mut self, option: &str) -> Result<bool, String> {
         match option.split_once('=') {
@@ -276,6 +291,8 @@ impl MountOptions {
             "nosymfollow" => self.symfollow = false,
             "snapdir" => self.snapdir = true,
             "nosnapdir" => self.snapdir = false,
+            "owner" => self.delegates.set_owner(true),
+            "noowner" => self.delegates.set_owner(false),
             "remount" => self.is_remount = true,
             _ => return Ok(false),
         }
@@ -355,6 +372,8 @@ impl MountOptions {
             "retain" if value == "none" => self.retain = None,
             "retain" => self.retain = Some(value.parse().map_err(in_option)?),
             "metrics" => self.metrics = Some(parse_port(value).map_err(in_option)?),
+            "users" => self.delegates.set_users(value).map_err(in_option)?,
+            "group" => self.delegates.set_groups(value).map_err(in_option)?,
             "fsname" => self.fs_name = Some(value.to_owned()),
             _ => return Ok(false),
         }
@@ -407,6 +426,16 @@ mod tests {
     }
 
     #[test]
+    fn the_word_users_of_fstab_names_nobody_and_a_list_does() {
+        let fstab = MountOptions::parse(["users,group,user"]).unwrap();
+        assert!(fstab.delegates.is_empty());
+        let named = MountOptions::parse(["users=root:4711,group=4712,owner"]).unwrap();
+        assert_eq!(named.delegates.options(), ["users=root:4711", "group=4712", "owner"]);
+        let last = MountOptions::parse(["users=4711,users=4712,owner,noowner"]).unwrap();
+        assert_eq!(last.delegates.options(), ["users=4712"]);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_named() {
         for (list, named) in [
             ("rw,bogus,worse=1", "\"bogus\", \"worse=1\""),
@@ -424,6 +453,8 @@ mod tests {
             ("metrics=here", "metrics=: here is no port"),
             ("metrics=0", "metrics=: 0 is no port"),
             ("metrics=70000", "metrics=: 70000 is no port"),
+            ("users=root:no-such-user", "users=: there is no user no-such-user"),
+            ("group=no-such-group", "group=: there is no group no-such-group"),
         ] {
             let error = MountOptions::parse([list]).unwrap_err();
             assert!(error.contains(named), "{list}: {error}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use dendro_control::{Client, Found, Mute, Pong, ViewInfo};
 use dendro_device::loop_backing_file;
-use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, open, statx};
 
 use crate::failure::Failure;
 use crate::life::{self, Life};
@@ -143,12 +143,31 @@ pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Pat
             };
             match view_of(&pong).filter(is_sure) {
                 Some(view) => {
-                    let client = client.about(view.id);
+                    let client = showing_root(client.about(view.id), entry, &view);
                     Behind::Daemon(Box::new(Served { client, pong, view: Some(view) }))
                 }
                 None => Behind::Nobody,
             }
         }
+    }
+}
+
+/// The same client, which shows the daemon of another user that this process gets to the mount.
+fn showing_root(client: Client, entry: &MountEntry, view: &ViewInfo) -> Client {
+    let is_foreign = matches!(client.foreign_owner(), Ok(Some(_)));
+    if !is_foreign || rustix::process::geteuid().is_root() {
+        return client;
+    }
+    // A part of it may be bound elsewhere.
+    let place = match entry.root == Path::new("/") {
+        true => &*entry.mount_point,
+        false => Path::new(&view.mount_point),
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match open(place, flags, Mode::empty()) {
+        Ok(root) => client.reaching(root),
+        // The daemon says what comes of that.
+        Err(_) => client,
     }
 }
 
@@ -166,11 +185,21 @@ fn daemon_of(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Result<Ta
     match daemon_behind(table, entry, path) {
         Behind::Daemon(served) => Ok(Target::Mounted(served)),
         Behind::Mute(mute) => Err(silent(&entry.mount_point, &mute)),
-        Behind::Nobody => Err(Failure::new(format_args!(
-            "{}: its daemon does not answer; if it runs for another user, do this as that user or \
-             root",
-            entry.mount_point.display()
-        ))),
+        Behind::Nobody => {
+            let is_others = !rustix::process::geteuid().is_root()
+                && life::of(&entry.mount_point) == Life::Answers;
+            let why = match is_others {
+                true => {
+                    "permission denied: its daemon is another user's, and takes no requests of others, as \
+                     those of root's mounts with allow_other do; do this as that user or root"
+                }
+                false => {
+                    "its daemon does not answer; if it runs for another user, do this as that user or \
+                     root"
+                }
+            };
+            Err(Failure::new(format_args!("{}: {why}", entry.mount_point.display())))
+        }
     }
 }
 

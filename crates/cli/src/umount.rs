@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dendro_control::{Client, ClientError, Mute, Pong, ViewInfo, farewell};
+use dendro_control::{Client, ClientError, Mute, Pong, UnmountRequest, ViewInfo, farewell};
 use dendro_device::{Direct, OpenOptions};
 use dendro_fuse::{UnmountMode, unmount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::args::UmountArgs;
 use crate::failure::{Failure, code};
+use crate::join;
 use crate::life::{self, Life};
 use crate::mount_table::{self, MountEntry};
 use crate::target::{self, Behind, Served};
@@ -91,7 +92,10 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
     let entry = find(&table, named).map_err(failed)?;
     // Asked before it is unmounted: the process number could be another's afterwards.
     let daemon = match target::daemon_behind(&table, &entry, &entry.mount_point) {
-        Behind::Daemon(served) => Some(served),
+        Behind::Daemon(mut served) => {
+            served.client = served.client.letting_go();
+            Some(served)
+        }
         Behind::Mute(mute) => {
             return cut_off(&entry, mode, &mute).map(|()| entry).map_err(failed);
         }
@@ -109,7 +113,17 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
     }
     let is_dead = life == Life::Dead;
     let mode = if is_dead { UnmountMode::Detach } else { mode };
-    unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?;
+    match &daemon {
+        // What the daemon has mounted for this user, it unmounts.
+        Some(served) if join::is_others(&served.client) => {
+            let request = UnmountRequest { force: mode == UnmountMode::Abort };
+            let done = served.client.unmount(request);
+            done.map_err(|error| {
+                failed(Failure::new(format_args!("{}: {error}", entry.mount_point.display())))
+            })?;
+        }
+        _ => unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?,
+    }
     if mode == UnmountMode::Detach || has_other_mounts {
         return Ok(entry);
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
+use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::versions::{VersionName, VersionsReply, VersionsRequest, ViewName};
 use dendro_control::{
     CheckpointInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
@@ -22,7 +23,10 @@ use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
     INCOMPATIBLE_VERSIONS, MAJOR_VERSION, READ_ONLY_REMOVALS,
 };
-use dendro_fs::{FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions};
+use dendro_fs::{
+    FileSystem, FormatOptions as FsFormatOptions, FsError, Options as FsOptions, keep_damage,
+    kept_damage,
+};
 use dendro_fuse::Past;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions};
 use dendro_versions::{Service, name};
@@ -31,7 +35,7 @@ use crate::cleaning::service;
 use crate::failure::Failure;
 use crate::memory::{default_cache_bytes, inode_cache_len};
 use crate::mount_options::MountOptions;
-use crate::{signature, text, versions};
+use crate::{damage, signature, text, versions};
 
 /// How long to wait for the daemon of a mount that has just been taken away: umount(2) returns before
 /// it has written its last checkpoint.
@@ -286,7 +290,36 @@ fn open_device(
 
 /// What an unmounted volume is like.
 pub(crate) fn info_offline(source: &Path) -> Result<VolumeInfo, Failure> {
-    Ok(describe(source, &open_offline(source)?))
+    let disk = open_offline(source)?;
+    let met_damage = met_damage(&disk)?;
+    let met_damage = Some(DamageInfo { places: Vec::new(), ..met_damage });
+    let met_damage = met_damage.filter(|met| met.place_count > 0);
+    Ok(VolumeInfo { met_damage, ..describe(source, &disk) })
+}
+
+/// What damage is kept with the volume.
+fn met_damage(disk: &LogDisk) -> Result<DamageInfo, Failure> {
+    let table = disk.versions();
+    Ok(damage::info(&kept_damage(disk, table.main_head())?, &table))
+}
+
+/// The same of an unmounted volume; forgets it if that is asked.
+pub(crate) fn damage_offline(source: &Path, request: DamageRequest) -> Result<DamageInfo, Failure> {
+    if !request.clear {
+        return met_damage(&open_offline(source)?);
+    }
+    let device = DeviceOptions::new()
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, false))?;
+    let disk = Arc::new(open_disk(source, &Arc::new(device), OpenOptions::default())?);
+    let told = met_damage(&disk);
+    let forgotten = keep_damage(&*disk, disk.versions().main_head(), &[]);
+    let shut_down = disk.shut_down();
+    let told = told?;
+    forgotten?;
+    shut_down.map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
+    Ok(told)
 }
 
 /// The files of a version of an unmounted volume.
@@ -598,6 +631,7 @@ fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
             clean: superblock.clean,
         },
         damage: disk.recovery_notes().to_vec(),
+        met_damage: None,
         mount: None,
     }
 }

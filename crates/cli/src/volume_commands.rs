@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::args::{SetOptionsArgs, SyncArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::target::{self, Target};
-use crate::{json, output, text, volume};
+use crate::{damage, json, output, text, volume};
 
 pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
     let served = target::find_mounted(&args.path)?;
@@ -91,12 +91,22 @@ fn info_text(info: &VolumeInfo) -> String {
         Some(mount) => {
             let (transport, socket) = (&mount.transport, &mount.socket);
             let options = options_text(mount);
-            format!("{options}  {:12}{transport}\n  {:12}{socket}\n", "requests", "socket")
+            let log = match &*mount.log {
+                "" => String::new(),
+                log => format!("  {:12}{log}\n", "log"),
+            };
+            format!("{options}  {:12}{transport}\n  {:12}{socket}\n{log}", "requests", "socket")
         }
         None => String::new(),
     };
-    let damage: String =
-        info.damage.iter().map(|what| format!("  {:12}{what}\n", "damage")).collect();
+    let met = info.met_damage.iter().map(damage::summary);
+    let damage: String = info
+        .damage
+        .iter()
+        .cloned()
+        .chain(met)
+        .map(|what| format!("  {:12}{what}\n", "damage"))
+        .collect();
     format!("{}\n", info.source)
         + &output::table(&[
             (

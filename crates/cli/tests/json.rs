@@ -349,6 +349,25 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     }
 }
 
+/// Has the damaged page met.
+fn try_damage(scratch: &Scratch, printed: &mut Printed) {
+    printed.run(scratch, "damage", &[&scratch.image()]);
+    scratch.mount();
+    let mount = &*scratch.mount_point();
+    for entry in fs::read_dir(mount).unwrap() {
+        let _ = fs::read(entry.unwrap().path());
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while printed.run(scratch, "damage", &[mount])["place_count"] == 0 {
+        assert!(std::time::Instant::now() < deadline, "the damage was not told");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    printed.run(scratch, "info", &[mount]);
+    printed.run(scratch, "stat", &[mount]);
+    printed.run(scratch, "damage", &["--clear", mount]);
+    scratch.umount();
+}
+
 fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     let image = &*scratch.image();
     printed.run(scratch, "info", &[image]);
@@ -366,6 +385,8 @@ fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     let damaged = scratch.dendro(["check", "--data", "--json", image]);
     assert_eq!(damaged.code, Some(4), "{damaged:?}");
     printed.note("check", &damaged.out);
+    try_damage(scratch, printed);
+    bytes = fs::read(image).unwrap();
     let nodes = scratch.dendro(["dump", "--json", image, "nodes"]).succeeds().out;
     let root: Value = serde_json::from_str(nodes.lines().next().unwrap()).unwrap();
     let at = root["node"]["place"]["offset"].as_u64().unwrap();

@@ -1,9 +1,10 @@
 //! The command's side.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::cleaning::{
     Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced};
-use crate::mounts::{MountReply, MountRequest, SetRequest, ViewInfo};
+use crate::damage::{DamageInfo, DamageRequest};
+use crate::mounts::{MountReply, MountRequest, SetRequest, UnmountRequest, ViewInfo};
 use crate::ping::{self, Found, Mute, PING_TIMEOUT};
 use crate::protocol::{
     Command, Facts, MAX_REPLY_LEN_BYTES, Outcome, PROTOCOL_VERSION, Pong, Reply, Request,
@@ -40,6 +42,8 @@ pub struct Client {
     addressee: Option<Addressee>,
     /// The daemon's process, if it has said so.
     pid: Option<u32>,
+    /// The root of the mount that requests are about.
+    root: Option<Arc<OwnedFd>>,
 }
 
 /// Why there is no answer.
@@ -79,7 +83,7 @@ impl Client {
     /// Whatever daemon listens at `path`.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), addressee: None, pid: None }
+        Self { path: path.into(), addressee: None, pid: None, root: None }
     }
 
     /// The same, for requests that are meant for the daemon alone that has said `pong`.
@@ -93,6 +97,27 @@ impl Client {
     #[must_use]
     pub fn about(self, view: u64) -> Self {
         Self { addressee: Some(self.addressee.unwrap_or_default().about(view)), ..self }
+    }
+
+    /// The same with a descriptor of that mount's root, which goes with each request: the daemon of
+    /// another user is shown by it that this process can reach the mount.
+    #[must_use]
+    pub fn reaching(self, root: OwnedFd) -> Self {
+        Self { root: Some(Arc::new(root)), ..self }
+    }
+
+    /// The same without that descriptor, which keeps the mount in use.
+    #[must_use]
+    pub fn letting_go(self) -> Self {
+        Self { root: None, ..self }
+    }
+
+    /// The user whose daemon it is, if that is another one than this process's.
+    ///
+    /// # Errors
+    /// When the socket's directory cannot be looked at.
+    pub fn foreign_owner(&self) -> io::Result<Option<u32>> {
+        socket::foreign_owner(&self.path)
     }
 
     /// The same, whatever becomes of the mount.
@@ -140,7 +165,7 @@ impl Client {
         stream: &UnixStream,
         timeout: Duration,
     ) -> Result<Pong, ClientError> {
-        match self.hear(stream, timeout)? {
+        match self.hear(stream, timeout)?.0 {
             Outcome::Pong(pong) => Ok(pong),
             other => Err(self.unexpected(&other)),
         }
@@ -311,6 +336,17 @@ impl Client {
         }
     }
 
+    /// [`Command::Damage`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn damage(&self, request: DamageRequest) -> Result<DamageInfo, ClientError> {
+        match self.ask(Command::Damage(request))? {
+            Outcome::Damage(info) => Ok(info),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// [`Command::Set`].
     ///
     /// # Errors
@@ -346,6 +382,30 @@ impl Client {
         }
     }
 
+    /// [`Command::Mount`] to the daemon of another user, which mounts by itself: on `directory`, which
+    /// belongs to this process's user, or nowhere yet, and answers with a descriptor of the mount then.
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn mount_by_daemon(
+        &self,
+        request: MountRequest,
+        directory: Option<BorrowedFd<'_>>,
+    ) -> Result<(MountReply, Option<OwnedFd>), ClientError> {
+        match self.exchange(Command::Mount(request), directory)? {
+            (Outcome::Mount(reply), mount) => Ok((reply, mount)),
+            (other, _) => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Unmount`], of the mount that requests are about.
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn unmount(&self, request: UnmountRequest) -> Result<(), ClientError> {
+        self.done(Command::Unmount(request))
+    }
+
     /// [`Command::Shutdown`]. The daemon is still at work when this returns.
     ///
     /// # Errors
@@ -362,7 +422,7 @@ impl Client {
     }
 
     fn ask(&self, command: Command) -> Result<Outcome, ClientError> {
-        self.ask_with(command, None)
+        self.ask_with(command, self.root.as_ref().map(AsFd::as_fd))
     }
 
     fn ask_with(
@@ -370,10 +430,25 @@ impl Client {
         command: Command,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<Outcome, ClientError> {
+        self.exchange(command, descriptor).map(|(outcome, _)| outcome)
+    }
+
+    fn exchange(
+        &self,
+        command: Command,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(Outcome, Option<OwnedFd>), ClientError> {
         let request = Request::new(command).meant_for(self.addressee.clone());
-        let stream = self.tell(&request, descriptor, PATIENCE)?;
-        self.wait_for(&stream)?;
-        self.hear(&stream, REPLY_TIMEOUT)
+        let deadline = now() + PATIENCE;
+        loop {
+            let stream = self.tell(&request, descriptor, PATIENCE)?;
+            self.wait_for(&stream)?;
+            match self.hear(&stream, REPLY_TIMEOUT)? {
+                (Outcome::Busy(_), _) if now() < deadline => thread::sleep(OVERRUN_PAUSE),
+                (Outcome::Busy(why), _) => return Err(ClientError::Refused(why)),
+                answer => return Ok(answer),
+            }
+        }
     }
 
     /// Waits until the answer begins to arrive, however long that takes, as long as the daemon is there.
@@ -418,9 +493,13 @@ impl Client {
         }
     }
 
-    /// The answer, which arrives within `timeout`.
-    fn hear(&self, stream: &UnixStream, timeout: Duration) -> Result<Outcome, ClientError> {
-        let line = server::read_line(stream, MAX_REPLY_LEN_BYTES, Some(timeout))
+    /// The answer, which arrives within `timeout`, and what descriptor comes with it.
+    fn hear(
+        &self,
+        stream: &UnixStream,
+        timeout: Duration,
+    ) -> Result<(Outcome, Option<OwnedFd>), ClientError> {
+        let (line, descriptor) = server::read_line(stream, MAX_REPLY_LEN_BYTES, Some(timeout))
             .map_err(|source| self.unreachable(source))?;
         let reply: Reply =
             serde_json::from_slice(&line).map_err(|error| self.malformed(error.to_string()))?;
@@ -430,7 +509,7 @@ impl Client {
             _ if reply.version != PROTOCOL_VERSION => {
                 Err(self.malformed(format!("protocol version {}", reply.version)))
             }
-            outcome => Ok(outcome),
+            outcome => Ok((outcome, descriptor)),
         }
     }
 

@@ -4,6 +4,7 @@
 //!   line of JSON of bounded length, each with the protocol's version.
 //! - [`cleaning`]: what cleaners in other processes say and hear.
 //! - [`coalescing`]: what is asked and answered about putting together what lies scattered.
+//! - [`damage`]: what is asked and answered about damage that was met.
 //! - [`versions`]: what is asked and answered about versions.
 //! - [`MountRequest`]: one more view is to be served; its connection is passed over the socket.
 //! - [`Admin`]: what the daemon does about a request. It implements this trait; nothing here knows
@@ -12,6 +13,7 @@
 //! - [`Scrape`]: metrics over TCP, for Prometheus.
 //! - [`Client`]: talks to one daemon; [`Client::find`] finds it.
 //! - [`socket`]: where the sockets are.
+//! - [`Caller`]: who asks.
 //! - [`Addressee`]: whom a request is meant for.
 //! - [`card`]: what a daemon has said last about itself, for when it does not answer.
 //! - [`farewell`]: what a daemon leaves that could not write everything.
@@ -22,10 +24,12 @@
 #![forbid(unsafe_code)]
 
 mod addressee;
+mod caller;
 pub mod card;
 pub mod cleaning;
 mod client;
 pub mod coalescing;
+pub mod damage;
 pub mod farewell;
 mod http;
 mod load;
@@ -40,8 +44,9 @@ pub mod versions;
 mod wait;
 
 pub use addressee::Addressee;
+pub use caller::Caller;
 pub use client::{Client, ClientError};
-pub use mounts::{MountNamed, MountReply, MountRequest, SetRequest, ViewInfo};
+pub use mounts::{MountNamed, MountReply, MountRequest, SetRequest, UnmountRequest, ViewInfo};
 pub use ping::{Found, Mute};
 pub use protocol::{
     Admin, AdminError, CheckpointInfo, Command, Facts, FeatureInfo, MAX_REPLY_LEN_BYTES,
@@ -49,4 +54,4 @@ pub use protocol::{
     SpaceInfo, SuperblockInfo, VolumeInfo, parse_request,
 };
 pub use scrape::Scrape;
-pub use server::Server;
+pub use server::{Gate, Server};

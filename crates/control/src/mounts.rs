@@ -85,6 +85,15 @@ pub struct ViewInfo {
     pub options: Vec<String>,
 }
 
+/// Asks a daemon to unmount the mount that the request is meant for. Whoever has mounted can do that by itself;
+/// it is for mounts that the daemon has made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmountRequest {
+    /// Cut off those who use it.
+    #[serde(default)]
+    pub force: bool,
+}
+
 /// Asks to change how a mount is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRequest {

@@ -6,13 +6,15 @@ use std::os::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 use crate::addressee::Addressee;
+use crate::caller::Caller;
 use crate::cleaning::{
     self, Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, MAX_BLOCKS,
     MAX_SEGMENTS, Marked, Places, Released, Segments, SegmentsNamed, SegmentsRequest,
     SegwaitRequest, Waited,
 };
 use crate::coalescing::{CoalesceRequest, Coalesced, MAX_LISTS};
-use crate::mounts::{MountNamed, MountReply, MountRequest, SetRequest, ViewInfo};
+use crate::damage::{DamageInfo, DamageRequest};
+use crate::mounts::{MountNamed, MountReply, MountRequest, SetRequest, UnmountRequest, ViewInfo};
 use crate::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 
 /// The version that both sides name. A side that is told of another one says so and does nothing.
@@ -73,8 +75,12 @@ pub enum Command {
     Segclean(SegmentsNamed),
     /// Make, list, compare and delete versions, and bring files back.
     Versions(VersionsAsked),
+    /// What damage was met?
+    Damage(DamageRequest),
     /// Serve one more view.
     Mount(MountRequest),
+    /// Unmount one.
+    Unmount(UnmountRequest),
     /// Change how a mount is served.
     Set(SetRequest),
 }
@@ -119,6 +125,8 @@ pub enum Outcome {
     Released(Released),
     /// The answer to [`Command::Versions`].
     Versions(VersionsReply),
+    /// The answer to [`Command::Damage`].
+    Damage(DamageInfo),
     /// The answer to [`Command::Mount`].
     Mount(MountReply),
     /// The answer to [`Command::Set`]: the mount with the options that are in force now.
@@ -127,6 +135,8 @@ pub enum Outcome {
     Done,
     /// It was not done, as the request is meant for another daemon or another mount, and which this is.
     NotMeant(String),
+    /// It was not done, as too many others are served just now: ask again.
+    Busy(String),
     /// It was not done, and why.
     Error(String),
 }
@@ -187,6 +197,9 @@ pub struct VolumeInfo {
     /// What was found damaged when it was opened, and what that cost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damage: Vec<String>,
+    /// What was met since, or before, and nobody has taken note of; nothing: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub met_damage: Option<DamageInfo>,
     /// Where it is mounted; nothing when the device was read offline.
     pub mount: Option<MountInfo>,
 }
@@ -268,6 +281,9 @@ pub struct MountInfo {
     /// Which way the kernel's requests come; empty: an older daemon's.
     #[serde(default)]
     pub transport: String,
+    /// Where messages go: `syslog`, `standard error`, or a file; empty: an older daemon's.
+    #[serde(default)]
+    pub log: String,
     /// Its control socket, as the one who asked reached it.
     #[serde(default)]
     pub socket: String,
@@ -336,6 +352,14 @@ pub trait Admin: Cleaning {
         Err(AdminError("this volume has no versions".into()))
     }
 
+    /// What damage was met, and nobody has taken note of.
+    ///
+    /// # Errors
+    /// When what is kept with the volume cannot be changed.
+    fn damage(&self, _request: DamageRequest) -> Result<DamageInfo, AdminError> {
+        Ok(DamageInfo::default())
+    }
+
     /// Serves one more view, whose requests come by `device`.
     ///
     /// # Errors
@@ -346,6 +370,18 @@ pub trait Admin: Cleaning {
         _device: Option<OwnedFd>,
     ) -> Result<MountReply, AdminError> {
         Err(AdminError("this daemon serves one view".into()))
+    }
+
+    /// Unmounts the mount that is meant.
+    ///
+    /// # Errors
+    /// When none is meant, or it cannot be unmounted.
+    fn unmount(
+        &self,
+        _mount: Option<MountNamed<'_>>,
+        _request: UnmountRequest,
+    ) -> Result<(), AdminError> {
+        Err(AdminError("this daemon unmounts nothing".into()))
     }
 
     /// Changes how a mount is served. `mount` is the one that is meant; nothing: the first one.
@@ -372,6 +408,20 @@ pub trait Admin: Cleaning {
     /// # Errors
     /// When the volume cannot be unmounted.
     fn shut_down(&self) -> Result<(), AdminError>;
+
+    /// Does what another user than the daemon's own and root asks, as far as that user may.
+    /// `descriptor` is what came with the request; one may go with the answer.
+    ///
+    /// # Errors
+    /// Why it was not done; for anything that is not known to be allowed, that it is not.
+    fn for_other(
+        &self,
+        _caller: &Caller,
+        _request: &Request,
+        _descriptor: Option<OwnedFd>,
+    ) -> Result<(Outcome, Option<OwnedFd>), AdminError> {
+        Err(AdminError("this needs the user who mounted it, or root".into()))
+    }
 }
 
 impl Pong {
@@ -401,8 +451,9 @@ impl Request {
         Some(Reply::new(Outcome::NotMeant(why)))
     }
 
-    /// The mount that it is about.
-    fn mount<'a>(&self, device: Option<&'a String>) -> Option<MountNamed<'a>> {
+    /// The mount that it is about; `device` is what it names itself.
+    #[must_use]
+    pub fn mount<'a>(&self, device: Option<&'a String>) -> Option<MountNamed<'a>> {
         let view = self.addressee.as_ref().and_then(|addressee| addressee.view);
         view.map(MountNamed::View).or_else(|| device.map(|device| MountNamed::Device(device)))
     }
@@ -419,6 +470,22 @@ impl Reply {
     #[must_use]
     pub fn refusal(AdminError(why): AdminError) -> Self {
         Self::new(Outcome::Error(why))
+    }
+
+    /// What `admin` answers to `request` of another user, with which a descriptor may have come.
+    pub(crate) fn to_other(
+        caller: &Caller,
+        request: &Request,
+        descriptor: Option<OwnedFd>,
+        admin: &dyn Admin,
+    ) -> (Self, Option<OwnedFd>) {
+        if let Some(refusal) = request.refused_by(admin) {
+            return (refusal, None);
+        }
+        match admin.for_other(caller, request, descriptor) {
+            Ok((outcome, descriptor)) => (Self::new(outcome), descriptor),
+            Err(error) => (Self::refusal(error), None),
+        }
     }
 
     /// What `admin` answers to `request`, with which a descriptor may have come, at once:
@@ -494,7 +561,11 @@ fn answer(
         Command::Versions(VersionsAsked { mount, request: asked }) => {
             Outcome::Versions(admin.versions(request.mount(mount.as_ref()), asked)?)
         }
+        Command::Damage(asked) => Outcome::Damage(admin.damage(*asked)?),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
+        Command::Unmount(asked) => {
+            admin.unmount(request.mount(None), *asked).map(|()| Outcome::Done)?
+        }
         Command::Set(asked) => {
             let mount = request.mount(asked.mount.as_ref());
             Outcome::Set(Box::new(admin.set(mount, asked)?))

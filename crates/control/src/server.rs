@@ -2,23 +2,32 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::load::{Load, What, Work};
+use crate::caller::Caller;
+use crate::load::{Load, Other, Places, What, Work};
 use crate::protocol::{
-    Admin, AdminError, Command, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Reply, Request,
-    parse_request,
+    Admin, AdminError, Command, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Outcome, Reply,
+    Request, parse_request,
 };
 use crate::wait::{Waiter, Waiters, now};
 use crate::{card, farewell, http, passing, ping, socket};
 
 /// How long a client may keep a thread waiting for all of its request, or for taking the reply.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The same for other users, who are not to keep the daemon's own from being answered, …
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(1);
+/// … and of whom so many may be telling what they want, and so many wait for the answer, at a time.
+const MAX_OTHERS_HEARD: usize = 3;
+const MAX_OTHERS_SERVED: usize = 2;
+const TOO_MANY_OTHERS: &str = "too many requests of other users are under way; try again";
 
 /// How many copies of one volume can be mounted at a time.
 const MAX_COPIES: u32 = 64;
@@ -31,6 +40,39 @@ pub struct Server {
     stopped: AtomicBool,
     waiters: Waiters,
     load: Load,
+    gate: Gate,
+    /// Of other users: who tells what it wants, and who waits for an answer.
+    others_heard: Places,
+    others_served: Places,
+}
+
+/// Lets others than the daemon's own user and root connect.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    path: PathBuf,
+    is_open: Arc<AtomicBool>,
+}
+
+impl Gate {
+    /// Lets everybody connect. What others are answered, [`Admin::for_other`] says. They have to find the
+    /// socket, so its directory is opened with it.
+    ///
+    /// # Errors
+    /// When the permissions cannot be changed.
+    pub fn open(&self) -> io::Result<()> {
+        // From here on those who connect may be others.
+        if self.is_open.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let add = |path: &Path, more: u32| {
+            let now = fs::metadata(path)?.permissions().mode() & 0o7777;
+            fs::set_permissions(path, fs::Permissions::from_mode(now | more))
+        };
+        if let Some(directory) = self.path.parent() {
+            add(directory, 0o055)?;
+        }
+        add(&self.path, 0o066)
+    }
 }
 
 impl Server {
@@ -65,12 +107,16 @@ impl Server {
             // An earlier one's, which nobody has waited for.
             let _ = farewell::take(&path);
             card::take_away(&path);
+            let gate = Gate { path: path.clone(), is_open: Arc::default() };
             return Ok(Self {
                 listener,
                 path,
                 stopped: AtomicBool::new(false),
                 waiters: Waiters::default(),
                 load: Load::default(),
+                gate,
+                others_heard: Places::new(MAX_OTHERS_HEARD),
+                others_served: Places::new(MAX_OTHERS_SERVED),
             });
         }
         Err(annotate(io::Error::other(format!("{MAX_COPIES} daemons have volume {uuid} open"))))
@@ -80,6 +126,12 @@ impl Server {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What lets others than the daemon's own user and root connect.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        self.gate.clone()
     }
 
     /// Serves one connection after the other until [`Self::stop`]. Several threads may call it at
@@ -92,7 +144,7 @@ impl Server {
             match self.listener.accept() {
                 Ok((stream, _)) if !self.stopped.load(Ordering::Acquire) => {
                     // The client may be gone by now; nobody else wants to know.
-                    let _ = self.serve(stream, admin);
+                    let _ = self.receive(stream, admin);
                 }
                 Err(_) if !self.stopped.load(Ordering::Acquire) => {
                     // Out of descriptors or memory: give others time to return some.
@@ -132,11 +184,42 @@ impl Server {
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
-    fn serve(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {
+    fn refuse_for_now(stream: &UnixStream) -> io::Result<()> {
+        let reply = Reply::new(Outcome::Busy(TOO_MANY_OTHERS.into()));
+        write_line(stream, &reply, MAX_REPLY_LEN_BYTES)
+    }
+
+    /// Serves a connection of whoever it is.
+    fn receive(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {
+        let is_open = self.gate.is_open.load(Ordering::Acquire);
+        let refuse = |why: &str| {
+            write_line(&stream, &Reply::refusal(AdminError(why.into())), MAX_REPLY_LEN_BYTES)
+        };
+        match Caller::of(&stream) {
+            // The socket's own permissions have decided.
+            None if !is_open => self.serve(stream, None, admin),
+            None => refuse("it cannot be told whose process this is"),
+            Some(caller) if caller.is_master() => self.serve(stream, None, admin),
+            // Who came in the moment before the socket got its permissions.
+            Some(_) if !is_open => refuse("permission denied: this socket is for its owner"),
+            Some(caller) => match self.others_heard.take() {
+                None => Self::refuse_for_now(&stream),
+                Some(place) => self.serve(stream, Some(Other { caller, place }), admin),
+            },
+        }
+    }
+
+    fn serve(
+        &self,
+        stream: UnixStream,
+        mut other: Option<Other>,
+        admin: &dyn Admin,
+    ) -> io::Result<()> {
+        let timeout = if other.is_some() { OTHERS_TIMEOUT } else { CLIENT_TIMEOUT };
         let refuse = |stream: &UnixStream, error| {
             write_line(stream, &Reply::refusal(error), MAX_REPLY_LEN_BYTES)
         };
-        let what = match read_request(&stream, MAX_REQUEST_LEN_BYTES, Some(CLIENT_TIMEOUT)) {
+        let what = match read_request(&stream, MAX_REQUEST_LEN_BYTES, Some(timeout)) {
             Ok((head, _)) if http::is_request(&head) => What::Http(head),
             Ok((line, descriptor)) => match parse_request(&line) {
                 Ok(request) => What::Request(Box::new(request), descriptor),
@@ -147,10 +230,16 @@ impl Server {
                 return refuse(&stream, AdminError(why));
             }
         };
-        let work = Work { stream, what };
-        if let What::Request(request, _) = &work.what
-            && matches!(request.command, Command::Ping)
-        {
+        let is_ping = matches!(&what, What::Request(of, _) if matches!(of.command, Command::Ping));
+        if let Some(other) = other.as_mut().filter(|_| !is_ping) {
+            match self.others_served.take() {
+                // The other place is free again.
+                Some(place) => other.place = place,
+                None => return Self::refuse_for_now(&stream),
+            }
+        }
+        let work = Work { stream, what, other };
+        if is_ping {
             return self.carry_out(work, admin);
         }
         // The client may be gone by then; nobody else wants to know.
@@ -160,11 +249,16 @@ impl Server {
         })
     }
 
-    fn carry_out(&self, Work { stream, what }: Work, admin: &dyn Admin) -> io::Result<()> {
+    fn carry_out(&self, Work { stream, what, other }: Work, admin: &dyn Admin) -> io::Result<()> {
         let (request, descriptor) = match what {
             What::Http(head) => return http::answer(&stream, &head, admin),
             What::Request(request, descriptor) => (request, descriptor),
         };
+        if let Some(Other { caller, .. }) = &other {
+            let (reply, descriptor) = Reply::to_other(caller, &request, descriptor, admin);
+            let line = line_of(&reply, MAX_REPLY_LEN_BYTES)?;
+            return send_line(&stream, &line, descriptor.as_ref().map(AsFd::as_fd));
+        }
         if let Command::Segwait(segwait) = request.command
             && request.refused_by(admin).is_none()
         {
@@ -196,13 +290,14 @@ impl Drop for Server {
     }
 }
 
-/// One line without its newline, of at most `max_len_bytes` with it, all of it within `timeout`.
+/// One line without its newline, of at most `max_len_bytes` with it, all of it within `timeout`; and a
+/// descriptor if one came with it.
 pub(crate) fn read_line(
     stream: &UnixStream,
     max_len_bytes: usize,
     timeout: Option<Duration>,
-) -> io::Result<Vec<u8>> {
-    Ok(read_until(stream, max_len_bytes, timeout, newline)?.0)
+) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    read_until(stream, max_len_bytes, timeout, newline)
 }
 
 /// The first newline at or after `from`.
@@ -326,9 +421,16 @@ pub(crate) fn send(
     request: &Request,
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let line = line_of(request, MAX_REQUEST_LEN_BYTES)?;
+    send_line(stream, &line_of(request, MAX_REQUEST_LEN_BYTES)?, descriptor)
+}
+
+fn send_line(
+    stream: &UnixStream,
+    line: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let sent = match descriptor {
-        Some(descriptor) => passing::send(stream, &line, descriptor)?,
+        Some(descriptor) => passing::send(stream, line, descriptor)?,
         None => 0,
     };
     write_all(stream, &line[sent..])

@@ -3,7 +3,8 @@
 //! Root's daemons keep theirs in `/run/dendro`, a user's in `$XDG_RUNTIME_DIR/dendro`, or in
 //! `/tmp/dendro-UID` where there is no such directory; `$DENDRO_RUNTIME_DIR` overrides all. A
 //! socket is named after its volume, `UUID.sock`, and `UUID-N.sock` where copies of one image are
-//! mounted at a time. Only the owner can connect.
+//! mounted at a time. Only the owner and root can connect, unless it has been opened to everybody, as those of
+//! root's mounts that everybody may use.
 
 use std::env;
 use std::ffi::OsStr;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub const DIRECTORY_VARIABLE: &str = "DENDRO_RUNTIME_DIR";
 
 const EXTENSION: &str = "sock";
+const ROOTS_DIRECTORY: &str = "/run/dendro";
 
 /// The directory where a daemon of this process's user puts its socket.
 #[must_use]
@@ -25,7 +27,7 @@ pub fn directory() -> PathBuf {
     }
     let uid = effective_uid();
     if uid == 0 {
-        return PathBuf::from("/run/dendro");
+        return PathBuf::from(ROOTS_DIRECTORY);
     }
     match env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
         Some(directory) => Path::new(&directory).join("dendro"),
@@ -37,7 +39,12 @@ pub fn directory() -> PathBuf {
 #[must_use]
 pub fn directories() -> Vec<PathBuf> {
     let mut found = vec![directory()];
-    if env::var_os(DIRECTORY_VARIABLE).is_some() || effective_uid() != 0 {
+    if env::var_os(DIRECTORY_VARIABLE).is_some() {
+        return found;
+    }
+    if effective_uid() != 0 {
+        // Nobody but root can make a socket there.
+        found.push(PathBuf::from(ROOTS_DIRECTORY));
         return found;
     }
     let users = fs::read_dir("/run/user").into_iter().flatten().flatten();
@@ -84,7 +91,10 @@ pub(crate) fn file_name(uuid: &str, attempt: u32) -> String {
 
 /// Makes `directory` for its owner alone, or sees that the one that is there belongs to nobody
 /// else: in a place that everyone may write to, another user could have made it to listen in.
-pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// When it cannot be made, or belongs to somebody else.
+pub fn create_directory(directory: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let owner = fs::symlink_metadata(directory)?;
     if !owner.is_dir() || owner.uid() != effective_uid() {

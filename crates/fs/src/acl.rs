@@ -5,6 +5,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{FsError, Result};
+use crate::permission::Who;
 
 const VERSION: u32 = 2;
 const USER_OBJ: u16 = 0x01;
@@ -80,6 +81,31 @@ impl Acl {
 
     fn perm(&self, tag: u16) -> Option<u32> {
         self.entries.iter().find(|entry| entry.tag.get() == tag).map(|e| u32::from(e.perm.get()))
+    }
+
+    /// Whether it grants all of `wish` to `who`, who is not the owner of the file, whose group is `gid`.
+    pub(crate) fn grants(&self, who: &Who, gid: u32, wish: u32) -> bool {
+        let mask = self.perm(MASK).unwrap_or(7);
+        let within = |perm: u32| perm & wish == wish;
+        let named = self.entries.iter().map(|entry| {
+            let Entry { tag, perm, id } = *entry;
+            (tag.get(), u32::from(perm.get()), id.get())
+        });
+        let mut is_of_group = false;
+        for (tag, perm, id) in named {
+            match tag {
+                USER if id == who.uid => return within(perm & mask),
+                GROUP_OBJ | GROUP if who.is_in(if tag == GROUP { id } else { gid }) => {
+                    is_of_group = true;
+                    if within(perm) {
+                        return within(perm & mask);
+                    }
+                }
+                OTHER => return !is_of_group && within(perm),
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Whether the nine bits of a mode say it all.

@@ -3,7 +3,7 @@
 //! | list | holds |
 //! |-----:|-------|
 //! | 1 | the root directory |
-//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it |
+//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it; records 1 and 2, where a user has made a branch and a snapshot, each a [`MakerV1`]; records 2³² to 2³² + 255 in the main branch, where damage was met, each a [`DamageV1`] |
 //! | 3 | orphans: record *n* is an [`OrphanV1`] about i-node *n* |
 //! | others | one file each |
 //!
@@ -34,6 +34,14 @@ pub const FIRST_FILE_LIST: Lid = Lid(4);
 
 /// Record index of the i-node, and of the volume's description.
 pub const HEAD_INDEX: u64 = 0;
+/// Record index of the one who made the branch, in the list that describes the volume.
+pub const BRANCH_MAKER_INDEX: u64 = 1;
+/// The same of the one who made the last snapshot of it.
+pub const SNAPSHOT_MAKER_INDEX: u64 = 2;
+/// First record index of the damage that was met, in that list.
+pub const DAMAGE_BASE: u64 = 1 << 32;
+/// One past their last.
+pub const DAMAGE_END: u64 = DAMAGE_BASE + 256;
 /// First record index of the extended attributes.
 pub const XATTR_BASE: u64 = 1 << 62;
 /// One past their last.
@@ -222,6 +230,83 @@ pub struct DirEntryV1 {
 const _: () = assert!(size_of::<DirEntryV1>() == 12);
 // The smallest entries that fill a record must have a slot each.
 const _: () = assert!(MAX_RECORD_LEN_BYTES / (size_of::<DirEntryV1>() + 1) < 1 << DIR_SLOT_BITS);
+
+/// The user who has made a version, version 1. It is about the version that it names alone: others that go on
+/// from that see it too.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// |  0 | 1 | `version` | 1 |
+/// |  1 | 3 | `reserved` | 0 |
+/// |  4 | 4 | `uid` | the user |
+/// |  8 | 4 | `branch` | the version's branch |
+/// | 12 | 4 | `reserved1` | 0 |
+/// | 16 | 8 | `epoch` | the snapshot's epoch; 0: the branch's head |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct MakerV1 {
+    pub version: u8,
+    pub reserved: [u8; 3],
+    pub uid: U32,
+    pub branch: U32,
+    pub reserved1: U32,
+    pub epoch: U64,
+}
+
+const _: () = assert!(size_of::<MakerV1>() == 24);
+const _: () = assert!(offset_of!(MakerV1, epoch) == 16);
+
+/// In a [`DamageV1`]: no version was found that has it.
+pub const DAMAGE_NO_VERSION: u32 = u32::MAX;
+/// In a [`DamageV1`]: it is in a branch's head.
+pub const DAMAGE_OF_HEAD: u64 = u64::MAX;
+
+/// A place on the device that did not hold what was written there, version 1. The path and the description
+/// follow.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// |  0 | 1 | `version` | 1 |
+/// |  1 | 1 | `reserved` | 0 |
+/// |  2 | 2 | `path_len` | bytes of the path; 0: not found |
+/// |  4 | 2 | `problem_len` | bytes of the description, UTF-8 |
+/// |  6 | 2 | `reserved1` | 0 |
+/// |  8 | 4 | `branch` | of a version that has it; 2³² − 1: none was found |
+/// | 12 | 4 | `reserved2` | 0 |
+/// | 16 | 8 | `epoch` | the snapshot's; 2⁶⁴ − 1: the branch's head |
+/// | 24 | 8 | `addr` | where it lies on the device, in bytes |
+/// | 32 | 8 | `list` | the list; 0: a node of the map |
+/// | 40 | 8 | `page` | the index of the page in it |
+/// | 48 | 8 | `first_nanos` | when it was met first, since 1970 |
+/// | 56 | 8 | `last_nanos` | when it was met last |
+/// | 64 | 8 | `met_count` | how often |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct DamageV1 {
+    pub version: u8,
+    pub reserved: u8,
+    pub path_len: U16,
+    pub problem_len: U16,
+    pub reserved1: U16,
+    pub branch: U32,
+    pub reserved2: U32,
+    pub epoch: U64,
+    pub addr: U64,
+    pub list: U64,
+    pub page: U64,
+    pub first_nanos: I64,
+    pub last_nanos: I64,
+    pub met_count: U64,
+}
+
+const _: () = assert!(size_of::<DamageV1>() == 72);
+const _: () = assert!(offset_of!(DamageV1, epoch) == 16);
 
 /// The head of an extended attribute, version 1; the name follows, and when `slot` is 0 the value.
 /// An attribute record is a version byte and then attributes.

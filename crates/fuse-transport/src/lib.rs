@@ -33,6 +33,7 @@
 
 mod abi;
 mod cpus;
+mod detached;
 mod device;
 mod dirent;
 mod dispatch;
@@ -53,6 +54,7 @@ pub mod testing;
 mod timings;
 mod types;
 
+pub use detached::mount_detached;
 pub use dirent::{Entries, EntriesPlus};
 pub use errno::Errno;
 pub use filesystem::{FileSystem, Result};

@@ -159,6 +159,17 @@ impl Mounted {
         Ok(Self { device: Arc::new(device), mount_point, number, is_elsewhere })
     }
 
+    /// One that this process has made without putting it anywhere.
+    pub(crate) fn made(
+        device: OwnedFd,
+        mount_point: &Path,
+        number: (u32, u32),
+        is_elsewhere: bool,
+    ) -> Self {
+        let mount_point = mount_point.to_path_buf();
+        Self { device: Arc::new(device), mount_point, number: Some(number), is_elsewhere }
+    }
+
     /// Whether the mount point names something else in this process's mount namespace.
     #[must_use]
     pub const fn is_elsewhere(&self) -> bool {

@@ -63,6 +63,6 @@ pub use dendro_fuse_transport::{
     Access, Choice, Error, Failure, Kind, MountResult as Result, Mounted, Requests, Timings,
     Transport, UnmountMode, unmount,
 };
-pub use mount::{Mount, MountOptions, mount_for_others};
+pub use mount::{Mount, MountOptions, mount_for_others, mount_for_user};
 pub use past::{Moment, Past};
 pub use switch::Switch;

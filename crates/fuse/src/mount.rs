@@ -1,13 +1,14 @@
 //! Mounting and serving.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dendro_fs::FileSystem;
 use dendro_fuse_transport::{
     Access, Choice, Error, InitFlags, MountRequest, MountResult as Result, Mounted, Options,
-    Session, Timings, Transport, UnmountMode, enable_uring, mount, unmount,
+    Session, Timings, Transport, UnmountMode, enable_uring, mount, mount_detached, unmount,
 };
 
 use crate::adapter::{Adapter, AtOnce, Report, wishes};
@@ -213,6 +214,20 @@ pub fn mount_for_others(mount_point: &Path, options: &MountOptions) -> Result<Mo
             .map_err(|source| Error::Mount { path: mount_point.to_path_buf(), source })?;
     }
     mount(mount_point, &request(options))
+}
+
+/// Mounts for another user, and puts it nowhere yet; to be served by [`Mount::serving`]. The descriptor is of
+/// the mount. See [`mount_detached`].
+///
+/// # Errors
+/// As [`Mount::new`].
+pub fn mount_for_user(
+    mount_point: &Path,
+    is_elsewhere: bool,
+    options: &MountOptions,
+    owner: (u32, u32),
+) -> Result<(Mounted, OwnedFd)> {
+    mount_detached(mount_point, is_elsewhere, &request(options), owner)
 }
 
 fn request(options: &MountOptions) -> MountRequest {

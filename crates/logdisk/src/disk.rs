@@ -22,6 +22,7 @@ use crate::checkpoint::{Checkpoints, unless_put_off};
 use crate::cleaner::{Cleaned, Cleaner};
 use crate::coalesce::Coalescing;
 use crate::core::{Contents, Core, Worst};
+use crate::damage::DamageLog;
 use crate::external;
 use crate::fault::Fault;
 use crate::flush::Flushing;
@@ -206,6 +207,11 @@ impl LogDisk {
     /// What was found to be damaged when it was opened, and what that cost.
     pub fn recovery_notes(&self) -> &[String] {
         &self.recovery_notes
+    }
+
+    /// Blocks that were met since, and that the device does not return as they were written.
+    pub const fn damage(&self) -> &DamageLog {
+        self.store.damage()
     }
 
     /// How much memory it was given for the nodes of its map.

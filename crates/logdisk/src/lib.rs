@@ -32,6 +32,7 @@ mod cleaner;
 mod coalesce;
 mod core;
 mod credit;
+mod damage;
 mod disk;
 pub mod external;
 mod fault;
@@ -70,6 +71,7 @@ mod writer;
 
 pub use cleaner::CLEANER_NICENESS;
 pub use coalesce::{CoalesceSettings, Coalesced, Place};
+pub use damage::{Damage, DamageLog};
 pub use disk::{LogDisk, Stats};
 pub use options::{FormatOptions, OnLoss, OpenOptions};
 pub use recovery::{create, format};

@@ -319,7 +319,8 @@ impl LogDisk {
             for run in near {
                 let first = &run[0];
                 let len = stored_len(run);
-                self.read_device(first.block.addr, &mut buf[first.at..first.at + len])?;
+                self.read_device(first.block.addr, &mut buf[first.at..first.at + len])
+                    .inspect_err(|error| self.note_unreadable(list, run, error))?;
                 if !first.block.is_whole() {
                     buf[first.at + len..first.at + PAGE_SIZE].fill(0);
                 }
@@ -372,9 +373,21 @@ impl LogDisk {
         if checksum(stored) == block.crc32c {
             return Ok(());
         }
-        Err(Error::Corrupted(format!(
+        let error = Error::Corrupted(format!(
             "page {page_index} of list {list}, {} bytes at {} of the device: the checksum is wrong",
             block.len_bytes, block.addr
-        )))
+        ));
+        self.damage().note(block.addr, Some((list, page_index)), &error);
+        Err(error)
+    }
+
+    /// Notes which blocks of a run, that could not be read with one call, cannot be read.
+    fn note_unreadable(&self, list: Lid, run: &[Fetch], error: &Error) {
+        for Fetch { page_index, block, .. } in run {
+            let mut bytes = vec![0; usize::from(block.len_bytes)];
+            if self.device.read_at(block.addr.bytes(), &mut bytes).is_err() {
+                self.damage().note(block.addr, Some((list, *page_index)), error);
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::Result;
+use dendro_disk::{Error, Lid, Result};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::{
@@ -111,14 +111,14 @@ impl LogDisk {
     /// Writes those blocks again that the map still names; says whether all of them were as they
     /// should be in what was read of their segment. The lock is held for all: few at a time.
     pub(crate) fn move_blocks(&self, blocks: &[Block], body: &Body) -> Result<bool> {
-        let mut is_sound = true;
+        let mut unsound = Vec::new();
         let mut sound = Vec::with_capacity(blocks.len());
         for block in blocks {
             let start = (block.page.addr.bytes() - body.base().bytes()) as usize;
             let stored = body.bytes().get(start..start + usize::from(block.page.len_bytes));
             match stored.filter(|stored| checksum(stored) == block.page.crc32c) {
                 Some(stored) => sound.push((*block, stored)),
-                None => is_sound = false,
+                None => unsound.push(*block),
             }
         }
         let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
@@ -134,7 +134,24 @@ impl LogDisk {
                 core.relocate(chunk, None, &nodes).map_err(|fault| self.latch(fault))?;
             self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
         }
+        drop(core);
+        let is_sound = unsound.is_empty();
+        // What nothing names any more is no loss.
+        for block in self.filter_live(unsound)? {
+            self.note_damage(&block);
+        }
         Ok(is_sound)
+    }
+
+    /// Notes a block that does not hold what was written there, or cannot be read.
+    pub(crate) fn note_damage(&self, block: &Block) {
+        let Block { list, page_index, page, .. } = block;
+        let error = Error::Corrupted(format!(
+            "page {page_index} of list {list}, {} bytes at {} of the device: it cannot be read, or its \
+             checksum is wrong",
+            page.len_bytes, page.addr
+        ));
+        self.damage().note(page.addr, Some((Lid(*list), *page_index)), &error);
     }
 
     /// Those of `blocks` that the map names, in the order of files and their pages: neighbours in

@@ -13,6 +13,7 @@ use quick_cache::sync::Cache;
 use rustc_hash::FxHashMap;
 
 use crate::budget;
+use crate::damage::DamageLog;
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::node::{Node, Resident};
@@ -36,6 +37,7 @@ pub(crate) struct NodeStore {
     layout: Layout,
     cache_size_bytes: u64,
     cache: Cache<NodePtr, Arc<Resident>, ByMemory>,
+    damage: DamageLog,
 }
 
 impl std::fmt::Debug for NodeStore {
@@ -54,7 +56,13 @@ impl NodeStore {
         let capacity_bytes = budget::clean_bytes(cache_size_bytes, 0);
         let items = (capacity_bytes / 16384).max(16) as usize;
         let cache = Cache::with_weighter(items, capacity_bytes, ByMemory);
-        Self { device, uuid, layout, cache_size_bytes, cache }
+        let damage = DamageLog::default();
+        Self { device, uuid, layout, cache_size_bytes, cache, damage }
+    }
+
+    /// What was met that the device does not return as it was written.
+    pub(crate) const fn damage(&self) -> &DamageLog {
+        &self.damage
     }
 
     /// Leaves room for a table of segments of so many bytes.
@@ -77,7 +85,8 @@ impl NodeStore {
 
     /// Reads the node at `place`, and keeps it in the cache.
     pub(crate) fn load(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
-        let resident = self.read(place)?;
+        let resident =
+            self.read(place).inspect_err(|error| self.damage.note(place.addr, None, error))?;
         self.cache.insert(*place, Arc::clone(&resident));
         Ok(resident)
     }

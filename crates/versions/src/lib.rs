@@ -3,7 +3,7 @@
 //! - [`name`]: how versions are named on the command line and in requests, and what the names mean.
 //! - [`Retention`]: which of the snapshots that were made by themselves to keep.
 //! - [`Service`]: carries out the requests of [`dendro_control::versions`], for a daemon or on a
-//!   volume that is not mounted.
+//!   volume that is not mounted; for an [`Asker`] only what that one may ask.
 //!
 //! Left out: the disk, the socket, the command line, and the thread that makes snapshots at
 //! intervals.
@@ -15,4 +15,4 @@ mod retention;
 mod service;
 
 pub use retention::Retention;
-pub use service::{Service, Succession};
+pub use service::{Asker, Service, Succession};

@@ -1,5 +1,6 @@
 //! Requests about versions, carried out.
 
+mod asker;
 mod facts;
 mod kept;
 mod succession;
@@ -17,10 +18,11 @@ use dendro_control::versions::{
     VersionName, VersionsReply, VersionsRequest, ViewName, path_bytes,
 };
 use dendro_disk::{CommitSeq, Error, VersionTable, Versions, View};
-use dendro_fs::versions::{diff, history, removed};
+use dendro_fs::versions::{diff, history, removed, seen};
 use dendro_fs::{FileKind, FileSystem, Ino};
 
 use crate::name::resolve;
+pub use asker::Asker;
 pub use succession::Succession;
 
 /// Carries out requests on one volume. Each change is durable when it is answered.
@@ -33,6 +35,8 @@ pub struct Service {
     mounted: Vec<(Arc<FileSystem>, String)>,
     /// Who is to hear of a name that has come to be.
     tell: Option<Tell>,
+    /// Who asks; nothing: somebody who may do everything.
+    asker: Option<Asker>,
 }
 
 /// Hears of the view, the directory, and the name there.
@@ -83,7 +87,7 @@ impl Service {
     /// For a volume none of whose views is open.
     #[must_use]
     pub fn new(disk: Arc<dyn Versions>, clock: Arc<dyn Clock>) -> Self {
-        Self { disk, clock, here: None, mounted: Vec::new(), tell: None }
+        Self { disk, clock, here: None, mounted: Vec::new(), tell: None, asker: None }
     }
 
     /// For a volume of which `fs` is open, too, and mounted at `place`.
@@ -108,17 +112,34 @@ impl Service {
         self
     }
 
+    /// Requests are `asker`'s, who may not do everything.
+    #[must_use]
+    pub fn asked_by(mut self, asker: Option<Asker>) -> Self {
+        self.asker = asker;
+        self
+    }
+
+    /// Refuses what the one who asks may not ask.
+    ///
+    /// # Errors
+    /// Why that one may not.
+    pub fn check(&self, request: &VersionsRequest) -> Answer<()> {
+        self.check_asker(&self.disk.versions(), request)
+    }
+
     /// Does what `request` asks.
     ///
     /// # Errors
     /// Why it was not done.
     pub fn answer(&self, request: &VersionsRequest) -> Answer<VersionsReply> {
         let table = self.disk.versions();
+        self.check_asker(&table, request)?;
         match request {
-            VersionsRequest::List => Ok(VersionsReply::List(list(&table))),
+            VersionsRequest::List => Ok(VersionsReply::List(self.seen_of(&table, list(&table)))),
             VersionsRequest::Usage => self.usage(&table).map(VersionsReply::Usage),
             VersionsRequest::Snapshot { of, name } => {
                 let head = self.head(&table, of)?;
+                self.note_asker(View { branch: head.branch, epoch: Some(table.epoch) })?;
                 let made = self.disk.snapshot(head.branch, name.as_deref()).map_err(refuse_disk)?;
                 self.done(VersionsReply::Snapshot(facts::snapshot(&made)))
             }
@@ -139,6 +160,7 @@ impl Service {
             VersionsRequest::Clone { of, name } => {
                 let view = self.resolve(&table, of)?;
                 let made = self.disk.branch_off(view, name).map_err(refuse)?;
+                self.note_asker(made.head())?;
                 self.done(VersionsReply::Branch(facts::branch(&made, &self.disk.versions())))
             }
             VersionsRequest::Promote { branch, how } => self.promote(&table, branch, *how),
@@ -278,7 +300,10 @@ impl Service {
         skip: u64,
     ) -> Answer<DiffInfo> {
         let (old, new) = (self.resolve(table, old)?, self.resolve(table, new)?);
-        let changes = diff(&*self.disk, old, new).map_err(refuse)?;
+        let mut changes = diff(&*self.disk, old, new).map_err(refuse)?;
+        if let Some(who) = self.who() {
+            changes = seen(&*self.disk, old, new, changes, who).map_err(refuse)?;
+        }
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let told: Vec<_> = changes.iter().skip(skip).take(MAX_CHANGES).map(facts::change).collect();
         let more = changes.len() > skip.saturating_add(told.len());
@@ -293,7 +318,8 @@ impl Service {
         path: &str,
     ) -> Answer<Vec<HistoryInfo>> {
         let view = self.resolve(table, of)?;
-        let versions = history(&*self.disk, view, &bytes_of(path)?).map_err(refuse)?;
+        let versions = history(&*self.disk, view, &bytes_of(path)?, self.who());
+        let versions = versions.map_err(|error| refuse(format_args!("{path}: {error}")))?;
         Ok(versions.iter().map(|version| facts::history(version, table)).collect())
     }
 
@@ -304,7 +330,8 @@ impl Service {
         path: &str,
     ) -> Answer<Vec<RemovedInfo>> {
         let view = self.resolve(table, of)?;
-        let found = removed(&*self.disk, view, &bytes_of(path)?).map_err(refuse)?;
+        let found = removed(&*self.disk, view, &bytes_of(path)?, self.who());
+        let found = found.map_err(|error| refuse(format_args!("{path}: {error}")))?;
         if found.is_empty() {
             self.check_was_directory(view, path)?;
         }
@@ -315,7 +342,7 @@ impl Service {
 impl Service {
     /// Refuses what was a directory neither in `view` nor in its past.
     fn check_was_directory(&self, view: View, path: &str) -> Answer<()> {
-        let versions = history(&*self.disk, view, &bytes_of(path)?).map_err(refuse)?;
+        let versions = history(&*self.disk, view, &bytes_of(path)?, self.who()).map_err(refuse)?;
         let kinds = || versions.iter().filter_map(|version| version.attr.as_ref());
         if kinds().any(|attr| attr.kind == FileKind::Directory) {
             return Ok(());

@@ -11,20 +11,23 @@ use dendro_control::cleaning::{
     Present, Released, Segments, SegmentsRequest,
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
+use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Facts, MountInfo, MountNamed, MountReply, MountRequest, Pong, SetRequest,
-    ViewInfo, VolumeInfo,
+    Admin, AdminError, Caller, Facts, MountInfo, MountNamed, MountReply, MountRequest, Outcome,
+    Pong, Request, SetRequest, UnmountRequest, ViewInfo, VolumeInfo,
 };
 use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
 use dendro_fs::MemoryUse;
-use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode, unmount};
-use dendro_versions::Service;
+use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode};
+use dendro_versions::{Asker, Service};
 
 use super::views::{Closing, MountedView};
-use super::{Daemon, MountPlace, report};
+use super::{Daemon, MountPlace, others, report};
 use crate::cleaning::service;
 use crate::counters;
+use crate::damage;
+use crate::logging;
 use crate::memory::resident_bytes;
 use crate::mount_options::MountOptions;
 
@@ -91,9 +94,45 @@ impl Daemon<'_> {
     }
 
     /// The mount that is meant.
-    fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
+    pub(super) fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
         let view = self.views.find(mount);
         view.ok_or_else(|| AdminError("it is no longer mounted there".into()))
+    }
+
+    /// Does what `asker` asks about versions; without one, somebody who may ask for everything.
+    pub(super) fn versions_for(
+        &self,
+        mount: Option<MountNamed<'_>>,
+        request: &VersionsRequest,
+        asker: Option<Asker>,
+    ) -> Result<VersionsReply, AdminError> {
+        use VersionsRequest::{Delete, Promote, Replace, Rollback, Snapshot};
+        // No view is mounted while it is being taken away.
+        match request {
+            Promote { .. } | Replace { .. } | Rollback { .. } => {
+                self.settle()?;
+                let _changes = self.changes.lock();
+                let reply = self.succeed(mount, request, asker)?;
+                // The main branch may have another head now, which does not know of it.
+                self.damage.look_again(self.volume.disk());
+                let kept = self.damage.keep(self.volume.disk());
+                if let Err(error) = kept.and_then(|()| self.volume.commit()) {
+                    log::warn!("the damage that was met cannot be written down again: {error}");
+                }
+                Ok(reply)
+            }
+            Delete { .. } => {
+                self.settle()?;
+                let _changes = self.changes.lock();
+                self.service(mount, None)?.asked_by(asker).answer(request)
+            }
+            // Whose the next snapshot will be is written down before it is made.
+            Snapshot { .. } => {
+                let _changes = self.changes.lock();
+                self.service(mount, None)?.asked_by(asker).answer(request)
+            }
+            _ => self.service(mount, None)?.asked_by(asker).answer(request),
+        }
     }
 
     /// Waits until what was unmounted is written, before versions are taken away or exchanged.
@@ -128,7 +167,7 @@ impl Daemon<'_> {
     }
 
     /// umount(2) does not wait for the file system to be closed; the next mount does.
-    fn wait_for_unmounted(&self, request: &MountRequest) {
+    pub(super) fn wait_for_unmounted(&self, request: &MountRequest) {
         if let Ok(view) = self.volume.resolve(&request.of) {
             // Where that takes too long, it is in the way.
             let _ = self.views.settle(|other| other.view() == view);
@@ -136,7 +175,7 @@ impl Daemon<'_> {
     }
 
     /// Refuses a mount for writing where nothing can be written.
-    fn check_writable(&self, options: &MountOptions) -> Result<(), AdminError> {
+    pub(super) fn check_writable(&self, options: &MountOptions) -> Result<(), AdminError> {
         let Some(why) = self.volume.disk().read_only_reason().filter(|_| !options.read_only) else {
             return Ok(());
         };
@@ -156,7 +195,7 @@ impl Daemon<'_> {
         )))
     }
 
-    fn check_free(&self, view: View) -> Result<(), AdminError> {
+    pub(super) fn check_free(&self, view: View) -> Result<(), AdminError> {
         match self.in_the_way(view) {
             None => Ok(()),
             Some(other) => Err(AdminError(format!(
@@ -192,6 +231,7 @@ impl Daemon<'_> {
             mount_id: request.mount_id,
             namespace: request.namespace.clone(),
             is_fuseblk: false,
+            lent_to: None,
         };
         let mounted = Mounted::received(
             device,
@@ -210,7 +250,7 @@ impl Daemon<'_> {
             timings: Some(Arc::clone(&self.timings)),
             ..FuseOptions::default()
         };
-        let mount = Mount::serving(mounted.map_err(refuse)?, fs, &serving, report());
+        let mount = Mount::serving(mounted.map_err(refuse)?, fs, &serving, report(self.volume));
         let mount = mount.map_err(refuse)?;
         let closing = Arc::new(Closing::new(mount.switch()));
         let view = self.add(mount, closing, place, &options);
@@ -245,6 +285,8 @@ impl Admin for Daemon<'_> {
 
     fn info(&self) -> Result<VolumeInfo, AdminError> {
         let mut info = self.volume.info();
+        let met = self.damage.info(self.volume.disk(), false);
+        info.met_damage = Some(met).filter(|met| met.place_count > 0);
         let table = self.volume.disk().versions();
         let views: Vec<_> =
             self.views.all().iter().map(|view| self.view_info(view, &table)).collect();
@@ -255,6 +297,7 @@ impl Admin for Daemon<'_> {
             read_only: self.volume.disk().read_only_reason(),
             since_unix_s: self.since.secs(),
             transport: views.first().map(|view| view.transport.clone()).unwrap_or_default(),
+            log: logging::place(),
             // The one who asks knows.
             socket: String::new(),
             views,
@@ -263,13 +306,18 @@ impl Admin for Daemon<'_> {
     }
 
     fn stat(&self) -> Result<Facts, AdminError> {
-        Ok(counters::facts(self.volume.disk(), &self.known()))
+        let disk = self.volume.disk();
+        let mut facts = counters::facts(disk, &self.known());
+        facts.extend(damage::facts(&self.damage.info(disk, false)));
+        Ok(facts)
     }
 
     fn metrics(&self) -> Result<String, AdminError> {
         let source = self.volume.source().display().to_string();
         let mount_point = self.mount_point.display().to_string();
-        Ok(counters::metrics(self.volume.disk(), &self.known(), &source, &mount_point))
+        let disk = self.volume.disk();
+        let damage = damage::metrics(&self.damage.info(disk, false));
+        Ok(counters::metrics(disk, &self.known(), &source, &mount_point) + &damage)
     }
 
     fn change_cleaner(&self, change: &CleanerChange) -> Result<CleanerSettings, AdminError> {
@@ -293,21 +341,16 @@ impl Admin for Daemon<'_> {
         mount: Option<MountNamed<'_>>,
         request: &VersionsRequest,
     ) -> Result<VersionsReply, AdminError> {
-        use VersionsRequest::{Delete, Promote, Replace, Rollback};
-        // No view is mounted while it is being taken away.
-        match request {
-            Promote { .. } | Replace { .. } | Rollback { .. } => {
-                self.settle()?;
-                let _changes = self.changes.lock();
-                self.succeed(mount, request)
-            }
-            Delete { .. } => {
-                self.settle()?;
-                let _changes = self.changes.lock();
-                self.service(mount, None)?.answer(request)
-            }
-            _ => self.service(mount, None)?.answer(request),
-        }
+        self.versions_for(mount, request, None)
+    }
+
+    fn for_other(
+        &self,
+        caller: &Caller,
+        request: &Request,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(Outcome, Option<OwnedFd>), AdminError> {
+        self.serve_other(caller, request, descriptor)
     }
 
     fn mount(
@@ -322,6 +365,19 @@ impl Admin for Daemon<'_> {
                 Ok(MountReply::Served(Box::new(view)))
             }
         }
+    }
+
+    fn unmount(
+        &self,
+        mount: Option<MountNamed<'_>>,
+        request: UnmountRequest,
+    ) -> Result<(), AdminError> {
+        let mount = mount.ok_or_else(|| AdminError("say which mount".into()))?;
+        others::unmount(&*self.mounted(mount)?, request)
+    }
+
+    fn damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
+        self.tell_damage(request)
     }
 
     fn set(
@@ -353,9 +409,7 @@ impl Admin for Daemon<'_> {
                 view.place()
             )));
         }
-        views
-            .iter()
-            .try_for_each(|view| unmount(&view.mount_point, UnmountMode::Idle).map_err(refuse))
+        views.iter().try_for_each(|view| view.unmount(UnmountMode::Idle).map_err(refuse))
     }
 }
 

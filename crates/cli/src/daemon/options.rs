@@ -61,6 +61,9 @@ impl Daemon<'_> {
                 "it is open for reading alone: these options do nothing".into(),
             ));
         }
+        if new.delegates != now.delegates {
+            new.check_delegation().map_err(AdminError)?;
+        }
         let cleaner = CleanerChange {
             policy: new.policy.filter(|_| new.policy != now.policy).map(|kind| kind.name().into()),
             coalesce: new.coalesce.filter(|_| new.coalesce != now.coalesce),
@@ -77,6 +80,7 @@ impl Daemon<'_> {
             let mut own = view.options.lock();
             own.retain.clone_from(&new.retain);
             own.atime = new.atime;
+            own.delegates.clone_from(&new.delegates);
         }
         if new.commit_interval != now.commit_interval {
             self.stop.wake();

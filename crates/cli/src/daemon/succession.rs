@@ -7,7 +7,7 @@ use dendro_control::versions::{OpenFileInfo, VersionsReply, VersionsRequest};
 use dendro_control::{AdminError, MountNamed};
 use dendro_disk::View;
 use dendro_fs::versions::stale;
-use dendro_versions::Succession;
+use dendro_versions::{Asker, Succession};
 
 use super::Daemon;
 use super::admin::refuse;
@@ -25,8 +25,10 @@ impl Daemon<'_> {
         &self,
         mount: Option<MountNamed<'_>>,
         request: &VersionsRequest,
+        asker: Option<Asker>,
     ) -> Result<VersionsReply, AdminError> {
-        let service = self.service(mount, None)?;
+        let service = self.service(mount, None)?.asked_by(asker.clone());
+        service.check(request)?;
         let Some(Succession { head, like }) = service.succession(request)? else {
             return service.answer(request);
         };
@@ -53,7 +55,7 @@ impl Daemon<'_> {
         if !is_forced(request) {
             check_closed(&open_files, which)?;
         }
-        let service = self.service(mount, Some(mounted))?;
+        let service = self.service(mount, Some(mounted))?.asked_by(asker);
         mounted.switch.exchange(|_| {
             let stale = stale(self.volume.disk(), head, like).map_err(refuse)?;
             let mut reply = service.answer(request)?;
@@ -89,7 +91,7 @@ const fn is_forced(request: &VersionsRequest) -> bool {
 
 /// Files that are open in a mount.
 fn open_files(view: &Arc<MountedView>, which: Which) -> Vec<OpenFileInfo> {
-    if !view.is_elsewhere {
+    if view.is_at_hand() {
         // Pages that programs have mapped and changed are in the kernel still.
         if let Ok(root) = File::open(&view.mount_point) {
             let _ = rustix::fs::syncfs(&root);

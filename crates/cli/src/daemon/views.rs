@@ -17,9 +17,10 @@ use dendro_base::sync::{Condvar, Mutex};
 use dendro_control::{MountNamed, ViewInfo};
 use dendro_disk::View;
 use dendro_fs::FileSystem;
-use dendro_fuse::{Mount, Switch};
+use dendro_fuse::{Mount, Switch, UnmountMode, unmount};
 use dendro_logdisk::LogDisk;
 
+use super::lending;
 use crate::mount_options::MountOptions;
 use crate::versions::Automatic;
 use crate::volume;
@@ -108,6 +109,8 @@ pub(crate) struct MountedView {
     pub(crate) since_unix_s: i64,
     /// Which way requests come.
     pub(crate) transport: String,
+    /// The user for whom the daemon has mounted it.
+    pub(crate) lent_to: Option<u32>,
     /// Keeps how it was.
     pub(crate) automatic: Mutex<Option<Automatic>>,
 }
@@ -126,6 +129,23 @@ impl MountedView {
     /// Whether the kernel has unmounted it.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.has_begun()
+    }
+
+    /// Whether its mount point leads to it from here: not in another mount namespace, nor where a user may
+    /// have put something else in the way.
+    pub(crate) const fn is_at_hand(&self) -> bool {
+        !self.is_elsewhere && self.lent_to.is_none()
+    }
+
+    /// Unmounts it, as far as that can be done from here.
+    pub(crate) fn unmount(&self, mode: UnmountMode) -> Result<(), String> {
+        let done = match self.lent_to {
+            _ if self.is_elsewhere => return Ok(()),
+            None => unmount(&self.mount_point, mode).map_err(|error| error.to_string()),
+            Some(_) => lending::unmount(self, mode),
+        };
+        // What is gone is gone.
+        done.or_else(|why| if self.is_closing() { Ok(()) } else { Err(why) })
     }
 
     /// Where it is, for messages.

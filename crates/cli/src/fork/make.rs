@@ -15,6 +15,7 @@ use super::args::ForkArgs;
 use super::{BASE, branch_name, moment, versions};
 use crate::args::MountArgs;
 use crate::failure::Failure;
+use crate::join::{self, Joined};
 use crate::versions::{Keeper, Place, find, unexpected};
 use crate::{json, mount, mount_table, output, target};
 
@@ -227,8 +228,17 @@ fn show(origin: &Origin, branch: &str, place: &Path, args: &ForkArgs) -> Result<
         fake: false,
         kind: None,
     };
-    mount::run(&mount_args, true)?;
     let place = place.canonicalize()?;
+    match &origin.keeper {
+        Keeper::Daemon(served) if join::is_others(&served.client) => {
+            let config = mount::config_of(&mount_args, origin.source.clone())?;
+            match join::join_daemon(&served.client, &served.pong, &config, &mount_args.options)? {
+                Joined::Served(_) => {}
+                Joined::Nobody => return Err(Failure::new("its daemon is gone")),
+            }
+        }
+        _ => mount::run(&mount_args, true)?,
+    }
     if origin.directory.as_os_str().is_empty() {
         return Ok(place);
     }

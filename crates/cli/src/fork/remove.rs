@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::args::DropArgs;
 use super::{BASE, base_of, branch_name, moment, versions};
 use crate::failure::Failure;
+use crate::join;
 use crate::mount_table::{self, MountEntry};
 use crate::target::{self, Behind, Served};
 use crate::versions::{Keeper, Place, find};
@@ -89,7 +90,7 @@ fn drop_mounted(
 ) -> Result<Dropped, Failure> {
     let place = &entry.mount_point;
     let fail = |why: &str| Failure::new(format_args!("{}: {why}", place.display()));
-    let served = match target::daemon_behind(table, entry, place) {
+    let mut served = match target::daemon_behind(table, entry, place) {
         Behind::Daemon(served) => served,
         Behind::Mute(mute) => return Err(target::silent(place, &mute)),
         Behind::Nobody => {
@@ -98,9 +99,20 @@ fn drop_mounted(
     };
     let branch = branch_shown(&served).map_err(|why| fail(&why))?;
     let source = PathBuf::from(&served.pong.source);
+    let doomed = to_delete(&Keeper::Daemon(served.clone()), &branch)?;
+    served.client = served.client.letting_go();
     umount::run_one(place, mode, true)?;
-    // Its daemon may have ended with that mount.
-    delete(&Keeper::of(&source)?, &branch)?;
+    let keeper = match join::is_others(&served.client) {
+        // It has other mounts still; whose branch it is, it knows without this one.
+        true => {
+            let Served { client, pong, .. } = *served;
+            let client = client.about_volume();
+            Keeper::Daemon(Box::new(Served { client, pong, view: None }))
+        }
+        // Its daemon may have ended with that mount.
+        false => Keeper::of(&source)?,
+    };
+    delete_all(&keeper, doomed)?;
     // It stays if there was something in it, below the mount.
     let _ = fs::remove_dir(place);
     Ok(Dropped { branch_name: branch.name, mount_point: Some(place.clone()) })
@@ -124,8 +136,16 @@ fn branch_shown(served: &Served) -> Result<BranchInfo, String> {
     }
 }
 
-/// Deletes a branch, and the snapshot that was made for it, unless others go on from that too.
 fn delete(keeper: &Keeper, branch: &BranchInfo) -> Result<(), Failure> {
+    delete_all(keeper, to_delete(keeper, branch)?)
+}
+
+fn delete_all(keeper: &Keeper, versions: Vec<VersionName>) -> Result<(), Failure> {
+    keeper.ask(VersionsRequest::Delete { versions, dry_run: false }).map(drop)
+}
+
+/// A branch, and the snapshot that was made for it, unless others go on from that too.
+fn to_delete(keeper: &Keeper, branch: &BranchInfo) -> Result<Vec<VersionName>, Failure> {
     let list = versions(keeper)?;
     let is_alone = || {
         let from = |of: &&BranchInfo| (of.parent, of.parent_epoch);
@@ -136,6 +156,5 @@ fn delete(keeper: &Keeper, branch: &BranchInfo) -> Result<(), Failure> {
         // A try that was killed leaves a branch and a snapshot of one name.
         name.starts_with(BASE) || (*name == branch.name && name.starts_with("try-"))
     });
-    let versions = [branch_name(&branch.name)].into_iter().chain(base.map(moment)).collect();
-    keeper.ask(VersionsRequest::Delete { versions, dry_run: false }).map(drop)
+    Ok([branch_name(&branch.name)].into_iter().chain(base.map(moment)).collect())
 }

@@ -155,6 +155,16 @@ const PAGES: &[(&str, Page)] = &[
         ),
     ),
     (
+        "dendro-damage",
+        plain(
+            &[
+                ("What was met while it was in use:", "dendro damage mnt"),
+                ("When the files have been brought back from a copy:", "dendro damage --clear mnt"),
+            ],
+            &[("dendro-check", 1), ("dendro-info", 1), ("dendro-undelete", 1)],
+        ),
+    ),
+    (
         "dendro-info",
         plain(
             &[

@@ -1,5 +1,6 @@
 //! Volumes and their mounts.
 
+use dendro_control::damage::DamageInfo;
 use dendro_control::{
     CheckpointInfo, FeatureInfo, MountInfo, SegmentInfo, SpaceInfo, SuperblockInfo, ViewInfo,
     VolumeInfo,
@@ -25,7 +26,17 @@ pub(crate) struct Volume<'a> {
     superblock: Superblock,
     checkpoint: Checkpoint,
     damage: &'a [String],
+    met_damage: Option<MetDamage>,
     mount: Option<Mount<'a>>,
+}
+
+/// What `dendro damage` lists, in numbers.
+#[derive(Serialize)]
+struct MetDamage {
+    place_count: u64,
+    met_count: u64,
+    first_unix_ns: Option<i64>,
+    last_unix_ns: Option<i64>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +64,7 @@ struct Mount<'a> {
     mounted_unix_ns: i64,
     transport: &'a str,
     socket: &'a str,
+    log: &'a str,
     views: Vec<View<'a>>,
 }
 
@@ -93,8 +105,16 @@ impl<'a> From<&'a VolumeInfo> for Volume<'a> {
             superblock: Superblock { sequence, written_unix_ns: unix_ns(written_unix_s) },
             checkpoint: Checkpoint::from(&info.checkpoint),
             damage: &info.damage,
+            met_damage: info.met_damage.as_ref().map(MetDamage::from),
             mount: info.mount.as_ref().map(Mount::from),
         }
+    }
+}
+
+impl From<&DamageInfo> for MetDamage {
+    fn from(info: &DamageInfo) -> Self {
+        let DamageInfo { place_count, met_count, first_unix_ns, last_unix_ns, .. } = *info;
+        Self { place_count, met_count, first_unix_ns, last_unix_ns }
     }
 }
 
@@ -121,6 +141,7 @@ impl<'a> From<&'a MountInfo> for Mount<'a> {
             mounted_unix_ns: unix_ns(info.since_unix_s),
             transport: &info.transport,
             socket: &info.socket,
+            log: &info.log,
             views: info.views.iter().map(View::from).collect(),
         }
     }

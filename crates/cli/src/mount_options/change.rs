@@ -71,7 +71,7 @@ impl MountOptions {
             }
             match name {
                 "commit" | "retain" | "policy" | "coalesce" | "relatime" | "noatime"
-                | "strictatime" => changed = trial,
+                | "strictatime" | "users" | "group" | "owner" | "noowner" => changed = trial,
                 _ => drop(fixed.insert(option)),
             }
         }
@@ -89,7 +89,8 @@ impl MountOptions {
         if !fixed.is_empty() {
             return Err(format!(
                 "{} cannot be changed while it is mounted; unmount it, and mount it again so \
-                 (commit=, retain=, policy=, coalesce= and when access times change can be)",
+                 (commit=, retain=, policy=, coalesce=, users=, group=, owner and when access times \
+                 change can be)",
                 list(fixed)
             ));
         }
@@ -172,6 +173,7 @@ impl MountOptions {
         ];
         let value = |(name, value): (&str, Option<String>)| Some(format!("{name}={}", value?));
         all.extend(values.into_iter().filter_map(value));
+        all.extend(self.delegates.options());
         all
     }
 }
@@ -233,6 +235,7 @@ mod tests {
             "defaults",
             "ro,noatime,nosymfollow,commit=2,cache=1234567,checkpoint=4M,policy=greedy",
             "recover=truncate,metrics=9350",
+            "users=root:4711,group=4712,owner",
             "allow_root,strictatime,reserve=7,coalesce=on,buffered,transport=dev,threads=3,dirsync",
             "retain=10m:all,1d:1m,nosnapdir,nodiscard,nodev,nosuid,noexec,sync,direct",
         ] {

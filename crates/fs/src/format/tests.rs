@@ -81,6 +81,47 @@ fn entries_attributes_and_orphans_have_these_bytes() {
 }
 
 #[test]
+fn the_maker_of_a_version_has_these_bytes() {
+    let maker = MakerV1 {
+        version: 1,
+        reserved: [0; 3],
+        uid: 1000.into(),
+        branch: 2.into(),
+        reserved1: 0.into(),
+        epoch: 0x0102.into(),
+    };
+    assert_eq!(hex(maker.as_bytes()), "01000000e803000002000000000000000201000000000000");
+}
+
+#[test]
+fn damage_has_these_bytes() {
+    let damage = DamageV1 {
+        version: 1,
+        reserved: 0,
+        path_len: 2.into(),
+        problem_len: 3.into(),
+        reserved1: 0.into(),
+        branch: 4.into(),
+        reserved2: 0.into(),
+        epoch: DAMAGE_OF_HEAD.into(),
+        addr: 0x0102.into(),
+        list: 5.into(),
+        page: 6.into(),
+        first_nanos: (-1).into(),
+        last_nanos: 7.into(),
+        met_count: 8.into(),
+    };
+    assert_eq!(
+        hex(damage.as_bytes()),
+        concat!(
+            "01000200030000000400000000000000ffffffffffffffff0201000000000000",
+            "05000000000000000600000000000000ffffffffffffffff0700000000000000",
+            "0800000000000000"
+        )
+    );
+}
+
+#[test]
 fn what_is_too_short_is_damaged() {
     assert!(split_head::<InodeV1>(&[1; 119], "i-node").is_err());
     assert!(split_bytes(b"abc", 4, "name").is_err());

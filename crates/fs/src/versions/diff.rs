@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use dendro_disk::{Lid, Versions, View};
+use dendro_disk::{Lid, LogicalDisk, Versions, View};
 
 use super::{Entry, Tree, check_depth};
 use crate::error::Result;
 use crate::format::FIRST_FILE_LIST;
 use crate::inode::Inode;
+use crate::permission::Who;
 use crate::types::{FileKind, FileTime, Ino};
 
 /// How many lists are asked for at a time.
@@ -130,6 +131,40 @@ pub fn diff(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Change>> {
     Ok(join_replacements(changes))
 }
 
+/// Of `changes`, which [`diff()`] has told of the two views, those that `who` can come to see: a name by
+/// listing the directories on the way to it. What is seen in one of the views alone is as if it were in that
+/// alone.
+///
+/// # Errors
+/// As [`diff()`].
+pub fn seen(
+    disk: &dyn LogicalDisk,
+    old: View,
+    new: View,
+    changes: Vec<Change>,
+    who: &Who,
+) -> Result<Vec<Change>> {
+    let old = Tree::new(disk, old)?.seen_by(Some(who));
+    let new = Tree::new(disk, new)?.seen_by(Some(who));
+    let mut seen = Vec::with_capacity(changes.len());
+    for change in changes {
+        let from = match &change {
+            Change::Renamed { from, .. } => from,
+            other => other.path(),
+        };
+        let is_in_old = !matches!(change, Change::Added { .. }) && old.shows(from)?;
+        let is_in_new = !matches!(change, Change::Removed { .. }) && new.shows(change.path())?;
+        let kind = change.kind();
+        seen.extend(match (is_in_old, is_in_new) {
+            (true, true) => Some(change),
+            (true, false) => Some(Change::Removed { path: from.to_vec(), kind }),
+            (false, true) => Some(Change::Added { path: change.path().to_vec(), kind }),
+            (false, false) => None,
+        });
+    }
+    Ok(seen)
+}
+
 /// Tells a file that another one took the place of, as programs do that write files anew, as one
 /// that was modified.
 fn join_replacements(changes: Vec<Change>) -> Vec<Change> {
@@ -235,6 +270,26 @@ impl Names {
         }
         Ok(moved)
     }
+}
+
+/// The path of a file in a view, where the directory that its i-node names has it; `None` where it does not, or
+/// there is no such file.
+///
+/// # Errors
+/// What the disk says.
+pub fn path_of(disk: &dyn LogicalDisk, view: View, ino: Ino) -> Result<Option<Vec<u8>>> {
+    if ino == Ino::ROOT {
+        return Ok(Some(b"/".to_vec()));
+    }
+    let mut paths = Paths::new(Tree::new(disk, view)?);
+    let Some(inode) = paths.tree.inode(ino)? else { return Ok(None) };
+    if inode.kind == FileKind::Directory {
+        return paths.of_directory(ino);
+    }
+    let parent = Ino(inode.parent);
+    let Some(name) = paths.names(parent, ino)?.iter().min().cloned() else { return Ok(None) };
+    let dir = paths.of_directory(parent)?;
+    Ok(dir.map(|dir| [&dir, b"/".as_slice(), &name].concat()))
 }
 
 /// Paths in one view, remembered.

@@ -8,9 +8,14 @@ use super::check_depth;
 use super::staged::Staged;
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
+use crate::permission::{Rules, Who, Wish};
 use crate::types::{
     Attr, Caller, FileFlags, FileKind, Ino, OpenOptions, Seek, SetAttr, SetTime, XattrFlags,
 };
+use crate::xattr::{self, ACL_ACCESS};
+
+/// The bits of a mode by which a program runs as its owner or its group.
+const SET_IDS: u32 = 0o6000;
 
 /// What one unit copies at most.
 const CHUNK_LEN: usize = MIB as usize;
@@ -34,8 +39,13 @@ pub struct Restored {
 /// the last change (ctime) and of creation are those of the copy. `from` is a view that does not
 /// change meanwhile.
 ///
+/// What is copied for `who` is made by that user: it belongs to it, and has of the owner's and the group's
+/// rights, attributes and flags what such a user can give its own files. Everything in it must be readable
+/// for `who`; whether `who` may go to `ino` and make names in `parent`, the caller has seen to.
+///
 /// # Errors
-/// [`FsError::Exists`] when `to` has the name; [`FsError::NotFound`], [`FsError::NotDirectory`],
+/// [`FsError::Denied`] where `who` may not read something, [`FsError::NotPermitted`] where it may not make
+/// it; [`FsError::Exists`] when `to` has the name; [`FsError::NotFound`], [`FsError::NotDirectory`],
 /// [`FsError::ReadOnly`]; what the disk says. What was done by then is taken away.
 pub fn restore(
     from: &FileSystem,
@@ -43,8 +53,9 @@ pub fn restore(
     to: &FileSystem,
     parent: Ino,
     name: &[u8],
+    who: Option<&Who>,
 ) -> Result<Restored> {
-    let mut copy = Copy::new(from, to);
+    let mut copy = Copy::new(from, to, who);
     if from.getattr(ino)?.kind == FileKind::Directory {
         check_free(to, parent, name)?;
         let staged = Staged::begin(to, parent, ino)?;
@@ -89,6 +100,8 @@ fn entries(fs: &FileSystem, dir: Ino) -> Result<Vec<(Ino, Vec<u8>)>> {
 struct Copy<'f> {
     from: &'f FileSystem,
     to: &'f FileSystem,
+    /// For whom; nothing: for somebody who may do everything.
+    who: Option<&'f Who>,
     /// The copies of files that have several names.
     links: HashMap<Ino, Ino>,
     /// Copies that get users' flags in the end.
@@ -97,8 +110,29 @@ struct Copy<'f> {
 }
 
 impl<'f> Copy<'f> {
-    fn new(from: &'f FileSystem, to: &'f FileSystem) -> Self {
-        Self { from, to, links: HashMap::new(), flagged: Vec::new(), restored: Restored::default() }
+    fn new(from: &'f FileSystem, to: &'f FileSystem, who: Option<&'f Who>) -> Self {
+        let restored = Restored::default();
+        Self { from, to, who, links: HashMap::new(), flagged: Vec::new(), restored }
+    }
+
+    /// Refuses to copy for somebody what that one may not read, or make.
+    fn check(&self, attr: &Attr) -> Result<()> {
+        let Some(who) = self.who else { return Ok(()) };
+        let wish = match attr.kind {
+            FileKind::Directory => Wish::READ | Wish::EXECUTE,
+            FileKind::Regular => Wish::READ,
+            FileKind::CharDevice | FileKind::BlockDevice => {
+                return Err(FsError::NotPermitted("root alone makes device files"));
+            }
+            // Whoever can go there may read a link; pipes and sockets hold nothing.
+            FileKind::Symlink | FileKind::Fifo | FileKind::Socket => return Ok(()),
+        };
+        let acl = match self.from.getxattr(attr.ino, ACL_ACCESS) {
+            Err(FsError::NoAttribute) => None,
+            other => Some(other?),
+        };
+        let mode = attr.perm;
+        who.check(&Rules { uid: attr.uid, gid: attr.gid, mode, acl: acl.as_deref() }, wish)
     }
 
     /// Makes a copy of `ino`, with all that is in it, but for flags.
@@ -109,6 +143,7 @@ impl<'f> Copy<'f> {
         while let Some((ino, parent, name, depth)) = todo.pop() {
             check_depth(depth)?;
             let attr = self.from.getattr(ino)?;
+            self.check(&attr)?;
             let new = self.node(&attr, parent, &name)?;
             if attr.kind == FileKind::Directory {
                 made.push((attr, new));
@@ -126,7 +161,8 @@ impl<'f> Copy<'f> {
     /// Makes a copy of one file, or an empty directory, and answers its number. Only a directory
     /// has not its own attributes yet.
     fn node(&mut self, attr: &Attr, parent: Ino, name: &[u8]) -> Result<Ino> {
-        let caller = Caller { uid: attr.uid, gid: attr.gid, umask: 0, labels: &[] };
+        let (uid, gid) = self.who.map_or((attr.uid, attr.gid), |who| (who.uid, who.gid));
+        let caller = Caller { uid, gid, umask: 0, labels: &[] };
         if attr.kind == FileKind::Directory {
             let new = self.to.mkdir(&caller, parent, name, attr.perm)?.ino;
             self.to.forget(new, 1);
@@ -224,17 +260,33 @@ impl<'f> Copy<'f> {
     fn finish(&mut self, attr: &Attr, new: Ino) -> Result<()> {
         let change = |changes| self.to.setattr(&Caller::default(), new, &changes).map(drop);
         // The owner first, whose change takes rights away; then ACLs, which the mode follows.
-        change(SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() })?;
+        let (is_owner, is_member) =
+            self.who.map_or((true, true), |who| (who.uid == attr.uid, who.is_in(attr.gid)));
+        change(SetAttr {
+            uid: self.who.is_none().then_some(attr.uid),
+            gid: is_member.then_some(attr.gid),
+            ..SetAttr::default()
+        })?;
         self.extended_attributes(attr.ino, new)?;
         let is_link = attr.kind == FileKind::Symlink;
+        // What runs as its owner or its group does so with those alone that the bits were given for.
+        let mode = match is_owner && is_member {
+            true => attr.mode(),
+            false => attr.mode() & !SET_IDS,
+        };
         change(SetAttr {
-            mode: (!is_link).then_some(attr.mode()),
+            mode: (!is_link).then_some(mode),
             atime: Some(SetTime::At(attr.atime)),
             mtime: Some(SetTime::At(attr.mtime)),
             ..SetAttr::default()
         })?;
-        if !attr.flags.is_empty() {
-            self.flagged.push((attr.flags, new));
+        let flags = match self.who {
+            None => attr.flags,
+            // Root alone gives the others, and takes them away.
+            Some(_) => attr.flags & (FileFlags::NO_DUMP | FileFlags::NO_ATIME),
+        };
+        if !flags.is_empty() {
+            self.flagged.push((flags, new));
         }
         Ok(())
     }
@@ -244,10 +296,13 @@ impl<'f> Copy<'f> {
             let names = list.split(|&byte| byte == 0).filter(|name| !name.is_empty());
             names.map(<[u8]>::to_vec).collect()
         };
-        let wanted = names(self.from.listxattr(ino)?);
+        // What `trusted.` and `security.` hold gives rights, or says what users are not to see.
+        let is_anybodys = |name: &[u8]| name.starts_with(b"user.") || xattr::is_acl(name);
+        let mut wanted = names(self.from.listxattr(ino)?);
+        wanted.retain(|name| self.who.is_none() || is_anybodys(name));
         // ACLs that the copy got from the directory where it was made.
         for name in names(self.to.listxattr(new)?) {
-            if !wanted.contains(&name) {
+            if !wanted.contains(&name) && (self.who.is_none() || is_anybodys(&name)) {
                 self.to.removexattr(new, &name)?;
             }
         }

@@ -1,4 +1,5 @@
 mod staged;
+mod whose;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -358,7 +359,7 @@ fn the_history_of_a_path_has_one_version_for_all_snapshots_alike() {
     write(&fixture, ino, b"longer");
     let fourth = snapshot(&fixture);
     fixture.fs.unlink(dir, b"file").unwrap();
-    let versions = history(&*fixture.disk, View::HEAD, b"/dir/file").unwrap();
+    let versions = history(&*fixture.disk, View::HEAD, b"/dir/file", None).unwrap();
     let found: Vec<_> = versions
         .iter()
         .map(|of| (of.view, of.snapshot_count, of.attr.map(|attr| attr.size_bytes)))
@@ -369,7 +370,7 @@ fn the_history_of_a_path_has_one_version_for_all_snapshots_alike() {
     let time = |view| fixture.disk.versions().snapshot_of(view).map(|snapshot| snapshot.time);
     assert_eq!((versions[2].since, versions[2].until), (time(second), time(third)));
     assert_eq!((versions[0].since, versions[0].until), (None, None));
-    let past = history(&*fixture.disk, third, b"dir//./file").unwrap();
+    let past = history(&*fixture.disk, third, b"dir//./file", None).unwrap();
     assert_eq!(past.iter().map(|of| of.view).collect::<Vec<_>>(), [third, first]);
 }
 
@@ -387,7 +388,7 @@ fn what_a_directory_had_is_found_in_the_newest_snapshot_that_has_it() {
     let third = snapshot(&fixture);
     fixture.fs.unlink(dir, b"two").unwrap();
     let found = |path: &[u8]| -> Vec<_> {
-        removed(&*fixture.disk, View::HEAD, path)
+        removed(&*fixture.disk, View::HEAD, path, None)
             .unwrap()
             .into_iter()
             .map(|of| (String::from_utf8(of.name).unwrap(), of.snapshot.view(), of.attr.size_bytes))
@@ -455,9 +456,9 @@ fn a_tree_is_brought_back_with_all_that_can_be_seen_of_it() {
     }
     fixture.fs.rmdir(top, b"sub").unwrap();
     fixture.fs.rmdir(Ino::ROOT, b"top").unwrap();
-    let done = restore(&past, top, &fixture.fs, Ino::ROOT, b"top").unwrap();
+    let done = restore(&past, top, &fixture.fs, Ino::ROOT, b"top", None).unwrap();
     assert_eq!((done.file_count, done.directory_count), (5, 2));
-    assert_eq!(restore(&past, top, &fixture.fs, Ino::ROOT, b"top"), Err(FsError::Exists));
+    assert_eq!(restore(&past, top, &fixture.fs, Ino::ROOT, b"top", None), Err(FsError::Exists));
     fixture.remount();
     let (found, expected) = (comparable(&fixture.fs, "top"), comparable(&past, "top"));
     assert_eq!(found, expected);
@@ -485,7 +486,7 @@ fn a_copy_has_no_acl_of_the_directory_where_it_is_put() {
     }
     let name = b"system.posix_acl_default";
     fixture.fs.setxattr(dir, name, &acl, XattrFlags::empty()).unwrap();
-    restore(&mount(&fixture, view), ino, &fixture.fs, dir, b"file").unwrap();
+    restore(&mount(&fixture, view), ino, &fixture.fs, dir, b"file", None).unwrap();
     let copy = fixture.fs.lookup(dir, b"file").unwrap();
     assert_eq!(copy.perm, 0o644);
     assert_eq!(fixture.fs.listxattr(copy.ino), Ok(vec![]));
@@ -497,7 +498,7 @@ fn nothing_is_left_of_a_copy_that_did_not_fit() {
     let ino = fixture.file_with("file", &[1; 5 << 20]);
     let view = snapshot(&fixture);
     let past = mount(&fixture, view);
-    let answer = restore(&past, ino, &fixture.fs, Ino::ROOT, b"copy");
+    let answer = restore(&past, ino, &fixture.fs, Ino::ROOT, b"copy", None);
     assert!(matches!(answer, Err(FsError::Disk(dendro_disk::Error::NoSpace { .. }))), "{answer:?}");
     assert_eq!(fixture.list(Ino::ROOT), ["file"]);
     fixture.fs.close().unwrap();

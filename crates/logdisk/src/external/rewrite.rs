@@ -136,6 +136,7 @@ impl LogDisk {
                 if is_read && checksum(&bytes[stored.clone()]) == page.crc32c {
                     sound.push((found, stored));
                 } else {
+                    self.note_damage(&found.block);
                     outcomes[found.at] = Rewritten::Unreadable;
                 }
             }

@@ -6,7 +6,7 @@ use dendro_control::versions::{
     VersionsRequest,
 };
 use dendro_disk::{Lid, VersionTable, View};
-use dendro_fs::versions::diff;
+use dendro_fs::versions::{diff, forget_maker, maker, note_maker, seen};
 
 use super::kept::{self, Before};
 use super::{Answer, Service, facts, refuse, refuse_disk};
@@ -127,6 +127,10 @@ impl Service {
 
     /// What is there now, and what became of what was.
     fn replaced(&self, now: View, like: String, kept: Option<KeptInfo>) -> Answer<VersionsReply> {
+        // Whoever made the branch has it no longer for himself.
+        if matches!(maker(&*self.disk, now), Ok(Some(_))) {
+            forget_maker(&*self.disk, now).map_err(refuse)?;
+        }
         let table = self.disk.versions();
         let made = table.branch_of(now).map(|branch| facts::branch(branch, &table));
         let mut made = made.ok_or_else(|| {
@@ -192,6 +196,10 @@ impl Service {
             let since = self.resolve(table, since)?;
             let changes = diff(&*self.disk, since, head).map_err(refuse)?;
             if !changes.is_empty() {
+                let changes = match self.who() {
+                    Some(who) => seen(&*self.disk, since, head, changes, who).map_err(refuse)?,
+                    None => changes,
+                };
                 let told: Vec<_> = changes.iter().take(MAX_CHANGES).map(facts::change).collect();
                 let more = changes.len() > told.len();
                 return Ok(VersionsReply::Diff(DiffInfo {
@@ -202,6 +210,7 @@ impl Service {
             }
         }
         let before = if since.is_some() { Before::Try } else { Before::Promote };
+        let owner = maker(&*self.disk, head).ok().flatten();
         let kept = self.keep(table, [head, like], before, how)?;
         if head == table.main_head() {
             let promoted = self.disk.promote(like.branch);
@@ -216,6 +225,14 @@ impl Service {
         if since.is_some() {
             self.forget_tries(table, head)?;
         }
-        self.replaced(like, facts::called(like, table), kept)
+        let reply = self.replaced(like, facts::called(like, table), kept)?;
+        match owner {
+            // The branch is still that user's whose head it had.
+            Some(uid) => {
+                note_maker(&*self.disk, like, uid).map_err(refuse)?;
+                self.done(reply)
+            }
+            None => Ok(reply),
+        }
     }
 }

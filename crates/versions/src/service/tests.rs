@@ -8,6 +8,7 @@ use dendro_fs::{Caller, FileSystem, FormatOptions, Ino, OpenOptions, Options};
 
 use super::Service;
 
+mod asker;
 mod kept;
 
 struct Fixture {

@@ -51,6 +51,9 @@ impl Service {
                 path_text(&target_path)
             )));
         }
+        let may_make = Tree::new(&*self.disk, target)
+            .and_then(|tree| tree.seen_by(self.who()).check_making(parent));
+        may_make.map_err(|error| refuse(format_args!("{}: {error}", path_text(parent_path))))?;
         let (view, ino) = match from {
             Some(from) => {
                 let view = self.resolve(table, from)?;
@@ -65,10 +68,11 @@ impl Service {
         let options = Options { view, read_only: true, ..Options::default() };
         let past = self.open(options)?;
         let done = match self.mounted.iter().find(|(fs, _)| fs.view() == target) {
-            Some((fs, _)) => restore(&past, ino, fs, parent, name),
+            Some((fs, _)) => restore(&past, ino, fs, parent, name, self.who()),
             None => {
                 let fs = self.open(Options { view: target, ..Options::default() })?;
-                restore(&past, ino, &fs, parent, name).and_then(|done| fs.close().map(|()| done))
+                let done = restore(&past, ino, &fs, parent, name, self.who());
+                done.and_then(|done| fs.close().map(|()| done))
             }
         };
         let restored = done.map_err(|error| refuse(format_args!("{path}: {error}")))?;
@@ -86,25 +90,39 @@ impl Service {
 
     /// The newest moment in the past of `head` in which `path` names something.
     fn newest(&self, table: &VersionTable, head: View, path: &[u8]) -> Answer<(View, Ino)> {
+        let mut denied = None;
         for snapshot in table.past(head) {
-            if let Some(ino) = self.lookup(snapshot.view(), path)? {
-                return Ok((snapshot.view(), ino));
+            match self.find(snapshot.view(), path) {
+                Ok(Some(ino)) => return Ok((snapshot.view(), ino)),
+                Ok(None) => {}
+                // It may have been open to the one who asks before.
+                Err(error @ FsError::Denied(_)) => denied = Some(error),
+                Err(error) => return Err(refuse(format_args!("{}: {error}", path_text(path)))),
             }
         }
-        Err(AdminError(format!(
-            "{}: no snapshot has it; `dendro undelete --list` of its directory lists what can be had",
-            path_text(path)
-        )))
+        let path = path_text(path);
+        Err(match denied {
+            Some(error) => refuse(format_args!("{path}: {error}")),
+            None => AdminError(format!(
+                "{path}: no snapshot has it; `dendro undelete --list` of its directory lists what \
+                 can be had"
+            )),
+        })
     }
 
     fn lookup(&self, view: View, path: &[u8]) -> Answer<Option<Ino>> {
-        let found = Tree::new(&*self.disk, view).and_then(|tree| tree.resolve(path));
-        match found {
+        let found = self.find(view, path);
+        found.map_err(|error| refuse(format_args!("{}: {error}", path_text(path))))
+    }
+
+    fn find(&self, view: View, path: &[u8]) -> dendro_fs::Result<Option<Ino>> {
+        let tree = Tree::new(&*self.disk, view);
+        match tree.and_then(|tree| tree.seen_by(self.who()).resolve(path)) {
             // Retention took it meanwhile.
             Err(FsError::Disk(dendro_disk::Error::NoSuchView(_))) if view.epoch.is_some() => {
                 Ok(None)
             }
-            other => other.map_err(|error| refuse(format_args!("{}: {error}", path_text(path)))),
+            other => other,
         }
     }
 

@@ -43,7 +43,7 @@ fn after_a_crash_at_any_time_a_tree_is_whole_or_not_there() {
     let fixture = Fixture::with(ModelDisk::new(None).recording(), noatime(), u64::MAX);
     let (past, dir, top) = with_a_past(&fixture);
     let begun = fixture.disk.version_history().len();
-    let done = restore(&past, top, &fixture.fs, dir, b"top").unwrap();
+    let done = restore(&past, top, &fixture.fs, dir, b"top", None).unwrap();
     assert_eq!(done, Restored { file_count: 12, directory_count: 4, data_bytes: 60_000 });
     assert_eq!(fixture.fs.listxattr(Ino::ROOT), Ok(vec![]), "the mark is gone");
     let expected = comparable(&fixture.fs, "dir");
@@ -72,9 +72,9 @@ fn nothing_is_left_of_a_tree_that_did_not_fit_or_whose_name_is_taken() {
     write(&fixture, file, &[1; 5 << 20]);
     let view = snapshot(&fixture);
     let past = mount(&fixture, view);
-    let taken = restore(&past, top, &fixture.fs, Ino::ROOT, b"top");
+    let taken = restore(&past, top, &fixture.fs, Ino::ROOT, b"top", None);
     assert_eq!(taken, Err(FsError::Exists));
-    let answer = restore(&past, top, &fixture.fs, Ino::ROOT, b"copy");
+    let answer = restore(&past, top, &fixture.fs, Ino::ROOT, b"copy", None);
     assert!(matches!(answer, Err(FsError::Disk(dendro_disk::Error::NoSpace { .. }))), "{answer:?}");
     assert_eq!(fixture.list(Ino::ROOT), ["top"]);
     assert_eq!(fixture.fs.listxattr(Ino::ROOT), Ok(vec![]));

@@ -1,0 +1,204 @@
+//! Damage that is met on a real mount: told where it is, once, counted, and kept until it is taken note of.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use common::Scratch;
+use serde_json::Value;
+
+mod common;
+
+const PAGE: usize = 4096;
+
+/// Bytes that no other page has.
+fn page(name: &str, number: usize) -> Vec<u8> {
+    let mut bytes = format!("{name} {number} ").repeat(PAGE / (name.len() + 3)).into_bytes();
+    bytes.resize(PAGE, b'.');
+    bytes
+}
+
+/// A volume with the file `dir/file` of 16 pages, in the snapshot `full`; not mounted.
+fn volume() -> Option<Scratch> {
+    if common::skips_mounts() {
+        return None;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::create_dir(scratch.inside("dir")).unwrap();
+    let bytes: Vec<u8> = (0..16).flat_map(|number| page("file", number)).collect();
+    fs::write(scratch.inside("dir/file"), bytes).unwrap();
+    let full = format!("{}@full", scratch.mount_point());
+    scratch.dendro(["snapshot", "create", &full]).succeeds();
+    scratch.umount();
+    Some(scratch)
+}
+
+/// Changes a bit of that page, wherever the image has it.
+fn damage(scratch: &Scratch, name: &str, number: usize) {
+    let image = fs::read(scratch.image()).unwrap();
+    let wanted = page(name, number);
+    let found = image.chunks(PAGE).enumerate().filter(|(_, bytes)| **bytes == wanted);
+    let places: Vec<_> = found.map(|(at, _)| at * PAGE).collect();
+    assert!(!places.is_empty());
+    let file = File::options().write(true).open(scratch.image()).unwrap();
+    for at in places {
+        file.write_all_at(&[wanted[100] ^ 1], at as u64 + 100).unwrap();
+    }
+}
+
+fn told(scratch: &Scratch, target: &str) -> Value {
+    let said = scratch.dendro(["damage", "--json", target]).succeeds();
+    serde_json::from_str(&said.out).unwrap()
+}
+
+fn stat(scratch: &Scratch) -> Value {
+    let said = scratch.dendro(["stat", "--json", &scratch.mount_point()]).succeeds();
+    serde_json::from_str(&said.out).unwrap()
+}
+
+fn log(scratch: &Scratch) -> String {
+    fs::read_to_string(scratch.path("log")).unwrap()
+}
+
+/// Reads a page of the file, which fails.
+fn read(path: &Path, number: usize) {
+    let file = File::open(path).unwrap();
+    let error = file.read_exact_at(&mut [0; PAGE], (number * PAGE) as u64).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+}
+
+#[test]
+fn damage_is_told_once_with_its_path_and_kept_until_it_is_taken_note_of() {
+    let Some(scratch) = volume() else { return };
+    damage(&scratch, "file", 3);
+    scratch.mount();
+    let mount = scratch.mount_point();
+    assert_eq!(told(&scratch, &mount)["place_count"], 0);
+    for _ in 0..3 {
+        read(&scratch.inside("dir/file"), 3);
+    }
+    common::wait_until("it is told", || log(&scratch).contains("damage: "));
+    let place = told(&scratch, &mount)["places"][0].clone();
+    assert_eq!((&place["path"], &place["version"]), (&"/dir/file".into(), &":main".into()));
+    assert_eq!(place["offset_bytes"], 3 * PAGE as u64);
+    assert!(place["problem"].as_str().unwrap().contains("checksum"), "{place}");
+    let info = scratch.dendro(["info", &mount]).succeeds().out;
+    assert!(info.contains("damage      1 place, met "), "{info}");
+    let facts = stat(&scratch);
+    assert_eq!(facts["damage_places"], 1, "{facts}");
+    assert!(facts["damage_met"].as_u64().unwrap() >= 1 && !facts["damage_last_unix_ns"].is_null());
+    common::wait_until("each time counts", || {
+        read(&scratch.inside("dir/file"), 3);
+        told(&scratch, &mount)["met_count"].as_u64() > facts["damage_met"].as_u64()
+    });
+    let about_it = log(&scratch);
+    let lines = about_it.lines().filter(|line| line.contains("checksum is wrong"));
+    assert_eq!(lines.count(), 1, "{about_it}");
+
+    // It is the volume's: over an end and the next mount, and without one.
+    scratch.umount();
+    let offline = told(&scratch, &scratch.image());
+    assert_eq!(offline["places"][0]["path"], "/dir/file", "{offline}");
+    let info = scratch.dendro(["info", &scratch.image()]).succeeds().out;
+    assert!(info.contains("damage      1 place"), "{info}");
+    scratch.mount();
+    let before = told(&scratch, &mount);
+    assert_eq!(before["places"][0]["first_unix_ns"], offline["places"][0]["first_unix_ns"]);
+    // A rollback to before it was met does not lose it.
+    scratch.dendro(["rollback", &format!("{mount}@full")]).succeeds();
+    scratch.kill_daemon();
+    scratch.mount();
+    assert_eq!(told(&scratch, &mount)["place_count"], 1);
+    // Until somebody has taken note, who is told once more.
+    let cleared = scratch.dendro(["damage", "--clear", &mount]).succeeds().out;
+    assert!(cleared.contains("/dir/file in :main, at byte 12288"), "{cleared}");
+    assert_eq!(told(&scratch, &mount)["place_count"], 0);
+    scratch.kill_daemon();
+    assert_eq!(told(&scratch, &scratch.image())["place_count"], 0);
+    scratch.mount();
+    assert_eq!(stat(&scratch)["damage_places"], 0);
+    // And then it is new.
+    read(&scratch.inside("dir/file"), 3);
+    common::wait_until("it is told", || told(&scratch, &mount)["place_count"] == 1);
+    scratch.umount();
+    scratch.dendro(["damage", "--clear", &scratch.image()]).succeeds();
+    assert_eq!(told(&scratch, &scratch.image())["place_count"], 0);
+    scratch.dendro(["check", &scratch.image()]);
+}
+
+#[test]
+fn damage_in_the_past_alone_is_told_of_its_version() {
+    let Some(scratch) = volume() else { return };
+    damage(&scratch, "file", 5);
+    scratch.mount();
+    fs::remove_file(scratch.inside("dir/file")).unwrap();
+    read(&scratch.inside(".dendro/snapshots/full/dir/file"), 5);
+    let mount = scratch.mount_point();
+    common::wait_until("it is told", || told(&scratch, &mount)["place_count"] == 1);
+    let place = told(&scratch, &mount)["places"][0].clone();
+    assert_eq!((&place["path"], &place["version"]), (&"/dir/file".into(), &"@full".into()));
+}
+
+#[test]
+fn a_mount_that_cannot_write_counts_in_memory() {
+    let Some(scratch) = volume() else { return };
+    damage(&scratch, "file", 7);
+    scratch.mount_with("ro");
+    let before = fs::read(scratch.image()).unwrap();
+    read(&scratch.inside("dir/file"), 7);
+    let mount = scratch.mount_point();
+    common::wait_until("it is told", || told(&scratch, &mount)["place_count"] == 1);
+    assert!(log(&scratch).contains("damage: /dir/file in :main, at byte 28672"));
+    scratch.dendro(["damage", "--clear", &mount]).succeeds();
+    assert_eq!(told(&scratch, &mount)["place_count"], 0);
+    read(&scratch.inside("dir/file"), 7);
+    scratch.umount();
+    assert_eq!(told(&scratch, &scratch.image())["place_count"], 0);
+    assert!(fs::read(scratch.image()).unwrap() == before, "nothing was written");
+}
+
+#[test]
+fn what_the_cleaner_meets_is_told_too() {
+    let Some(scratch) = volume() else { return };
+    scratch.mount();
+    // Segments of which one page in four stays, and that one is damaged in one of them.
+    for number in 0..1024 {
+        fs::write(scratch.inside(&format!("f{number}")), page("small", number)).unwrap();
+    }
+    scratch.dendro(["sync", &scratch.mount_point()]).succeeds();
+    for number in (0..1024).filter(|number| number % 4 != 0) {
+        fs::remove_file(scratch.inside(&format!("f{number}"))).unwrap();
+    }
+    scratch.umount();
+    damage(&scratch, "small", 400);
+    scratch.mount();
+    let mount = scratch.mount_point();
+    scratch.dendro(["clean", "run", &mount]);
+    common::wait_until("it is told", || {
+        scratch.dendro(["clean", "run", &mount]);
+        told(&scratch, &mount)["place_count"] == 1
+    });
+    let place = told(&scratch, &mount)["places"][0].clone();
+    assert_eq!(place["path"], "/f400", "{place}");
+}
+
+#[test]
+fn without_a_system_log_messages_go_to_a_file_that_is_told() {
+    let Some(scratch) = volume() else { return };
+    if Path::new("/dev/log").exists() {
+        eprintln!("left out: there is a system log");
+        return;
+    }
+    damage(&scratch, "file", 9);
+    scratch.dendro(["mount", &scratch.image(), &scratch.mount_point()]).succeeds();
+    read(&scratch.inside("dir/file"), 9);
+    let mount = scratch.mount_point();
+    common::wait_until("it is told", || told(&scratch, &mount)["place_count"] == 1);
+    let log = scratch.info(&mount)["mount"]["log"].as_str().unwrap().to_owned();
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("damage: /dir/file in :main"), "{log}: {text}");
+    let info = scratch.dendro(["info", &mount]).succeeds().out;
+    assert!(info.contains(&format!("  log         {log}\n")), "{info}");
+}

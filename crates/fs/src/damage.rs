@@ -1,0 +1,177 @@
+//! Damage that was met, kept with the volume until somebody has taken note of it: records of the list that
+//! describes the volume, in the main branch's head. Software that does not know them leaves them alone.
+
+use dendro_base::Timestamp;
+use dendro_disk::{Aru, LogicalDisk, View};
+use zerocopy::IntoBytes;
+
+use crate::error::Result;
+use crate::format::{
+    DAMAGE_BASE, DAMAGE_END, DAMAGE_NO_VERSION, DAMAGE_OF_HEAD, DamageV1, RECORD_VERSION,
+    VOLUME_LIST, split_bytes, split_head,
+};
+
+/// So many places are kept.
+pub const MAX_KEPT_DAMAGE: usize = (DAMAGE_END - DAMAGE_BASE) as usize;
+
+/// The longest path, and the longest description, that are kept whole.
+const MAX_PATH_LEN: usize = 640;
+const MAX_PROBLEM_LEN: usize = 240;
+
+/// A place on the device that did not hold what was written there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptDamage {
+    /// Where it lies, in bytes.
+    pub addr_bytes: u64,
+    /// The list, and the index of the page in it; nothing for what no file has.
+    pub page: Option<(u64, u64)>,
+    /// A version that has it, if one was found.
+    pub view: Option<View>,
+    /// The file's path there; empty where none was found.
+    pub path: Vec<u8>,
+    /// What is wrong.
+    pub problem: String,
+    /// When it was met first,
+    pub first: Timestamp,
+    /// and last.
+    pub last: Timestamp,
+    /// How often it was met.
+    pub met_count: u64,
+}
+
+impl KeptDamage {
+    fn encode(&self) -> Vec<u8> {
+        let path = &self.path[..self.path.len().min(MAX_PATH_LEN)];
+        let mut problem = self.problem.as_str();
+        while problem.len() > MAX_PROBLEM_LEN {
+            problem = problem.char_indices().next_back().map_or("", |(at, _)| &problem[..at]);
+        }
+        let (list, page) = self.page.unwrap_or((0, 0));
+        let (branch, epoch) = match self.view {
+            Some(View { branch, epoch }) => (branch, epoch.unwrap_or(DAMAGE_OF_HEAD)),
+            None => (DAMAGE_NO_VERSION, 0),
+        };
+        let head = DamageV1 {
+            version: RECORD_VERSION,
+            reserved: 0,
+            path_len: (path.len() as u16).into(),
+            problem_len: (problem.len() as u16).into(),
+            reserved1: 0.into(),
+            branch: branch.into(),
+            reserved2: 0.into(),
+            epoch: epoch.into(),
+            addr: self.addr_bytes.into(),
+            list: list.into(),
+            page: page.into(),
+            first_nanos: self.first.0.into(),
+            last_nanos: self.last.0.into(),
+            met_count: self.met_count.into(),
+        };
+        [head.as_bytes(), path, problem.as_bytes()].concat()
+    }
+
+    fn decode(record: &[u8]) -> Result<Self> {
+        let (head, rest) = split_head::<DamageV1>(record, "a record of damage")?;
+        let (path, rest) = split_bytes(rest, usize::from(head.path_len.get()), "a path")?;
+        let (problem, _) = split_bytes(rest, usize::from(head.problem_len.get()), "a problem")?;
+        let epoch = Some(head.epoch.get()).filter(|&epoch| epoch != DAMAGE_OF_HEAD);
+        let view = View { branch: head.branch.get(), epoch };
+        Ok(Self {
+            addr_bytes: head.addr.get(),
+            page: Some((head.list.get(), head.page.get())).filter(|(list, _)| *list != 0),
+            view: Some(view).filter(|view| view.branch != DAMAGE_NO_VERSION),
+            path: path.to_vec(),
+            problem: String::from_utf8_lossy(problem).into_owned(),
+            first: Timestamp(head.first_nanos.get()),
+            last: Timestamp(head.last_nanos.get()),
+            met_count: head.met_count.get(),
+        })
+    }
+}
+
+/// What is kept in the main branch's `head`, in the order of its records. What makes no sense is passed over.
+///
+/// # Errors
+/// What the disk says.
+pub fn kept_damage(disk: &dyn LogicalDisk, head: View) -> Result<Vec<KeptDamage>> {
+    let records = disk.records(head, VOLUME_LIST, DAMAGE_BASE, MAX_KEPT_DAMAGE)?;
+    let ours = records
+        .iter()
+        .filter(|(index, record)| *index < DAMAGE_END && record.first() == Some(&RECORD_VERSION));
+    Ok(ours.filter_map(|(_, record)| KeptDamage::decode(record).ok()).collect())
+}
+
+/// Keeps `all`, [`MAX_KEPT_DAMAGE`] of them at most, in the place of what was kept; none: nothing any more.
+///
+/// # Errors
+/// What the disk says.
+pub fn keep_damage(disk: &dyn LogicalDisk, head: View, all: &[KeptDamage]) -> Result<()> {
+    let present = disk.records(head, VOLUME_LIST, DAMAGE_BASE, MAX_KEPT_DAMAGE)?;
+    let mut aru = Aru::new(head);
+    for (index, damage) in (DAMAGE_BASE..DAMAGE_END).zip(all) {
+        let record = damage.encode();
+        if !present.iter().any(|(at, old)| *at == index && **old == *record) {
+            aru.put_record(VOLUME_LIST, index, record);
+        }
+    }
+    let end = DAMAGE_BASE + all.len().min(MAX_KEPT_DAMAGE) as u64;
+    for (index, _) in present.iter().filter(|(index, _)| (end..DAMAGE_END).contains(index)) {
+        aru.delete_record(VOLUME_LIST, *index);
+    }
+    if !aru.ops().is_empty() {
+        disk.commit(aru)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Fixture;
+    use crate::verify;
+
+    fn damage(number: u64) -> KeptDamage {
+        KeptDamage {
+            addr_bytes: number * 4096,
+            page: number.is_multiple_of(2).then_some((7, number)),
+            view: (!number.is_multiple_of(3)).then_some(View { branch: 1, epoch: Some(number) }),
+            path: b"/dir/\xff".to_vec(),
+            problem: "wrong".into(),
+            first: Timestamp(-5),
+            last: Timestamp(5),
+            met_count: 3,
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_there_until_it_is_replaced() {
+        let fixture = Fixture::new();
+        let disk = &*fixture.disk;
+        assert_eq!(kept_damage(disk, View::HEAD), Ok(Vec::new()));
+        let all: Vec<_> = (1..=MAX_KEPT_DAMAGE as u64 + 5).map(damage).collect();
+        keep_damage(disk, View::HEAD, &all).unwrap();
+        assert_eq!(kept_damage(disk, View::HEAD).unwrap(), all[..MAX_KEPT_DAMAGE]);
+        let head = KeptDamage { view: Some(View::HEAD), ..damage(1) };
+        keep_damage(disk, View::HEAD, std::slice::from_ref(&head)).unwrap();
+        assert_eq!(kept_damage(disk, View::HEAD).unwrap(), std::slice::from_ref(&head));
+        let commits = fixture.disk.history().len();
+        keep_damage(disk, View::HEAD, &[head]).unwrap();
+        assert_eq!(fixture.disk.history().len(), commits, "nothing has changed");
+        assert!(verify(disk, View::HEAD).unwrap().is_empty());
+        keep_damage(disk, View::HEAD, &[]).unwrap();
+        assert_eq!(kept_damage(disk, View::HEAD), Ok(Vec::new()));
+        fixture.assert_sound();
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_no_bytes_panic() {
+        let long = KeptDamage { path: vec![b'x'; 5000], problem: "ä".repeat(5000), ..damage(2) };
+        let record = long.encode();
+        assert!(record.len() <= dendro_disk::MAX_RECORD_LEN_BYTES);
+        let read = KeptDamage::decode(&record).unwrap();
+        assert_eq!((read.path.len(), read.problem.len()), (MAX_PATH_LEN, MAX_PROBLEM_LEN));
+        for len in 0..record.len() {
+            assert!(KeptDamage::decode(&record[..len]).is_err());
+        }
+    }
+}
