@@ -130,11 +130,24 @@ impl LogDisk {
         unwritten + unwritten / 2 + to_clean + SLACK_BYTES
     }
 
-    /// What clients can have in all as things are: no more than what the host gives the image.
+    /// What clients can have in all as things are: no more than what the host gives the image, so that what
+    /// is promised can be kept.
     pub(crate) fn present_capacity_bytes(&self, core: &Core) -> u64 {
-        let capacity = self.capacity_bytes();
+        let of_host = self.capacity_on_host(core).unwrap_or(u64::MAX);
+        self.capacity_bytes().min(of_host)
+    }
+
+    /// What is free on the host, if clients have `charged_bytes`. Pages of zeros, which take nothing there, are
+    /// not counted: what was promised before the host became full keeps nobody from writing.
+    pub(crate) fn free_on_host(&self, core: &Core, charged_bytes: u64) -> Option<u64> {
+        let stored_bytes = charged_bytes.saturating_sub(core.state.segments.zero_pages_bytes());
+        Some(self.capacity_on_host(core)?.saturating_sub(stored_bytes))
+    }
+
+    /// What clients could have in all if the volume were as large as the host allows it to be.
+    fn capacity_on_host(&self, core: &Core) -> Option<u64> {
         if !self.host.is_known.load(Ordering::Acquire) {
-            return capacity;
+            return None;
         }
         let total = self.host.total_bytes.load(Ordering::Relaxed);
         let superblocks = (0..2).map(|log| self.layout.superblock_area(log));
@@ -143,7 +156,7 @@ impl LogDisk {
         let usable = total.saturating_sub(kept);
         let size = self.layout.segment_size_bytes();
         let share = u128::from(usable) * u128::from(self.fillable_bytes()) / u128::from(size);
-        capacity.min(u64::try_from(share).unwrap_or(u64::MAX))
+        Some(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
     /// Whether the host lacks room to write a unit now.

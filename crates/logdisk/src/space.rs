@@ -424,9 +424,13 @@ impl LogDisk {
             return shortage.or_else(|| self.shortage_on_host(core, need));
         }
         let charged = self.charged_bytes(core).saturating_add(self.ledger.reserved_bytes());
-        let free = self.present_capacity_bytes(core).saturating_sub(charged);
+        let free = self.capacity_bytes().saturating_sub(charged);
         if need.log_bytes + need.kept_bytes > free + need.given_back_bytes {
             return Some(Shortage::OfSpace(free));
+        }
+        let on_host = self.free_on_host(core, charged).unwrap_or(u64::MAX);
+        if need.log_bytes > on_host.saturating_add(need.given_back_bytes) {
+            return Some(Shortage::OfSpace(on_host));
         }
         let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
         let shortage = (need.log_bytes > room).then_some(Shortage::OfRoom(room));

@@ -8,7 +8,7 @@ use dendro_base::sync::Mutex;
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{BLOCK_SIZE, Device, Error as DeviceError, HostRoom, Result};
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 const DEVICE_BYTES: u64 = 64 << 20;
@@ -240,6 +240,27 @@ fn a_full_host_answers_before_the_device_does_and_what_is_deleted_is_given_back_
         disk.commit(aru).expect("what gives space back is accepted");
     }
     assert_eq!(image.refused_count(), 0, "the device answered first");
+}
+
+#[test]
+fn zeros_that_were_promised_on_a_large_host_keep_nobody_from_writing_on_a_small_one() {
+    let clock = Arc::new(ManualClock::default());
+    let image = Image::new(SimDevice::new(DEVICE_BYTES, 1), DEVICE_BYTES);
+    let disk = new_disk(&(Arc::clone(&image) as Arc<dyn Device>), &clock);
+    let list = new_list(&disk);
+    let mut aru = Aru::new(View::HEAD);
+    let count = (40 << 20) / PAGE_SIZE as u64;
+    aru.push(Op::ZeroPages { list, first_page: 1 << 20, count });
+    disk.commit(aru).expect("there is room");
+    image.set_host_bytes(24 << 20);
+    clock.advance(std::time::Duration::from_secs(2));
+    // What is promised anew could not be kept, and what takes room on the host has some.
+    assert_eq!(disk.space().available_bytes, 0);
+    for number in 0..2000 {
+        put(&disk, list, number).expect("the host has room for it");
+    }
+    disk.flush(CommitSeq::LATEST).expect("the host has room for it");
+    assert_eq!(first_missing(&disk, list, 2000), 2000);
 }
 
 #[test]
