@@ -166,14 +166,13 @@ pub(crate) enum MountKind {
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
-  coalesce=on|off, metrics=PORT put together what lies scattered (on); Prometheus' metrics on [ADDRESS:]PORT
-  recover=stop|truncate|skip    refuse (default), give up or read past what damage has taken
+  recover=stop|truncate|skip, coalesce=on|off   refuse, give up or read past damage; gather what lies scattered
   direct, buffered, nodiscard   always or never bypass the device's page cache; give no freed blocks back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not
   clone=BRANCH, snapshot=NAME, at=TIME, nosnapdir   another version than the head; no hidden .dendro
   retain=10m:all,1d:1m,30d:1h   keep what each commit= leaves for 10 minutes, then one a minute, …
-  users=A:B, group=C, owner     let these users make snapshots and forks too (mounts of root's)
+  users=A:B, group=C, owner, metrics=PORT   who may make snapshots and forks too (root's mounts); Prometheus' port
   ro, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, nosymfollow, remount, fsname=NAME   as in mount(8)")]
 pub(crate) struct MountArgs {
     /// The image file or block device, also as UUID=… or LABEL=…

@@ -6,6 +6,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Stdio;
 
 use common::{Scratch, said, signal, skips_mounts, wait_until};
@@ -349,14 +350,24 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     }
 }
 
+/// Reads all files that can be read, those of snapshots too.
+fn read_all(directory: &Path) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => read_all(&entry.path()),
+            kind if kind.is_file() => drop(fs::read(entry.path())),
+            _ => {}
+        }
+    }
+}
+
 /// Has the damaged page met.
 fn try_damage(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "damage", &[&scratch.image()]);
     scratch.mount();
     let mount = &*scratch.mount_point();
-    for entry in fs::read_dir(mount).unwrap() {
-        let _ = fs::read(entry.unwrap().path());
-    }
+    read_all(Path::new(mount));
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while printed.run(scratch, "damage", &[mount])["place_count"] == 0 {
         assert!(std::time::Instant::now() < deadline, "the damage was not told");
