@@ -11,6 +11,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
 use common::{Scratch, is_root, is_running, mounts, said, signal, skips_mounts, wait_until};
 
 /// Bytes that differ from each other and from those of another seed.
@@ -163,6 +166,58 @@ fn a_full_volume_says_so_and_works_again_once_files_are_removed() {
     scratch.umount();
     scratch.mount();
     assert!(fs::read(scratch.inside("again")).unwrap() == bytes(9, 5_000_000));
+    scratch.umount();
+}
+
+#[test]
+fn what_a_removed_file_held_can_be_allocated_at_once() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.mkfs("256M");
+    scratch.mount();
+    // More than half of what there is, so that it fits once alone. What the map holds of a file of so
+    // many pages is taken out in the background.
+    let length = 160 << 20;
+    for round in 0..5 {
+        let file = File::create(scratch.inside("large")).unwrap();
+        let allocated = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length);
+        assert_eq!(allocated, Ok(()), "round {round}");
+        drop(file);
+        fs::remove_file(scratch.inside("large")).unwrap();
+    }
+    scratch.umount();
+}
+
+#[test]
+fn an_allocation_that_does_not_fit_is_refused_before_any_of_it_is_done() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.mkfs("256M");
+    scratch.mount();
+    let free = || {
+        let stat = rustix::fs::statvfs(scratch.mount_point()).unwrap();
+        stat.f_bavail * stat.f_frsize
+    };
+    // What the map takes for it comes on top.
+    let all = free();
+    let mut file = File::options().create(true).append(true).open(scratch.inside("all")).unwrap();
+    let refused = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, all);
+    assert_eq!(refused, Err(Errno::NOSPC));
+    assert!(free() > all - (1 << 20), "a part of it was done: {} of {all} are free", free());
+    file.write_all(b"at the start").unwrap();
+    drop(file);
+    scratch.umount();
+    scratch.mount();
+    assert_eq!(fs::read(scratch.inside("all")).unwrap(), b"at the start");
+    let mut file = File::options().append(true).open(scratch.inside("all")).unwrap();
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, all - all / 100).unwrap();
+    file.write_all(b"at the end").unwrap();
+    assert_eq!(file.metadata().unwrap().len(), all - all / 100 + 10);
+    drop(file);
     scratch.umount();
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use dendro_disk::{Aru, Error as DiskError, MAX_PAGE_COUNT, Op, PAGE_SIZE};
+use dendro_disk::{Aru, MAX_PAGE_COUNT, Op, PAGE_SIZE};
 
 use crate::data::PAGE;
 use crate::error::{FsError, Result};
@@ -16,12 +16,15 @@ use crate::types::{FallocateFlags, Ino, MAX_FILE_SIZE_BYTES, Patron};
 const STEP_LEN: u64 = MAX_PAGES_FREED * PAGE;
 const _: () = assert!(STEP_LEN.is_multiple_of(PAGE));
 
+/// So much data takes a byte of the map, in a long range of one file.
+const DATA_FOR_MAP: u64 = 256;
+
 /// The most runs of holes that one unit allocates.
 const MAX_RUNS: usize = 1024;
 
 impl FileSystem {
     /// Allocates, punches, zeroes, collapses or inserts. Each 64 MiB of a range to allocate, punch
-    /// or zero are an atomic recovery unit of their own.
+    /// or zero are an atomic recovery unit of their own; a size that changes does so in the last.
     ///
     /// Allocated pages read as zeros and count as data. The disk counts them in full, so they can be
     /// written on a full volume too, as long as no other version has them.
@@ -91,6 +94,15 @@ impl FileSystem {
         self.commit_inode(aru, guard, inode)
     }
 
+    /// Refuses what does not fit before any of it is done. The disk looks: it first gives back what was
+    /// deleted a moment ago and is still being taken out.
+    fn check_that_holes_fit(&self, guard: &WriteGuard<'_>, pages: Range<u64>) -> Result<()> {
+        let holes = self.holes_in(guard.ino(), guard.inode(), pages)?;
+        let needed_bytes = holes.saturating_mul(PAGE);
+        drop(self.disk.reserve(needed_bytes.saturating_add(needed_bytes / DATA_FOR_MAP))?);
+        Ok(())
+    }
+
     fn allocate_range(
         &self,
         guard: &mut WriteGuard<'_>,
@@ -99,21 +111,16 @@ impl FileSystem {
         patron: &Patron<'_>,
     ) -> Result<()> {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-        let needed_bytes =
-            self.holes_in(guard.ino(), guard.inode(), pages.clone())?.saturating_mul(PAGE);
-        let available_bytes = self.disk.space().available_bytes;
-        if needed_bytes > available_bytes {
-            return Err(DiskError::NoSpace { needed_bytes, available_bytes }.into());
-        }
+        self.check_that_holes_fit(guard, pages.clone())?;
         let mut page = pages.start;
         while page < pages.end {
             let step_end = pages.end.min(page.saturating_add(STEP_LEN / PAGE));
             let mut aru = self.aru();
             let mut inode = guard.edit();
             page = self.fill_holes(&mut aru, guard.ino(), &mut inode, page..step_end)?;
-            let reached = range.end.min(page * PAGE);
-            if reached > inode.size && !keep_size {
-                inode.size = reached;
+            // The size changes at the end: who asked goes on with the old one if the rest fails.
+            if page == pages.end && range.end > inode.size && !keep_size {
+                inode.size = range.end;
             }
             if page > inode.size_pages() {
                 inode.state |= State::EOF_PAGES;
@@ -219,6 +226,8 @@ impl FileSystem {
         keep_size: bool,
         patron: &Patron<'_>,
     ) -> Result<()> {
+        self.check_that_holes_fit(guard, range.start / PAGE..range.end.div_ceil(PAGE))?;
+        let end = range.end;
         for_each_step(range, patron, |step| {
             let mut aru = self.aru();
             let ino = guard.ino();
@@ -241,8 +250,9 @@ impl FileSystem {
                 aru.push(Op::ZeroPages { list: ino.lid(), first_page: whole.start, count });
             }
             inode.pages += holes;
-            if !keep_size {
-                inode.size = inode.size.max(step.end);
+            // At the end, as in allocating.
+            if step.end == end && !keep_size {
+                inode.size = inode.size.max(end);
             }
             if pages.end > inode.size_pages() {
                 inode.state |= State::EOF_PAGES;
