@@ -23,6 +23,7 @@
 //! - [`views`]: which mounts there are. [`admin`]: what is answered at the control socket.
 //! - [`others`]: what other users are answered there. [`lending`]: mounts that are made for these.
 //! - [`options`]: which are in force, and how they are changed.
+//! - [`pace`]: when threads rest, what they say of failures, and how they are told to end.
 //! - [`succession`]: another head in the place of one that is mounted; [`open_files`]: who has files
 //!   open there.
 
@@ -32,6 +33,7 @@ mod lending;
 mod open_files;
 mod options;
 mod others;
+mod pace;
 mod succession;
 mod views;
 
@@ -43,7 +45,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use dendro_base::sync::{Condvar, Mutex};
+use dendro_base::sync::Mutex;
 use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
 use dendro_control::{
     Admin, Client, Found, Gate, Mute, Pong, Scrape, Server, card, farewell, socket,
@@ -67,6 +69,7 @@ use crate::target;
 use crate::versions::Automatic;
 use crate::volume::{LAST_DAEMON_GRACE, NotOpened, Volume, random_bytes};
 use damage::DamageTable;
+use pace::{Failing, Quiet, Stop};
 use views::{Closing, MountedView, Views};
 
 /// Threads that write the log. While one waits for the device another hands it the next: who has to tell
@@ -347,28 +350,6 @@ struct Daemon<'volume> {
     /// Whether it was said that what is below the device is full.
     waits_for_room: AtomicBool,
     stop: Stop,
-}
-
-/// How long something has not changed.
-#[derive(Default)]
-struct Quiet {
-    last: u64,
-    rested: Duration,
-}
-
-impl Quiet {
-    /// Notes how it is after a rest of so long, at most.
-    fn note(&mut self, now: u64, rest: Duration) {
-        if std::mem::replace(&mut self.last, now) == now {
-            self.rested = self.rested.saturating_add(rest);
-        } else {
-            self.rested = Duration::ZERO;
-        }
-    }
-
-    const fn lasts_for(&self) -> Duration {
-        self.rested
-    }
 }
 
 impl Daemon<'_> {
@@ -763,68 +744,4 @@ struct MountPlace {
 /// Takes a mount out of the tree, as far as that can be done from here.
 fn detach(view: &MountedView) {
     let _ = view.unmount(UnmountMode::Detach);
-}
-
-/// Says once that something has begun to fail, and once that it goes on again.
-struct Failing {
-    what: &'static str,
-    is_failing: bool,
-}
-
-impl Failing {
-    const fn new(what: &'static str) -> Self {
-        Self { what, is_failing: false }
-    }
-
-    fn note<T>(&mut self, answer: Result<T, dendro_disk::Error>) -> Option<T> {
-        let was_failing = std::mem::replace(&mut self.is_failing, answer.is_err());
-        match answer {
-            Ok(value) => {
-                if was_failing {
-                    log::info!("{} works again", self.what);
-                }
-                Some(value)
-            }
-            Err(error) => {
-                if !was_failing {
-                    log::error!("{}: {error}", self.what);
-                }
-                None
-            }
-        }
-    }
-}
-
-/// Tells threads to end, and lets them sleep until then.
-#[derive(Default)]
-struct Stop {
-    is_set: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Stop {
-    fn set(&self) {
-        *self.is_set.lock() = true;
-        self.changed.notify_all();
-    }
-
-    fn is_set(&self) -> bool {
-        *self.is_set.lock()
-    }
-
-    /// Waits for at most `timeout`; whether it is set.
-    fn wait(&self, timeout: Duration) -> bool {
-        let mut is_set = self.is_set.lock();
-        if !*is_set && !timeout.is_zero() {
-            // Waking up early does no harm to any of the threads.
-            let _ = self.changed.wait_for(&mut is_set, timeout);
-        }
-        *is_set
-    }
-
-    /// Ends all waiting, so that those who wait look how long they are to.
-    fn wake(&self) {
-        let _is_set = self.is_set.lock();
-        self.changed.notify_all();
-    }
 }

@@ -495,6 +495,7 @@ impl LogicalDisk for LogDisk {
 
     fn space(&self) -> Space {
         self.look_at_host();
+        self.remove_for_a_while();
         let (live_bytes, charged_bytes, present_capacity_bytes) = {
             let core = self.core.read();
             let charged_bytes = self.charged_bytes(&core);

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use dendro_disk::{Error, Result};
 use dendro_format::removal::{self, REMOVALS_LIST};
@@ -36,6 +37,9 @@ pub(crate) const MAX_WAITING: usize = 4096;
 /// then, and nobody waits for long.
 const MAX_PIECES_AT_END: usize = 256;
 
+/// Whoever asks how much space there is works on them for so long at most.
+const ASKED_PATIENCE: Duration = Duration::from_millis(50);
+
 /// The lists that are being removed, and how often each was deleted: by the heads of several branches,
 /// one after the other.
 #[derive(Debug, Default)]
@@ -45,6 +49,10 @@ impl Removals {
     /// Whether something may be left of a deleted list of this number.
     pub(crate) fn contains(&self, list: u64) -> bool {
         !self.0.is_empty() && self.0.contains_key(&list)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -192,6 +200,16 @@ impl LogDisk {
                 break;
             }
         }
+    }
+
+    /// Takes out what is left of deleted lists, but not for long: who asks how much space there is
+    /// has mostly just removed something, and wants to see it.
+    pub(crate) fn remove_for_a_while(&self) {
+        let began = self.now();
+        while !self.core.read().state.removals.is_empty()
+            && self.now().since(began) < ASKED_PATIENCE
+            && matches!(self.removal_step(), Ok(true))
+        {}
     }
 
     /// Takes out all that deletions have left of a list, or deleted versions alone, so that one of its

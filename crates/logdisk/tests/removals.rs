@@ -261,3 +261,15 @@ fn what_a_clone_deletes_while_its_parent_s_list_is_being_removed_is_found() {
         delete,
     );
 }
+
+#[test]
+fn who_asks_for_the_space_after_a_removal_sees_it() {
+    let (_, disk) = formatted(64 << 20);
+    let before = disk.space();
+    let list = list_of(&disk, View::HEAD, 20_000);
+    let used = disk.space();
+    delete(&disk, View::HEAD, list);
+    let after = disk.space();
+    assert!(used.available_bytes + (1 << 20) < before.available_bytes, "{used:?}");
+    assert!(after.available_bytes + (256 << 10) > before.available_bytes, "{after:?}");
+}

@@ -10,6 +10,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use dendro_control::cleaning::Cleaning;
 use dendro_control::versions::{VersionsAsked, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Caller, Command, MountNamed, Outcome, Pong, Request, UnmountRequest,
@@ -42,6 +43,15 @@ impl Daemon<'_> {
             && self.views.all().iter().any(|view| self.is_for_everybody(view))
     }
 
+    /// Whether a mount for everybody delegates anything to this user.
+    fn has_delegate(&self, caller: &Caller) -> bool {
+        self.views
+            .all()
+            .iter()
+            .filter(|view| self.is_for_everybody(view))
+            .any(|view| self.in_force(view).delegates.include(caller, self.volume.source()))
+    }
+
     /// Does what another user asks, if that user may.
     pub(super) fn serve_other(
         &self,
@@ -56,6 +66,10 @@ impl Daemon<'_> {
             Command::Ping => Outcome::Pong(self.pong_for_others()),
             Command::Info => Outcome::Info(Box::new(self.info_for_others()?)),
             Command::Stat => Outcome::Stat(self.stat()?),
+            // How full they are, for `dendro usage`; nothing of what is in them.
+            Command::Segments(asked) if self.has_delegate(caller) => {
+                Outcome::Segments(self.segments(asked)?)
+            }
             Command::Metrics => Outcome::Metrics(self.metrics()?),
             // As anybody can by sync(2).
             Command::Sync => self.sync().map(|()| Outcome::Done)?,
