@@ -368,11 +368,12 @@ fn try_damage(scratch: &Scratch, printed: &mut Printed) {
     scratch.mount();
     let mount = &*scratch.mount_point();
     read_all(Path::new(mount));
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while printed.run(scratch, "damage", &[mount])["place_count"] == 0 {
-        assert!(std::time::Instant::now() < deadline, "the damage was not told");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_until("the damage is told", || {
+        let told = scratch.dendro(["damage", "--json", mount]).succeeds().out;
+        let told: Value = serde_json::from_str(&told).unwrap();
+        told["place_count"] != 0
+    });
+    printed.run(scratch, "damage", &[mount]);
     printed.run(scratch, "info", &[mount]);
     printed.run(scratch, "stat", &[mount]);
     printed.run(scratch, "damage", &["--clear", mount]);
