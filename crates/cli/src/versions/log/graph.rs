@@ -65,6 +65,11 @@ impl Row {
         self.lanes.iter().enumerate().flat_map(cell).collect()
     }
 
+    /// Whether branches leave it that come from other columns than its own.
+    pub(super) fn has_joint(&self) -> bool {
+        self.joins.iter().any(|&lane| lane != self.lane)
+    }
+
     /// The line above it, in which branches leave it.
     pub(super) fn joint(&self) -> String {
         let leftmost = self.joins.iter().copied().min().unwrap_or(self.lane).min(self.lane);
@@ -184,9 +189,10 @@ pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
             columns[lane] = None;
         }
         let own = columns.iter().position(|branch| *branch == Some(node.branch));
-        // One that has just ended is no place to begin in the same row.
-        let is_free = |lane: &usize| columns[*lane].is_none() && !joins.contains(lane);
-        let lane = own.or_else(|| (0..columns.len()).find(is_free)).unwrap_or(columns.len());
+        // One that has nothing newer goes on below the first of those that were made from it.
+        let is_free = |lane: &usize| columns[*lane].is_none();
+        let begins = || joins.first().copied().or_else(|| (0..columns.len()).find(is_free));
+        let lane = own.or_else(begins).unwrap_or(columns.len());
         if lane == columns.len() {
             columns.push(None);
         }
