@@ -258,8 +258,22 @@ mod tests {
             shown.lines().filter_map(|line| line.split([':', '@']).nth(1)).collect();
         assert_eq!(names, ["main", "left", "near", "far", "old"], "{shown}");
         let joint = shown.lines().find(|line| line.contains('├')).unwrap();
-        assert!(joint.starts_with("├─╯"), "{shown}");
+        assert!(joint.starts_with("├───╯"), "{shown}");
         assert_eq!(drawn(&VersionList::default(), false), "");
+    }
+
+    #[test]
+    fn nothing_stands_right_below_a_branch_that_it_has_nothing_to_do_with() {
+        let list = VersionList {
+            epoch: 9,
+            // Nothing is left of where either came from.
+            branches: vec![branch(0, "main", Some((9, 8))), branch(1, "other", Some((8, 4)))],
+            snapshots: vec![snapshot(1, 6, Some("of-other")), snapshot(3, 2, Some("old"))],
+        };
+        let shown = drawn(&list, false);
+        let columns: Vec<_> =
+            shown.lines().map(|line| line.split([':', '@']).next().unwrap().trim_end()).collect();
+        assert_eq!(columns, ["●", "  ●", "  ●", "●"], "{shown}");
     }
 
     #[test]
