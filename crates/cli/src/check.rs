@@ -268,7 +268,12 @@ fn text_of(outcome: &Outcome) -> String {
     let Counts { list_count, page_count, node_count, live_bytes, .. } = outcome.counts;
     let mut looked_at = vec![
         format!("{} of data and map alive", text::size(live_bytes)),
-        format!("{list_count} lists, {page_count} pages, {node_count} map nodes"),
+        [
+            text::counted(list_count, "list", "lists"),
+            text::counted(page_count, "page", "pages"),
+            text::counted(node_count, "map node", "map nodes"),
+        ]
+        .join(", "),
         match outcome.trees.iter().filter(|of| of.version.is_some()).count() {
             1 => "the tree of one version".into(),
             count => format!("trees of {count} versions"),

@@ -196,6 +196,8 @@ fn pieces<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 
 mod change;
 
+pub(crate) use change::CHANGEABLE;
+
 impl MountOptions {
     /// Reads lists of options; later ones win.
     pub(crate) fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {

@@ -189,6 +189,19 @@ pub(crate) fn shortened(name: &str) -> String {
     format!("…{end}")
 }
 
+/// A name with the middle left out where it has more characters: both ends tell it from others, such
+/// as a time that it ends in.
+pub(crate) fn elided(name: &str, max_chars: usize) -> String {
+    let count = name.chars().count();
+    if count <= max_chars {
+        return name.to_owned();
+    }
+    let end_chars = max_chars / 2;
+    let start: String = name.chars().take(max_chars - end_chars - 1).collect();
+    let end: String = name.chars().skip(count - end_chars).collect();
+    format!("{start}…{end}")
+}
+
 /// With one decimal at most.
 fn number(value: f64) -> String {
     let text = format!("{value:.1}");

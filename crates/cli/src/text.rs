@@ -125,6 +125,11 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// A number of things.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// `text` as a terminal can be given it: whoever made a volume chose its label.
 pub(crate) fn printable(text: &str) -> String {
     let escaped = |one: char| match one.is_control() {

@@ -92,10 +92,12 @@ fn outcome(
 
 fn outcome_text(mount_point: &str, outcome: &Outcome, after: &Present) -> String {
     let Outcome { cleaned_segments, moved_blocks, stuck_segments, .. } = outcome;
-    let mut said = format!("{mount_point}: {cleaned_segments} segments cleaned");
+    let cleaned = text::counted(*cleaned_segments, "segment", "segments");
+    let mut said = format!("{mount_point}: {cleaned} cleaned");
     if let Some(utilisation) = outcome.cleaned_utilisation {
         let percent = utilisation * 100.0;
-        said += &format!(", {percent:.0}% full in the mean; {moved_blocks} blocks moved");
+        let moved = text::counted(*moved_blocks, "block", "blocks");
+        said += &format!(", {percent:.0}% full in the mean; {moved} moved");
     }
     said += &format!(
         "\n{} of {} segments of {} are clean; there were {}\n",
@@ -118,4 +120,20 @@ fn how_far(args: &RunArgs, done: &Done, present: &Present) -> String {
     let of = args.segments.map_or(String::new(), |goal| format!(" of {goal}"));
     let until = args.until_clean.map_or(String::new(), |count| format!(" of {count} wanted"));
     format!("{}{of} segments cleaned, {}{until} clean", done.segments, present.clean_count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_segment_is_one() {
+        let done = Done { segments: 1, moved_blocks: 1, live_bytes: 256 << 10 };
+        let after = Present { segment_bytes: 512 << 10, ..Present::default() };
+        let text = outcome_text("mnt", &outcome(&done, &after, &after, 0, false), &after);
+        assert!(
+            text.starts_with("mnt: 1 segment cleaned, 50% full in the mean; 1 block moved\n"),
+            "{text}"
+        );
+    }
 }

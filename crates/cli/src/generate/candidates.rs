@@ -13,6 +13,8 @@ use crate::versions;
 pub(crate) enum Candidates {
     /// What may follow `-o`.
     Options,
+    /// What `dendro set` changes.
+    Settings,
     /// `TARGET@NAME` and `TARGET:BRANCH`.
     Versions,
 }
@@ -21,6 +23,7 @@ pub(crate) enum Candidates {
 pub(crate) fn print(what: Candidates, word: &str) -> Result<(), Failure> {
     let all = match what {
         Candidates::Options => options(word),
+        Candidates::Settings => settings(word),
         Candidates::Versions => version_names(word),
     };
     output::print(&all.iter().map(|one| format!("{one}\n")).collect::<String>())
@@ -56,6 +59,15 @@ fn options(word: &str) -> Vec<String> {
         .filter(|option| option.starts_with(begun))
         .map(|option| format!("{before}{option}"))
         .collect()
+}
+
+/// The options that `word` may become of those that can be changed while it is mounted.
+fn settings(word: &str) -> Vec<String> {
+    let is_one = |option: &String| {
+        let name = option.split_once('=').map_or(&**option, |(name, _)| name);
+        mount_options::CHANGEABLE.contains(&name)
+    };
+    options("").into_iter().filter(is_one).filter(|option| option.starts_with(word)).collect()
 }
 
 /// The versions that `word`, a target and the beginning of a version, may mean.
@@ -108,6 +120,15 @@ mod tests {
         assert!(options("").contains(&"retain=".to_owned()));
         assert!(options("").contains(&"policy=greedy".to_owned()));
         assert_eq!(options("no-such"), [""; 0]);
+    }
+
+    #[test]
+    fn all_that_can_be_set_is_offered() {
+        assert_eq!(settings("co"), ["commit=", "coalesce=on", "coalesce=off"]);
+        assert_eq!(settings("cache"), [""; 0]);
+        for name in mount_options::CHANGEABLE {
+            assert!(settings("").iter().any(|option| option.starts_with(name)), "{name}");
+        }
     }
 
     #[test]

@@ -22,11 +22,15 @@ _dendro_ask() {
             compopt -o nospace 2> /dev/null
             mapfile -t COMPREPLY < <(dendro complete options -- "$word" 2> /dev/null) ;;
         *)
-            case $word in
+            # Behind the target of dendro set, which mount options can follow.
+            if [[ $line =~ ^dendro[[:space:]]+set[[:space:]]+[^-] && $word != -* ]]; then
+                compopt -o nospace 2> /dev/null
+                mapfile -t COMPREPLY < <(dendro complete settings -- "$word" 2> /dev/null)
+            else case $word in
                 -*|*[\'\"\\]*) return 1 ;;
                 *[@:]*) mapfile -t COMPREPLY < <(dendro complete versions -- "$word" 2> /dev/null) ;;
                 *) return 1 ;;
-            esac ;;
+            esac; fi ;;
     esac
     shown=${word##*[$COMP_WORDBREAKS]}
     local begun=${word%"$shown"}
@@ -58,6 +62,12 @@ const ZSH: &str = r#"
 _dendro_options() {
     local -a all
     all=(${(f)"$(dendro complete options -- "$PREFIX" 2> /dev/null)"})
+    compadd -S '' -- $all
+}
+
+_dendro_settings() {
+    local -a all
+    all=(${(f)"$(dendro complete settings -- "$PREFIX" 2> /dev/null)"})
     compadd -S '' -- $all
 }
 
@@ -118,7 +128,9 @@ fn with_targets(script: &str) -> String {
         let is_options = line.contains(":OPTIONS:_default");
         let mut names = ["target -- ", "tree -- ", "forks -- "].iter();
         let is_target = line.contains(":_default") && names.any(|name| line.contains(name));
+        let is_settings = line.starts_with("'*::options -- ");
         match (is_options, is_target) {
+            _ if is_settings => line.replace(":_default", ":_dendro_settings"),
             (true, _) => line.replace(":OPTIONS:_default", ":OPTIONS:_dendro_options"),
             (_, true) => line.replace(":_default", ":_dendro_targets"),
             _ => line.to_owned(),
@@ -171,6 +183,7 @@ mod tests {
         let script = script(Shell::Zsh);
         assert!(script.contains(":OPTIONS:_dendro_options"), "{script}");
         assert!(script.contains(":_dendro_targets"), "{script}");
+        assert_eq!(script.matches(":_dendro_settings' \\\n").count(), 1, "{script}");
         for argument in [":tree -- ", "::forks -- "] {
             let line = script.lines().find(|line| line.contains(argument)).unwrap();
             assert!(line.contains(":_dendro_targets"), "{line}");

@@ -28,6 +28,21 @@ const OF_THE_KERNEL: [&str; 14] = [
     "sloppy",
 ];
 
+/// What can be changed while it is mounted.
+pub(crate) const CHANGEABLE: [&str; 11] = [
+    "commit",
+    "policy",
+    "coalesce",
+    "retain",
+    "users",
+    "group",
+    "owner",
+    "noowner",
+    "relatime",
+    "noatime",
+    "strictatime",
+];
+
 /// What mount(8) says of the mount that it remounts, as the table of mounts has it.
 const NO_WISHES: [&str; 3] = ["fuseblk", "nofuseblk", "loop"];
 
@@ -69,10 +84,9 @@ impl MountOptions {
             if trial == changed {
                 continue;
             }
-            match name {
-                "commit" | "retain" | "policy" | "coalesce" | "relatime" | "noatime"
-                | "strictatime" | "users" | "group" | "owner" | "noowner" => changed = trial,
-                _ => drop(fixed.insert(option)),
+            match CHANGEABLE.contains(&name) {
+                true => changed = trial,
+                false => drop(fixed.insert(option)),
             }
         }
         let list = |options: BTreeSet<String>| options.into_iter().collect::<Vec<_>>().join(", ");

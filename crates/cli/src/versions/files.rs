@@ -83,15 +83,10 @@ pub(crate) fn undelete(args: &UndeleteArgs) -> Result<(), Failure> {
     output::print(&format!(
         "{}{from}: {}, {}, {}\n",
         restored.path,
-        counted(restored.files, "file", "files"),
-        counted(restored.directories, "directory", "directories"),
+        text::counted(restored.files, "file", "files"),
+        text::counted(restored.directories, "directory", "directories"),
         text::size(restored.data_bytes)
     ))
-}
-
-/// A number of things.
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn list(place: &FilePlace, as_json: bool) -> Result<(), Failure> {

@@ -154,7 +154,7 @@ fn text_of(rows: &[Row], with_graph: bool, now_ns: i64) -> String {
     let width = rows.iter().map(|row| row.lanes.len()).max().unwrap_or(0) * 2;
     let mut text = String::new();
     for (row, line) in rows.iter().zip(table.lines().skip(1)) {
-        if !row.joins.is_empty() {
+        if row.has_joint() {
             text += row.joint().trim_end();
             text.push('\n');
         }
@@ -258,8 +258,41 @@ mod tests {
             shown.lines().filter_map(|line| line.split([':', '@']).nth(1)).collect();
         assert_eq!(names, ["main", "left", "near", "far", "old"], "{shown}");
         let joint = shown.lines().find(|line| line.contains('├')).unwrap();
-        assert!(joint.starts_with("├─╯"), "{shown}");
+        assert!(joint.starts_with("├───╯"), "{shown}");
         assert_eq!(drawn(&VersionList::default(), false), "");
+    }
+
+    #[test]
+    fn nothing_stands_right_below_a_branch_that_it_has_nothing_to_do_with() {
+        let list = VersionList {
+            epoch: 9,
+            // Nothing is left of where either came from.
+            branches: vec![branch(0, "main", Some((9, 8))), branch(1, "other", Some((8, 4)))],
+            snapshots: vec![snapshot(1, 6, Some("of-other")), snapshot(3, 2, Some("old"))],
+        };
+        let shown = drawn(&list, false);
+        let columns: Vec<_> =
+            shown.lines().map(|line| line.split([':', '@']).next().unwrap().trim_end()).collect();
+        assert_eq!(columns, ["●", "  ●", "  ●", "●"], "{shown}");
+    }
+
+    #[test]
+    fn a_version_with_nothing_newer_goes_on_below_a_branch_made_from_it() {
+        let mut list = VersionList {
+            epoch: 9,
+            // What was the main branch is gone: the one that is it now was made from its snapshot.
+            branches: vec![branch(0, "main", Some((5, 3)))],
+            snapshots: vec![snapshot(5, 3, Some("before"))],
+        };
+        assert_eq!(drawn(&list, false), "●   :main\n●   @before\n");
+        list.branches.push(branch(1, "draft", Some((5, 3))));
+        let shown = drawn(&list, false);
+        let columns: Vec<_> =
+            shown.lines().map(|line| line.split([':', '@']).next().unwrap().trim_end()).collect();
+        assert_eq!(columns, ["●", "│ ●", "├─╯", "●"], "{shown}");
+        let rows = graph::rows(&list, graph::nodes(&list, |_| Vec::new()));
+        let svg = plot::draw("a", &rows, 1 << 40);
+        assert_eq!(svg.matches(" cx=\"40\"").count(), 2, "{svg}");
     }
 
     #[test]

@@ -12,13 +12,15 @@ use super::commands::{unexpected, version_text};
 use super::place::{self, Place, usage as wrong_usage};
 use super::text::columns;
 use crate::failure::Failure;
-use crate::svg::{Anchor, Area, INNER_WIDTH, MARGIN, Svg, WIDTH, check_name, shortened};
+use crate::svg::{Anchor, Area, INNER_WIDTH, MARGIN, Svg, WIDTH, check_name, elided, shortened};
 use crate::{json, output, space, text};
 
 /// The bar of a version, in characters.
 const BAR_LEN: usize = 24;
 /// Versions that are drawn; those that see or hold the most.
 const MOST_DRAWN: usize = 40;
+/// Names that have room before the bars.
+const MAX_NAME_CHARS: usize = 30;
 /// A row of the drawing, and where its bar begins.
 const ROW_HEIGHT: f64 = 22.0;
 const BAR_X: f64 = MARGIN + 220.0;
@@ -165,7 +167,7 @@ fn draw_versions(svg: &mut Svg, top: f64, versions: &[UsageInfo]) -> f64 {
     let mut y = top + 18.0;
     for of in &shown {
         let name = version_text(of.epoch, of.name.as_deref());
-        let label: String = name.chars().take(30).collect();
+        let label = elided(&name, MAX_NAME_CHARS);
         svg.text("", (BAR_X - 10.0, y + 12.0), Anchor::End, &label);
         let (alone, seen) = (text::size(of.exclusive_bytes), text::size(of.seen_bytes));
         let bar = |bytes: u64| Area { x: BAR_X, y, width: bytes as f64 * scale, height: 15.0 };
@@ -220,5 +222,8 @@ mod tests {
         );
         assert!(drawing.contains(">and 160 more<") && drawing.contains("a&lt;b&gt;.img"));
         assert!(!draw("a", &[], &[]).contains("NaN"));
+        let long = [version(Some(3), Some("before-rollback-2026-11-25T01.36.43"), 5)];
+        let drawing = draw("a", &[], &long);
+        assert!(drawing.contains(">@before-rollba…-11-25T01.36.43<"), "{drawing}");
     }
 }

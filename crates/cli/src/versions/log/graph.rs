@@ -65,6 +65,11 @@ impl Row {
         self.lanes.iter().enumerate().flat_map(cell).collect()
     }
 
+    /// Whether branches leave it that come from other columns than its own.
+    pub(super) fn has_joint(&self) -> bool {
+        self.joins.iter().any(|&lane| lane != self.lane)
+    }
+
     /// The line above it, in which branches leave it.
     pub(super) fn joint(&self) -> String {
         let leftmost = self.joins.iter().copied().min().unwrap_or(self.lane).min(self.lane);
@@ -169,6 +174,7 @@ pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
         oldest.insert(node.branch, node.epoch.unwrap_or(0));
     }
     let mut columns: Vec<Option<u32>> = Vec::new();
+    let mut just_ended = None;
     let mut rows = Vec::new();
     for node in nodes {
         let leaves_here = |branch: u32| {
@@ -184,12 +190,14 @@ pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
             columns[lane] = None;
         }
         let own = columns.iter().position(|branch| *branch == Some(node.branch));
-        // One that has just ended is no place to begin in the same row.
-        let is_free = |lane: &usize| columns[*lane].is_none() && !joins.contains(lane);
-        let lane = own.or_else(|| (0..columns.len()).find(is_free)).unwrap_or(columns.len());
-        if lane == columns.len() {
-            columns.push(None);
-        }
+        // One that has nothing newer goes on below the first of those that were made from it. Others
+        // do not begin below one that has just ended, which would seem to go on from them.
+        let is_free = |lane: &usize| {
+            columns.get(*lane).is_none_or(Option::is_none) && just_ended != Some(*lane)
+        };
+        let begins = || joins.first().copied().or_else(|| (0..=columns.len() + 1).find(is_free));
+        let lane = own.or_else(begins).unwrap_or(columns.len());
+        columns.resize(columns.len().max(lane + 1), None);
         columns[lane] = Some(node.branch);
         rows.push(Row {
             lane,
@@ -203,6 +211,7 @@ pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
         let goes_on = left.get(&node.branch).is_some_and(|&count| count > 0)
             || origin(node.branch)
                 .is_some_and(|(parent, epoch)| oldest.get(&parent).is_some_and(|&of| of <= epoch));
+        just_ended = (!goes_on).then_some(lane);
         if !goes_on {
             columns[lane] = None;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::graph::{Row, What};
 use super::words;
-use crate::svg::{Anchor, MARGIN, Svg, WIDTH, shortened};
+use crate::svg::{Anchor, MARGIN, Svg, WIDTH, elided, shortened};
 
 const ROW_HEIGHT: f64 = 26.0;
 const LANE_WIDTH: f64 = 18.0;
@@ -16,6 +16,8 @@ const TOP: f64 = 92.0;
 const COLOURS: usize = 6;
 /// Names that have room.
 const MAX_NAME_CHARS: usize = 34;
+/// What is said of a version, that has room.
+const MAX_WHAT_CHARS: usize = 40;
 
 /// The graph, as an SVG document.
 pub(super) fn draw(source: &str, rows: &[Row], now_ns: i64) -> String {
@@ -41,10 +43,9 @@ pub(super) fn draw(source: &str, rows: &[Row], now_ns: i64) -> String {
             What::Folded { .. } => (2.0, "soft"),
         };
         svg.knot(&colour, (x, y), radius, &format!("{name}, {when}"));
-        let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
-        svg.text(class, (text_x, y + 4.0), Anchor::Start, &shown);
+        svg.text(class, (text_x, y + 4.0), Anchor::Start, &elided(&name, MAX_NAME_CHARS));
         svg.text("soft", (text_x + 250.0, y + 4.0), Anchor::Start, &format!("{ago}, {when}"));
-        let what: String = what.chars().take(40).collect();
+        let what = elided(&what, MAX_WHAT_CHARS);
         svg.text("soft", (WIDTH - MARGIN, y + 4.0), Anchor::End, &what);
     }
     let bottom = TOP + rows.len() as f64 * ROW_HEIGHT;
