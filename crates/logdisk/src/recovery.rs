@@ -21,9 +21,9 @@ mod tests;
 
 use std::ops::ControlFlow;
 
-use dendro_base::Clock;
 use dendro_base::sync::Arc;
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE};
+use dendro_base::{Clock, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::removal::{self, REMOVALS_LIST};
@@ -55,7 +55,7 @@ use crate::removal::Removals;
 use crate::segments::{PageCounts, Segments};
 use crate::state::{State, YoungLists};
 use crate::store::{Held, NodeStore};
-use crate::superblocks;
+use crate::superblocks::{self, Superblocks};
 use crate::versions::Versions;
 use crate::wipe::invalidate;
 use crate::writer::Writer;
@@ -110,6 +110,7 @@ pub fn create(
             malformed.problem
         ))
     })?;
+    let seq = first_seq(&**device, &options.uuid);
     invalidate(&**device)?;
     clear(&**device, layout)?;
     let now = clock.now();
@@ -134,7 +135,7 @@ pub fn create(
     let mut segments = Segments::new(layout);
     segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
     let log =
-        fresh_head(&mut segments, 1, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
+        fresh_head(&mut segments, seq, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
     let state = State {
         map: Map::from_root(None),
         segments,
@@ -153,6 +154,18 @@ pub fn create(
     let core = Core::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
     let checkpoints = Checkpoints::default();
     Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, core, checkpoints))
+}
+
+/// The number of the first partial segment of a new volume: behind all of an earlier one with the same
+/// UUID, or what is left of that one's log would be taken for a part of this one's.
+fn first_seq(device: &dyn Device, uuid: &Uuid) -> u64 {
+    match Superblocks::find(device).map(|mut found| found.valid.swap_remove(0)) {
+        Ok(earlier) if earlier.uuid == *uuid => {
+            let mut reader = SegmentReader::new(device, earlier.layout, *uuid);
+            highest_seq(&mut reader).saturating_add(SEQ_SKIP)
+        }
+        _ => 1,
+    }
 }
 
 /// Overwrites the places of superblocks, whatever is there.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use dendro_base::{Clock, Rng, SystemClock, Uuid};
+use dendro_base::{Clock, ManualClock, Rng, SystemClock, Uuid};
 use dendro_device::Device;
 use dendro_device::sim::{CrashStyle, SimDevice};
-use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, create, format, invalidate};
 
 const DEVICE_BYTES: u64 = 24 << 20;
@@ -140,4 +140,34 @@ fn a_crash_leaves_the_old_volume_whole_or_none_or_the_new_one() {
         }
     }
     assert!(all.old > 100 && all.nothing > 100 && all.new > 20, "{all:?}");
+}
+
+#[test]
+fn a_volume_made_again_with_the_same_uuid_has_nothing_of_the_earlier_one() {
+    let device: Arc<dyn Device> = Arc::new(dendro_device::MemoryDevice::new(256 << 20));
+    let open = || {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        LogDisk::open(Arc::clone(&device), OpenOptions::default(), clock)
+    };
+    for round in 1..=3 {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        format(&device, &FormatOptions::default(), &clock).expect("the device is large enough");
+        let disk = open().expect("it was formatted");
+        let lists = |disk: &LogDisk| {
+            disk.lists(View::HEAD, Lid(0), usize::MAX).expect("the map is sound").len()
+        };
+        assert_eq!(lists(&disk), 0, "round {round}");
+        for unit in 0..100 / round {
+            let list = disk.allocate_list().expect("the disk is writable");
+            let mut aru = Aru::new(View::HEAD);
+            aru.create_list(list, ListHints::default()).write_pages(list, 0, vec![unit; 50_000]);
+            disk.commit(aru).expect("there is room");
+            disk.flush(CommitSeq::LATEST).expect("the device works");
+        }
+        // Nor after a crash, when the log is looked for behind its end.
+        drop(disk);
+        let disk = open().expect("nothing is lost");
+        assert_eq!(lists(&disk), usize::from(100 / round), "round {round}");
+        assert_eq!(disk.recovery_notes(), [""; 0]);
+    }
 }
