@@ -135,12 +135,14 @@ impl LogDisk {
             self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
         }
         drop(core);
-        let is_sound = unsound.is_empty();
+        if unsound.is_empty() {
+            return Ok(true);
+        }
         // What nothing names any more is no loss.
         for block in self.filter_live(unsound)? {
             self.note_damage(&block);
         }
-        Ok(is_sound)
+        Ok(false)
     }
 
     /// Notes a block that does not hold what was written there, or cannot be read.

@@ -9,12 +9,12 @@ mod plot;
 use std::fs;
 
 use dendro_base::{Clock, SystemClock};
-use dendro_control::versions::{VersionList, VersionName, VersionsReply, VersionsRequest};
+use dendro_control::versions::{VersionList, VersionsReply, VersionsRequest};
 use serde::Serialize;
 
 use super::args::LogArgs;
 use super::commands::unexpected;
-use super::place::{self, Keeper, Place, usage as wrong_usage};
+use super::place::{self, Keeper};
 use super::text::{columns, time};
 use crate::failure::Failure;
 use crate::svg::check_name;
@@ -39,14 +39,7 @@ struct Version<'a> {
 }
 
 pub(crate) fn log(args: &LogArgs) -> Result<(), Failure> {
-    let Place { keeper, version, path } = place::find(&args.target)?;
-    if version != VersionName::default() {
-        return Err(wrong_usage(format_args!(
-            "{}: this is about the whole volume: name {}, without a version",
-            args.target,
-            path.display()
-        )));
-    }
+    let keeper = place::find_whole(&args.target)?;
     if let Some(file) = &args.plot {
         check_name(file)?;
     }

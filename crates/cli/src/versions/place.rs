@@ -187,6 +187,18 @@ impl Named {
     }
 }
 
+/// Finds the volume that `text` names, of which nothing less is meant.
+pub(crate) fn find_whole(text: &str) -> Result<Keeper, Failure> {
+    let Place { keeper, version, path } = find(text)?;
+    if version != VersionName::default() {
+        return Err(usage(format_args!(
+            "{text}: this is about the whole volume: name {}, without a version",
+            path.display()
+        )));
+    }
+    Ok(keeper)
+}
+
 /// Finds the file `path`, in the volume that `volume` names if it does.
 pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, Failure> {
     let (keeper, version, named) = match volume {

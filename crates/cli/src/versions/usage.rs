@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use dendro_control::cleaning::{SegmentState, Segments};
-use dendro_control::versions::{UsageInfo, VersionName, VersionsReply, VersionsRequest};
+use dendro_control::versions::{UsageInfo, VersionsReply, VersionsRequest};
 use serde::Serialize;
 
 use super::args::UsageArgs;
 use super::commands::{unexpected, version_text};
-use super::place::{self, Place, usage as wrong_usage};
+use super::place;
 use super::text::columns;
 use crate::failure::Failure;
 use crate::svg::{Anchor, Area, INNER_WIDTH, MARGIN, Svg, WIDTH, check_name, elided, shortened};
@@ -43,14 +43,7 @@ struct Usage {
 }
 
 pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
-    let Place { keeper, version, path } = place::find(&args.target)?;
-    if version != VersionName::default() {
-        return Err(wrong_usage(format_args!(
-            "{}: this is about the whole volume: name {}, without a version",
-            args.target,
-            path.display()
-        )));
-    }
+    let keeper = place::find_whole(&args.target)?;
     if let Some(file) = &args.plot {
         check_name(file)?;
     }
