@@ -30,15 +30,15 @@ use dendro_format::{
 
 use dendro_policy::Class;
 
-use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
+use crate::engine::{Core, PARTIAL_LEN_BYTES};
 use crate::fault::Fault;
-use crate::host::no_space;
-use crate::node::{Child, Node, Resident};
-use crate::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
-use crate::segments::{Filling, node_footprint_bytes};
-use crate::store::Held;
-use crate::superblocks;
+use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
+use crate::log::segments::{Filling, node_footprint_bytes};
+use crate::log::superblocks;
+use crate::map::node::{Child, Node, Resident};
+use crate::map::store::Held;
+use crate::space::host::no_space;
 use crate::walk::SLICE_LEN;
 
 /// Where the map's head stands.

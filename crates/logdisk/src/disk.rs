@@ -17,24 +17,24 @@ use dendro_disk::{
 };
 use dendro_format::{Layout, Superblock};
 
-use crate::budget;
 use crate::checkpoint::{Checkpoints, unless_put_off};
-use crate::cleaner::{Cleaned, Cleaner};
-use crate::coalesce::Coalescing;
-use crate::core::{Contents, Core, Worst};
+use crate::clean::cleaner::{Cleaned, Cleaner};
+use crate::clean::coalesce::Coalescing;
+use crate::clean::external;
+use crate::commit::check;
+use crate::commit::group_commit::Flushing;
 use crate::damage::DamageLog;
-use crate::external;
+use crate::engine::{Contents, Core, Worst};
 use crate::fault::Fault;
-use crate::flush::Flushing;
-use crate::host::Host;
+use crate::log::segments::SegmentCounts;
+use crate::log::writer::{Refusal, Writer};
+use crate::map::budget;
+use crate::map::store::{Held, NodeStore};
 use crate::options::OpenOptions;
-use crate::prepare;
 use crate::removal::{MAX_WAITING, Progress};
-use crate::segments::SegmentCounts;
+use crate::snapshots::collection::Sweep;
+use crate::space::host::Host;
 use crate::space::{Pacing, Tries};
-use crate::store::{Held, NodeStore};
-use crate::sweep::Sweep;
-use crate::writer::{Refusal, Writer};
 
 /// The log-structured logical disk.
 ///
@@ -395,7 +395,7 @@ impl LogicalDisk for LogDisk {
         let seq = loop {
             let mut core = self.core.write();
             self.check_writable(&core)?;
-            let sole = match prepare::check(&aru, &core.state, &nodes) {
+            let sole = match check::check(&aru, &core.state, &nodes) {
                 Ok(sole) => sole,
                 Err(Fault::Error(error)) => return Err(error),
                 Err(Fault::Miss(place)) => {

@@ -7,12 +7,15 @@
 //! 3. Every clean node that the live tree lets go of is reported once, in [`Map::take_released`],
 //!    so that its segment's usage stays exact.
 
-mod ledger;
+mod accounting;
+mod bounds;
+pub(crate) mod budget;
+pub(crate) mod node;
+mod path_cache;
 mod remove;
-mod spot;
+pub(crate) mod store;
 #[cfg(test)]
 mod tests;
-mod ways;
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -20,12 +23,12 @@ use std::ops::ControlFlow;
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, NodePtr, Value};
 
-use self::ledger::Ledger;
+use self::accounting::Ledger;
+use self::bounds::Spot;
+use self::path_cache::{Way, Ways};
 use self::remove::{remove_under, take_under};
-use self::spot::Spot;
-use self::ways::{Way, Ways};
 use crate::fault::Outcome;
-use crate::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
+use crate::map::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
 
 /// Where nodes that are not dirty come from.
 pub(crate) trait Nodes {

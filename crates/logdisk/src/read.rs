@@ -9,15 +9,15 @@ use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Addr, Key, PageRef, Space, Value, checksum};
 
-use crate::core::{Core, decode_hints};
 use crate::disk::LogDisk;
+use crate::engine::{Core, decode_hints};
 use crate::fault::Outcome;
-use crate::group::mask;
-use crate::line::Thing;
-use crate::lineage::Line;
+use crate::log::segments::Pin;
 use crate::map::Nodes;
-use crate::segments::Pin;
+use crate::state::chunk_edit::mask;
 use crate::state::slots_of;
+use crate::state::visibility::Thing;
+use crate::versions::ancestry::Line;
 use crate::walk::Slice;
 
 /// A page to be read from the device, and where it goes in the caller's buffer.
@@ -256,7 +256,7 @@ impl LogDisk {
         buf: &mut [u8],
     ) -> Result<()> {
         let count = (buf.len() / PAGE_SIZE) as u64;
-        crate::prepare::check_range(first_page, count)?;
+        crate::commit::check::check_range(first_page, count)?;
         let pages = first_page..first_page + count;
         let fetches = self.look_from(view, |core, line, nodes| {
             let mut fetches = Vec::new();

@@ -18,6 +18,7 @@ mod salvage;
 mod start;
 #[cfg(test)]
 mod tests;
+pub(crate) mod wipe;
 
 use std::ops::ControlFlow;
 
@@ -45,20 +46,20 @@ use self::replay::replay;
 use self::salvage::{Salvaged, salvage};
 use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};
-use crate::core::{Core, MainHead};
 use crate::disk::LogDisk;
+use crate::engine::{Core, MainHead};
 use crate::fault::Fault;
-use crate::heads::Heads;
+use crate::log::segments::{PageCounts, Segments};
+use crate::log::streams::Heads;
+use crate::log::superblocks::{self, Superblocks};
+use crate::log::writer::Writer;
+use crate::map::store::{Held, NodeStore};
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
+use crate::recovery::wipe::invalidate;
 use crate::removal::Removals;
-use crate::segments::{PageCounts, Segments};
 use crate::state::{State, YoungLists};
-use crate::store::{Held, NodeStore};
-use crate::superblocks::{self, Superblocks};
 use crate::versions::Versions;
-use crate::wipe::invalidate;
-use crate::writer::Writer;
 
 /// What nodes and records written from now on may have.
 const WRITTEN_FEATURES: u64 =

@@ -3,7 +3,7 @@
 //! Deleting a list is a change of a bounded number of entries: it takes away, or hides, the entry
 //! that says that the list exists. What a list of more than [`MAX_REMOVED_AT_ONCE`] entries holds is
 //! taken out afterwards in bounded steps, in the background, by commits that lack space, and by the
-//! next mount. Like sweeping ([`crate::sweep`]) these steps are not in the log: they change nothing
+//! next mount. Like sweeping ([`crate::snapshots::collection`]) these steps are not in the log: they change nothing
 //! that anyone can see, and what a crash undoes of them is done again, because the map names the
 //! lists that are not done with ([`REMOVALS_LIST`]).
 //!
@@ -21,8 +21,8 @@ use dendro_disk::{Error, Result};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::{Key, Space};
 
-use crate::core::Core;
 use crate::disk::LogDisk;
+use crate::engine::Core;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::{State, space_end, system_key};

@@ -10,6 +10,9 @@
 //! deleting works on a full volume. Cleaning in the background keeps some more ready, and commits
 //! lend it a hand the more, the fewer of these are left.
 
+pub(crate) mod host;
+pub(crate) mod reuse;
+
 use std::time::Duration;
 
 use dendro_base::Timestamp;
@@ -18,13 +21,13 @@ use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Result};
 
-use crate::coalesce::CoalesceSettings;
-use crate::core::{Core, PARTIAL_LEN_BYTES};
+use crate::clean::coalesce::CoalesceSettings;
+use crate::clean::pick::Choice;
 use crate::disk::LogDisk;
+use crate::engine::{Core, PARTIAL_LEN_BYTES};
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::node::LEAF_LEN_BYTES;
-use crate::pick::Choice;
+use crate::map::node::LEAF_LEN_BYTES;
 
 /// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
 /// nodes that a checkpoint writes can take at first what cleaning frees.

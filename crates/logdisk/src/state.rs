@@ -2,6 +2,10 @@
 //! log alters them. Running and recovering go through the same functions, so a log replayed gives
 //! what was there when it was written.
 
+pub(crate) mod chunk_edit;
+pub(crate) mod prune;
+pub(crate) mod visibility;
+
 use std::ops::{ControlFlow, Range};
 
 use dendro_base::sync::Arc;
@@ -13,13 +17,13 @@ use dendro_format::{Chunk, Key, PageRef, SegmentNo, Space, Value};
 use dendro_policy::Present;
 
 use crate::fault::{Fault, Outcome};
-use crate::group::{Group, mask, past};
-use crate::line::Thing;
-use crate::lineage::Line;
+use crate::log::segments::Segments;
 use crate::map::{Map, Nodes};
 use crate::removal::Removals;
-use crate::segments::Segments;
+use crate::state::chunk_edit::{Group, mask, past};
+use crate::state::visibility::Thing;
 use crate::versions::Versions;
+use crate::versions::ancestry::Line;
 use crate::walk::Slice;
 
 /// So many pages or fewer are looked for chunk by chunk.

@@ -1,8 +1,10 @@
 //! The table of versions, as the engine looks at it with every change.
 //!
-//! Beside the table itself there are facts of each branch, and the lines of all ([`crate::lineage`]).
+//! Beside the table itself there are facts of each branch, and the lines of all ([`crate::versions::ancestry`]).
 //! They follow the table entry by entry: one more version costs the same beside thousands.
 
+pub(crate) mod ancestry;
+pub(crate) mod inheritance;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +18,7 @@ use dendro_format::VersionRecord;
 use dendro_format::versions::{COUNTERS_INDEX, Counters, branch_index, snapshot_index};
 use rustc_hash::FxHashMap;
 
-use crate::lineage::{Line, Lineage, Stretch};
+use crate::versions::ancestry::{Line, Lineage, Stretch};
 
 /// A record of the table to be put, or removed.
 type Change = (u64, Option<Vec<u8>>);

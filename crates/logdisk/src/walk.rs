@@ -16,11 +16,11 @@ use dendro_base::sync::RwLockWriteGuard;
 use dendro_disk::Result;
 use dendro_format::{Key, NodePtr, Value};
 
-use crate::core::Core;
 use crate::disk::LogDisk;
+use crate::engine::Core;
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
-use crate::store::Held;
+use crate::map::store::Held;
 
 /// Entries visited with the lock held once: some hundred microseconds.
 pub(crate) const SLICE_LEN: usize = 2048;

@@ -6,7 +6,7 @@ use dendro_format::{ChildPtr, Key, Value};
 use super::{Ledger, Spot, child_mut, look_under};
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::node::{
+use crate::map::node::{
     Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Node, Resident, Weight,
 };
 

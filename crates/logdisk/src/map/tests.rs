@@ -6,7 +6,7 @@ use dendro_format::{Chunk, PageRef, Space};
 
 use super::*;
 use crate::fault::Fault;
-use crate::node::LEAF_LEN_BYTES;
+use crate::map::node::LEAF_LEN_BYTES;
 
 /// For trees all of which is in memory.
 struct NoNodes;

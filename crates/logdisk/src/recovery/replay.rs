@@ -8,11 +8,11 @@ use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
 use dendro_format::{Head, Layout, PageRef, PartialHeader, Record, SegmentNo};
 
 use super::chain::Chain;
-use crate::core::zeroed_map_bytes;
+use crate::engine::zeroed_map_bytes;
 use crate::fault::{Fault, Outcome};
-use crate::line::Thing;
+use crate::log::partial::About;
 use crate::map::Nodes;
-use crate::partial::About;
+use crate::state::visibility::Thing;
 use crate::state::{State, page_range};
 
 /// Applies the complete units of the chain; what follows the last complete one is dropped.

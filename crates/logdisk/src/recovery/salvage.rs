@@ -19,8 +19,8 @@ use dendro_format::{Layout, PartialHeader, Record};
 
 use super::replay::{apply_record, apply_version};
 use crate::fault::{Fault, Outcome};
+use crate::log::partial::About;
 use crate::map::Nodes;
-use crate::partial::About;
 use crate::state::State;
 
 /// A partial segment behind the damage.

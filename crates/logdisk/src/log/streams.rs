@@ -1,0 +1,304 @@
+//! The payload heads: where blocks go that lie apart from the main log, by temperature.
+//!
+//! A payload head fills partial segments of its own. They carry no order: the main log's records
+//! name and check every block in them, and whatever is closed in the main log is preceded in the
+//! queue by what it names, so one flush covers both. Their own records are for the cleaner alone.
+
+use dendro_base::sync::Arc;
+use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
+use dendro_policy::{Class, Classes, Policy, Present};
+use smallvec::SmallVec;
+
+use crate::engine::{Core, PARTIAL_LEN_BYTES};
+use crate::log::partial::{
+    Content, MIN_CAPACITY_BYTES, Partial, Told, header_of, page_record_bytes,
+};
+use crate::log::writer::Closed;
+
+/// Rolling forward what names blocks in payload heads takes as long as for so much less of a log that
+/// holds them itself.
+const PAYLOAD_PER_REPLAYED: u64 = 4;
+
+/// Where one payload head stands.
+#[derive(Debug)]
+struct PayloadHead {
+    class: Class,
+    segment: Option<SegmentNo>,
+    offset_bytes: u32,
+    seq: u64,
+    prev_crc32c: u32,
+    open: Option<Partial>,
+}
+
+impl PayloadHead {
+    /// What its segment still takes, about: no more than that.
+    fn room_bytes(&self, segment_size: u64) -> u64 {
+        let open_bytes = self.open.as_ref().map_or(0, Partial::used_bytes) as u64;
+        let filled = u64::from(self.offset_bytes) + open_bytes + MIN_CAPACITY_BYTES as u64;
+        if self.segment.is_some() { segment_size.saturating_sub(filled) } else { 0 }
+    }
+}
+
+/// All payload heads of a disk, and the policy that deals blocks out to them.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    policy: Arc<dyn Policy>,
+    classes: Classes,
+    heads: Vec<PayloadHead>,
+    /// See [`crate::OpenOptions::stream_bytes`].
+    stream_bytes: u64,
+    /// Bytes of blocks since the last flush, and the mean of that over recent flushes.
+    since_flush: u64,
+    mean_between_flushes: u64,
+}
+
+impl Heads {
+    pub(crate) fn new(policy: Arc<dyn Policy>, stream_bytes: u64, present: &Present) -> Self {
+        let classes = policy.classes(present);
+        // A volume that was just opened is more often filled than synced.
+        Self {
+            policy,
+            classes,
+            heads: Vec::new(),
+            stream_bytes,
+            since_flush: 0,
+            mean_between_flushes: 2 * stream_bytes,
+        }
+    }
+
+    pub(crate) const fn policy(&self) -> &Arc<dyn Policy> {
+        &self.policy
+    }
+
+    /// What their segments still take, all together.
+    pub(crate) fn room_bytes(&self, segment_size: u64) -> u64 {
+        self.heads.iter().map(|head| head.room_bytes(segment_size)).sum()
+    }
+
+    /// How many heads of users' data may have to go on in another segment for `pages`, which take
+    /// no more than so many bytes, whichever of them these go to.
+    pub(crate) fn filled_up_by(&self, pages: usize, bytes: u64, segment_size: u64) -> usize {
+        let users = usize::from(self.classes.users);
+        // Asked with every unit.
+        let mut left: SmallVec<[u64; 8]> = (self.heads.iter())
+            .filter(|head| head.class.user_index().is_some())
+            .map(|head| head.room_bytes(segment_size))
+            .collect();
+        left.resize(users, 0);
+        left.sort_unstable();
+        let mut filled_bytes = 0;
+        let is_filled = |left: &&u64| {
+            filled_bytes += **left;
+            filled_bytes <= bytes
+        };
+        left.iter().take_while(is_filled).count().min(pages)
+    }
+
+    /// Whether what clients write is kept apart now.
+    pub(crate) fn are_used(&self) -> bool {
+        self.classes.users > 0
+            && self.mean_between_flushes.max(self.since_flush) >= self.stream_bytes
+    }
+
+    /// A class of users' data, the coldest. Only if there is one: see [`Self::are_used`].
+    pub(crate) const fn any_user_class(&self) -> Class {
+        Class::user(self.classes.users.saturating_sub(1))
+    }
+
+    pub(crate) const fn note_block(&mut self, block: &PageRef) {
+        self.since_flush += block.footprint_bytes() as u64;
+    }
+
+    pub(crate) const fn note_flush(&mut self) {
+        self.mean_between_flushes = (self.mean_between_flushes * 7 + self.since_flush) / 8;
+        self.since_flush = 0;
+    }
+
+    /// The open partial segments.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Partial> {
+        self.heads.iter().filter_map(|head| head.open.as_ref())
+    }
+
+    /// The stored bytes of a block in an open partial segment.
+    pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
+        self.heads.iter().find_map(|head| {
+            let open = head.open.as_ref()?;
+            Some(open.block(open.offset_of(addr)?, len_bytes))
+        })
+    }
+
+    /// Changes the page at `old` where it is, if it lies in an open partial segment.
+    pub(crate) fn change_page(
+        &mut self,
+        old: &PageRef,
+        content: &Content<'_>,
+    ) -> Option<(PageRef, Option<Told>)> {
+        self.heads.iter_mut().find_map(|head| head.open.as_mut()?.change_page(old, content))
+    }
+
+    /// See [`Partial::forget_changeable`].
+    pub(crate) fn forget_changeable(&mut self) {
+        for open in self.heads.iter_mut().filter_map(|head| head.open.as_mut()) {
+            open.forget_changeable();
+        }
+    }
+
+    /// The number of the head of `class`, if that is a class in use.
+    fn find(&mut self, class: Class) -> Option<usize> {
+        if let Some(at) = self.heads.iter().position(|head| head.class == class) {
+            return Some(at);
+        }
+        self.classes.position(class)?;
+        self.heads.push(PayloadHead {
+            class,
+            segment: None,
+            offset_bytes: 0,
+            seq: 0,
+            prev_crc32c: 0,
+            open: None,
+        });
+        Some(self.heads.len() - 1)
+    }
+}
+
+impl Core {
+    /// From now on another policy deals out blocks.
+    pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
+        self.retire_heads();
+        self.heads = Heads::new(policy, self.heads.stream_bytes, &self.state.present());
+    }
+
+    /// No payload head goes on in its segment: they can be cleaned as any others.
+    pub(crate) fn retire_heads(&mut self) {
+        self.close_heads();
+        for head in std::mem::take(&mut self.heads.heads) {
+            if let Some(segment) = head.segment {
+                self.state.segments.close(segment);
+            }
+        }
+    }
+
+    /// Where the policy wants a page that a client writes over `old`.
+    pub(crate) fn user_class(&mut self, old: Option<PageRef>) -> Class {
+        let segments = &self.state.segments;
+        let left = old.filter(|old| old.len_bytes > 0);
+        let left = left.map(|old| segments.layout().segment_of(old.addr));
+        if let Some((_, class)) = self.last_class.filter(|&(last, _)| last == left) {
+            return class;
+        }
+        let figures = left.map(|left| segments.figures(left));
+        let class = self.heads.policy.user_class(figures.as_ref(), &self.state.present());
+        self.last_class = Some((left, class));
+        class
+    }
+
+    /// Where the policy wants what survives in the segment of `addr`.
+    pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
+        self.heads
+            .policy
+            .survivor_class(&self.state.segments.figures_at(addr), &self.state.present())
+    }
+
+    /// The class, of those of survivors, that a block goes to which the policy wants in `class`: that
+    /// one or, when clean segments are few and it would take one, the next colder or else hotter one
+    /// that goes on in its own. None of them: the main log's.
+    pub(crate) fn class_with_room(&self, class: Class) -> Class {
+        let Some(index) = class.survivor_index() else { return class };
+        let size = self.state.segments.layout().segment_size_bytes();
+        let has_room = |class: &Class| {
+            let mut heads = self.heads.heads.iter();
+            heads.any(|head| head.class == *class && head.room_bytes(size) > 0)
+        };
+        if has_room(&class) || self.state.segments.has_free(self.kept_segments) {
+            return class;
+        }
+        let colder = index + 1..self.heads.classes.survivors;
+        let mut others = colder.chain((0..index).rev()).map(Class::survivor);
+        others.find(has_room).unwrap_or(Class::MAIN)
+    }
+
+    /// Puts the first `len_bytes` of a page into the head of `class`. `None` when there is no such
+    /// head or it finds no segment: the main log must take the block.
+    pub(crate) fn push_apart(
+        &mut self,
+        class: Class,
+        list: u64,
+        page_index: u64,
+        content: &Content<'_>,
+    ) -> Option<PageRef> {
+        let number = self.heads.find(class)?;
+        let (pages, short) = content.room();
+        let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
+        if !self.heads.heads[number].open.as_ref().is_some_and(fits) {
+            self.close_head(number);
+            self.open_head(number)?;
+        }
+        let open = self.heads.heads[number].open.as_mut()?;
+        let main = self.log.open.as_mut().expect("a partial segment was opened");
+        open.set_about(self.about);
+        main.set_about(self.about);
+        let block = open.push_page(list, page_index, content);
+        let named = main.refer(list, page_index, &block);
+        open.set_named(&block, named);
+        Some(block)
+    }
+
+    fn open_head(&mut self, number: usize) -> Option<()> {
+        let layout = self.state.segments.layout();
+        let size = layout.segment_size_bytes();
+        let head = &mut self.heads.heads[number];
+        let is_full = size - u64::from(head.offset_bytes) < MIN_CAPACITY_BYTES as u64;
+        if let Some(full) = head.segment.filter(|_| is_full) {
+            self.state.segments.close(full);
+            head.segment = None;
+        }
+        if head.segment.is_none() {
+            head.segment = Some(self.state.segments.open(Head::Payload, head.class)?);
+            head.offset_bytes = 0;
+        }
+        let (segment, offset_bytes) = (head.segment?, head.offset_bytes);
+        let room = (size - u64::from(offset_bytes)) as usize;
+        let buf = self.take_buf();
+        // The last partial segment takes what would be too little for one of its own.
+        let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
+        let segment_offset = layout.segment_offset(segment);
+        let epoch = self.state.versions.epoch();
+        self.heads.heads[number].open =
+            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
+        Some(())
+    }
+
+    /// Hands what the payload heads hold to the writer, before the main log's partial segment
+    /// that names it.
+    pub(crate) fn close_heads(&mut self) {
+        for number in 0..self.heads.heads.len() {
+            self.close_head(number);
+        }
+    }
+
+    fn close_head(&mut self, number: usize) {
+        let head = &mut self.heads.heads[number];
+        let Some(mut partial) = head.open.take() else { return };
+        if partial.is_empty() {
+            head.open = Some(partial);
+            return;
+        }
+        partial.complete();
+        let (segment, base) = (partial.segment(), partial.base());
+        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+            class: head.class.number(),
+            seq: head.seq,
+            prev_crc32c: head.prev_crc32c,
+            commit_seq: self.commit_seq,
+            time: self.began,
+            ..header_of(Head::Payload, self.uuid)
+        });
+        head.offset_bytes += len_bytes as u32;
+        head.seq += 1;
+        head.prev_crc32c = crc32c;
+        // It counts as written with the main log's partial segment that will name it.
+        let seq = self.log.seq;
+        self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
+        self.hand_to_writer(Arc::new(Closed { buf, len_bytes, base, segment, seq }));
+    }
+}
