@@ -21,14 +21,14 @@ use smallvec::SmallVec;
 use crate::commit::check::Sole;
 use crate::fault::Outcome;
 use crate::log::partial::{
-    About, Content, MIN_CAPACITY_BYTES, Partial, header_of, page_record_bytes,
+    Content, MIN_CAPACITY_BYTES, Partial, RecordContext, header_of, page_record_bytes,
 };
-use crate::log::streams::Heads;
+use crate::log::streams::Streams;
 use crate::log::writer::{Closed, Writer};
 use crate::map::Nodes;
-use crate::space::reuse::Emptied;
+use crate::space::reuse::ReuseQueue;
 use crate::state::chunk_edit::Before;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 use crate::state::{State, groups, page_range};
 
 /// A partial segment is closed when it holds so much.
@@ -54,11 +54,11 @@ pub(crate) struct MainHead {
     pub(crate) open: Option<Partial>,
 }
 
-pub(crate) struct Core {
+pub(crate) struct Engine {
     pub(crate) state: State,
     pub(crate) log: MainHead,
-    pub(crate) heads: Heads,
-    pub(crate) emptied: Emptied,
+    pub(crate) streams: Streams,
+    pub(crate) reuse_queue: ReuseQueue,
     /// When the open partial segment of the main log was begun.
     pub(crate) began: Timestamp,
     /// The last commit.
@@ -69,7 +69,7 @@ pub(crate) struct Core {
     pub(crate) durable_seq: u64,
     /// Bytes of log since the last checkpoint.
     pub(crate) log_bytes: u64,
-    /// The same as recovery feels it: it does not read most of what payload heads wrote.
+    /// The same as recovery feels it: it does not read most of what payload streams wrote.
     pub(crate) replay_bytes: u64,
     /// Why no more units are taken.
     pub(crate) closed_reason: Option<Error>,
@@ -80,10 +80,10 @@ pub(crate) struct Core {
     pub(crate) writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
     /// The version that the unit being applied changes.
-    pub(crate) about: About,
-    /// Clean segments that payload heads leave to those who must never wait.
+    pub(crate) context: RecordContext,
+    /// Clean segments that payload streams leave to those who must never wait.
     pub(crate) kept_segments: usize,
-    /// Whether the pages of the unit being applied go to payload heads.
+    /// Whether the pages of the unit being applied go to payload streams.
     apart: bool,
     /// What the policy last said, and of which segment (none: of pages written first): pages that
     /// follow each other mostly leave the same one.
@@ -203,11 +203,11 @@ pub(crate) const fn decode_hints(bits: u16) -> ListHints {
     ListHints { compression, locality }
 }
 
-impl Core {
+impl Engine {
     pub(crate) fn new(
         state: State,
         log: MainHead,
-        heads: Heads,
+        streams: Streams,
         commit_seq: u64,
         uuid: Uuid,
         clock: Arc<dyn Clock>,
@@ -217,8 +217,8 @@ impl Core {
         Self {
             state,
             log,
-            heads,
-            emptied: Emptied::default(),
+            streams,
+            reuse_queue: ReuseQueue::default(),
             began: clock.now(),
             commit_seq,
             in_memory: Vec::new(),
@@ -231,7 +231,7 @@ impl Core {
             clock,
             writer,
             pool: Vec::new(),
-            about: About::start(1),
+            context: RecordContext::start(1),
             kept_segments: 0,
             apart: false,
             last_class: None,
@@ -281,8 +281,8 @@ impl Core {
         worst: Worst,
         nodes: &dyn Nodes,
     ) -> Outcome<CommitSeq> {
-        self.set_about(aru.view().branch);
-        self.apart = worst.pages > 0 && self.heads.are_used() && self.has_segments_for(worst);
+        self.set_context(aru.view().branch);
+        self.apart = worst.pages > 0 && self.streams.are_used() && self.has_segments_for(worst);
         let pages = if self.apart { 0 } else { worst.pages };
         self.begin_unit(pages, worst.record_bytes)?;
         let Contents { pages, records } = contents;
@@ -311,8 +311,8 @@ impl Core {
                 self.end_changes();
             }
         }
-        let about = self.about;
-        self.partial().set_about(about);
+        let context = self.context;
+        self.partial().set_context(context);
         Ok(())
     }
 
@@ -327,11 +327,11 @@ impl Core {
         if let Some(open) = &mut self.log.open {
             open.forget_changeable();
         }
-        self.heads.forget_changeable();
+        self.streams.forget_changeable();
     }
 
     /// Puts records of a list of the disk's own, or deletes them, as a unit of the epoch that
-    /// [`Self::set_about`] was last called in.
+    /// [`Self::set_context`] was last called in.
     pub(crate) fn apply_system_records(
         &mut self,
         list: u64,
@@ -377,7 +377,7 @@ impl Core {
         Ok(block)
     }
 
-    /// Whether the payload heads will find segments for so much, wherever it goes.
+    /// Whether the payload streams will find segments for so much, wherever it goes.
     fn has_segments_for(&self, worst: Worst) -> bool {
         let size = self.state.segments.layout().segment_size_bytes();
         // Headers, and what is too little for another partial segment, take a part of each.
@@ -387,14 +387,14 @@ impl Core {
         if self.state.segments.has_free(at_most.max(self.kept_segments)) {
             return true;
         }
-        let filled_up = self.heads.filled_up_by(worst.pages, bytes, size);
+        let filled_up = self.streams.filled_up_by(worst.pages, bytes, size);
         let needed = bytes.div_ceil(size) as usize + filled_up;
         self.state.segments.has_free(needed.max(self.kept_segments))
     }
 
     /// Applies one change; what it stores is the first of `rest`, and taken from there.
     fn apply_op(&mut self, op: &Op<'_>, rest: &mut Rest<'_, '_>, nodes: &dyn Nodes) -> Outcome<()> {
-        let branch = self.about.branch;
+        let branch = self.context.branch;
         match op {
             Op::CreateList { list, hints } => {
                 let hints = encode_hints(*hints);
@@ -470,19 +470,19 @@ impl Core {
     ) -> Outcome<()> {
         let content_of = |page_index: u64| &pages[(page_index - first_page) as usize];
         for (number, slots) in groups(first_page..first_page + pages.len() as u64) {
-            let branch = self.about.branch;
+            let branch = self.context.branch;
             self.last_class = None;
             if slots.len() == 1 {
-                let (thing, slot) = (Thing::chunk(list, number), slots.start);
+                let (item, slot) = (ItemKey::chunk(list, number), slots.start);
                 let found = match sole {
                     Sole::Looked(found) => found,
-                    Sole::Unknown => self.state.sole_page(branch, thing, slot, nodes)?,
+                    Sole::Unknown => self.state.sole_page(branch, item, slot, nodes)?,
                 };
                 if let Some(Before { own, seen }) = found {
                     let page_index = number * CHUNK_PAGES + u64::from(slot);
                     let content = content_of(page_index);
                     let block = self.change_or_write(list, page_index, content, (own, seen))?;
-                    self.state.replace_own(branch, thing, (slot, own), block, nodes)?;
+                    self.state.replace_own(branch, item, (slot, own), block, nodes)?;
                     continue;
                 }
             }
@@ -526,7 +526,7 @@ impl Core {
             return Ok(PageRef::ZERO);
         }
         let block = self.push_block(list, page_index, content, old)?;
-        self.heads.note_block(&block);
+        self.streams.note_block(&block);
         Ok(block)
     }
 
@@ -536,8 +536,8 @@ impl Core {
         if let Some((changed, _)) = partial.change_page(old, content) {
             return Some(changed);
         }
-        let (changed, named) = self.heads.change_page(old, content)?;
-        partial.tell(named.expect("the main log names it"), &changed);
+        let (changed, named) = self.streams.change_page(old, content)?;
+        partial.update_record(named.expect("the main log names it"), &changed);
         Some(changed)
     }
 
@@ -550,7 +550,7 @@ impl Core {
     ) -> Outcome<PageRef> {
         let class = match self.apart.then(|| self.user_class(old)) {
             // The room that the unit was found to have in the main log is for its records.
-            Some(Class::MAIN) => self.heads.any_user_class(),
+            Some(Class::MAIN) => self.streams.any_user_class(),
             Some(class) => class,
             None => Class::MAIN,
         };
@@ -581,15 +581,16 @@ impl Core {
             assert!(self.spans, "a unit that was found to fit fits (invariant 2)");
             self.close_partial();
             self.open_partial()?;
-            let about = self.about;
-            self.partial().set_about(about);
+            let context = self.context;
+            self.partial().set_context(context);
         }
         Ok(())
     }
 
     /// What is written from now on changes the head of `branch`.
-    pub(crate) const fn set_about(&mut self, branch: u32) {
-        self.about = About { branch, epoch: self.state.versions.epoch(), is_moved: false };
+    pub(crate) const fn set_context(&mut self, branch: u32) {
+        self.context =
+            RecordContext { branch, epoch: self.state.versions.epoch(), is_moved: false };
     }
 
     pub(crate) fn partial(&mut self) -> &mut Partial {
@@ -651,14 +652,14 @@ impl Core {
     }
 
     fn open_bytes(&self) -> u64 {
-        let open = self.log.open.iter().chain(self.heads.open());
+        let open = self.log.open.iter().chain(self.streams.open());
         open.map(|partial| partial.used_bytes() as u64).sum()
     }
 
     /// What the buffers of partial segments take, filled and spare; but for the map's, of which there
     /// is one.
     pub(crate) fn buffer_bytes(&self) -> u64 {
-        let open = self.log.open.iter().chain(self.heads.open()).map(Partial::buffer_bytes);
+        let open = self.log.open.iter().chain(self.streams.open()).map(Partial::buffer_bytes);
         let closed = self.in_memory.iter().map(|closed| closed.buf.len());
         let spare = self.pool.iter().map(|buf| buf.len());
         open.chain(closed).chain(spare).sum::<usize>() as u64
@@ -671,7 +672,7 @@ impl Core {
             self.log.open = Some(partial);
             return;
         }
-        self.close_heads();
+        self.close_streams();
         let (segment, base) = (partial.segment(), partial.base());
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
             seq: self.log.seq,
@@ -696,7 +697,7 @@ impl Core {
     pub(crate) fn note_emptied(&mut self) {
         if !self.spans && self.log.open.as_ref().is_none_or(Partial::is_empty) {
             let emptied = self.state.segments.take_emptied();
-            self.emptied.note_closed(self.log.seq - 1, emptied);
+            self.reuse_queue.note_closed(self.log.seq - 1, emptied);
         }
     }
 
@@ -726,7 +727,7 @@ impl Core {
         {
             return Some(open.block(offset, len_bytes));
         }
-        if let Some(block) = self.heads.block(addr, len_bytes) {
+        if let Some(block) = self.streams.block(addr, len_bytes) {
             return Some(block);
         }
         self.in_memory.iter().find_map(|closed| closed.block(addr, len_bytes))

@@ -11,7 +11,7 @@ pub(crate) enum Fault {
     /// The head must have copies of its own of this group of a list's pages first.
     Shared(Lid, u64),
     /// Nothing must be left first of a deleted list of this number.
-    Leftover(u64),
+    NotYetRemoved(u64),
     /// It cannot be done at all.
     Error(Error),
 }
@@ -24,7 +24,7 @@ impl Fault {
             Self::Miss(place) => {
                 Error::Corrupted(format!("the map's node at {} was not loaded", place.addr))
             }
-            Self::Leftover(list) => {
+            Self::NotYetRemoved(list) => {
                 Error::Corrupted(format!("list {list} is made again before it was removed"))
             }
             Self::Shared(list, _) => {

@@ -5,11 +5,11 @@
 //! - `segments`: what state each segment is in; `superblocks`: the two logs that all starts from.
 //! - `partial`: a partial segment under construction; `writer`: closed ones on their way.
 //! - `node`, `map`, `store`: the B+tree, functional in memory, and its cache; `slice`: long walks.
-//! - `versions`: the table of branches and snapshots; `line`: what a view sees of the map.
+//! - `versions`: the table of branches and snapshots; `ancestry`: what a view sees of the map.
 //! - `state`: the map and the segments' usage together, and how each change alters them; `group`: a
 //!   chunk's pages in a branch's hands.
 //! - `flush`: who makes the log durable, and for whom.
-//! - `core`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
+//! - `engine`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
 //!   finds and checks blocks.
 //! - `checkpoint`, `recovery`: a frozen state is written, and found again; `wipe`: a volume is taken
 //!   away.
@@ -17,7 +17,7 @@
 //! - `pick`: which segment is emptied next; `cleaner`: when, and how; `victim`: what is read of it;
 //!   `relocation`: what lives in one is written again; [`external`]: the same by another process.
 //! - `coalesce`: what lies scattered is written again side by side.
-//! - `history`: versions are made and deleted; `reap`, `sweep`, `removal`: what none of them sees any
+//! - `history`: versions are made and deleted; `prune`, `collection`, `removal`: what none of them sees any
 //!   more is freed; `shares`: what each takes, and where two differ.
 //! - `space`: what fits, and how writers are slowed down when it gets little; `credit`: what a unit
 //!   gives back of what it takes; `disk`: the interface.

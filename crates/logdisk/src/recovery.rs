@@ -47,13 +47,13 @@ use self::salvage::{Salvaged, salvage};
 use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};
 use crate::disk::LogDisk;
-use crate::engine::{Core, MainHead};
+use crate::engine::{Engine, MainHead};
 use crate::fault::Fault;
 use crate::log::segments::{PageCounts, Segments};
-use crate::log::streams::Heads;
+use crate::log::streams::Streams;
 use crate::log::superblocks::{self, Superblocks};
 use crate::log::writer::Writer;
-use crate::map::store::{Held, NodeStore};
+use crate::map::store::{NodeStore, PinnedNodes};
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
 use crate::recovery::wipe::invalidate;
@@ -151,10 +151,10 @@ pub fn create(
     let store =
         NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
     let writer = Arc::new(Writer::default());
-    let heads = Heads::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-    let core = Core::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
+    let heads = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
+    let engine = Engine::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
     let checkpoints = Checkpoints::default();
-    Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, core, checkpoints))
+    Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, engine, checkpoints))
 }
 
 /// The number of the first partial segment of a new volume: behind all of an earlier one with the same
@@ -212,7 +212,7 @@ impl LogDisk {
             superblock.layout,
             options.cache_size_bytes,
         );
-        let nodes = Held::loading(&store);
+        let nodes = PinnedNodes::loading(&store);
         let mut state = restore(&superblock, &checkpoint, &nodes)?;
         let clean = state.segments.clean_segments();
         let reader = || SegmentReader::new(&*device, superblock.layout, superblock.uuid);
@@ -253,7 +253,7 @@ impl LogDisk {
         let log = if options.read_only {
             head_of(&checkpoint, None)
         } else if continues {
-            continue_heads(&mut state.segments, &checkpoint, &mut map_head)
+            continue_streams(&mut state.segments, &checkpoint, &mut map_head)
         } else {
             for segment in chain.segments(&checkpoint) {
                 state.segments.close(segment);
@@ -271,17 +271,18 @@ impl LogDisk {
         let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
         let read_only = options.read_only;
         let writer = Arc::new(Writer::default());
-        let heads = Heads::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-        let core = Core::new(state, log, heads, commit_seq, superblock.uuid, clock, writer);
-        let mut disk = Self::assemble(device, options, superblock, store, core, checkpoints);
+        let heads =
+            Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
+        let engine = Engine::new(state, log, heads, commit_seq, superblock.uuid, clock, writer);
+        let mut disk = Self::assemble(device, options, superblock, store, engine, checkpoints);
         disk.recovery_notes = notes;
         if read_only {
-            let mut core = disk.core.write();
-            core.log_bytes =
+            let mut engine = disk.engine.write();
+            engine.log_bytes =
                 chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes)).sum();
-            core.closed_reason =
+            engine.closed_reason =
                 Some(Error::ReadOnly("the volume is open for reading only".into()));
-            drop(core);
+            drop(engine);
         } else {
             disk.begin_writing(continues, is_adopted)?;
         }
@@ -304,7 +305,7 @@ impl LogDisk {
     fn mark_unclean(&self) -> Result<()> {
         let mut superblock = self.superblock.lock();
         let seq = superblock.seq.wrapping_add(1);
-        let written = self.core.read().clock.now();
+        let written = self.engine.read().clock.now();
         let next = Superblock { seq, clean: false, written, ..superblock.clone() };
         self.append_superblock(&mut superblock, next)
     }
@@ -388,7 +389,7 @@ fn take_reused(
 }
 
 /// The heads as a clean shutdown left them.
-fn continue_heads(
+fn continue_streams(
     segments: &mut Segments,
     checkpoint: &Checkpoint,
     map_head: &mut MapHead,

@@ -3,7 +3,7 @@
 //! Deleting a list is a change of a bounded number of entries: it takes away, or hides, the entry
 //! that says that the list exists. What a list of more than [`MAX_REMOVED_AT_ONCE`] entries holds is
 //! taken out afterwards in bounded steps, in the background, by commits that lack space, and by the
-//! next mount. Like sweeping ([`crate::snapshots::collection`]) these steps are not in the log: they change nothing
+//! next mount. Like collecting ([`crate::snapshots::collection`]) these steps are not in the log: they change nothing
 //! that anyone can see, and what a crash undoes of them is done again, because the map names the
 //! lists that are not done with ([`REMOVALS_LIST`]).
 //!
@@ -22,7 +22,7 @@ use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::{Key, Space};
 
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::{State, space_end, system_key};
@@ -117,7 +117,7 @@ impl State {
         }
         self.delete_list_entry(branch, list, nodes)?;
         if self.is_small_list(list, nodes)? {
-            return self.reap_list(list, nodes);
+            return self.prune_list(list, nodes);
         }
         self.removals.enter(list);
         self.put_system_record(REMOVALS_LIST, list, Some(&removal::encode()), nodes)
@@ -147,7 +147,7 @@ impl State {
     /// Takes out all that is left of deleted lists.
     pub(crate) fn finish_removals(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
         for list in self.removals.lists() {
-            self.reap_list(list, nodes)?;
+            self.prune_list(list, nodes)?;
             self.end_removal(list, nodes)?;
         }
         Ok(())
@@ -161,7 +161,7 @@ impl State {
     }
 }
 
-impl Core {
+impl Engine {
     /// The next piece of a list, from `from` on, and whether there is something in it that nobody sees.
     fn piece_of(&self, list: u64, from: &Key, nodes: &dyn Nodes) -> Outcome<(Piece, bool)> {
         let end = space_end(list, Space::Chunks);
@@ -206,7 +206,7 @@ impl LogDisk {
     /// has mostly just removed something, and wants to see it.
     pub(crate) fn remove_for_a_while(&self) {
         let began = self.now();
-        while !self.core.read().state.removals.is_empty()
+        while !self.engine.read().state.removals.is_empty()
             && self.now().since(began) < ASKED_PATIENCE
             && matches!(self.removal_step(), Ok(true))
         {}
@@ -221,9 +221,9 @@ impl LogDisk {
         let mut progress = self.removal.lock();
         *progress = None;
         loop {
-            self.check_writable(&self.core.read())?;
+            self.check_writable(&self.engine.read())?;
             self.remove_piece(&mut progress, Some(list))?;
-            if progress.is_none() && !self.core.read().state.removals.contains(list) {
+            if progress.is_none() && !self.engine.read().state.removals.contains(list) {
                 return Ok(());
             }
         }
@@ -233,10 +233,10 @@ impl LogDisk {
     /// it was taken out, and none when nothing is left of the list.
     fn remove_piece(&self, progress: &mut Progress, list: Option<u64>) -> Result<bool> {
         let at = {
-            let core = self.core.read();
-            let removals = &core.state.removals;
+            let engine = self.engine.read();
+            let removals = &engine.state.removals;
             let next = removals.next(progress.map_or(0, |at| at.key.list));
-            let Some(list) = list.or(next).filter(|_| self.check_writable(&core).is_ok()) else {
+            let Some(list) = list.or(next).filter(|_| self.check_writable(&engine).is_ok()) else {
                 return Ok(false);
             };
             let times = removals.times(list);
@@ -246,9 +246,10 @@ impl LogDisk {
         };
         *progress = Some(at);
         let list = at.key.list;
-        let (piece, has_unseen) = self.look(|core, nodes| core.piece_of(list, &at.key, nodes))?;
+        let (piece, has_unseen) =
+            self.look(|engine, nodes| engine.piece_of(list, &at.key, nodes))?;
         if has_unseen {
-            self.reap_ranges(&[(piece.from, piece.to)])?;
+            self.prune_ranges(&[(piece.from, piece.to)])?;
         }
         if piece.is_last {
             self.end_removal(list, at.times)?;
@@ -263,22 +264,22 @@ impl LogDisk {
     /// `times` since: then it goes on from the start.
     fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
-        let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
-            core.state.has_unseen(&own.0, &own.1, nodes)?;
-            core.state.map.look(&system_key(REMOVALS_LIST, list), nodes, |_| ())
+        let ((), mut engine, nodes) = self.look_to_change(|engine, nodes| {
+            engine.state.has_unseen(&own.0, &own.1, nodes)?;
+            engine.state.map.look(&system_key(REMOVALS_LIST, list), nodes, |_| ())
         })?;
-        self.check_writable(&core)?;
-        let state = &mut core.state;
+        self.check_writable(&engine)?;
+        let state = &mut engine.state;
         if state.removals.times(list) != times {
             return Ok(());
         }
         // A version that was deleted meanwhile may have seen what this walk has passed: by the list's own
-        // entries the sweep finds that.
-        let reaped = match state.versions.sweep_since() {
-            None => state.reap(&own.0, &own.1, false, &nodes),
+        // entries the collection finds that.
+        let pruned = match state.versions.collect_since() {
+            None => state.prune(&own.0, &own.1, false, &nodes),
             Some(_) => Ok(()),
         };
-        reaped.and_then(|()| state.end_removal(list, &nodes)).map_err(|fault| self.latch(fault))?;
+        pruned.and_then(|()| state.end_removal(list, &nodes)).map_err(|fault| self.latch(fault))?;
         state.account_for_nodes();
         Ok(())
     }

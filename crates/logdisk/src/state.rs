@@ -21,9 +21,9 @@ use crate::log::segments::Segments;
 use crate::map::{Map, Nodes};
 use crate::removal::Removals;
 use crate::state::chunk_edit::{Group, mask, past};
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 use crate::versions::Versions;
-use crate::versions::ancestry::Line;
+use crate::versions::ancestry::Ancestry;
 use crate::walk::Slice;
 
 /// So many pages or fewer are looked for chunk by chunk.
@@ -57,7 +57,7 @@ pub(crate) struct State {
 
 /// Where a list of the disk's own has its record `index`: those have no versions.
 pub(crate) const fn system_key(list: u64, index: u64) -> Key {
-    Thing::record(list, index).key(0, 1)
+    ItemKey::record(list, index).key(0, 1)
 }
 
 /// The first key behind all of a list's keys in `space`.
@@ -101,23 +101,28 @@ impl State {
         }
     }
 
-    pub(crate) fn has_list(&self, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    pub(crate) fn has_list(
+        &self,
+        ancestry: Ancestry<'_>,
+        list: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
         if list >= self.next_list {
             return Ok(false);
         }
-        let thing = Thing::list(list);
-        if let Some(key) = self.sole_key(line, thing) {
+        let item = ItemKey::list(list);
+        if let Some(key) = self.sole_key(ancestry, item) {
             return self.map.look(&key, nodes, |value| matches!(value, Some(Value::List(_))));
         }
-        let newest = self.newest(line, thing, nodes)?;
+        let newest = self.newest(ancestry, item, nodes)?;
         Ok(matches!(newest, Some((_, Value::List(_)))))
     }
 
-    /// The one key that `thing` can have, where there is but one version of its list.
-    pub(crate) fn sole_key(&self, line: Line<'_>, thing: Thing) -> Option<Key> {
-        let (branch, epoch) = (line.nearest().branch, self.versions.epoch());
-        let is_head = line.nearest().last_epoch >= epoch;
-        (is_head && self.has_no_past(branch, thing.list)).then(|| thing.key(branch, epoch))
+    /// The one key that `item` can have, where there is but one version of its list.
+    pub(crate) fn sole_key(&self, ancestry: Ancestry<'_>, item: ItemKey) -> Option<Key> {
+        let (branch, epoch) = (ancestry.nearest().branch, self.versions.epoch());
+        let is_head = ancestry.nearest().last_epoch >= epoch;
+        (is_head && self.has_no_past(branch, item.list)).then(|| item.key(branch, epoch))
     }
 
     /// Whether nothing of `list` that was written before this epoch can be seen from the head of
@@ -130,9 +135,14 @@ impl State {
 
     /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
     /// while other versions had it is not.
-    pub(crate) fn may_hold(&self, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    pub(crate) fn may_hold(
+        &self,
+        ancestry: Ancestry<'_>,
+        list: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
         let is_only = self.versions.epoch() == 1 && !self.removals.contains(list);
-        Ok(is_only || self.has_list(line, list, nodes)?)
+        Ok(is_only || self.has_list(ancestry, list, nodes)?)
     }
 
     /// The chunk under exactly this key.
@@ -155,10 +165,10 @@ impl State {
     }
 
     /// Calls `visit` with the chunks that `pages` of `list` lie in, in order, as they are seen from
-    /// `line`, as far as `slice` goes.
+    /// `ancestry`, as far as `slice` goes.
     pub(crate) fn visit_chunks(
         &self,
-        line: Line<'_>,
+        ancestry: Ancestry<'_>,
         list: u64,
         pages: &Range<u64>,
         slice: &mut Slice,
@@ -169,7 +179,7 @@ impl State {
             return Ok(());
         }
         if pages.end - pages.start <= FEW_PAGES && self.versions.epoch() > 1 {
-            return self.visit_few_chunks(line, list, pages, slice, nodes, visit);
+            return self.visit_few_chunks(ancestry, list, pages, slice, nodes, visit);
         }
         let from = Key::first(list, Space::Chunks, pages.start / CHUNK_PAGES);
         let to = Key::first(list, Space::Chunks, pages.end.div_ceil(CHUNK_PAGES));
@@ -187,7 +197,7 @@ impl State {
                 }
                 layers.number = Some(key.index);
             }
-            if line.sees(key) {
+            if ancestry.sees(key) {
                 layers.add(chunk);
             }
             ControlFlow::Continue(())
@@ -202,7 +212,7 @@ impl State {
     /// the newest are all that is looked at. Tells of no other pages.
     fn visit_few_chunks(
         &self,
-        line: Line<'_>,
+        ancestry: Ancestry<'_>,
         list: u64,
         pages: &Range<u64>,
         slice: &mut Slice,
@@ -214,8 +224,8 @@ impl State {
             let mut wanted = mask(slots);
             let mut seen: Slots = [None; CHUNK_PAGES as usize];
             let mut has_any = false;
-            let thing = Thing::chunk(list, number);
-            self.look_back_past(line, thing, nodes, &mut |_, value| {
+            let item = ItemKey::chunk(list, number);
+            self.look_back_past(ancestry, item, nodes, &mut |_, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 for (slot, page) in chunk.iter_masked(wanted) {
                     seen[slot as usize] = Some(page);
@@ -236,10 +246,10 @@ impl State {
     }
 
     /// Calls `visit` with the records of `list`, in order, as they are seen
-    /// from `line`, until it breaks or `slice` ends, which tells where to begin.
+    /// from `ancestry`, until it breaks or `slice` ends, which tells where to begin.
     pub(crate) fn visit_records(
         &self,
-        line: Line<'_>,
+        ancestry: Ancestry<'_>,
         list: u64,
         slice: &mut Slice,
         nodes: &dyn Nodes,
@@ -261,7 +271,7 @@ impl State {
                     return ControlFlow::Break(());
                 }
             }
-            if line.sees(key) {
+            if ancestry.sees(key) {
                 newest = match value {
                     Value::Record(bytes) => Some((key.index, Arc::clone(bytes))),
                     _ => None,
@@ -285,10 +295,10 @@ impl State {
         max: usize,
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<u64>> {
-        let line = self.versions.head_line(branch)?;
+        let ancestry = self.versions.head_ancestry(branch)?;
         let mut groups = Vec::new();
         let mut slice = Slice::whole(0);
-        self.visit_chunks(line, list, pages, &mut slice, nodes, &mut |group, chunk| {
+        self.visit_chunks(ancestry, list, pages, &mut slice, nodes, &mut |group, chunk| {
             if chunk.present() & mask(slots_of(group, pages)) != 0 {
                 groups.push(group);
             }
@@ -301,20 +311,20 @@ impl State {
     fn put_entry(
         &mut self,
         branch: u32,
-        thing: Thing,
+        item: ItemKey,
         value: Value,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let epoch = self.versions.epoch();
-        let found = self.map.put(thing.key(branch, epoch), value, nodes)?;
-        if found.old.is_some() || self.has_no_past(branch, thing.list) {
+        let found = self.map.put(item.key(branch, epoch), value, nodes)?;
+        if found.old.is_some() || self.has_no_past(branch, item.list) {
             return Ok(());
         }
         let pin = self.versions.newest_pin(branch);
         match found.before {
-            Some(before) if Thing::of(&before) != thing => Ok(()),
+            Some(before) if ItemKey::of(&before) != item => Ok(()),
             Some(before) if before.branch == branch && pin >= Some(before.epoch) => Ok(()),
-            _ => self.drop_unseen(branch, epoch, thing, nodes),
+            _ => self.drop_unseen(branch, epoch, item, nodes),
         }
     }
 
@@ -323,23 +333,23 @@ impl State {
         &mut self,
         branch: u32,
         epoch: u64,
-        thing: Thing,
+        item: ItemKey,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let (from, to) = (thing.key(branch, 0), thing.key(branch, epoch - 1));
+        let (from, to) = (item.key(branch, 0), item.key(branch, epoch - 1));
         if let Some(key) = self.map.last_between(&from, &to, nodes)? {
             if !self.versions.is_seen(branch, key.epoch, epoch) {
                 self.map.remove(&key, nodes)?;
             }
             return Ok(());
         }
-        let line = self.versions.head_line(branch)?;
-        if line.is_short() {
+        let ancestry = self.versions.head_ancestry(branch)?;
+        if ancestry.is_short() {
             return Ok(());
         }
         let mut older = None;
         let mut is_list = false;
-        self.look_back(line, thing, nodes, &mut |key, value| {
+        self.look_back(ancestry, item, nodes, &mut |key, value| {
             if key.branch == branch {
                 // As long as a list is there, what its ancestors have of it hangs on theirs.
                 is_list = matches!(value, Value::List(_));
@@ -356,17 +366,17 @@ impl State {
     }
 
     /// Removes a list's or a record's entry, and hides what older versions have.
-    fn delete_entry(&mut self, branch: u32, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
+    fn delete_entry(&mut self, branch: u32, item: ItemKey, nodes: &dyn Nodes) -> Outcome<()> {
         let epoch = self.versions.epoch();
-        self.map.remove(&thing.key(branch, epoch), nodes)?;
-        if self.has_no_past(branch, thing.list) {
+        self.map.remove(&item.key(branch, epoch), nodes)?;
+        if self.has_no_past(branch, item.list) {
             return Ok(());
         }
-        self.drop_unseen(branch, epoch, thing, nodes)?;
-        let line = self.versions.head_line(branch)?;
-        let shows = self.newest(line, thing, nodes)?;
+        self.drop_unseen(branch, epoch, item, nodes)?;
+        let ancestry = self.versions.head_ancestry(branch)?;
+        let shows = self.newest(ancestry, item, nodes)?;
         if shows.is_some_and(|(_, value)| value != Value::Tombstone) {
-            self.map.put(thing.key(branch, epoch), Value::Tombstone, nodes)?;
+            self.map.put(item.key(branch, epoch), Value::Tombstone, nodes)?;
         }
         Ok(())
     }
@@ -382,7 +392,7 @@ impl State {
         let is_being_removed = self.removals.contains(list);
         if is_being_removed || (self.versions.epoch() > 1 && list < self.next_list) {
             // What only deleted versions had of one with this number must not come back with it.
-            self.reap_list(list, nodes)?;
+            self.prune_list(list, nodes)?;
         }
         if is_being_removed {
             self.end_removal(list, nodes)?;
@@ -402,7 +412,7 @@ impl State {
             self.young_lists = YoungLists { epoch, first: self.next_list };
         }
         self.next_list = self.next_list.max(list + 1);
-        self.put_entry(branch, Thing::list(list), Value::List(hints), nodes)
+        self.put_entry(branch, ItemKey::list(list), Value::List(hints), nodes)
     }
 
     /// Takes a list out that no other version sees, with all that it holds, if it lies in one leaf;
@@ -424,7 +434,7 @@ impl State {
         list: u64,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        self.delete_entry(branch, Thing::list(list), nodes)
+        self.delete_entry(branch, ItemKey::list(list), nodes)
     }
 
     pub(crate) fn put_record(
@@ -435,7 +445,7 @@ impl State {
         value: Arc<[u8]>,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        self.put_entry(branch, Thing::record(list, index), Value::Record(value), nodes)
+        self.put_entry(branch, ItemKey::record(list, index), Value::Record(value), nodes)
     }
 
     pub(crate) fn delete_record(
@@ -445,7 +455,7 @@ impl State {
         index: u64,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        self.delete_entry(branch, Thing::record(list, index), nodes)
+        self.delete_entry(branch, ItemKey::record(list, index), nodes)
     }
 
     /// Puts a record of a list of the disk's own, or removes it.
@@ -474,9 +484,9 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let (number, slot) = (page / CHUNK_PAGES, (page % CHUNK_PAGES) as u32);
-        let thing = Thing::chunk(list, number);
-        if let Some(before) = self.sole_page(branch, thing, slot, nodes)? {
-            return self.replace_own(branch, thing, (slot, before.own), block, nodes);
+        let item = ItemKey::chunk(list, number);
+        if let Some(before) = self.sole_page(branch, item, slot, nodes)? {
+            return self.replace_own(branch, item, (slot, before.own), block, nodes);
         }
         let mut group = self.open_group(branch, list, number, slot..slot + 1, nodes)?;
         self.replace(&mut group, slot, block);
@@ -495,7 +505,7 @@ impl State {
         let mut slots = chunk.slots();
         for (slot, block) in moved {
             let Some(there) = slots[*slot as usize] else { continue };
-            let written_at = self.segments.figures_at(there.addr).written_at;
+            let written_at = self.segments.policy_view_at(there.addr).written_at;
             self.segments.block_died(&there, self.clock);
             self.segments.block_born(block, written_at, self.clock);
             slots[*slot as usize] = Some(*block);

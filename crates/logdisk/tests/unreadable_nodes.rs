@@ -210,7 +210,7 @@ fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
                 0 => (0..30).try_for_each(|_| disk.clean_step().map(drop)),
                 1 => rewrite_some(&disk, &mut rng),
                 2 => disk.coalesce(View::HEAD, Place::START, Lid::CLIENT_END, false).map(drop),
-                _ => (0..30).try_for_each(|_| disk.sweep_step().map(drop)),
+                _ => (0..30).try_for_each(|_| disk.collection_step().map(drop)),
             };
             device.clear_faults();
             *struck += device.struck_count() - struck_before;
@@ -219,7 +219,7 @@ fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
         }
         let found = ModelState::read_from(&disk).expect("the device works");
         assert_eq!(found.diff(&state), None, "round {round}");
-        while disk.sweep_step().expect("the device works") {}
+        while disk.collection_step().expect("the device works") {}
         disk.shut_down().expect("the device works");
     }
     assert!(struck.iter().all(|&struck| struck > 1), "{struck:?}");

@@ -25,7 +25,7 @@ use crate::clean::pick::{Choice, Picking};
 use crate::clean::relocate::{Block, Search};
 use crate::clean::victim::Body;
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::log::segments::Pin;
 
 /// How nice a thread should be that does nothing but clean.
@@ -55,7 +55,7 @@ pub(crate) struct Cleaner {
     /// Segments with blocks that could not be read, and since when they are left alone.
     pub(crate) set_aside: BTreeMap<SegmentNo, Timestamp>,
     /// Segments that have been begun and that nobody works on now, the oldest first.
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<CleaningJob>,
     /// These, and those that somebody works on.
     pub(crate) victims: BTreeSet<SegmentNo>,
     /// What [`LogDisk::client_reads`] was when a segment was begun last.
@@ -76,7 +76,7 @@ impl Cleaner {
 
 /// A segment being cleaned.
 #[derive(Debug)]
-struct Job {
+struct CleaningJob {
     victim: SegmentNo,
     /// What lived in it when its turn came.
     live_bytes: u32,
@@ -94,7 +94,7 @@ struct Job {
     is_sound: bool,
 }
 
-impl Job {
+impl CleaningJob {
     /// How many bytes of room a step makes, as it were.
     fn gain_of_step(&self) -> i64 {
         let dead_bytes = self.body.bytes().len() as u64 - u64::from(self.live_bytes);
@@ -134,22 +134,22 @@ impl Cleaned {
 }
 
 /// See [`LogDisk::await_job`].
-enum Turn {
+enum NextStep {
     /// Others have cleaned what was needed.
     Over,
-    GoOn(Job),
+    GoOn(CleaningJob),
     Begin,
 }
 
 impl LogDisk {
     /// The policy that cleaning follows.
     pub fn policy(&self) -> Arc<dyn Policy> {
-        Arc::clone(self.core.read().heads.policy())
+        Arc::clone(self.engine.read().streams.policy())
     }
 
     /// From now on cleaning follows another policy.
     pub fn set_policy(&self, policy: Arc<dyn Policy>) {
-        self.core.write().set_policy(policy);
+        self.engine.write().set_policy(policy);
     }
 
     /// Does a piece of cleaning if clean segments are getting few; says whether it did. Several
@@ -158,7 +158,7 @@ impl LogDisk {
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails.
     pub fn clean_step(&self) -> Result<bool> {
-        if self.failure().is_some() || self.core.read().closed_reason.is_some() {
+        if self.failure().is_some() || self.engine.read().closed_reason.is_some() {
             return Ok(false);
         }
         self.clean_towards(0, Choice::Policy)
@@ -170,7 +170,7 @@ impl LogDisk {
     /// # Errors
     /// As [`Self::clean_step`].
     pub fn idle_step(&self) -> Result<bool> {
-        if self.failure().is_some() || self.core.read().closed_reason.is_some() {
+        if self.failure().is_some() || self.engine.read().closed_reason.is_some() {
             return Ok(false);
         }
         self.clean_towards(self.idle_segments(), Choice::Idle)
@@ -192,7 +192,7 @@ impl LogDisk {
     /// Goes on with a segment that was begun, or begins one if that is due. Returns what the step
     /// gains, or `None` when there is nothing to be done.
     fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
-        self.let_go_of_emptied();
+        self.release_emptied();
         // A job that was begun with room enough may have to wait for a checkpoint.
         let may_go_on = self.may_go_on(choice);
         let job = {
@@ -223,7 +223,7 @@ impl LogDisk {
     }
 
     /// Leaves a segment that was begun to whoever goes on next.
-    fn put_back(&self, job: Job) {
+    fn put_back(&self, job: CleaningJob) {
         self.cleaner.lock().jobs.push_back(job);
         self.cleaner_got_on.notify_all();
     }
@@ -231,16 +231,16 @@ impl LogDisk {
     /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
     /// after a checkpoint, and there is something to gain and room to do it in.
     fn cleaning_is_due(&self, at_least: u32) -> bool {
-        let core = self.core.read();
-        let counts = core.state.segments.counts();
+        let engine = self.engine.read();
+        let counts = engine.state.segments.counts();
         // What lives would take so many segments if it lay close; no cleaning gets below.
-        let packed = self.stored_bytes(&core).div_ceil(self.fillable_bytes());
+        let packed = self.stored_bytes(&engine).div_ceil(self.fillable_bytes());
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
-        self.room_is_short(&core, at_least)
-            && !self.cleaned.is_in_vain(core.commit_seq, self.layout.segment_count())
+        self.room_is_short(&engine, at_least)
+            && !self.cleaned.is_in_vain(engine.commit_seq, self.layout.segment_count())
             && u64::from(counts.clean + counts.pending) < possible
-            && counts.clean > self.checkpoint_reserve(&core)
+            && counts.clean > self.checkpoint_reserve(&engine)
     }
 
     /// Whether the clean segments suffice to move some more blocks, by each of those that clean,
@@ -250,19 +250,19 @@ impl LogDisk {
             let cleaner = self.cleaner.lock();
             (cleaner.victims.len() - cleaner.jobs.len()).max(1) as u64
         };
-        let core = self.core.read();
+        let engine = self.engine.read();
         let size = self.layout.segment_size_bytes();
-        let nodes = u64::from(self.node_segments(&core));
+        let nodes = u64::from(self.node_segments(&engine));
         let moves = match choice {
             Choice::NearlyEmpty => 0,
             // What survives leaves alone what is in reserve, and goes to the main log.
             Choice::MostToGain => {
-                (cleaning * BATCH_BYTES).saturating_sub(core.log_room_bytes()).div_ceil(size)
+                (cleaning * BATCH_BYTES).saturating_sub(engine.log_room_bytes()).div_ceil(size)
             }
             Choice::Policy | Choice::Idle => cleaning + 1,
         };
-        u64::from(core.state.segments.clean_count()) > nodes + moves
-            && self.host_takes(&core, cleaning * BATCH_BYTES)
+        u64::from(engine.state.segments.clean_count()) > nodes + moves
+            && self.host_takes(&engine, cleaning * BATCH_BYTES)
     }
 
     /// Cleans one segment to its end, or as far as there is room; says whether there was one to
@@ -271,12 +271,12 @@ impl LogDisk {
     pub(crate) fn clean_now(
         &self,
         choice: Choice,
-        is_enough: &dyn Fn(&Core) -> bool,
+        is_enough: &dyn Fn(&Engine) -> bool,
     ) -> Result<bool> {
         let mut job = match self.await_job(choice, is_enough) {
-            Turn::Over => return Ok(true),
-            Turn::GoOn(job) => Some(job),
-            Turn::Begin => match self.begin_cleaning(choice)? {
+            NextStep::Over => return Ok(true),
+            NextStep::GoOn(job) => Some(job),
+            NextStep::Begin => match self.begin_cleaning(choice)? {
                 (false, _) => return Ok(false),
                 (true, job) => job,
             },
@@ -301,31 +301,31 @@ impl LogDisk {
     }
 
     /// What a thread that is to clean a segment now, for room, should do.
-    fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Core) -> bool) -> Turn {
+    fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Engine) -> bool) -> NextStep {
         let mut cleaner = self.cleaner.lock();
         loop {
             if let Some(job) = self.take_best_job(&mut cleaner, choice) {
-                return Turn::GoOn(job);
+                return NextStep::GoOn(job);
             }
             if cleaner.victims.len() < MAX_JOBS {
-                return Turn::Begin;
+                return NextStep::Begin;
             }
             self.cleaner_got_on.wait_for(&mut cleaner, LONGEST_WAIT);
-            if self.failure().is_some() || is_enough(&self.core.read()) {
-                return Turn::Over;
+            if self.failure().is_some() || is_enough(&self.engine.read()) {
+                return NextStep::Over;
             }
         }
     }
 
     /// Takes what was begun if of no other segment less lives. Otherwise all that was begun is given
     /// up: the policy may have begun what moves a lot and gains little. What was moved stays moved.
-    fn take_best_job(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<Job> {
+    fn take_best_job(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<CleaningJob> {
         if cleaner.jobs.is_empty() {
             return None;
         }
         let least = self.emptiest(cleaner, choice).map(|segment| segment.live_bytes);
-        let core = self.core.read();
-        let live_bytes_of = |segment| core.state.segments.live_bytes_of(segment);
+        let engine = self.engine.read();
+        let live_bytes_of = |segment| engine.state.segments.live_bytes_of(segment);
         let most = match choice {
             Choice::NearlyEmpty => self.most_live_bytes(choice),
             _ => u32::MAX,
@@ -337,27 +337,27 @@ impl LogDisk {
             return cleaner.jobs.remove(at);
         }
         for job in std::mem::take(&mut cleaner.jobs) {
-            self.let_go(cleaner, job.victim, job.body.into_buf());
+            self.abandon(cleaner, job.victim, job.body.into_buf());
         }
         None
     }
 
     /// What was begun and has become empty meanwhile must not be kept from being filled anew until
     /// there is room to go on: that room may be its own.
-    pub(crate) fn let_go_of_emptied(&self) {
+    pub(crate) fn release_emptied(&self) {
         let mut cleaner = self.cleaner.lock();
-        let core = self.core.read();
-        let is_empty = |job: &Job| core.state.segments.live_bytes_of(job.victim) == 0;
+        let engine = self.engine.read();
+        let is_empty = |job: &CleaningJob| engine.state.segments.live_bytes_of(job.victim) == 0;
         let (emptied, others): (VecDeque<_>, _) =
             std::mem::take(&mut cleaner.jobs).into_iter().partition(is_empty);
         cleaner.jobs = others;
         for job in emptied {
-            self.let_go(&mut cleaner, job.victim, job.body.into_buf());
+            self.abandon(&mut cleaner, job.victim, job.body.into_buf());
         }
     }
 
     /// Nobody goes on with a segment that was begun.
-    fn let_go(&self, cleaner: &mut Cleaner, victim: SegmentNo, bytes: AlignedBuf) {
+    fn abandon(&self, cleaner: &mut Cleaner, victim: SegmentNo, bytes: AlignedBuf) {
         cleaner.victims.remove(&victim);
         cleaner.keep_buf(bytes);
         self.cleaner_got_on.notify_all();
@@ -365,18 +365,18 @@ impl LogDisk {
 
     /// Picks a segment, reads it and finds what lives in it. Says whether there was one, and
     /// returns what is to be done with it, unless it could not be read.
-    fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<Job>)> {
+    fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<CleaningJob>)> {
         let (victim, pin, live_bytes, buf, clients_read) = {
             let mut cleaner = self.cleaner.lock();
             if cleaner.victims.len() >= MAX_JOBS {
                 return Ok((false, None));
             }
-            let Some((victim, core)) = self.pick_victim(&mut cleaner, choice) else {
+            let Some((victim, engine)) = self.pick_victim(&mut cleaner, choice) else {
                 return Ok((false, None));
             };
             cleaner.victims.insert(victim);
             let base = Addr::from_bytes(self.layout.segment_offset(victim));
-            let segments = &core.state.segments;
+            let segments = &engine.state.segments;
             if cleaner.bufs.is_empty() {
                 let size = self.layout.segment_size_bytes() as usize;
                 cleaner.bufs = AlignedBuf::several(SPARE_BUFS, size);
@@ -395,7 +395,7 @@ impl LogDisk {
             let blocks = self.filter_live(summary.blocks)?;
             let is_short = |block: &&Block| usize::from(block.page.len_bytes) < PAGE_SIZE;
             let short_count = blocks.iter().filter(is_short).count();
-            self.core.write().state.segments.set_short_count(victim, short_count);
+            self.engine.write().state.segments.set_short_count(victim, short_count);
             self.read_blocks(&blocks, &mut body)?;
             Ok((blocks, summary.nodes))
         });
@@ -404,10 +404,10 @@ impl LogDisk {
         let job = match found {
             // It looked as if there were something to gain.
             Ok(_) if !self.is_worth_moving(victim, choice) => {
-                self.let_go(&mut self.cleaner.lock(), victim, body.into_buf());
+                self.abandon(&mut self.cleaner.lock(), victim, body.into_buf());
                 None
             }
-            Ok((blocks, nodes)) => Some(Job {
+            Ok((blocks, nodes)) => Some(CleaningJob {
                 victim,
                 live_bytes,
                 _pin: pin,
@@ -430,8 +430,8 @@ impl LogDisk {
 
     /// Whether what lives in a segment takes less than all of it where it is moved to.
     fn is_worth_moving(&self, segment: SegmentNo, choice: Choice) -> bool {
-        let core = self.core.read();
-        core.state.segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
+        let engine = self.engine.read();
+        engine.state.segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
     }
 
     /// A segment is no longer worked on. One that cannot be emptied is left as it is for a while;
@@ -445,7 +445,7 @@ impl LogDisk {
         } else {
             cleaner.set_aside.insert(victim, now);
         }
-        self.let_go(&mut cleaner, victim, bytes);
+        self.abandon(&mut cleaner, victim, bytes);
     }
 
     /// Segments that could not be emptied may be picked again at once.
@@ -460,11 +460,11 @@ impl LogDisk {
     }
 
     /// Moves a few blocks, or what else is next; returns the job if it goes on.
-    fn go_on_cleaning(&self, mut job: Job) -> Result<Option<Job>> {
+    fn go_on_cleaning(&self, mut job: CleaningJob) -> Result<Option<CleaningJob>> {
         let goes_on = match self.advance(&mut job) {
             Ok(true) => Some(job),
             result => {
-                let is_empty = self.core.read().state.segments.live_bytes_of(job.victim) == 0;
+                let is_empty = self.engine.read().state.segments.live_bytes_of(job.victim) == 0;
                 self.end_job(
                     job.victim,
                     job.body.into_buf(),
@@ -480,7 +480,7 @@ impl LogDisk {
         Ok(goes_on)
     }
 
-    fn advance(&self, job: &mut Job) -> Result<bool> {
+    fn advance(&self, job: &mut CleaningJob) -> Result<bool> {
         if job.moved < job.blocks.len() {
             let upto = job.blocks.len().min(job.moved + BATCH_LEN);
             let batch = &job.blocks[job.moved..upto];
@@ -489,7 +489,7 @@ impl LogDisk {
             return Ok(true);
         }
         self.move_nodes(&std::mem::take(&mut job.nodes))?;
-        let is_empty = self.core.read().state.segments.live_bytes_of(job.victim) == 0;
+        let is_empty = self.engine.read().state.segments.live_bytes_of(job.victim) == 0;
         if is_empty || job.has_searched {
             return Ok(false);
         }
@@ -551,7 +551,7 @@ pub(crate) mod tests {
             assert!(disk.begin_and_keep(Choice::MostToGain).unwrap());
         }
         let mut emptied = disk.cleaner.lock().jobs.pop_front().unwrap();
-        while disk.core.read().state.segments.live_bytes_of(emptied.victim) > 0 {
+        while disk.engine.read().state.segments.live_bytes_of(emptied.victim) > 0 {
             assert!(disk.advance(&mut emptied).unwrap());
         }
         disk.put_back(emptied);
@@ -559,13 +559,13 @@ pub(crate) mod tests {
         disk.checkpoint().unwrap();
         disk.reuse_all().unwrap();
         {
-            let segments = &mut disk.core.write().state.segments;
+            let segments = &mut disk.engine.write().state.segments;
             while segments.clean_count() > 0 {
                 segments.open(Head::Payload, dendro_policy::Class::MAIN).unwrap();
             }
         }
         let shortage = Shortage::OfRoom(0);
         disk.mend_shortage(shortage, Need::space(SIZE), &mut Tries::default()).unwrap();
-        assert!(disk.core.read().state.segments.clean_count() > 0);
+        assert!(disk.engine.read().state.segments.clean_count() > 0);
     }
 }

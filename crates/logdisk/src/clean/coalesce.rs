@@ -27,10 +27,10 @@ use dendro_device::AlignedBuf;
 use dendro_disk::{Lid, Result, View};
 
 use self::idle::Pass;
-use self::stretch::{Found, Stretch};
+use self::stretch::{RunSearch, Stretch};
 use crate::checkpoint::unless_put_off;
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 
 /// Blocks read, and blocks moved with the lock held once.
 const BATCH_LEN: usize = 64;
@@ -132,7 +132,7 @@ impl LogDisk {
     /// A number that grows when clients change something or have the device read: as long as it does
     /// not, the disk is idle.
     pub fn activity(&self) -> u64 {
-        self.core.read().commit_seq + self.client_reads.load(Ordering::Relaxed)
+        self.engine.read().commit_seq + self.client_reads.load(Ordering::Relaxed)
     }
 
     /// Coalesces the pages of lists before `until`, from `from` on, as `view` sees them; or, in a
@@ -152,21 +152,21 @@ impl LogDisk {
         is_trial: bool,
     ) -> Result<Coalesced> {
         if !is_trial {
-            self.check_writable(&self.core.read())?;
+            self.check_writable(&self.engine.read())?;
         }
         let mut done = Coalesced { next: Some(from), ..Coalesced::default() };
         for _ in 0..MAX_LOOKS {
             let Some(at) = done.next.filter(|_| done.moved_bytes < MAX_MOVED_BYTES) else { break };
             let stretch = match self.find_stretch(view, at, until)? {
-                Found::Nothing => {
+                RunSearch::Nothing => {
                     done.next = None;
                     break;
                 }
-                Found::Elsewhere(next) => {
+                RunSearch::Elsewhere(next) => {
                     done.next = Some(next);
                     continue;
                 }
-                Found::Here(stretch) => stretch,
+                RunSearch::Here(stretch) => stretch,
             };
             let mut saved_reads = 0;
             if stretch.is_worth_it {
@@ -198,32 +198,32 @@ impl LogDisk {
 
     /// The first stretch from `from` on, of lists before `until`, that has pages, or where to go on
     /// looking for it.
-    fn find_stretch(&self, view: View, from: Place, until: Lid) -> Result<Found> {
+    fn find_stretch(&self, view: View, from: Place, until: Lid) -> Result<RunSearch> {
         let until = until.min(Lid::CLIENT_END).0;
         let settings = self.clean_settings().coalescing;
-        self.look(|core, nodes| core.stretch_from(view, from, until, &settings, nodes))
+        self.look(|engine, nodes| engine.stretch_from(view, from, until, &settings, nodes))
     }
 
     /// Whether so many clean segments are there beyond what is kept ready for others that so much of
     /// a stretch can be moved, with `spare` left.
-    fn may_coalesce(&self, core: &Core, len_bytes: u64, spare: u32) -> bool {
+    fn may_coalesce(&self, engine: &Engine, len_bytes: u64, spare: u32) -> bool {
         let size = self.layout.segment_size_bytes();
         let own = (len_bytes + len_bytes / 4).div_ceil(size) as u32 + 1;
-        let ready = self.scarce_segments(core) + self.pool_segments(core);
-        core.state.segments.clean_count() > ready.saturating_add(spare).saturating_add(own)
+        let ready = self.scarce_segments(engine) + self.pool_segments(engine);
+        engine.state.segments.clean_count() > ready.saturating_add(spare).saturating_add(own)
     }
 
     /// Writes the scattered blocks of a stretch again, side by side, those of them that the map still
     /// names; gives up where `is_wanted` says so.
     fn move_stretch(&self, stretch: &Stretch, is_wanted: &dyn Fn() -> bool) -> Result<Moved> {
         // A checkpoint must write the nodes that this changes, too.
-        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes
+        if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes
             && !unless_put_off(self.relieve_memory())?
         {
             return Ok(Moved::NoRoom);
         }
         let len_bytes = stretch.scattered_bytes();
-        if !self.may_coalesce(&self.core.read(), len_bytes, 0) {
+        if !self.may_coalesce(&self.engine.read(), len_bytes, 0) {
             return Ok(Moved::NoRoom);
         }
         let mut bytes = AlignedBuf::zeroed(stretch.scattered.len() * PAGE_SIZE);
@@ -240,20 +240,20 @@ impl LogDisk {
         let blocks: Vec<_> =
             stretch.scattered.iter().copied().zip(bytes.chunks(PAGE_SIZE)).collect();
         for batch in blocks.chunks(BATCH_LEN) {
-            let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
-                core.look_at_chunks_of(&mut batch.iter().map(|(block, _)| block), nodes)
+            let ((), mut engine, nodes) = self.look_to_change(|engine, nodes| {
+                engine.look_at_chunks_of(&mut batch.iter().map(|(block, _)| block), nodes)
             })?;
-            self.check_writable(&core)?;
-            if !self.may_coalesce(&core, len_bytes - moved_bytes, 0) {
+            self.check_writable(&engine)?;
+            if !self.may_coalesce(&engine, len_bytes - moved_bytes, 0) {
                 break;
             }
-            core.kept_segments = self.reserve_segments(&core) as usize;
+            engine.kept_segments = self.reserve_segments(&engine) as usize;
             for chunk in batch.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-                moved_bytes += core
+                moved_bytes += engine
                     .relocate(chunk, Some(stretch.class), &nodes)
                     .map_err(|fault| self.latch(fault))?;
             }
-            drop(core);
+            drop(engine);
             self.relieve_writer()?;
         }
         self.coalescing.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);

@@ -200,27 +200,27 @@ pub enum QuestionError {
 impl LogDisk {
     /// The volume as it is now.
     pub fn present(&self) -> Present {
-        let core = self.core.read();
+        let engine = self.engine.read();
         Present {
-            clock: core.state.clock,
-            live_bytes: core.state.segments.live_bytes(),
+            clock: engine.state.clock,
+            live_bytes: engine.state.segments.live_bytes(),
             segment_bytes: self.layout.segment_size_bytes(),
             segment_count: self.layout.segment_count(),
-            clean_count: core.state.segments.clean_count(),
-            reserved_count: self.checkpoint_reserve(&core) + self.reclaim_reserve(),
+            clean_count: engine.state.segments.clean_count(),
+            reserved_count: self.checkpoint_reserve(&engine) + self.reclaim_reserve(),
         }
     }
 
     /// How many segments may be filled.
     pub fn clean_segment_count(&self) -> u32 {
-        self.core.read().state.segments.clean_count()
+        self.engine.read().state.segments.clean_count()
     }
 
     /// The segments of the log from number `from` on, in their order, `max` of them and
     /// [`MAX_SEGMENTS_PER_CALL`] at most.
     pub fn segments(&self, from: u32, max: usize) -> Vec<SegmentFacts> {
-        let core = self.core.read();
-        let segments = &core.state.segments;
+        let engine = self.engine.read();
+        let segments = &engine.state.segments;
         self.layout
             .log_segments()
             .skip_while(|segment| segment.0 < from)
@@ -252,13 +252,13 @@ impl LogDisk {
     }
 
     fn released(&self, segments: &[u32]) -> Vec<Released> {
-        let core = self.core.read();
+        let engine = self.engine.read();
         let one = |(at, &number): (usize, &u32)| {
             let segment = SegmentNo(number);
             if at >= MAX_SEGMENTS_PER_CALL || !self.layout.is_log_segment(segment) {
                 return Released::Unknown;
             }
-            let facts = facts(&core.state.segments, segment);
+            let facts = facts(&engine.state.segments, segment);
             match facts.status {
                 SegmentStatus::Clean => Released::Clean,
                 SegmentStatus::Pending => Released::Pending,
@@ -274,7 +274,7 @@ impl LogDisk {
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        self.core.read().closed_reason.clone().map_or(Ok(()), Err)
+        self.engine.read().closed_reason.clone().map_or(Ok(()), Err)
     }
 
     /// The segment with this number, if it can be looked into: it has been filled and not become
@@ -285,7 +285,7 @@ impl LogDisk {
             let last = self.layout.segment_count() - 1;
             return Err(QuestionError::NoSuchSegment { number, last });
         }
-        match self.core.read().state.segments.state(segment) {
+        match self.engine.read().state.segments.state(segment) {
             SegmentState::Dirty => Ok(segment),
             SegmentState::Open => Err(QuestionError::Open(number)),
             SegmentState::Clean => Err(QuestionError::Clean(number)),
@@ -294,7 +294,7 @@ impl LogDisk {
 }
 
 fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
-    let figures = segments.figures(segment);
+    let figures = segments.policy_view(segment);
     SegmentFacts {
         number: segment.0,
         status: match segments.state(segment) {

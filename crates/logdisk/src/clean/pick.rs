@@ -10,14 +10,14 @@ use dendro_policy::{Kind, Segment};
 
 use crate::clean::cleaner::Cleaner;
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::log::segments::SegmentState;
 
 /// A segment of which a larger share lives is not worth cleaning.
 const MOST_LIVE: f64 = 0.98;
 /// Nor in idle times one of which more lives than this.
 const MOST_LIVE_IN_IDLE_TIMES: f64 = 0.6;
-/// A sixteenth: four such take less than what is left of the segments that heads are filling.
+/// A sixteenth: four such take less than what is left of the segments that streams are filling.
 const MOST_LIVE_OF_NEARLY_EMPTY: f64 = 0.0625;
 /// Nor, unless space is needed now, one where less is dead: moving what lives, and the checkpoint
 /// that follows, leave about as much unused in their turn, and cleaning would never end.
@@ -75,25 +75,25 @@ impl Default for Picking {
 }
 
 impl LogDisk {
-    /// The segment to clean next, and the core in which it is one.
+    /// The segment to clean next, and the state in which it is one.
     pub(crate) fn pick_victim(
         &self,
         cleaner: &mut Cleaner,
         choice: Choice,
-    ) -> Option<(SegmentNo, RwLockReadGuard<'_, Core>)> {
+    ) -> Option<(SegmentNo, RwLockReadGuard<'_, Engine>)> {
         loop {
             let picked = match choice {
                 Choice::MostToGain | Choice::NearlyEmpty => self.emptiest(cleaner, choice)?,
                 Choice::Policy | Choice::Idle => self.picked_by_policy(cleaner, choice)?,
             };
-            let core = self.core.read();
+            let engine = self.engine.read();
             let segment = SegmentNo(picked.number);
-            let left_alone = self.left_alone(cleaner, &core);
+            let left_alone = self.left_alone(cleaner, &engine);
             // Of what was emptied and filled anew since more lives.
-            if self.is_candidate(segment, &left_alone, &core, choice)
-                && core.state.segments.live_bytes_of(segment) <= picked.live_bytes
+            if self.is_candidate(segment, &left_alone, &engine, choice)
+                && engine.state.segments.live_bytes_of(segment) <= picked.live_bytes
             {
-                return Some((segment, core));
+                return Some((segment, engine));
             }
         }
     }
@@ -112,8 +112,8 @@ impl LogDisk {
     /// The next of those that the policy picked, not long ago.
     fn picked_by_policy(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<Segment> {
         let (policy, present) = {
-            let core = self.core.read();
-            (Arc::clone(core.heads.policy()), core.state.present())
+            let engine = self.engine.read();
+            (Arc::clone(engine.streams.policy()), engine.state.present())
         };
         let looked_at = present.segment_count.min(MAX_CANDIDATES);
         let count = (looked_at / SEGMENTS_PER_PICK).max(1);
@@ -147,13 +147,13 @@ impl LogDisk {
     fn each_candidate(&self, cleaner: &Cleaner, choice: Choice, mut look: impl FnMut(&Segment)) {
         let mut segments = self.layout.log_segments().peekable();
         while segments.peek().is_some() {
-            let core = self.core.read();
-            let left_alone = self.left_alone(cleaner, &core);
+            let engine = self.engine.read();
+            let left_alone = self.left_alone(cleaner, &engine);
             for segment in segments.by_ref().take(SEGMENTS_AT_ONCE) {
-                if self.is_candidate(segment, &left_alone, &core, choice) {
-                    let segments = &core.state.segments;
+                if self.is_candidate(segment, &left_alone, &engine, choice) {
+                    let segments = &engine.state.segments;
                     let live_bytes = segments.packed_bytes_of(segment);
-                    look(&Segment { live_bytes, ..segments.figures(segment) });
+                    look(&Segment { live_bytes, ..segments.policy_view(segment) });
                 }
             }
         }
@@ -164,23 +164,23 @@ impl LogDisk {
         &self,
         segment: SegmentNo,
         left_alone: &[SegmentNo],
-        core: &Core,
+        engine: &Engine,
         choice: Choice,
     ) -> bool {
-        let segments = &core.state.segments;
-        let figures = segments.figures(segment);
+        let segments = &engine.state.segments;
+        let figures = segments.policy_view(segment);
         let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
             && figures.live_bytes > 0
             && segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
             && left_alone.binary_search(&segment).is_err();
-        // Most nodes die with the next checkpoints anyway. But cleaning and sweeping leave segments of
+        // Most nodes die with the next checkpoints anyway. But cleaning and collecting leave segments of
         // which next to nothing lives, and time does not go on while clients rest.
         let young_bytes = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
         may_be_cleaned
             && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
                 || segments.head(segment) != Head::Map
                 || figures.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
-                || core.state.clock.saturating_sub(figures.filled_at) >= young_bytes)
+                || engine.state.clock.saturating_sub(figures.filled_at) >= young_bytes)
     }
 
     /// Segments of which as much lives are not cleaned: moving what is nearly full gains less than its
@@ -198,13 +198,13 @@ impl LogDisk {
 
     /// Segments that are not cleaned now, whatever lives in them: a few, each of them once. Every
     /// segment is looked for among them while all changes wait.
-    fn left_alone(&self, cleaner: &Cleaner, core: &Core) -> Vec<SegmentNo> {
-        let now = core.clock.now();
+    fn left_alone(&self, cleaner: &Cleaner, engine: &Engine) -> Vec<SegmentNo> {
+        let now = engine.clock.now();
         // A clock that was put back must not make it longer.
         let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
         let set_aside = cleaner.set_aside.iter().filter(|(_, at)| is_young(at));
         // What has not been written yet cannot be read.
-        let unwritten = core.in_memory.iter().map(|closed| closed.segment);
+        let unwritten = engine.in_memory.iter().map(|closed| closed.segment);
         let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
         all.extend(&cleaner.victims);
         all.sort_unstable();
@@ -227,9 +227,9 @@ mod tests {
 
     /// As if the policy had picked these just now, the best last.
     fn note_picked(disk: &LogDisk, picked: Vec<Segment>) {
-        let core = disk.core.read();
-        let picked_for = Some((Choice::Policy, core.heads.policy().kind()));
-        let picked_at = core.state.present().clock;
+        let engine = disk.engine.read();
+        let picked_for = Some((Choice::Policy, engine.streams.policy().kind()));
+        let picked_at = engine.state.present().clock;
         let picking = &mut disk.cleaner.lock().picking;
         (picking.picked, picking.picked_for, picking.picked_at) = (picked, picked_for, picked_at);
     }
@@ -238,8 +238,8 @@ mod tests {
         disk.pick_victim(&mut disk.cleaner.lock(), Choice::Policy).unwrap().0
     }
 
-    fn figures(disk: &LogDisk, segment: SegmentNo) -> Segment {
-        disk.core.read().state.segments.figures(segment)
+    fn policy_view(disk: &LogDisk, segment: SegmentNo) -> Segment {
+        disk.engine.read().state.segments.policy_view(segment)
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn what_was_picked_together_is_cleaned_one_after_the_other() {
         let disk = disk_half_alive();
-        let best = figures(&disk, pick(&disk));
+        let best = policy_view(&disk, pick(&disk));
         let next = another(&disk, SegmentNo(best.number));
         note_picked(&disk, vec![next, best]);
         assert_eq!(pick(&disk).0, best.number);
@@ -282,10 +282,10 @@ mod tests {
         let refilled = another(&disk, best);
         let refilled = Segment { live_bytes: refilled.live_bytes - 1, ..refilled };
         let is_clean = |segment: &SegmentNo| {
-            disk.core.read().state.segments.state(*segment) == SegmentState::Clean
+            disk.engine.read().state.segments.state(*segment) == SegmentState::Clean
         };
         let clean = disk.layout.log_segments().find(is_clean).unwrap();
-        note_picked(&disk, vec![refilled, figures(&disk, clean)]);
+        note_picked(&disk, vec![refilled, policy_view(&disk, clean)]);
         assert_eq!(pick(&disk), best);
     }
 

@@ -19,9 +19,9 @@ use dendro_policy::Class;
 use crate::clean::victim::{Body, LEAST_SKIPPED_BYTES};
 use crate::disk::LogDisk;
 use crate::fault::Outcome;
-use crate::log::partial::{About, Content, page_record_bytes};
+use crate::log::partial::{Content, RecordContext, page_record_bytes};
 use crate::map::Nodes;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 use crate::walk::{MapWalk, Visit};
 
 /// A page that a segment's records name.
@@ -43,7 +43,7 @@ impl Block {
     /// Where in the map it is named.
     pub(crate) fn key(&self) -> Key {
         let (branch, epoch) = self.version;
-        Thing::chunk(self.list, self.page_index / CHUNK_PAGES).key(branch, epoch)
+        ItemKey::chunk(self.list, self.page_index / CHUNK_PAGES).key(branch, epoch)
     }
 }
 
@@ -92,7 +92,7 @@ impl LogDisk {
             }
             offset += len_bytes;
         }
-        // The main log names blocks of other heads too; they are those segments' own concern.
+        // The main log names blocks of other streams too; they are those segments' own concern.
         let layout = self.layout;
         summary.blocks.retain(|block| layout.segment_of(block.page.addr) == segment);
         Ok(summary)
@@ -121,20 +121,20 @@ impl LogDisk {
                 None => unsound.push(*block),
             }
         }
-        let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
+        let ((), mut engine, nodes) = self.look_to_change(|engine, nodes| {
             let mut blocks = sound.iter().map(|(block, _)| block);
-            core.look_at_chunks_of(&mut blocks, nodes)
+            engine.look_at_chunks_of(&mut blocks, nodes)
         })?;
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        core.kept_segments = self.left_by_survivors(&core) as usize;
+        engine.kept_segments = self.left_by_survivors(&engine) as usize;
         for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             let moved_bytes =
-                core.relocate(chunk, None, &nodes).map_err(|fault| self.latch(fault))?;
+                engine.relocate(chunk, None, &nodes).map_err(|fault| self.latch(fault))?;
             self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
         }
-        drop(core);
+        drop(engine);
         if unsound.is_empty() {
             return Ok(true);
         }
@@ -163,7 +163,7 @@ impl LogDisk {
         let mut live = Vec::new();
         for chunk in blocks.chunk_by(Block::is_in_chunk_of) {
             let key = chunk[0].key();
-            let found = self.look(|core, nodes| core.state.chunk_at(&key, nodes))?;
+            let found = self.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
             let Some(found) = found else { continue };
             live.extend(chunk.iter().filter(|block| {
                 let slot = (block.page_index % CHUNK_PAGES) as u32;
@@ -176,19 +176,20 @@ impl LogDisk {
     /// Marks those nodes dirty that the map still has where they were found.
     pub(crate) fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
         for (place, level, first_key) in found {
-            let (is_live, mut core, nodes) = self.look_to_change(|core, nodes| {
-                let is_live = core.state.map.holds_node(place, *level, first_key, nodes)?;
+            let (is_live, mut engine, nodes) = self.look_to_change(|engine, nodes| {
+                let is_live = engine.state.map.holds_node(place, *level, first_key, nodes)?;
                 if is_live {
                     nodes.node(place)?;
                 }
                 Ok(is_live)
             })?;
             if is_live {
-                core.state
+                engine
+                    .state
                     .map
                     .rewrite_node(place, *level, first_key, &nodes)
                     .map_err(|fault| self.latch(fault))?;
-                core.state.account_for_nodes();
+                engine.state.account_for_nodes();
             }
         }
         Ok(())
@@ -275,7 +276,7 @@ impl Summary {
     }
 }
 
-impl crate::engine::Core {
+impl crate::engine::Engine {
     /// Looks at the entries that name these blocks, those of one chunk next to each other.
     pub(crate) fn look_at_chunks_of(
         &self,
@@ -305,7 +306,7 @@ impl crate::engine::Core {
     ) -> Outcome<u64> {
         let key = blocks[0].0.key();
         let Some(chunk) = self.state.chunk_at(&key, nodes)? else { return Ok(0) };
-        self.about = About { branch: key.branch, epoch: key.epoch, is_moved: true };
+        self.context = RecordContext { branch: key.branch, epoch: key.epoch, is_moved: true };
         let mut moved = Vec::with_capacity(blocks.len());
         let mut moved_bytes = 0;
         for (Block { page_index, page: old, .. }, stored) in blocks {
@@ -340,8 +341,8 @@ impl crate::engine::Core {
             self.close_partial();
             self.open_partial()?;
         }
-        let about = self.about;
-        self.partial().set_about(about);
+        let context = self.context;
+        self.partial().set_context(context);
         let class = self.class_with_room(class);
         let apart = if class == Class::MAIN {
             None

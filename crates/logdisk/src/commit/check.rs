@@ -14,14 +14,14 @@ use smallvec::SmallVec;
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::state::chunk_edit::Before;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 use crate::state::{State, groups, page_range, slots_of, space_end, system_key};
-use crate::versions::ancestry::Line;
+use crate::versions::ancestry::Ancestry;
 
 /// Lists that the unit itself has made (true) or deleted (false), the last fact last. Few, so a
 /// walk from the end beats any table.
 struct Lists<'a> {
-    line: Line<'a>,
+    ancestry: Ancestry<'a>,
     known: SmallVec<[(u64, bool); 4]>,
 }
 
@@ -30,7 +30,7 @@ impl Lists<'_> {
         if let Some((_, exists)) = self.known.iter().rev().find(|(known, _)| *known == list.0) {
             return Ok(*exists);
         }
-        let exists = list < Lid::CLIENT_END && state.has_list(self.line, list.0, nodes)?;
+        let exists = list < Lid::CLIENT_END && state.has_list(self.ancestry, list.0, nodes)?;
         self.known.push((list.0, exists));
         Ok(exists)
     }
@@ -71,9 +71,9 @@ pub(crate) enum Sole {
 /// looked for again.
 pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<Sole> {
     let branch = aru.view().branch;
-    let line = state.versions.head_line(branch)?;
+    let ancestry = state.versions.head_ancestry(branch)?;
     let mut shared = Shared::default();
-    let mut lists = Lists { line, known: SmallVec::new() };
+    let mut lists = Lists { ancestry, known: SmallVec::new() };
     let mut sole = Sole::Unknown;
     let mut left = GroupsLeft::of_unit();
     for (at, op) in aru.ops().iter().enumerate() {
@@ -93,21 +93,21 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                     }
                     touch_list(state, list.0, nodes)?;
                 } else {
-                    touch_deleted(state, line, list.0, nodes)?;
+                    touch_deleted(state, ancestry, list.0, nodes)?;
                 }
             }
             Op::SetHints { list, .. } => {
                 lists.require(*list, state, nodes)?;
-                touch_entry(state, line, Thing::list(list.0), nodes)?;
+                touch_entry(state, ancestry, ItemKey::list(list.0), nodes)?;
             }
             Op::PutRecord { list, index, .. } => {
-                let thing = Thing::record(list.0, *index);
-                let is_own_found = touch_put(state, line, thing, nodes)?;
+                let item = ItemKey::record(list.0, *index);
+                let is_own_found = touch_put(state, ancestry, item, nodes)?;
                 lists.require_of(*list, is_own_found, state, nodes)?;
             }
             Op::DeleteRecord { list, index } => {
-                let thing = Thing::record(list.0, *index);
-                let is_own_found = touch_entry(state, line, thing, nodes)?;
+                let item = ItemKey::record(list.0, *index);
+                let is_own_found = touch_entry(state, ancestry, item, nodes)?;
                 lists.require_of(*list, is_own_found, state, nodes)?;
             }
             Op::WritePages { list, first_page, data } => {
@@ -115,12 +115,12 @@ pub(crate) fn check(aru: &Aru<'_>, state: &State, nodes: &dyn Nodes) -> Outcome<
                 left.take(groups_in(*first_page, count))?;
                 let is_own_found = if count == 1 {
                     let (is_own_found, found) =
-                        touch_page(state, line, list.0, *first_page, nodes)?;
+                        touch_page(state, ancestry, list.0, *first_page, nodes)?;
                     sole = Sole::Looked(found);
                     is_own_found
                 } else {
                     let pages = page_range(*first_page, count);
-                    touch_groups(state, line, list.0, pages, nodes)?
+                    touch_groups(state, ancestry, list.0, pages, nodes)?
                 };
                 lists.require_of(*list, is_own_found, state, nodes)?;
             }
@@ -170,17 +170,17 @@ fn look_at_new_list(
         return Err(Error::ListExists(list).into());
     }
     if state.removals.contains(list.0) {
-        return Err(Fault::Leftover(list.0));
+        return Err(Fault::NotYetRemoved(list.0));
     }
     if state.versions.epoch() > 1 && list.0 < state.next_list {
         let is_deleted = lists.known.contains(&(list.0, false));
-        let without = is_deleted.then_some(lists.line.nearest().branch);
+        let without = is_deleted.then_some(lists.ancestry.nearest().branch);
         if state.is_held(list.0, without, nodes)? {
             return Err(Error::ListExists(list).into());
         }
         // What deleted versions have left of it goes; if that is much, piece by piece.
         if !is_deleted && !state.is_small_list(list.0, nodes)? {
-            return Err(Fault::Leftover(list.0));
+            return Err(Fault::NotYetRemoved(list.0));
         }
         touch_list(state, list.0, nodes)?;
     }
@@ -233,8 +233,13 @@ fn touch_list(state: &State, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
 
 /// Looks at what deleting a list changes: all that there is of it if that is little, else the entries
 /// that say that it exists, and where it is named as being removed.
-fn touch_deleted(state: &State, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
-    touch_entry(state, line, Thing::list(list), nodes)?;
+fn touch_deleted(
+    state: &State,
+    ancestry: Ancestry<'_>,
+    list: u64,
+    nodes: &dyn Nodes,
+) -> Outcome<()> {
+    touch_entry(state, ancestry, ItemKey::list(list), nodes)?;
     if !state.is_small_list(list, nodes)? {
         state.map.look(&system_key(REMOVALS_LIST, list), nodes, |_| ())?;
     }
@@ -245,18 +250,18 @@ fn touch_deleted(state: &State, line: Line<'_>, list: u64, nodes: &dyn Nodes) ->
 /// in its epoch.
 fn touch_groups(
     state: &State,
-    line: Line<'_>,
+    ancestry: Ancestry<'_>,
     list: u64,
     pages: Range<u64>,
     nodes: &dyn Nodes,
 ) -> Outcome<bool> {
-    let branch = line.nearest().branch;
+    let branch = ancestry.nearest().branch;
     let mut is_own_found = false;
     for (group, slots) in groups(pages) {
-        let thing = Thing::chunk(list, group);
+        let item = ItemKey::chunk(list, group);
         if state.has_no_past(branch, list) {
-            is_own_found |= touch_entry(state, line, thing, nodes)?;
-        } else if state.has_written(branch, thing, slots.clone(), nodes)? {
+            is_own_found |= touch_entry(state, ancestry, item, nodes)?;
+        } else if state.has_written(branch, item, slots.clone(), nodes)? {
             is_own_found = true;
         } else {
             state.open_group(branch, list, group, slots, nodes)?;
@@ -268,15 +273,15 @@ fn touch_groups(
 /// As [`touch_groups`] for one page, of which it says what [`State::sole_page`] would.
 fn touch_page(
     state: &State,
-    line: Line<'_>,
+    ancestry: Ancestry<'_>,
     list: u64,
     page_index: u64,
     nodes: &dyn Nodes,
 ) -> Outcome<(bool, Option<Before>)> {
-    let branch = line.nearest().branch;
+    let branch = ancestry.nearest().branch;
     let (group, slot) = (page_index / CHUNK_PAGES, (page_index % CHUNK_PAGES) as u32);
-    let thing = Thing::chunk(list, group);
-    let (is_there, sole) = state.look_at_page(branch, thing, slot, nodes)?;
+    let item = ItemKey::chunk(list, group);
+    let (is_there, sole) = state.look_at_page(branch, item, slot, nodes)?;
     if state.has_no_past(branch, list) {
         return Ok((is_there, sole));
     }
@@ -288,32 +293,47 @@ fn touch_page(
 
 /// As [`touch_entry`], for an entry that is to be put: what takes the place of the head's own needs no
 /// look at any other.
-fn touch_put(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<bool> {
-    let is_own_found = touch_own(state, line, thing, nodes)?;
-    if is_own_found || state.has_no_past(line.nearest().branch, thing.list) {
+fn touch_put(
+    state: &State,
+    ancestry: Ancestry<'_>,
+    item: ItemKey,
+    nodes: &dyn Nodes,
+) -> Outcome<bool> {
+    let is_own_found = touch_own(state, ancestry, item, nodes)?;
+    if is_own_found || state.has_no_past(ancestry.nearest().branch, item.list) {
         return Ok(is_own_found);
     }
-    touch_entry(state, line, thing, nodes)
+    touch_entry(state, ancestry, item, nodes)
 }
 
 /// Looks at where the head has put an entry in its epoch, or would; says whether it has.
-fn touch_own(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<bool> {
-    let key = thing.key(line.nearest().branch, state.versions.epoch());
+fn touch_own(
+    state: &State,
+    ancestry: Ancestry<'_>,
+    item: ItemKey,
+    nodes: &dyn Nodes,
+) -> Outcome<bool> {
+    let key = item.key(ancestry.nearest().branch, state.versions.epoch());
     let is_there = |value: Option<&Value>| value.is_some_and(|value| *value != Value::Tombstone);
     state.map.look(&key, nodes, is_there)
 }
 
 /// Looks at where an entry of the head is, or will be, and at the one before; says whether the head
 /// has put it in its epoch.
-fn touch_entry(state: &State, line: Line<'_>, thing: Thing, nodes: &dyn Nodes) -> Outcome<bool> {
-    let (branch, epoch) = (line.nearest().branch, state.versions.epoch());
-    if state.has_no_past(branch, thing.list) {
-        return touch_own(state, line, thing, nodes);
+fn touch_entry(
+    state: &State,
+    ancestry: Ancestry<'_>,
+    item: ItemKey,
+    nodes: &dyn Nodes,
+) -> Outcome<bool> {
+    let (branch, epoch) = (ancestry.nearest().branch, state.versions.epoch());
+    if state.has_no_past(branch, item.list) {
+        return touch_own(state, ancestry, item, nodes);
     }
     let pin = state.versions.newest_pin(branch);
     let mut is_left = 2;
     let mut is_own_found = false;
-    state.look_back(line, thing, nodes, &mut |key, value| {
+    state.look_back(ancestry, item, nodes, &mut |key, value| {
         is_own_found |= (key.branch, key.epoch) == (branch, epoch) && *value != Value::Tombstone;
         is_left -= 1;
         // What a version sees stays as it is.

@@ -8,7 +8,7 @@ use dendro_disk::{Aru, Op};
 use dendro_format::PageRef;
 
 use crate::disk::LogDisk;
-use crate::engine::{Core, Worst};
+use crate::engine::{Engine, Worst};
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::space::{Need, Shortage};
@@ -18,7 +18,7 @@ impl LogDisk {
     /// What a unit that was found sound needs, and what is short of it.
     pub(crate) fn shortage_of(
         &self,
-        core: &Core,
+        engine: &Engine,
         aru: &Aru<'_>,
         worst: Worst,
         nodes: &dyn Nodes,
@@ -28,18 +28,18 @@ impl LogDisk {
             kept_bytes: worst.zero_pages_bytes(),
             given_back_bytes: 0,
             // A page that a version keeps takes space when it is replaced.
-            reclaims: aru.reclaims() && !(worst.has_pages() && core.state.versions.are_several()),
+            reclaims: aru.reclaims() && !(worst.has_pages() && engine.state.versions.are_several()),
         };
-        let shortage = self.shortage(core, need);
+        let shortage = self.shortage(engine, need);
         if !matches!(shortage, Some(Shortage::OfSpace(_))) {
             return (need, shortage);
         }
         // What cannot be found out without reading the device is not counted on.
-        need.given_back_bytes = core.state.given_back_bytes(aru, nodes).unwrap_or(0);
+        need.given_back_bytes = engine.state.given_back_bytes(aru, nodes).unwrap_or(0);
         need.reclaims = worst.pages_bytes() > 0
             && need.given_back_bytes >= worst.pages_bytes()
             && aru.ops().iter().all(changes_in_place);
-        (need, self.shortage(core, need))
+        (need, self.shortage(engine, need))
     }
 }
 

@@ -13,7 +13,7 @@ use dendro_base::{Clock, Timestamp};
 use dendro_disk::{CommitSeq, Result};
 
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::fault::Outcome;
 
 /// Company is not waited for longer than so, however slow the device.
@@ -34,8 +34,8 @@ struct Callers {
     /// Those that the flush under way was begun for.
     covered: u32,
     /// Those that the last one let go, when, and how many have come since.
-    let_go: u32,
-    let_go_at: Timestamp,
+    released: u32,
+    released_at: Timestamp,
     come: u32,
     /// How long a flush takes, in the mean of recent ones.
     mean_ns: u64,
@@ -94,8 +94,8 @@ impl Callers {
         };
         // The engine's own flushes may cover nobody.
         if self.covered > 0 {
-            self.let_go = std::mem::take(&mut self.covered);
-            self.let_go_at = now;
+            self.released = std::mem::take(&mut self.covered);
+            self.released_at = now;
             self.come = 0;
         }
     }
@@ -104,13 +104,13 @@ impl Callers {
         Duration::from_nanos(self.mean_ns)
     }
 
-    const fn is_company_due(&self) -> bool {
-        self.come < self.let_go
+    const fn is_batch_incomplete(&self) -> bool {
+        self.come < self.released
     }
 }
 
 /// Whose turn it is to flush.
-pub(crate) struct Flushing {
+pub(crate) struct GroupCommit {
     callers: Mutex<Callers>,
     /// Told when a flush has ended.
     ended: Condvar,
@@ -120,9 +120,9 @@ pub(crate) struct Flushing {
 }
 
 /// Whoever has it flushes, and nobody else meanwhile.
-struct Turn<'a>(&'a Flushing);
+struct FlushTurn<'a>(&'a GroupCommit);
 
-impl Drop for Turn<'_> {
+impl Drop for FlushTurn<'_> {
     fn drop(&mut self) {
         self.0.callers.lock().is_flushing = false;
         // All that wait go on at once, those that were covered and the one that flushes next.
@@ -130,7 +130,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Flushing {
+impl GroupCommit {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { callers: Mutex::default(), ended: Condvar::new(), complete: Condvar::new(), clock }
     }
@@ -140,7 +140,7 @@ impl Flushing {
         let mut callers = self.callers.lock();
         callers.waiting += 1;
         callers.come += 1;
-        if callers.come == callers.let_go {
+        if callers.come == callers.released {
             self.complete.notify_one();
         }
         callers
@@ -151,13 +151,13 @@ impl Flushing {
         &self,
         callers: &mut MutexGuard<'_, Callers>,
         stop: impl Fn() -> Option<T>,
-    ) -> std::result::Result<Turn<'_>, T> {
+    ) -> std::result::Result<FlushTurn<'_>, T> {
         loop {
             if let Some(reason) = stop() {
                 return Err(reason);
             }
             if !std::mem::replace(&mut callers.is_flushing, true) {
-                return Ok(Turn(self));
+                return Ok(FlushTurn(self));
             }
             self.ended.wait(callers);
         }
@@ -165,18 +165,22 @@ impl Flushing {
 
     /// Waits for those that the last flush let go, until half as long has passed since as a flush
     /// takes. Called by the one whose turn it is.
-    fn wait_for_company(&self, callers: &mut MutexGuard<'_, Callers>) {
-        if !callers.is_company_due() {
+    fn wait_for_batch(&self, callers: &mut MutexGuard<'_, Callers>) {
+        if !callers.is_batch_incomplete() {
             return;
         }
         let (before, began) = (callers.waiting, self.clock.now());
         let flush = callers.flush_time();
         let patience = (flush / 2).min(MAX_PATIENCE);
-        let patience = patience.saturating_sub(began.since(callers.let_go_at));
+        let patience = patience.saturating_sub(began.since(callers.released_at));
         if patience.is_zero() || !callers.trust.is_justified() {
             return;
         }
-        let _ = self.complete.wait_while_for(callers, |callers| callers.is_company_due(), patience);
+        let _ = self.complete.wait_while_for(
+            callers,
+            |callers| callers.is_batch_incomplete(),
+            patience,
+        );
         let (after, waited) = (callers.waiting, self.clock.now().since(began));
         callers.trust.learn(before, after, waited, flush);
     }
@@ -185,19 +189,19 @@ impl Flushing {
 impl LogDisk {
     /// Makes all durable that was committed up to `up_to`, or before the call.
     pub(crate) fn flush_up_to(&self, up_to: CommitSeq) -> Result<()> {
-        let target = up_to.0.min(self.core.read().commit_seq);
+        let target = up_to.0.min(self.engine.read().commit_seq);
         let is_durable = || self.durable.load(Ordering::Acquire) >= target;
         if is_durable() {
             return self.failure().map_or(Ok(()), Err);
         }
-        let mut callers = self.flushing.come();
+        let mut callers = self.group_commit.come();
         let begun = callers.begun;
         // Whoever flushed while this call waited may have covered it.
         let stop = || match is_durable() {
             true => Some(Ok(())),
             false => self.failure().map(Err),
         };
-        let turn = match self.flushing.take_turn(&mut callers, stop) {
+        let turn = match self.group_commit.take_turn(&mut callers, stop) {
             Ok(turn) => turn,
             Err(outcome) => {
                 if callers.begun == begun {
@@ -206,9 +210,9 @@ impl LogDisk {
                 return outcome;
             }
         };
-        self.flushing.wait_for_company(&mut callers);
+        self.group_commit.wait_for_batch(&mut callers);
         drop(callers);
-        self.core.write().heads.note_flush();
+        self.engine.write().streams.note_flush();
         let outcome = self.flush_log();
         drop(turn);
         outcome
@@ -217,12 +221,12 @@ impl LogDisk {
     /// Flushes the log if `prepare` finds, or makes it, worth it; says whether it did.
     pub(crate) fn flush_if(
         &self,
-        prepare: impl FnOnce(&mut Core) -> Outcome<bool>,
+        prepare: impl FnOnce(&mut Engine) -> Outcome<bool>,
     ) -> Result<bool> {
-        let mut callers = self.flushing.callers.lock();
-        let _turn = self.flushing.take_turn(&mut callers, || self.failure())?;
+        let mut callers = self.group_commit.callers.lock();
+        let _turn = self.group_commit.take_turn(&mut callers, || self.failure())?;
         drop(callers);
-        let is_worth_it = prepare(&mut self.core.write()).map_err(|fault| self.latch(fault))?;
+        let is_worth_it = prepare(&mut self.engine.write()).map_err(|fault| self.latch(fault))?;
         if is_worth_it {
             self.flush_log()?;
         }
@@ -233,18 +237,18 @@ impl LogDisk {
     /// it is.
     fn flush_log(&self) -> Result<()> {
         // Who has come by now has committed what is to be covered.
-        self.flushing.callers.lock().begin();
-        let began = self.flushing.clock.now();
+        self.group_commit.callers.lock().begin();
+        let began = self.group_commit.clock.now();
         let (commit_seq, partial_seq) = {
-            let mut core = self.core.write();
-            core.close_partial();
-            (core.commit_seq, core.log.seq.saturating_sub(1))
+            let mut engine = self.engine.write();
+            engine.close_partial();
+            (engine.commit_seq, engine.log.seq.saturating_sub(1))
         };
         self.write_log_through(partial_seq)?;
         self.flush_device()?;
         self.note_durable(commit_seq, partial_seq);
-        let now = self.flushing.clock.now();
-        self.flushing.callers.lock().end(now.since(began), now);
+        let now = self.group_commit.clock.now();
+        self.group_commit.callers.lock().end(now.since(began), now);
         Ok(())
     }
 
@@ -254,9 +258,9 @@ impl LogDisk {
 
     pub(crate) fn note_durable(&self, commit_seq: u64, partial_seq: u64) {
         self.durable.fetch_max(commit_seq, Ordering::AcqRel);
-        let mut core = self.core.write();
-        core.durable_seq = core.durable_seq.max(partial_seq);
-        core.emptied.note_durable(partial_seq);
+        let mut engine = self.engine.write();
+        engine.durable_seq = engine.durable_seq.max(partial_seq);
+        engine.reuse_queue.note_durable(partial_seq);
     }
 }
 

@@ -23,14 +23,14 @@ pub(crate) const MIN_CAPACITY_BYTES: usize = 4 * PAGE_SIZE;
 
 /// The version that records are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct RecordContext {
     pub(crate) branch: u32,
     pub(crate) epoch: u64,
     /// They tell where its blocks lie now.
     pub(crate) is_moved: bool,
 }
 
-impl About {
+impl RecordContext {
     /// What the first records of a partial segment are about, if nothing else is said.
     pub(crate) const fn start(epoch: u64) -> Self {
         Self { branch: 0, epoch, is_moved: false }
@@ -79,7 +79,7 @@ pub(crate) struct Partial {
     records: Vec<u8>,
     /// What its header says, and what the last record is about.
     epoch: u64,
-    about: About,
+    context: RecordContext,
     /// Bytes of `records` that were taken back.
     void_bytes: usize,
     complete_len: usize,
@@ -97,16 +97,16 @@ pub(crate) struct Partial {
 /// Where the records tell of a block: of a whole page the place of its checksum, of a short block
 /// that of its record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told(u32);
+pub(crate) struct RecordRef(u32);
 
 /// A block that may still be changed where it is.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     offset: u32,
-    told: Told,
+    record_ref: RecordRef,
     /// Where the records of the main log's open partial segment tell of it as well, if this is
     /// one of another head.
-    named: Option<Told>,
+    named: Option<RecordRef>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -214,7 +214,7 @@ impl Partial {
             short_end: PAGE_SIZE,
             records: Vec::new(),
             epoch,
-            about: About::start(epoch),
+            context: RecordContext::start(epoch),
             void_bytes: 0,
             complete_len: 0,
             run: None,
@@ -258,13 +258,13 @@ impl Partial {
     }
 
     /// What is added from now on is about this version.
-    pub(crate) fn set_about(&mut self, about: About) {
-        if self.about == about {
+    pub(crate) fn set_context(&mut self, context: RecordContext) {
+        if self.context == context {
             return;
         }
-        self.about = about;
+        self.context = context;
         self.run = None;
-        let About { branch, epoch, is_moved } = about;
+        let RecordContext { branch, epoch, is_moved } = context;
         Record::Version { branch, epoch, is_moved }.encode(&mut self.records);
     }
 
@@ -290,7 +290,7 @@ impl Partial {
 
     /// Adds a put, in place of an earlier one of the same record that may still be changed.
     pub(crate) fn push_put(&mut self, list: u64, index: u64, value: &[u8]) {
-        if let Some(&at) = self.puts.get(&(self.about.branch, list, index)) {
+        if let Some(&at) = self.puts.get(&(self.context.branch, list, index)) {
             let old_len = self.u16_at(at + LEN_OFFSET);
             if old_len == value.len() {
                 let start = at + PUT_RECORD_LEN_BYTES;
@@ -299,7 +299,7 @@ impl Partial {
             }
             self.take_back_put(list, index);
         }
-        self.puts.insert((self.about.branch, list, index), self.records.len());
+        self.puts.insert((self.context.branch, list, index), self.records.len());
         self.run = None;
         Record::PutRecord { list, index, value }.encode(&mut self.records);
     }
@@ -309,7 +309,7 @@ impl Partial {
     }
 
     fn take_back_put(&mut self, list: u64, index: u64) {
-        if let Some(at) = self.puts.remove(&(self.about.branch, list, index)) {
+        if let Some(at) = self.puts.remove(&(self.context.branch, list, index)) {
             let len = self.u16_at(at + LEN_OFFSET);
             record::void(&mut self.records[at..]);
             self.void_bytes += PUT_RECORD_LEN_BYTES + len;
@@ -349,13 +349,13 @@ impl Partial {
             len_bytes: PAGE_SIZE as u16,
             ..PageRef::ZERO
         };
-        let told = self.record_page(list, page_index, &block);
-        self.pages.push(Placed { offset: offset as u32, told, named: None });
+        let record_ref = self.record_page(list, page_index, &block);
+        self.pages.push(Placed { offset: offset as u32, record_ref, named: None });
         block
     }
 
     /// Records that a page was written whole, as part of a run if it continues one.
-    fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) -> Told {
+    fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
         let joins = self.run.filter(|run| {
             run.list == list && run.next_page == page_index && run.next_addr == block.addr
         });
@@ -379,19 +379,19 @@ impl Partial {
             next_page: page_index + 1,
             next_addr: block.addr.plus_bytes(PAGE_SIZE as u64),
         });
-        Told(self.records.len() as u32 - 4)
+        RecordRef(self.records.len() as u32 - 4)
     }
 
     /// Records that a page was written as a block shorter than itself.
-    fn record_short(&mut self, list: u64, page_index: u64, block: &PageRef) -> Told {
+    fn record_short(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
         let at = self.records.len();
         self.run = None;
         Record::WriteBlock { list, page: page_index, block: *block }.encode(&mut self.records);
-        Told(at as u32)
+        RecordRef(at as u32)
     }
 
     /// Records that a page was written to another head's open partial segment.
-    pub(crate) fn refer(&mut self, list: u64, page_index: u64, block: &PageRef) -> Told {
+    pub(crate) fn refer(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
         if block.is_whole() {
             self.record_page(list, page_index, block)
         } else {
@@ -400,7 +400,7 @@ impl Partial {
     }
 
     /// The main log names the block that was added last there.
-    pub(crate) fn set_named(&mut self, block: &PageRef, named: Told) {
+    pub(crate) fn set_named(&mut self, block: &PageRef, named: RecordRef) {
         let last = if block.is_whole() {
             self.pages.last_mut()
         } else {
@@ -412,8 +412,8 @@ impl Partial {
     }
 
     /// Tells in the records what a block has become.
-    pub(crate) fn tell(&mut self, told: Told, block: &PageRef) {
-        let mut crc_at = told.0 as usize;
+    pub(crate) fn update_record(&mut self, record_ref: RecordRef, block: &PageRef) {
+        let mut crc_at = record_ref.0 as usize;
         if !block.is_whole() {
             let len_at = crc_at + LEN_OFFSET;
             self.records[len_at..len_at + 2].copy_from_slice(&block.len_bytes.to_le_bytes());
@@ -431,9 +431,9 @@ impl Partial {
             compression: 0,
             flags: 0,
         };
-        let told = self.record_short(list, page_index, &block);
+        let record_ref = self.record_short(list, page_index, &block);
         let room = align_up_usize(content.len_bytes, GRAIN_SIZE) as u32;
-        let placed = Placed { offset: offset as u32, told, named: None };
+        let placed = Placed { offset: offset as u32, record_ref, named: None };
         self.shorts.push(Short { placed, room });
         block
     }
@@ -484,11 +484,11 @@ impl Partial {
         &mut self,
         old: &PageRef,
         content: &Content<'_>,
-    ) -> Option<(PageRef, Option<Told>)> {
+    ) -> Option<(PageRef, Option<RecordRef>)> {
         let offset = self.offset_of(old.addr)?;
         if old.is_whole() {
             let at = self.pages.binary_search_by_key(&(offset as u32), |page| page.offset).ok()?;
-            let Placed { told, named, .. } = self.pages[at];
+            let Placed { record_ref, named, .. } = self.pages[at];
             let crc32c = if content.is_whole() {
                 content.crc32c
             } else {
@@ -496,12 +496,12 @@ impl Partial {
             };
             copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
             let block = PageRef { crc32c, ..*old };
-            self.tell(told, &block);
+            self.update_record(record_ref, &block);
             return Some((block, named));
         }
         let at =
             self.shorts.binary_search_by_key(&(offset as u32), |short| short.placed.offset).ok()?;
-        let Short { placed: Placed { told, named, .. }, room } = self.shorts[at];
+        let Short { placed: Placed { record_ref, named, .. }, room } = self.shorts[at];
         let room = room as usize;
         let len = content.len_bytes;
         let is_last = offset + room == self.short_at;
@@ -518,7 +518,7 @@ impl Partial {
         self.buf[offset..offset + len].copy_from_slice(content.bytes);
         self.buf[offset + len..offset + room].fill(0);
         let block = PageRef { crc32c: content.crc32c, len_bytes: len as u16, ..*old };
-        self.tell(told, &block);
+        self.update_record(record_ref, &block);
         Some((block, named))
     }
 

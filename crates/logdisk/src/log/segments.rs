@@ -45,7 +45,7 @@ pub(crate) struct PageCounts {
 
 /// A segment as it was filled one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Filling {
+pub(crate) struct Generation {
     pub(crate) segment: SegmentNo,
     opened: u16,
 }
@@ -149,7 +149,7 @@ impl Segments {
         }
     }
 
-    /// About what the table takes in memory.
+    /// RecordContext what the table takes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let numbers = self.unrecorded.capacity()
             + self.held_for_next.capacity()
@@ -282,8 +282,8 @@ impl Segments {
     }
 
     /// What the cleaner's policies see of the segment.
-    pub(crate) fn figures(&self, segment: SegmentNo) -> dendro_policy::Segment {
-        self.table[segment.0 as usize].figures(segment, self.capacity_bytes())
+    pub(crate) fn policy_view(&self, segment: SegmentNo) -> dendro_policy::Segment {
+        self.table[segment.0 as usize].policy_view(segment, self.capacity_bytes())
     }
 
     /// What a segment has room for.
@@ -292,8 +292,8 @@ impl Segments {
     }
 
     /// The segment that `addr` lies in, as the cleaner's policies see it.
-    pub(crate) fn figures_at(&self, addr: Addr) -> dendro_policy::Segment {
-        self.figures(self.layout.segment_of(addr))
+    pub(crate) fn policy_view_at(&self, addr: Addr) -> dendro_policy::Segment {
+        self.policy_view(self.layout.segment_of(addr))
     }
 
     pub(crate) fn live_bytes_of(&self, segment: SegmentNo) -> u32 {
@@ -313,7 +313,7 @@ impl Segments {
         let segment = SegmentNo(self.clean.iter().find(is_free)?);
         self.take(segment, head);
         let entry = &mut self.table[segment.0 as usize];
-        entry.set_figures(&dendro_policy::Segment { class, ..Default::default() });
+        entry.set_policy_view(&dendro_policy::Segment { class, ..Default::default() });
         entry.short_count = 0;
         Some(segment)
     }
@@ -358,7 +358,7 @@ impl Segments {
     }
 
     /// A checkpoint begins. The segments that nothing in the live map refers to and no head fills.
-    pub(crate) fn freeze(&mut self) -> Vec<Filling> {
+    pub(crate) fn freeze(&mut self) -> Vec<Generation> {
         for number in std::mem::take(&mut self.frozen).into_keys() {
             self.table[number as usize].unmark(CHANGED);
         }
@@ -369,7 +369,7 @@ impl Segments {
                 self.held_for_last.push(number);
             }
         }
-        self.pending.iter().map(|number| self.filling(SegmentNo(number))).collect()
+        self.pending.iter().map(|number| self.generation(SegmentNo(number))).collect()
     }
 
     /// What the map of the checkpoint begun last refers to in the segment, whatever fills it now.
@@ -389,20 +389,20 @@ impl Segments {
         Standing::of(&self.table[segment.0 as usize]) == Standing::Pending
     }
 
-    fn filling(&self, segment: SegmentNo) -> Filling {
-        Filling { segment, opened: self.table[segment.0 as usize].opened }
+    fn generation(&self, segment: SegmentNo) -> Generation {
+        Generation { segment, opened: self.table[segment.0 as usize].opened }
     }
 
     /// Whether nobody has begun to fill the segment since, which was empty.
-    pub(crate) fn is_still_pending(&self, filling: Filling) -> bool {
-        self.is_pending(filling.segment) && self.filling(filling.segment) == filling
+    pub(crate) fn is_still_pending(&self, generation: Generation) -> bool {
+        self.is_pending(generation.segment) && self.generation(generation.segment) == generation
     }
 
     /// Segments of payload heads that have become empty since the last call, by what records tell.
-    pub(crate) fn take_emptied(&mut self) -> Vec<Filling> {
+    pub(crate) fn take_emptied(&mut self) -> Vec<Generation> {
         let emptied = std::mem::take(&mut self.emptied);
         let emptied = emptied.into_iter().filter(|&segment| self.is_pending(segment));
-        emptied.map(|segment| self.filling(segment)).collect()
+        emptied.map(|segment| self.generation(segment)).collect()
     }
 
     /// Something else makes these clean, given in their order.
@@ -451,11 +451,11 @@ impl Segments {
             written_at: usage.written_at,
             filled_at: usage.written_at,
             last_death: usage.written_at,
-            ..self.figures(segment)
+            ..self.policy_view(segment)
         };
         self.change(segment, |entry| {
             entry.set_head(usage.head);
-            entry.set_figures(&figures);
+            entry.set_policy_view(&figures);
             entry.set_state(match entry.state() {
                 _ if usage.live_bytes > 0 => SegmentState::Dirty,
                 SegmentState::Dirty => SegmentState::Clean,
@@ -509,9 +509,9 @@ impl Segments {
         let segment = self.layout.segment_of(addr);
         let capacity_bytes = self.capacity_bytes();
         self.change_live(segment, |entry| {
-            let mut figures = entry.figures(segment, capacity_bytes);
+            let mut figures = entry.policy_view(segment, capacity_bytes);
             figures.add(len_bytes, written_at, clock);
-            entry.set_figures(&figures);
+            entry.set_policy_view(&figures);
         });
         self.live_bytes += u64::from(len_bytes);
         self.mark_unrecorded(segment);
@@ -526,9 +526,9 @@ impl Segments {
         let died = self.change_live(segment, |entry| {
             // Only an image that was made to deceive can get below zero; the checker tells.
             let died = len_bytes.min(entry.live_bytes);
-            let mut figures = entry.figures(segment, capacity_bytes);
+            let mut figures = entry.policy_view(segment, capacity_bytes);
             figures.remove(died, clock);
-            entry.set_figures(&figures);
+            entry.set_policy_view(&figures);
             died
         });
         if self.live_bytes_of(segment) == 0 {

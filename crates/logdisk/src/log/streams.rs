@@ -1,4 +1,4 @@
-//! The payload heads: where blocks go that lie apart from the main log, by temperature.
+//! The payload streams: where blocks go that lie apart from the main log, by temperature.
 //!
 //! A payload head fills partial segments of its own. They carry no order: the main log's records
 //! name and check every block in them, and whatever is closed in the main log is preceded in the
@@ -9,19 +9,19 @@ use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::{Class, Classes, Policy, Present};
 use smallvec::SmallVec;
 
-use crate::engine::{Core, PARTIAL_LEN_BYTES};
+use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::log::partial::{
-    Content, MIN_CAPACITY_BYTES, Partial, Told, header_of, page_record_bytes,
+    Content, MIN_CAPACITY_BYTES, Partial, RecordRef, header_of, page_record_bytes,
 };
 use crate::log::writer::Closed;
 
-/// Rolling forward what names blocks in payload heads takes as long as for so much less of a log that
+/// Rolling forward what names blocks in payload streams takes as long as for so much less of a log that
 /// holds them itself.
 const PAYLOAD_PER_REPLAYED: u64 = 4;
 
 /// Where one payload head stands.
 #[derive(Debug)]
-struct PayloadHead {
+struct PayloadStream {
     class: Class,
     segment: Option<SegmentNo>,
     offset_bytes: u32,
@@ -30,7 +30,7 @@ struct PayloadHead {
     open: Option<Partial>,
 }
 
-impl PayloadHead {
+impl PayloadStream {
     /// What its segment still takes, about: no more than that.
     fn room_bytes(&self, segment_size: u64) -> u64 {
         let open_bytes = self.open.as_ref().map_or(0, Partial::used_bytes) as u64;
@@ -39,12 +39,12 @@ impl PayloadHead {
     }
 }
 
-/// All payload heads of a disk, and the policy that deals blocks out to them.
+/// All payload streams of a disk, and the policy that deals blocks out to them.
 #[derive(Debug)]
-pub(crate) struct Heads {
+pub(crate) struct Streams {
     policy: Arc<dyn Policy>,
     classes: Classes,
-    heads: Vec<PayloadHead>,
+    streams: Vec<PayloadStream>,
     /// See [`crate::OpenOptions::stream_bytes`].
     stream_bytes: u64,
     /// Bytes of blocks since the last flush, and the mean of that over recent flushes.
@@ -52,14 +52,14 @@ pub(crate) struct Heads {
     mean_between_flushes: u64,
 }
 
-impl Heads {
+impl Streams {
     pub(crate) fn new(policy: Arc<dyn Policy>, stream_bytes: u64, present: &Present) -> Self {
         let classes = policy.classes(present);
         // A volume that was just opened is more often filled than synced.
         Self {
             policy,
             classes,
-            heads: Vec::new(),
+            streams: Vec::new(),
             stream_bytes,
             since_flush: 0,
             mean_between_flushes: 2 * stream_bytes,
@@ -72,15 +72,15 @@ impl Heads {
 
     /// What their segments still take, all together.
     pub(crate) fn room_bytes(&self, segment_size: u64) -> u64 {
-        self.heads.iter().map(|head| head.room_bytes(segment_size)).sum()
+        self.streams.iter().map(|head| head.room_bytes(segment_size)).sum()
     }
 
-    /// How many heads of users' data may have to go on in another segment for `pages`, which take
+    /// How many streams of users' data may have to go on in another segment for `pages`, which take
     /// no more than so many bytes, whichever of them these go to.
     pub(crate) fn filled_up_by(&self, pages: usize, bytes: u64, segment_size: u64) -> usize {
         let users = usize::from(self.classes.users);
         // Asked with every unit.
-        let mut left: SmallVec<[u64; 8]> = (self.heads.iter())
+        let mut left: SmallVec<[u64; 8]> = (self.streams.iter())
             .filter(|head| head.class.user_index().is_some())
             .map(|head| head.room_bytes(segment_size))
             .collect();
@@ -116,12 +116,12 @@ impl Heads {
 
     /// The open partial segments.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Partial> {
-        self.heads.iter().filter_map(|head| head.open.as_ref())
+        self.streams.iter().filter_map(|head| head.open.as_ref())
     }
 
     /// The stored bytes of a block in an open partial segment.
     pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
-        self.heads.iter().find_map(|head| {
+        self.streams.iter().find_map(|head| {
             let open = head.open.as_ref()?;
             Some(open.block(open.offset_of(addr)?, len_bytes))
         })
@@ -132,24 +132,24 @@ impl Heads {
         &mut self,
         old: &PageRef,
         content: &Content<'_>,
-    ) -> Option<(PageRef, Option<Told>)> {
-        self.heads.iter_mut().find_map(|head| head.open.as_mut()?.change_page(old, content))
+    ) -> Option<(PageRef, Option<RecordRef>)> {
+        self.streams.iter_mut().find_map(|head| head.open.as_mut()?.change_page(old, content))
     }
 
     /// See [`Partial::forget_changeable`].
     pub(crate) fn forget_changeable(&mut self) {
-        for open in self.heads.iter_mut().filter_map(|head| head.open.as_mut()) {
+        for open in self.streams.iter_mut().filter_map(|head| head.open.as_mut()) {
             open.forget_changeable();
         }
     }
 
     /// The number of the head of `class`, if that is a class in use.
     fn find(&mut self, class: Class) -> Option<usize> {
-        if let Some(at) = self.heads.iter().position(|head| head.class == class) {
+        if let Some(at) = self.streams.iter().position(|head| head.class == class) {
             return Some(at);
         }
         self.classes.position(class)?;
-        self.heads.push(PayloadHead {
+        self.streams.push(PayloadStream {
             class,
             segment: None,
             offset_bytes: 0,
@@ -157,21 +157,21 @@ impl Heads {
             prev_crc32c: 0,
             open: None,
         });
-        Some(self.heads.len() - 1)
+        Some(self.streams.len() - 1)
     }
 }
 
-impl Core {
+impl Engine {
     /// From now on another policy deals out blocks.
     pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
-        self.retire_heads();
-        self.heads = Heads::new(policy, self.heads.stream_bytes, &self.state.present());
+        self.retire_streams();
+        self.streams = Streams::new(policy, self.streams.stream_bytes, &self.state.present());
     }
 
     /// No payload head goes on in its segment: they can be cleaned as any others.
-    pub(crate) fn retire_heads(&mut self) {
-        self.close_heads();
-        for head in std::mem::take(&mut self.heads.heads) {
+    pub(crate) fn retire_streams(&mut self) {
+        self.close_streams();
+        for head in std::mem::take(&mut self.streams.streams) {
             if let Some(segment) = head.segment {
                 self.state.segments.close(segment);
             }
@@ -186,17 +186,17 @@ impl Core {
         if let Some((_, class)) = self.last_class.filter(|&(last, _)| last == left) {
             return class;
         }
-        let figures = left.map(|left| segments.figures(left));
-        let class = self.heads.policy.user_class(figures.as_ref(), &self.state.present());
+        let figures = left.map(|left| segments.policy_view(left));
+        let class = self.streams.policy.user_class(figures.as_ref(), &self.state.present());
         self.last_class = Some((left, class));
         class
     }
 
     /// Where the policy wants what survives in the segment of `addr`.
     pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
-        self.heads
+        self.streams
             .policy
-            .survivor_class(&self.state.segments.figures_at(addr), &self.state.present())
+            .survivor_class(&self.state.segments.policy_view_at(addr), &self.state.present())
     }
 
     /// The class, of those of survivors, that a block goes to which the policy wants in `class`: that
@@ -206,13 +206,13 @@ impl Core {
         let Some(index) = class.survivor_index() else { return class };
         let size = self.state.segments.layout().segment_size_bytes();
         let has_room = |class: &Class| {
-            let mut heads = self.heads.heads.iter();
-            heads.any(|head| head.class == *class && head.room_bytes(size) > 0)
+            let mut streams = self.streams.streams.iter();
+            streams.any(|head| head.class == *class && head.room_bytes(size) > 0)
         };
         if has_room(&class) || self.state.segments.has_free(self.kept_segments) {
             return class;
         }
-        let colder = index + 1..self.heads.classes.survivors;
+        let colder = index + 1..self.streams.classes.survivors;
         let mut others = colder.chain((0..index).rev()).map(Class::survivor);
         others.find(has_room).unwrap_or(Class::MAIN)
     }
@@ -226,27 +226,27 @@ impl Core {
         page_index: u64,
         content: &Content<'_>,
     ) -> Option<PageRef> {
-        let number = self.heads.find(class)?;
+        let number = self.streams.find(class)?;
         let (pages, short) = content.room();
         let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
-        if !self.heads.heads[number].open.as_ref().is_some_and(fits) {
-            self.close_head(number);
-            self.open_head(number)?;
+        if !self.streams.streams[number].open.as_ref().is_some_and(fits) {
+            self.close_stream(number);
+            self.open_stream(number)?;
         }
-        let open = self.heads.heads[number].open.as_mut()?;
+        let open = self.streams.streams[number].open.as_mut()?;
         let main = self.log.open.as_mut().expect("a partial segment was opened");
-        open.set_about(self.about);
-        main.set_about(self.about);
+        open.set_context(self.context);
+        main.set_context(self.context);
         let block = open.push_page(list, page_index, content);
         let named = main.refer(list, page_index, &block);
         open.set_named(&block, named);
         Some(block)
     }
 
-    fn open_head(&mut self, number: usize) -> Option<()> {
+    fn open_stream(&mut self, number: usize) -> Option<()> {
         let layout = self.state.segments.layout();
         let size = layout.segment_size_bytes();
-        let head = &mut self.heads.heads[number];
+        let head = &mut self.streams.streams[number];
         let is_full = size - u64::from(head.offset_bytes) < MIN_CAPACITY_BYTES as u64;
         if let Some(full) = head.segment.filter(|_| is_full) {
             self.state.segments.close(full);
@@ -263,21 +263,21 @@ impl Core {
         let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
         let segment_offset = layout.segment_offset(segment);
         let epoch = self.state.versions.epoch();
-        self.heads.heads[number].open =
+        self.streams.streams[number].open =
             Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
         Some(())
     }
 
-    /// Hands what the payload heads hold to the writer, before the main log's partial segment
+    /// Hands what the payload streams hold to the writer, before the main log's partial segment
     /// that names it.
-    pub(crate) fn close_heads(&mut self) {
-        for number in 0..self.heads.heads.len() {
-            self.close_head(number);
+    pub(crate) fn close_streams(&mut self) {
+        for number in 0..self.streams.streams.len() {
+            self.close_stream(number);
         }
     }
 
-    fn close_head(&mut self, number: usize) {
-        let head = &mut self.heads.heads[number];
+    fn close_stream(&mut self, number: usize) {
+        let head = &mut self.streams.streams[number];
         let Some(mut partial) = head.open.take() else { return };
         if partial.is_empty() {
             head.open = Some(partial);

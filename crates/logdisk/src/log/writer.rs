@@ -114,7 +114,7 @@ impl Writer {
         self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
     }
 
-    /// Wakes one that waits for something to write, if there is something. Not called with the core
+    /// Wakes one that waits for something to write, if there is something. Not called with the engine
     /// locked, for it takes a system call, nor by those who write all of it themselves.
     pub(crate) fn wake(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {

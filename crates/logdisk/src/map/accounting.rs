@@ -5,7 +5,7 @@ use std::mem;
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, NodePtr};
 
-use super::{Nodes, Spot};
+use super::{Bounds, Nodes};
 use crate::fault::Outcome;
 use crate::map::node::{Child, Node, Resident, Weight};
 
@@ -15,11 +15,11 @@ pub(super) struct Ledger {
     pub(super) released: Vec<NodePtr>,
     /// What the dirty nodes take.
     pub(super) dirty: Weight,
-    /// Of these, those that the checkpoint under way does not write, or not as they are by now.
+    /// Of these, those that the checkpoint under path does not write, or not as they are by now.
     pub(super) due: Weight,
-    /// What nodes take that the checkpoint under way holds alone.
+    /// What nodes take that the checkpoint under path holds alone.
     pub(super) superseded_bytes: u64,
-    /// Whether a checkpoint is under way.
+    /// Whether a checkpoint is under path.
     pub(super) is_frozen: bool,
 }
 
@@ -68,17 +68,17 @@ impl Ledger {
         &mut Arc::get_mut(resident).expect("nobody else holds it").node
     }
 
-    /// The node of `child`, which lies at `spot`, to be changed.
+    /// The node of `child`, which lies at `bounds`, to be changed.
     pub(super) fn make_mut<'a>(
         &mut self,
         child: &'a mut Child,
-        spot: Spot<'_>,
+        bounds: Bounds<'_>,
         nodes: &dyn Nodes,
     ) -> Outcome<&'a mut Node> {
         match child {
             Child::Clean(ChildPtr { place, .. }) => {
                 let resident = nodes.take(place)?;
-                spot.check(place, &resident.node)?;
+                bounds.check(place, &resident.node)?;
                 let node = Arc::try_unwrap(resident)
                     .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
                 self.grow(node.weight());

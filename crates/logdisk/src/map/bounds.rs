@@ -13,7 +13,7 @@ use crate::map::node::{Inner, Node};
 
 /// Where in the tree a child lies, by its parent's word.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spot<'a> {
+pub(super) struct Bounds<'a> {
     pub(super) level: u8,
     /// The first key that may lie under it.
     first: &'a Key,
@@ -21,7 +21,7 @@ pub(super) struct Spot<'a> {
     end: Option<&'a Key>,
 }
 
-impl<'a> Spot<'a> {
+impl<'a> Bounds<'a> {
     /// At `level`, of keys from `first` to before `end`.
     pub(super) const fn new(level: u8, first: &'a Key, end: Option<&'a Key>) -> Self {
         Self { level, first, end }

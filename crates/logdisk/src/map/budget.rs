@@ -25,7 +25,7 @@ pub(crate) fn dirty_limit_bytes(cache_size_bytes: u64, volume_len_bytes: u64) ->
 }
 
 /// What nodes may take that are dirty, or held by a checkpoint, before commits wait.
-pub(crate) const fn crowded_bytes(dirty_limit_bytes: u64) -> u64 {
+pub(crate) const fn memory_limit_bytes(dirty_limit_bytes: u64) -> u64 {
     2 * dirty_limit_bytes
 }
 
@@ -37,7 +37,7 @@ mod tests {
     fn all_shares_together_are_the_cache() {
         let volume = 1 << 40;
         for cache in [16 << 20, 64 << 20, 1_u64 << 30] {
-            let dirty = crowded_bytes(dirty_limit_bytes(cache, volume));
+            let dirty = memory_limit_bytes(dirty_limit_bytes(cache, volume));
             assert_eq!(clean_bytes(cache, 0) + dirty, cache);
             let table = cache / 8;
             assert_eq!(clean_bytes(cache, table) + table + dirty, cache);

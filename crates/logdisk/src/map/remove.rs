@@ -3,7 +3,7 @@
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, Value};
 
-use super::{Ledger, Spot, child_mut, look_under};
+use super::{Bounds, Ledger, child_mut, look_under};
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::map::node::{
@@ -14,19 +14,19 @@ use crate::map::node::{
 /// before anything is made dirty.
 pub(super) fn remove_under(
     child: &mut Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     key: &Key,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
     mut is_known: bool,
 ) -> Outcome<Option<Value>> {
     if !is_known && !child.is_own() {
-        if look_under(child, spot, key, nodes, |_| (), |value| value.is_none())? {
+        if look_under(child, bounds, key, nodes, |_| (), |value| value.is_none())? {
             return Ok(None);
         }
         is_known = true;
     }
-    match ledger.make_mut(child, spot, nodes)? {
+    match ledger.make_mut(child, bounds, nodes)? {
         Node::Leaf(leaf) => {
             let Ok(at) = leaf.position(key) else { return Ok(None) };
             let old = leaf.remove(at);
@@ -35,8 +35,8 @@ pub(super) fn remove_under(
         }
         Node::Inner(inner) => {
             let at = inner.position(key);
-            let (below, spot) = child_mut(inner, at, spot);
-            let old = remove_under(below, spot, key, nodes, ledger, is_known)?;
+            let (below, bounds) = child_mut(inner, at, bounds);
+            let old = remove_under(below, bounds, key, nodes, ledger, is_known)?;
             if old.is_some() {
                 shrink_child(inner, at, nodes, ledger);
             }
@@ -48,15 +48,15 @@ pub(super) fn remove_under(
 /// See [`Map::take_from_leaf`].
 pub(super) fn take_under(
     child: &mut Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     from: &Key,
     to: &Key,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
 ) -> Outcome<Option<Vec<(Key, Value)>>> {
-    match ledger.make_mut(child, spot, nodes)? {
+    match ledger.make_mut(child, bounds, nodes)? {
         Node::Leaf(leaf) => {
-            if spot.end().is_some_and(|end| end.is_before(to)) {
+            if bounds.end().is_some_and(|end| end.is_before(to)) {
                 return Ok(None);
             }
             let [start, end] = [from, to].map(|key| leaf.position(key).unwrap_or_else(|at| at));
@@ -66,8 +66,8 @@ pub(super) fn take_under(
         }
         Node::Inner(inner) => {
             let at = inner.position(from);
-            let (below, spot) = child_mut(inner, at, spot);
-            let taken = take_under(below, spot, from, to, nodes, ledger)?;
+            let (below, bounds) = child_mut(inner, at, bounds);
+            let taken = take_under(below, bounds, from, to, nodes, ledger)?;
             if taken.as_ref().is_some_and(|taken| !taken.is_empty()) {
                 shrink_child(inner, at, nodes, ledger);
             }
@@ -103,7 +103,9 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
     let clean = match &inner.entries[neighbour].1 {
         Child::Dirty(_) => None,
         Child::Clean(child) => match nodes.node_if_cached(&child.place) {
-            Some(resident) if Spot::within(inner, neighbour).fits(&resident.node) => Some(resident),
+            Some(resident) if Bounds::within(inner, neighbour).fits(&resident.node) => {
+                Some(resident)
+            }
             _ => return,
         },
     };

@@ -136,18 +136,18 @@ fn damaged(place: &NodePtr, problem: &str) -> Error {
 
 /// Nodes for one call. What it has loaded stays in memory until it ends, so that trying again
 /// after a [`Fault::Miss`] gets further each time, however small the cache.
-pub(crate) struct Held<'a> {
+pub(crate) struct PinnedNodes<'a> {
     store: &'a NodeStore,
-    held: RefCell<FxHashMap<NodePtr, Arc<Resident>>>,
+    pinned: RefCell<FxHashMap<NodePtr, Arc<Resident>>>,
     /// What comes from the cache stays in memory, too.
     keeps: bool,
     loads: bool,
 }
 
-impl<'a> Held<'a> {
+impl<'a> PinnedNodes<'a> {
     /// Answers [`Fault::Miss`] for what is not in memory.
     pub(crate) fn cached(store: &'a NodeStore) -> Self {
-        Self { store, held: RefCell::default(), keeps: false, loads: false }
+        Self { store, pinned: RefCell::default(), keeps: false, loads: false }
     }
 
     /// As [`Self::cached`], and all that it has found once it finds again without I/O: what was
@@ -169,18 +169,18 @@ impl<'a> Held<'a> {
     /// What was loaded is not needed any more, unless all is to be kept.
     pub(crate) fn pass_on(&mut self) {
         if !self.keeps {
-            self.held.get_mut().clear();
+            self.pinned.get_mut().clear();
         }
     }
 
     pub(crate) fn load(&self, place: &NodePtr) -> Result<(), Error> {
         let resident = self.store.load(place)?;
-        self.held.borrow_mut().insert(*place, resident);
+        self.pinned.borrow_mut().insert(*place, resident);
         Ok(())
     }
 }
 
-impl Nodes for Held<'_> {
+impl Nodes for PinnedNodes<'_> {
     fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
         match self.node_if_cached(place) {
             Some(resident) => Ok(resident),
@@ -192,8 +192,8 @@ impl Nodes for Held<'_> {
     fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
         let cached = self.store.cache.remove(place).map(|(_, resident)| resident);
         // Let go of in both places, so that it need not be copied.
-        let held = self.held.borrow_mut().remove(place);
-        match cached.or(held) {
+        let pinned = self.pinned.borrow_mut().remove(place);
+        match cached.or(pinned) {
             Some(resident) => Ok(resident),
             None if self.loads => Ok(self.store.read(place)?),
             None => Err(Fault::Miss(*place)),
@@ -201,12 +201,12 @@ impl Nodes for Held<'_> {
     }
 
     fn node_if_cached(&self, place: &NodePtr) -> Option<Arc<Resident>> {
-        if let Some(resident) = self.held.borrow().get(place) {
+        if let Some(resident) = self.pinned.borrow().get(place) {
             return Some(Arc::clone(resident));
         }
         let resident = self.store.cache.get(place)?;
         if self.keeps {
-            self.held.borrow_mut().insert(*place, Arc::clone(&resident));
+            self.pinned.borrow_mut().insert(*place, Arc::clone(&resident));
         }
         Some(resident)
     }

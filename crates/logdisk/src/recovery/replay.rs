@@ -10,9 +10,9 @@ use dendro_format::{Head, Layout, PageRef, PartialHeader, Record, SegmentNo};
 use super::chain::Chain;
 use crate::engine::zeroed_map_bytes;
 use crate::fault::{Fault, Outcome};
-use crate::log::partial::About;
+use crate::log::partial::RecordContext;
 use crate::map::Nodes;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 use crate::state::{State, page_range};
 
 /// Applies the complete units of the chain; what follows the last complete one is dropped.
@@ -25,16 +25,16 @@ pub(super) fn replay(
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> std::result::Result<(), (usize, Error)> {
-    let mut pending: Vec<(About, &[u8])> = Vec::new();
+    let mut pending: Vec<(RecordContext, &[u8])> = Vec::new();
     for (at, partial) in chain.partials.iter().enumerate() {
         let (complete, begun) =
             partial.records.split_at(partial.header.complete_len_bytes as usize);
-        let start = About::start(partial.header.epoch);
-        let mut about = start;
+        let start = RecordContext::start(partial.header.epoch);
+        let mut context = start;
         if !complete.is_empty() {
             for (start, records) in pending.drain(..).chain([(start, complete)]) {
-                about = start;
-                apply_records(state, records, &mut about, layout, nodes).map_err(|error| {
+                context = start;
+                apply_records(state, records, &mut context, layout, nodes).map_err(|error| {
                     let PartialHeader { offset_bytes, segment, .. } = partial.header;
                     let place = format!("the log at byte {offset_bytes} of segment {segment}");
                     (at, Error::Corrupted(format!("{place}: {error}")))
@@ -42,7 +42,7 @@ pub(super) fn replay(
             }
         }
         if !begun.is_empty() {
-            pending.push((about, begun));
+            pending.push((context, begun));
         }
     }
     Ok(())
@@ -51,13 +51,13 @@ pub(super) fn replay(
 fn apply_records(
     state: &mut State,
     records: &[u8],
-    about: &mut About,
+    context: &mut RecordContext,
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> Result<()> {
     for record in Records::new(records) {
         let record = record.map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
-        apply_record(state, &record, about, layout, nodes).map_err(Fault::into_error)?;
+        apply_record(state, &record, context, layout, nodes).map_err(Fault::into_error)?;
         state.account_for_nodes();
         // What was committed fits: a log that says otherwise is to fill the memory.
         if state.map.dirty_len_bytes() > layout.len_bytes() {
@@ -70,7 +70,7 @@ fn apply_records(
 pub(super) fn apply_record(
     state: &mut State,
     record: &Record<'_>,
-    about: &mut About,
+    context: &mut RecordContext,
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> Outcome<()> {
@@ -83,11 +83,11 @@ pub(super) fn apply_record(
     {
         return apply_version(state, record, nodes);
     }
-    let branch = about.branch;
+    let branch = context.branch;
     let write = |state: &mut State, list, page: u64, block: PageRef| {
         check_block(&block)?;
-        if about.is_moved {
-            let key = Thing::chunk(list, page / CHUNK_PAGES).key(branch, about.epoch);
+        if context.is_moved {
+            let key = ItemKey::chunk(list, page / CHUNK_PAGES).key(branch, context.epoch);
             let slot = (page % CHUNK_PAGES) as u32;
             state.move_blocks_of(&key, &[(slot, block)], nodes)
         } else {
@@ -143,7 +143,7 @@ pub(super) fn apply_record(
                     format!("it goes on in epoch {epoch} of branch {branch}, and not in {now}");
                 return Err(Error::Corrupted(what).into());
             }
-            *about = About { branch, epoch, is_moved };
+            *context = RecordContext { branch, epoch, is_moved };
             Ok(())
         }
         Record::Reuse { segment } => {
@@ -182,7 +182,7 @@ pub(super) fn apply_version(
         _ => return Ok(()),
     };
     state.versions.enter(index, value)?;
-    // Sweeping that a crash undid must be done again, whatever the log says later.
+    // Collecting that a crash undid must be done again, whatever the log says later.
     let counters = (index == COUNTERS_INDEX).then(|| state.versions.counters_record());
     let value = counters.as_deref().or(value);
     state.put_system_record(VERSIONS_LIST, index, value, nodes)

@@ -6,8 +6,8 @@
 //! again, for the table of versions says that it is not finished.
 //!
 //! What is to be found was hidden by something written after the deleted version was made, or was
-//! itself. So the walk passes over all parts of the map in which nothing was: what hides a thing lies
-//! among the entries of that thing or, where its whole list was deleted, among those of the list.
+//! itself. So the walk passes over all parts of the map in which nothing was: what hides an item lies
+//! among the entries of that item or, where its whole list was deleted, among those of the list.
 
 use std::ops::ControlFlow;
 
@@ -19,13 +19,13 @@ use smallvec::SmallVec;
 
 use crate::checkpoint::unless_put_off;
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::space::Need;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 
-/// Entries that a step looks at, at least: a thing is judged as a whole.
+/// Entries that a step looks at, at least: an item is judged as a whole.
 const STEP_LEN: usize = 256;
 /// What the nodes that a step changes may take.
 const STEP_LOG_BYTES: u64 = 256 << 10;
@@ -35,14 +35,14 @@ const SWEEP_END: Key = Key::first(Lid::CLIENT_END.0, Space::List, 0);
 
 /// How far a walk has come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sweep {
+pub(crate) struct Collection {
     /// The first key that was not looked at.
     next: Key,
     /// The walk is for what was hidden after this epoch.
     since: u64,
     /// A list of which everything is looked at.
     whole_list: Option<u64>,
-    /// How often there had come to be something to sweep when it began. If that was more often
+    /// How often there had come to be something to collect when it began. If that was more often
     /// since, it must be walked again.
     deletions: u64,
 }
@@ -52,7 +52,7 @@ struct Step {
     /// What is to be judged, from each first key to before the second.
     ranges: SmallVec<[(Key, Key); 2]>,
     /// How far the walk has come when it is done.
-    next: Sweep,
+    next: Collection,
     has_unseen: bool,
 }
 
@@ -61,21 +61,21 @@ impl LogDisk {
     ///
     /// # Errors
     /// [`Error::Failed`] when the disk takes no writes.
-    pub fn sweep_step(&self) -> Result<bool> {
-        let mut sweep = self.sweep.lock();
+    pub fn collection_step(&self) -> Result<bool> {
+        let mut collection = self.collection.lock();
         let anew = {
-            let core = self.core.read();
-            let versions = &core.state.versions;
-            match versions.sweep_since() {
-                Some(since) if self.check_writable(&core).is_ok() => {
+            let engine = self.engine.read();
+            let versions = &engine.state.versions;
+            match versions.collect_since() {
+                Some(since) if self.check_writable(&engine).is_ok() => {
                     let deletions = versions.deletions();
-                    Sweep { next: Key::MIN, since, whole_list: None, deletions }
+                    Collection { next: Key::MIN, since, whole_list: None, deletions }
                 }
                 _ => return Ok(false),
             }
         };
-        let at = sweep.unwrap_or(anew);
-        let found = self.look(|core, nodes| core.step_of(&at, nodes));
+        let at = collection.unwrap_or(anew);
+        let found = self.look(|engine, nodes| engine.step_of(&at, nodes));
         let step = match found {
             Ok(found) => found,
             // A map that cannot be read here is tried again later; who reads it is told.
@@ -83,13 +83,13 @@ impl LogDisk {
             Err(error) => return Err(error),
         };
         let Some(step) = step else {
-            *sweep = None;
-            return unless_put_off(self.end_sweep(&at));
+            *collection = None;
+            return unless_put_off(self.end_collection(&at));
         };
-        if step.has_unseen && !unless_put_off(self.reap_ranges(&step.ranges))? {
+        if step.has_unseen && !unless_put_off(self.prune_ranges(&step.ranges))? {
             return Ok(false);
         }
-        *sweep = Some(step.next);
+        *collection = Some(step.next);
         Ok(true)
     }
 
@@ -97,47 +97,47 @@ impl LogDisk {
     ///
     /// # Errors
     /// [`Error::NoSpace`], or what reading the map answers: it cannot be done now.
-    pub(crate) fn reap_ranges(&self, ranges: &[(Key, Key)]) -> Result<()> {
+    pub(crate) fn prune_ranges(&self, ranges: &[(Key, Key)]) -> Result<()> {
         // The nodes that it changes are written by a checkpoint, and there must be room for it.
-        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
+        if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
             self.relieve_memory()?;
         }
-        let look = |core: &Core, nodes: &dyn Nodes| {
+        let look = |engine: &Engine, nodes: &dyn Nodes| {
             ranges
                 .iter()
-                .try_for_each(|(from, to)| core.state.has_unseen(from, to, nodes).map(drop))
+                .try_for_each(|(from, to)| engine.state.has_unseen(from, to, nodes).map(drop))
         };
         // What gives space back lacks room at most, never space, for which this is called.
-        self.with_room(Need::reclaiming(STEP_LOG_BYTES), look, |core, nodes| {
+        self.with_room(Need::reclaiming(STEP_LOG_BYTES), look, |engine, nodes| {
             for (from, to) in ranges {
-                core.state.reap(from, to, false, nodes).map_err(|fault| self.latch(fault))?;
+                engine.state.prune(from, to, false, nodes).map_err(|fault| self.latch(fault))?;
             }
-            core.state.account_for_nodes();
+            engine.state.account_for_nodes();
             Ok(())
         })
     }
 
     /// Lets a walk begin for what branches and those made from them have both replaced, if enough was
     /// written since the last; says whether it did.
-    pub(crate) fn sweep_behind_forks(&self) -> bool {
-        let mut core = self.core.write();
-        let clock = core.state.clock;
-        let swept_at = self.forks_swept_at.load(Ordering::Relaxed);
+    pub(crate) fn collect_behind_forks(&self) -> bool {
+        let mut engine = self.engine.write();
+        let clock = engine.state.clock;
+        let swept_at = self.forks_collected_at.load(Ordering::Relaxed);
         let is_worth_it =
             swept_at == 0 || clock.saturating_sub(swept_at) >= self.layout.segment_size_bytes();
-        if !is_worth_it || !core.state.versions.sweep_behind_forks() {
+        if !is_worth_it || !engine.state.versions.collect_behind_forks() {
             return false;
         }
-        self.forks_swept_at.store(clock.max(1), Ordering::Relaxed);
+        self.forks_collected_at.store(clock.max(1), Ordering::Relaxed);
         true
     }
 
     /// Notes that nothing is left, unless a version was deleted while the walk was under way.
-    fn end_sweep(&self, done: &Sweep) -> Result<()> {
-        let ((), mut core, nodes) =
-            self.look_to_change(|core, nodes| core.look_at_versions(&[COUNTERS_INDEX], nodes))?;
-        self.check_writable(&core)?;
-        let state = &mut core.state;
+    fn end_collection(&self, done: &Collection) -> Result<()> {
+        let ((), mut engine, nodes) =
+            self.look_to_change(|engine, nodes| engine.look_at_versions(&[COUNTERS_INDEX], nodes))?;
+        self.check_writable(&engine)?;
+        let state = &mut engine.state;
         if state.versions.deletions() != done.deletions {
             return Ok(());
         }
@@ -150,9 +150,9 @@ impl LogDisk {
     }
 }
 
-impl Core {
+impl Engine {
     /// The next piece of a walk; `None` when nothing is left.
-    fn step_of(&self, at: &Sweep, nodes: &dyn Nodes) -> Outcome<Option<Step>> {
+    fn step_of(&self, at: &Collection, nodes: &dyn Nodes) -> Outcome<Option<Step>> {
         let mut from = at.next;
         if at.whole_list != Some(from.list) {
             let mut newer = None;
@@ -186,20 +186,20 @@ impl Core {
             has_unseen |= self.state.has_unseen(from, to, nodes)?;
         }
         let whole_list = (is_whole && goes_on).then_some(list);
-        Ok(Some(Step { ranges, next: Sweep { next: end, whole_list, ..*at }, has_unseen }))
+        Ok(Some(Step { ranges, next: Collection { next: end, whole_list, ..*at }, has_unseen }))
     }
 
     /// Where a step that begins at `from` ends: all of one list, and behind the last entry of a
-    /// thing; `None` when nothing is left.
+    /// item; `None` when nothing is left.
     pub(crate) fn end_of_step(&self, from: &Key, nodes: &dyn Nodes) -> Outcome<Option<Key>> {
         let mut count = 0;
         let mut list = None;
-        let mut thing = None;
+        let mut item = None;
         let mut end = None;
         self.state.map.visit(from, &SWEEP_END, nodes, &mut |key, _| {
             count += 1;
             let is_other =
-                thing.replace(Thing::of(key)).is_some_and(|thing| thing != Thing::of(key));
+                item.replace(ItemKey::of(key)).is_some_and(|item| item != ItemKey::of(key));
             if list.is_some_and(|list| list != key.list) || (count > STEP_LEN && is_other) {
                 end = Some(Key::first(key.list, key.space, key.index));
                 return ControlFlow::Break(());

@@ -12,7 +12,7 @@ use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{PageRef, checksum};
 
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::page_record_bytes;
 use crate::log::segments::Pin;
@@ -30,13 +30,13 @@ impl LogDisk {
             return Ok(());
         }
         {
-            let core = self.core.read();
-            self.check_writable(&core)?;
-            change(&mut core.state.versions.table().clone())?;
+            let engine = self.engine.read();
+            self.check_writable(&engine)?;
+            change(&mut engine.state.versions.table().clone())?;
         }
         superblock.incompatible |= INCOMPATIBLE_VERSIONS;
         superblock.seq = superblock.seq.wrapping_add(1);
-        superblock.written = self.core.read().clock.now();
+        superblock.written = self.engine.read().clock.now();
         superblocks::append(&self.device, &superblock)
             .map_err(|error| self.latch(Fault::Error(error)))
     }
@@ -49,28 +49,28 @@ impl LogDisk {
     ) -> Result<T> {
         self.mark_feature(&change)?;
         // A deletion may take all ancestors with it.
-        let branches = self.core.read().state.versions.table().ancestors().len() as u64;
+        let branches = self.engine.read().state.versions.table().ancestors().len() as u64;
         let need = Need {
             log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
             kept_bytes: self.kept_for_versions(reclaims),
             given_back_bytes: 0,
             reclaims,
         };
-        let look = |core: &Core, nodes: &dyn Nodes| {
-            core.look_at_versions(&core.state.versions.touched_by(&change), nodes)
+        let look = |engine: &Engine, nodes: &dyn Nodes| {
+            engine.look_at_versions(&engine.state.versions.touched_by(&change), nodes)
         };
-        let changed = self.with_room(need, look, |core, nodes| {
-            let epoch = core.state.versions.epoch();
-            core.set_about(0);
-            let (result, changes) = core.state.versions.change(&change)?;
+        let changed = self.with_room(need, look, |engine, nodes| {
+            let epoch = engine.state.versions.epoch();
+            engine.set_context(0);
+            let (result, changes) = engine.state.versions.change(&change)?;
             if changes.is_empty() {
                 return Ok(result);
             }
-            if let Err(fault) = core.apply_system_records(VERSIONS_LIST, &changes, nodes) {
-                return Err(self.latch_torn(core, fault));
+            if let Err(fault) = engine.apply_system_records(VERSIONS_LIST, &changes, nodes) {
+                return Err(self.latch_torn(engine, fault));
             }
-            if core.state.versions.epoch() != epoch {
-                core.end_changes();
+            if engine.state.versions.epoch() != epoch {
+                engine.end_changes();
             }
             Ok(result)
         })?;
@@ -80,15 +80,15 @@ impl LogDisk {
 
     /// What must be left free besides for a volume that has its first version.
     fn kept_for_versions(&self, reclaims: bool) -> u64 {
-        let core = self.core.read();
-        let has_none = !core.state.versions.are_several();
-        if has_none && !reclaims { self.map_bytes(&core) } else { 0 }
+        let engine = self.engine.read();
+        let has_none = !engine.state.versions.are_several();
+        if has_none && !reclaims { self.map_bytes(&engine) } else { 0 }
     }
 
     /// Gives the head of a branch copies of its own of those pages of a group that other versions
     /// see too.
     pub(crate) fn unshare(&self, view: View, list: Lid, number: u64) -> Result<()> {
-        let shared = self.look(|core, nodes| core.shared_pages(view, list.0, number, nodes))?;
+        let shared = self.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
         let mut copies = Vec::with_capacity(shared.len());
         for (slot, page, in_memory, _pin) in shared {
             let bytes = match in_memory {
@@ -105,13 +105,14 @@ impl LogDisk {
             }
             copies.push((slot, page, bytes));
         }
-        let look = |core: &Core, nodes: &dyn Nodes| {
-            core.shared_pages(view, list.0, number, nodes).map(drop)
+        let look = |engine: &Engine, nodes: &dyn Nodes| {
+            engine.shared_pages(view, list.0, number, nodes).map(drop)
         };
         let needed_bytes =
             (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
-        self.with_room(Need::space(needed_bytes), look, |core, nodes| {
-            core.write_copies(view.branch, list.0, number, &copies, nodes)
+        self.with_room(Need::space(needed_bytes), look, |engine, nodes| {
+            engine
+                .write_copies(view.branch, list.0, number, &copies, nodes)
                 .map_err(|fault| self.latch(fault))
         })?;
         self.relieve_writer()
@@ -122,7 +123,7 @@ impl LogDisk {
 /// keeps it from being overwritten.
 type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
 
-impl Core {
+impl Engine {
     /// Looks at where these records of the table of versions are, or will be.
     pub(crate) fn look_at_versions(&self, indexes: &[u64], nodes: &dyn Nodes) -> Outcome<()> {
         indexes.iter().try_for_each(|&index| {
@@ -162,7 +163,7 @@ impl Core {
     ) -> Outcome<()> {
         let slots = 0..CHUNK_PAGES as u32;
         let mut group = self.state.open_group_whole(branch, list, number, slots, nodes)?;
-        self.set_about(branch);
+        self.set_context(branch);
         for (slot, page, bytes) in copies {
             if group.page(*slot) != Some(*page) || !self.state.is_shared(&group, *slot) {
                 continue;
@@ -180,16 +181,16 @@ impl Core {
 
 impl Versions for LogDisk {
     fn versions(&self) -> VersionTable {
-        self.core.read().state.versions.table().clone()
+        self.engine.read().state.versions.table().clone()
     }
 
     fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot> {
-        let time = self.core.read().clock.now();
+        let time = self.engine.read().clock.now();
         self.change_versions(false, |table| table.snapshot(branch, name, time))
     }
 
     fn branch_off(&self, view: View, name: &str) -> Result<Branch> {
-        let time = self.core.read().clock.now();
+        let time = self.engine.read().clock.now();
         self.change_versions(false, |table| table.branch_off(view, name, time))
     }
 
@@ -211,7 +212,7 @@ impl Versions for LogDisk {
     }
 
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
-        let time = self.core.read().clock.now();
+        let time = self.engine.read().clock.now();
         self.change_versions(true, |table| table.roll_back(branch, to, time))
     }
 

@@ -11,14 +11,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::disk::LogDisk;
 use crate::state::prune::Entry;
 use crate::versions::Versions;
-use crate::versions::ancestry::{Line, Lineage, Stretch};
+use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
 
 /// Entries of the map looked at with the lock held once.
 const STEP_LEN: usize = 4096;
 
 /// Someone who sees blocks.
 struct Seer {
-    nearest: Stretch,
+    nearest: AncestrySpan,
     /// Whose share it adds to, by number: a version's own, or of a moment that only branches made from
     /// it need, theirs if that is one. `None`: what it sees goes with no single version.
     owner: Option<usize>,
@@ -80,7 +80,7 @@ struct Seers {
     shares: Vec<Share>,
     /// In the order of their owners.
     seers: Vec<Seer>,
-    lineage: Lineage,
+    branch_tree: BranchTree,
     /// A branch comes after the one that it was made from.
     branches: BTreeMap<u32, OnBranch>,
 }
@@ -94,14 +94,14 @@ impl Seers {
         let mut heads = FxHashMap::default();
         for (number, view) in views.iter().enumerate() {
             let owner = first.filter(|_| together.contains(view)).unwrap_or(number);
-            let nearest = versions.line(*view)?.nearest();
+            let nearest = versions.ancestry(*view)?.nearest();
             seers.push(Seer { nearest, owner: Some(owner), is_version: true });
             if view.epoch.is_none() {
                 heads.insert(view.branch, owner);
             }
         }
         for ((branch, last_epoch), children) in versions.forks() {
-            let nearest = Stretch { branch, last_epoch };
+            let nearest = AncestrySpan { branch, last_epoch };
             let mut owners = children.iter().map(|child| heads.get(child).copied());
             let owner =
                 owners.next().flatten().filter(|&one| owners.all(|other| other == Some(one)));
@@ -110,21 +110,21 @@ impl Seers {
         seers.sort_by_key(|seer| seer.owner);
         let share = |view| Share { view, exclusive_bytes: 0, seen_bytes: 0 };
         let shares = views.into_iter().map(share).collect();
-        let lineage = versions.lineage().clone();
-        let mut all = Self { shares, seers, lineage, branches: BTreeMap::new() };
+        let branch_tree = versions.tree().clone();
+        let mut all = Self { shares, seers, branch_tree, branches: BTreeMap::new() };
         all.place();
         Ok(all)
     }
 
-    /// Enters everyone on the branch where their line begins, and each branch on its parent.
+    /// Enters everyone on the branch where their ancestry begins, and each branch on its parent.
     fn place(&mut self) {
         for (number, seer) in self.seers.iter().enumerate() {
             let mut next = Some((seer.nearest, Onlooker::Seer(number)));
-            while let Some((Stretch { branch, last_epoch }, onlooker)) = next {
+            while let Some((AncestrySpan { branch, last_epoch }, onlooker)) = next {
                 let is_entered = self.branches.contains_key(&branch);
                 let on_branch = self.branches.entry(branch).or_default();
                 on_branch.onlookers.push((last_epoch, onlooker));
-                let parent = self.lineage.parent(branch).filter(|_| !is_entered);
+                let parent = self.branch_tree.parent(branch).filter(|_| !is_entered);
                 next = parent.map(|parent| (parent, Onlooker::Branch(branch)));
             }
         }
@@ -207,13 +207,13 @@ impl Seers {
         // How many owners see each page of each entry, and the last that did.
         let mut seen_by: BTreeMap<(usize, u32), (usize, Option<usize>)> = BTreeMap::new();
         for seer in &self.seers {
-            let line = self.lineage.line_of(seer.nearest);
-            let newest = seen(line, of_list).next();
+            let ancestry = self.branch_tree.ancestry_of(seer.nearest);
+            let newest = seen(ancestry, of_list).next();
             if !newest.is_some_and(|at| matches!(of_list[at].1, Value::List(_))) {
                 continue;
             }
             let mut said = 0_u32;
-            for at in seen(line, chunk) {
+            for at in seen(ancestry, chunk) {
                 let Value::Chunk(pages) = &chunk[at].1 else { continue };
                 for (slot, page) in pages.iter().filter(|(slot, _)| said >> slot & 1 == 0) {
                     if let Some(owner) = seer.owner.filter(|_| seer.is_version) {
@@ -263,13 +263,13 @@ impl Seers {
     }
 }
 
-/// Which of a thing's entries, in their order, are seen from `line`, the newest first.
-fn seen<'a>(line: Line<'a>, entries: &'a [Entry]) -> impl Iterator<Item = usize> + 'a {
-    let mut at = Some(line.nearest());
+/// Which of an item's entries, in their order, are seen from `ancestry`, the newest first.
+fn seen<'a>(ancestry: Ancestry<'a>, entries: &'a [Entry]) -> impl Iterator<Item = usize> + 'a {
+    let mut at = Some(ancestry.nearest());
     let mut end = entries.len();
     std::iter::from_fn(move || {
         loop {
-            let Stretch { branch, last_epoch } = at?;
+            let AncestrySpan { branch, last_epoch } = at?;
             let is_within = |(key, _): &Entry| (key.branch, key.epoch) <= (branch, last_epoch);
             if !is_within(entries[..end].last()?) {
                 end = entries[..end].partition_point(is_within);
@@ -279,7 +279,7 @@ fn seen<'a>(line: Line<'a>, entries: &'a [Entry]) -> impl Iterator<Item = usize>
                 end -= 1;
                 return Some(end);
             }
-            at = line.next_at_most(Stretch { branch, last_epoch }, last);
+            at = ancestry.next_at_most(AncestrySpan { branch, last_epoch }, last);
         }
     })
 }
@@ -288,14 +288,14 @@ impl LogDisk {
     /// Goes through the map and adds up, for each version, the blocks that it sees and those that
     /// only it sees.
     pub(crate) fn count_shares(&self) -> Result<Vec<Share>> {
-        let seers = Seers::of(&self.core.read().state.versions, &FxHashSet::default())?;
+        let seers = Seers::of(&self.engine.read().state.versions, &FxHashSet::default())?;
         self.count(seers)
     }
 
     /// Adds up the blocks that only these versions see.
     pub(crate) fn count_freed_by(&self, views: &[View]) -> Result<u64> {
         let mut together: FxHashSet<View> = views.iter().copied().collect();
-        let seers = Seers::of(&self.core.read().state.versions, &together)?;
+        let seers = Seers::of(&self.engine.read().state.versions, &together)?;
         // The first of them, to whom all of it belongs.
         let first = seers.shares.iter().position(|share| together.contains(&share.view));
         for share in &seers.shares {
@@ -311,19 +311,19 @@ impl LogDisk {
     fn count(&self, mut seers: Seers) -> Result<Vec<Share>> {
         let mut next = Key::MIN;
         loop {
-            let (things, end) = self.look(|core, nodes| {
-                let mut things: Vec<(Vec<Entry>, Vec<Entry>)> = Vec::new();
-                let end = core.end_of_step(&next, nodes)?;
+            let (items, end) = self.look(|engine, nodes| {
+                let mut items: Vec<(Vec<Entry>, Vec<Entry>)> = Vec::new();
+                let end = engine.end_of_step(&next, nodes)?;
                 if let Some(end) = &end {
-                    core.state.visit_things(&next, end, nodes, &mut |entries, of_list| {
+                    engine.state.visit_items(&next, end, nodes, &mut |entries, of_list| {
                         if entries[0].0.space == Space::Chunks {
-                            things.push((entries.to_vec(), of_list.to_vec()));
+                            items.push((entries.to_vec(), of_list.to_vec()));
                         }
                     })?;
                 }
-                Ok((things, end))
+                Ok((items, end))
             })?;
-            for (chunk, of_list) in &things {
+            for (chunk, of_list) in &items {
                 seers.add(chunk, of_list);
             }
             match end {
@@ -348,16 +348,17 @@ impl LogDisk {
         if max == 0 {
             return Ok(lists);
         }
-        self.walk(&mut next, |core, next, nodes| {
-            let lines = (core.state.versions.line(a)?, core.state.versions.line(b)?);
-            let common = lines.0.parts_after(&lines.1);
+        self.walk(&mut next, |engine, next, nodes| {
+            let ancestries =
+                (engine.state.versions.ancestry(a)?, engine.state.versions.ancestry(b)?);
+            let common = ancestries.0.parts_after(&ancestries.1);
             let mut count = 0;
             let mut at = *next;
             let mut found = None;
-            let walked = core.state.map.visit_newer(next, &end, common, nodes, &mut |key, _| {
+            let walked = engine.state.map.visit_newer(next, &end, common, nodes, &mut |key, _| {
                 count += 1;
                 at = *key;
-                if lines.0.sees(key) != lines.1.sees(key) {
+                if ancestries.0.sees(key) != ancestries.1.sees(key) {
                     found = Some(key.list);
                 }
                 if found.is_some() || count > STEP_LEN {
@@ -408,10 +409,10 @@ mod tests {
     fn entries_that_are_seen_are_found_as_when_each_is_asked() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
-            let mut lineage = Lineage::default();
-            lineage.add(0, None);
+            let mut branch_tree = BranchTree::default();
+            branch_tree.add(0, None);
             for branch in 1..20 {
-                lineage.add(branch, Some((rng.below(u64::from(branch)) as u32, rng.below(40))));
+                branch_tree.add(branch, Some((rng.below(u64::from(branch)) as u32, rng.below(40))));
             }
             let mut keys: Vec<(u32, u64)> =
                 (0..rng.below(60)).map(|_| (rng.below(20) as u32, rng.below(50))).collect();
@@ -423,9 +424,9 @@ mod tests {
             };
             let entries: Vec<Entry> = keys.iter().map(entry).collect();
             for branch in 0..20 {
-                let line = lineage.line(branch, rng.below(60));
-                let asked = (0..entries.len()).rev().filter(|at| line.sees(&entries[*at].0));
-                assert!(seen(line, &entries).eq(asked), "seed {seed}, branch {branch}");
+                let ancestry = branch_tree.ancestry(branch, rng.below(60));
+                let asked = (0..entries.len()).rev().filter(|at| ancestry.sees(&entries[*at].0));
+                assert!(seen(ancestry, &entries).eq(asked), "seed {seed}, branch {branch}");
             }
         }
     }

@@ -19,7 +19,7 @@ use dendro_disk::{Error, Result};
 
 use crate::clean::pick::Choice;
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::space::{MAP_SHARE_CLEAN, Need, Shortage};
 
 /// What the host said holds for so long.
@@ -84,11 +84,11 @@ impl LogDisk {
     fn look_at_host_now(&self) {
         // First: what is written until the host answers is taken off twice, and not never.
         let (taken_bytes, unwritten_bytes, full_bytes) = {
-            let core = self.core.read();
-            let clean = core.state.segments.counts().clean;
+            let engine = self.engine.read();
+            let clean = engine.state.segments.counts().clean;
             let full = self.layout.segment_count().saturating_sub(clean);
             let full_bytes = u64::from(full) * self.layout.segment_size_bytes();
-            (core.taken_bytes(), core.unwritten_bytes(), full_bytes)
+            (engine.taken_bytes(), engine.unwritten_bytes(), full_bytes)
         };
         let Some(room) = self.device.host_room() else {
             self.host.is_known.store(false, Ordering::Release);
@@ -114,45 +114,45 @@ impl LogDisk {
     }
 
     /// What can be written before the host is full; `None`: nobody knows of a bound.
-    fn host_left_bytes(&self, core: &Core) -> Option<u64> {
+    fn host_left_bytes(&self, engine: &Engine) -> Option<u64> {
         if !self.host.is_known.load(Ordering::Acquire) {
             return None;
         }
         let taken =
-            core.taken_bytes().saturating_sub(self.host.taken_before.load(Ordering::Relaxed));
+            engine.taken_bytes().saturating_sub(self.host.taken_before.load(Ordering::Relaxed));
         Some(self.host.left_bytes.load(Ordering::Relaxed).saturating_sub(taken))
     }
 
     /// What is kept on the host for the nodes of the next checkpoint, and to clean a segment.
-    fn host_reserve_bytes(&self, core: &Core) -> u64 {
-        let unwritten = self.unwritten_len_bytes(core);
-        let to_clean = self.map_bytes(core) / MAP_SHARE_CLEAN + self.layout.segment_size_bytes();
+    fn host_reserve_bytes(&self, engine: &Engine) -> u64 {
+        let unwritten = self.unwritten_len_bytes(engine);
+        let to_clean = self.map_bytes(engine) / MAP_SHARE_CLEAN + self.layout.segment_size_bytes();
         unwritten + unwritten / 2 + to_clean + SLACK_BYTES
     }
 
     /// What clients can have in all as things are: no more than what the host gives the image, so that what
     /// is promised can be kept.
-    pub(crate) fn present_capacity_bytes(&self, core: &Core) -> u64 {
-        let of_host = self.capacity_on_host(core).unwrap_or(u64::MAX);
+    pub(crate) fn present_capacity_bytes(&self, engine: &Engine) -> u64 {
+        let of_host = self.capacity_on_host(engine).unwrap_or(u64::MAX);
         self.capacity_bytes().min(of_host)
     }
 
     /// What is free on the host, if clients have `charged_bytes`. Pages of zeros, which take nothing there, are
     /// not counted: what was promised before the host became full keeps nobody from writing.
-    pub(crate) fn free_on_host(&self, core: &Core, charged_bytes: u64) -> Option<u64> {
-        let stored_bytes = charged_bytes.saturating_sub(core.state.segments.zero_pages_bytes());
-        Some(self.capacity_on_host(core)?.saturating_sub(stored_bytes))
+    pub(crate) fn free_on_host(&self, engine: &Engine, charged_bytes: u64) -> Option<u64> {
+        let stored_bytes = charged_bytes.saturating_sub(engine.state.segments.zero_pages_bytes());
+        Some(self.capacity_on_host(engine)?.saturating_sub(stored_bytes))
     }
 
     /// What clients could have in all if the volume were as large as the host allows it to be.
-    fn capacity_on_host(&self, core: &Core) -> Option<u64> {
+    fn capacity_on_host(&self, engine: &Engine) -> Option<u64> {
         if !self.host.is_known.load(Ordering::Acquire) {
             return None;
         }
         let total = self.host.total_bytes.load(Ordering::Relaxed);
         let superblocks = (0..2).map(|log| self.layout.superblock_area(log));
         let of_superblocks: u64 = superblocks.map(|area| area.end - area.start).sum();
-        let kept = self.host_reserve_bytes(core) + RECLAIM_BYTES + of_superblocks;
+        let kept = self.host_reserve_bytes(engine) + RECLAIM_BYTES + of_superblocks;
         let usable = total.saturating_sub(kept);
         let size = self.layout.segment_size_bytes();
         let share = u128::from(usable) * u128::from(self.fillable_bytes()) / u128::from(size);
@@ -160,21 +160,21 @@ impl LogDisk {
     }
 
     /// Whether the host lacks room to write a unit now.
-    pub(crate) fn shortage_on_host(&self, core: &Core, need: Need) -> Option<Shortage> {
+    pub(crate) fn shortage_on_host(&self, engine: &Engine, need: Need) -> Option<Shortage> {
         let waits = if need.reclaims { self.writer.is_crowded() } else { true };
         if waits && self.waits_for_host() {
             return Some(Shortage::OnHost(0));
         }
-        let left = self.host_left_bytes(core)?;
+        let left = self.host_left_bytes(engine)?;
         let kept_for_others = if need.reclaims { 0 } else { RECLAIM_BYTES };
-        let available = left.saturating_sub(self.host_reserve_bytes(core) + kept_for_others);
+        let available = left.saturating_sub(self.host_reserve_bytes(engine) + kept_for_others);
         (need.log_bytes > available).then_some(Shortage::OnHost(available))
     }
 
     /// Whether the host has room for so much, and then for a checkpoint.
-    pub(crate) fn host_takes(&self, core: &Core, len_bytes: u64) -> bool {
-        let checkpoint_bytes = self.unwritten_len_bytes(core) + SLACK_BYTES;
-        self.host_left_bytes(core).is_none_or(|left| left > len_bytes + checkpoint_bytes)
+    pub(crate) fn host_takes(&self, engine: &Engine, len_bytes: u64) -> bool {
+        let checkpoint_bytes = self.unwritten_len_bytes(engine) + SLACK_BYTES;
+        self.host_left_bytes(engine).is_none_or(|left| left > len_bytes + checkpoint_bytes)
     }
 
     /// Tries to make room on the host: what is empty or mostly dead in the image is given back to it.
@@ -189,8 +189,8 @@ impl LogDisk {
         }
         let has_gained = || {
             self.look_at_host_now();
-            let core = self.core.read();
-            match self.shortage_on_host(&core, need) {
+            let engine = self.engine.read();
+            match self.shortage_on_host(&engine, need) {
                 Some(Shortage::OnHost(available)) => available > available_bytes,
                 _ => true,
             }
@@ -198,7 +198,7 @@ impl LogDisk {
         if has_gained() {
             return Ok(true);
         }
-        let has_pending = self.core.read().state.segments.counts().pending > 0;
+        let has_pending = self.engine.read().state.segments.counts().pending > 0;
         if has_pending {
             self.checkpoint_if_it_fits(&|_| false)?;
             if has_gained() {

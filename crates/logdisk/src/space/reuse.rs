@@ -1,4 +1,4 @@
-//! Filling emptied segments anew before the next checkpoint, when clean ones are few (DESIGN §8).
+//! Generation emptied segments anew before the next checkpoint, when clean ones are few (DESIGN §8).
 //!
 //! The checkpoint before may name blocks in a segment that is empty by now. Rolling forward from it
 //! passes over them, if it gets to the records that say what became of them, and if it never looks at
@@ -8,8 +8,8 @@
 //!    checks no payload up to there) and which segments are meant ([`Record::Reuse`]). Once that is
 //!    durable too, they are clean.
 //!
-//! This is for segments of payload heads alone. The main log's are read by recovery, the map's are
-//! needed by the checkpoint before. And what a sweep frees no record tells ([`crate::snapshots::collection`]): what it
+//! This is for segments of payload streams alone. The main log's are read by recovery, the map's are
+//! needed by the checkpoint before. And what a collection frees no record tells ([`crate::snapshots::collection`]): what it
 //! touched waits for a checkpoint.
 //!
 //! As long as there is room, all wait for a checkpoint: should the log behind it be damaged, what the
@@ -24,58 +24,58 @@ use dendro_format::record::{REUSE_LEN_BYTES, VERSION_LEN_BYTES};
 use dendro_format::{Record, SegmentNo};
 
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::log::partial::MIN_CAPACITY_BYTES;
-use crate::log::segments::Filling;
+use crate::log::segments::Generation;
 
 /// So many segments a partial segment tells of at most.
 const MAX_TOLD_AT_ONCE: usize = 256;
 /// What that takes.
 const TOLD_LEN_BYTES: usize = VERSION_LEN_BYTES + MAX_TOLD_AT_ONCE * REUSE_LEN_BYTES;
 
-/// Emptied segments on their way to be clean without a checkpoint, the oldest first.
+/// ReuseQueue segments on their way to be clean without a checkpoint, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Emptied {
+pub(crate) struct ReuseQueue {
     /// By the records up to this partial segment of the main log.
-    waiting: VecDeque<(u64, Filling)>,
+    waiting: VecDeque<(u64, Generation)>,
     /// Told of in this partial segment.
-    told: VecDeque<(u64, Filling)>,
+    told: VecDeque<(u64, Generation)>,
     /// That may be filled anew at once.
-    safe: VecDeque<Filling>,
+    safe: VecDeque<Generation>,
     /// How many have been made clean so.
     reused: u64,
 }
 
-impl Emptied {
+impl ReuseQueue {
     /// How many segments have been made clean without a checkpoint.
     pub(crate) const fn reused(&self) -> u64 {
         self.reused
     }
 
     /// Notes what the records up to partial segment `seq` have emptied.
-    pub(crate) fn note_closed(&mut self, seq: u64, emptied: Vec<Filling>) {
-        self.waiting.extend(emptied.into_iter().map(|filling| (seq, filling)));
+    pub(crate) fn note_closed(&mut self, seq: u64, emptied: Vec<Generation>) {
+        self.waiting.extend(emptied.into_iter().map(|generation| (seq, generation)));
     }
 
     /// The main log is durable up to partial segment `seq`.
     pub(crate) fn note_durable(&mut self, seq: u64) {
         let count = self.told.partition_point(|(told_in, _)| *told_in <= seq);
-        self.safe.extend(self.told.drain(..count).map(|(_, filling)| filling));
+        self.safe.extend(self.told.drain(..count).map(|(_, generation)| generation));
     }
 
     fn withdraw(&mut self, segments: &[SegmentNo]) {
-        let stays = |filling: &Filling| segments.binary_search(&filling.segment).is_err();
-        self.waiting.retain(|(_, filling)| stays(filling));
-        self.told.retain(|(_, filling)| stays(filling));
+        let stays = |generation: &Generation| segments.binary_search(&generation.segment).is_err();
+        self.waiting.retain(|(_, generation)| stays(generation));
+        self.told.retain(|(_, generation)| stays(generation));
         self.safe.retain(stays);
     }
 }
 
-impl Core {
+impl Engine {
     /// How many segments can become clean without a checkpoint, about.
     pub(crate) fn reusable_count(&self) -> u32 {
-        let Emptied { waiting, told, safe, .. } = &self.emptied;
+        let ReuseQueue { waiting, told, safe, .. } = &self.reuse_queue;
         let count = self.state.segments.emptied_count() + waiting.len() + told.len() + safe.len();
         count as u32
     }
@@ -83,16 +83,16 @@ impl Core {
     /// Makes emptied segments clean that may be, until so many are.
     fn reuse_up_to(&mut self, clean_count: u32) -> bool {
         let before = self.state.segments.clean_count();
-        for _ in 0..self.emptied.safe.len() {
+        for _ in 0..self.reuse_queue.safe.len() {
             if self.state.segments.clean_count() >= clean_count {
                 break;
             }
-            let Some(filling) = self.emptied.safe.pop_front() else { break };
-            if self.state.segments.is_pinned(filling.segment) {
-                self.emptied.safe.push_back(filling);
-            } else if self.state.segments.is_still_pending(filling) {
-                self.state.segments.set_clean(filling.segment);
-                self.emptied.reused += 1;
+            let Some(generation) = self.reuse_queue.safe.pop_front() else { break };
+            if self.state.segments.is_pinned(generation.segment) {
+                self.reuse_queue.safe.push_back(generation);
+            } else if self.state.segments.is_still_pending(generation) {
+                self.state.segments.set_clean(generation.segment);
+                self.reuse_queue.reused += 1;
             }
         }
         self.state.segments.clean_count() > before
@@ -102,22 +102,22 @@ impl Core {
     fn tell_of_emptied(&mut self) -> Outcome<bool> {
         self.note_emptied();
         let durable_seq = self.durable_seq;
-        let count = self.emptied.waiting.partition_point(|(seq, _)| *seq <= durable_seq);
+        let count = self.reuse_queue.waiting.partition_point(|(seq, _)| *seq <= durable_seq);
         let count = count.min(MAX_TOLD_AT_ONCE);
-        let mut fillings: Vec<Filling> =
-            self.emptied.waiting.drain(..count).map(|(_, filling)| filling).collect();
-        fillings.retain(|filling| self.state.segments.is_still_pending(*filling));
-        if fillings.is_empty() {
+        let mut generations: Vec<Generation> =
+            self.reuse_queue.waiting.drain(..count).map(|(_, generation)| generation).collect();
+        generations.retain(|generation| self.state.segments.is_still_pending(*generation));
+        if generations.is_empty() {
             return Ok(false);
         }
-        self.set_about(0);
-        self.begin_unit(0, VERSION_LEN_BYTES + fillings.len() * REUSE_LEN_BYTES)?;
-        for filling in &fillings {
-            self.partial().push(&Record::Reuse { segment: filling.segment });
+        self.set_context(0);
+        self.begin_unit(0, VERSION_LEN_BYTES + generations.len() * REUSE_LEN_BYTES)?;
+        for generation in &generations {
+            self.partial().push(&Record::Reuse { segment: generation.segment });
         }
         self.end_unit();
         let seq = self.log.seq;
-        self.emptied.told.extend(fillings.into_iter().map(|filling| (seq, filling)));
+        self.reuse_queue.told.extend(generations.into_iter().map(|generation| (seq, generation)));
         Ok(true)
     }
 
@@ -135,17 +135,17 @@ impl Core {
     /// A checkpoint makes these clean.
     pub(crate) fn withdraw_emptied(&mut self, segments: &[SegmentNo]) {
         self.state.segments.forget_emptied(segments);
-        self.emptied.withdraw(segments);
+        self.reuse_queue.withdraw(segments);
     }
 }
 
 impl LogDisk {
-    /// Makes some of the emptied segments clean, or does the next thing for it, if clean ones are few;
+    /// Makes some of the emptied segments clean, or does the next step for it, if clean ones are few;
     /// says whether it did.
     pub(crate) fn reuse_step(&self) -> Result<bool> {
         {
-            let core = self.core.read();
-            if !self.reuse_is_wanted(&core) {
+            let engine = self.engine.read();
+            if !self.reuse_is_wanted(&engine) {
                 return Ok(false);
             }
         }
@@ -167,22 +167,22 @@ impl LogDisk {
     /// either.
     fn reuse(&self) -> Result<bool> {
         {
-            let mut core = self.core.write();
-            if self.check_writable(&core).is_err() {
+            let mut engine = self.engine.write();
+            if self.check_writable(&engine).is_err() {
                 return Ok(false);
             }
-            let enough = self.clean_after_reuse(&core);
-            if core.reuse_up_to(enough) {
+            let enough = self.clean_after_reuse(&engine);
+            if engine.reuse_up_to(enough) {
                 return Ok(true);
             }
         }
-        self.flush_if(|core| {
-            if !core.has_room_to_tell() {
+        self.flush_if(|engine| {
+            if !engine.has_room_to_tell() {
                 return Ok(false);
             }
-            let has_told = core.tell_of_emptied()?;
-            let Emptied { waiting, told, .. } = &core.emptied;
-            let is_waiting = !waiting.is_empty() || core.state.segments.emptied_count() > 0;
+            let has_told = engine.tell_of_emptied()?;
+            let ReuseQueue { waiting, told, .. } = &engine.reuse_queue;
+            let is_waiting = !waiting.is_empty() || engine.state.segments.emptied_count() > 0;
             Ok(has_told || !told.is_empty() || is_waiting)
         })
     }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 use crate::state::{Slots, State};
 
 /// So many entries that a version keeps from being changed are looked at for what the page was
@@ -53,7 +53,7 @@ impl Before {
 /// [`State::put_group`].
 #[derive(Debug)]
 pub(crate) struct Group {
-    thing: Thing,
+    item: ItemKey,
     branch: u32,
     epoch: u64,
     own: Slots,
@@ -112,7 +112,7 @@ impl State {
         slots: Range<u32>,
         nodes: &dyn Nodes,
     ) -> Outcome<Group> {
-        self.open_slots(branch, Thing::chunk(list, number), slots, false, nodes)
+        self.open_slots(branch, ItemKey::chunk(list, number), slots, false, nodes)
     }
 
     /// As [`Self::open_group`], and what lies below the head's own pages too.
@@ -124,20 +124,20 @@ impl State {
         slots: Range<u32>,
         nodes: &dyn Nodes,
     ) -> Outcome<Group> {
-        self.open_slots(branch, Thing::chunk(list, number), slots, true, nodes)
+        self.open_slots(branch, ItemKey::chunk(list, number), slots, true, nodes)
     }
 
     fn open_slots(
         &self,
         branch: u32,
-        thing: Thing,
+        item: ItemKey,
         slots: Range<u32>,
         looks_below: bool,
         nodes: &dyn Nodes,
     ) -> Outcome<Group> {
         let epoch = self.versions.epoch();
         let mut group = Group {
-            thing,
+            item,
             branch,
             epoch,
             own: [None; CHUNK_PAGES as usize],
@@ -146,20 +146,20 @@ impl State {
             skip: None,
             taken: SmallVec::new(),
         };
-        if self.has_no_past(branch, thing.list) {
-            if let Some(chunk) = self.chunk_at(&thing.key(branch, epoch), nodes)? {
+        if self.has_no_past(branch, item.list) {
+            if let Some(chunk) = self.chunk_at(&item.key(branch, epoch), nodes)? {
                 group.hold(&chunk);
             }
             return Ok(group);
         }
         let mut wanted = mask(slots);
         let mut below: Option<Box<[_; CHUNK_PAGES as usize]>> = None;
-        let line = self.versions.head_line(branch)?;
+        let ancestry = self.versions.head_ancestry(branch)?;
         let newest_pin = self.versions.newest_pin(branch).filter(|_| !looks_below);
         let mut kept = 0;
         let mut before: Option<(u64, Arc<Chunk>)> = None;
         let mut is_new = true;
-        self.look_back_past(line, thing, nodes, &mut |key, value| {
+        self.look_back_past(ancestry, item, nodes, &mut |key, value| {
             let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
             if newest_pin.is_some_and(|pin| key.branch != branch || key.epoch <= pin) {
                 kept += 1;
@@ -190,7 +190,7 @@ impl State {
             }
         })?;
         if let Some((epoch, chunk)) = before {
-            group.skip = Some(self.skip_over(thing, branch, epoch, &chunk, nodes)?);
+            group.skip = Some(self.skip_over(item, branch, epoch, &chunk, nodes)?);
         }
         group.below = below;
         Ok(group)
@@ -200,7 +200,7 @@ impl State {
     /// `epoch`.
     fn skip_over(
         &self,
-        thing: Thing,
+        item: ItemKey,
         branch: u32,
         epoch: u64,
         chunk: &Chunk,
@@ -210,7 +210,7 @@ impl State {
         let Some(skip) = chunk.skip() else { return Ok(next) };
         let depth = skip.depth.saturating_add(1);
         let next = Skip { depth, ..next };
-        let Some(target) = self.chunk_at(&thing.key(branch, skip.epoch), nodes)? else {
+        let Some(target) = self.chunk_at(&item.key(branch, skip.epoch), nodes)? else {
             return Ok(next);
         };
         Ok(match target.skip() {
@@ -249,25 +249,25 @@ impl State {
     pub(crate) fn sole_page(
         &self,
         branch: u32,
-        thing: Thing,
+        item: ItemKey,
         slot: u32,
         nodes: &dyn Nodes,
     ) -> Outcome<Option<Before>> {
-        Ok(self.look_at_page(branch, thing, slot, nodes)?.1)
+        Ok(self.look_at_page(branch, item, slot, nodes)?.1)
     }
 
     /// Whether the head has put an entry of the chunk in its epoch, and what [`Self::sole_page`] says.
     pub(crate) fn look_at_page(
         &self,
         branch: u32,
-        thing: Thing,
+        item: ItemKey,
         slot: u32,
         nodes: &dyn Nodes,
     ) -> Outcome<(bool, Option<Before>)> {
         let epoch = self.versions.epoch();
-        let has_no_past = self.has_no_past(branch, thing.list);
+        let has_no_past = self.has_no_past(branch, item.list);
         let (is_there, before) =
-            self.map.look(&thing.key(branch, epoch), nodes, |value| match value {
+            self.map.look(&item.key(branch, epoch), nodes, |value| match value {
                 Some(Value::Chunk(chunk)) => {
                     let nothing_shows = has_no_past || chunk.said() >> slot & 1 == 1;
                     (true, nothing_shows.then(|| Before::own(chunk.get(slot))))
@@ -275,7 +275,7 @@ impl State {
                 value => (value.is_some(), None),
             })?;
         if is_there && before.is_none() {
-            return Ok((true, self.page_kept_below(branch, thing, slot, nodes)?));
+            return Ok((true, self.page_kept_below(branch, item, slot, nodes)?));
         }
         Ok((is_there, before))
     }
@@ -285,14 +285,14 @@ impl State {
     fn page_kept_below(
         &self,
         branch: u32,
-        thing: Thing,
+        item: ItemKey,
         slot: u32,
         nodes: &dyn Nodes,
     ) -> Outcome<Option<Before>> {
         let Some(pin) = self.versions.newest_pin(branch) else { return Ok(None) };
         let mut before = None;
-        let line = self.versions.head_line(branch)?;
-        self.look_back(line, thing, nodes, &mut |key, value| match value {
+        let ancestry = self.versions.head_ancestry(branch)?;
+        self.look_back(ancestry, item, nodes, &mut |key, value| match value {
             Value::Chunk(_) if (key.branch, key.epoch) == (branch, self.versions.epoch()) => {
                 ControlFlow::Continue(())
             }
@@ -309,12 +309,12 @@ impl State {
     pub(crate) fn has_written(
         &self,
         branch: u32,
-        thing: Thing,
+        item: ItemKey,
         slots: Range<u32>,
         nodes: &dyn Nodes,
     ) -> Outcome<bool> {
         let wanted = mask(slots);
-        self.map.look(&thing.key(branch, self.versions.epoch()), nodes, |value| match value {
+        self.map.look(&item.key(branch, self.versions.epoch()), nodes, |value| match value {
             Some(Value::Chunk(chunk)) => chunk.present() & wanted == wanted,
             _ => false,
         })
@@ -324,7 +324,7 @@ impl State {
     pub(crate) fn replace_own(
         &mut self,
         branch: u32,
-        thing: Thing,
+        item: ItemKey,
         (slot, own): (u32, Option<PageRef>),
         block: PageRef,
         nodes: &dyn Nodes,
@@ -334,7 +334,7 @@ impl State {
             self.segments.block_died(&own, self.clock);
         }
         self.segments.block_born(&block, self.clock, self.clock);
-        let key = thing.key(branch, self.versions.epoch());
+        let key = item.key(branch, self.versions.epoch());
         self.map.change(&key, nodes, |value| {
             if let Value::Chunk(chunk) = value {
                 Arc::make_mut(chunk).set(slot, block);
@@ -401,11 +401,11 @@ impl State {
 
     /// Puts a group back.
     pub(crate) fn put_group(&mut self, group: &Group, nodes: &dyn Nodes) -> Outcome<()> {
-        let key = group.thing.key(group.branch, group.epoch);
+        let key = group.item.key(group.branch, group.epoch);
         let chunk = Chunk::with_holes(&group.own, group.holes).with_skip(group.skip);
         self.put_chunk(&key, chunk, nodes)?;
         for (branch, epoch, slot) in &group.taken {
-            let key = group.thing.key(*branch, *epoch);
+            let key = group.item.key(*branch, *epoch);
             let Some(chunk) = self.chunk_at(&key, nodes)? else { continue };
             let mut slots = chunk.slots();
             slots[*slot as usize] = None;
@@ -448,11 +448,11 @@ mod tests {
         };
         let snapshot = disk.snapshot(head.branch, None).unwrap();
         {
-            let nodes = crate::map::store::Held::loading(&disk.store);
-            let mut core = disk.core.write();
-            let thing = Thing::chunk(list.0, 0);
+            let nodes = crate::map::store::PinnedNodes::loading(&disk.store);
+            let mut engine = disk.engine.write();
+            let item = ItemKey::chunk(list.0, 0);
             for (epoch, to) in [(0, 9), (snapshot.epoch, 0)] {
-                core.state.map.put(thing.key(head.branch, epoch), forged(to), &nodes).unwrap();
+                engine.state.map.put(item.key(head.branch, epoch), forged(to), &nodes).unwrap();
             }
         }
         let mut page = [1; PAGE_SIZE];
@@ -479,13 +479,14 @@ mod tests {
             aru.write_pages(list, number % 3, vec![2; PAGE_SIZE]);
             disk.commit(aru).unwrap();
         }
-        let core = disk.core.read();
-        let nodes = crate::map::store::Held::loading(&disk.store);
-        let line = core.state.versions.head_line(0).unwrap();
+        let engine = disk.engine.read();
+        let nodes = crate::map::store::PinnedNodes::loading(&disk.store);
+        let ancestry = engine.state.versions.head_ancestry(0).unwrap();
         let (mut step_count, mut found) = (0, None);
-        let thing = Thing::chunk(list.0, 0);
-        core.state
-            .look_back_past(line, thing, &nodes, &mut |_, value| {
+        let item = ItemKey::chunk(list.0, 0);
+        engine
+            .state
+            .look_back_past(ancestry, item, &nodes, &mut |_, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 step_count += 1;
                 found = chunk.get(17);

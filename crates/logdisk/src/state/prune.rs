@@ -1,10 +1,10 @@
 //! What no version sees any more, taken out of the map.
 //!
 //! An entry of a branch is seen by those of the branch's versions that lie between its epoch and
-//! the next entry of the same thing; of a chunk, page by page. A version is a snapshot, a point that
+//! the next entry of the same item; of a chunk, page by page. A version is a snapshot, a point that
 //! another branch was made from, or the head. What is seen by none goes, its blocks die, and with it
 //! go tombstones and holes that hide nothing any more. A point that a branch was made from counts only
-//! as long as the branch does not hide the thing from all who look through it ([`Through`]).
+//! as long as the branch does not hide the item from all who look through it ([`Inheritance`]).
 
 use std::ops::ControlFlow;
 
@@ -13,9 +13,9 @@ use dendro_format::{Chunk, Key, PageRef, Space, Value};
 
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 use crate::state::{State, space_end};
-use crate::versions::inheritance::Through;
+use crate::versions::inheritance::Inheritance;
 
 /// The end of time: what is seen up to here is seen by the head.
 const FOREVER: u64 = u64::MAX;
@@ -33,15 +33,15 @@ struct Fate {
 
 impl State {
     /// Takes out what no version sees of `list`.
-    pub(crate) fn reap_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+    pub(crate) fn prune_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         let from = Key::first(list, Space::List, 0);
         let to = space_end(list, Space::Chunks);
-        self.reap(&from, &to, true, nodes)
+        self.prune(&from, &to, true, nodes)
     }
 
-    /// Takes out what no version sees of the things from `from` to before `to`, which are lists of
+    /// Takes out what no version sees of the items from `from` to before `to`, which are lists of
     /// clients. If no record tells of it, the segments that lose blocks wait for a checkpoint.
-    pub(crate) fn reap(
+    pub(crate) fn prune(
         &mut self,
         from: &Key,
         to: &Key,
@@ -87,21 +87,21 @@ impl State {
         }))
     }
 
-    /// Whether [`Self::reap`] would find anything.
+    /// Whether [`Self::prune`] would find anything.
     pub(crate) fn has_unseen(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<bool> {
         Ok(!self.fate(from, to, nodes)?.changes.is_empty())
     }
 
     fn fate(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<Fate> {
         let mut fate = Fate::default();
-        self.visit_things(from, to, nodes, &mut |entries, list_entries| {
+        self.visit_items(from, to, nodes, &mut |entries, list_entries| {
             self.judge(entries, list_entries, &mut fate);
         })?;
         Ok(fate)
     }
 
-    /// Calls `visit` with all entries of each thing, and with those of its list itself.
-    pub(crate) fn visit_things(
+    /// Calls `visit` with all entries of each item, and with those of its list itself.
+    pub(crate) fn visit_items(
         &self,
         from: &Key,
         to: &Key,
@@ -119,7 +119,7 @@ impl State {
         })?;
         let mut entries: Vec<Entry> = Vec::new();
         self.map.visit(from, to, nodes, &mut |key, value| {
-            if entries.first().is_some_and(|(first, _)| Thing::of(first) != Thing::of(key)) {
+            if entries.first().is_some_and(|(first, _)| ItemKey::of(first) != ItemKey::of(key)) {
                 visit(&entries, &list_entries);
                 entries.clear();
             }
@@ -141,8 +141,8 @@ impl State {
 
     /// Up to which epoch versions of `branch` can see what a list holds.
     fn list_end(&self, branch: u32, list_entries: &[Entry]) -> u64 {
-        let Some(line) = self.versions.whole_line(branch) else { return 0 };
-        match list_entries.iter().rev().find(|(key, _)| line.sees(key)) {
+        let Some(ancestry) = self.versions.whole_ancestry(branch) else { return 0 };
+        match list_entries.iter().rev().find(|(key, _)| ancestry.sees(key)) {
             Some((key, Value::Tombstone)) if key.branch == branch => key.epoch,
             Some((_, Value::List(_))) => FOREVER,
             _ => 0,
@@ -151,7 +151,7 @@ impl State {
 
     fn judge(&self, entries: &[Entry], list_entries: &[Entry], fate: &mut Fate) {
         let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
-        let through = Through::new(&self.versions, entries, list_entries);
+        let through = Inheritance::new(&self.versions, entries, list_entries);
         for own in entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch) {
             let branch = own[0].0.branch;
             let is_list = own[0].0.space == Space::List;
@@ -169,7 +169,7 @@ impl State {
         &self,
         own: &[Entry],
         end: u64,
-        through: &Through<'_>,
+        through: &Inheritance<'_>,
         kept: &mut Vec<Entry>,
         fate: &mut Fate,
     ) {
@@ -182,8 +182,8 @@ impl State {
         }
         for ((key, value), seen) in own.iter().zip(seen) {
             let hides = || {
-                let line = self.versions.whole_line(branch);
-                line.is_some_and(|line| kept.iter().any(|(key, _)| line.sees(key)))
+                let ancestry = self.versions.whole_ancestry(branch);
+                ancestry.is_some_and(|ancestry| kept.iter().any(|(key, _)| ancestry.sees(key)))
             };
             if seen && (*value != Value::Tombstone || hides()) {
                 kept.push((*key, value.clone()));
@@ -198,14 +198,16 @@ impl State {
         &self,
         own: &[Entry],
         end: u64,
-        through: &Through<'_>,
+        through: &Inheritance<'_>,
         kept: &mut Vec<Entry>,
         fate: &mut Fate,
     ) {
         let branch = own[0].0.branch;
-        let line = self.versions.whole_line(branch);
+        let ancestry = self.versions.whole_ancestry(branch);
         // What shows through from other branches where this one says nothing.
-        let under = kept.iter().filter(|(key, _)| line.as_ref().is_some_and(|line| line.sees(key)));
+        let under = kept
+            .iter()
+            .filter(|(key, _)| ancestry.as_ref().is_some_and(|ancestry| ancestry.sees(key)));
         let mut under = under.fold(0, |under, (_, value)| under | present(value));
         let mut next = [end; CHUNK_PAGES as usize];
         let mut seen = vec![0_u32; own.len()];

@@ -1,11 +1,11 @@
 //! Entries of the map as a view sees them (DESIGN §7).
 //!
 //! A key of the map carries the branch and the epoch that its entry was written in, and a view sees
-//! what lies on its line ([`crate::versions::ancestry`]). Of several entries of one thing the newest that is seen
+//! what lies on its ancestry ([`crate::versions::ancestry`]). Of several entries of one item the newest that is seen
 //! counts; of a chunk's pages, each from the newest entry that speaks of it.
 //!
-//! A branch has a higher number than the one it was made from. So among the keys of one thing, which
-//! lie side by side in the map, what is nearer on the line comes later, and the map need only be
+//! A branch has a higher number than the one it was made from. So among the keys of one item, which
+//! lie side by side in the map, what is nearer on the ancestry comes later, and the map need only be
 //! walked backwards.
 
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use dendro_format::{Key, Space, Value};
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::State;
-use crate::versions::ancestry::{Line, Stretch};
+use crate::versions::ancestry::{Ancestry, AncestrySpan};
 
 /// So many entries that are not seen are walked over before the next one that may be is looked for.
 const MAX_PASSED: usize = 16;
@@ -25,13 +25,13 @@ type VisitPast<'a> = dyn FnMut(&Key, &Value) -> ControlFlow<(), Option<u64>> + '
 
 /// What versions are kept of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Thing {
+pub(crate) struct ItemKey {
     pub(crate) list: u64,
     pub(crate) space: Space,
     pub(crate) index: u64,
 }
 
-impl Thing {
+impl ItemKey {
     pub(crate) const fn of(key: &Key) -> Self {
         Self { list: key.list, space: key.space, index: key.index }
     }
@@ -54,16 +54,16 @@ impl Thing {
 }
 
 impl State {
-    /// Calls `visit` with the entries of `thing` that are seen from `line`, newest first, until it
-    /// breaks. It begins where the head of the line's branch would write.
+    /// Calls `visit` with the entries of `item` that are seen from `ancestry`, newest first, until it
+    /// breaks. It begins where the head of the ancestry's branch would write.
     pub(crate) fn look_back(
         &self,
-        line: Line<'_>,
-        thing: Thing,
+        ancestry: Ancestry<'_>,
+        item: ItemKey,
         nodes: &dyn Nodes,
         visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
     ) -> Outcome<()> {
-        self.look_back_past(line, thing, nodes, &mut |key, value| match visit(key, value) {
+        self.look_back_past(ancestry, item, nodes, &mut |key, value| match visit(key, value) {
             ControlFlow::Break(()) => ControlFlow::Break(()),
             ControlFlow::Continue(()) => ControlFlow::Continue(None),
         })
@@ -72,30 +72,30 @@ impl State {
     /// As [`Self::look_back`]; `visit` may name an epoch of the entry's branch from which to look on.
     pub(crate) fn look_back_past(
         &self,
-        line: Line<'_>,
-        thing: Thing,
+        ancestry: Ancestry<'_>,
+        item: ItemKey,
         nodes: &dyn Nodes,
         visit: &mut VisitPast<'_>,
     ) -> Outcome<()> {
-        let first = thing.key(0, 0);
-        let mut at = line.nearest();
+        let first = item.key(0, 0);
+        let mut at = ancestry.nearest();
         let mut is_done = false;
         let mut past = None;
         while !is_done {
             is_done = true;
-            let Stretch { branch, last_epoch } = at;
+            let AncestrySpan { branch, last_epoch } = at;
             let from = past.take().unwrap_or(last_epoch);
-            let to = thing.key(branch, from.min(last_epoch).min(self.versions.epoch()));
+            let to = item.key(branch, from.min(last_epoch).min(self.versions.epoch()));
             let mut passed = 0;
             self.map.visit_back(&first, &to, nodes, &mut |key, value| {
                 if at.branch > key.branch {
-                    let Some(next) = line.next_at_most(at, key.branch) else {
+                    let Some(next) = ancestry.next_at_most(at, key.branch) else {
                         return ControlFlow::Break(());
                     };
                     at = next;
                 }
                 if at.branch != key.branch || key.epoch > at.last_epoch {
-                    // What belongs to branches beside the line is passed over; much of it by
+                    // What belongs to branches beside the ancestry is passed over; much of it by
                     // looking for what comes next.
                     passed += 1;
                     is_done = passed < MAX_PASSED;
@@ -108,7 +108,7 @@ impl State {
                 let ControlFlow::Continue(to) = visit(key, value) else {
                     return ControlFlow::Break(());
                 };
-                if line.ends_with(key) {
+                if ancestry.ends_with(key) {
                     return ControlFlow::Break(());
                 }
                 // One that leads nowhere below is damage, and must not be followed for ever.
@@ -134,15 +134,15 @@ impl State {
         Ok(is_newer)
     }
 
-    /// The newest entry of `thing` that is seen from `line`.
+    /// The newest entry of `item` that is seen from `ancestry`.
     pub(crate) fn newest(
         &self,
-        line: Line<'_>,
-        thing: Thing,
+        ancestry: Ancestry<'_>,
+        item: ItemKey,
         nodes: &dyn Nodes,
     ) -> Outcome<Option<(Key, Value)>> {
         let mut newest = None;
-        self.look_back(line, thing, nodes, &mut |key, value| {
+        self.look_back(ancestry, item, nodes, &mut |key, value| {
             newest = Some((*key, value.clone()));
             ControlFlow::Break(())
         })?;

@@ -1,4 +1,4 @@
-//! Who sees a thing of a branch through others that were made from it.
+//! Who sees an item of a branch through others that were made from it.
 //!
 //! A branch begins with all that its parent had, so the moment that it was made from must stay
 //! readable; but only what the branch has not written or deleted since can be seen through it, by the
@@ -17,12 +17,12 @@ use crate::versions::Versions;
 const ALL: u32 = u32::MAX;
 /// What was never said, later than every view.
 const NEVER: u64 = u64::MAX;
-/// Through so many ancestors without a view of their own is looked; what lies farther back counts as
+/// Inheritance so many ancestors without a view of their own is looked; what lies farther back counts as
 /// seen.
 const MAX_DEPTH: u32 = 128;
 
-/// One thing, all of its entries, and what of it shows through branches.
-pub(crate) struct Through<'a> {
+/// One item, all of its entries, and what of it shows through branches.
+pub(crate) struct Inheritance<'a> {
     versions: &'a Versions,
     entries: &'a [Entry],
     list_entries: &'a [Entry],
@@ -30,7 +30,7 @@ pub(crate) struct Through<'a> {
     known: RefCell<SmallVec<[(u32, u32); 4]>>,
 }
 
-impl<'a> Through<'a> {
+impl<'a> Inheritance<'a> {
     pub(crate) fn new(
         versions: &'a Versions,
         entries: &'a [Entry],
@@ -48,7 +48,7 @@ impl<'a> Through<'a> {
         }
         let mut seen = 0;
         for (_, child) in seers.forks {
-            seen |= self.falls_through(*child, 0);
+            seen |= self.inherited(*child, 0);
             if seen == ALL {
                 break;
             }
@@ -57,7 +57,7 @@ impl<'a> Through<'a> {
     }
 
     /// The slots in which some view of `child`, or through it, sees what its parent had.
-    fn falls_through(&self, child: u32, depth: u32) -> u32 {
+    fn inherited(&self, child: u32, depth: u32) -> u32 {
         if depth == MAX_DEPTH {
             return ALL;
         }
@@ -81,7 +81,7 @@ impl<'a> Through<'a> {
         for (fork, grandchild) in self.versions.seers(child, 0, NEVER).forks {
             let candidates = said_after(*fork) & !slots;
             if candidates != 0 {
-                slots |= candidates & self.falls_through(*grandchild, depth + 1);
+                slots |= candidates & self.inherited(*grandchild, depth + 1);
             }
         }
         self.known.borrow_mut().push((child, slots));
@@ -90,9 +90,9 @@ impl<'a> Through<'a> {
 
     /// Whether the list was there when `branch` was made; of a list itself it does not matter.
     fn begins_with_list(&self, branch: u32) -> bool {
-        let Some(line) = self.versions.whole_line(branch) else { return false };
+        let Some(ancestry) = self.versions.whole_ancestry(branch) else { return false };
         let mut before = self.list_entries.iter().rev();
-        let newest = before.find(|(key, _)| key.branch != branch && line.sees(key));
+        let newest = before.find(|(key, _)| key.branch != branch && ancestry.sees(key));
         self.is_list() || matches!(newest, Some((_, Value::List(_))))
     }
 

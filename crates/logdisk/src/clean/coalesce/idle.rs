@@ -2,10 +2,10 @@
 
 use dendro_disk::{Lid, Result, Versions, View};
 
-use super::stretch::{Found, STRETCH_BYTES};
+use super::stretch::{RunSearch, STRETCH_BYTES};
 use super::{Moved, Place};
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 
 /// So many stretches a step looks at.
 const MAX_LOOKS: usize = 64;
@@ -65,14 +65,14 @@ impl LogDisk {
         }
         let mut pass = self.coalescing.pass.lock();
         let commit_seq = {
-            let core = self.core.read();
-            if core.closed_reason.is_some() || !self.is_idle_pass_due(&mut pass, &core) {
+            let engine = self.engine.read();
+            if engine.closed_reason.is_some() || !self.is_idle_pass_due(&mut pass, &engine) {
                 return Ok(false);
             }
-            core.commit_seq
+            engine.commit_seq
         };
         let view = View { branch: self.versions().main, epoch: None };
-        let is_undisturbed = || self.core.read().commit_seq == commit_seq;
+        let is_undisturbed = || self.engine.read().commit_seq == commit_seq;
         for _ in 0..MAX_LOOKS {
             if !is_undisturbed() {
                 break;
@@ -80,16 +80,16 @@ impl LogDisk {
             let stretch = match self.find_stretch(view, pass.next, Lid::CLIENT_END) {
                 // A map that cannot be read here is tried again by the next walk; who reads it is
                 // told.
-                Ok(Found::Nothing) | Err(_) => {
+                Ok(RunSearch::Nothing) | Err(_) => {
                     pass.next = Place::START;
-                    pass.ended_at = Some(self.core.read().state.clock);
+                    pass.ended_at = Some(self.engine.read().state.clock);
                     break;
                 }
-                Ok(Found::Elsewhere(next)) => {
+                Ok(RunSearch::Elsewhere(next)) => {
                     pass.next = next;
                     continue;
                 }
-                Ok(Found::Here(stretch)) => stretch,
+                Ok(RunSearch::Here(stretch)) => stretch,
             };
             if stretch.is_worth_it && stretch.is_quiet {
                 match self.move_stretch(&stretch, &is_undisturbed)? {
@@ -106,22 +106,22 @@ impl LogDisk {
     }
 
     /// Whether there is a walk to go on with, or to begin, and it may move something.
-    fn is_idle_pass_due(&self, pass: &mut Pass, core: &Core) -> bool {
+    fn is_idle_pass_due(&self, pass: &mut Pass, engine: &Engine) -> bool {
         let share_percent = self.clean_settings().coalescing.share_percent;
-        let live_bytes = core.state.segments.live_bytes();
+        let live_bytes = engine.state.segments.live_bytes();
         pass.earn(
-            core.user_page_bytes,
+            engine.user_page_bytes,
             share_percent,
             live_bytes / FIRST_CREDIT_SHARE,
             self.capacity_bytes() / MOST_CREDIT_SHARE,
         );
         let rest_bytes =
             (live_bytes / REST_SHARE_OF_LIVE).max(REST_SEGMENTS * self.layout.segment_size_bytes());
-        let is_rested = |ended_at: u64| core.state.clock.saturating_sub(ended_at) >= rest_bytes;
+        let is_rested = |ended_at: u64| engine.state.clock.saturating_sub(ended_at) >= rest_bytes;
         if pass.ended_at.is_some_and(|ended_at| !is_rested(ended_at))
             || pass.credit_bytes.is_none_or(|credit| credit < STRETCH_BYTES)
             // Half of what cleaning makes in idle times is left for those who write next.
-            || !self.may_coalesce(core, STRETCH_BYTES, self.idle_segments() / 2)
+            || !self.may_coalesce(engine, STRETCH_BYTES, self.idle_segments() / 2)
         {
             return false;
         }

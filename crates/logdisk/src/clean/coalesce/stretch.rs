@@ -10,13 +10,13 @@ use dendro_policy::Class;
 
 use super::{CoalesceSettings, Place};
 use crate::clean::relocate::Block;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::read::{Fetch, gap_between};
 use crate::state::chunk_edit::past;
-use crate::state::visibility::Thing;
-use crate::versions::ancestry::Line;
+use crate::state::visibility::ItemKey;
+use crate::versions::ancestry::Ancestry;
 
 /// Pages of a stretch: what the kernel asks for at a time, at most.
 const STRETCH_PAGES: u64 = 256;
@@ -36,7 +36,7 @@ const QUIET_SEGMENTS: u64 = 4;
 const QUIET_SHARE: u64 = 4;
 
 /// What is found when a stretch is looked for.
-pub(super) enum Found {
+pub(super) enum RunSearch {
     /// There are no more pages.
     Nothing,
     /// Not yet; they may begin here.
@@ -86,7 +86,7 @@ fn order(block: &Block) -> (bool, dendro_format::Addr) {
     (!block.page.is_whole(), block.page.addr)
 }
 
-impl Core {
+impl Engine {
     /// The first stretch from `from` on that has entries in the map, of lists before `until`.
     pub(super) fn stretch_from(
         &self,
@@ -95,7 +95,7 @@ impl Core {
         until: u64,
         settings: &CoalesceSettings,
         nodes: &dyn Nodes,
-    ) -> Outcome<Found> {
+    ) -> Outcome<RunSearch> {
         let start = Key::first(from.list, Space::Chunks, from.page / CHUNK_PAGES);
         let end = Key::first(until, Space::List, 0);
         let mut first = None;
@@ -103,26 +103,26 @@ impl Core {
             first = Some(*key);
             ControlFlow::Break(())
         })?;
-        let Some(Key { list, space, index, .. }) = first else { return Ok(Found::Nothing) };
+        let Some(Key { list, space, index, .. }) = first else { return Ok(RunSearch::Nothing) };
         if space != Space::Chunks {
-            return Ok(Found::Elsewhere(Place { list, page: 0 }));
+            return Ok(RunSearch::Elsewhere(Place { list, page: 0 }));
         }
-        let line = self.state.versions.line(view)?;
-        if !self.state.may_hold(line, list, nodes)? {
-            return Ok(Found::Elsewhere(Place { list: list + 1, page: 0 }));
+        let ancestry = self.state.versions.ancestry(view)?;
+        if !self.state.may_hold(ancestry, list, nodes)? {
+            return Ok(RunSearch::Elsewhere(Place { list: list + 1, page: 0 }));
         }
         let page = index * CHUNK_PAGES / STRETCH_PAGES * STRETCH_PAGES;
-        self.stretch_at(line, Place { list, page }, settings, nodes).map(Found::Here)
+        self.stretch_at(ancestry, Place { list, page }, settings, nodes).map(RunSearch::Here)
     }
 
     fn stretch_at(
         &self,
-        line: Line<'_>,
+        ancestry: Ancestry<'_>,
         place: Place,
         settings: &CoalesceSettings,
         nodes: &dyn Nodes,
     ) -> Outcome<Stretch> {
-        let mut blocks = self.blocks_of(line, place, nodes)?;
+        let mut blocks = self.blocks_of(ancestry, place, nodes)?;
         blocks.sort_by_key(order);
         let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
         let is_small = |piece: &&[Block]| {
@@ -168,15 +168,20 @@ impl Core {
         self.block_in_memory(block.page.addr, usize::from(block.page.len_bytes)).is_some()
     }
 
-    /// The blocks of a stretch as they are seen from `line`, in the order of their pages.
-    fn blocks_of(&self, line: Line<'_>, place: Place, nodes: &dyn Nodes) -> Outcome<Vec<Block>> {
+    /// The blocks of a stretch as they are seen from `ancestry`, in the order of their pages.
+    fn blocks_of(
+        &self,
+        ancestry: Ancestry<'_>,
+        place: Place,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Vec<Block>> {
         let list = place.list;
         let mut blocks = Vec::new();
         let first = place.page / CHUNK_PAGES;
         for number in first..first + STRETCH_PAGES / CHUNK_PAGES {
             let mut wanted = u32::MAX;
-            let thing = Thing::chunk(list, number);
-            self.state.look_back_past(line, thing, nodes, &mut |key, value| {
+            let item = ItemKey::chunk(list, number);
+            self.state.look_back_past(ancestry, item, nodes, &mut |key, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 let stored = chunk.iter_masked(wanted).filter(|(_, page)| page.len_bytes > 0);
                 blocks.extend(stored.map(|(slot, page)| Block {
@@ -200,22 +205,23 @@ impl Core {
     /// mean.
     fn class_of(&self, blocks: &[Block]) -> Class {
         let segments = &self.state.segments;
-        let figures = |block: &Block| segments.figures_at(block.page.addr);
+        let policy_view = |block: &Block| segments.policy_view_at(block.page.addr);
         // Never hotter than the coldest that they come from.
-        let Some(coldest) = blocks.iter().map(figures).max_by_key(|from| from.class) else {
+        let Some(coldest) = blocks.iter().map(policy_view).max_by_key(|from| from.class) else {
             return Class::MAIN;
         };
-        let sum: u128 = blocks.iter().map(|block| u128::from(figures(block).written_at)).sum();
+        let sum: u128 = blocks.iter().map(|block| u128::from(policy_view(block).written_at)).sum();
         let written_at = (sum / blocks.len() as u128) as u64;
         let left = dendro_policy::Segment { written_at, ..coldest };
-        self.heads.policy().survivor_class(&left, &self.state.present())
+        self.streams.policy().survivor_class(&left, &self.state.present())
     }
 
     /// Whether blocks have been left alone for a while. Of each it is known when those in its segment
     /// were written, in the mean.
     fn is_quiet(&self, blocks: &[Block]) -> bool {
         let segments = &self.state.segments;
-        let times = || blocks.iter().map(|block| segments.figures_at(block.page.addr).written_at);
+        let times =
+            || blocks.iter().map(|block| segments.policy_view_at(block.page.addr).written_at);
         let (Some(first), Some(last)) = (times().min(), times().max()) else { return false };
         let quiet = self.state.clock.saturating_sub(last);
         let least = QUIET_SEGMENTS * segments.layout().segment_size_bytes();

@@ -9,7 +9,7 @@ use dendro_format::{Addr, Key, PartialHeader, Record, SegmentNo, Space, Value};
 
 use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, QuestionError};
 use crate::disk::LogDisk;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 
 /// Entries of the map looked at with the lock held once.
 const MAP_STEP_LEN: usize = 1024;
@@ -67,7 +67,7 @@ impl LogDisk {
         let segment = self.filled_segment(number)?;
         self.write_out(segment)?;
         let base = Addr::from_bytes(self.layout.segment_offset(segment));
-        let _pin = self.core.read().state.segments.pin(base);
+        let _pin = self.engine.read().state.segments.pin(base);
         let max = max.min(MAX_BLOCKS_PER_CALL);
         let mut blocks = Vec::new();
         let mut at = from;
@@ -110,17 +110,17 @@ impl LogDisk {
         from: MapCursor,
         blocks: &mut Vec<Block>,
     ) -> Result<Option<MapCursor>> {
-        let start = Thing::chunk(from.list, from.chunk).key(0, 0);
+        let start = ItemKey::chunk(from.list, from.chunk).key(0, 0);
         let end = Key { list: u64::MAX, ..Key::MIN };
         let told = blocks.len();
-        let next = self.look(|core, nodes| {
+        let next = self.look(|engine, nodes| {
             blocks.truncate(told);
             let (mut next, mut seen, mut last) = (None, 0, None);
-            core.state.map.visit(&start, &end, nodes, &mut |key, value| {
+            engine.state.map.visit(&start, &end, nodes, &mut |key, value| {
                 seen += 1;
                 let is_full = blocks.len() + CHUNK_PAGES as usize > MAX_BLOCKS_PER_CALL;
-                // A thing's entries stay together: a cursor does not tell its versions apart.
-                let is_other = last.replace(Thing::of(key)) != Some(Thing::of(key));
+                // An item's entries stay together: a cursor does not tell its versions apart.
+                let is_other = last.replace(ItemKey::of(key)) != Some(ItemKey::of(key));
                 if is_other && (seen > MAP_STEP_LEN || is_full) {
                     let chunk = if key.space == Space::Chunks { key.index } else { 0 };
                     next = Some(MapCursor { list: key.list, chunk });
@@ -147,8 +147,8 @@ impl LogDisk {
     /// Sees that all of a segment that has been filled is on the device.
     fn write_out(&self, segment: SegmentNo) -> Result<()> {
         let last = {
-            let core = self.core.read();
-            let here = core.in_memory.iter().filter(|closed| closed.segment == segment);
+            let engine = self.engine.read();
+            let here = engine.in_memory.iter().filter(|closed| closed.segment == segment);
             here.map(|closed| closed.seq).max()
         };
         Ok(last.map_or(Ok(()), |seq| self.write_log_through(seq))?)
@@ -189,7 +189,7 @@ impl LogDisk {
         for record in Records::new(&records).map_while(std::result::Result::ok) {
             push_blocks(&record, &mut version, &mut blocks);
         }
-        // The main log names blocks of other heads too; they are those segments' own concern.
+        // The main log names blocks of other streams too; they are those segments' own concern.
         blocks.retain(|block| self.layout.segment_of(block.addr) == segment);
         Ok(Some(Partial { len_bytes: header.len_bytes, blocks }))
     }

@@ -10,12 +10,12 @@ use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, Rewritten};
 use crate::checkpoint::unless_put_off;
 use crate::clean::relocate;
 use crate::disk::LogDisk;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::log::partial::page_record_bytes;
 use crate::log::segments::{Pin, SegmentState};
 use crate::map::Nodes;
-use crate::state::visibility::Thing;
+use crate::state::visibility::ItemKey;
 
 /// Blocks looked at, and moved, with the lock held once.
 const BATCH_LEN: usize = 64;
@@ -48,8 +48,8 @@ impl LogDisk {
     pub fn locate(&self, names: &[BlockName]) -> Result<Vec<Option<Addr>>> {
         let mut places = Vec::new();
         for batch in names[..names.len().min(MAX_BLOCKS_PER_CALL)].chunks(BATCH_LEN) {
-            places.extend(self.look(|core, nodes| {
-                batch.iter().map(|name| core.place(name, nodes)).collect::<Outcome<Vec<_>>>()
+            places.extend(self.look(|engine, nodes| {
+                batch.iter().map(|name| engine.place(name, nodes)).collect::<Outcome<Vec<_>>>()
             })?);
         }
         Ok(places)
@@ -78,15 +78,15 @@ impl LogDisk {
     fn rewrite_batch(&self, batch: &[Block]) -> Result<Vec<Rewritten>> {
         if !self.may_write_batch() {
             // What is empty already may be all that it takes.
-            if self.core.read().state.segments.has_pending() {
+            if self.engine.read().state.segments.has_pending() {
                 self.checkpoint()?;
             }
             if !self.may_write_batch() {
                 return Ok(vec![Rewritten::NoRoom; batch.len()]);
             }
         }
-        let looks = self.look(|core, nodes| {
-            let look = |(at, block)| core.look_at(at, block, nodes);
+        let looks = self.look(|engine, nodes| {
+            let look = |(at, block)| engine.look_at(at, block, nodes);
             batch.iter().enumerate().map(look).collect::<Outcome<Vec<_>>>()
         })?;
         let mut outcomes = vec![Rewritten::Dead; batch.len()];
@@ -105,14 +105,14 @@ impl LogDisk {
 
     /// Whether a batch can be written and the reserve for checkpoints stays untouched.
     fn may_write_batch(&self) -> bool {
-        self.has_room(&self.core.read(), BATCH_LEN)
+        self.has_room(&self.engine.read(), BATCH_LEN)
     }
 
     /// Whether so many blocks can be written and the reserve for checkpoints stays untouched.
-    fn has_room(&self, core: &Core, block_count: usize) -> bool {
+    fn has_room(&self, engine: &Engine, block_count: usize) -> bool {
         // Each page with a record of its own, and the end of a partial segment.
         let bytes = block_count * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE;
-        core.room_bytes(self.checkpoint_reserve(core)) >= bytes as u64
+        engine.room_bytes(self.checkpoint_reserve(engine)) >= bytes as u64
     }
 
     fn rewrite_pages(&self, mut pages: Vec<Found>, outcomes: &mut [Rewritten]) -> Result<()> {
@@ -143,22 +143,22 @@ impl LogDisk {
         }
         // Neighbours in a file become neighbours in the log.
         sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
-        let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
-            core.look_at_chunks_of(&mut sound.iter().map(|(found, _)| &found.block), nodes)
+        let ((), mut engine, nodes) = self.look_to_change(|engine, nodes| {
+            engine.look_at_chunks_of(&mut sound.iter().map(|(found, _)| &found.block), nodes)
         })?;
-        if let Some(error) = self.failure().or_else(|| core.closed_reason.clone()) {
+        if let Some(error) = self.failure().or_else(|| engine.closed_reason.clone()) {
             return Err(error);
         }
         // Others may have written since it was asked for the whole batch.
-        let has_room = self.has_room(&core, sound.len());
-        core.kept_segments = self.left_by_survivors(&core) as usize;
+        let has_room = self.has_room(&engine, sound.len());
+        engine.kept_segments = self.left_by_survivors(&engine) as usize;
         for (found, stored) in sound {
             if !has_room {
                 outcomes[found.at] = Rewritten::NoRoom;
                 continue;
             }
             let block = found.block;
-            let moved_bytes = core
+            let moved_bytes = engine
                 .relocate(&[(block, &bytes[stored])], None, &nodes)
                 .map_err(|fault| self.latch(fault))?;
             if moved_bytes > 0 {
@@ -179,25 +179,26 @@ impl LogDisk {
             let Block { name: BlockName::Node { level, first_key }, addr } = batch[at] else {
                 continue;
             };
-            let (place, mut core, nodes) = self.look_to_change(|core, nodes| {
-                let place = core.state.map.node_place(level, &first_key, nodes)?;
+            let (place, mut engine, nodes) = self.look_to_change(|engine, nodes| {
+                let place = engine.state.map.node_place(level, &first_key, nodes)?;
                 let place = place.filter(|place| place.addr == addr);
                 place.map(|place| nodes.node(&place)).transpose()?;
                 Ok(place)
             })?;
-            if let Some(error) = self.failure().or_else(|| core.closed_reason.clone()) {
+            if let Some(error) = self.failure().or_else(|| engine.closed_reason.clone()) {
                 return Err(error);
             }
             let Some(place) = place else { continue };
-            core.state
+            engine
+                .state
                 .map
                 .rewrite_node(&place, level, &first_key, &nodes)
                 .map_err(|fault| self.latch(fault))?;
-            core.state.account_for_nodes();
+            engine.state.account_for_nodes();
             outcomes[at] = Rewritten::Moved;
-            let is_crowded = self.is_crowded(&core);
-            drop(core);
-            if is_crowded {
+            let is_over_memory_limit = self.is_over_memory_limit(&engine);
+            drop(engine);
+            if is_over_memory_limit {
                 unless_put_off(self.relieve_memory())?;
             }
         }
@@ -210,7 +211,7 @@ fn last_room(page: &PageRef) -> usize {
     align_up(u64::from(page.len_bytes), GRAIN_SIZE as u64) as usize
 }
 
-impl Core {
+impl Engine {
     /// Where the block with this name lies, if it lies anywhere.
     fn place(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<Addr>> {
         Ok(match name {
@@ -224,7 +225,7 @@ impl Core {
     /// The page with this name, if it has a block.
     fn page(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<relocate::Block>> {
         let BlockName::Page { list, page_index, branch, epoch } = *name else { return Ok(None) };
-        let key = Thing::chunk(list, page_index / CHUNK_PAGES).key(branch, epoch);
+        let key = ItemKey::chunk(list, page_index / CHUNK_PAGES).key(branch, epoch);
         let chunk = self.state.chunk_at(&key, nodes)?;
         let page = chunk.and_then(|chunk| chunk.get((page_index % CHUNK_PAGES) as u32));
         let page = page.filter(|page| page.len_bytes > 0);

@@ -123,7 +123,7 @@ impl Entry {
     }
 
     /// What the cleaner's policies see of it.
-    pub(super) fn figures(
+    pub(super) fn policy_view(
         &self,
         segment: SegmentNo,
         capacity_bytes: u32,
@@ -142,7 +142,7 @@ impl Entry {
     }
 
     /// Keeps what policies see of it.
-    pub(super) fn set_figures(&mut self, figures: &dendro_policy::Segment) {
+    pub(super) fn set_policy_view(&mut self, figures: &dendro_policy::Segment) {
         self.live_bytes = figures.live_bytes;
         self.set_class(figures.class);
         self.written_at = Moment::of(figures.written_at);
@@ -161,7 +161,7 @@ mod tests {
         let entry = Entry::new_zeroed();
         assert_eq!((entry.state(), entry.head()), (SegmentState::Clean, Head::Main));
         let nothing = dendro_policy::Segment { number: 7, ..dendro_policy::Segment::default() };
-        assert_eq!(entry.figures(SegmentNo(7), 0), nothing);
+        assert_eq!(entry.policy_view(SegmentNo(7), 0), nothing);
     }
 
     #[test]
@@ -196,11 +196,11 @@ mod tests {
             deaths: 70_000,
             times_cleaned: 0,
         };
-        entry.set_figures(&figures);
+        entry.set_policy_view(&figures);
         let kept = dendro_policy::Segment { filled_at: 1 << 52, deaths: 65_535, ..figures };
-        assert_eq!(entry.figures(SegmentNo(3), 64 << 20), kept);
+        assert_eq!(entry.policy_view(SegmentNo(3), 64 << 20), kept);
         // Behind the last moment that can be told, time stands still.
-        entry.set_figures(&dendro_policy::Segment { written_at: u64::MAX, ..figures });
+        entry.set_policy_view(&dendro_policy::Segment { written_at: u64::MAX, ..figures });
         assert_eq!(entry.written_at(), LAST_MOMENT * TIME_UNIT_BYTES);
     }
 }

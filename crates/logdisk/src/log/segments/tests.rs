@@ -57,9 +57,9 @@ fn a_freeze_finds_what_looking_at_all_segments_finds() {
                 frozen = live_bytes(&segments);
                 let [next, last] = &mut held;
                 last.append(next);
-                let found: Vec<_> = pending.iter().map(|filling| filling.segment).collect();
+                let found: Vec<_> = pending.iter().map(|generation| generation.segment).collect();
                 assert_eq!(found, pending_by_looking(&segments));
-                assert!(pending.iter().all(|filling| segments.is_still_pending(*filling)));
+                assert!(pending.iter().all(|generation| segments.is_still_pending(*generation)));
                 assert!(segments.frozen.is_empty());
             }
             (1..2, _) => {
