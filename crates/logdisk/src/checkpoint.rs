@@ -23,6 +23,7 @@ use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition};
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::usage::USAGE_LEN_BYTES;
+use dendro_format::usage::USAGE_LIST;
 use dendro_format::{
     Checkpoint, ChildPtr, Head, NodePtr, PartialHeader, Record, SegmentNo, Superblock, Usage,
     checksum,
@@ -39,6 +40,7 @@ use crate::log::superblocks;
 use crate::map::node::{Child, Node, Resident};
 use crate::map::store::PinnedNodes;
 use crate::space::host::no_space;
+use crate::state::system_key;
 use crate::walk::SLICE_LEN;
 
 /// Where the map's head stands.
@@ -183,27 +185,23 @@ impl LogDisk {
     }
 
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
-        // What cannot be read is found before anything has changed, and no lock is held over reading.
-        let nodes = self.nodes_of_usage_records()?;
-        let ((), mut engine, nodes) = self.look_to_change_with(nodes, |engine, nodes| {
-            engine
-                .state
-                .look_at_usage_records(engine.state.segments.unrecorded(), nodes)
-                .map_err(|(_, fault)| fault)
+        let mut nodes = self.nodes_of_usage_records()?;
+        let (is_due, mut engine) = self.change_with(&mut nodes, |engine, nodes| {
+            let is_unchanged = engine.log_bytes == 0
+                && engine.log.open.as_ref().is_none_or(Partial::is_empty)
+                && engine.state.segments.unrecorded().is_empty()
+                && engine.state.map.dirty_bytes() == 0
+                && !engine.state.segments.has_pending();
+            if is_unchanged && !always {
+                return Ok(false);
+            }
+            engine.close_partial();
+            engine.transact(nodes, |engine| engine.state.record_usage(nodes))?;
+            Ok(true)
         })?;
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
-        let is_unchanged = engine.log_bytes == 0
-            && engine.log.open.as_ref().is_none_or(Partial::is_empty)
-            && engine.state.segments.unrecorded().is_empty()
-            && engine.state.map.dirty_bytes() == 0
-            && !engine.state.segments.has_pending();
-        if is_unchanged && !always {
+        if !is_due {
             return Ok(());
         }
-        engine.close_partial();
-        engine.state.record_usage(&nodes).map_err(|fault| self.latch(fault))?;
         // A place for the log to go on that recovery can find without a header naming it.
         let room = engine.state.segments.layout().segment_size_bytes()
             - u64::from(engine.log.offset_bytes);
@@ -278,9 +276,11 @@ impl LogDisk {
         let numbers = self.engine.read().state.segments.unrecorded().to_vec();
         self.walk_with(&mut nodes, &mut 0, |engine, next, nodes| {
             let slice = &numbers[*next..numbers.len().min(*next + SLICE_LEN)];
-            let looked = engine.state.look_at_usage_records(slice, nodes);
-            *next += looked.as_ref().map_or_else(|(count, _)| *count, |()| slice.len());
-            looked.map_err(|(_, fault)| fault)?;
+            for number in slice {
+                let key = system_key(USAGE_LIST, u64::from(*number));
+                engine.state.map.look(&key, nodes, |_| ())?;
+                *next += 1;
+            }
             let is_done = *next == numbers.len();
             Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;

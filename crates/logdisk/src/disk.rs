@@ -21,10 +21,10 @@ use crate::checkpoint::{Checkpoints, unless_put_off};
 use crate::clean::cleaner::{Cleaned, Cleaner};
 use crate::clean::coalesce::Coalescing;
 use crate::clean::external;
-use crate::commit::check;
 use crate::commit::group_commit::GroupCommit;
+use crate::commit::unit::{Contents, Worst, check_arguments};
 use crate::damage::DamageLog;
-use crate::engine::{Contents, Engine, Worst};
+use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::log::segments::SegmentCounts;
 use crate::log::writer::{Refusal, Writer};
@@ -271,13 +271,6 @@ impl LogDisk {
         Error::Failed(self.failure.lock().get_or_insert(why).clone())
     }
 
-    /// As [`Self::latch`], when a unit stopped half-way: on the device it does not exist, and from
-    /// memory nothing is told any more.
-    pub(crate) fn latch_torn(&self, engine: &mut Engine, fault: Fault) -> Error {
-        let error = self.latch(fault);
-        engine.torn.get_or_insert(error).clone()
-    }
-
     pub(crate) fn latch_write(&self, why: String) -> Error {
         self.latch(Fault::Error(Error::Failed(why)))
     }
@@ -384,6 +377,7 @@ impl LogicalDisk for LogDisk {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
+        check_arguments(&aru)?;
         let worst = Worst::of(&aru);
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
@@ -391,53 +385,60 @@ impl LogicalDisk for LogDisk {
         self.look_at_host();
         let mut nodes = PinnedNodes::keeping(&self.store);
         let mut tries = Tries::default();
-        let mut cleared = None;
+        let mut removed = None;
         let seq = loop {
             let mut engine = self.engine.write();
             self.check_writable(&engine)?;
-            let sole = match check::check(&aru, &engine.state, &nodes) {
-                Ok(sole) => sole,
-                Err(Fault::Error(error)) => return Err(error),
-                Err(Fault::Miss(place)) => {
-                    let _pin = engine.state.segments.pin(place.addr);
-                    drop(engine);
-                    nodes.load(&place)?;
-                    continue;
-                }
-                Err(Fault::NotYetRemoved(list)) => {
-                    drop(engine);
-                    if cleared.replace(list) == Some(list) {
-                        return Err(Error::ListExists(Lid(list)));
-                    }
-                    self.finish_removal(list)?;
-                    nodes = PinnedNodes::keeping(&self.store);
-                    continue;
-                }
-                Err(Fault::Shared(list, group)) => {
-                    drop(engine);
-                    self.unshare(aru.view(), list, group)?;
-                    nodes = PinnedNodes::keeping(&self.store);
-                    continue;
-                }
-            };
+            engine.state.versions.head_ancestry(aru.view().branch)?;
             if aru.ops().is_empty() {
                 return Ok(CommitSeq(engine.commit_seq));
             }
             let needed_bytes = worst.len_bytes();
-            let (need, shortage) = self.shortage_of(&engine, &aru, worst, &nodes);
-            if let Some(shortage) = shortage {
-                drop(engine);
-                self.mend_shortage(shortage, need, &mut tries)?;
-                // The nodes that were looked at have moved.
-                nodes = PinnedNodes::keeping(&self.store);
-                continue;
-            }
-            nodes = nodes.into_loading();
             let partial_seq = engine.log.seq;
-            engine.kept_segments = self.reserve_segments(&engine) as usize;
-            let seq = match engine.apply(&aru, contents, sole, worst, &nodes) {
+            let applied = match self.shortage_of(&engine, &aru, worst, &nodes) {
+                Ok((_, None)) => {
+                    engine.kept_segments = self.reserve_segments(&engine) as usize;
+                    engine.apply(&aru, &contents, worst, &nodes)
+                }
+                Ok((need, Some(shortage))) => {
+                    drop(engine);
+                    self.mend_shortage(shortage, need, &mut tries)?;
+                    // The nodes that were looked at have moved.
+                    nodes = PinnedNodes::keeping(&self.store);
+                    continue;
+                }
+                Err(fault) => Err(fault),
+            };
+            let seq = match applied {
                 Ok(seq) => seq,
-                Err(fault) => return Err(self.latch_torn(&mut engine, fault)),
+                Err(fault) => {
+                    let pin = match &fault {
+                        Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
+                        _ => None,
+                    };
+                    let is_over_memory_limit = self.is_over_memory_limit(&engine);
+                    drop(engine);
+                    if is_over_memory_limit {
+                        // An attempt leaves the nodes dirty that it would have changed.
+                        unless_put_off(self.relieve_memory())?;
+                    }
+                    match fault {
+                        Fault::NotYetRemoved(list) => {
+                            if removed.replace(list) == Some(list) {
+                                return Err(Error::ListExists(Lid(list)));
+                            }
+                            self.finish_removal(list)?;
+                            nodes = PinnedNodes::keeping(&self.store);
+                        }
+                        Fault::Shared(list, chunk) => {
+                            self.unshare(aru.view(), list, chunk)?;
+                            nodes = PinnedNodes::keeping(&self.store);
+                        }
+                        fault => self.recover_from(fault, &nodes)?,
+                    }
+                    drop(pin);
+                    continue;
+                }
             };
             debug_assert!(self.checkpoints_fit(&engine), "{}", self.tell_reserve(&engine));
             if engine.log.seq != partial_seq {

@@ -6,6 +6,8 @@
 //!    old one is marked superseded.
 //! 3. Every clean node that the live tree lets go of is reported once, in [`Map::take_released`],
 //!    so that its segment's usage stays exact.
+//! 4. Between [`Map::begin`] and [`Map::settle_changes`] no node is merged or dropped, so that undoing
+//!    a change finds every entry's leaf dirty, and needs no I/O.
 
 mod accounting;
 mod bounds;
@@ -16,17 +18,19 @@ mod remove;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 use std::mem;
 use std::ops::ControlFlow;
 
 use dendro_base::sync::Arc;
-use dendro_format::{ChildPtr, Key, NodePtr, Value};
+use dendro_format::{ChildPtr, Chunk, Key, NodePtr, PageRef, Value};
 
 use self::accounting::Ledger;
 use self::bounds::Bounds;
 use self::path_cache::{Path, PathCache};
-use self::remove::{remove_under, take_under};
+use self::remove::{remove_under, shrink_under, take_under};
+use self::undo::{Change, InMemory, Undo};
 use crate::fault::Outcome;
 use crate::map::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
 
@@ -49,6 +53,7 @@ pub(crate) struct Map {
     level: u8,
     ledger: Ledger,
     paths: PathCache,
+    undo: Undo,
 }
 
 /// What was found where an entry was put.
@@ -202,6 +207,12 @@ impl Map {
 
     /// Puts `value` under `key`; returns what was there.
     pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
+        let found = self.put_entry(key, value, nodes)?;
+        self.undo.note(|| Change::Entry(key, found.old.clone()));
+        Ok(found)
+    }
+
+    fn put_entry(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
         if self.root.is_none() {
             let node = Node::Leaf(Leaf::with(vec![(key, value)]));
             self.ledger.grow(node.weight());
@@ -224,21 +235,40 @@ impl Map {
         })
     }
 
-    /// Changes the value under `key` where it is.
+    /// Puts `block` at `slot` of the chunk under `key`, where it is.
     ///
     /// # Panics
-    /// When there is none.
-    pub(crate) fn change(
+    /// When there is no chunk under `key`.
+    pub(crate) fn set_page(
+        &mut self,
+        key: &Key,
+        slot: u32,
+        block: PageRef,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let (old, was_hole) = self.change_chunk(key, nodes, |chunk| {
+            let old = (chunk.get(slot), chunk.holes() >> slot & 1 == 1);
+            chunk.set(slot, block);
+            old
+        })?;
+        self.undo.note(|| Change::Page { key: *key, slot, old, was_hole });
+        Ok(())
+    }
+
+    fn change_chunk<T>(
         &mut self,
         key: &Key,
         nodes: &dyn Nodes,
-        change: impl FnOnce(&mut Value),
-    ) -> Outcome<()> {
+        change: impl FnOnce(&mut Chunk) -> T,
+    ) -> Outcome<T> {
         self.update_leaf(key, nodes, |leaf, position, ledger| {
             let at = position.expect("the key was just found");
-            let ((), weights) = leaf.change(at, change);
+            let (result, weights) = leaf.change(at, |value| match value {
+                Value::Chunk(chunk) => change(Arc::make_mut(chunk)),
+                _ => unreachable!("a chunk was just found"),
+            });
             ledger.exchange(weights);
-            ((), at)
+            (result, at)
         })
     }
 
@@ -289,13 +319,20 @@ impl Map {
         Ok(result)
     }
 
-    /// Takes the entry under `key` away; returns it.
+    /// Removes the entry under `key`; returns it.
     pub(crate) fn remove(&mut self, key: &Key, nodes: &dyn Nodes) -> Outcome<Option<Value>> {
         let bounds = self.bounds();
         let Some(root) = self.root.as_mut() else { return Ok(None) };
-        let old = remove_under(root, bounds, key, nodes, &mut self.ledger, false)?;
-        self.shrink_root();
-        Ok(old)
+        let removed = remove_under(root, bounds, key, nodes, &mut self.ledger, false)?;
+        let Some((old, is_leaf_small)) = removed else { return Ok(None) };
+        self.undo.note(|| Change::Entry(*key, Some(old.clone())));
+        if is_leaf_small {
+            self.undo.note_small(key);
+        }
+        if !self.undo.is_recording() {
+            self.shrink(nodes);
+        }
+        Ok(Some(old))
     }
 
     /// Takes the entries from `from` to before `to` out, in order, if they all lie in one leaf: in much
@@ -309,8 +346,73 @@ impl Map {
         let bounds = self.bounds();
         let Some(root) = self.root.as_mut() else { return Ok(None) };
         let taken = take_under(root, bounds, from, to, nodes, &mut self.ledger)?;
-        self.shrink_root();
+        if let Some(taken) = &taken {
+            for (key, value) in taken {
+                self.undo.note(|| Change::Entry(*key, Some(value.clone())));
+            }
+            self.undo.note_small(from);
+        }
+        if !self.undo.is_recording() {
+            self.shrink(nodes);
+        }
         Ok(taken)
+    }
+
+    /// From here on what is changed can be undone.
+    pub(crate) fn begin(&mut self) {
+        self.undo.begin();
+    }
+
+    /// What was changed since [`Self::begin`] stays.
+    pub(crate) fn settle_changes(&mut self, nodes: &dyn Nodes) {
+        self.undo.end();
+        self.shrink(nodes);
+    }
+
+    /// Undoes what was changed since [`Self::begin`]: the entries are what they were. Nodes that were
+    /// made dirty stay so.
+    pub(crate) fn roll_back(&mut self) {
+        let changes = self.undo.take();
+        for change in changes.into_iter().rev() {
+            self.undo_change(change).expect("what was changed is in memory (invariant 4)");
+        }
+        self.shrink(&InMemory);
+    }
+
+    fn undo_change(&mut self, change: Change) -> Outcome<()> {
+        match change {
+            Change::Entry(key, Some(old)) => self.put_entry(key, old, &InMemory).map(drop),
+            Change::Entry(key, None) => {
+                let bounds = self.bounds();
+                let Some(root) = self.root.as_mut() else { return Ok(()) };
+                let removed = remove_under(root, bounds, &key, &InMemory, &mut self.ledger, true)?;
+                if removed.is_some_and(|(_, is_leaf_small)| is_leaf_small) {
+                    self.undo.note_small(&key);
+                }
+                Ok(())
+            }
+            Change::Page { key, slot, old, was_hole } => {
+                self.change_chunk(&key, &InMemory, |chunk| match old {
+                    Some(old) => chunk.set(slot, old),
+                    None => {
+                        let mut slots = chunk.slots();
+                        slots[slot as usize] = None;
+                        let holes = chunk.holes() & !(1 << slot) | u32::from(was_hole) << slot;
+                        *chunk = chunk.with_slots(&slots, holes);
+                    }
+                })
+            }
+        }
+    }
+
+    /// Merges the nodes that have become small.
+    fn shrink(&mut self, nodes: &dyn Nodes) {
+        for key in self.undo.take_small() {
+            if let Some(root) = self.root.as_mut() {
+                shrink_under(root, &key, nodes, &mut self.ledger);
+            }
+            self.shrink_root();
+        }
     }
 
     /// Drops roots that have no entry, or a single child.

@@ -9,8 +9,9 @@ use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Addr, Key, PageRef, Space, Value, checksum};
 
+use crate::commit::unit::{check_range, decode_hints};
 use crate::disk::LogDisk;
-use crate::engine::{Engine, decode_hints};
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::log::segments::Pin;
 use crate::map::Nodes;
@@ -256,7 +257,7 @@ impl LogDisk {
         buf: &mut [u8],
     ) -> Result<()> {
         let count = (buf.len() / PAGE_SIZE) as u64;
-        crate::commit::check::check_range(first_page, count)?;
+        check_range(first_page, count)?;
         let pages = first_page..first_page + count;
         let fetches = self.look_from(view, |engine, ancestry, nodes| {
             let mut fetches = Vec::new();

@@ -58,7 +58,7 @@ use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
 use crate::recovery::wipe::invalidate;
 use crate::removal::Removals;
-use crate::state::{State, YoungLists};
+use crate::state::State;
 use crate::versions::Versions;
 
 /// What nodes and records written from now on may have.
@@ -137,15 +137,14 @@ pub fn create(
     segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
     let log =
         fresh_head(&mut segments, seq, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
-    let state = State {
-        map: Map::from_root(None),
+    let state = State::new(
+        Map::from_root(None),
         segments,
-        versions: Versions::new(now),
-        removals: Removals::default(),
-        next_list: Lid::FIRST.0,
-        young_lists: YoungLists::default(),
-        clock: 0,
-    };
+        Versions::new(now),
+        Removals::default(),
+        Lid::FIRST.0,
+        0,
+    );
     let mut options = open_options;
     options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
     let store =
@@ -460,9 +459,8 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     }
     let versions = restore_versions(superblock, &map, nodes)?;
     let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
-    let young_lists = YoungLists::default();
     let removals = restore_removals(&map, nodes)?;
-    Ok(State { map, segments, versions, removals, next_list, young_lists, clock })
+    Ok(State::new(map, segments, versions, removals, next_list, clock))
 }
 
 /// The lists that the map says are being removed.

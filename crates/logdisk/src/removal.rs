@@ -25,7 +25,7 @@ use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::state::{State, space_end, system_key};
+use crate::state::{State, space_end};
 
 /// Entries of a list that the deletion itself takes out at most.
 pub(crate) const MAX_REMOVED_AT_ONCE: usize = 64;
@@ -43,41 +43,79 @@ const ASKED_PATIENCE: Duration = Duration::from_millis(50);
 /// The lists that are being removed, and how often each was deleted: by the heads of several branches,
 /// one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Removals(BTreeMap<u64, u64>);
+pub(crate) struct Removals {
+    lists: BTreeMap<u64, u64>,
+    /// While changes can be undone: the lists that were entered or taken out since, and how often each
+    /// had been deleted.
+    undo: Option<Vec<(u64, Option<u64>)>>,
+}
 
 impl Removals {
     /// Whether something may be left of a deleted list of this number.
     pub(crate) fn contains(&self, list: u64) -> bool {
-        !self.0.is_empty() && self.0.contains_key(&list)
+        !self.lists.is_empty() && self.lists.contains_key(&list)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.lists.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.lists.len()
     }
 
     /// The list of the lowest number from `list` on, or the first of all.
     fn next(&self, list: u64) -> Option<u64> {
-        let next = self.0.range(list..).next().or_else(|| self.0.first_key_value());
+        let next = self.lists.range(list..).next().or_else(|| self.lists.first_key_value());
         next.map(|(&list, _)| list)
     }
 
     /// All of them.
     pub(crate) fn lists(&self) -> Vec<u64> {
-        self.0.keys().copied().collect()
+        self.lists.keys().copied().collect()
     }
 
     /// How often the list was deleted.
     fn times(&self, list: u64) -> u64 {
-        self.0.get(&list).copied().unwrap_or(0)
+        self.lists.get(&list).copied().unwrap_or(0)
     }
 
     /// Enters a list that the map names, or that was deleted once more.
     pub(crate) fn enter(&mut self, list: u64) {
-        *self.0.entry(list).or_default() += 1;
+        self.note(list);
+        *self.lists.entry(list).or_default() += 1;
+    }
+
+    /// Takes a list out of which nothing is left.
+    fn leave(&mut self, list: u64) {
+        self.note(list);
+        self.lists.remove(&list);
+    }
+
+    fn note(&mut self, list: u64) {
+        if let Some(undo) = &mut self.undo {
+            undo.push((list, self.lists.get(&list).copied()));
+        }
+    }
+
+    /// From here on changes can be undone.
+    pub(crate) fn begin(&mut self) {
+        self.undo = Some(Vec::new());
+    }
+
+    /// What was changed since [`Self::begin`] stays.
+    pub(crate) fn settle_changes(&mut self) {
+        self.undo = None;
+    }
+
+    /// Undoes what was changed since [`Self::begin`].
+    pub(crate) fn roll_back(&mut self) {
+        for (list, times) in self.undo.take().into_iter().flatten().rev() {
+            match times {
+                Some(times) => self.lists.insert(list, times),
+                None => self.lists.remove(&list),
+            };
+        }
     }
 }
 
@@ -156,7 +194,7 @@ impl State {
     /// Nothing is left of a deleted list.
     pub(crate) fn end_removal(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         self.put_system_record(REMOVALS_LIST, list, None, nodes)?;
-        self.removals.0.remove(&list);
+        self.removals.leave(list);
         Ok(())
     }
 }
@@ -264,23 +302,19 @@ impl LogDisk {
     /// `times` since: then it goes on from the start.
     fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
-        let ((), mut engine, nodes) = self.look_to_change(|engine, nodes| {
-            engine.state.has_unseen(&own.0, &own.1, nodes)?;
-            engine.state.map.look(&system_key(REMOVALS_LIST, list), nodes, |_| ())
-        })?;
-        self.check_writable(&engine)?;
-        let state = &mut engine.state;
-        if state.removals.times(list) != times {
-            return Ok(());
-        }
-        // A version that was deleted meanwhile may have seen what this walk has passed: by the list's own
-        // entries the collection finds that.
-        let pruned = match state.versions.collect_since() {
-            None => state.prune(&own.0, &own.1, false, &nodes),
-            Some(_) => Ok(()),
-        };
-        pruned.and_then(|()| state.end_removal(list, &nodes)).map_err(|fault| self.latch(fault))?;
-        state.account_for_nodes();
-        Ok(())
+        self.change(|engine, nodes| {
+            self.check_writable(engine)?;
+            if engine.state.removals.times(list) != times {
+                return Ok(());
+            }
+            engine.transact(nodes, |engine| {
+                // A version that was deleted meanwhile may have seen what this walk has passed: by the
+                // list's own entries the collection finds that.
+                if engine.state.versions.collect_since().is_none() {
+                    engine.state.prune(&own.0, &own.1, false, nodes)?;
+                }
+                engine.state.end_removal(list, nodes)
+            })
+        })
     }
 }

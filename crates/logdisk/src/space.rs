@@ -536,27 +536,31 @@ impl LogDisk {
         Ok(has_swept)
     }
 
-    /// Makes room for what is needed and calls `work` with the lock held and the nodes that
-    /// `look` has looked at: when one of these cannot be read, `work` has not begun.
+    /// Makes room for what is needed and calls `change` as [`Self::change`] does.
     pub(crate) fn with_room<T>(
         &self,
         need: Need,
-        mut look: impl FnMut(&Engine, &dyn Nodes) -> Outcome<()>,
-        work: impl FnOnce(&mut Engine, &dyn Nodes) -> Result<T>,
+        mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
         let mut tries = Tries::default();
         self.look_at_host();
         loop {
-            let ((), mut engine, nodes) = self.look_to_change(&mut look)?;
-            self.check_writable(&engine)?;
-            let Some(shortage) = self.shortage(&engine, need) else {
-                let outcome = work(&mut engine, &nodes);
-                debug_assert!(self.checkpoints_fit(&engine), "{}", self.tell_reserve(&engine));
-                return outcome;
-            };
-            drop(engine);
-            drop(nodes);
-            self.mend_shortage(shortage, need, &mut tries)?;
+            let mut shortage = None;
+            let changed = self.change(|engine, nodes| {
+                self.check_writable(engine)?;
+                shortage = self.shortage(engine, need);
+                if shortage.is_some() {
+                    return Ok(None);
+                }
+                let changed = change(engine, nodes)?;
+                debug_assert!(self.checkpoints_fit(engine), "{}", self.tell_reserve(engine));
+                Ok(Some(changed))
+            })?;
+            match (changed, shortage) {
+                (Some(changed), _) => return Ok(changed),
+                (None, Some(shortage)) => self.mend_shortage(shortage, need, &mut tries)?,
+                (None, None) => unreachable!("without a shortage it was tried"),
+            }
         }
     }
 

@@ -433,10 +433,15 @@ impl Versions {
         true
     }
 
-    /// Nothing waits to be swept any more. Returns the record that says so.
-    pub(crate) fn has_been_swept(&mut self) -> Change {
+    /// The record that says that nothing is left to collect.
+    pub(crate) fn record_of_nothing_to_collect(&self) -> Change {
+        let counters = Counters { sweep_since: None, ..self.counters() };
+        (COUNTERS_INDEX, Some(VersionRecord::Counters(counters).encode()))
+    }
+
+    /// Nothing is left to collect.
+    pub(crate) const fn note_collected(&mut self) {
         self.collect_since = None;
-        (COUNTERS_INDEX, Some(self.counters_record()))
     }
 
     /// The record of the counters as they are.

@@ -114,7 +114,6 @@ impl LogDisk {
     ) -> Result<T> {
         loop {
             let engine = self.engine.read();
-            engine.check_whole()?;
             let before = *place;
             let stepped = step(&engine, place, nodes);
             if *place != before {
@@ -141,34 +140,56 @@ impl LogDisk {
         self.walk(&mut (), |engine, (), nodes| look(engine, nodes).map(ControlFlow::Break))
     }
 
-    /// As [`Self::look`], before a change: the lock is held still when this returns, and all nodes
-    /// that were looked at are in memory. So one that cannot be read is found before anything has
-    /// changed.
-    pub(crate) fn look_to_change<T>(
+    /// Calls `change` with the lock held, again and again until it misses no node. An attempt that
+    /// misses one must leave no trace ([`Engine::transact`]).
+    ///
+    /// # Errors
+    /// What reading a node answers, or `change` itself; [`Error::Failed`] when the disk takes no writes.
+    ///
+    /// [`Error::Failed`]: dendro_disk::Error::Failed
+    pub(crate) fn change<T>(
         &self,
-        look: impl FnMut(&Engine, &dyn Nodes) -> Outcome<T>,
-    ) -> Result<(T, RwLockWriteGuard<'_, Engine>, PinnedNodes<'_>)> {
-        self.look_to_change_with(PinnedNodes::keeping(&self.store), look)
+        change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<T> {
+        let mut nodes = PinnedNodes::keeping(&self.store);
+        self.change_with(&mut nodes, change).map(|(changed, _)| changed)
     }
 
-    /// As [`Self::look_to_change`], with nodes that were looked at before.
-    pub(crate) fn look_to_change_with<'a, T>(
-        &'a self,
-        nodes: PinnedNodes<'a>,
-        mut look: impl FnMut(&Engine, &dyn Nodes) -> Outcome<T>,
-    ) -> Result<(T, RwLockWriteGuard<'a, Engine>, PinnedNodes<'a>)> {
+    /// As [`Self::change`], with nodes that were looked at before; the lock is still held when it returns.
+    pub(crate) fn change_with<T>(
+        &self,
+        nodes: &mut PinnedNodes<'_>,
+        mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<(T, RwLockWriteGuard<'_, Engine>)> {
         loop {
-            let engine = self.engine.write();
-            engine.check_whole()?;
-            match look(&engine, &nodes) {
-                Ok(found) => return Ok((found, engine, nodes.into_loading())),
-                Err(Fault::Miss(place)) => {
-                    let _pin = engine.state.segments.pin(place.addr);
-                    drop(engine);
-                    nodes.load(&place)?;
-                }
-                Err(fault) => return Err(fault.into_error()),
+            let mut engine = self.engine.write();
+            if let Some(error) = self.failure() {
+                return Err(error);
             }
+            match change(&mut engine, nodes) {
+                Ok(changed) => return Ok((changed, engine)),
+                Err(fault) => {
+                    let pin = match &fault {
+                        Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
+                        _ => None,
+                    };
+                    drop(engine);
+                    self.recover_from(fault, nodes)?;
+                    drop(pin);
+                }
+            }
+        }
+    }
+
+    /// Sees that a change can be tried again: loads the node that it missed. The lock is not held.
+    ///
+    /// # Errors
+    /// What reading the node answers, or why it is not to be tried again.
+    pub(crate) fn recover_from(&self, fault: Fault, nodes: &PinnedNodes<'_>) -> Result<()> {
+        match fault {
+            Fault::Miss(place) => nodes.load(&place),
+            Fault::Unfinished(_) => Err(self.latch(fault)),
+            fault => Err(fault.into_error()),
         }
     }
 

@@ -239,21 +239,17 @@ impl LogDisk {
         let mut moved_bytes = 0;
         let blocks: Vec<_> =
             stretch.scattered.iter().copied().zip(bytes.chunks(PAGE_SIZE)).collect();
-        for batch in blocks.chunks(BATCH_LEN) {
-            let ((), mut engine, nodes) = self.look_to_change(|engine, nodes| {
-                engine.look_at_chunks_of(&mut batch.iter().map(|(block, _)| block), nodes)
+        for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
+            let moved = self.change(|engine, nodes| {
+                self.check_writable(engine)?;
+                if !self.may_coalesce(engine, len_bytes - moved_bytes, 0) {
+                    return Ok(None);
+                }
+                engine.kept_segments = self.reserve_segments(engine) as usize;
+                engine.relocate(chunk, Some(stretch.class), nodes).map(Some)
             })?;
-            self.check_writable(&engine)?;
-            if !self.may_coalesce(&engine, len_bytes - moved_bytes, 0) {
-                break;
-            }
-            engine.kept_segments = self.reserve_segments(&engine) as usize;
-            for chunk in batch.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-                moved_bytes += engine
-                    .relocate(chunk, Some(stretch.class), &nodes)
-                    .map_err(|fault| self.latch(fault))?;
-            }
-            drop(engine);
+            let Some(moved) = moved else { break };
+            moved_bytes += moved;
             self.relieve_writer()?;
         }
         self.coalescing.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);

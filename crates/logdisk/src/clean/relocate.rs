@@ -15,9 +15,11 @@ use dendro_format::{
     Addr, Key, Layout, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Value, checksum,
 };
 use dendro_policy::Class;
+use smallvec::SmallVec;
 
 use crate::clean::victim::{Body, LEAST_SKIPPED_BYTES};
 use crate::disk::LogDisk;
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, RecordContext, page_record_bytes};
 use crate::map::Nodes;
@@ -109,7 +111,7 @@ impl LogDisk {
     }
 
     /// Writes those blocks again that the map still names; says whether all of them were as they
-    /// should be in what was read of their segment. The lock is held for all: few at a time.
+    /// should be in what was read of their segment. The lock is held for one chunk at a time.
     pub(crate) fn move_blocks(&self, blocks: &[Block], body: &Body) -> Result<bool> {
         let mut unsound = Vec::new();
         let mut sound = Vec::with_capacity(blocks.len());
@@ -121,20 +123,13 @@ impl LogDisk {
                 None => unsound.push(*block),
             }
         }
-        let ((), mut engine, nodes) = self.look_to_change(|engine, nodes| {
-            let mut blocks = sound.iter().map(|(block, _)| block);
-            engine.look_at_chunks_of(&mut blocks, nodes)
-        })?;
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
-        engine.kept_segments = self.left_by_survivors(&engine) as usize;
         for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-            let moved_bytes =
-                engine.relocate(chunk, None, &nodes).map_err(|fault| self.latch(fault))?;
+            let moved_bytes = self.change(|engine, nodes| {
+                engine.kept_segments = self.left_by_survivors(engine) as usize;
+                engine.relocate(chunk, None, nodes)
+            })?;
             self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
         }
-        drop(engine);
         if unsound.is_empty() {
             return Ok(true);
         }
@@ -176,21 +171,7 @@ impl LogDisk {
     /// Marks those nodes dirty that the map still has where they were found.
     pub(crate) fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
         for (place, level, first_key) in found {
-            let (is_live, mut engine, nodes) = self.look_to_change(|engine, nodes| {
-                let is_live = engine.state.map.holds_node(place, *level, first_key, nodes)?;
-                if is_live {
-                    nodes.node(place)?;
-                }
-                Ok(is_live)
-            })?;
-            if is_live {
-                engine
-                    .state
-                    .map
-                    .rewrite_node(place, *level, first_key, &nodes)
-                    .map_err(|fault| self.latch(fault))?;
-                engine.state.account_for_nodes();
-            }
+            self.change(|engine, nodes| engine.rewrite_node(place, *level, first_key, nodes))?;
         }
         Ok(())
     }
@@ -276,25 +257,28 @@ impl Summary {
     }
 }
 
-impl crate::engine::Engine {
-    /// Looks at the entries that name these blocks, those of one chunk next to each other.
-    pub(crate) fn look_at_chunks_of(
-        &self,
-        blocks: &mut dyn Iterator<Item = &Block>,
+impl Engine {
+    /// Makes the node at `place` dirty, if the map still has it there, so that the next checkpoint writes
+    /// it elsewhere; says whether it has.
+    pub(crate) fn rewrite_node(
+        &mut self,
+        place: &NodePtr,
+        level: u8,
+        first_key: &Key,
         nodes: &dyn Nodes,
-    ) -> Outcome<()> {
-        let mut last = None;
-        for key in blocks.map(Block::key) {
-            if last.replace(key) != Some(key) {
-                self.state.map.look(&key, nodes, |_| ())?;
-            }
-        }
-        Ok(())
+    ) -> Outcome<bool> {
+        // Nodes on the path that are dirty before one is missed stay so, which does no harm.
+        let is_live = self.state.map.rewrite_node(place, level, first_key, nodes)?;
+        self.state.account_for_nodes();
+        Ok(is_live)
     }
 
     /// Writes blocks of one chunk again as they are stored, those that the map still names at their
-    /// old places: to the head of `class` or, without one, where the policy wants what survives in the
+    /// old places: to the stream of `class` or, without one, where the policy wants what survives in the
     /// segments that they leave. Returns how many bytes they take.
+    ///
+    /// # Errors
+    /// Why not all of them can be moved, or not now: each of the others has been moved, or not.
     ///
     /// # Panics
     /// When there are none.
@@ -304,56 +288,83 @@ impl crate::engine::Engine {
         class: Option<Class>,
         nodes: &dyn Nodes,
     ) -> Outcome<u64> {
-        let key = blocks[0].0.key();
-        let Some(chunk) = self.state.chunk_at(&key, nodes)? else { return Ok(0) };
-        self.context = RecordContext { branch: key.branch, epoch: key.epoch, is_moved: true };
-        let mut moved = Vec::with_capacity(blocks.len());
         let mut moved_bytes = 0;
-        for (Block { page_index, page: old, .. }, stored) in blocks {
-            let slot = (page_index % CHUNK_PAGES) as u32;
-            if chunk.get(slot) != Some(*old) {
-                continue;
-            }
-            let content = Content::stored(stored, old.crc32c);
-            let class = class.unwrap_or_else(|| self.survivor_class(old.addr));
-            let block = self.push_again(key.list, *page_index, &content, class)?;
-            moved.push((slot, block));
-            moved_bytes += u64::from(old.footprint_bytes());
-        }
-        if moved_bytes > 0 {
-            self.state.move_blocks_of(&key, &moved, nodes)?;
-            self.state.account_for_nodes();
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            let (count, bytes) = self.relocate_some(rest, class, nodes)?;
+            moved_bytes += bytes;
+            rest = &rest[count..];
         }
         Ok(moved_bytes)
     }
 
-    /// Puts what is stored of a page into the log again, as a unit of its own.
-    fn push_again(
+    /// Relocates the first of `blocks`, as many as fit into one partial segment, as one unit; returns
+    /// their number and how many bytes were moved.
+    fn relocate_some(
+        &mut self,
+        blocks: &[(Block, &[u8])],
+        class: Option<Class>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<(usize, u64)> {
+        let key = blocks[0].0.key();
+        self.open_partial()?;
+        let (pages, short_bytes) = Content::stored(blocks[0].1, 0).room();
+        if !self.partial().fits(pages, short_bytes, page_record_bytes(1)) {
+            self.close_partial();
+            self.open_partial()?;
+        }
+        self.context = RecordContext { branch: key.branch, epoch: key.epoch, is_moved: true };
+        let moved = self.transact(nodes, |engine| {
+            let Some(chunk) = engine.state.chunk_at(&key, nodes)? else {
+                return Ok((blocks.len(), 0));
+            };
+            let mut placed: SmallVec<[(u64, PageRef); 4]> = SmallVec::new();
+            let (mut count, mut moved_bytes) = (0, 0);
+            for (Block { page_index, page: old, .. }, stored) in blocks {
+                if chunk.get((page_index % CHUNK_PAGES) as u32) == Some(*old) {
+                    let content = Content::stored(stored, old.crc32c);
+                    let (pages, short_bytes) = content.room();
+                    let record_bytes = page_record_bytes(placed.len() + 1);
+                    if !engine.partial().fits(pages, short_bytes, record_bytes) {
+                        break;
+                    }
+                    let class = class.unwrap_or_else(|| engine.survivor_class(old.addr));
+                    let block = engine.place_again(key.list, *page_index, &content, class);
+                    placed.push((*page_index, block));
+                    moved_bytes += u64::from(old.footprint_bytes());
+                }
+                count += 1;
+            }
+            let moved: SmallVec<[(u32, PageRef); 4]> = placed
+                .iter()
+                .map(|(page_index, block)| ((page_index % CHUNK_PAGES) as u32, *block))
+                .collect();
+            if !moved.is_empty() {
+                engine.state.move_blocks_of(&key, &moved, nodes)?;
+            }
+            for (page_index, block) in &placed {
+                engine.record_page(key.list, *page_index, block);
+            }
+            Ok((count, moved_bytes))
+        })?;
+        self.end_unit();
+        Ok(moved)
+    }
+
+    /// Places what is stored of a page once more.
+    fn place_again(
         &mut self,
         list: u64,
         page_index: u64,
         content: &Content<'_>,
         class: Class,
-    ) -> Outcome<PageRef> {
-        self.open_partial()?;
-        let (pages, short) = content.room();
-        if !self.partial().fits(pages, short, page_record_bytes(1)) {
-            self.close_partial();
-            self.open_partial()?;
-        }
-        let context = self.context;
-        self.partial().set_context(context);
+    ) -> PageRef {
         let class = self.class_with_room(class);
         let apart = if class == Class::MAIN {
             None
         } else {
-            self.push_apart(class, list, page_index, content)
+            self.place_apart(class, list, page_index, content)
         };
-        let block = match apart {
-            Some(block) => block,
-            None => self.partial().push_page(list, page_index, content),
-        };
-        self.end_unit();
-        Ok(block)
+        apart.unwrap_or_else(|| self.partial().place(content))
     }
 }

@@ -7,22 +7,26 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Op};
 use dendro_format::PageRef;
 
+use crate::commit::unit::Worst;
 use crate::disk::LogDisk;
-use crate::engine::{Engine, Worst};
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::space::{Need, Shortage};
 use crate::state::{State, groups, page_range};
 
 impl LogDisk {
-    /// What a unit that was found sound needs, and what is short of it.
+    /// What a unit needs, and what is short of it.
+    ///
+    /// # Errors
+    /// [`Fault::Miss`](crate::fault::Fault::Miss) when a node must be read to find that out.
     pub(crate) fn shortage_of(
         &self,
         engine: &Engine,
         aru: &Aru<'_>,
         worst: Worst,
         nodes: &dyn Nodes,
-    ) -> (Need, Option<Shortage>) {
+    ) -> Outcome<(Need, Option<Shortage>)> {
         let mut need = Need {
             log_bytes: worst.len_bytes(),
             kept_bytes: worst.zero_pages_bytes(),
@@ -32,14 +36,13 @@ impl LogDisk {
         };
         let shortage = self.shortage(engine, need);
         if !matches!(shortage, Some(Shortage::OfSpace(_))) {
-            return (need, shortage);
+            return Ok((need, shortage));
         }
-        // What cannot be found out without reading the device is not counted on.
-        need.given_back_bytes = engine.state.given_back_bytes(aru, nodes).unwrap_or(0);
+        need.given_back_bytes = engine.state.given_back_bytes(aru, nodes)?;
         need.reclaims = worst.pages_bytes() > 0
             && need.given_back_bytes >= worst.pages_bytes()
             && aru.ops().iter().all(changes_in_place);
-        (need, self.shortage(engine, need))
+        Ok((need, self.shortage(engine, need)))
     }
 }
 

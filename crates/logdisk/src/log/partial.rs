@@ -325,37 +325,60 @@ impl Partial {
         self.run = None;
     }
 
-    /// Adds a page. The caller has asked [`Self::fits`].
+    /// Adds a page and its record. The caller has asked [`Self::fits`].
     pub(crate) fn push_page(
         &mut self,
         list: u64,
         page_index: u64,
         content: &Content<'_>,
     ) -> PageRef {
-        if content.is_whole() {
-            self.push_whole(list, page_index, content)
-        } else {
-            self.push_short(list, page_index, content)
-        }
-    }
-
-    fn push_whole(&mut self, list: u64, page_index: u64, content: &Content<'_>) -> PageRef {
-        let offset = self.tail;
-        self.tail += PAGE_SIZE;
-        copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
-        let block = PageRef {
-            addr: self.base.plus_bytes(offset as u64),
-            crc32c: content.crc32c,
-            len_bytes: PAGE_SIZE as u16,
-            ..PageRef::ZERO
-        };
-        let record_ref = self.record_page(list, page_index, &block);
-        self.pages.push(Placed { offset: offset as u32, record_ref, named: None });
+        let block = self.place(content);
+        self.record_page(list, page_index, &block);
         block
     }
 
+    /// Lays down what is stored of a page; it counts once [`Self::record_page`] was called with the
+    /// block. The caller has asked [`Self::fits`].
+    pub(crate) fn place(&mut self, content: &Content<'_>) -> PageRef {
+        let offset = if content.is_whole() {
+            let offset = self.tail;
+            self.tail += PAGE_SIZE;
+            copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
+            offset
+        } else {
+            self.place_block(content.bytes)
+        };
+        PageRef {
+            addr: self.base.plus_bytes(offset as u64),
+            crc32c: content.crc32c,
+            len_bytes: content.len_bytes as u16,
+            compression: 0,
+            flags: 0,
+        }
+    }
+
+    /// Records that a page was written as `block`, which was placed here or in another stream's open
+    /// partial segment. Blocks are recorded in the order in which they were placed.
+    pub(crate) fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
+        let record_ref = if block.is_whole() {
+            self.record_whole(list, page_index, block)
+        } else {
+            self.record_short(list, page_index, block)
+        };
+        if let Some(offset) = self.offset_of(block.addr) {
+            let placed = Placed { offset: offset as u32, record_ref, named: None };
+            if block.is_whole() {
+                self.pages.push(placed);
+            } else {
+                let room = align_up_usize(usize::from(block.len_bytes), GRAIN_SIZE) as u32;
+                self.shorts.push(Short { placed, room });
+            }
+        }
+        record_ref
+    }
+
     /// Records that a page was written whole, as part of a run if it continues one.
-    fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
+    fn record_whole(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
         let joins = self.run.filter(|run| {
             run.list == list && run.next_page == page_index && run.next_addr == block.addr
         });
@@ -390,28 +413,27 @@ impl Partial {
         RecordRef(at as u32)
     }
 
-    /// Records that a page was written to another head's open partial segment.
-    pub(crate) fn refer(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
-        if block.is_whole() {
-            self.record_page(list, page_index, block)
-        } else {
-            self.record_short(list, page_index, block)
-        }
-    }
-
-    /// The main log names the block that was added last there.
+    /// The main log names `block`, which lies in here, at `named`.
     pub(crate) fn set_named(&mut self, block: &PageRef, named: RecordRef) {
-        let last = if block.is_whole() {
-            self.pages.last_mut()
-        } else {
-            self.shorts.last_mut().map(|short| &mut short.placed)
-        };
-        if let Some(placed) = last {
+        let Some(offset) = self.offset_of(block.addr) else { return };
+        if let Some(placed) = self.placed_at(offset, block.is_whole()) {
             placed.named = Some(named);
         }
     }
 
-    /// Tells in the records what a block has become.
+    /// The block at `offset`, if it may still be changed.
+    fn placed_at(&mut self, offset: usize, is_whole: bool) -> Option<&mut Placed> {
+        let offset = offset as u32;
+        if is_whole {
+            let at = self.pages.binary_search_by_key(&offset, |page| page.offset).ok()?;
+            Some(&mut self.pages[at])
+        } else {
+            let at = self.shorts.binary_search_by_key(&offset, |short| short.placed.offset).ok()?;
+            Some(&mut self.shorts[at].placed)
+        }
+    }
+
+    /// Changes what the records say of a block.
     pub(crate) fn update_record(&mut self, record_ref: RecordRef, block: &PageRef) {
         let mut crc_at = record_ref.0 as usize;
         if !block.is_whole() {
@@ -420,22 +442,6 @@ impl Partial {
             crc_at += WRITE_BLOCK_CRC_OFFSET;
         }
         self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
-    }
-
-    fn push_short(&mut self, list: u64, page_index: u64, content: &Content<'_>) -> PageRef {
-        let offset = self.place_block(content.bytes);
-        let block = PageRef {
-            addr: self.base.plus_bytes(offset as u64),
-            crc32c: content.crc32c,
-            len_bytes: content.len_bytes as u16,
-            compression: 0,
-            flags: 0,
-        };
-        let record_ref = self.record_short(list, page_index, &block);
-        let room = align_up_usize(content.len_bytes, GRAIN_SIZE) as u32;
-        let placed = Placed { offset: offset as u32, record_ref, named: None };
-        self.shorts.push(Short { placed, room });
-        block
     }
 
     /// Lays a block in grains down; returns its offset. The caller has asked [`Self::fits`].
@@ -478,31 +484,22 @@ impl Partial {
         self.base.plus_bytes(offset as u64)
     }
 
-    /// Changes the page at `old`, if it lies in here and the new contents fit its place. Returns
-    /// what it has become, and where the main log tells of it too.
-    pub(crate) fn change_page(
-        &mut self,
-        old: &PageRef,
-        content: &Content<'_>,
-    ) -> Option<(PageRef, Option<RecordRef>)> {
+    /// What the page at `old` becomes when [`Self::change_page`] is called with these contents, if it
+    /// lies in here, may still be changed, and the contents fit its place.
+    pub(crate) fn fit_into(&mut self, old: &PageRef, content: &Content<'_>) -> Option<PageRef> {
         let offset = self.offset_of(old.addr)?;
         if old.is_whole() {
-            let at = self.pages.binary_search_by_key(&(offset as u32), |page| page.offset).ok()?;
-            let Placed { record_ref, named, .. } = self.pages[at];
+            self.placed_at(offset, true)?;
             let crc32c = if content.is_whole() {
                 content.crc32c
             } else {
                 padded_checksum(content.bytes, PAGE_SIZE)
             };
-            copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
-            let block = PageRef { crc32c, ..*old };
-            self.update_record(record_ref, &block);
-            return Some((block, named));
+            return Some(PageRef { crc32c, ..*old });
         }
         let at =
             self.shorts.binary_search_by_key(&(offset as u32), |short| short.placed.offset).ok()?;
-        let Short { placed: Placed { record_ref, named, .. }, room } = self.shorts[at];
-        let room = room as usize;
+        let room = self.shorts[at].room as usize;
         let len = content.len_bytes;
         let is_last = offset + room == self.short_at;
         let needed = align_up_usize(len, GRAIN_SIZE);
@@ -513,13 +510,29 @@ impl Partial {
         if needed > room {
             self.short_at = offset + needed;
             self.shorts[at].room = needed as u32;
+            self.buf[offset + room..offset + needed].fill(0);
         }
-        let room = self.shorts[at].room as usize;
-        self.buf[offset..offset + len].copy_from_slice(content.bytes);
-        self.buf[offset + len..offset + room].fill(0);
-        let block = PageRef { crc32c: content.crc32c, len_bytes: len as u16, ..*old };
-        self.update_record(record_ref, &block);
-        Some((block, named))
+        Some(PageRef { crc32c: content.crc32c, len_bytes: len as u16, ..*old })
+    }
+
+    /// Changes a page where it is to `block`, as [`Self::fit_into`] said; returns where the main log
+    /// names it too, or nothing if it does not lie in here.
+    pub(crate) fn change_page(
+        &mut self,
+        block: &PageRef,
+        content: &Content<'_>,
+    ) -> Option<Option<RecordRef>> {
+        let offset = self.offset_of(block.addr)?;
+        let (Placed { record_ref, named, .. }, room) = if block.is_whole() {
+            (*self.placed_at(offset, true)?, PAGE_SIZE)
+        } else {
+            let by_offset = |short: &Short| short.placed.offset;
+            let at = self.shorts.binary_search_by_key(&(offset as u32), by_offset).ok()?;
+            (self.shorts[at].placed, self.shorts[at].room as usize)
+        };
+        copy_padded(&mut self.buf[offset..offset + room], content.bytes);
+        self.update_record(record_ref, block);
+        Some(named)
     }
 
     /// All records so far end their recovery units.

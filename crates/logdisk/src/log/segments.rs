@@ -4,6 +4,7 @@ mod entry;
 mod pins;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 use std::collections::BTreeSet;
 
@@ -19,6 +20,7 @@ use zerocopy::FromZeros;
 use self::entry::{CHANGED, ENTRY_LEN_BYTES, Entry, HELD_FOR_LAST, HELD_FOR_NEXT, UNRECORDED};
 pub(crate) use self::pins::Pin;
 use self::pins::Pins;
+use self::undo::Undo;
 
 /// What may be done with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +123,7 @@ pub(crate) struct Segments {
     page_counts: PageCounts,
     counts: SegmentCounts,
     pins: Pins,
+    undo: Undo,
 }
 
 impl Segments {
@@ -146,7 +149,28 @@ impl Segments {
             node_bytes: 0,
             page_counts: PageCounts::default(),
             pins: Pins::new(count),
+            undo: Undo::default(),
         }
+    }
+
+    /// From here on what changes in the usage of segments by blocks can be undone.
+    pub(crate) fn begin(&mut self) {
+        self.undo.begin(self.live_bytes, self.page_counts);
+    }
+
+    /// What was changed since [`Self::begin`] stays.
+    pub(crate) fn settle_changes(&mut self) {
+        self.undo.end();
+    }
+
+    /// Undoes what blocks have changed in the usage of segments since [`Self::begin`]. Segments that
+    /// were opened or closed since stay so.
+    pub(crate) fn roll_back(&mut self) {
+        let Some((live_bytes, page_counts, entries)) = self.undo.take() else { return };
+        for (segment, saved) in entries.into_iter().rev() {
+            self.change(segment, |entry| entry.restore_usage(&saved));
+        }
+        (self.live_bytes, self.page_counts) = (live_bytes, page_counts);
     }
 
     /// RecordContext what the table takes in memory.
@@ -257,6 +281,7 @@ impl Segments {
     /// Changes how much lives in a segment, and keeps how much did when the last checkpoint was begun.
     fn change_live<T>(&mut self, segment: SegmentNo, change: impl FnOnce(&mut Entry) -> T) -> T {
         let entry = &mut self.table[segment.0 as usize];
+        self.undo.note(segment, entry);
         if entry.mark(CHANGED) {
             self.frozen.insert(segment.0, entry.live_bytes);
         }
@@ -401,6 +426,8 @@ impl Segments {
     /// Segments of payload heads that have become empty since the last call, by what records tell.
     pub(crate) fn take_emptied(&mut self) -> Vec<Generation> {
         let emptied = std::mem::take(&mut self.emptied);
+        // One that a change emptied which was undone is named once more when it is empty again.
+        let emptied: BTreeSet<_> = emptied.into_iter().collect();
         let emptied = emptied.into_iter().filter(|&segment| self.is_pending(segment));
         emptied.map(|segment| self.generation(segment)).collect()
     }
@@ -489,7 +516,9 @@ impl Segments {
     fn holder_of_short(&mut self, block: &PageRef) -> Option<&mut Entry> {
         let is_short = (1..PAGE_SIZE).contains(&usize::from(block.len_bytes));
         let segment = is_short.then(|| self.layout.segment_of(block.addr))?;
-        Some(&mut self.table[segment.0 as usize])
+        let entry = &mut self.table[segment.0 as usize];
+        self.undo.note(segment, entry);
+        Some(entry)
     }
 
     pub(crate) fn node_born(&mut self, node: &NodePtr, clock: u64) {
@@ -562,12 +591,11 @@ impl Segments {
         self.pins.is_pinned(segment)
     }
 
-    /// Takes the list of segments whose usage record is out of date.
-    pub(crate) fn take_unrecorded(&mut self) -> BTreeSet<u32> {
-        for number in &self.unrecorded {
-            self.table[*number as usize].unmark(UNRECORDED);
+    /// The usage records of all segments are up to date.
+    pub(crate) fn note_recorded(&mut self) {
+        for number in std::mem::take(&mut self.unrecorded) {
+            self.table[number as usize].unmark(UNRECORDED);
         }
-        std::mem::take(&mut self.unrecorded).into_iter().collect()
     }
 
     pub(crate) fn unrecorded(&self) -> &[u32] {

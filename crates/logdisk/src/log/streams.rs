@@ -1,6 +1,6 @@
 //! The payload streams: where blocks go that lie apart from the main log, by temperature.
 //!
-//! A payload head fills partial segments of its own. They carry no order: the main log's records
+//! A payload stream fills partial segments of its own. They carry no order: the main log's records
 //! name and check every block in them, and whatever is closed in the main log is preceded in the
 //! queue by what it names, so one flush covers both. Their own records are for the cleaner alone.
 
@@ -19,7 +19,7 @@ use crate::log::writer::Closed;
 /// holds them itself.
 const PAYLOAD_PER_REPLAYED: u64 = 4;
 
-/// Where one payload head stands.
+/// Where one payload stream stands.
 #[derive(Debug)]
 struct PayloadStream {
     class: Class,
@@ -44,7 +44,7 @@ impl PayloadStream {
 pub(crate) struct Streams {
     policy: Arc<dyn Policy>,
     classes: Classes,
-    streams: Vec<PayloadStream>,
+    all: Vec<PayloadStream>,
     /// See [`crate::OpenOptions::stream_bytes`].
     stream_bytes: u64,
     /// Bytes of blocks since the last flush, and the mean of that over recent flushes.
@@ -59,7 +59,7 @@ impl Streams {
         Self {
             policy,
             classes,
-            streams: Vec::new(),
+            all: Vec::new(),
             stream_bytes,
             since_flush: 0,
             mean_between_flushes: 2 * stream_bytes,
@@ -72,7 +72,7 @@ impl Streams {
 
     /// What their segments still take, all together.
     pub(crate) fn room_bytes(&self, segment_size: u64) -> u64 {
-        self.streams.iter().map(|head| head.room_bytes(segment_size)).sum()
+        self.all.iter().map(|stream| stream.room_bytes(segment_size)).sum()
     }
 
     /// How many streams of users' data may have to go on in another segment for `pages`, which take
@@ -80,9 +80,9 @@ impl Streams {
     pub(crate) fn filled_up_by(&self, pages: usize, bytes: u64, segment_size: u64) -> usize {
         let users = usize::from(self.classes.users);
         // Asked with every unit.
-        let mut left: SmallVec<[u64; 8]> = (self.streams.iter())
-            .filter(|head| head.class.user_index().is_some())
-            .map(|head| head.room_bytes(segment_size))
+        let mut left: SmallVec<[u64; 8]> = (self.all.iter())
+            .filter(|stream| stream.class.user_index().is_some())
+            .map(|stream| stream.room_bytes(segment_size))
             .collect();
         left.resize(users, 0);
         left.sort_unstable();
@@ -116,40 +116,58 @@ impl Streams {
 
     /// The open partial segments.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Partial> {
-        self.streams.iter().filter_map(|head| head.open.as_ref())
+        self.all.iter().filter_map(|stream| stream.open.as_ref())
     }
 
     /// The stored bytes of a block in an open partial segment.
     pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
-        self.streams.iter().find_map(|head| {
-            let open = head.open.as_ref()?;
+        self.all.iter().find_map(|stream| {
+            let open = stream.open.as_ref()?;
             Some(open.block(open.offset_of(addr)?, len_bytes))
         })
     }
 
-    /// Changes the page at `old` where it is, if it lies in an open partial segment.
-    pub(crate) fn change_page(
+    /// See [`Partial::fit_into`].
+    pub(crate) fn fit_into(
         &mut self,
         old: &PageRef,
         content: &Content<'_>,
-    ) -> Option<(PageRef, Option<RecordRef>)> {
-        self.streams.iter_mut().find_map(|head| head.open.as_mut()?.change_page(old, content))
+        unit_pages: usize,
+    ) -> Option<PageRef> {
+        let has_room = |open: &Partial| open.fits(unit_pages, 0, page_record_bytes(unit_pages));
+        self.open_mut().filter(|open| has_room(open)).find_map(|open| open.fit_into(old, content))
+    }
+
+    /// See [`Partial::change_page`].
+    pub(crate) fn change_page(
+        &mut self,
+        block: &PageRef,
+        content: &Content<'_>,
+    ) -> Option<Option<RecordRef>> {
+        self.open_mut().find_map(|open| open.change_page(block, content))
+    }
+
+    /// The main log names `block` at `named`.
+    pub(crate) fn set_named(&mut self, block: &PageRef, named: RecordRef) {
+        self.open_mut().for_each(|open| open.set_named(block, named));
+    }
+
+    fn open_mut(&mut self) -> impl Iterator<Item = &mut Partial> {
+        self.all.iter_mut().filter_map(|stream| stream.open.as_mut())
     }
 
     /// See [`Partial::forget_changeable`].
     pub(crate) fn forget_changeable(&mut self) {
-        for open in self.streams.iter_mut().filter_map(|head| head.open.as_mut()) {
-            open.forget_changeable();
-        }
+        self.open_mut().for_each(Partial::forget_changeable);
     }
 
-    /// The number of the head of `class`, if that is a class in use.
+    /// The number of the stream of `class`, if that is a class in use.
     fn find(&mut self, class: Class) -> Option<usize> {
-        if let Some(at) = self.streams.iter().position(|head| head.class == class) {
+        if let Some(at) = self.all.iter().position(|stream| stream.class == class) {
             return Some(at);
         }
         self.classes.position(class)?;
-        self.streams.push(PayloadStream {
+        self.all.push(PayloadStream {
             class,
             segment: None,
             offset_bytes: 0,
@@ -157,7 +175,7 @@ impl Streams {
             prev_crc32c: 0,
             open: None,
         });
-        Some(self.streams.len() - 1)
+        Some(self.all.len() - 1)
     }
 }
 
@@ -168,11 +186,11 @@ impl Engine {
         self.streams = Streams::new(policy, self.streams.stream_bytes, &self.state.present());
     }
 
-    /// No payload head goes on in its segment: they can be cleaned as any others.
+    /// No payload stream goes on in its segment: they can be cleaned as any others.
     pub(crate) fn retire_streams(&mut self) {
         self.close_streams();
-        for head in std::mem::take(&mut self.streams.streams) {
-            if let Some(segment) = head.segment {
+        for stream in std::mem::take(&mut self.streams.all) {
+            if let Some(segment) = stream.segment {
                 self.state.segments.close(segment);
             }
         }
@@ -206,8 +224,8 @@ impl Engine {
         let Some(index) = class.survivor_index() else { return class };
         let size = self.state.segments.layout().segment_size_bytes();
         let has_room = |class: &Class| {
-            let mut streams = self.streams.streams.iter();
-            streams.any(|head| head.class == *class && head.room_bytes(size) > 0)
+            let mut streams = self.streams.all.iter();
+            streams.any(|stream| stream.class == *class && stream.room_bytes(size) > 0)
         };
         if has_room(&class) || self.state.segments.has_free(self.kept_segments) {
             return class;
@@ -217,9 +235,10 @@ impl Engine {
         others.find(has_room).unwrap_or(Class::MAIN)
     }
 
-    /// Puts the first `len_bytes` of a page into the head of `class`. `None` when there is no such
-    /// head or it finds no segment: the main log must take the block.
-    pub(crate) fn push_apart(
+    /// Places what is stored of a page in the stream of `class`, for [`Self::record_page`] to name it in
+    /// the main log. `None` when there is no such stream or it finds no segment: the main log must take
+    /// the block.
+    pub(crate) fn place_apart(
         &mut self,
         class: Class,
         list: u64,
@@ -229,41 +248,47 @@ impl Engine {
         let number = self.streams.find(class)?;
         let (pages, short) = content.room();
         let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
-        if !self.streams.streams[number].open.as_ref().is_some_and(fits) {
+        if !self.streams.all[number].open.as_ref().is_some_and(fits) {
             self.close_stream(number);
             self.open_stream(number)?;
         }
-        let open = self.streams.streams[number].open.as_mut()?;
-        let main = self.log.open.as_mut().expect("a partial segment was opened");
+        let open = self.streams.all[number].open.as_mut()?;
         open.set_context(self.context);
+        Some(open.push_page(list, page_index, content))
+    }
+
+    /// Records in the main log that a page was written as `block`, which was placed there or in a
+    /// stream.
+    pub(crate) fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) {
+        let main = self.log.open.as_mut().expect("a partial segment was opened");
         main.set_context(self.context);
-        let block = open.push_page(list, page_index, content);
-        let named = main.refer(list, page_index, &block);
-        open.set_named(&block, named);
-        Some(block)
+        let record_ref = main.record_page(list, page_index, block);
+        if main.offset_of(block.addr).is_none() {
+            self.streams.set_named(block, record_ref);
+        }
     }
 
     fn open_stream(&mut self, number: usize) -> Option<()> {
         let layout = self.state.segments.layout();
         let size = layout.segment_size_bytes();
-        let head = &mut self.streams.streams[number];
-        let is_full = size - u64::from(head.offset_bytes) < MIN_CAPACITY_BYTES as u64;
-        if let Some(full) = head.segment.filter(|_| is_full) {
+        let stream = &mut self.streams.all[number];
+        let is_full = size - u64::from(stream.offset_bytes) < MIN_CAPACITY_BYTES as u64;
+        if let Some(full) = stream.segment.filter(|_| is_full) {
             self.state.segments.close(full);
-            head.segment = None;
+            stream.segment = None;
         }
-        if head.segment.is_none() {
-            head.segment = Some(self.state.segments.open(Head::Payload, head.class)?);
-            head.offset_bytes = 0;
+        if stream.segment.is_none() {
+            stream.segment = Some(self.state.segments.open(Head::Payload, stream.class)?);
+            stream.offset_bytes = 0;
         }
-        let (segment, offset_bytes) = (head.segment?, head.offset_bytes);
+        let (segment, offset_bytes) = (stream.segment?, stream.offset_bytes);
         let room = (size - u64::from(offset_bytes)) as usize;
         let buf = self.take_buf();
         // The last partial segment takes what would be too little for one of its own.
         let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
         let segment_offset = layout.segment_offset(segment);
         let epoch = self.state.versions.epoch();
-        self.streams.streams[number].open =
+        self.streams.all[number].open =
             Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
         Some(())
     }
@@ -271,31 +296,31 @@ impl Engine {
     /// Hands what the payload streams hold to the writer, before the main log's partial segment
     /// that names it.
     pub(crate) fn close_streams(&mut self) {
-        for number in 0..self.streams.streams.len() {
+        for number in 0..self.streams.all.len() {
             self.close_stream(number);
         }
     }
 
     fn close_stream(&mut self, number: usize) {
-        let head = &mut self.streams.streams[number];
-        let Some(mut partial) = head.open.take() else { return };
+        let stream = &mut self.streams.all[number];
+        let Some(mut partial) = stream.open.take() else { return };
         if partial.is_empty() {
-            head.open = Some(partial);
+            stream.open = Some(partial);
             return;
         }
         partial.complete();
         let (segment, base) = (partial.segment(), partial.base());
         let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
-            class: head.class.number(),
-            seq: head.seq,
-            prev_crc32c: head.prev_crc32c,
+            class: stream.class.number(),
+            seq: stream.seq,
+            prev_crc32c: stream.prev_crc32c,
             commit_seq: self.commit_seq,
             time: self.began,
             ..header_of(Head::Payload, self.uuid)
         });
-        head.offset_bytes += len_bytes as u32;
-        head.seq += 1;
-        head.prev_crc32c = crc32c;
+        stream.offset_bytes += len_bytes as u32;
+        stream.seq += 1;
+        stream.prev_crc32c = crc32c;
         // It counts as written with the main log's partial segment that will name it.
         let seq = self.log.seq;
         self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;

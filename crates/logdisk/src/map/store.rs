@@ -161,11 +161,6 @@ impl<'a> PinnedNodes<'a> {
         Self { loads: true, ..Self::cached(store) }
     }
 
-    /// The same nodes, now reading from the device.
-    pub(crate) fn into_loading(self) -> Self {
-        Self { loads: true, ..self }
-    }
-
     /// What was loaded is not needed any more, unless all is to be kept.
     pub(crate) fn pass_on(&mut self) {
         if !self.keeps {

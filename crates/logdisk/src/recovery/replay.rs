@@ -8,12 +8,11 @@ use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
 use dendro_format::{Head, Layout, PageRef, PartialHeader, Record, SegmentNo};
 
 use super::chain::Chain;
-use crate::engine::zeroed_map_bytes;
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::RecordContext;
 use crate::map::Nodes;
 use crate::state::visibility::ItemKey;
-use crate::state::{State, page_range};
+use crate::state::{ChunkBudget, State, page_range, zeroed_map_bytes};
 
 /// Applies the complete units of the chain; what follows the last complete one is dropped.
 ///
@@ -107,9 +106,11 @@ pub(super) fn apply_record(
         }
         Record::DeleteList { list } => state.delete_list(branch, list, nodes),
         Record::PutRecord { list, index, value } => {
-            state.put_record(branch, list, index, value.into(), nodes)
+            state.put_record(branch, list, index, value.into(), nodes).map(drop)
         }
-        Record::DeleteRecord { list, index } => state.delete_record(branch, list, index, nodes),
+        Record::DeleteRecord { list, index } => {
+            state.delete_record(branch, list, index, nodes).map(drop)
+        }
         Record::WriteRun { list, first_page, addr, crcs } => {
             for (index, crc) in (0_u64..).zip(crcs) {
                 let block = PageRef {
@@ -130,12 +131,16 @@ pub(super) fn apply_record(
             state.zero_pages(branch, list, page_range(first_page, count), nodes)
         }
         Record::PunchPages { list, first_page, count } => {
-            state.punch_pages(branch, list, page_range(first_page, count), nodes)
+            let pages = page_range(first_page, count);
+            state.punch_pages(branch, list, pages, &mut ChunkBudget::unlimited(), nodes)
         }
         Record::MovePages { from, from_page, to, to_page, count } => {
-            state.move_pages(branch, (from, from_page), (to, to_page), count, nodes)
+            let budget = &mut ChunkBudget::unlimited();
+            state.move_pages(branch, (from, from_page), (to, to_page), count, budget, nodes)
         }
-        Record::SwapPages { a, b } => state.swap_pages(branch, a, b, nodes),
+        Record::SwapPages { a, b } => {
+            state.swap_pages(branch, a, b, &mut ChunkBudget::unlimited(), nodes)
+        }
         Record::Version { branch, epoch, is_moved } => {
             if !is_moved && epoch != state.versions.epoch() {
                 let now = state.versions.epoch();

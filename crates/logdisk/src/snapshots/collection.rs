@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use dendro_base::sync::atomic::Ordering;
 use dendro_disk::{Error, Lid, Result};
-use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
+use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Key, Space};
 use smallvec::SmallVec;
 
@@ -102,18 +102,12 @@ impl LogDisk {
         if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
             self.relieve_memory()?;
         }
-        let look = |engine: &Engine, nodes: &dyn Nodes| {
-            ranges
-                .iter()
-                .try_for_each(|(from, to)| engine.state.has_unseen(from, to, nodes).map(drop))
-        };
         // What gives space back lacks room at most, never space, for which this is called.
-        self.with_room(Need::reclaiming(STEP_LOG_BYTES), look, |engine, nodes| {
-            for (from, to) in ranges {
-                engine.state.prune(from, to, false, nodes).map_err(|fault| self.latch(fault))?;
-            }
-            engine.state.account_for_nodes();
-            Ok(())
+        self.with_room(Need::reclaiming(STEP_LOG_BYTES), |engine, nodes| {
+            engine.transact(nodes, |engine| {
+                let mut ranges = ranges.iter();
+                ranges.try_for_each(|(from, to)| engine.state.prune(from, to, false, nodes))
+            })
         })
     }
 
@@ -134,19 +128,19 @@ impl LogDisk {
 
     /// Notes that nothing is left, unless a version was deleted while the walk was under way.
     fn end_collection(&self, done: &Collection) -> Result<()> {
-        let ((), mut engine, nodes) =
-            self.look_to_change(|engine, nodes| engine.look_at_versions(&[COUNTERS_INDEX], nodes))?;
-        self.check_writable(&engine)?;
-        let state = &mut engine.state;
-        if state.versions.deletions() != done.deletions {
-            return Ok(());
-        }
-        let (index, record) = state.versions.has_been_swept();
-        state
-            .put_system_record(VERSIONS_LIST, index, record.as_deref(), &nodes)
-            .map_err(|fault| self.latch(fault))?;
-        state.account_for_nodes();
-        Ok(())
+        self.change(|engine, nodes| {
+            self.check_writable(engine)?;
+            if engine.state.versions.deletions() != done.deletions {
+                return Ok(());
+            }
+            let (index, record) = engine.state.versions.record_of_nothing_to_collect();
+            engine.transact(nodes, |engine| {
+                let record = record.as_deref();
+                engine.state.put_system_record(VERSIONS_LIST, index, record, nodes)?;
+                engine.state.versions.note_collected();
+                Ok(())
+            })
+        })
     }
 }
 

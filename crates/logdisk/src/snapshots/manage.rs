@@ -7,19 +7,19 @@
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Branch, Lid, Result, Share, Snapshot, VersionTable, Versions, View};
 use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
 use dendro_format::versions::VERSIONS_LIST;
-use dendro_format::{PageRef, checksum};
+use dendro_format::{PageRef, Record, checksum};
 
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::{Fault, Outcome};
-use crate::log::partial::page_record_bytes;
+use crate::log::partial::{Content, page_record_bytes};
 use crate::log::segments::Pin;
 use crate::log::superblocks;
 use crate::map::Nodes;
 use crate::space::Need;
-use crate::state::system_key;
 
 impl LogDisk {
     /// Says on the device that the volume has versions, before anything tells of them that older
@@ -56,24 +56,8 @@ impl LogDisk {
             given_back_bytes: 0,
             reclaims,
         };
-        let look = |engine: &Engine, nodes: &dyn Nodes| {
-            engine.look_at_versions(&engine.state.versions.touched_by(&change), nodes)
-        };
-        let changed = self.with_room(need, look, |engine, nodes| {
-            let epoch = engine.state.versions.epoch();
-            engine.set_context(0);
-            let (result, changes) = engine.state.versions.change(&change)?;
-            if changes.is_empty() {
-                return Ok(result);
-            }
-            if let Err(fault) = engine.apply_system_records(VERSIONS_LIST, &changes, nodes) {
-                return Err(self.latch_torn(engine, fault));
-            }
-            if engine.state.versions.epoch() != epoch {
-                engine.end_changes();
-            }
-            Ok(result)
-        })?;
+        let changed =
+            self.with_room(need, |engine, nodes| engine.change_versions(&change, nodes))?;
         self.relieve_writer()?;
         Ok(changed)
     }
@@ -105,15 +89,12 @@ impl LogDisk {
             }
             copies.push((slot, page, bytes));
         }
-        let look = |engine: &Engine, nodes: &dyn Nodes| {
-            engine.shared_pages(view, list.0, number, nodes).map(drop)
-        };
         let needed_bytes =
             (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
-        self.with_room(Need::space(needed_bytes), look, |engine, nodes| {
-            engine
-                .write_copies(view.branch, list.0, number, &copies, nodes)
-                .map_err(|fault| self.latch(fault))
+        self.with_room(Need::space(needed_bytes), |engine, nodes| {
+            copies.iter().try_for_each(|(slot, page, bytes)| {
+                engine.write_copy(view.branch, (list.0, number, *slot), page, bytes, nodes)
+            })
         })?;
         self.relieve_writer()
     }
@@ -124,11 +105,30 @@ impl LogDisk {
 type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
 
 impl Engine {
-    /// Looks at where these records of the table of versions are, or will be.
-    pub(crate) fn look_at_versions(&self, indexes: &[u64], nodes: &dyn Nodes) -> Outcome<()> {
-        indexes.iter().try_for_each(|&index| {
-            self.state.map.look(&system_key(VERSIONS_LIST, index), nodes, |_| ())
-        })
+    /// Changes the table of versions, as a unit of its own.
+    fn change_versions<T>(
+        &mut self,
+        change: &impl Fn(&mut VersionTable) -> Result<T>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<T> {
+        // The table itself cannot be undone: so its records are rehearsed.
+        let indexes = self.state.versions.touched_by(change);
+        self.rehearse(|engine| {
+            indexes.iter().try_for_each(|&index| {
+                engine.state.put_system_record(VERSIONS_LIST, index, Some(&[0]), nodes)
+            })
+        })?;
+        let epoch = self.state.versions.epoch();
+        self.set_context(0);
+        let (result, changes) = self.state.versions.change(change)?;
+        if changes.is_empty() {
+            return Ok(result);
+        }
+        self.apply_system_records(VERSIONS_LIST, &changes, nodes).map_err(Fault::unfinished)?;
+        if self.state.versions.epoch() != epoch {
+            self.end_changes();
+        }
+        Ok(result)
     }
 
     fn shared_pages(
@@ -152,29 +152,42 @@ impl Engine {
         Ok(shared)
     }
 
-    /// Writes pages of the head again, those that are still what they were.
-    fn write_copies(
+    /// Writes a page of the head again, as a unit of its own, if it is still what it was.
+    fn write_copy(
         &mut self,
         branch: u32,
-        list: u64,
-        number: u64,
-        copies: &[(u32, PageRef, Vec<u8>)],
+        (list, number, slot): (u64, u64, u32),
+        page: &PageRef,
+        stored: &[u8],
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let slots = 0..CHUNK_PAGES as u32;
-        let mut group = self.state.open_group_whole(branch, list, number, slots, nodes)?;
+        debug_assert!(page.len_bytes == 0 || checksum(stored) == page.crc32c);
         self.set_context(branch);
-        for (slot, page, bytes) in copies {
-            if group.page(*slot) != Some(*page) || !self.state.is_shared(&group, *slot) {
-                continue;
+        self.begin_unit(1, page_record_bytes(1) + MAX_FIXED_LEN_BYTES)?;
+        self.transact(nodes, |engine| {
+            let slots = 0..CHUNK_PAGES as u32;
+            let mut edit = engine.state.open_group_whole(branch, list, number, slots, nodes)?;
+            if edit.page(slot) != Some(*page) || !engine.state.is_shared(&edit, slot) {
+                return Ok(());
             }
-            debug_assert!(page.len_bytes == 0 || checksum(bytes) == page.crc32c);
-            let page_index = number * CHUNK_PAGES + u64::from(*slot);
-            let block = self.write_copy(list, page_index, bytes)?;
-            self.state.replace(&mut group, *slot, block);
-        }
-        self.state.put_group(&group, nodes)?;
-        self.state.account_for_nodes();
+            let block = match stored.len() {
+                0 => PageRef::ZERO,
+                len => engine.partial().place(&Content::of(stored, len)),
+            };
+            engine.state.replace(&mut edit, slot, block);
+            engine.state.put_group(&edit, nodes)?;
+            let page_index = number * CHUNK_PAGES + u64::from(slot);
+            let context = engine.context;
+            engine.partial().set_context(context);
+            if block.len_bytes == 0 {
+                let record = Record::ZeroPages { list, first_page: page_index, count: 1 };
+                engine.partial().push(&record);
+            } else {
+                engine.record_page(list, page_index, &block);
+            }
+            Ok(())
+        })?;
+        self.end_unit();
         Ok(())
     }
 }

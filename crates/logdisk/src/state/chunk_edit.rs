@@ -8,12 +8,12 @@
 use std::ops::{ControlFlow, Range};
 
 use dendro_base::sync::Arc;
-use dendro_disk::Error;
+use dendro_disk::Lid;
 use dendro_format::chunk::{CHUNK_PAGES, Skip};
 use dendro_format::{Chunk, PageRef, Value};
 use smallvec::SmallVec;
 
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::state::visibility::ItemKey;
 use crate::state::{Slots, State};
@@ -36,14 +36,14 @@ struct Below {
 /// What a page was before the head writes it, where it can be entered in the chunk that the head has
 /// put in its epoch, and nothing else changes: no group is needed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Before {
+pub(crate) struct OwnPage {
     /// The page that the head wrote in its epoch, which dies.
     pub(crate) own: Option<PageRef>,
     /// The page that the head sees, if that was looked for: it tells the policy how long it lived.
     pub(crate) seen: Option<PageRef>,
 }
 
-impl Before {
+impl OwnPage {
     const fn own(page: Option<PageRef>) -> Self {
         Self { own: page, seen: page }
     }
@@ -56,6 +56,8 @@ pub(crate) struct Group {
     item: ItemKey,
     branch: u32,
     epoch: u64,
+    /// Whether the map has an entry of this epoch.
+    is_own: bool,
     own: Slots,
     holes: u32,
     /// What older entries have, where it was asked for: it shows through where [`Self::own`] and
@@ -85,6 +87,11 @@ impl Group {
         self.own[slot as usize].or_else(|| self.below_at(slot).map(|below| below.page))
     }
 
+    /// Whether the head had put an entry of the chunk in its epoch.
+    pub(crate) const fn has_own(&self) -> bool {
+        self.is_own
+    }
+
     /// The page at `slot` if the head wrote it in the epoch that it writes in now.
     pub(crate) fn own_page(&self, slot: u32) -> Option<PageRef> {
         self.own[slot as usize]
@@ -92,6 +99,7 @@ impl Group {
 
     /// Takes what the head wrote in the epoch that it writes in now.
     fn hold(&mut self, chunk: &Chunk) {
+        self.is_own = true;
         (self.own, self.holes, self.skip) = (chunk.slots(), chunk.holes(), chunk.skip());
     }
 
@@ -140,6 +148,7 @@ impl State {
             item,
             branch,
             epoch,
+            is_own: false,
             own: [None; CHUNK_PAGES as usize],
             holes: 0,
             below: None,
@@ -252,7 +261,7 @@ impl State {
         item: ItemKey,
         slot: u32,
         nodes: &dyn Nodes,
-    ) -> Outcome<Option<Before>> {
+    ) -> Outcome<Option<OwnPage>> {
         Ok(self.look_at_page(branch, item, slot, nodes)?.1)
     }
 
@@ -263,14 +272,14 @@ impl State {
         item: ItemKey,
         slot: u32,
         nodes: &dyn Nodes,
-    ) -> Outcome<(bool, Option<Before>)> {
+    ) -> Outcome<(bool, Option<OwnPage>)> {
         let epoch = self.versions.epoch();
         let has_no_past = self.has_no_past(branch, item.list);
         let (is_there, before) =
             self.map.look(&item.key(branch, epoch), nodes, |value| match value {
                 Some(Value::Chunk(chunk)) => {
                     let nothing_shows = has_no_past || chunk.said() >> slot & 1 == 1;
-                    (true, nothing_shows.then(|| Before::own(chunk.get(slot))))
+                    (true, nothing_shows.then(|| OwnPage::own(chunk.get(slot))))
                 }
                 value => (value.is_some(), None),
             })?;
@@ -288,7 +297,7 @@ impl State {
         item: ItemKey,
         slot: u32,
         nodes: &dyn Nodes,
-    ) -> Outcome<Option<Before>> {
+    ) -> Outcome<Option<OwnPage>> {
         let Some(pin) = self.versions.newest_pin(branch) else { return Ok(None) };
         let mut before = None;
         let ancestry = self.versions.head_ancestry(branch)?;
@@ -297,27 +306,12 @@ impl State {
                 ControlFlow::Continue(())
             }
             Value::Chunk(chunk) if key.branch != branch || key.epoch <= pin => {
-                before = Some(Before { own: None, seen: chunk.get(slot) });
+                before = Some(OwnPage { own: None, seen: chunk.get(slot) });
                 ControlFlow::Break(())
             }
             _ => ControlFlow::Break(()),
         })?;
         Ok(before)
-    }
-
-    /// Whether the head has written all these pages of a chunk in its epoch.
-    pub(crate) fn has_written(
-        &self,
-        branch: u32,
-        item: ItemKey,
-        slots: Range<u32>,
-        nodes: &dyn Nodes,
-    ) -> Outcome<bool> {
-        let wanted = mask(slots);
-        self.map.look(&item.key(branch, self.versions.epoch()), nodes, |value| match value {
-            Some(Value::Chunk(chunk)) => chunk.present() & wanted == wanted,
-            _ => false,
-        })
     }
 
     /// Puts a page's new block in the place of the head's own one, which [`Self::sole_page`] has found.
@@ -335,11 +329,7 @@ impl State {
         }
         self.segments.block_born(&block, self.clock, self.clock);
         let key = item.key(branch, self.versions.epoch());
-        self.map.change(&key, nodes, |value| {
-            if let Value::Chunk(chunk) = value {
-                Arc::make_mut(chunk).set(slot, block);
-            }
-        })
+        self.map.set_page(&key, slot, block, nodes)
     }
 
     /// Puts a page's new block in the place of its old one.
@@ -363,7 +353,7 @@ impl State {
     /// When an older version has it too: see [`Self::is_shared`].
     pub(crate) fn take_page(&self, group: &mut Group, slot: u32) -> Outcome<Option<PageRef>> {
         if self.is_shared(group, slot) {
-            return Err(Error::Corrupted("a page that a version holds is moved".into()).into());
+            return Err(Fault::Shared(Lid(group.item.list), group.item.index));
         }
         let page = group.page(slot);
         if let (None, Some(below)) = (group.own[slot as usize], group.below_at(slot)) {

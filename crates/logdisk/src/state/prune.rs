@@ -64,13 +64,8 @@ impl State {
         Ok(())
     }
 
-    /// Whether some version has the list. The head of the branch `without` does not count.
-    pub(crate) fn is_held(
-        &self,
-        list: u64,
-        without: Option<u32>,
-        nodes: &dyn Nodes,
-    ) -> Outcome<bool> {
+    /// Whether some version has the list.
+    pub(crate) fn is_held(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         let mut entries = Vec::new();
         let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::List));
         self.map.visit(&from, &to, nodes, &mut |key, value| {
@@ -79,7 +74,7 @@ impl State {
         })?;
         Ok(entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch).any(|own| {
             let branch = own[0].0.branch;
-            let mut next = if without == Some(branch) { self.versions.epoch() } else { FOREVER };
+            let mut next = FOREVER;
             own.iter().rev().any(|(key, value)| {
                 let upto = std::mem::replace(&mut next, key.epoch);
                 *value != Value::Tombstone && self.versions.is_seen(branch, key.epoch, upto)

@@ -143,27 +143,23 @@ impl LogDisk {
         }
         // Neighbours in a file become neighbours in the log.
         sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
-        let ((), mut engine, nodes) = self.look_to_change(|engine, nodes| {
-            engine.look_at_chunks_of(&mut sound.iter().map(|(found, _)| &found.block), nodes)
-        })?;
-        if let Some(error) = self.failure().or_else(|| engine.closed_reason.clone()) {
-            return Err(error);
-        }
-        // Others may have written since it was asked for the whole batch.
-        let has_room = self.has_room(&engine, sound.len());
-        engine.kept_segments = self.left_by_survivors(&engine) as usize;
         for (found, stored) in sound {
-            if !has_room {
-                outcomes[found.at] = Rewritten::NoRoom;
-                continue;
-            }
-            let block = found.block;
-            let moved_bytes = engine
-                .relocate(&[(block, &bytes[stored])], None, &nodes)
-                .map_err(|fault| self.latch(fault))?;
-            if moved_bytes > 0 {
-                outcomes[found.at] = Rewritten::Moved;
-                self.external.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+            let moved_bytes = self.change(|engine, nodes| {
+                self.check_writable(engine)?;
+                // Others may have written since it was asked for the whole batch.
+                if !self.has_room(engine, 1) {
+                    return Ok(None);
+                }
+                engine.kept_segments = self.left_by_survivors(engine) as usize;
+                engine.relocate(&[(found.block, &bytes[stored.clone()])], None, nodes).map(Some)
+            })?;
+            match moved_bytes {
+                None => outcomes[found.at] = Rewritten::NoRoom,
+                Some(0) => {}
+                Some(moved_bytes) => {
+                    outcomes[found.at] = Rewritten::Moved;
+                    self.external.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+                }
             }
         }
         Ok(())
@@ -179,25 +175,18 @@ impl LogDisk {
             let Block { name: BlockName::Node { level, first_key }, addr } = batch[at] else {
                 continue;
             };
-            let (place, mut engine, nodes) = self.look_to_change(|engine, nodes| {
+            let (is_moved, is_over_memory_limit) = self.change(|engine, nodes| {
+                self.check_writable(engine)?;
                 let place = engine.state.map.node_place(level, &first_key, nodes)?;
-                let place = place.filter(|place| place.addr == addr);
-                place.map(|place| nodes.node(&place)).transpose()?;
-                Ok(place)
+                let is_moved = match place.filter(|place| place.addr == addr) {
+                    Some(place) => engine.rewrite_node(&place, level, &first_key, nodes)?,
+                    None => false,
+                };
+                Ok((is_moved, self.is_over_memory_limit(engine)))
             })?;
-            if let Some(error) = self.failure().or_else(|| engine.closed_reason.clone()) {
-                return Err(error);
+            if is_moved {
+                outcomes[at] = Rewritten::Moved;
             }
-            let Some(place) = place else { continue };
-            engine
-                .state
-                .map
-                .rewrite_node(&place, level, &first_key, &nodes)
-                .map_err(|fault| self.latch(fault))?;
-            engine.state.account_for_nodes();
-            outcomes[at] = Rewritten::Moved;
-            let is_over_memory_limit = self.is_over_memory_limit(&engine);
-            drop(engine);
             if is_over_memory_limit {
                 unless_put_off(self.relieve_memory())?;
             }

@@ -141,6 +141,12 @@ impl Entry {
         }
     }
 
+    /// What lives in it, and what policies see of it, are as `saved` has them; its state and its marks
+    /// stay.
+    pub(super) const fn restore_usage(&mut self, saved: &Self) {
+        *self = Self { bits: self.bits, opened: self.opened, ..*saved };
+    }
+
     /// Keeps what policies see of it.
     pub(super) fn set_policy_view(&mut self, figures: &dendro_policy::Segment) {
         self.live_bytes = figures.live_bytes;
