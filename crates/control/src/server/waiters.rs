@@ -1,5 +1,5 @@
-//! Connections that wait for segments to become few, kept without a thread each: a client that
-//! waits must not keep others from being answered.
+//! Clients that wait for clean segments to become few. They occupy no thread while they wait, so
+//! other clients are served meanwhile.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -7,50 +7,45 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::cleaning::{MAX_WAIT_MS, SegwaitRequest};
-use crate::protocol::Request;
+use crate::messages::Request;
+use crate::messages::cleaning::{MAX_WAIT_MS, SegwaitRequest};
+use crate::socket::now;
 
 /// How many clients may wait at a time.
 const MAX_WAITING: usize = 64;
 
-/// How often it is looked whether a wait is over.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How often the waits are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A client that waits for its answer.
 #[derive(Debug)]
-pub(crate) struct Waiter {
-    pub(crate) stream: UnixStream,
-    /// What it has asked, which is a `segwait`.
-    pub(crate) asked: Box<Request>,
+pub(super) struct Waiter {
+    pub(super) stream: UnixStream,
+    /// Its request, a `segwait`.
+    pub(super) asked: Box<Request>,
     request: SegwaitRequest,
     deadline: Instant,
 }
 
-/// All that wait.
+/// All clients that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters {
+pub(super) struct Waiters {
     all: Mutex<Vec<Waiter>>,
     more: Condvar,
 }
 
-/// What a socket's deadlines are counted by.
-#[allow(clippy::disallowed_methods, reason = "how long a client may take is real time")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
-}
-
 impl Waiter {
-    pub(crate) fn new(stream: UnixStream, asked: Box<Request>, request: SegwaitRequest) -> Self {
+    pub(super) fn new(stream: UnixStream, asked: Box<Request>, request: SegwaitRequest) -> Self {
         let timeout = Duration::from_millis(request.timeout_ms.min(MAX_WAIT_MS));
         Self { stream, asked, request, deadline: now() + timeout }
     }
 
-    /// Whether the wait ends with so many clean segments at this moment.
-    pub(crate) fn is_over(&self, clean_count: u32, now: Instant) -> bool {
+    /// Whether the wait is over, with `clean_count` clean segments at `now`.
+    pub(super) fn is_over(&self, clean_count: u32, now: Instant) -> bool {
         clean_count < self.request.clean_below || now >= self.deadline
     }
 
-    /// Whether the client has closed its end altogether.
+    /// Whether the client has closed its end.
     fn is_gone(&self) -> bool {
         let mut polled = [PollFd::new(&self.stream, PollFlags::empty())];
         let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -62,8 +57,8 @@ impl Waiter {
 }
 
 impl Waiters {
-    /// Keeps `waiter`, or gives it back when there are too many.
-    pub(crate) fn add(&self, waiter: Waiter) -> Result<(), Waiter> {
+    /// Adds `waiter`, or returns it when too many wait.
+    pub(super) fn add(&self, waiter: Waiter) -> Result<(), Waiter> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MAX_WAITING {
             all.retain(|waiter| !waiter.is_gone());
@@ -76,20 +71,20 @@ impl Waiters {
         Ok(())
     }
 
-    /// Waits until it is time to look again. Returns early when it is told to by [`Self::wake`].
-    pub(crate) fn rest(&self) {
+    /// Waits until the waits are to be checked again, or for [`Self::wake`].
+    pub(super) fn pause(&self) {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who waits for nothing need not wake up often; a stop is noticed by then.
+        // With no client, nothing is to be checked but whether the server was stopped.
         let pause = if all.is_empty() { 20 * POLL_INTERVAL } else { POLL_INTERVAL };
         drop(self.more.wait_timeout(all, pause));
     }
 
-    pub(crate) fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.more.notify_all();
     }
 
-    /// Takes out those for whom `is_over`, and forgets those that are gone.
-    pub(crate) fn take(&self, is_over: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+    /// Takes out those for which `is_over` holds, and drops those that are gone.
+    pub(super) fn take(&self, is_over: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|waiter| !waiter.is_gone());
         let (over, waiting) = std::mem::take(&mut *all).into_iter().partition(is_over);

@@ -1,4 +1,4 @@
-//! Descriptors that travel over a socket, beside bytes.
+//! File descriptors that are passed over a socket (`SCM_RIGHTS`), beside bytes.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Sends the beginning of `bytes`, and `descriptor` with it; answers how many bytes went.
+/// Sends the beginning of `bytes`, and `descriptor` with it; returns how many bytes were sent.
 pub(crate) fn send(
     stream: &UnixStream,
     bytes: &[u8],
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_without_one_is_read_as_ever() {
+    fn bytes_without_a_descriptor_are_read_as_usual() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         std::io::Write::write_all(&mut &ours, b"x").unwrap();
         let mut buffer = [0; 16];

@@ -1,8 +1,8 @@
-//! Who asks, by what the kernel says of the connection.
+//! The user at the other end of a connection, as the kernel reports it.
 //!
-//! A daemon's own user and root may do everything. Others reach the socket only where it has been opened to
-//! them ([`Gate::open`](crate::Gate::open)), and what they may have done,
-//! [`Admin::for_other`](crate::Admin::for_other) says.
+//! The daemon's own user and root may do everything. Other users can only connect once
+//! [`Gate::open`](crate::Gate::open) has let them, and
+//! [`Admin::for_other`](crate::Admin::for_other) decides what they may do.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -16,41 +16,41 @@ pub struct Caller {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The groups beside it, as far as they can be seen.
+    /// The supplementary groups, as far as they can be read.
     pub groups: Vec<u32>,
 }
 
-/// What the kernel says of users that the daemon's user namespace does not have.
+/// The id that the kernel reports for users that the daemon's user namespace does not have.
 const UNKNOWN_ID: u32 = 65_534;
 
 impl Caller {
-    /// Who is at the other end; nothing where that cannot be told.
+    /// The user at the other end; `None` where that is not known.
     pub(crate) fn of(stream: &UnixStream) -> Option<Self> {
-        let told = socket_peercred(stream).ok()?;
-        let (uid, gid) = (told.uid.as_raw(), told.gid.as_raw());
+        let peer = socket_peercred(stream).ok()?;
+        let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
         if uid == UNKNOWN_ID && !has_all_users() {
             return None;
         }
-        // One that cannot be seen, or is gone, has no groups beside its own. Its number may be another
-        // process's by now, but not one of another user's.
-        let status = fs::read_to_string(format!("/proc/{}/status", told.pid.as_raw_nonzero()));
+        // A process that cannot be seen, or is gone, counts as having no supplementary groups. If
+        // its number belongs to a process of another user by now, `groups_of` finds out.
+        let status = fs::read_to_string(format!("/proc/{}/status", peer.pid.as_raw_nonzero()));
         let groups = status.map(|status| groups_of(&status, uid)).unwrap_or_default();
         Some(Self { uid, gid, groups })
     }
 
-    /// Whether this process's user may ask for anything of daemons of this one's.
-    pub(crate) fn is_master(&self) -> bool {
+    /// Whether the caller is root or this process's own user, who may ask for anything.
+    pub(crate) fn may_do_anything(&self) -> bool {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
     }
 
-    /// Whether it is in the group.
+    /// Whether the caller is in the group.
     #[must_use]
     pub fn is_in(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 }
 
-/// Whether every user has a number in this process's user namespace.
+/// Whether this process's user namespace has all users.
 fn has_all_users() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
@@ -81,8 +81,8 @@ mod tests {
         let caller = Caller::of(&ours).unwrap();
         assert_eq!(caller.uid, rustix::process::geteuid().as_raw());
         assert!(caller.is_in(rustix::process::getegid().as_raw()));
-        assert!(caller.is_master());
-        assert!(!Caller { uid: caller.uid + 1, ..caller }.is_master());
+        assert!(caller.may_do_anything());
+        assert!(!Caller { uid: caller.uid + 1, ..caller }.may_do_anything());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener;
 
 use super::*;
-use crate::protocol::{MAX_REQUEST_LEN_BYTES, Outcome, Reply};
+use crate::messages::{MAX_REQUEST_LEN_BYTES, Outcome, Reply};
 
 /// A directory of sockets.
 struct Place(tempfile::TempDir);
@@ -34,14 +34,14 @@ fn of(source: &str, pid: u32) -> Pong {
 fn answer(listener: &UnixListener, pong: &Pong) {
     let (stream, _) = listener.accept().unwrap();
     // Who answers and hangs up before it was asked cannot be asked any more.
-    server::read_line(&stream, MAX_REQUEST_LEN_BYTES, Some(PING_TIMEOUT)).unwrap();
+    socket::read_line(&stream, MAX_REQUEST_LEN_BYTES, Some(PING_TIMEOUT)).unwrap();
     let line = serde_json::to_string(&Reply::new(Outcome::Pong(pong.clone()))).unwrap() + "\n";
-    server::write_all(&stream, line.as_bytes()).unwrap();
+    socket::write_all(&stream, line.as_bytes()).unwrap();
 }
 
-fn find_image(sockets: Vec<PathBuf>) -> Found {
+fn find_image(sockets: Vec<PathBuf>) -> FindOutcome {
     let is_it = |pong: &Pong| pong.source == "/image";
-    find(sockets, is_it, is_it)
+    find_among(sockets, is_it, is_it)
 }
 
 #[test]
@@ -55,7 +55,9 @@ fn who_does_not_answer_keeps_nobody_from_being_found() {
         find_image(place.paths(200))
     });
     match found {
-        Found::Daemon(found) => assert_eq!((found.0.path(), found.1.pid), (&*place.path(199), 17)),
+        FindOutcome::Daemon(found) => {
+            assert_eq!((found.0.path(), found.1.pid), (&*place.path(199), 17))
+        }
         other => panic!("{other:?}"),
     }
     assert!(began.elapsed() < PING_TIMEOUT, "it was asked after others had not answered");
@@ -69,11 +71,11 @@ fn who_is_gone_or_talks_nonsense_is_passed_over() {
     let found = std::thread::scope(|scope| {
         scope.spawn(|| {
             let (stream, _) = listener.accept().unwrap();
-            server::write_all(&stream, b"hello\n").unwrap();
+            socket::write_all(&stream, b"hello\n").unwrap();
         });
         find_image(place.paths(3))
     });
-    assert!(matches!(found, Found::Nobody), "{found:?}");
+    assert!(matches!(found, FindOutcome::Nobody), "{found:?}");
 }
 
 #[test]
@@ -81,18 +83,20 @@ fn who_does_not_answer_is_told_to_those_who_look_for_it_and_waited_for_by_nobody
     let place = Place::new();
     let _listeners = place.listeners(3);
     for (number, source) in ["/one", "/image", "/three"].into_iter().enumerate() {
-        card::leave(&place.path(number), &of(source, number as u32)).unwrap();
+        identity_file::write(&place.path(number), &of(source, number as u32)).unwrap();
     }
     let began = now();
     match find_image(place.paths(3)) {
-        Found::Mute(mute) => assert!(mute.to_string().contains("process 1, does not answer")),
+        FindOutcome::Unresponsive(mute) => {
+            assert!(mute.to_string().contains("process 1, does not answer"))
+        }
         other => panic!("{other:?}"),
     }
     let waited = began.elapsed();
     assert!(waited >= PING_TIMEOUT && waited < 2 * PING_TIMEOUT, "{waited:?} for three");
     let began = now();
-    let found = find(place.paths(3), |_| true, |card| card.source == "/four");
-    assert!(matches!(found, Found::Nobody), "{found:?}");
+    let found = find_among(place.paths(3), |_| true, |identity| identity.source == "/four");
+    assert!(matches!(found, FindOutcome::Nobody), "{found:?}");
     assert!(began.elapsed() < PING_TIMEOUT / 4, "others were waited for");
 }
 
@@ -101,16 +105,16 @@ fn who_does_not_answer_is_told_to_those_who_look_for_it_and_waited_for_by_nobody
 fn who_cannot_even_be_asked_is_told_at_once() {
     let place = Place::new();
     let _listeners = place.listeners(1);
-    card::leave(&place.path(0), &of("/image", 5)).unwrap();
+    identity_file::write(&place.path(0), &of("/image", 5)).unwrap();
     let mut asking = Vec::new();
     loop {
-        match connect_at_once(&place.path(0)) {
+        match socket::connect_at_once(&place.path(0)) {
             Ok(stream) => asking.push(stream),
-            Err(error) => break assert!(is_overrun(&error), "{error}"),
+            Err(error) => break assert!(socket::is_overrun(&error), "{error}"),
         }
     }
     match find_image(place.paths(1)) {
-        Found::Mute(mute) => assert_eq!(mute.pid, 5),
+        FindOutcome::Unresponsive(mute) => assert_eq!(mute.pid, 5),
         other => panic!("{other:?}"),
     }
 }

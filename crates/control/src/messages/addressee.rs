@@ -1,14 +1,14 @@
-//! Whom a request is meant for.
+//! The daemon or mount that a request is meant for.
 //!
-//! A socket's name, a process's number and a mounted file system's device number are all given
-//! again. Between the moment in which somebody has found a daemon and that in which the request
-//! arrives, another one may have them. So a request says whom it means, and any other refuses it.
+//! Socket names, process numbers and device numbers are reused. Between the moment in which a
+//! client finds a daemon and the moment in which its request arrives, another daemon may have got
+//! them. So a request names its addressee, and any other daemon refuses it.
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::Pong;
+use super::volume::Pong;
 
-/// Whom a request is meant for. What is not said may be any.
+/// The daemon or mount that a request is meant for. What is `None` may be any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addressee {
     /// The volume's UUID.
@@ -23,21 +23,21 @@ pub struct Addressee {
 }
 
 impl Addressee {
-    /// The daemon that has said `pong`.
+    /// The daemon that has replied `pong`.
     #[must_use]
     pub fn of(pong: &Pong) -> Self {
-        let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-        Self { uuid: said(&pong.uuid), daemon: said(&pong.daemon), view: None }
+        let named = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        Self { uuid: named(&pong.uuid), daemon: named(&pong.daemon), view: None }
     }
 
-    /// The same, about one of its mounts; one without a number, as an older daemon's have none, is not
-    /// named.
+    /// The same, about one of its mounts. Number 0 names none: daemons of older releases do not
+    /// number their mounts.
     #[must_use]
     pub fn about(self, view: u64) -> Self {
         Self { view: Some(view).filter(|&view| view != 0), ..self }
     }
 
-    /// Why the daemon that would say `pong` is not the one, if it is not.
+    /// Why the daemon that replies `pong` is not the addressee, if it is not.
     pub(crate) fn differs_from(&self, pong: &Pong) -> Option<String> {
         if let Some(uuid) = self.uuid.as_ref().filter(|&uuid| *uuid != pong.uuid) {
             return Some(format!(
@@ -66,7 +66,7 @@ impl Addressee {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mounts::ViewInfo;
+    use crate::messages::ViewInfo;
 
     fn pong() -> Pong {
         Pong {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_meant_is_compared_as_far_as_it_is_said() {
+    fn an_addressee_is_compared_as_far_as_it_is_named() {
         let said = Addressee::of(&pong());
         assert_eq!(Addressee::default().differs_from(&pong()), None);
         assert_eq!(said.differs_from(&pong()), None);

@@ -1,94 +1,95 @@
-//! What is said about versions of a volume.
+//! Versions of a volume: requests about them, and the replies.
 //!
-//! Paths and names of files are bytes on Linux. Here they are text, in which a backslash is `\\`, and
-//! a byte that is no UTF-8 or that would control a terminal is `\x` and two digits: see
-//! [`path_text`] and [`path_bytes`].
+//! Paths and names of files are bytes on Linux. Here they are text, in which a backslash is `\\`,
+//! and a byte that is not UTF-8 or is a control character is `\x` and two digits: see [`path_text`]
+//! and [`path_bytes`].
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// The most changes that one reply tells.
+/// The most changes in one reply.
 pub const MAX_CHANGES: usize = 10_000;
 
-/// A version, as somebody names it.
+/// A version, as a user names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionName {
-    /// The branch's name; nothing: that of the mount that is asked in, else the main one.
+    /// The branch's name; `None`: the branch of the mount that the request is about, else the main
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// The moment; nothing: how it is now.
+    /// The moment; `None`: now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moment: Option<Moment>,
 }
 
-/// A moment, as somebody names it.
+/// A moment, as a user names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// A snapshot's name, an epoch, `head`, or a time as it was written.
     pub text: String,
-    /// The time that the text means to the one who asks, nanoseconds since 1970; nothing when it
-    /// means none.
+    /// The time that the text means in the client's time zone, nanoseconds since 1970; `None` when
+    /// it is no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unix_ns: Option<i64>,
 }
 
-/// A question about versions, and where it is asked.
+/// A request about versions, and the mount that it refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionsAsked {
-    /// The device ([`ViewInfo::device`](crate::ViewInfo::device)) of the mount that it is asked in:
-    /// names without a branch refer to what is mounted there; nothing: to the main branch.
+    /// The device ([`ViewInfo::device`](crate::ViewInfo::device)) of the mount: names without a
+    /// branch refer to the branch that is mounted there. `None`: to the main branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
-    /// The question.
+    /// The request.
     #[serde(flatten)]
     pub request: VersionsRequest,
 }
 
-/// What can be asked about versions.
+/// The requests about versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum VersionsRequest {
-    /// Which are there?
+    /// List the versions.
     List,
-    /// What do they take?
+    /// Report the space that each takes.
     Usage,
-    /// Keep how a branch is now.
+    /// Make a snapshot of a branch.
     Snapshot {
         /// The branch.
         of: VersionName,
-        /// What to call it; nothing: one that retention may thin out.
+        /// Its name; `None`: retention may delete it later.
         name: Option<String>,
     },
     /// Delete all of these, or none.
     Delete {
         /// Snapshots and branches.
         versions: Vec<VersionName>,
-        /// Only say what would be deleted.
+        /// Only report what would be deleted.
         dry_run: bool,
     },
-    /// Call a snapshot or a branch otherwise.
+    /// Rename a snapshot or a branch.
     Rename {
         /// Which.
         of: VersionName,
         /// The new name.
         name: String,
     },
-    /// Say whether a snapshot must not be deleted.
+    /// Protect a snapshot from deletion, or end that.
     Hold {
         /// Which.
         of: VersionName,
-        /// Whether it must not.
+        /// Whether it must not be deleted.
         held: bool,
     },
-    /// Make a branch that goes on from a version.
+    /// Make a branch that starts from a version.
     Clone {
-        /// From which.
+        /// The version.
         of: VersionName,
-        /// What to call it.
+        /// The branch's name.
         name: String,
     },
-    /// Make a branch the main one, which takes its name.
+    /// Make a branch the main branch; it takes over that name.
     Promote {
         /// Its name.
         branch: String,
@@ -96,70 +97,71 @@ pub enum VersionsRequest {
         #[serde(default, flatten)]
         how: Replacing,
     },
-    /// Put a branch in the place of the head that is meant where none is named; unless that has
-    /// changed.
+    /// Replace the head of the branch that names without a branch refer to by another branch;
+    /// unless that head has changed.
     Replace {
         /// The branch's name.
         with: String,
-        /// The moment since when the head must be the same; nothing: it may have changed.
+        /// The moment since when the head must not have changed; `None`: it may have.
         since: Option<VersionName>,
         /// How.
         #[serde(default, flatten)]
         how: Replacing,
     },
-    /// Put a branch back to a moment in its past, or to what an earlier one has kept.
+    /// Put a branch back to a moment in its past, or undo an earlier rollback.
     Rollback {
-        /// The branch and the moment; without a moment, with `undo`, what was kept last.
+        /// The branch and the moment. With `undo`, the moment may be missing: the state that was
+        /// kept last.
         to: VersionName,
-        /// The moment is what a rollback or a try has kept.
+        /// The moment is a state that a rollback or a try has kept.
         #[serde(default)]
         undo: bool,
         /// How.
         #[serde(default, flatten)]
         how: Replacing,
     },
-    /// What changed from one version to another?
+    /// List what changed from one version to another.
     Diff {
-        /// The one.
+        /// The earlier version.
         old: VersionName,
-        /// The other.
+        /// The later version.
         new: VersionName,
-        /// How many changes to pass over, as they were told before.
+        /// How many changes to skip: those that earlier replies have listed.
         #[serde(default)]
         skip: u64,
     },
-    /// Which versions are there of what a path names?
+    /// List the versions of the file that a path names.
     History {
-        /// Where the line of history ends.
+        /// The version whose history is listed.
         of: VersionName,
         /// From the root of the volume.
         path: String,
     },
-    /// What had a directory that it has no more?
+    /// List the names that a directory once had and no longer has.
     Removed {
-        /// Where it is looked for now.
+        /// The version in which the directory is looked up.
         of: VersionName,
         /// From the root of the volume.
         path: String,
     },
     /// Copy a file or a tree out of the past.
     Undelete {
-        /// From when; nothing: the newest moment that has it.
+        /// The version to copy from; `None`: the newest one that has it.
         from: Option<VersionName>,
         /// From the root of the volume.
         path: String,
-        /// Under which path to put it; nothing: the same.
+        /// The path of the copy; `None`: the same.
         to: Option<String>,
     },
 }
 
-/// How another head takes the place of one.
+/// How a head is replaced by another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replacing {
-    /// Throw the one away that was there; else it is kept as a snapshot or a branch.
+    /// Discard the former head; otherwise it is kept as a snapshot or a branch.
     #[serde(default)]
     pub discard: bool,
-    /// Even where files are open.
+    /// Even while files are open.
     #[serde(default)]
     pub force: bool,
 }
@@ -180,7 +182,7 @@ impl VersionsRequest {
     }
 }
 
-/// What is answered about versions.
+/// The replies about versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "about", content = "facts", rename_all = "snake_case")]
 pub enum VersionsReply {
@@ -191,13 +193,13 @@ pub enum VersionsReply {
     /// To [`VersionsRequest::Snapshot`]: what was made.
     Snapshot(SnapshotInfo),
     /// To [`VersionsRequest::Clone`]: what was made. To [`VersionsRequest::Promote`],
-    /// [`VersionsRequest::Replace`] and [`VersionsRequest::Rollback`]: what is there now, and what
-    /// became of what was.
+    /// [`VersionsRequest::Replace`] and [`VersionsRequest::Rollback`]: the branch as it is now, and
+    /// what became of its former head.
     Branch(BranchInfo),
     /// To [`VersionsRequest::Delete`]: what was, or would be, deleted.
     Deleted(Vec<DeletedInfo>),
-    /// To [`VersionsRequest::Diff`]; to [`VersionsRequest::Replace`] when nothing was done, as all
-    /// of this has changed.
+    /// To [`VersionsRequest::Diff`]. To [`VersionsRequest::Replace`] when nothing was done because
+    /// of these changes.
     Diff(DiffInfo),
     /// To [`VersionsRequest::History`]: newest first.
     History(Vec<HistoryInfo>),
@@ -205,14 +207,14 @@ pub enum VersionsReply {
     Removed(Vec<RemovedInfo>),
     /// To [`VersionsRequest::Undelete`].
     Restored(RestoredInfo),
-    /// It was done, and there is nothing to tell.
+    /// It was done, and there is nothing more to report.
     Done,
 }
 
 /// All versions of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionList {
-    /// The epoch that is written in now.
+    /// The current epoch.
     pub epoch: u64,
     /// The branches, the main one among them.
     pub branches: Vec<BranchInfo>,
@@ -227,37 +229,37 @@ pub struct BranchInfo {
     pub branch: u32,
     /// Its name.
     pub name: String,
-    /// Whether it is meant where none is named.
+    /// Whether it is the main branch, which names without a branch refer to.
     pub main: bool,
-    /// The number of the branch that it was made from; nothing for the first.
+    /// The number of the branch that it was made from; `None` for the first.
     pub parent: Option<u32>,
-    /// The epoch that it was made from; nothing for the first.
+    /// The epoch that it was made from; `None` for the first.
     pub parent_epoch: Option<u64>,
     /// When it was made, nanoseconds since 1970.
     pub created_unix_ns: i64,
-    /// What it has taken the place of just now.
+    /// What it has replaced just now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<ReplacedInfo>,
 }
 
-/// What became of a head that another one took the place of.
+/// What became of a head that was replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedInfo {
-    /// What the branch goes on from: a snapshot as `@name` or `@epoch`, or a branch as `:name`.
+    /// What the branch continues from: a snapshot as `@name` or `@epoch`, or a branch as `:name`.
     pub like: String,
-    /// What keeps the former head; nothing: it was thrown away, or did not differ.
+    /// The version that keeps the former head; `None`: it was discarded, or did not differ.
     pub kept: Option<KeptInfo>,
-    /// Files that were open all the same.
+    /// Files that were open nevertheless.
     #[serde(default)]
     pub open_files: Vec<OpenFileInfo>,
 }
 
-/// What keeps a head that another one took the place of.
+/// The version that keeps a head that was replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptInfo {
     /// The number of its branch.
     pub branch: u32,
-    /// Its epoch; nothing: a branch, not a snapshot.
+    /// Its epoch; `None`: it is a branch, not a snapshot.
     pub epoch: Option<u64>,
     /// The name of the snapshot or the branch.
     pub name: String,
@@ -268,9 +270,9 @@ pub struct KeptInfo {
 pub struct OpenFileInfo {
     /// The process.
     pub pid: u32,
-    /// What it runs.
+    /// Its command.
     pub command: String,
-    /// The user whose process it is, where that can be told.
+    /// The user whose process it is, where that is known.
     pub user: Option<String>,
     /// The file.
     pub path: String,
@@ -281,47 +283,47 @@ pub struct OpenFileInfo {
 pub struct SnapshotInfo {
     /// The number of its branch.
     pub branch: u32,
-    /// The last epoch that it sees.
+    /// The last epoch that is visible in it.
     pub epoch: u64,
-    /// Its name; nothing for one that retention may thin out.
+    /// Its name; `None` for one that retention may delete.
     pub name: Option<String>,
     /// When it was made, nanoseconds since 1970.
     pub created_unix_ns: i64,
     /// Whether it must not be deleted.
     pub held: bool,
-    /// In answers to [`VersionsRequest::List`], the name of its branch; where that is gone, of the one
-    /// in whose past it is, or from which it was kept.
+    /// In replies to [`VersionsRequest::List`], the name of its branch. If that is deleted: the
+    /// name of the branch in whose past it is, or from which it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_name: Option<String>,
 }
 
-/// What a version takes.
+/// The space that a version takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageInfo {
     /// The number of its branch.
     pub branch: u32,
-    /// Its epoch; nothing for a head.
+    /// Its epoch; `None` for a head.
     pub epoch: Option<u64>,
     /// The name of the snapshot or the branch, if it has one.
     pub name: Option<String>,
     /// Bytes that deleting it alone would free.
     pub exclusive_bytes: u64,
-    /// Bytes of what it sees.
+    /// Bytes of all that is visible in it.
     pub seen_bytes: u64,
 }
 
-/// What was, or would be, deleted.
+/// A version that was, or would be, deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedInfo {
     /// The number of its branch.
     pub branch: u32,
-    /// Its epoch; nothing for a head.
+    /// Its epoch; `None` for a head.
     pub epoch: Option<u64>,
     /// The name of the snapshot or the branch, if it has one.
     pub name: Option<String>,
-    /// Bytes that deleting it alone would free; nothing when it was deleted without a look.
+    /// Bytes that deleting it alone would free; `None` when it was deleted without counting them.
     pub exclusive_bytes: Option<u64>,
-    /// Bytes that deleting all that were named would free; nothing as above.
+    /// Bytes that deleting all versions of the request would free; `None` as above.
     #[serde(default)]
     pub together_bytes: Option<u64>,
 }
@@ -333,20 +335,20 @@ pub struct DiffInfo {
     pub changes: Vec<ChangeInfo>,
     /// Whether there are more.
     pub more: bool,
-    /// What was compared;
+    /// The earlier version;
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<ViewName>,
-    /// with what.
+    /// and the later one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<ViewName>,
 }
 
-/// A version, as the disk numbers it.
+/// A version by the disk's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewName {
     /// The number of the branch.
     pub branch: u32,
-    /// The last epoch that it sees; nothing: a head.
+    /// The last epoch that is visible in it; `None`: a head.
     pub epoch: Option<u64>,
 }
 
@@ -357,29 +359,29 @@ pub struct ChangeInfo {
     pub change: char,
     /// `file`, `directory`, `symlink`, `fifo`, `socket`, `block` or `character`.
     pub kind: String,
-    /// The path in the new version, or in the old one of what was removed.
+    /// The path in the later version; for something that was removed, in the earlier one.
     pub path: String,
-    /// The path in the old version, of what was renamed.
+    /// The path in the earlier version, for something that was renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_path: Option<String>,
 }
 
-/// What a path named for a time.
+/// What a path named for some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryInfo {
     /// The number of the branch of the newest version that has it.
     pub branch: u32,
-    /// The epoch of the newest version that has it; nothing: it is so now.
+    /// The epoch of the newest version that has it; `None`: the path names it now.
     pub epoch: Option<u64>,
     /// The name of that snapshot, if it has one.
     pub snapshot: Option<String>,
     /// When the oldest snapshot that has it was made, nanoseconds since 1970.
     pub since_unix_ns: Option<i64>,
-    /// When the newest was made; nothing: it is so now.
+    /// When the newest one was made; `None`: the path names it now.
     pub until_unix_ns: Option<i64>,
     /// How many snapshots have it.
     pub snapshots: usize,
-    /// What it was; nothing when the path named nothing.
+    /// The file; `None` when the path named nothing.
     pub file: Option<FileInfo>,
 }
 
@@ -388,7 +390,7 @@ pub struct HistoryInfo {
 pub struct FileInfo {
     /// Its i-node.
     pub inode: u64,
-    /// As in [`ChangeInfo`].
+    /// Its kind, as in [`ChangeInfo`].
     pub kind: String,
     /// Its size.
     pub size_bytes: u64,
@@ -405,18 +407,18 @@ pub struct RemovedInfo {
     pub name: String,
     /// The newest snapshot that has it.
     pub snapshot: SnapshotInfo,
-    /// What it was there.
+    /// The file that the name referred to.
     pub file: FileInfo,
 }
 
-/// What was brought back.
+/// What was restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoredInfo {
-    /// Where it was put.
+    /// The path of the copy.
     pub path: String,
-    /// The epoch that it came from.
+    /// The epoch that it was copied from.
     pub epoch: Option<u64>,
-    /// Files that are no directories.
+    /// Files other than directories.
     pub files: u64,
     /// Directories.
     pub directories: u64,
@@ -446,8 +448,8 @@ fn escape(text: &mut String, byte: u8) {
     let _ = write!(text, "\\x{byte:02x}");
 }
 
-/// The path that `text` stands for; `None` when it has a backslash with neither another one nor `x`
-/// and two digits behind it.
+/// The path that `text` stands for; `None` when a backslash in it is followed by neither another
+/// one nor `x` and two digits.
 #[must_use]
 pub fn path_bytes(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,5 +1,5 @@
-//! What is asked and answered about coalescing: pages that follow each other in a list and lie
-//! scattered are written again side by side.
+//! Coalescing: pages that follow each other in a list but lie scattered on the device are written
+//! again side by side.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,41 +18,41 @@ pub struct PagePlace {
 /// Coalesces a part of what is named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoalesceRequest {
-    /// The device of the mount whose version is meant; nothing: the main branch's head.
+    /// The device of the mount whose version is meant; `None`: the main branch's head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
     /// The lists, by ascending number, [`MAX_LISTS`] at most; all when it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<Vec<u64>>,
-    /// Where to go on: what the reply before this one said; nothing to begin.
+    /// Where to continue: [`Coalesced::next`] of the last reply; `None` to begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PagePlace>,
-    /// Nothing is written, and it is told what would be.
+    /// Write nothing, and report what would be written.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// What that came to.
+/// The result of a [`CoalesceRequest`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coalesced {
     /// Bytes of the pages looked at.
     pub page_bytes: u64,
-    /// Reads of the device that it takes to read them in order, a MiB at a time,
+    /// Device reads that it took to read them in order, a MiB at a time, before,
     pub pieces_before: u64,
-    /// and that it takes now, or would.
+    /// and that it takes now, or would take.
     pub pieces_after: u64,
     /// Bytes that were written again, or would be.
     pub moved_bytes: u64,
     /// Mebibytes with pages that cannot be read; they stay as they are.
     pub unreadable: u64,
-    /// Where to go on; nothing at the end.
+    /// Where to continue; `None` at the end.
     pub next: Option<PagePlace>,
-    /// Clean segments are too few for anything to be moved now; that is why it ended there.
+    /// It ended early because there are too few clean segments to move anything.
     pub lacks_room: bool,
 }
 
 impl Coalesced {
-    /// Adds what the next request came to.
+    /// Adds the result of the next request.
     pub fn add(&mut self, more: &Self) {
         self.page_bytes += more.page_bytes;
         self.pieces_before += more.pieces_before;

@@ -1,18 +1,21 @@
-//! Metrics over TCP, for Prometheus: as much of HTTP as that takes, and nothing that changes anything.
-//!
-//! The control socket has the same for those who reach it; a port is for those who cannot.
+//! Metrics over TCP, for Prometheus: as much of HTTP as that takes, and no request that changes
+//! anything. The control socket serves the same; a TCP port is for clients that cannot reach it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::http;
-use crate::protocol::Admin;
-use crate::wait::now;
+use super::http;
+use crate::admin::Admin;
+use crate::socket::Deadline;
 
-/// How long a client may take for its request, and for the reply: it keeps others waiting.
+/// How long a client may take to send its request, and to receive the reply. Clients are served one
+/// after the other, so each delays those behind it.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why a connection is given up.
+const TOO_SLOW: &str = "it takes too long";
 
 /// The longest head of a request.
 const MAX_HEAD_LEN_BYTES: usize = 16 << 10;
@@ -28,7 +31,7 @@ impl Scrape {
     /// Listens at `address`.
     ///
     /// # Errors
-    /// When somebody else does, or there is no such address here.
+    /// When the address is in use, or none of this machine's.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)
             .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))?;
@@ -38,22 +41,22 @@ impl Scrape {
     /// Where it listens.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel cannot say.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves one connection after the other until [`Self::stop`]. What goes wrong with one ends that
-    /// one alone.
+    /// Serves one connection after the other until [`Self::stop`]. An error on a connection ends
+    /// that connection alone.
     pub fn run(&self, admin: &dyn Admin) {
         while !self.stopped.load(Ordering::Acquire) {
             match self.listener.accept() {
                 Ok((stream, _)) if !self.stopped.load(Ordering::Acquire) => {
-                    // The client may be gone by now; nobody else wants to know.
+                    // An error means that the client is gone, so there is nobody to report it to.
                     let _ = serve(stream, admin);
                 }
                 Err(_) if !self.stopped.load(Ordering::Acquire) => {
-                    // Out of descriptors or memory: give others time to return some.
+                    // Out of descriptors or memory: wait until other threads release some.
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 _ => {}
@@ -61,7 +64,7 @@ impl Scrape {
         }
     }
 
-    /// Lets [`Self::run`] return once it is done with the connection it serves.
+    /// Makes [`Self::run`] return once it has served its connection.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
@@ -69,15 +72,15 @@ impl Scrape {
 }
 
 fn serve(mut stream: TcpStream, admin: &dyn Admin) -> io::Result<()> {
-    let deadline = now() + CLIENT_TIMEOUT;
+    let deadline = Deadline::after(CLIENT_TIMEOUT);
     let reply = match read_head(&mut stream, deadline)? {
         Some(head) if http::is_request(&head) => http::reply(&head, admin),
         _ => http::refusal(),
     };
-    let deadline = now() + CLIENT_TIMEOUT;
+    let deadline = Deadline::after(CLIENT_TIMEOUT);
     let mut rest = &reply[..];
     while !rest.is_empty() {
-        stream.set_write_timeout(Some(left(deadline)?))?;
+        stream.set_write_timeout(Some(deadline.left(TOO_SLOW)?))?;
         match stream.write(rest) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => rest = &rest[count..],
@@ -88,28 +91,18 @@ fn serve(mut stream: TcpStream, admin: &dyn Admin) -> io::Result<()> {
     Ok(())
 }
 
-/// The time until `deadline`, of which there must be some.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    match deadline.saturating_duration_since(now()) {
-        Duration::ZERO => Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long")),
-        left => Ok(left),
-    }
-}
-
 /// The head of a request, up to the empty line; `None` when it is too long or ends before that.
-fn read_head(stream: &mut TcpStream, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+fn read_head(stream: &mut TcpStream, deadline: Deadline) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 1024];
     loop {
-        // A client that sends a byte now and then must not take longer than one that sends none.
-        stream.set_read_timeout(Some(left(deadline)?))?;
+        stream.set_read_timeout(Some(deadline.left(TOO_SLOW)?))?;
         let count = match stream.read(&mut chunk) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
         };
         bytes.extend_from_slice(&chunk[..count]);
-        let ends = |rest: &[u8]| rest.starts_with(b"\n\r\n") || rest.starts_with(b"\n\n");
-        if (0..bytes.len()).any(|at| ends(&bytes[at..])) {
+        if http::head_end(&bytes, 0).is_some() {
             return Ok(Some(bytes));
         }
         if count == 0 || bytes.len() > MAX_HEAD_LEN_BYTES {

@@ -1,33 +1,43 @@
-//! As much of HTTP as it takes to scrape metrics: `curl --unix-socket SOCKET http://localhost/metrics`.
+//! As much of HTTP as a scraper of metrics needs:
+//! `curl --unix-socket SOCKET http://localhost/metrics`.
 
 use std::io;
 use std::os::unix::net::UnixStream;
 
-use crate::protocol::{Admin, AdminError};
-use crate::server;
+use crate::admin::Admin;
+use crate::messages::AdminError;
+use crate::socket;
 
 /// Prometheus's text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 
-/// Whether a request that begins so is one of HTTP.
-pub(crate) fn is_request(start: &[u8]) -> bool {
+/// Whether a request that begins with `start` is an HTTP request.
+pub(super) fn is_request(start: &[u8]) -> bool {
     start.starts_with(b"GET ") || start.starts_with(b"HEAD ")
 }
 
-/// Answers a request whose head, up to the empty line, is `head`, which may be anything that
-/// [`is_request`].
-pub(crate) fn answer(stream: &UnixStream, head: &[u8], admin: &dyn Admin) -> io::Result<()> {
-    server::write_all(stream, &reply(head, admin))
+/// Answers the request whose head, up to the empty line, is `head`. After what [`is_request`] has
+/// checked, the head may hold any bytes.
+pub(super) fn answer(stream: &UnixStream, head: &[u8], admin: &dyn Admin) -> io::Result<()> {
+    socket::write_all(stream, &reply(head, admin))
 }
 
-/// What to say to who asks something else, or nothing that makes sense.
-pub(crate) fn refusal() -> Vec<u8> {
+/// Where the head of a request ends. The bytes before `from` have been searched already.
+pub(super) fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
+    // The end may begin in what was searched before.
+    let from = from.saturating_sub(3);
+    let is_end = |rest: &[u8]| rest.starts_with(b"\n\r\n") || rest.starts_with(b"\n\n");
+    (from..bytes.len()).find(|&at| is_end(&bytes[at..]))
+}
+
+/// The reply to a request that is no HTTP request.
+pub(super) fn refusal() -> Vec<u8> {
     message("400 Bad Request", PLAIN_TYPE, "ask with GET /metrics\n", true).into_bytes()
 }
 
-/// The reply to such a request.
-pub(crate) fn reply(head: &[u8], admin: &dyn Admin) -> Vec<u8> {
+/// The reply to the request with this head.
+pub(super) fn reply(head: &[u8], admin: &dyn Admin) -> Vec<u8> {
     let line = head.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
     let is_head = words.next() == Some(b"HEAD");

@@ -1,7 +1,8 @@
-//! What a daemon leaves behind that could not write the last of what it was given.
+//! A file beside a daemon's socket that says why the daemon could not write everything before it
+//! ended.
 //!
-//! By then it listens no more, and has no parent that would hear its exit code. So it leaves a file
-//! beside its socket, for whoever waits for its end.
+//! By then the daemon no longer listens, and no parent process reads its exit code. So it writes
+//! the error to a file, for the command that waits for its end.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,25 +10,25 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const EXTENSION: &str = "failed";
-/// No reason is longer.
+/// No error is longer.
 const MAX_LEN_BYTES: u64 = 4096;
 
 fn path(socket: &Path) -> PathBuf {
     socket.with_extension(EXTENSION)
 }
 
-/// Says why the daemon that listened on `socket` could not write everything.
+/// Records why the daemon that listened on `socket` could not write everything.
 ///
 /// # Errors
-/// When the file cannot be written; somebody may see an end without a reason then.
-pub fn leave(socket: &Path, why: &str) -> io::Result<()> {
+/// When the file cannot be written. The command that waits then sees only that the daemon ended.
+pub fn record(socket: &Path, why: &str) -> io::Result<()> {
     let mut options = File::options();
     let mut file =
         options.write(true).create(true).truncate(true).mode(0o600).open(path(socket))?;
     io::Write::write_all(&mut file, why.as_bytes())
 }
 
-/// Takes what the daemon that listened on `socket` has left, if it has.
+/// Reads and removes what the daemon that listened on `socket` has recorded, if anything.
 #[must_use]
 pub fn take(socket: &Path) -> Option<String> {
     let file = File::open(path(socket)).ok()?;
@@ -42,12 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_taken_once() {
+    fn what_is_recorded_is_taken_once() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("a.sock");
         assert_eq!(take(&socket), None);
-        leave(&socket, "first").unwrap();
-        leave(&socket, "no").unwrap();
+        record(&socket, "first").unwrap();
+        record(&socket, "no").unwrap();
         assert_eq!(take(&socket).as_deref(), Some("no"));
         assert_eq!(take(&socket), None);
     }
