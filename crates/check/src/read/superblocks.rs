@@ -5,7 +5,7 @@ use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_format::{Malformed, Superblock};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Superblocks in the longest log of them.
 const MAX_SLOT_COUNT: u64 = 256;
@@ -15,7 +15,7 @@ const MAX_SLOT_COUNT: u64 = 256;
 pub struct FoundSuperblock {
     /// Its slot, in bytes from the start of the device.
     pub offset: u64,
-    /// What it says.
+    /// The superblock.
     pub superblock: Superblock,
 }
 
@@ -24,7 +24,7 @@ pub struct FoundSuperblock {
 pub struct Superblocks(Vec<FoundSuperblock>);
 
 impl Superblocks {
-    /// The one that counts: the newest.
+    /// The newest, which is the one in force.
     #[must_use]
     pub fn current(&self) -> &FoundSuperblock {
         self.0.last().expect("there is at least one")
@@ -37,13 +37,14 @@ impl Superblocks {
     }
 }
 
-/// Finds the volume on a device whose segment size nobody knows: at slot 0 of the first superblock
-/// log or, while that is being written anew, of the second, at each place where that may start;
-/// if both are damaged, at their other slots. Then reads both logs.
+/// Finds the volume on a device whose segment size is not known. It looks at slot 0 of the first
+/// superblock log and, in case that log is being written again, at slot 0 of the second one, at
+/// each place where that may start. If both are damaged, it looks at the other slots. Then it reads
+/// both logs.
 ///
 /// # Errors
 /// [`Error::NoVolume`] when there is no valid superblock. A part of the device that cannot be read
-/// is taken for one without.
+/// counts as one that holds none.
 pub fn find_superblocks(device: &dyn Device) -> Result<Superblocks> {
     let mut problem = Malformed { structure: "superblock", problem: "there is none" };
     let found = first(device, 0..1, &mut problem)
@@ -62,16 +63,16 @@ pub fn find_superblocks(device: &dyn Device) -> Result<Superblocks> {
         });
     }
     if all.is_empty() {
-        // The device answers otherwise than a moment ago.
+        // Read again, the device has returned something else.
         all.push(found);
     }
     all.sort_by_key(|found| found.superblock.seq);
     Ok(Superblocks(all))
 }
 
-/// The first superblock in the given slots of a log at each place where one may start. The places
-/// before the second log's true one lie in segment 0, which holds nothing that users wrote, so
-/// no image of a volume inside the volume is taken for it.
+/// The first superblock in the given slots of a log, at each place where a log may start. The
+/// places before the true start of the second log lie in segment 0, which holds no users' data. So
+/// an image of another volume, in a file, is not mistaken for the volume.
 fn first(
     device: &dyn Device,
     slots: std::ops::Range<u64>,
@@ -83,7 +84,7 @@ fn first(
         for_each_slot(device, start, slots.clone(), |offset, slot| {
             match slot_at(offset, slot) {
                 Ok(superblock) => found = Some(superblock),
-                // One that is there but cannot be read says more than none.
+                // A damaged superblock is a better explanation than none.
                 Err(worse) if worse.problem != "there is none" => *problem = worse,
                 Err(_) => (),
             }
@@ -105,7 +106,7 @@ fn slot_at(offset: u64, slot: &[u8]) -> std::result::Result<FoundSuperblock, Mal
     Ok(FoundSuperblock { offset, superblock })
 }
 
-/// Calls `visit` with each slot that can be read, until it answers true.
+/// Calls `visit` with each slot that can be read, until it returns true.
 fn for_each_slot(
     device: &dyn Device,
     start: u64,

@@ -1,4 +1,4 @@
-//! What is recorded of each segment.
+//! The usage of each segment, as it is recorded.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use dendro_format::usage::USAGE_LIST;
 use dendro_format::{Addr, Checkpoint, Key, SegmentNo, Space, Usage, Value};
 use serde::Serialize;
 
-use crate::{Error, Result, Volume, info};
+use super::volume::Volume;
+use crate::error::{Error, Result};
 
 /// Where a segment's usage is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -14,29 +15,29 @@ use crate::{Error, Result, Volume, info};
 pub enum UsageSource {
     /// In the map.
     Map,
-    /// In the checkpoint, whose own writing changed what the map says.
+    /// In the checkpoint: writing it has changed the usage that the map records.
     Checkpoint,
 }
 
-/// What is recorded of a segment.
+/// The recorded usage of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageRow {
     /// The segment.
     pub segment: SegmentNo,
     /// Its usage.
     pub usage: Usage,
-    /// Where that stands.
+    /// Where it is recorded.
     pub source: UsageSource,
 }
 
-/// The recorded usage of all segments of which there is any.
+/// The usage of all segments for which one is recorded.
 #[derive(Clone, Debug, Default)]
 pub struct UsageTable {
     rows: BTreeMap<SegmentNo, (Usage, UsageSource)>,
 }
 
 impl UsageTable {
-    pub(crate) fn read(volume: &Volume<'_>, checkpoint: &Checkpoint) -> Result<Self> {
+    fn read(volume: &Volume<'_>, checkpoint: &Checkpoint) -> Result<Self> {
         let mut table = Self::default();
         let from = Key::first(USAGE_LIST, Space::Records, 0);
         let to = Key::first(USAGE_LIST, Space::Chunks, 0);
@@ -52,7 +53,7 @@ impl UsageTable {
         Ok(table)
     }
 
-    /// Enters a record of the map. Of several versions the last one counts.
+    /// Adds a record of the map. A later version of a record replaces an earlier one.
     pub(crate) fn insert_record(
         &mut self,
         key: &Key,
@@ -72,13 +73,13 @@ impl UsageTable {
         }
     }
 
-    /// What is recorded of a segment.
+    /// The recorded usage of a segment.
     #[must_use]
     pub fn get(&self, segment: SegmentNo) -> Option<UsageRow> {
         self.rows.get(&segment).map(|&(usage, source)| UsageRow { segment, usage, source })
     }
 
-    /// All that is recorded, by ascending segment.
+    /// All rows, by ascending segment.
     pub fn rows(&self) -> impl Iterator<Item = UsageRow> + '_ {
         self.rows.iter().map(|(&segment, &(usage, source))| UsageRow { segment, usage, source })
     }
@@ -90,8 +91,12 @@ impl UsageTable {
     }
 }
 
-impl std::fmt::Display for UsageRow {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        info::UsageInfo::from(*self).fmt(f)
+impl Volume<'_> {
+    /// The usage of segments, as the map and the checkpoint record it.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn usage(&self, checkpoint: &Checkpoint) -> Result<UsageTable> {
+        UsageTable::read(self, checkpoint)
     }
 }

@@ -1,26 +1,27 @@
-//! Whether chunks' ways past older entries leave out only what they say they do.
+//! Skips: whether a chunk's skip passes only over entries that it may pass over.
 
 use dendro_format::chunk::Skip;
 use dendro_format::{Chunk, Key};
 
 /// The entries of one branch for one chunk that were seen so far, oldest first.
 #[derive(Default)]
-pub(crate) struct Skips {
+pub(super) struct Skips {
+    /// The list, the chunk and the branch.
     of: Option<(u64, u64, u32)>,
-    /// Epoch and what the entry says something of, a bit for each slot.
-    said: Vec<(u64, u32)>,
+    /// For each entry, its epoch and the slots that it decides.
+    decided: Vec<(u64, u32)>,
 }
 
 impl Skips {
-    /// Takes the next chunk in the order of keys; says what is wrong with its skip, if anything.
-    pub(crate) fn visit(&mut self, key: &Key, chunk: &Chunk) -> Option<String> {
+    /// Takes the next chunk in the order of keys. Returns what is wrong with its skip, if anything.
+    pub(super) fn visit(&mut self, key: &Key, chunk: &Chunk) -> Option<String> {
         let of = Some((key.list, key.index, key.branch));
         if self.of != of {
             self.of = of;
-            self.said.clear();
+            self.decided.clear();
         }
         let problem = chunk.skip().and_then(|skip| self.problem(key, skip));
-        self.said.push((key.epoch, chunk.said()));
+        self.decided.push((key.epoch, chunk.said()));
         problem
     }
 
@@ -28,9 +29,9 @@ impl Skips {
         if epoch >= key.epoch {
             return Some(format!("{key}: to epoch {epoch}, which is not older"));
         }
-        let mut passed = self.said.iter().rev().take_while(|(at, _)| *at > epoch);
+        let mut passed = self.decided.iter().rev().take_while(|(at, _)| *at > epoch);
         passed
-            .find(|(_, says)| says & !said != 0)
+            .find(|(_, decides)| decides & !said != 0)
             .map(|(at, _)| format!("{key}: to epoch {epoch}, past pages of epoch {at}"))
     }
 }
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_past_pages_that_it_does_not_name_is_told() {
+    fn a_skip_past_pages_that_it_does_not_name_is_reported() {
         for (epoch, said, is_wrong) in
             [(4, 0b10, false), (4, 0b11, false), (4, 0, true), (5, 0, false), (7, 0b10, true)]
         {

@@ -1,4 +1,4 @@
-//! What a verification finds.
+//! Findings and their kinds.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong.
+    /// Information; nothing is wrong.
     Note,
-    /// Something is wrong that costs no data, such as a wrong count.
+    /// Something is wrong that does not affect data, such as a wrong count.
     Warning,
     /// Something cannot be read, or will be lost.
     Error,
@@ -18,8 +18,8 @@ pub enum Severity {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $severity:ident, $title:literal;)*) => {
-        /// The kind of a finding. A number keeps its meaning for good; those of kinds that are no
-        /// longer found are not given out again.
+        /// The kind of a finding. The meaning of a number never changes; numbers of kinds that are
+        /// no longer in use are not used again.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum FindingKind { $($(#[$doc])* $name = $number,)* }
@@ -56,7 +56,7 @@ kinds! {
     NodeOutside = 20, Error, "a map node lies outside the log";
     /// A map node cannot be read.
     NodeUnreadable = 21, Error, "a map node cannot be read";
-    /// A map node is damaged or another.
+    /// A map node is damaged, or another node lies there.
     NodeDamaged = 22, Error, "a map node is damaged";
     /// A map node is at another level than its parent says.
     NodeLevel = 23, Error, "a map node is of the wrong level";
@@ -66,8 +66,8 @@ kinds! {
     NodeNewer = 25, Error, "a map node is newer than its checkpoint";
     /// A map node has entries that are newer than its parent says.
     NodeEpoch = 26, Error, "a map node's entries are newer than its parent says";
-    /// A chunk's way past older entries leaves out what it should not.
-    ChunkSkip = 27, Error, "a chunk's way past older entries is wrong";
+    /// A chunk's skip passes over entries that it should not.
+    ChunkSkip = 27, Error, "a chunk's skip over older entries is wrong";
     /// A block lies where none can.
     BlockOutside = 30, Error, "a page's block lies outside the log";
     /// A block cannot be read.
@@ -82,11 +82,11 @@ kinds! {
     BehindLog = 35, Error, "a block or map node lies where the log goes on";
     /// Records or pages of a list that does not exist.
     NoSuchList = 40, Error, "there are records or pages of a list that does not exist";
-    /// A list's number will be given out again.
+    /// A list has a number that the volume will use for a new list.
     ListNumber = 41, Error, "a list's number is to be given out again";
     /// A record of the table of versions is unreadable.
     VersionUnreadable = 42, Error, "the record of a snapshot or branch cannot be read";
-    /// What no snapshot or branch sees, and nobody looks for.
+    /// An entry that no snapshot or branch sees, and that no collection is going to remove.
     Unseen = 43, Warning, "something is kept that no snapshot or branch sees";
     /// A record of the list of removals is unreadable.
     RemovalUnreadable = 44, Warning, "a list that is being removed is recorded wrongly";
@@ -100,11 +100,11 @@ kinds! {
     LiveBytesWrong = 53, Warning, "the sum of live bytes is recorded wrongly";
     /// Pages that are zeros or shorter than others are counted wrongly.
     PageCountsWrong = 54, Warning, "pages that are zeros, or short, are counted wrongly";
-    /// The volume says that it was shut down cleanly, but the log goes on.
+    /// The volume says that it was shut down cleanly, but the log continues.
     NotClean = 60, Warning, "the volume is marked clean, but there is a log to roll forward";
-    /// There is a log behind the checkpoint.
+    /// The log continues behind the checkpoint.
     LogGoesOn = 61, Note, "the log goes on behind the checkpoint";
-    /// Something that was durable is damaged.
+    /// A durable partial segment is damaged.
     LogLost = 62, Error, "a durable part of the log is damaged";
     /// There are more findings than are kept.
     TooMany = 99, Note, "there are more findings of a kind than are listed";
@@ -118,24 +118,24 @@ impl FindingKind {
     }
 }
 
-/// Something that a verification found.
+/// One thing that a verification has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: FindingKind,
-    /// Where, and what exactly.
+    /// The place and the details.
     pub detail: String,
-    /// The list that it is about, where it is about one of those that hold files.
+    /// The list that it is about, if that is a file.
     pub list: Option<u64>,
 }
 
 impl Finding {
-    pub(crate) fn new(kind: FindingKind, detail: impl Into<String>) -> Self {
+    pub(super) fn new(kind: FindingKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), list: None }
     }
 
     /// The same about a list.
-    pub(crate) fn about(self, list: Option<u64>) -> Self {
+    pub(super) fn about(self, list: Option<u64>) -> Self {
         Self { list, ..self }
     }
 

@@ -1,4 +1,4 @@
-//! Whether two things lie on the same bytes.
+//! Overlaps: whether two structures lie on the same bytes.
 
 use dendro_base::units::GRAIN_SIZE;
 use dendro_format::{Addr, Layout, SegmentNo};
@@ -8,30 +8,30 @@ const BUDGET_BYTES: u64 = 64 << 20;
 
 /// Marks of the grains that are in use, for as many segments as fit in memory: a large volume
 /// takes several passes over its map.
-pub(crate) struct Marks {
+pub(super) struct Marks {
     layout: Layout,
     first: u32,
-    /// One for each segment from `first` on; empty until something lies in it.
+    /// A bit for each grain of the segments from `first` on; empty until one is marked.
     segments: Vec<Vec<u64>>,
 }
 
 impl Marks {
     /// Marks for the segments from `first` on.
-    pub(crate) fn new(layout: Layout, first: u32) -> Self {
+    pub(super) fn new(layout: Layout, first: u32) -> Self {
         let grains = layout.segment_size_bytes() / GRAIN_SIZE as u64;
         let fitting = BUDGET_BYTES / (grains / 8);
         let count = u64::from(layout.segment_count().saturating_sub(first)).min(fitting);
         Self { layout, first, segments: vec![Vec::new(); count as usize] }
     }
 
-    /// The first segment for which there are no marks; `None` when there is none left.
-    pub(crate) fn end(&self) -> Option<u32> {
+    /// The first segment that has no marks because they did not fit in memory; `None` if all did.
+    pub(super) fn end(&self) -> Option<u32> {
         let end = self.first + self.segments.len() as u32;
         (end < self.layout.segment_count()).then_some(end)
     }
 
-    /// Marks bytes, which lie in one segment, as used. Answers whether some were marked before.
-    pub(crate) fn mark(&mut self, addr: Addr, len_bytes: u64) -> bool {
+    /// Marks bytes, which lie in one segment, as used. Returns whether some were marked already.
+    pub(super) fn mark(&mut self, addr: Addr, len_bytes: u64) -> bool {
         let SegmentNo(number) = self.layout.segment_of(addr);
         let segment = number.checked_sub(self.first).map(|index| index as usize);
         let Some(words) = segment.and_then(|index| self.segments.get_mut(index)) else {

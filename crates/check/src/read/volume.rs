@@ -1,16 +1,13 @@
-//! A volume and its readers.
+//! A volume: its superblocks, its checkpoint, and its bytes.
 
 use dendro_device::{AlignedBuf, Device};
 use dendro_format::superblock::KNOWN_INCOMPATIBLE;
-use dendro_format::{Addr, Checkpoint, Key, Layout, SegmentNo, Superblock, checksum};
+use dendro_format::{Addr, Checkpoint, Layout, SegmentNo, Superblock, checksum};
 
-use crate::map::{MapEntries, Nodes};
-use crate::{
-    Error, FoundSuperblock, Log, LogSummary, Partials, Result, Superblocks, UsageTable,
-    find_superblocks, log,
-};
+use super::superblocks::{FoundSuperblock, Superblocks, find_superblocks};
+use crate::error::{Error, Result};
 
-/// A volume on a device, read as it lies there.
+/// A volume on a device.
 pub struct Volume<'d> {
     device: &'d dyn Device,
     superblocks: Superblocks,
@@ -49,7 +46,7 @@ impl<'d> Volume<'d> {
         superblock
     }
 
-    /// Its shape.
+    /// How it is divided into segments.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.superblock().layout
@@ -58,7 +55,7 @@ impl<'d> Volume<'d> {
     /// The checkpoint that the current superblock names.
     ///
     /// # Errors
-    /// When it cannot be read or is another.
+    /// When it cannot be read, or another structure lies there.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let superblock = self.superblock();
         let addr = superblock.checkpoint_addr;
@@ -73,52 +70,7 @@ impl<'d> Volume<'d> {
         Ok(checkpoint)
     }
 
-    /// The nodes of the map, each before its children.
-    #[must_use]
-    pub fn nodes(&self, checkpoint: &Checkpoint) -> Nodes<'_> {
-        Nodes::new(self, checkpoint.root, None, None)
-    }
-
-    /// The map's entries with keys at or above `from` and below `to`, in the order of their keys.
-    #[must_use]
-    pub fn entries(
-        &self,
-        checkpoint: &Checkpoint,
-        from: Option<Key>,
-        to: Option<Key>,
-    ) -> MapEntries<'_> {
-        MapEntries::new(Nodes::new(self, checkpoint.root, from, to))
-    }
-
-    /// The partial segments of a segment, from its start on.
-    #[must_use]
-    pub fn partials(&self, segment: SegmentNo) -> Partials<'_> {
-        Partials::new(self, segment)
-    }
-
-    /// The partial segments of the main log behind the checkpoint, as far as their headers hold
-    /// together.
-    #[must_use]
-    pub fn log(&self, checkpoint: &Checkpoint) -> Log<'_> {
-        Log::new(self, checkpoint)
-    }
-
-    /// What recovery would find behind the checkpoint: the payload of partial segments that may
-    /// not have been flushed is verified too.
-    #[must_use]
-    pub fn log_summary(&self, checkpoint: &Checkpoint) -> LogSummary {
-        log::summarize(self, checkpoint)
-    }
-
-    /// What the map and the checkpoint say of each segment.
-    ///
-    /// # Errors
-    /// When the map cannot be read.
-    pub fn usage(&self, checkpoint: &Checkpoint) -> Result<UsageTable> {
-        UsageTable::read(self, checkpoint)
-    }
-
-    /// Bytes of a block, a node, …: at least `len_bytes` of them.
+    /// The bytes of a structure, at least `len_bytes` of them; `what` names it in errors.
     pub(crate) fn read(
         &self,
         what: &'static str,

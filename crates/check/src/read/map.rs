@@ -1,14 +1,12 @@
-//! Walking the map.
-
-use std::fmt;
+//! The map: its nodes and its entries.
 
 use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
-use dendro_format::{ChildPtr, Entries, Key, NodePtr, Value};
-use serde::Serialize;
+use dendro_format::{Checkpoint, ChildPtr, Entries, Key, NodePtr, Value};
 
-use crate::{Error, Volume, info};
+use super::volume::Volume;
+use crate::error::{Error, NodeProblem, NodeProblemKind, Result};
 
-/// No map is higher: even two children a node would fill the largest volume before.
+/// No map is higher: with only two children a node, one that high would exceed the largest volume.
 const MAX_LEVEL: u8 = 40;
 
 /// A node of the map that was read and is sound.
@@ -16,45 +14,13 @@ const MAX_LEVEL: u8 = 40;
 pub struct Node {
     /// Where it lies.
     pub place: NodePtr,
-    /// What it says of itself.
+    /// What its header says.
     pub info: NodeInfo,
-    /// What it holds.
+    /// Its entries.
     pub entries: Entries,
 }
 
-/// What kind of thing is wrong with a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeProblemKind {
-    /// It is said to lie where no node can.
-    Outside,
-    /// The device failed to read it.
-    Unreadable,
-    /// It is damaged, or another than the one meant.
-    Damaged,
-    /// It is of another level than its parent says.
-    WrongLevel,
-    /// Its keys belong elsewhere.
-    WrongKeys,
-    /// It has entries of later epochs than its parent says.
-    WrongEpoch,
-}
-
-/// A node that is not as it should be. What lies below it was not visited.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("map node at byte {offset}, level {level}: {detail}")]
-pub struct NodeProblem {
-    /// Where, in bytes from the start of the device.
-    pub offset: u64,
-    /// The level it should have.
-    pub level: u8,
-    /// The kind of problem.
-    pub kind: NodeProblemKind,
-    /// The problem in words.
-    pub detail: String,
-}
-
-/// A node that is still to be visited, and between which keys it lies.
+/// A node that is still to be visited, and the range of its keys.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     child: ChildPtr,
@@ -63,10 +29,10 @@ struct Pending {
     to: Option<Key>,
 }
 
-/// Visits nodes, each before its children, children in the order of their keys.
+/// Visits nodes, each before its children, and children in the order of their keys.
 ///
-/// It ends on every input: a node's keys lie between those that its parent gives, so no node is
-/// descended into twice.
+/// The visit ends on every input: a node is rejected unless its keys lie in the range that its
+/// parent gives it, so no node is descended into twice.
 pub struct Nodes<'v> {
     volume: &'v Volume<'v>,
     stack: Vec<Pending>,
@@ -75,7 +41,7 @@ pub struct Nodes<'v> {
 }
 
 impl<'v> Nodes<'v> {
-    pub(crate) fn new(
+    fn new(
         volume: &'v Volume<'v>,
         root: Option<(NodePtr, u8)>,
         from: Option<Key>,
@@ -88,7 +54,7 @@ impl<'v> Nodes<'v> {
         Self { volume, stack: root.into_iter().collect(), from, to }
     }
 
-    fn visit(&mut self, pending: &Pending) -> Result<Node, NodeProblem> {
+    fn visit(&mut self, pending: &Pending) -> std::result::Result<Node, NodeProblem> {
         let problem = |kind, detail: String| NodeProblem {
             offset: pending.child.place.addr.bytes(),
             level: pending.level,
@@ -116,16 +82,16 @@ impl<'v> Nodes<'v> {
             let detail = format!("its keys, {first} to {last}, belong elsewhere");
             return Err(problem(NodeProblemKind::WrongKeys, detail));
         }
-        let (newest, told) = (node.entries.newest_epoch(), pending.child.newest_epoch);
-        if newest > told {
-            let detail = format!("it has entries of epoch {newest}, its parent tells of {told}");
+        let (newest, stated) = (node.entries.newest_epoch(), pending.child.newest_epoch);
+        if newest > stated {
+            let detail = format!("it has entries of epoch {newest}, its parent says {stated}");
             return Err(problem(NodeProblemKind::WrongEpoch, detail));
         }
         self.push_children(pending, &node);
         Ok(node)
     }
 
-    fn read(&self, place: NodePtr) -> crate::Result<Node> {
+    fn read(&self, place: NodePtr) -> Result<Node> {
         let len = place.len_bytes as usize;
         if !(NODE_HEADER_LEN_BYTES..=MAX_NODE_LEN_BYTES).contains(&len) {
             let len_bytes = place.len_bytes.into();
@@ -170,11 +136,30 @@ fn ends<T>(entries: &[(Key, T)]) -> (Key, Key) {
 }
 
 impl Iterator for Nodes<'_> {
-    type Item = Result<Node, NodeProblem>;
+    type Item = std::result::Result<Node, NodeProblem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let pending = self.stack.pop()?;
         Some(self.visit(&pending))
+    }
+}
+
+impl Volume<'_> {
+    /// The nodes of the map, each before its children.
+    #[must_use]
+    pub fn nodes(&self, checkpoint: &Checkpoint) -> Nodes<'_> {
+        Nodes::new(self, checkpoint.root, None, None)
+    }
+
+    /// The map's entries with keys at or above `from` and below `to`, in the order of their keys.
+    #[must_use]
+    pub fn entries(
+        &self,
+        checkpoint: &Checkpoint,
+        from: Option<Key>,
+        to: Option<Key>,
+    ) -> MapEntries<'_> {
+        MapEntries::new(Nodes::new(self, checkpoint.root, from, to))
     }
 }
 
@@ -185,13 +170,13 @@ pub struct MapEntries<'v> {
 }
 
 impl<'v> MapEntries<'v> {
-    pub(crate) fn new(nodes: Nodes<'v>) -> Self {
+    fn new(nodes: Nodes<'v>) -> Self {
         Self { nodes, leaf: Vec::new().into_iter() }
     }
 }
 
 impl Iterator for MapEntries<'_> {
-    type Item = Result<(Key, Value), NodeProblem>;
+    type Item = std::result::Result<(Key, Value), NodeProblem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -207,11 +192,5 @@ impl Iterator for MapEntries<'_> {
                 Err(problem) => return Some(Err(problem)),
             }
         }
-    }
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        info::NodeInfo::from(self).fmt(f)
     }
 }
