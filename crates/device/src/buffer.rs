@@ -1,25 +1,24 @@
-//! Memory that direct I/O takes as it is.
+//! Buffers that direct I/O can use without copying.
 //!
-//! A device takes memory by pieces that lie together in the machine. A MiB of pages of 4 KiB is 256 of
-//! them: more than one request may have, and a good deal of work for each. So large buffers are in huge
-//! pages, with which a device may be twice as fast.
+//! A transfer consists of pieces that are contiguous in physical memory. A MiB in pages of 4 KiB
+//! has 256 pieces, which is more than one request to a device may have. So large buffers are in
+//! huge pages, with which a device can be twice as fast.
 
-mod mapping;
+mod huge_pages;
 
 use std::ops::{Deref, DerefMut};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::BLOCK_SIZE;
-use mapping::{HUGE_PAGE_BYTES, Mapping, Part};
+use crate::device::BLOCK_SIZE;
+use huge_pages::{HUGE_PAGE_BYTES, Mapping, Part};
 
 /// One block of memory at an address that is a multiple of its size.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK_SIZE]);
 
-/// Bytes whose address is a multiple of [`BLOCK_SIZE`], as direct I/O wants it; their number is
-/// too.
+/// Bytes whose address and number are multiples of [`BLOCK_SIZE`], as direct I/O requires.
 pub struct AlignedBuf(Memory);
 
 enum Memory {
@@ -37,8 +36,8 @@ impl AlignedBuf {
         Self::several(1, len_bytes).pop().expect("as many as were asked for")
     }
 
-    /// `count` buffers as [`Self::zeroed`] makes them, in fewer huge pages than each would take by
-    /// itself. Their memory is given back when the last of them goes.
+    /// `count` buffers as [`Self::zeroed`] makes them, which share huge pages. Their memory is
+    /// freed when the last of them is dropped.
     ///
     /// # Panics
     /// When there is no memory.
@@ -49,7 +48,7 @@ impl AlignedBuf {
         if all_bytes >= HUGE_PAGE_BYTES
             && let Some(mapping) = Mapping::new(all_bytes)
         {
-            return mapping.deal(count, len_bytes).map(|part| Self(Memory::Part(part))).collect();
+            return mapping.split(count, len_bytes).map(|part| Self(Memory::Part(part))).collect();
         }
         let blocks = || {
             Block::new_vec_zeroed(len_bytes / BLOCK_SIZE)

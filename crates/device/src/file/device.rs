@@ -1,8 +1,4 @@
-//! Image files and block devices.
-
-mod lock;
-mod open;
-mod transfer;
+//! An open image file or block device.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,56 +10,32 @@ use rustix::fd::OwnedFd;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 
-pub use open::{Direct, OpenOptions};
+use super::lock::Held;
+use super::probe::{self, FileKind, round_down};
+use super::transfer::{self, Alignment};
+use crate::device::{BLOCK_SIZE, Device, HostRoom};
+use crate::error::{Error, Result};
+use crate::{block_device, range};
 
-use crate::{BLOCK_SIZE, Device, Error, HostRoom, Result, block, range};
-use lock::Held;
-use transfer::Alignment;
-
-/// What a [`FileDevice`] lies on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A regular file.
-    Image,
-    /// A disk, a partition, a loop device, a logical volume …
-    BlockDevice,
-}
-
-/// An image file or a block device; [`OpenOptions`] opens it and says what its lock covers.
+/// An image file or a block device; [`OpenOptions`](crate::OpenOptions) opens it and says what its
+/// lock covers.
 ///
 /// A transfer that is aligned (always so with buffered I/O) is one system call and no copy; with
 /// direct I/O, others go through a buffer that each thread keeps. Transfers that stop short are
 /// completed and interrupted ones tried again. Calls on several threads run at the same time.
 pub struct FileDevice {
-    path: PathBuf,
-    fd: OwnedFd,
-    held: Mutex<Held>,
-    kind: FileKind,
-    read_only: bool,
+    pub(super) path: PathBuf,
+    pub(super) fd: OwnedFd,
+    pub(super) held: Mutex<Held>,
+    pub(super) kind: FileKind,
+    pub(super) read_only: bool,
     /// `None` with buffered I/O.
-    direct: Option<Alignment>,
-    len_bytes: AtomicU64,
-    discards: AtomicBool,
+    pub(super) direct: Option<Alignment>,
+    pub(super) len_bytes: AtomicU64,
+    pub(super) discards: AtomicBool,
 }
 
 impl FileDevice {
-    /// Opens an image or block device for reading and writing: [`OpenOptions::open`] with its
-    /// defaults.
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        OpenOptions::new().open(path)
-    }
-
-    /// Makes a new, sparse image of `len_bytes`: [`OpenOptions::create`] with its defaults.
-    ///
-    /// # Errors
-    /// As [`OpenOptions::create`].
-    pub fn create(path: impl AsRef<Path>, len_bytes: u64) -> Result<Self> {
-        OpenOptions::new().create(path, len_bytes)
-    }
-
     /// The path it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -82,8 +54,8 @@ impl FileDevice {
         self.direct.is_some()
     }
 
-    /// Whether [`Device::discard`] still does anything: until the file system or device has said
-    /// that it cannot.
+    /// Whether [`Device::discard`] has an effect. It has until the file system or device has
+    /// answered that it cannot discard.
     #[must_use]
     pub fn discards(&self) -> bool {
         self.discards.load(Ordering::Relaxed)
@@ -109,7 +81,7 @@ impl FileDevice {
                 format!("{len_bytes} bytes are less than its {old_len_bytes} bytes now"),
             )));
         }
-        let (kind, actual_len_bytes) = open::measure(&self.fd).map_err(fail)?;
+        let (kind, actual_len_bytes) = probe::measure(&self.fd).map_err(fail)?;
         if actual_len_bytes < len_bytes {
             if kind == FileKind::BlockDevice {
                 return Err(fail(io::Error::new(
@@ -124,12 +96,12 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Gives all of an image its place on the file system that holds it, so that no write to it can meet
-    /// that one full. It reads as before.
+    /// Allocates all of an image on the file system that holds it, so that no write to it can find
+    /// that file system full. The contents do not change.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Open`] when there is not so much room, or when the file system cannot
-    /// do this, as on a block device.
+    /// [`Error::ReadOnly`]; [`Error::Open`] when there is not enough room, or when this is not
+    /// possible, as on a block device.
     pub fn allocate(&self) -> Result<()> {
         if self.read_only {
             return Err(Error::ReadOnly);
@@ -146,33 +118,33 @@ impl FileDevice {
         })
     }
 
-    /// Gives up the claim on a block device, so that the kernel can take it for a mount of type
-    /// fuseblk that this process serves; the lock stays. Does nothing for an image.
+    /// Releases the claim on a block device, so that the kernel can claim it for a mount of type
+    /// fuseblk that this process serves. The lock stays. For an image this does nothing.
     pub fn release_claim(&self) {
         self.held.lock().claim = None;
     }
 
-    /// Gives up the lock as well, to whoever waits for it: nothing may be written to the device through
-    /// this value any more.
+    /// Releases the lock as well, so that another process can take it. Nothing may be written to
+    /// the device through this value any more.
     pub fn release(&self) {
         *self.held.lock() = Held::default();
-        // It can only fail where there is no lock.
+        // This fails only if there is no lock.
         let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
     }
 
-    /// Takes the claim on a block device once more that [`Self::release_claim`] gave up, when the mount
-    /// that has had it is gone. Does nothing for an image, and where it is read only.
+    /// Claims a block device again after [`Self::release_claim`], when the mount that had the claim
+    /// is gone. For an image, or a device that is open for reading only, this does nothing.
     ///
     /// # Errors
-    /// [`Error::InUse`] when somebody else has claimed the device meanwhile: nothing must be written to
-    /// it any more. [`Error::Open`] otherwise.
+    /// [`Error::InUse`] when another process has claimed the device meanwhile: nothing may be
+    /// written to it any more. [`Error::Open`] otherwise.
     pub fn claim_again(&self) -> Result<()> {
         let mut held = self.held.lock();
         if self.kind == FileKind::Image || self.read_only || held.claim.is_some() {
             return Ok(());
         }
         let path = || self.path.display().to_string();
-        let claim = block::claim(&self.path).map_err(|errno| match errno {
+        let claim = block_device::claim(&self.path).map_err(|errno| match errno {
             Errno::BUSY => Error::InUse { path: path() },
             errno => Error::Open { path: path(), source: errno.into() },
         })?;
@@ -204,15 +176,10 @@ impl fmt::Debug for FileDevice {
     }
 }
 
-/// `len_bytes` without what is not a whole block.
-fn round_down(len_bytes: u64) -> u64 {
-    len_bytes - len_bytes % BLOCK_SIZE as u64
-}
-
-/// What the file system of `file` gives it, if it says so.
+/// The room on the file system of `file`, if that says how much it has.
 fn room_of(file: &OwnedFd) -> Option<HostRoom> {
     let (host, stat) = (rustix::fs::fstatvfs(file).ok()?, rustix::fs::fstat(file).ok()?);
-    // Some say of nothing how much there is.
+    // Some file systems report no sizes at all.
     if host.f_blocks == 0 {
         return None;
     }
@@ -231,7 +198,7 @@ impl Device for FileDevice {
         self.read_only
     }
 
-    /// Of a loop device, what the file system of the file behind it gives.
+    /// For a loop device, the room for the file behind it.
     fn host_room(&self) -> Option<HostRoom> {
         let room = match self.kind {
             FileKind::Image => room_of(&self.fd)?,
@@ -283,7 +250,7 @@ impl Device for FileDevice {
         if self.read_only {
             return Ok(());
         }
-        // Not tried again on an error, EINTR included: the kernel reports a lost write only once.
+        // Not repeated after an error, EINTR included: the kernel reports a lost write only once.
         rustix::fs::fdatasync(&self.fd).map_err(|errno| Error::Io {
             operation: "flush",
             offset: 0,
@@ -302,7 +269,7 @@ impl Device for FileDevice {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 rustix::fs::fallocate(&self.fd, flags, offset, len_bytes)
             }
-            FileKind::BlockDevice => block::discard(&self.fd, offset, len_bytes),
+            FileKind::BlockDevice => block_device::discard(&self.fd, offset, len_bytes),
         });
         match answer {
             Ok(()) => Ok(()),

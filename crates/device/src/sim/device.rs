@@ -1,19 +1,4 @@
-//! A simulated device, for tests: seeded, so that every run can be repeated.
-//!
-//! - [`SimDevice`]: keeps what was not flushed apart from what is durable, and makes crash images.
-//! - [`CrashStyle`]: what becomes of the unflushed writes.
-//! - [`Recording`]: a workload run once, to be crashed at every point. The fast way to many images.
-//! - [`Fault`]: failing, lost, misdirected and corrupted I/O.
-//!
-//! It is as unkind as [`Device`] allows. What was never written reads as junk; a discarded block
-//! reads as it did, as zeros or as junk. Unflushed discards may or may not happen in a crash, as
-//! unflushed writes.
-
-mod blocks;
-mod change;
-mod crash;
-mod fault;
-mod recording;
+//! The simulated device.
 
 use std::ops::Range;
 
@@ -21,14 +6,14 @@ use dendro_base::Rng;
 use dendro_base::sync::{Arc, Mutex};
 use rustix::io::Errno;
 
-use crate::{BLOCK_SIZE, Device, Error, Result, range};
-use blocks::{BlockMap, Cell, SECTOR_SIZE};
-use change::Change;
-use fault::{Effect, Faults};
-
-pub use crash::CrashStyle;
-pub use fault::{Call, Fault};
-pub use recording::{EventKind, Recording};
+use super::blocks::{self, BlockMap, Cell, SECTOR_SIZE};
+use super::change::Change;
+use super::crash::{self, CrashStyle};
+use super::fault::{Call, Effect, Fault, Faults};
+use super::recording::Recording;
+use crate::device::{BLOCK_SIZE, Device};
+use crate::error::{Error, Result};
+use crate::range;
 
 /// How often a device was called, failed calls included, since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +32,7 @@ pub struct Counts {
     pub written_bytes: u64,
 }
 
-/// When the power goes.
+/// Whether there is power, and until when.
 #[derive(Clone, Copy, Debug)]
 enum Power {
     On,
@@ -57,12 +42,12 @@ enum Power {
 }
 
 struct State {
-    /// What a crash cannot take away.
+    /// The content that a crash cannot lose.
     durable: BlockMap,
-    /// What reads see: durable content with all that is pending, and all that a failed flush
-    /// doomed.
+    /// The content that reads return: the durable content with all changes that are pending, and
+    /// all that a failed flush has doomed.
     current: BlockMap,
-    /// Not flushed yet, in order; nothing doomed.
+    /// The changes that are not flushed yet, in order, without doomed ones.
     pending: Vec<Arc<Change>>,
     /// Whether `current` shows doomed changes.
     shows_doomed: bool,
@@ -121,7 +106,7 @@ impl SimDevice {
         Self { len_bytes, state: Mutex::new(state) }
     }
 
-    /// Everything that a read would see, power or not.
+    /// The content that reads return, even without power.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len_bytes as usize];
@@ -208,7 +193,7 @@ impl SimDevice {
         self.state.lock().faults.push(fault);
     }
 
-    /// Takes all faults away that have not struck yet.
+    /// Removes all faults that have not happened yet.
     pub fn clear_faults(&self) {
         self.state.lock().faults.clear();
     }
@@ -460,5 +445,16 @@ impl std::fmt::Debug for SimDevice {
     }
 }
 
-#[cfg(test)]
-mod tests;
+impl Recording {
+    /// A device as a crash leaves it when the first `event_index` events have happened and no
+    /// other: from 0, nothing, to [`Self::len`], all. It follows from the point, the style and the
+    /// state of `rng` alone.
+    ///
+    /// # Panics
+    /// When `event_index` is past [`Self::len`].
+    #[must_use]
+    pub fn image_at(&self, event_index: usize, rng: &mut Rng, style: CrashStyle) -> SimDevice {
+        let content = self.content_at(event_index, rng, style);
+        SimDevice::with_content(self.len_bytes, content, rng.next_u64())
+    }
+}
