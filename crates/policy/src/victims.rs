@@ -1,10 +1,10 @@
-//! Picking the best of the candidates.
+//! Choosing victims by a score.
 
-use crate::Segment;
+use crate::segment::Segment;
 
-/// The `count` candidates with the highest scores of those that have anything dead, the best first;
-/// of equals the emptiest, then the lowest numbered, so that the order of the candidates decides
-/// nothing.
+/// The `count` candidates with the highest scores, the best first, among those with dead bytes. Of
+/// equal scores the emptiest comes first, then the lowest number, so that the order of the
+/// candidates does not matter.
 pub(crate) fn best(
     candidates: &[Segment],
     count: usize,

@@ -1,12 +1,15 @@
-//! A policy for tests: everything anywhere.
+//! A policy for tests, which chooses at random.
 
 use dendro_base::Rng;
 use dendro_base::sync::Mutex;
 
-use crate::{Class, Classes, Kind, Policy, Present, Segment};
+use crate::class::{Class, Classes};
+use crate::kind::Kind;
+use crate::policy::Policy;
+use crate::segment::{Present, Segment};
 
-/// Draws lots for each answer, so that every class fills and every segment is cleaned at some time,
-/// on volumes too small for other policies to use any class.
+/// Chooses each answer at random, so that every class is filled and every segment is cleaned at
+/// some time, even on volumes that are too small for other policies to use any class.
 #[derive(Debug)]
 pub struct Scatter {
     classes: Classes,
@@ -14,7 +17,7 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// One with so many classes, and lots that follow from `seed`.
+    /// A policy with these classes, whose answers follow from `seed`.
     #[must_use]
     pub fn new(classes: Classes, seed: u64) -> Self {
         Self { classes, rng: Mutex::new(Rng::new(seed)) }
@@ -22,7 +25,7 @@ impl Scatter {
 }
 
 impl Policy for Scatter {
-    /// As the default: nothing asks.
+    /// The default kind; no test depends on it.
     fn kind(&self) -> Kind {
         Kind::default()
     }

@@ -1,72 +1,80 @@
-//! The temperature ladder, the default.
+//! The multi-generational policy, the default.
 
 use std::cmp::Ordering;
 
 use dendro_base::Rng;
 
-use crate::pick::best;
-use crate::{Class, Classes, Kind, Policy, Present, Segment};
+use crate::class::{Class, Classes};
+use crate::kind::Kind;
+use crate::policy::Policy;
+use crate::segment::{Present, Segment};
+use crate::victims::best;
 
-/// Classes of what clients write, at most.
-const USER_RUNGS: u8 = 6;
-/// Classes of what survives cleaning, at most.
-const SURVIVOR_RUNGS: u8 = 10;
-/// Segments of a volume for each class of a kind: the open segments must stay a small part.
-const SEGMENTS_PER_RUNG: u32 = 64;
-/// The shortest lifetime told apart, in segments' worth of writing.
+/// Generations of what clients write, at most.
+const USER_GENERATIONS: u8 = 6;
+/// Generations of what survives cleaning, at most.
+const SURVIVOR_GENERATIONS: u8 = 10;
+/// Segments of a volume for each generation of a kind. Each has an open segment, and open segments
+/// must be a small part of the volume.
+const SEGMENTS_PER_GENERATION: u32 = 64;
+/// The shortest lifetime that is distinguished, in segments' worth of writing.
 const SHORTEST_SEGMENTS: u64 = 4;
-/// The longest lifetime told apart, in times what lives.
+/// The longest lifetime that is distinguished, as a multiple of the live data.
 const LONGEST_LIVE: u64 = 8;
-/// A segment's class speaks for its blocks' lifetime as that many deaths in it do.
+/// The mean lifetime of a segment's class counts as much as so many deaths in the segment.
 const PRIOR_DEATHS: f64 = 4.0;
-/// A time without deaths says little before it is some times as long as is expected.
+/// A time without deaths is significant only beyond this multiple of the expected one.
 const EXPECTED_SILENCE: f64 = 1.0;
-/// No lifetime follows from a segment in which nothing has died.
+/// The utilisation of a segment in which no block has died, which would give an infinite lifetime.
 const NEARLY_FULL: f64 = 1.0 - 1e-6;
 
-/// The temperature ladder.
+/// The multi-generational policy. Its public name is `ladder`.
 ///
-/// Data that dies at the same time should lie in the same segment: then the segment empties by
-/// itself and cleaning it costs nothing. Nobody knows when a block will die, but its past tells: a
-/// block overwritten soon after it was written will be overwritten soon again (SepBIT, Wang et al.,
-/// "Separating data via block invalidation time inference for write amplification reduction in
-/// log-structured storage", FAST '22, builds on the same observation). No state is kept for a
-/// block; the numbers of the segment it leaves speak for it.
+/// Blocks that die at the same time should lie in the same segment: then the segment becomes empty
+/// without cleaning. When a block will die is not known, but its past allows an estimate: a block
+/// that was overwritten soon after it was written will probably be overwritten soon again (SepBIT,
+/// Wang et al., "Separating data via block invalidation time inference for write amplification
+/// reduction in log-structured storage", FAST '22, builds on the same observation). No state is
+/// kept for a block. The numbers of the segment in which its old version lies are used instead.
 ///
 /// # Placement
-/// What clients write has up to six classes by expected lifetime, spaced evenly on a logarithmic
-/// scale from four segments' worth of writing to eight times the live data. A block overwritten
-/// goes to the class of the segment it leaves, moved by *one* step towards the class that its
-/// observed lifetime says: now less that segment's mean time of writing. One step, for a single
-/// lifetime says little. A block written for the first time starts in the middle.
+/// A *generation* is a class of blocks with similar lifetime estimates. What clients write has up
+/// to six generations, evenly spaced on a logarithmic scale from four segments' worth of writing to
+/// eight times the live data. An overwritten block goes to the generation of the segment of its old
+/// version, moved by *one* step towards the generation of its observed lifetime: the time now, less
+/// the mean time of writing of that segment. It moves only one step because a single lifetime says
+/// little. A block that is written for the first time goes to the middle generation.
 ///
-/// What survives cleaning has up to ten classes of its own on the same scale, by age. A survivor
-/// goes to the class that its age says, but never to a hotter one than it comes from; one that
-/// comes from a users' class goes no hotter than one step below the lifetime that is expected
-/// there, so cold data that is written again need not climb all the rungs again.
+/// What survives cleaning has up to ten generations of its own on the same scale, by age. A
+/// survivor goes to the generation of its age, but never to a younger one than it comes from. A
+/// survivor from a clients' generation goes at most one step below the lifetime estimate of that
+/// generation, so that cold data that is written again need not pass through all generations again.
 ///
-/// Volumes of less than 128 segments have one head: many open segments would hold more dead space
-/// than the classes save. Larger ones have a class of each kind for 64 segments.
+/// Volumes of less than 128 segments have only the main log: many open segments would hold more
+/// dead space than the generations save. Larger ones have one generation of each kind for each 64
+/// segments.
 ///
 /// # Victims
-/// Dead space should be taken from where it is worth least. Blocks that live for `lifetime` in the
-/// mean and are kept apart cost 1 / (1 − u) blocks written for each, if their segments are cleaned
-/// when a share u of them still lives, and take −ln u / (1 − u) times their size (see Menon, HPDC
-/// 1995; Desnoyers, TOS 10(2), 2014). The quotient of the two derivatives is what room is worth to
-/// them, and its inverse ((1 − u) / u + ln u) · lifetime: the victim is the segment with the highest.
-/// Where all lifetimes are equal, that is the emptiest. Segments in which nothing lives come first.
+/// Dead space should be reclaimed where it is worth least. Suppose that blocks with the mean
+/// lifetime `lifetime` are kept apart, and that their segments are cleaned when a share u of the
+/// blocks is still live. They cost 1 / (1 − u) blocks written for each, and occupy −ln u / (1 − u)
+/// times their size (see Menon, HPDC 1995; Desnoyers, TOS 10(2), 2014). The quotient of the two
+/// derivatives is the value of space to them. Its inverse is ((1 − u) / u + ln u) · lifetime, and
+/// the victim is the segment with the highest. If all lifetimes are equal, that is the emptiest
+/// one. Segments without live blocks come first.
 ///
-/// A segment that is down to u a time T after it was filled says that its blocks' lifetime is
-/// T / −ln u. It says so with as much certainty as it has seen deaths: of eight records three may
-/// have died early by chance. So that lifetime counts once for each death, and the mean of all
-/// segments of its class as often as four deaths do. It is taken for longer if nothing has died for
-/// long: by the root of that time, in times between deaths as they are expected.
+/// A segment whose utilisation is u a time T after it was filled gives the lifetime estimate T /
+/// −ln u. The more deaths it has seen, the more certain the estimate is: of eight records, three
+/// may have died early by chance. So the segment's own estimate has a weight of one for each death,
+/// and the mean of all segments of its class has a weight of four. If no block has died for long,
+/// the estimate is increased: by the root of that time, as a multiple of the expected time between
+/// deaths.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ladder;
+pub struct MultiGenerational;
 
-impl Policy for Ladder {
+impl Policy for MultiGenerational {
     fn kind(&self) -> Kind {
-        Kind::Ladder
+        Kind::MultiGenerational
     }
 
     fn victims(
@@ -86,29 +94,34 @@ impl Policy for Ladder {
             }
             let u = segment.utilisation();
             let class = &classes[usize::from(segment.class.number())];
-            ((1.0 - u) / u + u.ln()) * lifetime(segment, class, present)
+            ((1.0 - u) / u + u.ln()) * estimate(segment, class, present)
         })
     }
 
     fn classes(&self, present: &Present) -> Classes {
-        let fitting = (present.segment_count / SEGMENTS_PER_RUNG).min(u32::from(u8::MAX)) as u8;
+        let fitting =
+            (present.segment_count / SEGMENTS_PER_GENERATION).min(u32::from(u8::MAX)) as u8;
         if fitting < 2 {
             return Classes::NONE;
         }
-        Classes { users: fitting.min(USER_RUNGS), survivors: fitting.min(SURVIVOR_RUNGS) }
+        Classes {
+            users: fitting.min(USER_GENERATIONS),
+            survivors: fitting.min(SURVIVOR_GENERATIONS),
+        }
     }
 
     fn user_class(&self, left: Option<&Segment>, present: &Present) -> Class {
-        let rungs = self.classes(present).users;
-        if rungs == 0 {
+        let generations = self.classes(present).users;
+        if generations == 0 {
             return Class::MAIN;
         }
-        let middle = rungs / 2;
+        let middle = generations / 2;
         let Some(left) = left else { return Class::user(middle) };
-        let observed = rung(present.clock.saturating_sub(left.written_at), rungs, present);
+        let observed =
+            generation(present.clock.saturating_sub(left.written_at), generations, present);
         let from = match (left.class.user_index(), left.class.survivor_index()) {
-            (Some(index), _) => index.min(rungs - 1),
-            (_, Some(_)) => rungs - 1,
+            (Some(index), _) => index.min(generations - 1),
+            (_, Some(_)) => generations - 1,
             _ => middle,
         };
         Class::user(match observed.cmp(&from) {
@@ -123,7 +136,7 @@ impl Policy for Ladder {
         if survivors == 0 {
             return Class::MAIN;
         }
-        let by_age = rung(present.clock.saturating_sub(left.written_at), survivors, present);
+        let by_age = generation(present.clock.saturating_sub(left.written_at), survivors, present);
         let at_least = match (left.class.user_index(), left.class.survivor_index()) {
             (Some(index), _) => {
                 let same_lifetime = u32::from(index) * u32::from(survivors - 1);
@@ -136,11 +149,11 @@ impl Policy for Ladder {
     }
 }
 
-/// What the segments of a class have seen.
+/// The deaths in the segments of a class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Observed {
     deaths: f64,
-    /// For each death the lifetime that its segment speaks for.
+    /// The sum of the lifetime estimates, one for each death.
     lifetimes: f64,
 }
 
@@ -148,23 +161,23 @@ impl Observed {
     fn add(&mut self, segment: &Segment, present: &Present) {
         let deaths = f64::from(segment.deaths);
         self.deaths += deaths;
-        self.lifetimes += deaths * own_lifetime(segment, present);
+        self.lifetimes += deaths * own_estimate(segment, present);
     }
 }
 
-/// How long the blocks of a segment live that is alone of its kind, in segments' worth of writing.
-fn own_lifetime(segment: &Segment, present: &Present) -> f64 {
+/// The lifetime estimate from a segment alone, in segments' worth of writing.
+fn own_estimate(segment: &Segment, present: &Present) -> f64 {
     segments_since(segment.filled_at, present) / -segment.utilisation().min(NEARLY_FULL).ln()
 }
 
-/// How long the blocks of a segment of a `class` live, in segments' worth of writing.
-fn lifetime(segment: &Segment, class: &Observed, present: &Present) -> f64 {
-    let own = own_lifetime(segment, present);
+/// The lifetime estimate for a segment of `class`, in segments' worth of writing.
+fn estimate(segment: &Segment, class: &Observed, present: &Present) -> f64 {
+    let own = own_estimate(segment, present);
     let deaths = f64::from(segment.deaths);
     let of_class = if class.deaths > 0.0 { class.lifetimes / class.deaths } else { own };
     let lifetime = (PRIOR_DEATHS * of_class + deaths * own) / (PRIOR_DEATHS + deaths);
     let u = segment.utilisation().min(NEARLY_FULL);
-    // As many will die as have, for each that lives as for each that does not.
+    // The live blocks are grouped into as many deaths as the dead ones were, in proportion.
     let living = (deaths * u / (1.0 - u)).max(1.0);
     let silence = segments_since(segment.last_death, present) * living / lifetime;
     lifetime * ((silence + EXPECTED_SILENCE) / (1.0 + EXPECTED_SILENCE)).sqrt()
@@ -175,14 +188,14 @@ fn segments_since(clock: u64, present: &Present) -> f64 {
     (bytes / present.segment_bytes.max(1) + 1) as f64
 }
 
-/// The rung, of `rungs`, whose lifetime is the first not below `lifetime`.
-fn rung(lifetime: u64, rungs: u8, present: &Present) -> u8 {
+/// The generation, of `generations`, with the shortest lifetime that is not below `lifetime`.
+fn generation(lifetime: u64, generations: u8, present: &Present) -> u8 {
     let segment = present.segment_bytes.max(1);
     let shortest = SHORTEST_SEGMENTS * segment;
     let longest = present.live_bytes.saturating_mul(LONGEST_LIVE).max(2 * shortest);
-    let step = (longest as f64 / shortest as f64).ln() / f64::from(rungs.max(2) - 1);
-    let rung = ((lifetime.max(1) as f64 / shortest as f64).ln() / step).ceil();
-    (rung.max(0.0) as u8).min(rungs - 1)
+    let step = (longest as f64 / shortest as f64).ln() / f64::from(generations.max(2) - 1);
+    let generation = ((lifetime.max(1) as f64 / shortest as f64).ln() / step).ceil();
+    (generation.max(0.0) as u8).min(generations - 1)
 }
 
 #[cfg(test)]
@@ -213,26 +226,32 @@ mod tests {
     }
 
     fn victim(segments: &[Segment]) -> Option<u32> {
-        Ladder.victim(segments, &PRESENT, &mut Rng::new(1)).map(|segment| segment.number)
+        MultiGenerational.victim(segments, &PRESENT, &mut Rng::new(1)).map(|segment| segment.number)
     }
 
     #[test]
     fn a_small_volume_keeps_nothing_apart() {
         let small = Present { segment_count: 127, ..PRESENT };
-        assert_eq!(Ladder.classes(&small), Classes::NONE);
-        assert_eq!(Ladder.user_class(Some(&left(Class::user(3), 1)), &small), Class::MAIN);
-        assert_eq!(Ladder.survivor_class(&left(Class::survivor(3), 1), &small), Class::MAIN);
+        assert_eq!(MultiGenerational.classes(&small), Classes::NONE);
+        assert_eq!(
+            MultiGenerational.user_class(Some(&left(Class::user(3), 1)), &small),
+            Class::MAIN
+        );
+        assert_eq!(
+            MultiGenerational.survivor_class(&left(Class::survivor(3), 1), &small),
+            Class::MAIN
+        );
         let larger = Present { segment_count: 128, ..PRESENT };
-        assert_eq!(Ladder.classes(&larger), Classes { users: 2, survivors: 2 });
-        let rungs = Classes { users: USER_RUNGS, survivors: SURVIVOR_RUNGS };
-        assert_eq!(Ladder.classes(&PRESENT), rungs);
+        assert_eq!(MultiGenerational.classes(&larger), Classes { users: 2, survivors: 2 });
+        let generations = Classes { users: USER_GENERATIONS, survivors: SURVIVOR_GENERATIONS };
+        assert_eq!(MultiGenerational.classes(&PRESENT), generations);
     }
 
     #[test]
     fn a_block_moves_by_one_class_towards_its_lifetime() {
-        let class = |class, age| Ladder.user_class(Some(&left(class, age)), &PRESENT);
+        let class = |class, age| MultiGenerational.user_class(Some(&left(class, age)), &PRESENT);
         assert_eq!(
-            Ladder.user_class(None, &PRESENT),
+            MultiGenerational.user_class(None, &PRESENT),
             Class::user(3),
             "a first one is in the middle"
         );
@@ -244,27 +263,27 @@ mod tests {
         assert_eq!(
             class(Class::survivor(0), 1),
             Class::user(4),
-            "survivors come down from the top"
+            "survivors enter at the oldest generation"
         );
         assert_eq!(class(Class::MAIN, 1), Class::user(2), "the main log counts as the middle");
     }
 
     #[test]
-    fn rungs_are_evenly_spaced_from_four_segments_to_eight_times_what_lives() {
-        assert_eq!(rung(0, 6, &PRESENT), 0);
-        assert_eq!(rung(4 * SEGMENT, 6, &PRESENT), 0);
-        assert_eq!(rung(4 * SEGMENT + 1, 6, &PRESENT), 1);
+    fn generations_are_evenly_spaced_from_four_segments_to_eight_times_what_lives() {
+        assert_eq!(generation(0, 6, &PRESENT), 0);
+        assert_eq!(generation(4 * SEGMENT, 6, &PRESENT), 0);
+        assert_eq!(generation(4 * SEGMENT + 1, 6, &PRESENT), 1);
         // (8 · 2048 / 4)^(1/5) = 5.278
         for (at, segments) in [(1, 21), (2, 111), (3, 588), (4, 3104), (5, 16_383)] {
-            assert_eq!(rung(segments * SEGMENT, 6, &PRESENT), at);
-            assert_eq!(rung((segments + 1) * SEGMENT, 6, &PRESENT), (at + 1).min(5));
+            assert_eq!(generation(segments * SEGMENT, 6, &PRESENT), at);
+            assert_eq!(generation((segments + 1) * SEGMENT, 6, &PRESENT), (at + 1).min(5));
         }
-        assert_eq!(rung(u64::MAX, 6, &PRESENT), 5);
+        assert_eq!(generation(u64::MAX, 6, &PRESENT), 5);
     }
 
     #[test]
     fn a_survivor_goes_where_its_age_says_and_never_gets_hotter() {
-        let class = |class, age| Ladder.survivor_class(&left(class, age), &PRESENT);
+        let class = |class, age| MultiGenerational.survivor_class(&left(class, age), &PRESENT);
         assert_eq!(class(Class::user(0), 1), Class::survivor(0));
         assert_eq!(class(Class::user(0), 1 << 20), Class::survivor(9));
         assert_eq!(class(Class::survivor(5), 1), Class::survivor(5));
@@ -275,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_was_expected_to_live_long_survives_as_cold() {
-        let class = |user| Ladder.survivor_class(&left(Class::user(user), 1), &PRESENT);
+        let class = |user| MultiGenerational.survivor_class(&left(Class::user(user), 1), &PRESENT);
         assert_eq!([0, 1, 3, 5].map(class), [0, 0, 4, 8].map(Class::survivor));
     }
 
@@ -286,8 +305,8 @@ mod tests {
         assert_eq!(victim(&[ancient, empty]), Some(2));
     }
 
-    /// A segment filled so many segments' worth of writing ago, in which blocks died `deaths` times,
-    /// the last time so long ago.
+    /// A segment filled so many segments' worth of writing ago, in which blocks died `deaths`
+    /// times, the last time so long ago.
     fn seen(number: u32, live_percent: u32, filled: u64, died: u64, deaths: u32) -> Segment {
         Segment {
             number,
@@ -344,7 +363,7 @@ mod tests {
     fn several_victims_are_the_best_in_their_order() {
         let segments: Vec<_> = (1..100).map(|live| seen(live, live, 90, 9, 40)).collect();
         let numbers = |count| -> Vec<u32> {
-            let victims = Ladder.victims(&segments, count, &PRESENT, &mut Rng::new(1));
+            let victims = MultiGenerational.victims(&segments, count, &PRESENT, &mut Rng::new(1));
             victims.iter().map(|segment| segment.number).collect()
         };
         assert_eq!(numbers(3), [1, 2, 3]);
