@@ -5,7 +5,7 @@
 //!   and every head writes in E + 1 from then on. A branch made from a head ends an epoch as well;
 //!   one made from a snapshot does not.
 //! - Branches count from 0; a number is never given out again.
-//! - Names are as [`check_name`] says; no two snapshots have the same, and no two branches.
+//! - Names are as [`check_name`](crate::check_name) says; no two snapshots have the same, and no two branches.
 //! - A branch whose head was deleted stays as an ancestor for as long as it has a snapshot, or
 //!   another branch was made from it.
 //!
@@ -17,8 +17,9 @@ mod tests;
 
 use dendro_base::Timestamp;
 
-use super::{Branch, MAIN, Snapshot, check_name};
-use crate::{Error, Result, View};
+use super::version::{Branch, MAIN, Snapshot, check_name};
+use crate::error::{Error, Result};
+use crate::types::View;
 
 pub use entries::VersionTable;
 

@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 
 use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 
-use super::super::{Branch, Snapshot};
-use crate::View;
+use crate::types::View;
+use crate::versions::version::{Branch, Snapshot};
 
 /// The branch and epoch that a branch was made from; `None` for the first.
 pub(super) type Parent = Option<(u32, u64)>;
