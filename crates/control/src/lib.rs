@@ -6,7 +6,7 @@
 //!
 //! The modules, each using only those before it:
 //!
-//! - [`messages`]: what is said. [`Request`] and [`Reply`], and by subject [`cleaning`],
+//! - `messages`: what is said. [`Request`] and [`Reply`], and by subject [`cleaning`],
 //!   [`coalescing`], [`damage`] and [`versions`].
 //! - [`socket`]: where the sockets are, lines and descriptors over a connection, and the files
 //!   beside a socket ([`identity_file`], [`closing_error`]). [`Caller`]: the other end's user.

@@ -2,6 +2,8 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
+#[allow(unused_imports, reason = "named in the documentation")]
+use crate::error::Error;
 use crate::error::Result;
 
 /// Bytes in the unit that writes and discards are made of: their offset and length are multiples
@@ -47,7 +49,8 @@ pub trait Device: Send + Sync {
     /// Fills all of `buf` from `offset` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] past the end, [`Error::Io`] when the medium fails.
+    /// [`Error::OutOfRange`] past the end,
+    /// [`Error::Io`] when the medium fails.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// Fills all of `parts`, one after the other, from `offset` on, with one transfer if the device
@@ -65,10 +68,12 @@ pub trait Device: Send + Sync {
     }
 
     /// Writes all of `bytes` at `offset`; both are multiples of [`BLOCK_SIZE`]. It costs least
-    /// when `bytes` lies in an [`AlignedBuf`].
+    /// when `bytes` lies in an [`AlignedBuf`](crate::AlignedBuf).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::ReadOnly`], or [`Error::Io`].
+    /// [`Error::OutOfRange`],
+    /// [`Error::Misaligned`],
+    /// [`Error::ReadOnly`], or [`Error::Io`].
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// Writes all of `parts`, one after the other, from `offset` on, with one transfer if the

@@ -37,5 +37,5 @@ pub use types::{
     MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, View,
 };
 pub use versions::{
-    Branch, MAIN, MAX_NAME_LEN_BYTES, Share, Snapshot, VersionTable, Versions, check_name,
+    Branch, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage, Versions, check_name,
 };

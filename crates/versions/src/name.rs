@@ -221,7 +221,7 @@ fn gone(view: View) -> String {
 /// Whether `snapshot` lies on the line of history that ends in `view`.
 fn is_seen(table: &VersionTable, view: View, snapshot: &Snapshot) -> bool {
     let seen = |(branch, last): &(u32, u64)| *branch == snapshot.branch && snapshot.epoch <= *last;
-    table.line(view).iter().any(seen)
+    table.ancestry(view).iter().any(seen)
 }
 
 fn resolve_time(

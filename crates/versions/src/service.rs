@@ -243,7 +243,7 @@ impl Service {
     }
 
     fn usage(&self, table: &VersionTable) -> Answer<Vec<UsageInfo>> {
-        let shares = self.disk.shares().map_err(refuse_disk)?;
+        let shares = self.disk.version_usage().map_err(refuse_disk)?;
         Ok(shares.iter().map(|share| facts::usage(share, table)).collect())
     }
 
@@ -271,7 +271,7 @@ impl Service {
         let mut freed = HashMap::new();
         let mut together_bytes = None;
         if dry_run {
-            let shares = self.disk.shares().map_err(refuse_disk)?;
+            let shares = self.disk.version_usage().map_err(refuse_disk)?;
             freed.extend(shares.iter().map(|share| (share.view, share.exclusive_bytes)));
             together_bytes = match views[..] {
                 [view] => freed.get(&view).copied(),

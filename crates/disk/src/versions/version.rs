@@ -16,31 +16,31 @@ pub const MAIN: &str = "main";
 pub struct Snapshot {
     /// Its branch.
     pub branch: u32,
-    /// The last epoch that it sees.
+    /// The last epoch that is visible in it.
     pub epoch: u64,
     /// When it was made.
     pub time: Timestamp,
-    /// Its name, unlike all other snapshots'; `None` for one that was made by itself, for a rule
-    /// of retention to thin out.
+    /// Its name, which no other snapshot has. `None` for one that was made automatically, and that
+    /// retention may delete.
     pub name: Option<String>,
     /// Whether it must not be deleted.
     pub is_held: bool,
 }
 
 impl Snapshot {
-    /// What names it in calls that read.
+    /// The view that reads it.
     #[must_use]
     pub const fn view(&self) -> View {
         View { branch: self.branch, epoch: Some(self.epoch) }
     }
 }
 
-/// A line of history with a writable head.
+/// A history with a writable head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Its number, never given out again.
+    /// Its number, which is never used again.
     pub branch: u32,
-    /// Its name, unlike all other branches'.
+    /// Its name, which no other branch has.
     pub name: String,
     /// The branch and the epoch that it was made from; `None` for the first.
     pub parent: Option<(u32, u64)>,
@@ -49,19 +49,19 @@ pub struct Branch {
 }
 
 impl Branch {
-    /// What names its head.
+    /// The view of its head.
     #[must_use]
     pub const fn head(&self) -> View {
         View { branch: self.branch, epoch: None }
     }
 }
 
-/// Says whether a snapshot or a branch can be called `name`: from 1 to [`MAX_NAME_LEN_BYTES`] bytes,
-/// and nothing that means something else where versions are named (`target:branch@snapshot`,
-/// `@epoch`, `@-15m`, `a..b`) or where they are directories.
+/// Checks whether `name` can be the name of a snapshot or a branch. It has from 1 to
+/// [`MAX_NAME_LEN_BYTES`] bytes, and no other meaning where versions are named
+/// (`target:branch@snapshot`, `@epoch`, `@-15m`, `a..b`) or are directories.
 ///
 /// # Errors
-/// [`Error::BadName`], which says what is wrong.
+/// [`Error::BadName`] with the reason.
 pub fn check_name(name: &str) -> Result<()> {
     let why = match name {
         "" => "it is empty",

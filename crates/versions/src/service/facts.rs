@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use dendro_control::versions::{
     BranchInfo, ChangeInfo, FileInfo, HistoryInfo, RemovedInfo, SnapshotInfo, UsageInfo, path_text,
 };
-use dendro_disk::{Branch, Share, Snapshot, VersionTable, View};
+use dendro_disk::{Branch, Snapshot, VersionTable, VersionUsage, View};
 use dendro_fs::versions::{Change, PathVersion, Removed};
 use dendro_fs::{Attr, FileKind};
 
@@ -85,7 +85,7 @@ pub(super) fn called(view: View, table: &VersionTable) -> String {
     }
 }
 
-pub(super) fn usage(share: &Share, table: &VersionTable) -> UsageInfo {
+pub(super) fn usage(share: &VersionUsage, table: &VersionTable) -> UsageInfo {
     UsageInfo {
         branch: share.view.branch,
         epoch: share.view.epoch,

@@ -157,7 +157,7 @@ impl Service {
     /// What was kept last of what the branch of `head` had been, and is not in its past.
     pub(super) fn last_kept(&self, table: &VersionTable, head: View) -> Answer<View> {
         let own = label(head.branch, table);
-        let line = table.line(head);
+        let line = table.ancestry(head);
         let is_past = |of: &Snapshot| {
             line.iter().any(|(branch, last)| *branch == of.branch && of.epoch <= *last)
         };
