@@ -1,4 +1,4 @@
-//! What is known of versions, as requests are answered.
+//! Versions as replies describe them.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use dendro_disk::{Branch, Snapshot, VersionTable, VersionUsage, View};
 use dendro_fs::versions::{Change, PathVersion, Removed};
 use dendro_fs::{Attr, FileKind};
 
-use super::kept;
+use super::kept_name;
 
 pub(super) fn branch(branch: &Branch, table: &VersionTable) -> BranchInfo {
     BranchInfo {
@@ -34,48 +34,48 @@ pub(super) fn snapshot(snapshot: &Snapshot) -> SnapshotInfo {
     }
 }
 
-/// What each branch's line of history is called: by the branch, the last epochs that heads see of it,
-/// and their names. Of several the main one comes first, then the oldest.
-pub(super) fn lines(table: &VersionTable) -> HashMap<u32, Vec<(u64, String)>> {
-    let mut lines: HashMap<u32, Vec<(u64, String)>> = HashMap::new();
+/// For each branch, the branches with a head that have it in their ancestry: the last epoch of it
+/// that each sees, and the name. Of several, the main branch comes first, then the oldest.
+pub(super) fn descendants(table: &VersionTable) -> HashMap<u32, Vec<(u64, String)>> {
+    let mut descendants: HashMap<u32, Vec<(u64, String)>> = HashMap::new();
     let main = table.branch(table.main).into_iter();
     for branch in main.chain(table.branches()) {
         let mut next = Some((branch.branch, u64::MAX));
         while let Some((at, last_epoch)) = next {
-            let known = lines.entry(at).or_default();
+            let known = descendants.entry(at).or_default();
             let is_known = !known.is_empty();
             if known.iter().all(|(epoch, _)| *epoch < last_epoch) {
                 known.push((last_epoch, branch.name.clone()));
             }
-            // Behind a branch that was come to before, so was everything else.
+            // If a branch was visited before, so were the branches behind it.
             next = table.parent(at).filter(|(parent, _)| !is_known && *parent < at);
         }
     }
-    lines
+    descendants
 }
 
-/// The same as [`snapshot`], with the name of the branch whose past it is in.
+/// The same as [`snapshot`], with the name of the branch in whose past it is.
 pub(super) fn snapshot_of(
     of: &Snapshot,
     table: &VersionTable,
-    lines: &HashMap<u32, Vec<(u64, String)>>,
+    descendants: &HashMap<u32, Vec<(u64, String)>>,
 ) -> SnapshotInfo {
     let own = table.branch(of.branch).map(|branch| branch.name.clone());
     let in_past = || {
-        let (_, name) = lines.get(&of.branch)?.iter().find(|(last, _)| of.epoch <= *last)?;
+        let (_, name) = descendants.get(&of.branch)?.iter().find(|(last, _)| of.epoch <= *last)?;
         Some(name.clone())
     };
-    let kept = || kept::branch_of(of.name.as_deref()?, table);
+    let kept = || kept_name::branch_of(of.name.as_deref()?, table);
     SnapshotInfo { branch_name: own.or_else(in_past).or_else(kept), ..snapshot(of) }
 }
 
-/// What a version is called, if it is.
+/// The name of a version, if it has one.
 pub(super) fn name(view: View, table: &VersionTable) -> Option<String> {
     let of_branch = table.branch_of(view).map(|branch| branch.name.clone());
     of_branch.or_else(|| table.snapshot_of(view).and_then(|snapshot| snapshot.name.clone()))
 }
 
-/// The same as the command line has it; by its epoch if it has no name.
+/// A version as the command line names it: by its name, or else by its epoch.
 pub(super) fn called(view: View, table: &VersionTable) -> String {
     match (name(view, table), view.epoch) {
         (Some(name), Some(_)) => format!("@{name}"),
@@ -85,13 +85,13 @@ pub(super) fn called(view: View, table: &VersionTable) -> String {
     }
 }
 
-pub(super) fn usage(share: &VersionUsage, table: &VersionTable) -> UsageInfo {
+pub(super) fn usage(usage: &VersionUsage, table: &VersionTable) -> UsageInfo {
     UsageInfo {
-        branch: share.view.branch,
-        epoch: share.view.epoch,
-        name: name(share.view, table),
-        exclusive_bytes: share.exclusive_bytes,
-        seen_bytes: share.seen_bytes,
+        branch: usage.view.branch,
+        epoch: usage.view.epoch,
+        name: name(usage.view, table),
+        exclusive_bytes: usage.exclusive_bytes,
+        seen_bytes: usage.seen_bytes,
     }
 }
 

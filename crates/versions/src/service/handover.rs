@@ -1,4 +1,4 @@
-//! Another head in the place of one.
+//! Handover: a head is replaced by another one.
 
 use dendro_control::AdminError;
 use dendro_control::versions::{
@@ -8,32 +8,35 @@ use dendro_control::versions::{
 use dendro_disk::{Lid, VersionTable, View};
 use dendro_fs::versions::{diff, forget_maker, maker, note_maker, seen};
 
-use super::kept::{self, Before};
-use super::{Answer, Service, facts, refuse, refuse_disk};
+use super::context::{Answer, Service, refuse, refuse_disk};
+use super::info;
+use super::kept_name::{self, Before};
 
-/// What becomes of a head.
+/// A replacement of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Succession {
+pub struct Handover {
     /// The head.
     pub head: View,
-    /// What is there in its place at first.
+    /// The view whose contents the new head starts with.
     pub like: View,
 }
 
 impl Service {
-    /// Whose place another head takes if `request` is carried out; `None` for requests that do no
-    /// such thing.
+    /// The handover that carrying out `request` would cause; `None` for requests that replace no
+    /// head.
     ///
     /// # Errors
-    /// Why it would not be carried out, as far as that is seen without looking at files.
-    pub fn succession(&self, request: &VersionsRequest) -> Answer<Option<Succession>> {
+    /// Why it would not be carried out, as far as that is known without examining files.
+    pub fn handover(&self, request: &VersionsRequest) -> Answer<Option<Handover>> {
         let table = self.disk.versions();
         Ok(Some(match request {
             VersionsRequest::Promote { branch, .. } => {
-                Succession { head: table.main_head(), like: self.branch(&table, branch)? }
+                Handover { head: table.main_head(), like: self.branch(&table, branch)? }
             }
             VersionsRequest::Replace { with, .. } => self.replacement(&table, with)?,
-            VersionsRequest::Rollback { to, undo, .. } => self.way_back(&table, to, *undo)?,
+            VersionsRequest::Rollback { to, undo, .. } => {
+                self.rollback_handover(&table, to, *undo)?
+            }
             _ => return Ok(None),
         })
         .filter(|found| found.head != found.like))
@@ -44,24 +47,29 @@ impl Service {
         self.head(table, &VersionName { branch: Some(name.to_owned()), moment: None })
     }
 
-    fn way_back(&self, table: &VersionTable, to: &VersionName, undo: bool) -> Answer<Succession> {
+    fn rollback_handover(
+        &self,
+        table: &VersionTable,
+        to: &VersionName,
+        undo: bool,
+    ) -> Answer<Handover> {
         let branch = VersionName { branch: to.branch.clone(), moment: None };
         let head = self.head(table, &branch)?;
         if to.moment.is_none() {
             return match undo {
-                true => Ok(Succession { head, like: self.last_kept(table, head)? }),
+                true => Ok(Handover { head, like: self.last_kept(table, head)? }),
                 false => Err(AdminError("say how far back, as in TARGET@NAME".into())),
             };
         }
-        // What was kept lies beside the line of history.
+        // What was kept is not in the ancestry of the branch.
         let like = match undo {
             true => self.resolve(table, &VersionName { branch: None, ..to.clone() })?,
             false => self.resolve(table, to)?,
         };
-        let name = facts::name(like, table).filter(|_| like.epoch.is_some());
-        let was_kept = name.is_some_and(|name| kept::is_kept(&name));
+        let name = info::name(like, table).filter(|_| like.epoch.is_some());
+        let was_kept = name.is_some_and(|name| kept_name::is_kept(&name));
         let refusal = |why: &str| {
-            let [what, branch] = [like, head].map(|view| facts::called(view, table));
+            let [what, branch] = [like, head].map(|view| info::called(view, table));
             Err(AdminError(why.replace("WHAT", &what).replace("BRANCH", &branch)))
         };
         let is_past = || table.past(head).iter().any(|snapshot| snapshot.view() == like);
@@ -81,7 +89,7 @@ impl Service {
                 );
             }
         }
-        Ok(Succession { head, like })
+        Ok(Handover { head, like })
     }
 
     pub(super) fn roll_back(
@@ -91,18 +99,18 @@ impl Service {
         undo: bool,
         how: Replacing,
     ) -> Answer<VersionsReply> {
-        let Succession { head, like } = self.way_back(table, to, undo)?;
+        let Handover { head, like } = self.rollback_handover(table, to, undo)?;
         self.check_not_mounted(table, head)?;
         let before = if undo { Before::Undo } else { Before::Rollback };
         let kept = self.keep(table, [head, like], before, how)?;
         let made = self.disk.roll_back(head.branch, like);
         let made = made.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
         let is_held = table.snapshot_of(like).is_some_and(|snapshot| snapshot.is_held);
-        // It is there again, so it needs no name beside.
+        // Its contents are the branch's again, so the snapshot is no longer needed.
         if undo && !is_held && self.check_not_mounted(table, like).is_ok() {
             self.disk.delete(like).map_err(refuse_disk)?;
         }
-        self.replaced(made.head(), facts::called(like, table), kept)
+        self.replaced(made.head(), info::called(like, table), kept)
     }
 
     pub(super) fn promote(
@@ -122,17 +130,17 @@ impl Service {
             // The two have changed names.
             false => Some(KeptInfo { branch: head.branch, epoch: None, name: branch.to_owned() }),
         };
-        self.replaced(like, facts::called(like, table), kept)
+        self.replaced(like, info::called(like, table), kept)
     }
 
-    /// What is there now, and what became of what was.
+    /// The reply after a handover: the branch as it is now, and what became of the former head.
     fn replaced(&self, now: View, like: String, kept: Option<KeptInfo>) -> Answer<VersionsReply> {
-        // Whoever made the branch has it no longer for himself.
+        // The branch no longer belongs to the user who made it.
         if matches!(maker(&*self.disk, now), Ok(Some(_))) {
             forget_maker(&*self.disk, now).map_err(refuse)?;
         }
         let table = self.disk.versions();
-        let made = table.branch_of(now).map(|branch| facts::branch(branch, &table));
+        let made = table.branch_of(now).map(|branch| info::branch(branch, &table));
         let mut made = made.ok_or_else(|| {
             AdminError(format!("{like} took its place, and is gone again: somebody deleted it"))
         })?;
@@ -140,20 +148,20 @@ impl Service {
         self.done(VersionsReply::Branch(made))
     }
 
-    fn replacement(&self, table: &VersionTable, with: &str) -> Answer<Succession> {
+    fn replacement(&self, table: &VersionTable, with: &str) -> Answer<Handover> {
         let head = self.head(table, &VersionName::default())?;
         let like = self.branch(table, with)?;
         match head == like {
             true => {
                 Err(AdminError(format!(":{with} is what is there already; name another branch")))
             }
-            false => Ok(Succession { head, like }),
+            false => Ok(Handover { head, like }),
         }
     }
 
-    /// Carries out a request for a replacement where neither head has changed since the moment that it
-    /// names, so that nobody can tell the two apart: the new one is deleted. `None`, and nothing done,
-    /// for all other requests.
+    /// Carries out a request for a replacement if neither head has changed since the moment that it
+    /// names. Then the two have the same contents, and the new branch is deleted. For any other
+    /// request, it does nothing and returns `None`.
     ///
     /// # Errors
     /// As [`Self::answer`].
@@ -162,7 +170,7 @@ impl Service {
             return Ok(None);
         };
         let table = self.disk.versions();
-        let Succession { head, like } = self.replacement(&table, with)?;
+        let Handover { head, like } = self.replacement(&table, with)?;
         let since = self.resolve(&table, since)?;
         for view in [like, head] {
             let changed = self.disk.changed_lists(since, view, Lid(0), 1).map_err(refuse)?;
@@ -172,16 +180,17 @@ impl Service {
         }
         self.check_not_mounted(&table, like)?;
         self.disk.delete(like).map_err(refuse_disk)?;
-        let kept = table.branch_of(head).map(|branch| facts::branch(branch, &table));
+        let kept = table.branch_of(head).map(|branch| info::branch(branch, &table));
         let kept = kept.ok_or_else(|| {
-            AdminError(format!("{} is gone meanwhile", facts::called(head, &table)))
+            AdminError(format!("{} is gone meanwhile", info::called(head, &table)))
         })?;
         self.done(VersionsReply::Branch(kept)).map(Some)
     }
 
-    /// Puts the branch `with` in the place of the head here, unless that has changed since `since`.
-    /// What was there is kept as a snapshot. Where nothing had changed, it takes the place of what the
-    /// last one has kept: a series of small steps needs no more than the way back from the last.
+    /// Replaces the head that names without a branch refer to by the branch `with`, unless that
+    /// head has changed since `since`. The former head is kept as a snapshot. With `since`, what
+    /// the last such request has kept is deleted: of a series of small steps, only the last one can
+    /// be undone.
     pub(super) fn replace(
         &self,
         table: &VersionTable,
@@ -189,7 +198,7 @@ impl Service {
         since: Option<&VersionName>,
         how: Replacing,
     ) -> Answer<VersionsReply> {
-        let Succession { head, like } = self.replacement(table, with)?;
+        let Handover { head, like } = self.replacement(table, with)?;
         self.check_not_mounted(table, head)?;
         self.check_not_mounted(table, like)?;
         if let Some(since) = since {
@@ -200,10 +209,10 @@ impl Service {
                     Some(who) => seen(&*self.disk, since, head, changes, who).map_err(refuse)?,
                     None => changes,
                 };
-                let told: Vec<_> = changes.iter().take(MAX_CHANGES).map(facts::change).collect();
-                let more = changes.len() > told.len();
+                let listed: Vec<_> = changes.iter().take(MAX_CHANGES).map(info::change).collect();
+                let more = changes.len() > listed.len();
                 return Ok(VersionsReply::Diff(DiffInfo {
-                    changes: told,
+                    changes: listed,
                     more,
                     ..DiffInfo::default()
                 }));
@@ -216,8 +225,9 @@ impl Service {
             let promoted = self.disk.promote(like.branch);
             promoted.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
         } else {
-            // No two branches have one name at a time; a crash in between leaves both, told apart.
-            let name = facts::name(head, table).unwrap_or_default();
+            // Two branches cannot have the same name. A crash in between leaves both branches, with
+            // different names.
+            let name = info::name(head, table).unwrap_or_default();
             self.disk.rename(head, &format!("{with}.old")).map_err(refuse)?;
             self.disk.rename(like, &name).map_err(refuse)?;
         }
@@ -225,9 +235,9 @@ impl Service {
         if since.is_some() {
             self.forget_tries(table, head)?;
         }
-        let reply = self.replaced(like, facts::called(like, table), kept)?;
+        let reply = self.replaced(like, info::called(like, table), kept)?;
         match owner {
-            // The branch is still that user's whose head it had.
+            // The branch still belongs to the user to whom its former head belonged.
             Some(uid) => {
                 note_maker(&*self.disk, like, uid).map_err(refuse)?;
                 self.done(reply)
