@@ -5,6 +5,9 @@
 # make bench-mount  mounts, beside ext4, XFS, btrfs and what FUSE allows
 # make bench-cleaner  how close cleaning comes to what is possible, in simulation
 # make fuzz     each decoder under libFuzzer, in turn
+# make model    the lock protocols under a model checker
+# make miri     memory accesses of unsafe code under Miri
+# make audit    licences, advisories and sources of dependencies
 # make install  the command, its man pages, completions, udev rule and magic entry
 # make deb      the same as a Debian package
 # See README.md and docs/DEVELOPMENT.md.
@@ -37,7 +40,7 @@ DENDRO  := $(TARGET)/release/dendro
 LINKS   := mkfs.dendro fsck.dendro mount.dendro mount.fuse.dendro mount.fuseblk.dendro \
            umount.fuse.dendro umount.fuseblk.dendro
 
-.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz install install-files uninstall deb clean
+.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz model miri audit install install-files uninstall deb clean
 
 all:
 	$(CARGO) build --release --bin dendro
