@@ -37,6 +37,16 @@ impl<T> Mutex<T> {
         MutexGuard { mutex: &self.0, guard: Some(self.0.lock().expect(POISONED)) }
     }
 
+    /// The value of a lock that is no longer shared.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().expect(POISONED)
+    }
+
+    /// The value, while the caller has exclusive access to the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect(POISONED)
+    }
+
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = self.0.try_lock().ok()?;
@@ -147,6 +157,16 @@ impl<T> RwLock<T> {
     /// Takes the lock for writing if it is free.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         self.0.try_write().ok()
+    }
+
+    /// The value of a lock that is no longer shared.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().expect(POISONED)
+    }
+
+    /// The value, while the caller has exclusive access to the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect(POISONED)
     }
 
     /// Whether somebody reads or writes.
