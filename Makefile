@@ -124,6 +124,24 @@ fuzz: setup
 	for target in $(FUZZ_TARGETS); do \
 	    $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
+# The locks, group commit and the writer's queue with shuttle's locks: each test in many orders of events.
+model: setup
+	$(CARGO) test --package dendro-base --features shuttle --test model
+	$(CARGO) test --package dendro-logdisk --features shuttle --test model
+
+# The unsafe code that does not consist of system calls: buffers in huge pages.
+miri: setup
+	@$(CARGO) +nightly miri --version > /dev/null 2>&1 || { \
+	    echo "This takes the nightly compiler with Miri:"; \
+	    echo "  rustup toolchain install nightly --profile minimal --component miri,rust-src"; \
+	    exit 1; }
+	$(CARGO) +nightly miri test --package dendro-device --lib -- buffer::
+
+audit:
+	@$(CARGO) deny --version > /dev/null 2>&1 || { \
+	    echo "This takes cargo-deny: cargo install cargo-deny --locked"; exit 1; }
+	$(CARGO) deny check
+
 ## Installation
 
 # Builds only where there is a cargo: `make && sudo make install` needs none for root.
