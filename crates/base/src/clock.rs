@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// A point in time: nanoseconds since 1970-01-01T00:00:00Z, negative before it.
 ///
-/// 64 bits reach from 1677 to 2262; times of files, which users set at will, are wider and are
-/// the file system's own.
+/// 64 bits cover the years 1677 to 2262. Times of files, which users set at will, have a wider
+/// range and a type of their own in the file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
@@ -24,13 +24,26 @@ impl Timestamp {
         self.0.rem_euclid(1_000_000_000) as u32
     }
 
-    /// Date and time of day in UTC, to the second.
+    /// Date and time of day in UTC, to the second: `2026-01-31 12:00:00Z`.
     #[must_use]
     pub fn utc(self) -> String {
+        let (date, time) = self.date_and_time();
+        format!("{date} {time}Z")
+    }
+
+    /// The same as RFC 3339 writes it, with nanoseconds: `2026-01-31T12:00:00.000000000Z`.
+    #[must_use]
+    pub fn rfc3339(self) -> String {
+        let (date, time) = self.date_and_time();
+        format!("{date}T{time}.{:09}Z", self.subsec_nanos())
+    }
+
+    /// Date and time of day in UTC.
+    fn date_and_time(self) -> (String, String) {
         let (days, seconds) = (self.secs().div_euclid(86_400), self.secs().rem_euclid(86_400));
         let (year, month, day) = civil_date(days);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
+        (format!("{year:04}-{month:02}-{day:02}"), format!("{hour:02}:{minute:02}:{second:02}"))
     }
 
     /// Time from `earlier` to here; zero when `earlier` is later.
@@ -48,7 +61,7 @@ impl fmt::Display for Timestamp {
 
 /// Year, month and day of the day `days` after 1970-01-01, in the Gregorian calendar.
 fn civil_date(days: i64) -> (i64, i64, i64) {
-    // Years are counted from a 1 March, so that the leap day comes last; eras have 400 years.
+    // Years begin on 1 March here, so that the leap day is the last day. An era has 400 years.
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era =
@@ -60,10 +73,9 @@ fn civil_date(days: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
-/// Where a layer gets the time from.
+/// A source of the time.
 pub trait Clock: Send + Sync {
-    /// The time now. Later calls never return an earlier time than a simulation sets; the real
-    /// clock can be set back by its administrator, so no order may hang on it.
+    /// The time now. An administrator can set the real clock back, so no order may depend on it.
     fn now(&self) -> Timestamp;
 }
 
@@ -82,8 +94,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves one microsecond at each reading and otherwise only when told: deterministic
-/// time for tests and simulations.
+/// A clock that advances by one microsecond at each reading, and otherwise only by
+/// [`Self::advance`]: deterministic time for tests and simulations.
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 
@@ -122,6 +134,19 @@ mod tests {
     fn a_time_before_1970_splits_into_a_floor_and_a_positive_rest() {
         let time = Timestamp(-1);
         assert_eq!((time.secs(), time.subsec_nanos()), (-1, 999_999_999));
+    }
+
+    #[test]
+    fn times_print_as_the_calendar_has_them() {
+        let at = |secs: i64| Timestamp(secs * 1_000_000_000).rfc3339();
+        assert_eq!(at(0), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.000000000Z");
+        assert_eq!(at(1_767_225_599), "2025-12-31T23:59:59.000000000Z");
+        assert_eq!(Timestamp(-1).rfc3339(), "1969-12-31T23:59:59.999999999Z");
+        assert_eq!(at(-2_203_977_600), "1900-02-28T00:00:00.000000000Z");
+        assert_eq!(Timestamp(i64::MAX).rfc3339(), "2262-04-11T23:47:16.854775807Z");
+        assert_eq!(Timestamp(i64::MIN).rfc3339(), "1677-09-21T00:12:43.145224192Z");
+        assert_eq!(Timestamp(951_782_400_000_000_000).utc(), "2000-02-29 00:00:00Z");
     }
 
     #[test]

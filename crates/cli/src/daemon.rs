@@ -48,7 +48,8 @@ use std::time::Duration;
 use dendro_base::sync::Mutex;
 use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
 use dendro_control::{
-    Admin, Client, Found, Gate, Mute, Pong, Scrape, Server, card, farewell, socket,
+    Admin, Client, FindOutcome, Gate, Pong, Scrape, Server, Unresponsive, closing_error,
+    identity_file, socket,
 };
 use dendro_disk::{Error as DiskError, View};
 use dendro_fs::{AtimePolicy, FileSystem, FsError};
@@ -202,7 +203,7 @@ pub(crate) fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotSer
         volume.shut_down().map_err(|error| Failure::new(not_shut_down(&volume, &error)));
     if let (Err(failure), Some(socket)) = (&shut_down, &socket) {
         // Where that fails the log has it.
-        let _ = farewell::leave(socket, &failure.message);
+        let _ = closing_error::record(socket, &failure.message);
     }
     started?;
     if let Some(failure) = daemon.failure.into_inner() {
@@ -252,14 +253,14 @@ fn open_volume(config: &Config, block: &BlockSource) -> Result<Volume, NotServed
 /// The daemon that has mounts of the volume on `source`. It is an error if that does not answer.
 pub(crate) fn holder(source: &Path) -> Result<Option<(Client, Pong)>, Failure> {
     match target::holder(source) {
-        Found::Nobody => Ok(None),
-        Found::Daemon(found) => Ok(Some(*found)),
-        Found::Mute(mute) => Err(mute_failure(source, &mute)),
+        FindOutcome::Nobody => Ok(None),
+        FindOutcome::Daemon(found) => Ok(Some(*found)),
+        FindOutcome::Unresponsive(mute) => Err(mute_failure(source, &mute)),
     }
 }
 
 /// Nothing can be mounted of a volume whose daemon is silent.
-fn mute_failure(source: &Path, mute: &Mute) -> Failure {
+fn mute_failure(source: &Path, mute: &Unresponsive) -> Failure {
     Failure::new(format_args!("{} is in use: {mute}", source.display()))
 }
 
@@ -391,7 +392,7 @@ impl Daemon<'_> {
         {
             log::warn!("{}: others cannot be let in: {error}", socket.display());
         }
-        if let Err(error) = card::leave(socket, &self.ping()) {
+        if let Err(error) = identity_file::write(socket, &self.ping()) {
             log::warn!("{}: no card can be left beside it: {error}", socket.display());
         }
     }

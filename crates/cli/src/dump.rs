@@ -12,7 +12,7 @@ use dendro_check::info::{
     CheckpointInfo, EntryInfo, NodeInfo, PartialInfo, PartialRecordInfo, SuperblockInfo,
 };
 use dendro_check::{Partial, UsageTable, Volume};
-use dendro_control::Found;
+use dendro_control::FindOutcome;
 use dendro_device::{Direct, OpenOptions};
 use dendro_format::{Checkpoint, Key, SegmentNo, Space};
 use serde::Serialize;
@@ -75,7 +75,7 @@ fn check_arguments(args: &DumpArgs) -> Result<(), Failure> {
 
 /// The image file or block device. If it is mounted, that is said.
 fn source(args: &DumpArgs, quiet: bool) -> Result<PathBuf, Failure> {
-    if let Found::Mute(mute) = target::holder(&args.target) {
+    if let FindOutcome::Unresponsive(mute) = target::holder(&args.target) {
         if !quiet {
             let source = args.target.display();
             output::tell(format_args!("dendro: {source} is in use, as it seems: {mute}"));

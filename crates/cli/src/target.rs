@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use dendro_control::{Client, Found, Mute, Pong, ViewInfo};
+use dendro_control::{Client, FindOutcome, Pong, Unresponsive, ViewInfo};
 use dendro_device::loop_backing_file;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, open, statx};
 
@@ -56,7 +56,7 @@ pub(crate) enum Target {
 pub(crate) enum Behind {
     Daemon(Box<Served>),
     /// It does not answer.
-    Mute(Mute),
+    Unresponsive(Unresponsive),
     /// None that this process can talk to.
     Nobody,
 }
@@ -68,12 +68,12 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     let is_device = metadata.is_file() || metadata.file_type().is_block_device();
     if is_device {
         match holder(path) {
-            Found::Daemon(found) => {
+            FindOutcome::Daemon(found) => {
                 let (client, pong) = *found;
                 return Ok(Target::Mounted(Box::new(Served { client, pong, view: None })));
             }
-            Found::Mute(mute) => return Err(silent(path, &mute)),
-            Found::Nobody => {}
+            FindOutcome::Unresponsive(mute) => return Err(silent(path, &mute)),
+            FindOutcome::Nobody => {}
         }
     }
     let entry = mount_table::containing(&table, path).filter(|entry| entry.is_dendro());
@@ -107,7 +107,7 @@ pub(crate) fn find_mounted(path: &Path) -> Result<Served, Failure> {
 
 /// The daemon that has mounts of the volume on `source`. One without mounts is about to end, and has
 /// given up the device or does so any moment.
-pub(crate) fn holder(source: &Path) -> Found {
+pub(crate) fn holder(source: &Path) -> FindOutcome {
     let has_it = |pong: &Pong| is_same_volume(Path::new(&pong.source), source);
     Client::find(|pong| !pong.views.is_empty() && has_it(pong), has_it)
 }
@@ -130,9 +130,9 @@ pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Pat
         view_of(card).is_some_and(|view| view.mount_id == unique_id || has_it)
     };
     match Client::find(|pong| view_of(pong).is_some(), may_be) {
-        Found::Nobody => Behind::Nobody,
-        Found::Mute(mute) => Behind::Mute(mute),
-        Found::Daemon(found) => {
+        FindOutcome::Nobody => Behind::Nobody,
+        FindOutcome::Unresponsive(mute) => Behind::Unresponsive(mute),
+        FindOutcome::Daemon(found) => {
             let (client, pong) = *found;
             // The daemon tells of no mount that is gone, so its number was this one's when it answered,
             // if this one is still there: where the mount itself is not known, which may be bound to
@@ -165,7 +165,7 @@ fn showing_root(client: Client, entry: &MountEntry, view: &ViewInfo) -> Client {
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match open(place, flags, Mode::empty()) {
-        Ok(root) => client.reaching(root),
+        Ok(root) => client.with_root(root),
         // The daemon says what comes of that.
         Err(_) => client,
     }
@@ -184,7 +184,7 @@ fn is_served_as(view: &ViewInfo, entry: &MountEntry, table: &[MountEntry]) -> bo
 fn daemon_of(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Result<Target, Failure> {
     match daemon_behind(table, entry, path) {
         Behind::Daemon(served) => Ok(Target::Mounted(served)),
-        Behind::Mute(mute) => Err(silent(&entry.mount_point, &mute)),
+        Behind::Unresponsive(mute) => Err(silent(&entry.mount_point, &mute)),
         Behind::Nobody => {
             let is_others = !rustix::process::geteuid().is_root()
                 && life::of(&entry.mount_point) == Life::Answers;
@@ -204,7 +204,7 @@ fn daemon_of(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Result<Ta
 }
 
 /// That the daemon of the volume that `named` names does not answer.
-pub(crate) fn silent(named: &Path, mute: &Mute) -> Failure {
+pub(crate) fn silent(named: &Path, mute: &Unresponsive) -> Failure {
     Failure::new(format_args!("{}: {mute}", named.display()))
 }
 
@@ -231,7 +231,7 @@ fn check_mount(table: &[MountEntry], entry: &MountEntry) -> Result<Life, Failure
     let root = &entry.mount_point;
     match daemon_behind(table, entry, root) {
         Behind::Daemon(_) => Ok(Life::Answers),
-        Behind::Mute(mute) => Err(silent(root, &mute)),
+        Behind::Unresponsive(mute) => Err(silent(root, &mute)),
         Behind::Nobody => match life::of(root) {
             Life::Silent => Err(Failure::new(format_args!(
                 "{mount}: the daemon behind this mount does not answer; `dendro umount --force \

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock};
 use dendro_control::cleaning::{
-    Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
-    Present, Released, Segments, SegmentsRequest,
+    Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
+    Places, Released, Segments, SegmentsRequest,
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Caller, Facts, MountInfo, MountNamed, MountReply, MountRequest, Outcome,
-    Pong, Request, SetRequest, UnmountRequest, ViewInfo, VolumeInfo,
+    Admin, AdminError, Caller, Cleaning, Facts, MountInfo, MountNamed, MountReply, MountRequest,
+    Outcome, Pong, Request, SetRequest, UnmountRequest, ViewInfo, VolumeInfo,
 };
 use dendro_disk::{LogicalDisk, VersionTable, Versions, View};
 use dendro_fs::MemoryUse;
@@ -78,7 +78,7 @@ impl Daemon<'_> {
     ) -> Result<Service, AdminError> {
         let views = self.views.all_open();
         let switches: Vec<_> = views.iter().map(|view| view.switch.clone()).collect();
-        let mut service = self.volume.versions().telling(move |view, parent, name| {
+        let mut service = self.volume.versions().on_new_name(move |view, parent, name| {
             let shown = switches.iter().filter(|switch| switch.fs().view() == view);
             shown.for_each(|switch| switch.tell_new_name(parent, name));
         });
@@ -414,7 +414,7 @@ impl Admin for Daemon<'_> {
 }
 
 impl Cleaning for Daemon<'_> {
-    fn present(&self) -> Present {
+    fn present(&self) -> CleaningStatus {
         service::present(self.volume.disk())
     }
 
@@ -426,11 +426,11 @@ impl Cleaning for Daemon<'_> {
         service::blocks(self.volume.disk(), request)
     }
 
-    fn bmapv(&self, blocks: &[Block]) -> Result<Places, AdminError> {
+    fn bmapv(&self, blocks: &[NamedBlock]) -> Result<Places, AdminError> {
         service::bmapv(self.volume.disk(), blocks)
     }
 
-    fn markv(&self, blocks: &[Block]) -> Result<Marked, AdminError> {
+    fn markv(&self, blocks: &[NamedBlock]) -> Result<Marked, AdminError> {
         service::markv(self.volume.disk(), blocks)
     }
 

@@ -10,11 +10,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use dendro_control::cleaning::Cleaning;
 use dendro_control::versions::{VersionsAsked, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Caller, Command, MountNamed, Outcome, Pong, Request, UnmountRequest,
-    ViewInfo, VolumeInfo,
+    Admin, AdminError, Caller, Cleaning, Command, MountNamed, Outcome, Pong, Request,
+    UnmountRequest, ViewInfo, VolumeInfo,
 };
 use dendro_fs::{Ino, Who};
 use dendro_fuse::{Access, UnmountMode};
