@@ -1,5 +1,9 @@
 //! What can be said on the command line.
 
+pub(crate) mod cleaning;
+pub(crate) mod fork;
+pub(crate) mod versions;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,16 +12,15 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dendro_base::Uuid;
+use dendro_daemon::text;
 
-use crate::cleaning::args::{CleanArgs, CleanerdArgs};
-use crate::failure::code;
-use crate::fork::args::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
-use crate::generate::Candidates;
-use crate::text;
-use crate::versions::args::{
+use self::cleaning::{CleanArgs, CleanerdArgs};
+use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
+use self::versions::{
     CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
     UndeleteArgs, UsageArgs,
 };
+use crate::failure::code;
 
 /// One run of the command.
 #[derive(Debug)]
@@ -115,6 +118,17 @@ pub(crate) enum Command {
     /// Write the man pages into a directory
     #[command(hide = true)]
     Man { directory: PathBuf },
+}
+
+/// What a shell asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Candidates {
+    /// What may follow `-o`.
+    Options,
+    /// What `dendro set` changes.
+    Settings,
+    /// `TARGET@NAME` and `TARGET:BRANCH`.
+    Versions,
 }
 
 #[derive(Debug, Args)]

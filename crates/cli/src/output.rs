@@ -1,5 +1,11 @@
 //! Standard output, and standard error.
 
+pub(crate) mod json;
+pub(crate) mod local_time;
+pub(crate) mod progress;
+pub(crate) mod space_bar;
+pub(crate) mod svg;
+
 use std::fmt::Display;
 use std::io::{self, Write};
 
@@ -40,4 +46,43 @@ pub(crate) fn width() -> usize {
         _ => DEFAULT_WIDTH,
     };
     columns.clamp(LEAST_WIDTH, WIDEST)
+}
+
+/// Columns as wide as they must be, the first line above them; columns of numbers to the right.
+pub(crate) fn columns<const N: usize>(
+    head: [&str; N],
+    rows: &[[String; N]],
+    to_the_right: &[usize],
+) -> String {
+    let head = head.map(str::to_owned);
+    let all = || [&head].into_iter().chain(rows);
+    let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in all() {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let cell = match to_the_right.contains(&column) {
+                true => format!("{cell:>width$}  "),
+                false => format!("{cell:width$}  "),
+            };
+            line.push_str(&cell);
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows =
+            [["a".into(), "10".into(), "x".into()], ["länger".into(), "9".into(), String::new()]];
+        let text = columns(["NAME", "SIZE", "LAST"], &rows, &[1]);
+        assert_eq!(text, "NAME    SIZE  LAST\na         10  x\nlänger     9\n");
+    }
 }

@@ -1,0 +1,294 @@
+//! `dendro check` and fsck.dendro: whether an unmounted volume is sound. Nothing is changed.
+//!
+//! The verifier, which shares no code with the engine, counts all that the checkpoint reaches. Then
+//! the engine opens the volume over an [`OverlayDevice`], which keeps in memory what rolling the log
+//! forward writes, and the trees of its versions are checked as file systems. Where there was a log
+//! to roll forward, the verifier looks at what came of it, too.
+//!
+//! - [`names`]: which files the findings are about.
+
+mod names;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dendro_base::SystemClock;
+use dendro_check::{Counts, Finding, FindingKind, Options, Report, Severity, verify};
+use dendro_daemon::text;
+use dendro_daemon::volume::memory::default_cache_bytes;
+use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
+use dendro_device::{
+    Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice, ReadAhead,
+};
+use dendro_disk::{LogicalDisk, Versions, View};
+use dendro_logdisk::{LogDisk, OpenOptions};
+use serde::Serialize;
+
+use crate::args::CheckArgs;
+use crate::failure::{Failure, code};
+use crate::output::{self, json};
+use crate::target::{self, Target, identity, tag};
+
+/// What a check found.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    source: String,
+    checked: bool,
+    /// Nothing is wrong.
+    sound: bool,
+    /// Contents of files were read too.
+    data_read: bool,
+    /// There was a log behind the checkpoint.
+    log_rolled_forward: bool,
+    findings: Vec<NamedFinding>,
+    counts: Counts,
+    trees: Vec<Tree>,
+}
+
+/// What the verifier found, and which file that is in.
+#[derive(Debug, Serialize)]
+struct NamedFinding {
+    #[serde(flatten)]
+    finding: Finding,
+    /// All paths of the file, as `@VERSION/…` where only the past has it.
+    paths: Vec<String>,
+}
+
+/// What is seen without a check.
+#[derive(Debug, Serialize)]
+struct Glance {
+    source: String,
+    checked: bool,
+    /// It was shut down cleanly.
+    clean: bool,
+}
+
+/// What was found in one version's tree.
+#[derive(Debug, Serialize)]
+struct Tree {
+    /// Nothing: it could not be opened.
+    version: Option<String>,
+    findings: Vec<TreeFinding>,
+}
+
+#[derive(Debug, Serialize)]
+struct TreeFinding {
+    number: Option<u16>,
+    inode: Option<u64>,
+    paths: Vec<String>,
+    detail: String,
+}
+
+pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
+    let source = source(&args.target).map_err(not_done)?;
+    if args.preen && !args.force {
+        return glance(&source, args.json, quiet);
+    }
+    let device = open(&source).map_err(not_done)?;
+    let outcome = check(&source, &device, args)?;
+    if args.json {
+        json::print(&outcome)?;
+    } else if !(quiet && outcome.sound) {
+        output::print(&text_of(&outcome))?;
+    }
+    Ok(match outcome.sound {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(code::CHECK_LEFT),
+    })
+}
+
+fn not_done(failure: Failure) -> Failure {
+    failure.with_code(code::CHECK_FAILED)
+}
+
+/// The image or device, which nobody has mounted.
+fn source(named: &Path) -> Result<PathBuf, Failure> {
+    match target::find(&tag::resolve(named)?)? {
+        Target::Unmounted(source) => Ok(source),
+        Target::Mounted(served) => Err(Failure::new(format_args!(
+            "{}: is mounted on {}; unmount it first: what changes meanwhile would look like damage",
+            named.display(),
+            served.place()
+        ))),
+    }
+}
+
+fn open(source: &Path) -> Result<Arc<FileDevice>, Failure> {
+    // umount(2) of a plain mount returns before its daemon is done.
+    let opened = DeviceOptions::new()
+        .read_only(true)
+        .direct(Direct::Never)
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source);
+    opened.map(Arc::new).map_err(|error| explain_device(&error, true))
+}
+
+/// What is done at boot, for each volume: says how it was left. After a crash there is nothing to
+/// repair, since mounting rolls the log forward.
+fn glance(source: &Path, as_json: bool, quiet: bool) -> Result<ExitCode, Failure> {
+    let fail = |why: &dyn std::fmt::Display| {
+        not_done(Failure::new(format_args!("{}: {why}", source.display())))
+    };
+    identity::of(source)
+        .map_err(|error| fail(&error))?
+        .ok_or_else(|| fail(&"there is no dendrofs volume here, or its start is damaged"))?;
+    let device = open(source).map_err(not_done)?;
+    let volume = dendro_check::Volume::open(&*device).map_err(|error| fail(&error))?;
+    let clean = volume.superblock().clean;
+    if as_json {
+        let source = source.display().to_string();
+        json::print(&Glance { source, checked: false, clean })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let how = match clean {
+        true => "was shut down cleanly",
+        false => "was not shut down; mounting it rolls the log forward",
+    };
+    if !quiet {
+        output::print(&format!("{}: {how}; not checked, which -f does\n", source.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(source: &Path, device: &Arc<FileDevice>, args: &CheckArgs) -> Result<Outcome, Failure> {
+    let checkpointed = verify(&**device, &Options { data: false });
+    let has = |kind| checkpointed.findings.iter().any(|finding| finding.kind == kind);
+    if has(FindingKind::NoVolume) {
+        let why = checkpointed.findings.iter().map(|finding| finding.detail.as_str()).next();
+        return Err(not_done(Failure::new(format_args!(
+            "{}: {}",
+            source.display(),
+            why.unwrap_or("there is no volume")
+        ))));
+    }
+    let goes_on = has(FindingKind::LogGoesOn) || has(FindingKind::NotClean);
+    let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
+    let (trees, is_whole) = check_trees(&overlay, args.all_versions);
+    let options = Options { data: args.data };
+    let report = if goes_on && is_whole {
+        let mut rolled = verify(&*overlay, &options);
+        rolled.findings.splice(0..0, checkpointed.findings.into_iter().filter(is_about_log));
+        rolled
+    } else if args.data {
+        verify(&**device, &options)
+    } else {
+        checkpointed
+    };
+    let Report { findings, counts } = report;
+    let is_note = |of: &NamedFinding| of.finding.severity() == Severity::Note;
+    let findings = names::name(&overlay, findings);
+    let sound = findings.iter().all(is_note) && trees.iter().all(|tree| tree.findings.is_empty());
+    Ok(Outcome {
+        source: source.display().to_string(),
+        checked: true,
+        sound,
+        data_read: args.data,
+        log_rolled_forward: goes_on && is_whole,
+        findings,
+        counts,
+        trees,
+    })
+}
+
+fn is_about_log(finding: &Finding) -> bool {
+    matches!(finding.kind, FindingKind::NotClean | FindingKind::LogGoesOn | FindingKind::LogLost)
+}
+
+fn open_disk(device: &Arc<dyn Device>) -> Result<LogDisk, dendro_disk::Error> {
+    let options = OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() };
+    let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
+    LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
+}
+
+/// Opens the volume as a mount does, looks through its trees, and shuts it down, all of it in
+/// memory; whether that went well, so that the device has a checkpoint now of all that is in the
+/// log.
+fn check_trees(device: &Arc<dyn Device>, all_versions: bool) -> (Vec<Tree>, bool) {
+    let failed = |what: &str, error: &dyn std::fmt::Display| Tree {
+        version: None,
+        findings: vec![TreeFinding::plain(format!("{what}: {error}"))],
+    };
+    let disk = match open_disk(device) {
+        Ok(disk) => disk,
+        Err(error) => return (vec![failed("it cannot be opened", &error)], false),
+    };
+    let mut trees: Vec<Tree> = versions(&disk, all_versions)
+        .into_iter()
+        .map(|(name, view)| {
+            let findings = match dendro_fs::verify(&disk, view) {
+                Ok(findings) => names::name_in(&disk, view, findings),
+                Err(error) => vec![TreeFinding::plain(format!("cannot be read: {error}"))],
+            };
+            Tree { version: Some(name), findings }
+        })
+        .collect();
+    if disk.read_only_reason().is_some() {
+        return (trees, false);
+    }
+    match disk.shut_down() {
+        Ok(()) => (trees, true),
+        Err(error) => {
+            trees.push(failed("its log cannot be rolled forward", &error));
+            (trees, false)
+        }
+    }
+}
+
+/// The versions whose trees are looked at: heads, snapshots with names, and the others if wanted.
+fn versions(disk: &LogDisk, all: bool) -> Vec<(String, View)> {
+    let table = disk.versions();
+    let heads = table.branches().map(|branch| (format!(":{}", branch.name), branch.head()));
+    let snapshots = table.snapshots().filter(|of| all || of.name.is_some()).map(|of| {
+        let name = of.name.clone().unwrap_or_else(|| of.epoch.to_string());
+        (format!("@{name}"), of.view())
+    });
+    heads.chain(snapshots).collect()
+}
+
+fn text_of(outcome: &Outcome) -> String {
+    let mut shown = String::new();
+    for NamedFinding { finding, paths } in &outcome.findings {
+        shown += &format!("{finding}{}\n", names::in_words(paths));
+    }
+    for tree in &outcome.trees {
+        let version = tree.version.as_ref().map(|name| format!("{}: ", text::printable(name)));
+        for finding in &tree.findings {
+            let version = version.as_deref().unwrap_or_default();
+            shown += &format!("error: {version}{finding}\n");
+        }
+    }
+    let verdict = match outcome.sound {
+        true => "is sound",
+        false => "is damaged, see above; nothing was changed, and there is no repair yet",
+    };
+    let is_nameless = |of: &NamedFinding| of.finding.list.is_some() && of.paths.is_empty();
+    let hint = match outcome.findings.iter().any(is_nameless) {
+        true => "  a list's number is the i-node number of its file, which has no name any more\n",
+        false => "",
+    };
+    let Counts { list_count, page_count, node_count, live_bytes, .. } = outcome.counts;
+    let mut looked_at = vec![
+        format!("{} of data and map alive", text::size(live_bytes)),
+        [
+            text::counted(list_count, "list", "lists"),
+            text::counted(page_count, "page", "pages"),
+            text::counted(node_count, "map node", "map nodes"),
+        ]
+        .join(", "),
+        match outcome.trees.iter().filter(|of| of.version.is_some()).count() {
+            1 => "the tree of one version".into(),
+            count => format!("trees of {count} versions"),
+        },
+    ];
+    if outcome.log_rolled_forward {
+        looked_at.push("the log behind the checkpoint, rolled forward in memory".into());
+    }
+    let contents = if outcome.data_read {
+        "the contents of files"
+    } else {
+        "not the contents of files (--data)"
+    };
+    looked_at.push(contents.into());
+    shown + &format!("{}: {verdict}\n{hint}  checked: {}\n", outcome.source, looked_at.join("; "))
+}

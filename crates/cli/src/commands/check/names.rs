@@ -1,0 +1,98 @@
+//! Which files findings are about: a number helps nobody who has to bring a file back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use dendro_check::Finding;
+use dendro_control::versions::path_text;
+use dendro_daemon::text;
+use dendro_device::Device;
+use dendro_disk::{LogicalDisk, View};
+use dendro_fs::{Ino, paths_of};
+
+use super::{NamedFinding, TreeFinding, open_disk, versions};
+
+impl TreeFinding {
+    /// One that is about no file in particular.
+    pub(super) fn plain(detail: String) -> Self {
+        Self { number: None, inode: None, paths: Vec::new(), detail }
+    }
+}
+
+impl fmt::Display for TreeFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(number), Some(inode)) = (self.number, self.inode) {
+            write!(f, "[{number}] i-node {inode}: ")?;
+        }
+        write!(f, "{}{}", text::printable(&self.detail), in_words(&self.paths))
+    }
+}
+
+/// Paths, as they stand behind a finding.
+pub(super) fn in_words(paths: &[String]) -> String {
+    match paths {
+        [] => String::new(),
+        paths => format!("; that is in {}", paths.join(" and ")),
+    }
+}
+
+/// What was found in one tree, with names from that.
+pub(super) fn name_in(
+    disk: &dyn LogicalDisk,
+    view: View,
+    findings: Vec<dendro_fs::Finding>,
+) -> Vec<TreeFinding> {
+    let wanted: BTreeSet<Ino> = findings.iter().map(|finding| finding.ino).collect();
+    let mut names = match wanted.is_empty() {
+        true => BTreeMap::new(),
+        // Where names cannot be read, the numbers must do.
+        false => paths_of(disk, view, &wanted).unwrap_or_default(),
+    };
+    let named = |finding: dendro_fs::Finding| TreeFinding {
+        number: Some(finding.code as u16),
+        inode: Some(finding.ino.0),
+        paths: texts(names.entry(finding.ino).or_default(), ""),
+        detail: finding.detail,
+    };
+    findings.into_iter().map(named).collect()
+}
+
+fn texts(paths: &[Vec<u8>], version: &str) -> Vec<String> {
+    paths.iter().map(|path| format!("{version}{}", path_text(path))).collect()
+}
+
+/// What the verifier found on `device`, with names: those of the main branch, else those of the first
+/// version that has any.
+pub(super) fn name(device: &Arc<dyn Device>, findings: Vec<Finding>) -> Vec<NamedFinding> {
+    let lists = findings.iter().filter_map(|finding| finding.list).map(Ino);
+    let names = find(device, lists.collect());
+    let named = |finding: Finding| {
+        let paths = finding.list.and_then(|list| names.get(&Ino(list)));
+        NamedFinding { paths: paths.cloned().unwrap_or_default(), finding }
+    };
+    findings.into_iter().map(named).collect()
+}
+
+fn find(device: &Arc<dyn Device>, mut wanted: BTreeSet<Ino>) -> BTreeMap<Ino, Vec<String>> {
+    let mut names = BTreeMap::new();
+    if wanted.is_empty() {
+        return names;
+    }
+    // What cannot be opened has been told of.
+    let Ok(disk) = open_disk(device) else { return names };
+    let main = dendro_disk::Versions::versions(&disk).main_head();
+    let mut all = versions(&disk, true);
+    all.sort_by_key(|(_, view)| (*view != main, view.epoch.is_some()));
+    for (version, view) in all {
+        if wanted.is_empty() {
+            break;
+        }
+        let version = if view == main { String::new() } else { version };
+        for (ino, paths) in paths_of(&disk, view, &wanted).unwrap_or_default() {
+            wanted.remove(&ino);
+            names.insert(ino, texts(&paths, &version));
+        }
+    }
+    names
+}

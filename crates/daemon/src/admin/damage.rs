@@ -1,0 +1,23 @@
+//! Damage, for those who ask.
+
+use dendro_base::{Clock, SystemClock};
+use dendro_control::AdminError;
+use dendro_control::damage::{DamageInfo, DamageRequest};
+
+use super::refusal::refuse;
+use crate::state::Daemon;
+
+impl Daemon<'_> {
+    /// Tells what is known, and forgets it if that is asked.
+    pub(super) fn tell_damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
+        let disk = self.volume.disk();
+        self.damage.take_in(disk, SystemClock.now());
+        let info = self.damage.info(disk, true);
+        if request.clear {
+            self.damage.forget(disk);
+            self.damage.keep(disk).map_err(refuse)?;
+            self.volume.commit().map_err(refuse)?;
+        }
+        Ok(info)
+    }
+}

@@ -1,0 +1,419 @@
+//! What a volume has done since it was mounted, in one table: `dendro stat` and the metrics are made
+//! from it.
+//!
+//! - [`requests`]: what programs asked, and how long that took.
+
+mod metric;
+pub mod requests;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use dendro_base::Timestamp;
+use dendro_control::Facts;
+use dendro_disk::{LogicalDisk, Space, VersionTable, Versions};
+use dendro_fs::MemoryUse;
+use dendro_fuse::Timings;
+use dendro_logdisk::{LogDisk, Stats};
+use serde_json::Value;
+
+use crate::cleaning;
+use metric::{Kind, Metric, counter, gauge};
+
+/// How much was written to the device for each byte that clients wrote; nothing as long as they
+/// have written nothing.
+fn write_amplification(stats: &Stats) -> Value {
+    let user_bytes = stats.user_page_bytes + stats.user_record_bytes;
+    match user_bytes {
+        0 => Value::Null,
+        _ => (stats.written_bytes as f64 / user_bytes as f64).into(),
+    }
+}
+
+/// How much of the segments cleaned was alive, in the mean; nothing as long as none was.
+fn cleaned_utilisation(stats: &Stats, segment_size_bytes: u64) -> Value {
+    match stats.cleaned_segments {
+        0 => Value::Null,
+        count => {
+            let bytes = count as f64 * segment_size_bytes as f64;
+            (stats.cleaned_live_bytes as f64 / bytes).into()
+        }
+    }
+}
+
+/// What the daemon has in memory beside what the disk knows of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// All mounts together.
+    pub(crate) mounts: MemoryUse,
+    pub(crate) read_ahead_bytes: u64,
+    /// All that is resident, as the kernel counts it.
+    pub(crate) resident_bytes: Option<u64>,
+}
+
+/// What the daemon knows beside what the disk does.
+pub(crate) struct Known<'a> {
+    pub(crate) memory: Memory,
+    pub(crate) timings: &'a Timings,
+    /// How long the volume has been mounted.
+    pub(crate) mounted_for: Duration,
+    /// Whether it has stopped taking writes that it took at first.
+    pub(crate) is_latched: bool,
+    pub(crate) now: Timestamp,
+}
+
+fn metrics_of(disk: &LogDisk, known: &Known<'_>) -> Vec<Metric> {
+    let stats = disk.stats();
+    let memory = &known.memory;
+    let size = disk.superblock().layout.segment_size_bytes();
+    let mut figures = traffic(&stats, known);
+    figures.extend(requests::failures(known.timings));
+    figures.extend(health(disk, &stats, known));
+    figures.extend(cleaning(&stats, size));
+    figures.extend(segments(&stats));
+    figures.extend(state(&stats, &disk.space()));
+    figures.extend(memory_by_part(&stats, memory));
+    figures.extend(memory_in_all(disk.cache_size_bytes(), memory));
+    figures
+}
+
+fn traffic(stats: &Stats, known: &Known<'_>) -> Vec<Metric> {
+    vec![
+        counter(
+            "read_bytes",
+            "dendro_read_bytes_total",
+            "Bytes of file data read by clients; what the kernel had cached is not in it.",
+            known.timings.read_bytes(),
+        ),
+        counter(
+            "written_bytes",
+            "dendro_device_written_bytes_total",
+            "Bytes written to the device, superblocks aside.",
+            stats.written_bytes,
+        ),
+        counter(
+            "user_page_bytes",
+            "dendro_user_page_bytes_total",
+            "Bytes of file data written by clients.",
+            stats.user_page_bytes,
+        ),
+        counter(
+            "user_record_bytes",
+            "dendro_user_record_bytes_total",
+            "Bytes of records, such as i-nodes and names, written by clients.",
+            stats.user_record_bytes,
+        ),
+        gauge(
+            "write_amplification",
+            "dendro_write_amplification",
+            "Bytes written to the device for each byte written by clients, since the mount.",
+            write_amplification(stats),
+        ),
+        counter(
+            "stalled_ns",
+            "dendro_stalled_seconds_total",
+            "How long writers have waited for room.",
+            ns(stats.stalled),
+        )
+        .nanoseconds(),
+    ]
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What somebody is to look at when it changes.
+fn health(disk: &LogDisk, stats: &Stats, known: &Known<'_>) -> Vec<Metric> {
+    let size = disk.superblock().layout.segment_size_bytes();
+    let held = u64::from(stats.segments.open + stats.segments.dirty + stats.segments.pending);
+    let (count, age) = snapshots(&disk.versions(), known.now);
+    vec![
+        gauge(
+            "mounted_ns",
+            "dendro_mounted_seconds",
+            "How long the volume has been mounted.",
+            ns(known.mounted_for),
+        )
+        .nanoseconds(),
+        gauge(
+            "latched",
+            "dendro_latched",
+            "Whether the volume has stopped taking writes because the device failed.",
+            known.is_latched,
+        ),
+        gauge("snapshot_count", "dendro_snapshots", "Snapshots.", count),
+        gauge(
+            "oldest_snapshot_ns",
+            "dendro_oldest_snapshot_age_seconds",
+            "The age of the oldest snapshot.",
+            age.map(ns),
+        )
+        .nanoseconds(),
+        gauge(
+            "reclaimable_bytes",
+            "dendro_reclaimable_bytes",
+            "Bytes that cleaning could give back: what is dead in segments that are not clean.",
+            (held * size).saturating_sub(stats.live_bytes),
+        ),
+        gauge(
+            "debt_segments",
+            "dendro_cleaning_debt_segments",
+            "Segments that cleaning is behind: so many fewer are clean than it keeps ready.",
+            cleaning::debt_segments(&disk.present(), &disk.clean_settings()),
+        ),
+    ]
+}
+
+/// How many snapshots there are, and how old the oldest is.
+fn snapshots(table: &VersionTable, now: Timestamp) -> (usize, Option<Duration>) {
+    let oldest = table.snapshots().map(|snapshot| snapshot.time.0).min();
+    let age_ns = oldest.map(|oldest| u64::try_from(now.0.saturating_sub(oldest)).unwrap_or(0));
+    (table.snapshots().len(), age_ns.map(Duration::from_nanos))
+}
+
+fn cleaning(stats: &Stats, segment_size_bytes: u64) -> Vec<Metric> {
+    vec![
+        counter(
+            "cleaned_segments",
+            "dendro_cleaned_segments_total",
+            "Segments cleaned by the daemon's own cleaner.",
+            stats.cleaned_segments,
+        ),
+        counter(
+            "reused_segments",
+            "dendro_reused_segments_total",
+            "Emptied segments made clean without waiting for a checkpoint.",
+            stats.reused_segments,
+        ),
+        counter(
+            "cleaned_live_bytes",
+            "dendro_cleaned_live_bytes_total",
+            "Bytes alive in the segments cleaned by the daemon's own cleaner.",
+            stats.cleaned_live_bytes,
+        ),
+        gauge(
+            "cleaned_utilisation",
+            "dendro_cleaned_utilisation",
+            "The share of the segments cleaned that was alive, in the mean, since the mount.",
+            cleaned_utilisation(stats, segment_size_bytes),
+        ),
+        counter(
+            "cleaner_moved_bytes",
+            "dendro_cleaner_moved_bytes_total",
+            "Bytes of blocks moved by the daemon's own cleaner.",
+            stats.moved_bytes,
+        ),
+        counter(
+            "coalesced_bytes",
+            "dendro_coalesced_bytes_total",
+            "Bytes of blocks written again because they lay scattered.",
+            stats.coalesced_bytes,
+        ),
+        counter(
+            "coalesced_reads",
+            "dendro_coalesced_reads_total",
+            "Reads of the device that this saves, each time that all of it is read.",
+            stats.coalesced_reads,
+        ),
+        counter(
+            "external_released_segments",
+            "dendro_external_released_segments_total",
+            "Segments made clean at the word of cleaners in other processes.",
+            stats.external_released_segments,
+        ),
+        counter(
+            "external_moved_bytes",
+            "dendro_external_moved_bytes_total",
+            "Bytes of blocks moved at the word of cleaners in other processes.",
+            stats.external_moved_bytes,
+        ),
+    ]
+}
+
+fn segments(stats: &Stats) -> Vec<Metric> {
+    let help = "Segments by state.";
+    [
+        ("clean_segments", "state=\"clean\"", stats.segments.clean),
+        ("open_segments", "state=\"open\"", stats.segments.open),
+        ("dirty_segments", "state=\"dirty\"", stats.segments.dirty),
+        ("pending_segments", "state=\"pending\"", stats.segments.pending),
+    ]
+    .into_iter()
+    .map(|(name, labels, value)| Metric { labels, ..gauge(name, "dendro_segments", help, value) })
+    .collect()
+}
+
+fn state(stats: &Stats, space: &Space) -> Vec<Metric> {
+    vec![
+        gauge(
+            "capacity_bytes",
+            "dendro_capacity_bytes",
+            "Bytes that could be used if the volume were empty.",
+            space.capacity_bytes,
+        ),
+        gauge("live_bytes", "dendro_live_bytes", "Bytes that can be reached.", stats.live_bytes),
+        gauge(
+            "available_bytes",
+            "dendro_available_bytes",
+            "Bytes that can still be written.",
+            space.available_bytes,
+        ),
+        counter(
+            "last_commit",
+            "dendro_commits_total",
+            "The last commit's number.",
+            stats.commit_seq,
+        ),
+        counter(
+            "durable_commit",
+            "dendro_durable_commits_total",
+            "The number of the last commit known to be durable.",
+            stats.durable_seq,
+        ),
+        counter(
+            "checkpoint_sequence",
+            "dendro_checkpoints_total",
+            "The last checkpoint's number.",
+            stats.checkpoint_seq,
+        ),
+        gauge(
+            "log_bytes",
+            "dendro_log_since_checkpoint_bytes",
+            "Bytes of log that a mount after a crash would read.",
+            stats.log_bytes,
+        ),
+    ]
+}
+
+/// What is in memory, a figure for each part that is counted. DESIGN §5 has the bounds.
+fn memory_by_part(stats: &Stats, memory: &Memory) -> Vec<Metric> {
+    let help = "Memory by what it is taken for, about.";
+    [
+        ("cached_node_bytes", "part=\"cached_nodes\"", stats.cached_node_bytes),
+        ("dirty_node_bytes", "part=\"dirty_nodes\"", stats.dirty_node_bytes),
+        ("superseded_node_bytes", "part=\"superseded_nodes\"", stats.superseded_node_bytes),
+        ("segment_table_bytes", "part=\"segment_table\"", stats.segment_table_bytes),
+        ("log_buffer_bytes", "part=\"log_buffers\"", stats.log_buffer_bytes),
+        ("read_ahead_bytes", "part=\"read_ahead\"", memory.read_ahead_bytes),
+        ("inode_bytes", "part=\"inodes\"", memory.mounts.inode_bytes),
+        ("looked_up_bytes", "part=\"looked_up\"", memory.mounts.looked_up_bytes),
+    ]
+    .into_iter()
+    .map(|(name, labels, value)| Metric {
+        labels,
+        ..gauge(name, "dendro_memory_bytes", help, value)
+    })
+    .collect()
+}
+
+fn memory_in_all(cache_size_bytes: u64, memory: &Memory) -> Vec<Metric> {
+    vec![
+        gauge(
+            "cache_size_bytes",
+            "dendro_cache_size_bytes",
+            "Memory that the map's nodes may take, as cache= says.",
+            cache_size_bytes,
+        ),
+        gauge(
+            "inode_count",
+            "dendro_inodes",
+            "I-nodes that the daemon keeps in memory.",
+            memory.mounts.inode_count,
+        ),
+        gauge(
+            "looked_up_count",
+            "dendro_looked_up_inodes",
+            "I-nodes that the kernel has looked up and not forgotten.",
+            memory.mounts.looked_up_count,
+        ),
+        gauge(
+            "resident_bytes",
+            "dendro_resident_bytes",
+            "All memory of the daemon that is resident.",
+            memory.resident_bytes,
+        ),
+    ]
+}
+
+/// Names and numbers, for `dendro stat`.
+pub(crate) fn facts(disk: &LogDisk, known: &Known<'_>) -> Facts {
+    let size = disk.superblock().layout.segment_size_bytes();
+    metrics_of(disk, known)
+        .into_iter()
+        .map(|figure| (figure.name.to_owned(), figure.value))
+        .chain([
+            ("segment_bytes".to_owned(), size.into()),
+            ("policy".to_owned(), disk.policy().kind().name().into()),
+            ("requests".to_owned(), requests::facts(known.timings)),
+        ])
+        .collect()
+}
+
+/// The same as metrics, in Prometheus's text format, version 0.0.4.
+pub(crate) fn metrics(
+    disk: &LogDisk,
+    known: &Known<'_>,
+    source: &str,
+    mount_point: &str,
+) -> String {
+    let superblock = disk.superblock();
+    let mut text = format!(
+        "# HELP dendro_volume_info The volume.\n# TYPE dendro_volume_info gauge\n\
+         dendro_volume_info{{uuid=\"{}\",label=\"{}\",source=\"{}\",mount_point=\"{}\"}} 1\n",
+        superblock.uuid,
+        escape(&superblock.label),
+        escape(source),
+        escape(mount_point)
+    );
+    let mut last = "";
+    for figure in metrics_of(disk, known) {
+        // A sample that has no value yet is left out.
+        let Some(value) = figure.sample() else { continue };
+        let Metric { metric, labels, kind, help, .. } = figure;
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        if metric != last {
+            let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
+            last = metric;
+        }
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let _ = writeln!(text, "{metric}{labels} {value}");
+    }
+    text += &requests::metrics(known.timings);
+    text
+}
+
+/// A label's value as the format has it.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_have_no_meaning_yet_have_no_value() {
+        let stats = Stats::default();
+        assert_eq!(write_amplification(&stats), Value::Null);
+        assert_eq!(cleaned_utilisation(&stats, 1000), Value::Null);
+        let stats = Stats {
+            written_bytes: 300,
+            user_page_bytes: 80,
+            user_record_bytes: 20,
+            cleaned_segments: 4,
+            cleaned_live_bytes: 1000,
+            ..Stats::default()
+        };
+        assert_eq!(write_amplification(&stats), Value::from(3.0));
+        assert_eq!(cleaned_utilisation(&stats, 1000), Value::from(0.25));
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escape("a\\b\"c\nd"), "a\\\\b\\\"c\\nd");
+    }
+}

@@ -1,0 +1,80 @@
+//! One metric: its names, how it changes, and its value.
+
+use serde_json::Value;
+
+pub(super) const NS_PER_S: f64 = 1e9;
+
+/// How a figure changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// A figure.
+#[derive(Clone, Debug)]
+pub(super) struct Metric {
+    /// What it is called in `dendro stat`.
+    pub(super) name: &'static str,
+    /// What it is called among metrics, with its labels.
+    pub(super) metric: &'static str,
+    pub(super) labels: &'static str,
+    pub(super) kind: Kind,
+    pub(super) unit: Unit,
+    pub(super) help: &'static str,
+    pub(super) value: Value,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Things, bytes, shares: metrics tell it as it is.
+    Plain,
+    /// Metrics tell it in seconds.
+    Nanoseconds,
+}
+
+impl Metric {
+    /// The same, in nanoseconds.
+    pub(super) fn nanoseconds(self) -> Self {
+        Self { unit: Unit::Nanoseconds, ..self }
+    }
+
+    /// As Prometheus wants it; nothing where it has no value.
+    pub(super) fn sample(&self) -> Option<String> {
+        match (&self.value, self.unit) {
+            (Value::Null, _) => None,
+            (Value::Bool(is_so), _) => Some(u8::from(*is_so).to_string()),
+            (value, Unit::Plain) => Some(value.to_string()),
+            (value, Unit::Nanoseconds) => value.as_f64().map(|ns| (ns / NS_PER_S).to_string()),
+        }
+    }
+}
+
+pub(super) fn counter(
+    name: &'static str,
+    metric: &'static str,
+    help: &'static str,
+    value: impl Into<Value>,
+) -> Metric {
+    Metric {
+        name,
+        metric,
+        labels: "",
+        kind: Kind::Counter,
+        unit: Unit::Plain,
+        help,
+        value: value.into(),
+    }
+}
+
+pub(super) fn gauge(
+    name: &'static str,
+    metric: &'static str,
+    help: &'static str,
+    value: impl Into<Value>,
+) -> Metric {
+    Metric { kind: Kind::Gauge, ..counter(name, metric, help, value) }
+}

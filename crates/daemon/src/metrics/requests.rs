@@ -1,0 +1,187 @@
+//! What programs asked of a mounted volume, how often, and how long that took.
+//!
+//! The daemon tells how many requests lie between bounds; whoever asks makes percentiles of that, of all
+//! or of those between two looks.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use dendro_control::Facts;
+use dendro_fuse::{Failure, Kind, Timings};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::metric::{Metric, NS_PER_S, counter};
+
+/// The bounds of metrics, in powers of two of nanoseconds: from four microseconds to seventeen seconds.
+const METRIC_BOUNDS: std::ops::RangeInclusive<u32> = 12..=34;
+
+pub(super) fn failures(timings: &Timings) -> Vec<Metric> {
+    let figure = |failure: Failure| {
+        let (name, labels) = match failure {
+            Failure::Io => ("io_errors", "reason=\"io\""),
+            Failure::NoSpace => ("no_space_errors", "reason=\"no_space\""),
+            Failure::ReadOnly => ("read_only_errors", "reason=\"read_only\""),
+        };
+        let help = "Requests that failed for a reason that lies with the volume.";
+        let count = timings.failures(failure);
+        Metric { labels, ..counter(name, "dendro_failed_requests_total", help, count) }
+    };
+    Failure::ALL.map(figure).to_vec()
+}
+
+/// Requests of a kind, as the daemon tells of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// How long all took together.
+    pub total_ns: u64,
+    /// How many took less than so long, and not less than the bound before; without a bound: longer
+    /// than any. Bounds without any are left out.
+    pub counts: Vec<(Option<u64>, u64)>,
+}
+
+/// All kinds of requests, by name.
+pub type Requests = BTreeMap<String, Counts>;
+
+fn counts(timings: &Timings, kind: Kind) -> Counts {
+    let dendro_fuse::Requests { total_ns, counts } = timings.of(kind);
+    Counts { total_ns, counts }
+}
+
+pub(super) fn facts(timings: &Timings) -> Value {
+    let all: Requests =
+        Kind::ALL.iter().map(|&kind| (kind.name().into(), counts(timings, kind))).collect();
+    serde_json::to_value(all).unwrap_or(Value::Null)
+}
+
+/// What the table has said; nothing where an older daemon says nothing.
+pub fn of(facts: &Facts) -> Requests {
+    let told = facts.get("requests").cloned().unwrap_or(Value::Null);
+    serde_json::from_value(told).unwrap_or_default()
+}
+
+/// What is told of requests of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// How many requests.
+    pub requests: u64,
+    /// What half of them took less than, about,
+    pub median_ns: Option<u64>,
+    /// nine of ten,
+    pub p90_ns: Option<u64>,
+    /// 99 of a hundred,
+    pub p99_ns: Option<u64>,
+    /// and all.
+    pub longest_ns: Option<u64>,
+}
+
+impl Counts {
+    /// What has come since `before`; all, where the daemon is another one by now.
+    pub fn since(&self, before: &Self) -> Self {
+        let old: BTreeMap<_, _> = before.counts.iter().copied().collect();
+        let has_all = |bound: &Option<u64>, count: u64| {
+            self.counts.iter().any(|(of, now)| of == bound && *now >= count)
+        };
+        if !old.iter().all(|(bound, &count)| has_all(bound, count)) {
+            return self.clone();
+        }
+        let grown = |&(bound, now): &(Option<u64>, u64)| {
+            (bound, now - old.get(&bound).copied().unwrap_or(0))
+        };
+        Self {
+            total_ns: self.total_ns.wrapping_sub(before.total_ns),
+            counts: self.counts.iter().map(grown).filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+
+    /// These and others.
+    pub fn and(&self, other: &Self) -> Self {
+        // What has no bound comes last.
+        let mut all: BTreeMap<u64, u64> = BTreeMap::new();
+        for &(bound, count) in self.counts.iter().chain(&other.counts) {
+            *all.entry(bound.unwrap_or(u64::MAX)).or_default() += count;
+        }
+        let bound = |bound| Some(bound).filter(|&bound| bound != u64::MAX);
+        Self {
+            total_ns: self.total_ns.wrapping_add(other.total_ns),
+            counts: all.into_iter().map(|(of, count)| (bound(of), count)).collect(),
+        }
+    }
+
+    /// What they come to.
+    pub fn summary(&self) -> Summary {
+        let requests: u64 = self.counts.iter().map(|(_, count)| count).sum();
+        let below = |per_mille: u64| {
+            let rank = (u128::from(requests) * u128::from(per_mille)).div_ceil(1000);
+            let mut seen = 0;
+            let reached = self.counts.iter().find(|(_, count)| {
+                seen += u128::from(*count);
+                seen >= rank.max(1)
+            });
+            reached.map(|(bound, _)| bound.unwrap_or(u64::MAX))
+        };
+        Summary {
+            requests,
+            median_ns: below(500),
+            p90_ns: below(900),
+            p99_ns: below(990),
+            longest_ns: below(1000),
+        }
+    }
+}
+
+/// Histograms as Prometheus has them.
+pub(super) fn metrics(timings: &Timings) -> String {
+    const METRIC: &str = "dendro_request_duration_seconds";
+    let mut text = format!(
+        "# HELP {METRIC} How long requests took in the daemon, by kind.\n# TYPE {METRIC} histogram\n"
+    );
+    for kind in Kind::ALL {
+        let (name, counts) = (kind.name(), counts(timings, kind));
+        let up_to = |bound_ns: u64| -> u64 {
+            let below = counts.counts.iter().filter(|(of, _)| of.is_some_and(|of| of <= bound_ns));
+            below.map(|(_, count)| count).sum()
+        };
+        for power in METRIC_BOUNDS.step_by(2) {
+            let le = (1_u64 << power) as f64 / NS_PER_S;
+            let count = up_to(1 << power);
+            let _ = writeln!(text, "{METRIC}_bucket{{kind=\"{name}\",le=\"{le}\"}} {count}");
+        }
+        let count = counts.summary().requests;
+        let _ = writeln!(text, "{METRIC}_bucket{{kind=\"{name}\",le=\"+Inf\"}} {count}");
+        let sum = counts.total_ns as f64 / NS_PER_S;
+        let _ = writeln!(text, "{METRIC}_sum{{kind=\"{name}\"}} {sum}");
+        let _ = writeln!(text, "{METRIC}_count{{kind=\"{name}\"}} {count}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(counts: &[(Option<u64>, u64)]) -> Counts {
+        Counts { total_ns: 10, counts: counts.to_vec() }
+    }
+
+    #[test]
+    fn percentiles_are_the_bounds_that_so_many_lie_below() {
+        let all = counts(&[(Some(1000), 50), (Some(2000), 49), (None, 1)]).summary();
+        assert_eq!(all.requests, 100);
+        assert_eq!((all.median_ns, all.p90_ns, all.p99_ns), (Some(1000), Some(2000), Some(2000)));
+        assert_eq!(all.longest_ns, Some(u64::MAX));
+        assert_eq!(counts(&[]).summary(), Summary::default());
+        assert_eq!(counts(&[(Some(7), 1)]).summary().median_ns, Some(7));
+    }
+
+    #[test]
+    fn an_interval_has_what_came_in_it() {
+        let before = counts(&[(Some(1000), 5), (None, 1)]);
+        let now = counts(&[(Some(1000), 7), (Some(4000), 2), (None, 1)]);
+        assert_eq!(now.since(&before).counts, [(Some(1000), 2), (Some(4000), 2)]);
+        // Mounted anew: all of it is new.
+        assert_eq!(before.since(&now), before);
+        let both = before.and(&now);
+        assert_eq!(both.counts, [(Some(1000), 12), (Some(4000), 2), (None, 2)]);
+    }
+}

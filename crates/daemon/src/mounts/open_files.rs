@@ -1,0 +1,163 @@
+//! Who has files open in a mount.
+//!
+//! Files are not opened by the file system ([`dendro_fuse`] says why), so it does not know; the
+//! processes' own tables do. Those of other users' processes cannot be read by a daemon that is not
+//! root's.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use dendro_control::versions::OpenFileInfo;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use crate::text;
+
+/// Which open files matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All, mapped ones too. Directories are none.
+    All,
+    /// Those that can be written to.
+    Writable,
+}
+
+/// So many processes are told of at most.
+const MAX_FOUND: usize = 64;
+
+const ACCESS_MODE: u32 = 0o3;
+const READ_ONLY: u32 = 0;
+const DIRECTORY: u32 = 0o200_000;
+/// Names a file without opening it.
+const PATH_ONLY: u32 = 0o10_000_000;
+
+/// What the system tells of a process's memory is read into a buffer of so many bytes.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// The processes that have a file open in the file system with this number (`0:52`), each with one such
+/// file, of those that this one may look into; itself it does not count.
+pub fn find(device: &str, which: Which) -> Vec<OpenFileInfo> {
+    let number = |text: &str| text.parse().ok();
+    let device =
+        device.split_once(':').and_then(|(major, minor)| Some((number(major)?, number(minor)?)));
+    let (Some(device), Ok(processes)) = (device, fs::read_dir("/proc")) else {
+        return Vec::new();
+    };
+    let processes = processes.flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let own = std::process::id();
+    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+    let found = pids.filter(|&pid| pid != own).filter_map(|pid| {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let path = open_in(&process, device, which)
+            .or_else(|| mapped_in(&process, device, which, &mut buffer))?;
+        let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        let command = text::printable(command.trim());
+        let path = text::printable(&path.to_string_lossy());
+        Some(OpenFileInfo { pid, command, user: user_of(&process), path })
+    });
+    found.take(MAX_FOUND).collect()
+}
+
+/// The user whose process it is: by name, or by number where there is none.
+fn user_of(process: &Path) -> Option<String> {
+    let uid = fs::metadata(process).ok()?.uid().to_string();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    Some(name.unwrap_or_else(|| format!("user {uid}")))
+}
+
+/// A file of the file system `device` that the process has open.
+fn open_in(process: &Path, device: (u32, u32), which: Which) -> Option<PathBuf> {
+    let files = fs::read_dir(process.join("fd")).ok()?.flatten();
+    files.map(|entry| entry.path()).find_map(|link| {
+        // What is known of the file, without asking the one behind it, which may be this process, or
+        // one that does not answer.
+        let flags = AtFlags::STATX_DONT_SYNC;
+        let file = statx(CWD, &link, flags, StatxFlags::empty()).ok()?;
+        if (file.stx_dev_major, file.stx_dev_minor) != device {
+            return None;
+        }
+        let number = link.file_name()?;
+        let text = fs::read_to_string(process.join("fdinfo").join(number)).ok()?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
+        let counts = flags & (DIRECTORY | PATH_ONLY) == 0
+            && (which == Which::All || flags & ACCESS_MODE != READ_ONLY);
+        counts.then(|| fs::read_link(&link).unwrap_or_default())
+    })
+}
+
+/// A file of the file system `device` that the process has mapped.
+fn mapped_in(
+    process: &Path,
+    device: (u32, u32),
+    which: Which,
+    buffer: &mut Vec<u8>,
+) -> Option<PathBuf> {
+    buffer.clear();
+    File::open(process.join("maps")).ok()?.read_to_end(buffer).ok()?;
+    let mut lines = buffer.split(|&byte| byte == b'\n');
+    lines.find_map(|line| mapped_path(&String::from_utf8_lossy(line), device, which))
+}
+
+/// The path in a line of `/proc/PID/maps`, if it counts.
+fn mapped_path(line: &str, device: (u32, u32), which: Which) -> Option<PathBuf> {
+    let mut fields = line.split_ascii_whitespace();
+    let permissions = fields.nth(1)?;
+    let (major, minor) = fields.nth(1)?.split_once(':')?;
+    let number = |hexadecimal| u32::from_str_radix(hexadecimal, 16).ok();
+    let is_there = (number(major)?, number(minor)?) == device;
+    let is_shared_and_writable = permissions.as_bytes().get(1) == Some(&b'w')
+        && permissions.as_bytes().get(3) == Some(&b's');
+    let counts = which == Which::All || is_shared_and_writable;
+    (is_there && counts).then(|| fields.skip(1).collect::<Vec<_>>().join(" ").into())
+}
+
+/// A file that is open, and whose it is.
+#[must_use]
+pub fn describe(file: &OpenFileInfo) -> String {
+    let user = file.user.as_ref().map(|user| format!(" of {user}")).unwrap_or_default();
+    format!("{} by process {} ({}{user})", file.path, file.pid, file.command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_files_are_found_by_their_device() {
+        let line = "7f00-7f01 rw-s 00001000 00:35 17                 /mnt/a b";
+        assert_eq!(mapped_path(line, (0, 53), Which::All), Some("/mnt/a b".into()));
+        assert_eq!(mapped_path(line, (0, 53), Which::Writable), Some("/mnt/a b".into()));
+        assert_eq!(mapped_path(line, (0, 35), Which::All), None);
+        let private = line.replace("rw-s", "rw-p");
+        assert!(mapped_path(&private, (0, 53), Which::All).is_some());
+        assert_eq!(mapped_path(&private, (0, 53), Which::Writable), None);
+        assert_eq!(mapped_path("7f00-7f01 rw-p 0 00:00 0", (0, 53), Which::All), None);
+    }
+
+    #[test]
+    fn an_open_file_of_another_process_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = fs::File::create(&path).unwrap();
+        let device = file.metadata().unwrap().dev();
+        let device = (rustix::fs::major(device), rustix::fs::minor(device));
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .stdin(std::process::Stdio::from(file))
+            .spawn()
+            .unwrap();
+        let process = PathBuf::from(format!("/proc/{}", child.id()));
+        let written = open_in(&process, device, Which::Writable);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(written, Some(path.canonicalize().unwrap()));
+    }
+}

@@ -1,0 +1,48 @@
+//! Takes away one mount, and no other that may be in its place by then.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use dendro_fuse::UnmountMode;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use super::lookup::numbers_of;
+
+/// Unmounts the mount on `mount_point` that has this device and number. The directories on the way are a
+/// user's, who may have put others in their place: what is unmounted is that mount, or nothing.
+pub(crate) fn unmount_exactly(
+    mount_point: &Path,
+    (device, mount_id): (&str, Option<u64>),
+    mode: UnmountMode,
+) -> Result<(), String> {
+    let place = mount_point.display();
+    let fail = |why: &dyn std::fmt::Display| format!("cannot unmount {place}: {why}");
+    let (Some(parent), Some(name)) = (mount_point.parent(), mount_point.file_name()) else {
+        return Err(fail(&"it has no name"));
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    let parent = parent.map_err(|errno| fail(&errno))?;
+    // What is mounted there cannot be renamed.
+    let path = path_of(&parent).join(name);
+    if numbers_of(&path) != (device.to_owned(), mount_id) {
+        return Err(fail(&"something else is there"));
+    }
+    let flags = UnmountFlags::NOFOLLOW
+        | match mode {
+            UnmountMode::Idle => UnmountFlags::empty(),
+            UnmountMode::Detach => UnmountFlags::DETACH,
+            UnmountMode::Abort => UnmountFlags::FORCE | UnmountFlags::DETACH,
+        };
+    rustix::mount::unmount(&path, flags).map_err(|errno| match errno {
+        Errno::BUSY => fail(&"a process has a file open there or works in that directory"),
+        errno => fail(&errno),
+    })
+}
+
+/// A path of what the descriptor is of.
+pub(crate) fn path_of(descriptor: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
+}

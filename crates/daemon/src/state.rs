@@ -1,0 +1,84 @@
+//! What all threads of the daemon share.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use dendro_base::Timestamp;
+use dendro_base::sync::Mutex;
+use dendro_control::{AdminError, Gate, MountNamed};
+use dendro_fuse::{Access, Timings};
+use dendro_logdisk::OpenOptions;
+
+use crate::damage::DamageTable;
+use crate::failure::Failure;
+use crate::options::MountOptions;
+use crate::threads::Stop;
+use crate::views::{MountedView, Views};
+use crate::volume::Volume;
+use crate::volume::memory::default_cache_bytes;
+
+/// What all threads share.
+pub(crate) struct Daemon<'volume> {
+    pub(crate) volume: &'volume Volume,
+    /// Tells this run from all others.
+    pub(crate) name: String,
+    /// The control socket, if there is one.
+    pub(crate) socket: OnceLock<PathBuf>,
+    pub(crate) gate: OnceLock<Gate>,
+    /// Held while the card beside it is written.
+    pub(crate) card: Mutex<()>,
+    /// The first mount's.
+    pub(crate) mount_point: PathBuf,
+    pub(crate) since: Timestamp,
+    /// How long requests took, those of all mounts.
+    pub(crate) timings: Arc<Timings>,
+    /// The mount namespace of this process.
+    pub(crate) namespace: String,
+    pub(crate) views: Arc<Views>,
+    /// The options that hold for the whole volume: the first mount's, and what was changed since.
+    pub(crate) options: Mutex<MountOptions>,
+    /// Held while a view is being mounted, and while versions are taken away.
+    pub(crate) changes: Mutex<()>,
+    /// Blocks that were met damaged.
+    pub(crate) damage: DamageTable,
+    /// What went wrong first.
+    pub(crate) failure: Mutex<Option<Failure>>,
+    /// Whether it was said that what is below the device is full.
+    pub(crate) waits_for_room: AtomicBool,
+    pub(crate) stop: Stop,
+}
+
+impl Daemon<'_> {
+    /// The mount that is meant.
+    pub(crate) fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
+        let view = self.views.find(mount);
+        view.ok_or_else(|| AdminError("it is no longer mounted there".into()))
+    }
+
+    /// The options of a mount with those of the whole volume, as they are now.
+    pub(crate) fn in_force(&self, view: &MountedView) -> MountOptions {
+        let own = view.options.lock().clone();
+        let of_volume = self.options.lock().clone();
+        let disk = self.volume.disk();
+        let default = OpenOptions::default();
+        let access = if rustix::process::geteuid().is_root() { Access::All } else { Access::Owner };
+        let mut in_force = MountOptions {
+            read_only: own.read_only || self.volume.is_read_only(),
+            access: own.access.or(Some(access)),
+            commit_interval: of_volume.commit_interval,
+            cache_bytes: of_volume.cache_bytes.or_else(|| Some(default_cache_bytes())),
+            checkpoint_bytes: of_volume.checkpoint_bytes.or(Some(default.checkpoint_log_bytes)),
+            policy: Some(disk.policy().kind()),
+            reserve_percent: of_volume.reserve_percent.or(Some(default.reserve_percent)),
+            coalesce: Some(disk.clean_settings().coalescing.is_on),
+            discard: of_volume.discard,
+            metrics: of_volume.metrics,
+            direct: of_volume.direct,
+            on_loss: of_volume.on_loss,
+            ..own
+        };
+        in_force.note_told(&view.told.lock());
+        in_force
+    }
+}
