@@ -1,6 +1,6 @@
 //! What an argument names: a volume and its daemon, a version, a file.
 //!
-//! - [`find`]: from what the user names to a daemon, or to a device that nobody has mounted. [`tag`]:
+//! - [`mod@find`]: from what the user names to a daemon, or to a device that nobody has mounted. [`tag`]:
 //!   `UUID=…` and `LABEL=…`.
 //! - [`keeper`]: who carries out what is asked of a volume; versions and files in it.
 //! - [`identity`]: whose volume lies on a device.

@@ -1,7 +1,7 @@
 //! What a daemon answers at the control socket.
 //!
-//! - [`answers`]: what is told of the volume. [`versions`]: requests about versions, and [`handover`],
-//!   by which another head takes the place of one that is mounted.
+//! - [`answers`]: what is told of the volume. [`versions`]: requests about versions, which a [`service`]
+//!   carries out, and [`handover`], by which another head takes the place of one that is mounted.
 //! - [`mounting`]: mounts that commands have made. [`user_mounts`]: those that the daemon makes for other
 //!   users. [`other_users`]: what these are answered.
 //! - [`options`]: how options are changed. [`damage`]: damage that was met. [`refusal`]: why a request is
@@ -14,6 +14,7 @@ mod mounting;
 mod options;
 mod other_users;
 mod refusal;
+mod service;
 mod user_mounts;
 mod versions;
 
@@ -32,11 +33,11 @@ use dendro_control::{
 };
 use dendro_disk::Versions;
 use dendro_fuse::UnmountMode;
+use mounting::unmount;
+use refusal::refuse;
 
 use crate::cleaning;
 use crate::state::Daemon;
-use mounting::unmount;
-use refusal::refuse;
 
 impl Admin for Daemon<'_> {
     fn ping(&self) -> Pong {

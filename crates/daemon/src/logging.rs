@@ -11,7 +11,6 @@ use std::time::Duration;
 use dendro_base::sync::Mutex;
 use dendro_base::{Clock, SystemClock, Timestamp};
 use dendro_control::socket;
-
 use rustix::fs::OFlags;
 
 use crate::failure::Failure;

@@ -15,10 +15,10 @@ use dendro_disk::{LogicalDisk, Space, VersionTable, Versions};
 use dendro_fs::MemoryUse;
 use dendro_fuse::Timings;
 use dendro_logdisk::{LogDisk, Stats};
+use metric::{Kind, Metric, counter, gauge};
 use serde_json::Value;
 
 use crate::cleaning;
-use metric::{Kind, Metric, counter, gauge};
 
 /// How much was written to the device for each byte that clients wrote; nothing as long as they
 /// have written nothing.

@@ -13,8 +13,7 @@ use dendro_policy::Kind;
 use dendro_versions::{Retention, name};
 
 use crate::delegation::Delegates;
-use crate::local_time;
-use crate::text;
+use crate::{local_time, text};
 
 /// What mount(8), systemd and fstab deal with themselves and still pass on.
 const OTHERS_BUSINESS: [&str; 28] = [

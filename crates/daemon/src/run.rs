@@ -42,13 +42,12 @@ use signal_hook::iterator::Signals;
 
 use crate::damage::DamageTable;
 use crate::failure::Failure;
-use crate::holder;
 use crate::mount_config::Config;
-use crate::mounts;
 use crate::serving::not_shut_down;
 use crate::state::Daemon;
 use crate::threads::{Stop, spawn};
 use crate::volume::{BlockSource, LAST_DAEMON_GRACE, NotOpened, Volume, random_bytes};
+use crate::{holder, mounts};
 
 /// Threads that write the log. While one waits for the device another hands it the next: who has to tell
 /// that a write is done, as a loop device's thread, may wait for the CPU.

@@ -5,26 +5,25 @@
 //! forward writes, and the trees of its versions are checked as file systems. Where there was a log
 //! to roll forward, the verifier looks at what came of it, too.
 //!
-//! - [`names`]: which files the findings are about.
+//! - [`finding`]: what was found. [`names`]: which files that is in. [`disk`]: the volume, opened.
 
+mod disk;
+mod finding;
 mod names;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use dendro_base::SystemClock;
 use dendro_check::{Counts, Finding, FindingKind, Options, Report, Severity, verify};
 use dendro_daemon::text;
-use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
-use dendro_device::{
-    Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice, ReadAhead,
-};
-use dendro_disk::{LogicalDisk, Versions, View};
-use dendro_logdisk::{LogDisk, OpenOptions};
+use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice};
+use dendro_disk::LogicalDisk;
 use serde::Serialize;
 
+use self::disk::{open_disk, versions};
+use self::finding::{NamedFinding, TreeFinding, in_words};
 use crate::args::CheckArgs;
 use crate::failure::{Failure, code};
 use crate::output::{self, json};
@@ -46,15 +45,6 @@ struct Outcome {
     trees: Vec<Tree>,
 }
 
-/// What the verifier found, and which file that is in.
-#[derive(Debug, Serialize)]
-struct NamedFinding {
-    #[serde(flatten)]
-    finding: Finding,
-    /// All paths of the file, as `@VERSION/…` where only the past has it.
-    paths: Vec<String>,
-}
-
 /// What is seen without a check.
 #[derive(Debug, Serialize)]
 struct Glance {
@@ -70,14 +60,6 @@ struct Tree {
     /// Nothing: it could not be opened.
     version: Option<String>,
     findings: Vec<TreeFinding>,
-}
-
-#[derive(Debug, Serialize)]
-struct TreeFinding {
-    number: Option<u16>,
-    inode: Option<u64>,
-    paths: Vec<String>,
-    detail: String,
 }
 
 pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
@@ -195,12 +177,6 @@ fn is_about_log(finding: &Finding) -> bool {
     matches!(finding.kind, FindingKind::NotClean | FindingKind::LogGoesOn | FindingKind::LogLost)
 }
 
-fn open_disk(device: &Arc<dyn Device>) -> Result<LogDisk, dendro_disk::Error> {
-    let options = OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() };
-    let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
-    LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
-}
-
 /// Opens the volume as a mount does, looks through its trees, and shuts it down, all of it in
 /// memory; whether that went well, so that the device has a checkpoint now of all that is in the
 /// log.
@@ -235,21 +211,10 @@ fn check_trees(device: &Arc<dyn Device>, all_versions: bool) -> (Vec<Tree>, bool
     }
 }
 
-/// The versions whose trees are looked at: heads, snapshots with names, and the others if wanted.
-fn versions(disk: &LogDisk, all: bool) -> Vec<(String, View)> {
-    let table = disk.versions();
-    let heads = table.branches().map(|branch| (format!(":{}", branch.name), branch.head()));
-    let snapshots = table.snapshots().filter(|of| all || of.name.is_some()).map(|of| {
-        let name = of.name.clone().unwrap_or_else(|| of.epoch.to_string());
-        (format!("@{name}"), of.view())
-    });
-    heads.chain(snapshots).collect()
-}
-
 fn text_of(outcome: &Outcome) -> String {
     let mut shown = String::new();
     for NamedFinding { finding, paths } in &outcome.findings {
-        shown += &format!("{finding}{}\n", names::in_words(paths));
+        shown += &format!("{finding}{}\n", in_words(paths));
     }
     for tree in &outcome.trees {
         let version = tree.version.as_ref().map(|name| format!("{}: ", text::printable(name)));

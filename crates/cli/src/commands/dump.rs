@@ -4,27 +4,27 @@
 //! read may then be of different moments, and what does not fit together is said to. Everything is
 //! printed as it is read, so memory does not grow with the volume.
 
+mod output;
+mod parts;
+mod segments;
+
 use std::fmt::Display;
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::io;
 use std::path::PathBuf;
 
-use dendro_check::info::{
-    CheckpointInfo, EntryInfo, NodeInfo, PartialInfo, PartialRecordInfo, SuperblockInfo,
-};
-use dendro_check::{Partial, UsageTable, Volume};
+use dendro_check::Volume;
+use dendro_check::info::{CheckpointInfo, EntryInfo, NodeInfo, SuperblockInfo};
 use dendro_control::Found;
 use dendro_daemon::holder;
 use dendro_daemon::volume::explain_device;
 use dendro_device::{Direct, OpenOptions};
-use dendro_format::{Checkpoint, Key, SegmentNo, Space};
-use serde::Serialize;
+use dendro_format::{Key, SegmentNo, Space};
 
+use self::output::Output;
+use self::parts::{checkpoint, partials_of, print_partial};
 use crate::args::{DumpArgs, DumpWhat};
 use crate::failure::{Failure, code};
-use crate::output::{self, json};
 use crate::target::{self, Target};
-
-mod segments;
 
 pub(crate) fn run(args: &DumpArgs, quiet: bool) -> Result<(), Failure> {
     check_arguments(args)?;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &DumpArgs, quiet: bool) -> Result<(), Failure> {
             .with_code(code::USAGE));
     }
     let mut out = Output::new(args.json);
-    match dump(&volume, args, &mut out).and_then(|()| out.out.flush()) {
+    match dump(&volume, args, &mut out).and_then(|()| out.flush()) {
         // A reader that has gone, as `head` does, has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         Err(error) => return Err(Failure::new(format_args!("standard output: {error}"))),
@@ -79,7 +79,7 @@ fn source(args: &DumpArgs, quiet: bool) -> Result<PathBuf, Failure> {
     if let Found::Mute(mute) = holder::find(&args.target) {
         if !quiet {
             let source = args.target.display();
-            output::tell(format_args!("dendro: {source} is in use, as it seems: {mute}"));
+            crate::output::tell(format_args!("dendro: {source} is in use, as it seems: {mute}"));
         }
         return Ok(args.target.clone());
     }
@@ -87,7 +87,7 @@ fn source(args: &DumpArgs, quiet: bool) -> Result<PathBuf, Failure> {
         Target::Unmounted(source) => Ok(source),
         Target::Mounted(served) => {
             if !quiet {
-                output::tell(format_args!(
+                crate::output::tell(format_args!(
                     "dendro: {} is mounted on {}: this is what lies on the device now, and it may \
                      change while it is read",
                     served.pong.source,
@@ -128,24 +128,6 @@ fn overview(volume: &Volume<'_>, out: &mut Output) -> io::Result<()> {
     out.item("log", &volume.log_summary(&checkpoint))
 }
 
-fn checkpoint(volume: &Volume<'_>, out: &mut Output) -> io::Result<Option<Checkpoint>> {
-    match volume.checkpoint() {
-        Ok(checkpoint) => Ok(Some(checkpoint)),
-        Err(error) => out.problem(&format_args!("the checkpoint: {error}")).map(|()| None),
-    }
-}
-
-fn usage(
-    volume: &Volume<'_>,
-    checkpoint: &Checkpoint,
-    out: &mut Output,
-) -> io::Result<Option<UsageTable>> {
-    match volume.usage(checkpoint) {
-        Ok(usage) => Ok(Some(usage)),
-        Err(error) => out.problem(&format_args!("the segments' usage: {error}")).map(|()| None),
-    }
-}
-
 /// Partial segments: of one segment, of the log behind the checkpoint, or of all segments.
 fn partials(
     volume: &Volume<'_>,
@@ -169,71 +151,6 @@ fn partials(
         .try_for_each(|segment| partials_of(volume, segment, with_records, false, out))
 }
 
-/// The partial segments of one segment, then why there are no more. `always`: say so too when
-/// there is none at all.
-fn partials_of(
-    volume: &Volume<'_>,
-    segment: SegmentNo,
-    with_records: bool,
-    always: bool,
-    out: &mut Output,
-) -> io::Result<()> {
-    let mut partials = volume.partials(segment);
-    let mut count = 0_u32;
-    for partial in partials.by_ref() {
-        print_partial(&partial, with_records, out)?;
-        count += 1;
-    }
-    match partials.end() {
-        Some(reason) if count > 0 || always => {
-            let end = segments::End {
-                segment: segment.0,
-                offset_bytes: partials.offset_bytes(),
-                reason: reason.clone(),
-            };
-            out.item("end", &end)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A record, and the partial segment that it lies in.
-#[derive(Serialize)]
-struct RecordLine {
-    segment: u32,
-    head: &'static str,
-    partial: u64,
-    #[serde(flatten)]
-    record: PartialRecordInfo,
-}
-
-impl Display for RecordLine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.record.fmt(f)
-    }
-}
-
-fn print_partial(partial: &Partial, with_records: bool, out: &mut Output) -> io::Result<()> {
-    let info = PartialInfo::from(partial);
-    out.item("partial", &info)?;
-    if !with_records {
-        return Ok(());
-    }
-    for record in partial.records() {
-        match record {
-            Ok(record) => {
-                let (segment, head, partial) = (info.segment, info.head, info.seq);
-                out.item("record", &RecordLine { segment, head, partial, record: record.into() })?;
-            }
-            Err(malformed) => out.problem(&format_args!(
-                "records of the partial segment at segment {}, byte {}: {malformed}",
-                info.segment, info.offset_bytes
-            ))?,
-        }
-    }
-    Ok(())
-}
-
 fn nodes(volume: &Volume<'_>, out: &mut Output) -> io::Result<()> {
     let Some(checkpoint) = checkpoint(volume, out)? else { return Ok(()) };
     volume.nodes(&checkpoint).try_for_each(|node| match node {
@@ -250,43 +167,4 @@ fn entries(volume: &Volume<'_>, list: Option<u64>, out: &mut Output) -> io::Resu
         Ok((key, value)) => out.item("entry", &EntryInfo::from((&key, &value))),
         Err(problem) => out.problem(&problem),
     })
-}
-
-/// Where a dump goes: text for people, or one JSON object a line.
-struct Output {
-    out: BufWriter<StdoutLock<'static>>,
-    json: bool,
-    problem_count: u64,
-}
-
-impl Output {
-    fn new(json: bool) -> Self {
-        Self { out: BufWriter::new(io::stdout().lock()), json, problem_count: 0 }
-    }
-
-    /// Prints a structure; in JSON as an object with the schema and one member, called `kind`.
-    fn item<T: Display + Serialize>(&mut self, kind: &str, item: &T) -> io::Result<()> {
-        if !self.json {
-            return writeln!(self.out, "{item}");
-        }
-        write!(self.out, "{{\"schema\":{},\"{kind}\":", json::SCHEMA)?;
-        serde_json::to_writer(&mut self.out, item)?;
-        writeln!(self.out, "}}")
-    }
-
-    /// Prints a line that only people need.
-    fn line(&mut self, line: &dyn Display) -> io::Result<()> {
-        if self.json { Ok(()) } else { writeln!(self.out, "{line}") }
-    }
-
-    /// Says what could not be read, in its place among what could.
-    fn problem(&mut self, problem: &dyn Display) -> io::Result<()> {
-        self.problem_count += 1;
-        if self.json {
-            return self.item("problem", &problem.to_string());
-        }
-        self.out.flush()?;
-        output::tell(format_args!("dendro: {problem}"));
-        Ok(())
-    }
 }

@@ -6,6 +6,7 @@
 mod figures;
 mod picture;
 mod plot;
+mod words;
 
 use std::path::Path;
 
@@ -13,6 +14,7 @@ use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 use dendro_daemon::text;
 use dendro_policy::Class;
 use figures::{Figures, HISTOGRAM_LEN};
+use words::{age_text, percent, state_name};
 
 use crate::args::SegmentsArgs;
 use crate::failure::Failure;
@@ -54,24 +56,6 @@ fn plot_into(
     let drawing = plot::draw(source, segments, figures, Some(&versions));
     std::fs::write(file, drawing)
         .map_err(|error| Failure::new(format_args!("{}: {error}", file.display())))
-}
-
-const fn state_name(state: SegmentState) -> &'static str {
-    match state {
-        SegmentState::Clean => "clean",
-        SegmentState::Open => "open",
-        SegmentState::Dirty => "dirty",
-        SegmentState::Pending => "pending",
-    }
-}
-
-/// How long ago, in bytes written since.
-fn age_text(age: u64) -> String {
-    text::short_size(age)
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0}%", share * 100.0)
 }
 
 fn text_of(source: &str, segments: &Segments, figures: &Figures) -> String {

@@ -1,9 +1,10 @@
 //! `dendro stat`: what a mounted volume has done, or, with `--watch`, does.
 //!
-//! - [`people`]: the figures since the mount, in words and units. [`watch`]: those of each interval.
-//! - [`Figures`]: what the daemon tells, by name.
+//! - [`people`]: the statistics since the mount, in words and units. [`watch`]: those of each interval.
+//! - [`statistics`]: what the daemon reports, by name.
 
 mod people;
+mod statistics;
 mod watch;
 
 use std::fs;
@@ -14,6 +15,7 @@ use dendro_control::Facts;
 use dendro_daemon::metrics::requests;
 use serde_json::Value;
 
+use self::statistics::Statistics;
 use crate::args::StatArgs;
 use crate::failure::Failure;
 use crate::output::{self, json};
@@ -39,7 +41,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     let facts = client.stat().map_err(fail)?;
     match args.json {
         true => json::print(&printed(facts)),
-        false => output::print(&people::text(&served.pong.source, &Figures::of(&facts))),
+        false => output::print(&people::text(&served.pong.source, &Statistics::of(&facts))),
     }
 }
 
@@ -69,34 +71,4 @@ fn printed(mut facts: Facts) -> Facts {
     facts.remove("requests");
     facts.insert("latency".into(), requests.into());
     facts
-}
-
-/// What a daemon tells. One of another version may tell less.
-pub(crate) struct Figures<'a>(&'a Facts);
-
-impl<'a> Figures<'a> {
-    pub(crate) const fn of(facts: &'a Facts) -> Self {
-        Self(facts)
-    }
-
-    fn get(&self, name: &str) -> Option<u64> {
-        self.0.get(name).and_then(Value::as_u64)
-    }
-
-    /// A figure that counts, which begins at nothing.
-    pub(crate) fn number(&self, name: &str) -> u64 {
-        self.get(name).unwrap_or(0)
-    }
-
-    fn share(&self, name: &str) -> Option<f64> {
-        self.0.get(name).and_then(Value::as_f64)
-    }
-
-    fn is(&self, name: &str) -> bool {
-        self.0.get(name).and_then(Value::as_bool).unwrap_or(false)
-    }
-
-    fn word(&self, name: &str) -> &'a str {
-        self.0.get(name).and_then(Value::as_str).unwrap_or("-")
-    }
 }

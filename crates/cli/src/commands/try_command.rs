@@ -4,7 +4,7 @@
 //! in a mount namespace that only the command sees. At the end the clone takes the place of the head, if
 //! that has not changed since the snapshot: a transaction over any number of files.
 //!
-//! - [`namespace`]: the private namespace. [`command`]: running the command in it.
+//! - [`namespace`]: the private namespace. [`process`]: running the command in it.
 
 mod namespace;
 mod process;

@@ -1,41 +1,16 @@
 //! Which files findings are about: a number helps nobody who has to bring a file back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use dendro_check::Finding;
 use dendro_control::versions::path_text;
-use dendro_daemon::text;
 use dendro_device::Device;
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::{Ino, paths_of};
 
-use super::{NamedFinding, TreeFinding, open_disk, versions};
-
-impl TreeFinding {
-    /// One that is about no file in particular.
-    pub(super) fn plain(detail: String) -> Self {
-        Self { number: None, inode: None, paths: Vec::new(), detail }
-    }
-}
-
-impl fmt::Display for TreeFinding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let (Some(number), Some(inode)) = (self.number, self.inode) {
-            write!(f, "[{number}] i-node {inode}: ")?;
-        }
-        write!(f, "{}{}", text::printable(&self.detail), in_words(&self.paths))
-    }
-}
-
-/// Paths, as they stand behind a finding.
-pub(super) fn in_words(paths: &[String]) -> String {
-    match paths {
-        [] => String::new(),
-        paths => format!("; that is in {}", paths.join(" and ")),
-    }
-}
+use super::disk::{open_disk, versions};
+use super::finding::{NamedFinding, TreeFinding};
 
 /// What was found in one tree, with names from that.
 pub(super) fn name_in(

@@ -3,11 +3,12 @@
 use std::{fmt, io};
 
 use dendro_check::info::UsageInfo;
-use dendro_check::{Break, UsageTable, Volume};
+use dendro_check::{UsageTable, Volume};
 use dendro_format::{Checkpoint, SegmentNo};
 use serde::Serialize;
 
-use super::{Output, checkpoint, partials_of, usage};
+use super::output::Output;
+use super::parts::{checkpoint, partials_of, usage};
 
 /// A segment as the checkpoint tells of it.
 #[derive(Serialize)]
@@ -55,21 +56,6 @@ impl fmt::Display for Total {
             "{used_count} of {segment_count} segments of {segment_size_bytes} bytes, {live_bytes} \
              bytes live; the others are clean, or hold superblocks or log behind the checkpoint"
         )
-    }
-}
-
-/// Why a segment has no more partial segments.
-#[derive(Serialize)]
-pub(super) struct End {
-    pub(super) segment: u32,
-    pub(super) offset_bytes: u32,
-    #[serde(flatten)]
-    pub(super) reason: Break,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "segment {} ends at byte {}: {}", self.segment, self.offset_bytes, self.reason)
     }
 }
 

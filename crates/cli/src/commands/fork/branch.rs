@@ -4,9 +4,9 @@ use dendro_control::versions::VersionName;
 
 use super::list;
 use crate::args::fork::{BranchArgs, BranchVerb};
+use crate::commands::versions::{delete_versions, rename_version};
 use crate::failure::{Failure, usage};
 use crate::target::find_version;
-use crate::versions::{delete_versions, rename_version};
 
 pub(crate) fn run(args: &BranchArgs, quiet: bool) -> Result<(), Failure> {
     match &args.verb {

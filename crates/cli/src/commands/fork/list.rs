@@ -9,7 +9,7 @@ use dendro_control::versions::{
 use dendro_daemon::text;
 use serde::Serialize;
 
-use super::{base_of, branch_name, moment, versions};
+use super::base::{base_of, branch_name, moment, versions};
 use crate::args::fork::ForksArgs;
 use crate::failure::{Failure, usage};
 use crate::output::{self, columns, json};

@@ -11,7 +11,7 @@ use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use serde::Serialize;
 
-use super::{BASE, branch_name, moment, versions};
+use super::base::{BASE, branch_name, moment, versions};
 use crate::args::MountArgs;
 use crate::args::fork::ForkArgs;
 use crate::commands::mount;

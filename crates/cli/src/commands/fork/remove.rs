@@ -8,7 +8,7 @@ use dendro_daemon::mounts::{self, MountEntry};
 use dendro_fuse::UnmountMode;
 use serde::Serialize;
 
-use super::{BASE, base_of, branch_name, moment, versions};
+use super::base::{BASE, base_of, branch_name, moment, versions};
 use crate::args::fork::DropArgs;
 use crate::commands::umount;
 use crate::failure::Failure;

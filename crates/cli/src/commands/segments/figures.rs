@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 use serde::Serialize;
 
-use super::state_name;
+use super::words::state_name;
 
 /// Bars of the histogram.
 pub(super) const HISTOGRAM_LEN: usize = 10;

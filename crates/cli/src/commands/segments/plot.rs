@@ -1,23 +1,21 @@
 //! A drawing of the segments: how full they are, how old, what holds the space, and where they lie.
 
+mod origin;
 mod panels;
 
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 use dendro_control::versions::UsageInfo;
 use dendro_daemon::text;
-use dendro_policy::Class;
 
+use self::origin::{LEVELS, level, story};
 use super::figures::Figures;
 use super::picture::Cell;
-use super::{age_text, percent, state_name};
+use super::words::{percent, state_name};
 use crate::output::space_bar;
 use crate::output::svg::{Anchor, Area, INNER_WIDTH, MARGIN, Svg, WIDTH, shortened};
 
 /// Squares of the map at most; with more segments each stands for several.
 const MAX_SQUARES: usize = 4096;
-/// Degrees of fullness that have a colour.
-const LEVELS: usize = 10;
-
 /// The drawing, as an SVG document. Without `versions` it does not tell who holds the space.
 pub(super) fn draw(
     source: &str,
@@ -114,32 +112,6 @@ fn tip(groups: &[&[SegmentFacts]], segments: &Segments, cell: Cell) -> String {
     }
 }
 
-/// Where what lives in a segment comes from, and how old it is.
-fn story(facts: &SegmentFacts, segments: &Segments) -> String {
-    let age = age_text(segments.present.clock.saturating_sub(facts.written_at));
-    format!("{} ({}), {age} ago", origin(facts), Class::from_number(facts.class))
-}
-
-/// The class of a dot, and what stands for it in the key.
-const ORIGINS: [(&str, &str); 3] = [
-    ("main", "the log itself"),
-    ("written", "written by programs"),
-    ("moved", "moved by the cleaner"),
-];
-
-fn origin_index(facts: &SegmentFacts) -> usize {
-    let class = Class::from_number(facts.class);
-    match (class.user_index(), class.survivor_index()) {
-        (Some(_), _) => 1,
-        (_, Some(_)) => 2,
-        _ => 0,
-    }
-}
-
-fn origin(facts: &SegmentFacts) -> &'static str {
-    ORIGINS[origin_index(facts)].1
-}
-
 fn class_of(cell: Cell) -> String {
     match cell {
         Cell::Clean => "clean".into(),
@@ -147,11 +119,6 @@ fn class_of(cell: Cell) -> String {
         Cell::Open => "open".into(),
         Cell::Live(share) => level(share),
     }
-}
-
-/// The class of what is so full.
-fn level(share: f64) -> String {
-    format!("l{}", ((share * LEVELS as f64) as usize).min(LEVELS - 1))
 }
 
 /// What the colours of the map mean; returns where it ends below.
@@ -176,6 +143,7 @@ fn key(svg: &mut Svg, top: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use dendro_control::cleaning::Present;
+    use dendro_policy::Class;
 
     use super::*;
 

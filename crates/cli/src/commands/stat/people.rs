@@ -1,22 +1,25 @@
-//! The figures since the mount, as people read them: in groups, with units, and with what they come to.
+//! The statistics since the mount, as people read them: in groups, with units, and with what they come to.
 
 use dendro_daemon::metrics::requests::{self, Summary};
 use dendro_daemon::text::{count, duration, size};
 
-use super::Figures;
+use super::statistics::Statistics;
 use crate::output::{self, columns};
 
 /// All of it, in an order in which it is asked for: is it well, what is asked, what is written, what is
 /// cleaned, what is kept.
-pub(super) fn text(source: &str, figures: &Figures<'_>) -> String {
+pub(super) fn text(source: &str, statistics: &Statistics<'_>) -> String {
     let groups = [
-        ("Requests that came to the daemon, and how long they took there", requests_text(figures)),
-        ("Written", written(figures)),
-        ("Cleaned", cleaned(figures)),
-        ("Room", room(figures)),
-        ("Memory", memory(figures)),
+        (
+            "Requests that came to the daemon, and how long they took there",
+            requests_text(statistics),
+        ),
+        ("Written", written(statistics)),
+        ("Cleaned", cleaned(statistics)),
+        ("Room", room(statistics)),
+        ("Memory", memory(statistics)),
     ];
-    let mut text = format!("{source}\n{}", head(figures));
+    let mut text = format!("{source}\n{}", head(statistics));
     for (title, rows) in groups {
         text += &format!("\n{title}\n{rows}");
     }
@@ -27,22 +30,22 @@ fn share(share: Option<f64>) -> String {
     share.map_or_else(|| "-".into(), |share| format!("{:.0}%", share * 100.0))
 }
 
-fn head(figures: &Figures<'_>) -> String {
-    let state = match figures.is("latched") {
+fn head(statistics: &Statistics<'_>) -> String {
+    let state = match statistics.is("latched") {
         true => "stopped taking writes, since the device failed; `dendro info` says why".into(),
-        false => failures(figures),
+        false => failures(statistics),
     };
-    output::table(&[("mounted for", duration(figures.number("mounted_ns"))), ("state", state)])
+    output::table(&[("mounted for", duration(statistics.number("mounted_ns"))), ("state", state)])
 }
 
 /// What requests failed with that lies with the volume.
-fn failures(figures: &Figures<'_>) -> String {
+fn failures(statistics: &Statistics<'_>) -> String {
     let kinds = [
         ("io_errors", "could not read or write (EIO)"),
         ("no_space_errors", "found no room (ENOSPC)"),
         ("read_only_errors", "met a read-only volume (EROFS)"),
     ];
-    let told = kinds.into_iter().filter_map(|(name, what)| match figures.number(name) {
+    let told = kinds.into_iter().filter_map(|(name, what)| match statistics.number(name) {
         0 => None,
         1 => Some(format!("1 request {what}")),
         many => Some(format!("{} requests {what}", count(many))),
@@ -51,9 +54,9 @@ fn failures(figures: &Figures<'_>) -> String {
     if told.is_empty() { "good: no request has failed".into() } else { told.join(", ") }
 }
 
-fn requests_text(figures: &Figures<'_>) -> String {
-    let told = requests::of(figures.0);
-    let seconds = (figures.number("mounted_ns") as f64 / 1e9).max(1.0);
+fn requests_text(statistics: &Statistics<'_>) -> String {
+    let told = statistics.requests();
+    let seconds = (statistics.number("mounted_ns") as f64 / 1e9).max(1.0);
     let kinds = [
         ("read", "reads"),
         ("write", "writes"),
@@ -84,16 +87,17 @@ fn requests_text(figures: &Figures<'_>) -> String {
     columns(head, &kinds.map(row), &[1, 2, 3, 4, 5, 6])
 }
 
-fn written(figures: &Figures<'_>) -> String {
-    let (pages, records) = (figures.number("user_page_bytes"), figures.number("user_record_bytes"));
-    let amplification = match figures.share("write_amplification") {
+fn written(statistics: &Statistics<'_>) -> String {
+    let (pages, records) =
+        (statistics.number("user_page_bytes"), statistics.number("user_record_bytes"));
+    let amplification = match statistics.share("write_amplification") {
         Some(factor) => format!("{factor:.2} bytes for each of theirs"),
         None => "nothing for theirs yet".into(),
     };
-    let seconds = (figures.number("mounted_ns") as f64 / 1e9).max(1.0);
+    let seconds = (statistics.number("mounted_ns") as f64 / 1e9).max(1.0);
     let rate = |bytes: u64| format!("{} a second", size((bytes as f64 / seconds) as u64));
-    let device = figures.number("written_bytes");
-    let read = figures.number("read_bytes");
+    let device = statistics.number("written_bytes");
+    let read = statistics.number("read_bytes");
     output::table(&[
         (
             "by programs",
@@ -105,70 +109,70 @@ fn written(figures: &Figures<'_>) -> String {
             ),
         ),
         ("to the device", format!("{}, {}: {amplification}", size(device), rate(device))),
-        ("waited for room", duration(figures.number("stalled_ns"))),
+        ("waited for room", duration(statistics.number("stalled_ns"))),
         ("read by programs", format!("{}, {}", size(read), rate(read))),
         (
             "commits",
             format!(
                 "{}, of which {} are durable; the last checkpoint is number {}",
-                count(figures.number("last_commit")),
-                count(figures.number("durable_commit")),
-                count(figures.number("checkpoint_sequence"))
+                count(statistics.number("last_commit")),
+                count(statistics.number("durable_commit")),
+                count(statistics.number("checkpoint_sequence"))
             ),
         ),
         (
             "since that",
             format!(
                 "{} of log, for a mount after a crash to read",
-                size(figures.number("log_bytes"))
+                size(statistics.number("log_bytes"))
             ),
         ),
     ])
 }
 
-fn cleaned(figures: &Figures<'_>) -> String {
-    let debt = match figures.number("debt_segments") {
+fn cleaned(statistics: &Statistics<'_>) -> String {
+    let debt = match statistics.number("debt_segments") {
         0 => "none: as many segments are clean as are to be kept ready".into(),
         missing => format!("{} segments fewer are clean than are to be", count(missing)),
     };
-    let full = match figures.share("cleaned_utilisation") {
+    let full = match statistics.share("cleaned_utilisation") {
         None => String::new(),
         full => format!(", {} full in the mean", share(full)),
     };
     output::table(&[
-        ("policy", figures.word("policy").to_owned()),
+        ("policy", statistics.word("policy").to_owned()),
         (
             "segments",
             format!(
                 "{}{full}; {} emptied by themselves",
-                count(figures.number("cleaned_segments")),
-                count(figures.number("reused_segments"))
+                count(statistics.number("cleaned_segments")),
+                count(statistics.number("reused_segments"))
             ),
         ),
-        ("moved for that", size(figures.number("cleaner_moved_bytes"))),
+        ("moved for that", size(statistics.number("cleaner_moved_bytes"))),
         (
             "by other cleaners",
             format!(
                 "{} segments, {} moved",
-                count(figures.number("external_released_segments")),
-                size(figures.number("external_moved_bytes"))
+                count(statistics.number("external_released_segments")),
+                size(statistics.number("external_moved_bytes"))
             ),
         ),
         (
             "put together",
             format!(
                 "{}, which saves {} reads of the device",
-                size(figures.number("coalesced_bytes")),
-                count(figures.number("coalesced_reads"))
+                size(statistics.number("coalesced_bytes")),
+                count(statistics.number("coalesced_reads"))
             ),
         ),
         ("debt", debt),
     ])
 }
 
-fn room(figures: &Figures<'_>) -> String {
-    let of = |name: &str| count(figures.number(name));
-    let oldest = match figures.get("oldest_snapshot_ns") {
+fn room(statistics: &Statistics<'_>) -> String {
+    let of = |name: &str| count(statistics.number(name));
+    let oldest = match statistics.get("oldest_snapshot_ns") {
         None => String::new(),
         Some(age_ns) => format!(", the oldest {} old", duration(age_ns)),
     };
@@ -177,12 +181,12 @@ fn room(figures: &Figures<'_>) -> String {
             "alive",
             format!(
                 "{} of {}; {} can be written",
-                size(figures.number("live_bytes")),
-                size(figures.number("capacity_bytes")),
-                size(figures.number("available_bytes"))
+                size(statistics.number("live_bytes")),
+                size(statistics.number("capacity_bytes")),
+                size(statistics.number("available_bytes"))
             ),
         ),
-        ("dead, for cleaning", size(figures.number("reclaimable_bytes"))),
+        ("dead, for cleaning", size(statistics.number("reclaimable_bytes"))),
         (
             "segments",
             format!(
@@ -191,15 +195,15 @@ fn room(figures: &Figures<'_>) -> String {
                 of("dirty_segments"),
                 of("pending_segments"),
                 of("open_segments"),
-                size(figures.number("segment_bytes"))
+                size(statistics.number("segment_bytes"))
             ),
         ),
         ("snapshots", format!("{}{oldest}", of("snapshot_count"))),
     ])
 }
 
-fn memory(figures: &Figures<'_>) -> String {
-    let of = |name: &str| size(figures.number(name));
+fn memory(statistics: &Statistics<'_>) -> String {
+    let of = |name: &str| size(statistics.number(name));
     output::table(&[
         ("in all", of("resident_bytes")),
         (
@@ -216,9 +220,9 @@ fn memory(figures: &Figures<'_>) -> String {
             "i-nodes",
             format!(
                 "{}: {}; the kernel knows {}: {}",
-                count(figures.number("inode_count")),
+                count(statistics.number("inode_count")),
                 of("inode_bytes"),
-                count(figures.number("looked_up_count")),
+                count(statistics.number("looked_up_count")),
                 of("looked_up_bytes")
             ),
         ),
@@ -239,7 +243,7 @@ mod tests {
     #[test]
     fn what_is_wrong_stands_at_the_top() {
         let facts = |text: &str| serde_json::from_str::<Facts>(text).unwrap();
-        let shown = |text: &str| super::text("a.img", &Figures::of(&facts(text)));
+        let shown = |text: &str| super::text("a.img", &Statistics::of(&facts(text)));
         let well = shown(r#"{"mounted_ns":7500000000000}"#);
         assert!(well.contains("2 h 5 min") && well.contains("no request has failed"), "{well}");
         let wrong = shown(r#"{"io_errors":1,"no_space_errors":2000}"#);

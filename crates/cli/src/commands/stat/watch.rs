@@ -10,7 +10,7 @@ use dendro_daemon::metrics::requests::{self, Counts, Requests, Summary};
 use dendro_daemon::text::{short_duration, short_size};
 use serde::Serialize;
 
-use super::Figures;
+use super::statistics::Statistics;
 use crate::failure::Failure;
 use crate::output::local_time::clock_time;
 use crate::output::{self, json};
@@ -70,20 +70,20 @@ struct Seen {
 
 impl Seen {
     fn from(facts: &Facts) -> Self {
-        let figures = Figures::of(facts);
-        let figure = |name: &str| figures.number(name);
+        let statistics = Statistics::of(facts);
+        let number = |name: &str| statistics.number(name);
         Self {
             unix_ns: SystemClock.now().0,
-            mounted_ns: figure("mounted_ns"),
+            mounted_ns: number("mounted_ns"),
             requests: requests::of(facts),
-            read_bytes: figure("read_bytes"),
-            user_bytes: figure("user_page_bytes") + figure("user_record_bytes"),
-            written_bytes: figure("written_bytes"),
-            cleaned_segments: figure("cleaned_segments") + figure("external_released_segments"),
-            cleaned_live_bytes: figure("cleaned_live_bytes") + figure("external_moved_bytes"),
-            segment_bytes: figure("segment_bytes"),
-            clean_segments: figure("clean_segments"),
-            stalled_ns: figure("stalled_ns"),
+            read_bytes: number("read_bytes"),
+            user_bytes: number("user_page_bytes") + number("user_record_bytes"),
+            written_bytes: number("written_bytes"),
+            cleaned_segments: number("cleaned_segments") + number("external_released_segments"),
+            cleaned_live_bytes: number("cleaned_live_bytes") + number("external_moved_bytes"),
+            segment_bytes: number("segment_bytes"),
+            clean_segments: number("clean_segments"),
+            stalled_ns: number("stalled_ns"),
         }
     }
 
@@ -129,7 +129,7 @@ struct Line {
 impl Line {
     fn between(before: &Seen, now: &Seen) -> Self {
         // A daemon that was mounted anew counts from nothing.
-        let grown = |figure: fn(&Seen) -> u64| figure(now).saturating_sub(figure(before));
+        let grown = |number: fn(&Seen) -> u64| number(now).saturating_sub(number(before));
         let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         let seconds = now.seconds_since(before);
         let per_s = |number: u64| number as f64 / seconds;

@@ -5,23 +5,21 @@
 
 mod graph;
 mod plot;
+mod words;
 
 use std::fs;
 
 use dendro_base::{Clock, SystemClock};
 use dendro_control::versions::{VersionList, VersionsReply, VersionsRequest};
-use dendro_daemon::text;
-use graph::{Node, Row, What};
+use graph::{Node, Row};
 use serde::Serialize;
+use words::words;
 
 use crate::args::versions::LogArgs;
 use crate::failure::Failure;
-use crate::output::local_time::time;
 use crate::output::svg::check_name;
 use crate::output::{self, columns, json};
 use crate::target::{self, Keeper, unexpected};
-
-const NS_PER_S: u64 = 1_000_000_000;
 
 /// A version, as JSON has it.
 #[derive(Serialize)]
@@ -103,39 +101,6 @@ fn versions<'a>(nodes: &'a [Node], list: &'a VersionList, keeper: &'a Keeper) ->
         }
     };
     nodes.iter().map(version).collect()
-}
-
-/// What is said of a row: its name, how long ago it was made, when, and what it is.
-fn words(node: &Node, now_ns: i64) -> [String; 4] {
-    // In whole seconds: nobody asks for more.
-    let age = |time_ns: i64| {
-        let secs = u64::try_from(now_ns.saturating_sub(time_ns)).unwrap_or(0) / NS_PER_S;
-        secs.max(1) * NS_PER_S
-    };
-    let mut when = time(node.time_ns);
-    let ago = match node.what {
-        What::Head { .. } => "now".into(),
-        _ => text::duration(age(node.time_ns)) + " ago",
-    };
-    let what = match &node.what {
-        What::Head { is_main, mount_points } => {
-            when = format!("made {when}");
-            let kind = if *is_main { "the main branch" } else { "branch" };
-            match mount_points.is_empty() {
-                true => kind.to_owned(),
-                false => format!("{kind}, on {}", mount_points.join(", ")),
-            }
-        }
-        What::Snapshot { is_held: true, .. } => "held".into(),
-        What::Snapshot { is_named: true, .. } => String::new(),
-        What::Snapshot { .. } => "automatic".into(),
-        What::Folded { oldest_ns, .. } => format!("automatic, from {}", time(*oldest_ns)),
-    };
-    let name = match node.what {
-        What::Folded { count, .. } => format!("{} snapshots", text::count(count as u64)),
-        _ => text::printable(&node.name),
-    };
-    [name, ago, when, what]
 }
 
 fn text_of(rows: &[Row], with_graph: bool, now_ns: i64) -> String {

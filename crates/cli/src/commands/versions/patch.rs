@@ -11,7 +11,6 @@ mod tree;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::Path;
 
 use dendro_control::versions::{ChangeInfo, DiffInfo, path_bytes, path_text};
 
@@ -239,11 +238,4 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
 
 fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, b"/", name].concat()
-}
-
-/// What a directory of a volume is called in [`Trees`].
-fn shown_as(root: &Path) -> Vec<u8> {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = root.as_os_str().as_bytes();
-    bytes.strip_suffix(b"/").unwrap_or(bytes).to_vec()
 }

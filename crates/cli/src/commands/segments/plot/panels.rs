@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 
-use super::{ORIGINS, level, origin_index, story};
+use super::origin::{ORIGINS, level, origin_index, story};
 use crate::commands::segments::figures::{Figures, HISTOGRAM_LEN};
-use crate::commands::segments::{age_text, percent};
+use crate::commands::segments::words::{age_text, percent};
 use crate::output::svg::{Anchor, Area, Svg};
 
 /// Dots nearer to each other than this become one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::graph::{Row, What};
-use super::words;
+use super::words::words;
 use crate::output::svg::{Anchor, MARGIN, Svg, WIDTH, elided, shortened};
 
 const ROW_HEIGHT: f64 = 26.0;

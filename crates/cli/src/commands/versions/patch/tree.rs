@@ -55,7 +55,7 @@ pub(super) fn open(keeper: &Keeper, version: ViewName) -> Result<Tree, Failure> 
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = rustix::fs::open(&place, flags, Mode::empty())
                 .map_err(|error| Failure::new(format_args!("{}: {error}", place.display())))?;
-            Ok(Tree::Mounted { root, shown: super::shown_as(&shown) })
+            Ok(Tree::Mounted { root, shown: shown_as(&shown) })
         }
     }
 }
@@ -259,4 +259,11 @@ fn follow(fs: &FileSystem, path: &[u8]) -> Result<Option<Attr>, FsError> {
 fn fail(path: &[u8], why: &dyn std::fmt::Display) -> Failure {
     let path = if path.is_empty() { "/".into() } else { path_text(path) };
     Failure::new(format_args!("{path}: {why}"))
+}
+
+/// What a directory of a volume is called here.
+fn shown_as(root: &Path) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = root.as_os_str().as_bytes();
+    bytes.strip_suffix(b"/").unwrap_or(bytes).to_vec()
 }

@@ -1,0 +1,41 @@
+//! Versions in words.
+
+use dendro_daemon::text;
+
+use super::graph::{Node, What};
+use crate::output::local_time::time;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// What is said of a row: its name, how long ago it was made, when, and what it is.
+pub(super) fn words(node: &Node, now_ns: i64) -> [String; 4] {
+    // In whole seconds: nobody asks for more.
+    let age = |time_ns: i64| {
+        let secs = u64::try_from(now_ns.saturating_sub(time_ns)).unwrap_or(0) / NS_PER_S;
+        secs.max(1) * NS_PER_S
+    };
+    let mut when = time(node.time_ns);
+    let ago = match node.what {
+        What::Head { .. } => "now".into(),
+        _ => text::duration(age(node.time_ns)) + " ago",
+    };
+    let what = match &node.what {
+        What::Head { is_main, mount_points } => {
+            when = format!("made {when}");
+            let kind = if *is_main { "the main branch" } else { "branch" };
+            match mount_points.is_empty() {
+                true => kind.to_owned(),
+                false => format!("{kind}, on {}", mount_points.join(", ")),
+            }
+        }
+        What::Snapshot { is_held: true, .. } => "held".into(),
+        What::Snapshot { is_named: true, .. } => String::new(),
+        What::Snapshot { .. } => "automatic".into(),
+        What::Folded { oldest_ns, .. } => format!("automatic, from {}", time(*oldest_ns)),
+    };
+    let name = match node.what {
+        What::Folded { count, .. } => format!("{} snapshots", text::count(count as u64)),
+        _ => text::printable(&node.name),
+    };
+    [name, ago, when, what]
+}
