@@ -343,7 +343,7 @@ impl FileSystem {
         if let Some(mut victim) = dirty.as_deref().and_then(Node::try_write) {
             // An access time is not worth failing for; it is tried again.
             if let Err(error) = self.write_back_atime(&mut victim) {
-                tracing::debug!(%error, "an access time was not written");
+                log::debug!("an access time was not written: {error}");
             }
         }
         node

@@ -121,7 +121,9 @@ impl FileSystem {
         match self.remove_orphan(ino) {
             Ok(()) => self.remember_gone(node),
             // It stays on the list; the next mount tries again.
-            Err(error) => tracing::warn!(%ino, %error, "a removed file's space was not all freed"),
+            Err(error) => {
+                log::warn!("i-node {ino}: a removed file's space was not all freed: {error}")
+            }
         }
     }
 
@@ -142,7 +144,7 @@ impl FileSystem {
             }
             Err(FsError::Stale) => return,
             Err(error) => {
-                tracing::warn!(%ino, %error, "a removed file's space was not freed");
+                log::warn!("i-node {ino}: a removed file's space was not freed: {error}");
                 return;
             }
         }
@@ -186,7 +188,7 @@ impl FileSystem {
             for (index, record) in &batch {
                 if let Err(error) = self.finish_orphan(Ino(*index), record) {
                     // One file that can't be freed must not keep the others from being mounted.
-                    tracing::warn!(ino = index, %error, "an orphan was not freed");
+                    log::warn!("i-node {index}: an orphan was not freed: {error}");
                 }
             }
             let Some(next) = last.checked_add(1) else { return Ok(()) };

@@ -94,7 +94,7 @@ pub(crate) fn write(
         Err(SystemErrno::NOENT | SystemErrno::NODEV | SystemErrno::CONNABORTED) => Ok(()),
         // It has failed the request with EIO.
         Err(SystemErrno::INVAL) => {
-            tracing::error!(unique, len, "the kernel refuses an answer");
+            log::error!("request {unique}: the kernel refuses an answer of {len} bytes");
             Ok(())
         }
         Err(errno) => Err(errno.into()),
@@ -164,7 +164,7 @@ impl Worker {
         let (header, arguments, rest) = match parse::split(message, server.setxattr_ext()) {
             Ok(parts) => parts,
             Err((unique, errno)) => {
-                tracing::warn!(len, unique, "a malformed FUSE request is refused");
+                log::warn!("request {unique}: a malformed FUSE request of {len} bytes is refused");
                 write(self.device.as_fd(), unique, Err(errno))?;
                 return Ok(true);
             }
@@ -173,7 +173,7 @@ impl Worker {
         let body = Body::Apart { request: rest, out: &mut self.answer };
         let Some(answered) = server.serve(&header, arguments, body) else { return Ok(false) };
         if matches!(opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY) {
-            tracing::warn!(opcode, "a malformed FUSE request is left out");
+            log::warn!("a malformed FUSE request is left out: operation {opcode}");
             return Ok(false);
         }
         write(self.device.as_fd(), unique, answered.map(|len| &self.answer[..len]))?;

@@ -156,7 +156,7 @@ impl<F: FileSystem> Session<F> {
         if options.read_ahead_bytes > 0 {
             // Only now: the answer has set what it was.
             if let Err(error) = mounted.set_read_ahead(options.read_ahead_bytes) {
-                tracing::debug!("the kernel reads ahead as it likes: {error}");
+                log::debug!("the kernel reads ahead as it likes: {error}");
             }
         }
         let transport = if rings.is_empty() {
@@ -339,7 +339,7 @@ impl<'env, F: FileSystem> Crew<'env, F> {
         }
         let _cut = Cut(self.mounted);
         work().inspect_err(|error| {
-            tracing::error!("serving FUSE requests failed: {error}");
+            log::error!("serving FUSE requests failed: {error}");
             self.mounted.abort();
         })
     }
@@ -371,7 +371,7 @@ impl<'env, F: FileSystem> Crew<'env, F> {
         let work = move || {
             cpus::stay_on(cpu);
             if !cpus::come_first() {
-                tracing::debug!("clients will change CPUs: RLIMIT_NICE allows no higher priority");
+                log::debug!("clients will change CPUs: RLIMIT_NICE allows no higher priority");
             }
             let end = ring.serve(|arrival| {
                 let body =
@@ -386,7 +386,7 @@ impl<'env, F: FileSystem> Crew<'env, F> {
                     // Should the kernel have taken a part of it, it must not put requests there.
                     drop(ring);
                     if !refused.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(
+                        log::warn!(
                             "the kernel does not take io_uring for this mount: {error}; requests \
                              come by {}",
                             device::DEVICE

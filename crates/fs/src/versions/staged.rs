@@ -49,7 +49,7 @@ impl<'f> Staged<'f> {
     /// Takes away what there is of it by now. Where that fails too, the next mount does it.
     pub(super) fn give_up(self, why: FsError) -> FsError {
         if let Err(error) = clear(self.fs, self.parent, &self.name, self.mark.as_bytes()) {
-            tracing::warn!(%error, "a part of a tree that was not brought back is still there");
+            log::warn!("a part of a tree that was not brought back is still there: {error}");
         }
         why
     }
@@ -62,7 +62,7 @@ impl FileSystem {
         let names = match self.listxattr(Ino::ROOT) {
             Ok(names) => names,
             Err(error) => {
-                tracing::warn!(%error, "it cannot be seen whether an undelete was cut short");
+                log::warn!("it cannot be seen whether an undelete was cut short: {error}");
                 return;
             }
         };
@@ -75,9 +75,9 @@ impl FileSystem {
                 clear(self, Ino(u64::from_le_bytes(*parent)), name, mark)
             });
             match cleared {
-                Ok(()) => tracing::info!("what an undelete that was cut short left was taken away"),
+                Ok(()) => log::info!("what an undelete that was cut short left was taken away"),
                 Err(error) => {
-                    tracing::warn!(%error, "what an undelete that was cut short left stays");
+                    log::warn!("what an undelete that was cut short left stays: {error}");
                 }
             }
         }
