@@ -5,6 +5,6 @@
 mod report;
 mod table;
 
-pub(crate) use report::{facts, metrics};
+pub(crate) use report::{exposition, facts};
 pub use report::{info, where_text};
 pub(crate) use table::DamageTable;

@@ -2,11 +2,12 @@
 //! from it.
 //!
 //! - [`requests`]: what programs asked, and how long that took.
+//! - `metric`: one row of the table. `exposition`: the table in Prometheus's text format.
 
+pub(crate) mod exposition;
 mod metric;
 pub mod requests;
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use dendro_base::Timestamp;
@@ -15,7 +16,8 @@ use dendro_disk::{LogicalDisk, Space, VersionTable, Versions};
 use dendro_fs::MemoryUse;
 use dendro_fuse::Timings;
 use dendro_logdisk::{LogDisk, Stats};
-use metric::{Kind, Metric, counter, gauge};
+use exposition::{Exposition, label};
+use metric::{Metric, counter, gauge};
 use serde_json::Value;
 
 use crate::cleaning;
@@ -52,7 +54,7 @@ pub(crate) struct Memory {
 }
 
 /// What the daemon knows beside what the disk does.
-pub(crate) struct Known<'a> {
+pub(crate) struct Context<'a> {
     pub(crate) memory: Memory,
     pub(crate) timings: &'a Timings,
     /// How long the volume has been mounted.
@@ -62,28 +64,28 @@ pub(crate) struct Known<'a> {
     pub(crate) now: Timestamp,
 }
 
-fn metrics_of(disk: &LogDisk, known: &Known<'_>) -> Vec<Metric> {
+fn all(disk: &LogDisk, context: &Context<'_>) -> Vec<Metric> {
     let stats = disk.stats();
-    let memory = &known.memory;
+    let memory = &context.memory;
     let size = disk.superblock().layout.segment_size_bytes();
-    let mut figures = traffic(&stats, known);
-    figures.extend(requests::failures(known.timings));
-    figures.extend(health(disk, &stats, known));
-    figures.extend(cleaning(&stats, size));
-    figures.extend(segments(&stats));
-    figures.extend(state(&stats, &disk.space()));
-    figures.extend(memory_by_part(&stats, memory));
-    figures.extend(memory_in_all(disk.cache_size_bytes(), memory));
-    figures
+    let mut metrics = traffic(&stats, context);
+    metrics.extend(requests::failures(context.timings));
+    metrics.extend(health(disk, &stats, context));
+    metrics.extend(cleaning(&stats, size));
+    metrics.extend(segments(&stats));
+    metrics.extend(state(&stats, &disk.space()));
+    metrics.extend(memory_by_part(&stats, memory));
+    metrics.extend(memory_in_all(disk.cache_size_bytes(), memory));
+    metrics
 }
 
-fn traffic(stats: &Stats, known: &Known<'_>) -> Vec<Metric> {
+fn traffic(stats: &Stats, context: &Context<'_>) -> Vec<Metric> {
     vec![
         counter(
             "read_bytes",
             "dendro_read_bytes_total",
             "Bytes of file data read by clients; what the kernel had cached is not in it.",
-            known.timings.read_bytes(),
+            context.timings.read_bytes(),
         ),
         counter(
             "written_bytes",
@@ -124,23 +126,23 @@ fn ns(duration: Duration) -> u64 {
 }
 
 /// What somebody is to look at when it changes.
-fn health(disk: &LogDisk, stats: &Stats, known: &Known<'_>) -> Vec<Metric> {
+fn health(disk: &LogDisk, stats: &Stats, context: &Context<'_>) -> Vec<Metric> {
     let size = disk.superblock().layout.segment_size_bytes();
     let held = u64::from(stats.segments.open + stats.segments.dirty + stats.segments.pending);
-    let (count, age) = snapshots(&disk.versions(), known.now);
+    let (count, age) = snapshots(&disk.versions(), context.now);
     vec![
         gauge(
             "mounted_ns",
             "dendro_mounted_seconds",
             "How long the volume has been mounted.",
-            ns(known.mounted_for),
+            ns(context.mounted_for),
         )
         .nanoseconds(),
         gauge(
             "latched",
             "dendro_latched",
             "Whether the volume has stopped taking writes because the device failed.",
-            known.is_latched,
+            context.is_latched,
         ),
         gauge("snapshot_count", "dendro_snapshots", "Snapshots.", count),
         gauge(
@@ -268,7 +270,7 @@ fn state(stats: &Stats, space: &Space) -> Vec<Metric> {
         counter(
             "durable_commit",
             "dendro_durable_commits_total",
-            "The number of the last commit known to be durable.",
+            "The number of the last commit context to be durable.",
             stats.durable_seq,
         ),
         counter(
@@ -286,7 +288,7 @@ fn state(stats: &Stats, space: &Space) -> Vec<Metric> {
     ]
 }
 
-/// What is in memory, a figure for each part that is counted. DESIGN §5 has the bounds.
+/// What is in memory, a metric for each part that is counted. DESIGN §5 has the bounds.
 fn memory_by_part(stats: &Stats, memory: &Memory) -> Vec<Metric> {
     let help = "Memory by what it is taken for, about.";
     [
@@ -337,58 +339,51 @@ fn memory_in_all(cache_size_bytes: u64, memory: &Memory) -> Vec<Metric> {
 }
 
 /// Names and numbers, for `dendro stat`.
-pub(crate) fn facts(disk: &LogDisk, known: &Known<'_>) -> Facts {
+pub(crate) fn facts(disk: &LogDisk, context: &Context<'_>) -> Facts {
     let size = disk.superblock().layout.segment_size_bytes();
-    metrics_of(disk, known)
+    all(disk, context)
         .into_iter()
-        .map(|figure| (figure.name.to_owned(), figure.value))
+        .map(|metric| (metric.name.to_owned(), metric.value))
         .chain([
             ("segment_bytes".to_owned(), size.into()),
             ("policy".to_owned(), disk.policy().kind().name().into()),
-            ("requests".to_owned(), requests::facts(known.timings)),
+            ("requests".to_owned(), requests::facts(context.timings)),
         ])
         .collect()
 }
 
-/// The same as metrics, in Prometheus's text format, version 0.0.4.
-pub(crate) fn metrics(
+/// All of it in Prometheus's text format, version 0.0.4.
+pub(crate) fn exposition(
     disk: &LogDisk,
-    known: &Known<'_>,
+    context: &Context<'_>,
     source: &str,
     mount_point: &str,
 ) -> String {
     let superblock = disk.superblock();
-    let mut text = format!(
-        "# HELP dendro_volume_info The volume.\n# TYPE dendro_volume_info gauge\n\
-         dendro_volume_info{{uuid=\"{}\",label=\"{}\",source=\"{}\",mount_point=\"{}\"}} 1\n",
-        superblock.uuid,
-        escape(&superblock.label),
-        escape(source),
-        escape(mount_point)
-    );
+    let mut text = Exposition::default();
+    text.begin("dendro_volume_info", "gauge", "The volume.");
+    let uuid = superblock.uuid.to_string();
+    let labels = [
+        ("uuid", &*uuid),
+        ("label", &superblock.label),
+        ("source", source),
+        ("mount_point", mount_point),
+    ];
+    let labels = labels.map(|(name, value)| label(name, value)).join(",");
+    text.sample("dendro_volume_info", &labels, 1);
     let mut last = "";
-    for figure in metrics_of(disk, known) {
+    for metric in all(disk, context) {
         // A sample that has no value yet is left out.
-        let Some(value) = figure.sample() else { continue };
-        let Metric { metric, labels, kind, help, .. } = figure;
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
+        let Some(value) = metric.sample() else { continue };
+        let Metric { metric, labels, kind, help, .. } = metric;
         if metric != last {
-            let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
+            text.begin(metric, kind.name(), help);
             last = metric;
         }
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        let _ = writeln!(text, "{metric}{labels} {value}");
+        text.sample(metric, labels, value);
     }
-    text += &requests::metrics(known.timings);
-    text
-}
-
-/// A label's value as the format has it.
-fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    requests::expose(context.timings, &mut text);
+    text.finish()
 }
 
 #[cfg(test)]
@@ -396,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_that_have_no_meaning_yet_have_no_value() {
+    fn metrics_that_have_no_meaning_yet_have_no_value() {
         let stats = Stats::default();
         assert_eq!(write_amplification(&stats), Value::Null);
         assert_eq!(cleaned_utilisation(&stats, 1000), Value::Null);
@@ -410,10 +405,5 @@ mod tests {
         };
         assert_eq!(write_amplification(&stats), Value::from(3.0));
         assert_eq!(cleaned_utilisation(&stats, 1000), Value::from(0.25));
-    }
-
-    #[test]
-    fn labels_are_escaped() {
-        assert_eq!(escape("a\\b\"c\nd"), "a\\\\b\\\"c\\nd");
     }
 }

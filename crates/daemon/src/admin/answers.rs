@@ -34,12 +34,12 @@ impl Daemon<'_> {
         metrics::Memory { mounts, read_ahead_bytes, resident_bytes: resident_bytes() }
     }
 
-    /// What counters are made of.
-    fn known(&self) -> metrics::Known<'_> {
+    /// What metrics are made of, beside what the disk counts.
+    fn context(&self) -> metrics::Context<'_> {
         let now = SystemClock.now();
         let since_ns = now.0.saturating_sub(self.since.0);
         let disk = self.volume.disk();
-        metrics::Known {
+        metrics::Context {
             memory: self.memory(),
             timings: &self.timings,
             mounted_for: Duration::from_nanos(u64::try_from(since_ns).unwrap_or(0)),
@@ -85,7 +85,7 @@ impl Daemon<'_> {
 
     pub(super) fn statistics(&self) -> Result<Facts, AdminError> {
         let disk = self.volume.disk();
-        let mut facts = metrics::facts(disk, &self.known());
+        let mut facts = metrics::facts(disk, &self.context());
         facts.extend(damage::facts(&self.damage.info(disk, false)));
         Ok(facts)
     }
@@ -94,8 +94,8 @@ impl Daemon<'_> {
         let source = self.volume.source().display().to_string();
         let mount_point = self.mount_point.display().to_string();
         let disk = self.volume.disk();
-        let damage = damage::metrics(&self.damage.info(disk, false));
-        Ok(metrics::metrics(disk, &self.known(), &source, &mount_point) + &damage)
+        let damage = damage::exposition(&self.damage.info(disk, false));
+        Ok(metrics::exposition(disk, &self.context(), &source, &mount_point) + &damage)
     }
 
     pub(super) fn sync_all(&self) -> Result<(), AdminError> {

@@ -9,6 +9,8 @@ use dendro_disk::{Error, Lid, VersionTable, Versions, View};
 use dendro_fs::versions::path_of;
 use dendro_fs::{Ino, KeptDamage};
 
+use crate::metrics::exposition::Exposition;
+
 /// In so many versions it is looked for damage.
 const MAX_VIEWS: usize = 256;
 
@@ -86,7 +88,7 @@ pub(super) fn text(kept: &KeptDamage, table: &VersionTable) -> String {
     format!("{}: {}", where_text(&place(kept, table)), kept.problem)
 }
 
-/// The figures, for `dendro stat`.
+/// Names and numbers, for `dendro stat`.
 pub(crate) fn facts(info: &DamageInfo) -> Facts {
     Facts::from([
         ("damage_places".to_owned(), info.place_count.into()),
@@ -97,9 +99,9 @@ pub(crate) fn facts(info: &DamageInfo) -> Facts {
 }
 
 /// The same in Prometheus's text format.
-pub(crate) fn metrics(info: &DamageInfo) -> String {
+pub(crate) fn exposition(info: &DamageInfo) -> String {
     let secs = |ns: Option<i64>| ns.map_or(0, |ns| Timestamp(ns).secs());
-    let figures = [
+    let metrics = [
         ("places", "Places that do not hold what was written there.", info.place_count.to_string()),
         ("met", "How often one of these was met.", info.met_count.to_string()),
         (
@@ -113,11 +115,13 @@ pub(crate) fn metrics(info: &DamageInfo) -> String {
             secs(info.last_unix_ns).to_string(),
         ),
     ];
-    let lines = figures.iter().map(|(name, help, value)| {
+    let mut text = Exposition::default();
+    for (name, help, value) in metrics {
         let name = format!("dendro_damage_{name}");
-        format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n")
-    });
-    lines.collect()
+        text.begin(&name, "gauge", help);
+        text.sample(&name, "", value);
+    }
+    text.finish()
 }
 
 #[cfg(test)]
@@ -145,7 +149,7 @@ mod tests {
         let told = info(&[page, node], &table);
         assert_eq!((told.place_count, told.met_count, told.places.len()), (2, 6, 2));
         assert_eq!(facts(&told)["damage_last_unix_ns"], 9_000_000_000_i64);
-        assert!(metrics(&told).contains("\ndendro_damage_places 2\n"));
+        assert!(exposition(&told).contains("\ndendro_damage_places 2\n"));
         assert_eq!(facts(&DamageInfo::default())["damage_first_unix_ns"], serde_json::Value::Null);
     }
 }

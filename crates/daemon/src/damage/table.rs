@@ -16,14 +16,14 @@ use super::report;
 use crate::volume::Volume;
 
 /// A place, and how often the disk had met it when it was looked last.
-struct Known {
+struct KnownPlace {
     kept: KeptDamage,
     seen_count: u64,
 }
 
 #[derive(Default)]
 struct State {
-    known: Vec<Known>,
+    known: Vec<KnownPlace>,
     /// Places that there was no room for.
     more_places: u64,
 }
@@ -40,7 +40,7 @@ impl DamageTable {
             log::warn!("what damage was met before cannot be read: {error}");
             Vec::new()
         });
-        let known = kept.into_iter().map(|kept| Known { kept, seen_count: 0 }).collect();
+        let known = kept.into_iter().map(|kept| KnownPlace { kept, seen_count: 0 }).collect();
         Self(Mutex::new(State { known, more_places: 0 }))
     }
 
@@ -96,7 +96,7 @@ impl DamageTable {
             let again =
                 disk.damage().places().into_iter().find(|of| of.addr_bytes == met.addr_bytes);
             let seen_count = again.map_or(met.met_count, |of| of.met_count);
-            self.0.lock().known.push(Known { kept, seen_count });
+            self.0.lock().known.push(KnownPlace { kept, seen_count });
             has_changed = true;
         }
         let mut state = self.0.lock();
@@ -127,7 +127,7 @@ impl DamageTable {
     }
 }
 
-impl Known {
+impl KnownPlace {
     /// Adds how often the disk has met it since it was looked last; whether it has.
     fn count(&mut self, met: &Damage, now: Timestamp) -> bool {
         let more = met.met_count.saturating_sub(self.seen_count);

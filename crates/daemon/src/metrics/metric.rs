@@ -4,7 +4,7 @@ use serde_json::Value;
 
 pub(super) const NS_PER_S: f64 = 1e9;
 
-/// How a figure changes.
+/// How a metric changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It only grows.
@@ -13,7 +13,17 @@ pub(super) enum Kind {
     Gauge,
 }
 
-/// A figure.
+impl Kind {
+    /// Prometheus's word for it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+        }
+    }
+}
+
+/// A metric.
 #[derive(Clone, Debug)]
 pub(super) struct Metric {
     /// What it is called in `dendro stat`.
@@ -27,7 +37,7 @@ pub(super) struct Metric {
     pub(super) value: Value,
 }
 
-/// What a figure counts.
+/// What a metric counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Things, bytes, shares: metrics tell it as it is.

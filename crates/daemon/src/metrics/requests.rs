@@ -4,20 +4,20 @@
 //! or of those between two looks.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use dendro_control::Facts;
 use dendro_fuse::{Failure, Kind, Timings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::exposition::{Exposition, label};
 use super::metric::{Metric, NS_PER_S, counter};
 
 /// The bounds of metrics, in powers of two of nanoseconds: from four microseconds to seventeen seconds.
 const METRIC_BOUNDS: std::ops::RangeInclusive<u32> = 12..=34;
 
 pub(super) fn failures(timings: &Timings) -> Vec<Metric> {
-    let figure = |failure: Failure| {
+    let metric = |failure: Failure| {
         let (name, labels) = match failure {
             Failure::Io => ("io_errors", "reason=\"io\""),
             Failure::NoSpace => ("no_space_errors", "reason=\"no_space\""),
@@ -27,7 +27,7 @@ pub(super) fn failures(timings: &Timings) -> Vec<Metric> {
         let count = timings.failures(failure);
         Metric { labels, ..counter(name, "dendro_failed_requests_total", help, count) }
     };
-    Failure::ALL.map(figure).to_vec()
+    Failure::ALL.map(metric).to_vec()
 }
 
 /// Requests of a kind, as the daemon tells of them.
@@ -130,30 +130,28 @@ impl Counts {
     }
 }
 
-/// Histograms as Prometheus has them.
-pub(super) fn metrics(timings: &Timings) -> String {
+/// Adds histograms to a text for Prometheus.
+pub(super) fn expose(timings: &Timings, text: &mut Exposition) {
     const METRIC: &str = "dendro_request_duration_seconds";
-    let mut text = format!(
-        "# HELP {METRIC} How long requests took in the daemon, by kind.\n# TYPE {METRIC} histogram\n"
-    );
+    const BUCKET: &str = "dendro_request_duration_seconds_bucket";
+    text.begin(METRIC, "histogram", "How long requests took in the daemon, by kind.");
     for kind in Kind::ALL {
-        let (name, counts) = (kind.name(), counts(timings, kind));
+        let counts = counts(timings, kind);
+        let kind = label("kind", kind.name());
         let up_to = |bound_ns: u64| -> u64 {
             let below = counts.counts.iter().filter(|(of, _)| of.is_some_and(|of| of <= bound_ns));
             below.map(|(_, count)| count).sum()
         };
         for power in METRIC_BOUNDS.step_by(2) {
-            let le = (1_u64 << power) as f64 / NS_PER_S;
-            let count = up_to(1 << power);
-            let _ = writeln!(text, "{METRIC}_bucket{{kind=\"{name}\",le=\"{le}\"}} {count}");
+            let bound = (1_u64 << power) as f64 / NS_PER_S;
+            text.sample(BUCKET, &format!("{kind},le=\"{bound}\""), up_to(1 << power));
         }
         let count = counts.summary().requests;
-        let _ = writeln!(text, "{METRIC}_bucket{{kind=\"{name}\",le=\"+Inf\"}} {count}");
+        text.sample(BUCKET, &format!("{kind},le=\"+Inf\""), count);
         let sum = counts.total_ns as f64 / NS_PER_S;
-        let _ = writeln!(text, "{METRIC}_sum{{kind=\"{name}\"}} {sum}");
-        let _ = writeln!(text, "{METRIC}_count{{kind=\"{name}\"}} {count}");
+        text.sample(&format!("{METRIC}_sum"), &kind, sum);
+        text.sample(&format!("{METRIC}_count"), &kind, count);
     }
-    text
 }
 
 #[cfg(test)]
