@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Show what a volume is like
     Info(TargetArgs),
-    /// Tell what damage was met while a volume was in use, until it is taken note of
+    /// Report what damage was met while a volume was in use, until it is taken note of
     Damage(DamageArgs),
     /// Change how a mounted volume is served, or show it
     Set(SetOptionsArgs),

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(failure) => {
-            output::tell(format_args!("{}: {}", invocation.name, failure.message));
+            output::message(format_args!("{}: {}", invocation.name, failure.message));
             ExitCode::from(failure.code)
         }
     }

@@ -1,7 +1,8 @@
-//! A mount that the daemon which has the volume is to serve.
+//! Asks the daemon that has a volume open to serve one more mount.
 //!
-//! This process mounts, since that must happen in its own mount namespace and with its own rights, and
-//! passes the connection on. The daemon of another user mounts by itself what this one may have.
+//! This process makes the mount, because that must happen in its own mount namespace and with its
+//! own rights, and passes the connection to the daemon. The daemon of another user makes the mount
+//! itself, if this user may have it.
 
 use std::os::fd::AsFd;
 
@@ -15,22 +16,22 @@ use rustix::mount::{MoveMountFlags, move_mount};
 use crate::failure::Failure;
 use crate::output;
 
-/// What came of it.
-pub(crate) enum Joined {
+/// The outcome of a request.
+pub(crate) enum Requested {
     /// It is mounted.
     Served(Box<ViewInfo>),
     /// No daemon has the volume, or it is about to end.
-    Nobody,
+    NoDaemon,
 }
 
-/// Mounts `config`, whose options are `options` in the words of the command line, and lets the daemon
-/// that has the volume serve it.
-pub(crate) fn join_daemon(
+/// Mounts `config`, whose options were given as `options`, and has the daemon that has the volume
+/// serve it.
+pub(crate) fn request_mount(
     client: &Client,
     pong: &Pong,
     config: &Config,
     options: &[String],
-) -> Result<Joined, Failure> {
+) -> Result<Requested, Failure> {
     let request = MountRequest {
         mount_point: config.mount_point.display().to_string(),
         device: String::new(),
@@ -41,19 +42,19 @@ pub(crate) fn join_daemon(
         dry_run: true,
     };
     let fail = |error| failure(config, error);
-    if is_others(client) {
-        return ask_daemon(client, config, request);
+    if is_foreign(client) {
+        return request_mount_by_daemon(client, config, request);
     }
-    // What is refused is refused before anybody sees a mount.
+    // A dry run: a refusal comes before anybody sees a mount.
     match client.mount(request.clone(), None) {
         Ok(MountReply::Served(_)) => {}
-        Ok(MountReply::Ending) => return Ok(Joined::Nobody),
-        Err(error) if is_gone(&error) => return Ok(Joined::Nobody),
+        Ok(MountReply::Ending) => return Ok(Requested::NoDaemon),
+        Err(error) if is_gone(&error) => return Ok(Requested::NoDaemon),
         Err(error) => return Err(fail(error)),
     }
     let of_volume = config.options.of_volume();
     if !of_volume.is_empty() {
-        output::tell(format_args!(
+        output::message(format_args!(
             "dendro: {}: {} hold for the whole volume, which process {} has open already; passed \
              over",
             config.source.display(),
@@ -67,13 +68,13 @@ pub(crate) fn join_daemon(
     let answer = client.mount(request, Some(mounted.as_fd()));
     drop(mounted);
     if !matches!(answer, Ok(MountReply::Served(_))) {
-        // Nobody serves it; the error that matters is why.
+        // The mount has no server; the error that matters is why.
         let _ = unmount(&config.mount_point, UnmountMode::Detach);
     }
     match answer {
-        Ok(MountReply::Served(view)) => Ok(Joined::Served(view)),
-        Ok(MountReply::Ending) => Ok(Joined::Nobody),
-        Err(error) if is_gone(&error) => Ok(Joined::Nobody),
+        Ok(MountReply::Served(view)) => Ok(Requested::Served(view)),
+        Ok(MountReply::Ending) => Ok(Requested::NoDaemon),
+        Err(error) if is_gone(&error) => Ok(Requested::NoDaemon),
         Err(error) => Err(fail(error)),
     }
 }
@@ -87,31 +88,36 @@ fn failure(config: &Config, error: ClientError) -> Failure {
     }
 }
 
-/// Whether the daemon is another user's, and does not take connections of this one's.
-pub(crate) fn is_others(client: &Client) -> bool {
+/// Whether the daemon belongs to another user and takes no connections of this one.
+pub(crate) fn is_foreign(client: &Client) -> bool {
     !rustix::process::geteuid().is_root() && matches!(client.foreign_owner(), Ok(Some(_)))
 }
 
-/// Has the daemon mount by itself.
-fn ask_daemon(client: &Client, config: &Config, request: MountRequest) -> Result<Joined, Failure> {
+/// Has the daemon make the mount.
+fn request_mount_by_daemon(
+    client: &Client,
+    config: &Config,
+    request: MountRequest,
+) -> Result<Requested, Failure> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = open(&config.mount_point, flags, Mode::empty())
         .map_err(|error| Failure::new(format_args!("{}: {error}", config.mount_point.display())))?;
     let request = MountRequest { dry_run: false, ..request };
     match client.mount_by_daemon(request, Some(directory.as_fd())) {
-        Ok((MountReply::Served(view), _)) => Ok(Joined::Served(view)),
-        Ok((MountReply::Ending, _)) => Ok(Joined::Nobody),
-        Err(error) if is_gone(&error) => Ok(Joined::Nobody),
+        Ok((MountReply::Served(view), _)) => Ok(Requested::Served(view)),
+        Ok((MountReply::Ending, _)) => Ok(Requested::NoDaemon),
+        Err(error) if is_gone(&error) => Ok(Requested::NoDaemon),
         Err(error) => Err(failure(config, error)),
     }
 }
 
-/// The same, for a mount that is seen in this process's mount namespace alone, which is this user's.
-pub(crate) fn ask_daemon_privately(
+/// Has the daemon make a mount that is visible only in this process's mount namespace, which
+/// belongs to this user.
+pub(crate) fn request_private_mount(
     client: &Client,
     config: &Config,
     options: &[String],
-) -> Result<Joined, Failure> {
+) -> Result<Requested, Failure> {
     let request = MountRequest {
         mount_point: config.mount_point.display().to_string(),
         namespace: mounts::namespace(),
@@ -121,17 +127,17 @@ pub(crate) fn ask_daemon_privately(
     };
     let (view, mount) = match client.mount_by_daemon(request, None) {
         Ok((MountReply::Served(view), Some(mount))) => (view, mount),
-        Ok(_) => return Ok(Joined::Nobody),
+        Ok(_) => return Ok(Requested::NoDaemon),
         Err(error) => return Err(failure(config, error)),
     };
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(&mount, "", CWD, &config.mount_point, flags).map_err(|error| {
         Failure::new(format_args!("cannot mount on {}: {error}", config.mount_point.display()))
     })?;
-    Ok(Joined::Served(view))
+    Ok(Requested::Served(view))
 }
 
-/// Whether the daemon that was asked has ended; another may have its socket by now.
+/// Whether the daemon that was asked has ended; another one may have its socket by now.
 const fn is_gone(error: &ClientError) -> bool {
     matches!(error, ClientError::Unreachable { .. } | ClientError::NotMeant(_))
 }

@@ -1,4 +1,4 @@
-//! Volumes that nobody has mounted, opened by the command itself.
+//! Unmounted volumes, which the command opens itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
 use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_versions::Service;
 
-/// What an unmounted volume is like.
+/// Facts about an unmounted volume.
 pub(crate) fn info(source: &Path) -> Result<VolumeInfo, Failure> {
     let disk = open(source)?;
     let met_damage = met_damage(&disk)?;
@@ -26,13 +26,13 @@ pub(crate) fn info(source: &Path) -> Result<VolumeInfo, Failure> {
     Ok(VolumeInfo { met_damage, ..describe(source, &disk) })
 }
 
-/// What damage is kept with the volume.
+/// The damage that is kept with the volume.
 fn met_damage(disk: &LogDisk) -> Result<DamageInfo, Failure> {
     let table = disk.versions();
     Ok(damage::info(&kept_damage(disk, table.main_head())?, &table))
 }
 
-/// The same of an unmounted volume; forgets it if that is asked.
+/// The damage that is kept with an unmounted volume; forgets it if `request` says so.
 pub(crate) fn damage(source: &Path, request: DamageRequest) -> Result<DamageInfo, Failure> {
     if !request.clear {
         return met_damage(&open(source)?);
@@ -42,13 +42,13 @@ pub(crate) fn damage(source: &Path, request: DamageRequest) -> Result<DamageInfo
         .open(source)
         .map_err(|error| explain_device(&error, false))?;
     let disk = Arc::new(open_disk(source, &Arc::new(device), OpenOptions::default())?);
-    let told = met_damage(&disk);
+    let info = met_damage(&disk);
     let forgotten = keep_damage(&*disk, disk.versions().main_head(), &[]);
     let shut_down = disk.shut_down();
-    let told = told?;
+    let info = info?;
     forgotten?;
     shut_down.map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
-    Ok(told)
+    Ok(info)
 }
 
 /// The files of a version of an unmounted volume.
@@ -78,7 +78,7 @@ pub(crate) fn versions(source: &Path, request: &VersionsRequest) -> Result<Versi
     Ok(reply)
 }
 
-/// Coalesces all of an unmounted volume; tells of each piece of it to `show`.
+/// Coalesces all of an unmounted volume; calls `show` after each part.
 pub(crate) fn coalesce(
     source: &Path,
     dry_run: bool,
@@ -108,7 +108,7 @@ pub(crate) fn coalesce(
         if all.next.is_none() || all.lacks_room {
             break Ok(all);
         }
-        // What a daemon does beside it.
+        // A daemon does this at the same time.
         if let Err(error) = disk.background_step() {
             break Err(fail(&error));
         }
@@ -136,8 +136,8 @@ fn open(source: &Path) -> Result<LogDisk, Failure> {
     open_disk(source, &Arc::new(device), OpenOptions { read_only: true, ..as_mounted() })
 }
 
-/// With a cache as a mount here has unless it is told: how many nodes may be dirty decides how much can
-/// be written in all.
+/// Options with the default cache of a mount: the number of dirty nodes limits how much can be
+/// written in all.
 pub(crate) fn as_mounted() -> OpenOptions {
     OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() }
 }

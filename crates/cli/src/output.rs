@@ -1,4 +1,4 @@
-//! Standard output, and standard error.
+//! Standard output and standard error.
 
 pub(crate) mod json;
 pub(crate) mod local_time;
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use crate::failure::Failure;
 
-/// Writes `text` to standard output. A reader that has gone, as `head` does, is no failure.
+/// Writes `text` to standard output. It is no failure if the reader has gone, as `head` does.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -22,24 +22,24 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says `message` on standard error. Where nobody hears it, that is no reason to do otherwise, still
-/// less to end a mount: `eprintln!` panics.
-pub(crate) fn tell(message: impl Display) {
+/// Writes `message` to standard error. A failure of that changes nothing; `eprintln!` would panic
+/// and could end a mount.
+pub(crate) fn message(message: impl Display) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 
-/// Lines of names and values, the values below each other.
+/// Lines of names and values, with the values aligned.
 pub(crate) fn table(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 2;
     rows.iter().map(|(name, value)| format!("  {name:width$}{value}\n")).collect()
 }
 
-/// Columns when standard output is no terminal, and at least and at most.
+/// The width if standard output is no terminal, and its bounds.
 const DEFAULT_WIDTH: usize = 80;
 const LEAST_WIDTH: usize = 40;
 const WIDEST: usize = 160;
 
-/// Columns of the terminal, or what does for a file.
+/// The width of the terminal in columns, or a default for files.
 pub(crate) fn width() -> usize {
     let columns = match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
@@ -48,7 +48,8 @@ pub(crate) fn width() -> usize {
     columns.clamp(LEAST_WIDTH, WIDEST)
 }
 
-/// Columns as wide as they must be, the first line above them; columns of numbers to the right.
+/// A table with a header line. Columns are as wide as their widest cell; those in `to_the_right`
+/// are right-aligned.
 pub(crate) fn columns<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],

@@ -14,7 +14,7 @@ mod path_walk;
 pub(crate) mod tag;
 
 pub(crate) use find::{
-    Behind, Served, Target, check_alive, check_way, daemon_behind, find, find_mounted, silent,
+    Behind, Served, Target, check_alive, check_path, daemon_behind, find, find_mounted, silent,
 };
 pub(crate) use keeper::{
     FilePlace, Keeper, Place, ask, find_file, find_version, find_whole, flush_kernel, unexpected,

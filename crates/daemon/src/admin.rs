@@ -1,11 +1,11 @@
-//! What a daemon answers at the control socket.
+//! The control socket's requests, and how the daemon carries them out.
 //!
-//! - [`answers`]: what is told of the volume. [`versions`]: requests about versions, which a [`service`]
-//!   carries out, and [`handover`], by which another head takes the place of one that is mounted.
-//! - [`mounting`]: mounts that commands have made. [`user_mounts`]: those that the daemon makes for other
-//!   users. [`other_users`]: what these are answered.
-//! - [`options`]: how options are changed. [`damage`]: damage that was met. [`refusal`]: why a request is
-//!   refused.
+//! - [`answers`]: facts about the volume. [`versions`]: requests about versions, which a
+//!   [`service`] carries out, and [`handover`], which replaces a mounted head by another.
+//! - [`mounting`]: mounts that commands have made. [`user_mounts`]: mounts that the daemon makes
+//!   for other users. [`other_users`]: requests of these.
+//! - [`options`]: changes of options. [`damage`]: damage found in use. [`refusal`]: refusals of
+//!   requests.
 
 mod answers;
 mod damage;
@@ -107,7 +107,7 @@ impl Admin for Daemon<'_> {
     }
 
     fn damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
-        self.tell_damage(request)
+        self.answer_damage(request)
     }
 
     fn set(

@@ -1,9 +1,10 @@
-//! What a daemon does without being asked.
+//! Work that the daemon does without a request.
 //!
 //! - [`log_writer`]: writes full buffers of the log. [`cleaner`]: checkpoints and cleans.
-//! - [`commit`]: makes the tail of the log durable every few seconds, and keeps snapshots.
-//! - [`damage_watch`]: reports blocks that are not as they were written.
-//! - [`host_room`]: reports that what is below the device is full. [`pace`]: when threads rest.
+//! - [`commit`]: makes the tail of the log durable, and takes automatic snapshots.
+//! - [`damage_watch`]: records damaged blocks.
+//! - [`host_room`]: logs that there is no room below the device. [`pace`]: pauses and failures of
+//!   threads.
 
 mod cleaner;
 mod commit;

@@ -1,4 +1,4 @@
-//! What a daemon says it is: at the control socket, and on the card beside that.
+//! The daemon's identity: its answer to a ping, and the card beside its socket.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ impl Daemon<'_> {
         }
     }
 
-    /// Leaves word which volume and which mounts this process has, for when it does not answer, and lets
-    /// those connect whom they are for.
-    pub(crate) fn leave_card(&self) {
+    /// Writes the card, which names the volume and the mounts of this process in case it does not
+    /// answer, and opens the socket to other users if a mount is open to them.
+    pub(crate) fn write_card(&self) {
         let Some(socket) = self.socket.get() else { return };
         let _one_at_a_time = self.card.lock();
-        // Other users are answered as soon as one of the mounts is for them.
+        // Other users get answers as soon as one of the mounts is open to them.
         if self.is_for_others()
             && let Some(Err(error)) = self.gate.get().map(Gate::open)
         {
@@ -47,7 +47,7 @@ impl Daemon<'_> {
         self.in_force(view).access == Some(Access::All)
     }
 
-    /// Whether others than its own user may have anything done by this daemon.
+    /// Whether this daemon carries out requests of other users.
     pub(crate) fn is_for_others(&self) -> bool {
         rustix::process::geteuid().is_root()
             && self.views.all().iter().any(|view| self.is_for_everybody(view))

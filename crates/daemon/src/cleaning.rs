@@ -1,4 +1,4 @@
-//! What a daemon does for cleaners: their messages, unpacked for the engine and packed again.
+//! The requests of external cleaners, translated for the engine, and its replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use dendro_policy::{Kind, UnknownPolicy};
 const _: () = assert!(wire::MAX_BLOCKS == MAX_BLOCKS_PER_CALL);
 const _: () = assert!(wire::MAX_SEGMENTS == MAX_SEGMENTS_PER_CALL);
 
-/// A request to coalesce lists ends when so much has been moved, or looked at.
+/// A request to coalesce lists ends after so many bytes moved, or so many read.
 const ENOUGH_MOVED_BYTES: u64 = 16 << 20;
 const ENOUGH_BYTES: u64 = 1 << 30;
 
@@ -45,9 +45,10 @@ pub(crate) fn present(disk: &LogDisk) -> Present {
     Present { clock, live_bytes, segment_bytes, segment_count, clean_count, reserved_count }
 }
 
-/// So many segments are missing of those that cleaning keeps ready beyond the reserve.
+/// How many clean segments are missing from the number that the cleaner keeps ready beyond the
+/// reserve.
 pub(crate) fn debt_segments(present: &engine::Present, settings: &CleanSettings) -> u32 {
-    // As the engine has it where nothing else is set.
+    // The engine's default.
     let default = (present.segment_count / 128).clamp(2, 64);
     let wanted = settings.min_clean_segments.unwrap_or(default).min(present.segment_count);
     wanted.saturating_add(present.reserved_count).saturating_sub(present.clean_count)
@@ -64,7 +65,7 @@ pub(crate) fn segments(disk: &LogDisk, request: &SegmentsRequest) -> Segments {
     Segments { present, segments, next }
 }
 
-/// All segments, however many.
+/// All segments, in one reply.
 pub fn all_segments(disk: &LogDisk) -> Segments {
     let mut all = segments(disk, &SegmentsRequest::default());
     while let Some(from) = all.next {
@@ -124,13 +125,13 @@ pub(crate) fn blocks(disk: &LogDisk, request: &BlocksRequest) -> Result<Blocks, 
                 return Err(AdminError("the cursor is none that a reply had".into()));
             };
             let from = SummaryCursor { offset_bytes, skip };
-            let told = disk.segment_blocks(request.segment, from, max).map_err(refuse)?;
-            (told.blocks, told.next.map(|at| (u64::from(at.offset_bytes), u64::from(at.skip))))
+            let found = disk.segment_blocks(request.segment, from, max).map_err(refuse)?;
+            (found.blocks, found.next.map(|at| (u64::from(at.offset_bytes), u64::from(at.skip))))
         }
         BlockSource::Map => {
             let from = MapCursor { list: one, chunk: two };
-            let told = disk.mapped_blocks(request.segment, from).map_err(refuse)?;
-            (told.blocks, told.next.map(|at| (at.list, at.chunk)))
+            let found = disk.mapped_blocks(request.segment, from).map_err(refuse)?;
+            (found.blocks, found.next.map(|at| (at.list, at.chunk)))
         }
     };
     Ok(Blocks {
@@ -145,7 +146,7 @@ fn parse_cursor(cursor: &str) -> Option<(u64, u64)> {
 }
 
 pub(crate) fn bmapv(disk: &LogDisk, blocks: &[wire::Block]) -> Result<Places, AdminError> {
-    // A name that can be none lies nowhere, as one that is unknown.
+    // A name that no block can have is answered like an unknown one.
     let unpacked: Vec<Option<engine::Block>> = blocks.iter().map(unpack).collect();
     let names: Vec<BlockName> = unpacked.iter().flatten().map(|block| block.name).collect();
     let mut found = disk.locate(&names).map_err(refuse)?.into_iter();
@@ -187,7 +188,7 @@ pub(crate) fn segclean(disk: &LogDisk, segments: &[u32]) -> Result<Released, Adm
     Ok(Released { segments: released.iter().map(outcome).collect() })
 }
 
-/// Changes what `change` names; says how the engine's cleaner goes about it from now on.
+/// Changes what `change` names; returns the settings of the engine's cleaner.
 pub(crate) fn change_cleaner(
     disk: &LogDisk,
     change: &CleanerChange,
@@ -237,7 +238,7 @@ pub(crate) fn change_cleaner(
     })
 }
 
-/// Coalesces a part of what `request` names, as `view` sees it.
+/// Coalesces a part of what `request` names, in the version `view`.
 pub fn coalesce(
     disk: &LogDisk,
     view: View,
@@ -288,7 +289,8 @@ fn pack(block: &engine::Block) -> wire::Block {
     }
 }
 
-/// `None` where no block can be: its address is not a grain's, or its key's space is unknown.
+/// `None` if no block can be there: the address is not that of a grain, or the space of the key is
+/// unknown.
 fn unpack(block: &wire::Block) -> Option<engine::Block> {
     let name = match *block {
         wire::Block::Page { list, page, branch, epoch, .. } => {

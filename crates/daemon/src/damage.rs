@@ -1,6 +1,6 @@
 //! Damage that was found in use.
 //!
-//! - [`info`] and the like: what is said of it. `DamageTable`: what a daemon knows of it.
+//! - [`info`] and [`where_text`]: reports of it. `DamageTable`: all of it that a daemon knows.
 
 mod report;
 mod table;

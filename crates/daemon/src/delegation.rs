@@ -1,4 +1,4 @@
-//! Whom the options `users=`, `group=` and `owner` of a mount let make versions.
+//! Delegation: the users that the options `users=`, `group=` and `owner` allow to make versions.
 
 mod accounts;
 
@@ -10,19 +10,19 @@ use dendro_control::Caller;
 
 use self::accounts::Kind;
 
-/// A user or a group, as it was named.
+/// A user or a group, with the name that was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Account {
     name: String,
     id: u32,
 }
 
-/// Users and groups to whom making versions was delegated.
+/// Users and groups that may make versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delegates {
     users: Vec<Account>,
     groups: Vec<Account>,
-    /// Whoever the image or the device belongs to.
+    /// The owner of the image or the device may, too.
     owner: bool,
 }
 
@@ -39,13 +39,13 @@ fn names(accounts: &[Account]) -> Option<String> {
 }
 
 impl Delegates {
-    /// Takes `NAME[:NAME…]`; none of them: nobody any more.
+    /// Takes `NAME[:NAME…]` as the users; an empty list removes all.
     pub fn set_users(&mut self, names: &str) -> Result<(), String> {
         self.users = accounts(Kind::User, names)?;
         Ok(())
     }
 
-    /// The same with groups.
+    /// Takes `NAME[:NAME…]` as the groups; an empty list removes all.
     pub fn set_groups(&mut self, names: &str) -> Result<(), String> {
         self.groups = accounts(Kind::Group, names)?;
         Ok(())
@@ -55,12 +55,12 @@ impl Delegates {
         self.owner = is_meant;
     }
 
-    /// Whether there are none.
+    /// Whether nobody may.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether `caller` is one of them; the volume lies on `source`.
+    /// Whether `caller` may; the volume lies on `source`.
     pub fn include(&self, caller: &Caller, source: &Path) -> bool {
         let is_owner = || fs::metadata(source).is_ok_and(|of| of.uid() == caller.uid);
         self.users.iter().any(|user| user.id == caller.uid)
@@ -68,7 +68,7 @@ impl Delegates {
             || self.owner && is_owner()
     }
 
-    /// As options have it.
+    /// The options that say the same.
     pub fn options(&self) -> Vec<String> {
         let users = names(&self.users).map(|names| format!("users={names}"));
         let groups = names(&self.groups).map(|names| format!("group={names}"));

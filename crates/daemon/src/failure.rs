@@ -1,21 +1,21 @@
-//! Why something was not done.
+//! Failures, with a message for users.
 
 use std::fmt::Display;
 
 /// The exit code of a command that could not be carried out.
 const FAILED: u8 = 1;
 
-/// Why something was not done, and the exit code of a command that ends with that.
+/// Why something was not done, and the exit code of a command that fails with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What is said of it: what it is about, why, and what to do.
+    /// Names the object, says why, and what to do.
     pub message: String,
     /// The exit code of a command that ends with it.
     pub code: u8,
 }
 
 impl Failure {
-    /// A failure with exit code 1. The message names the thing, says why, and what to do.
+    /// A failure with exit code 1. The message names the object, says why, and what to do.
     pub fn new(message: impl Display) -> Self {
         Self { message: without_numbers(&message.to_string()), code: FAILED }
     }
@@ -27,7 +27,7 @@ impl Failure {
     }
 }
 
-/// The message without what Rust puts behind a system's error, which says no more than the words.
+/// The message without the number that Rust adds to an error of the system; the words say the same.
 fn without_numbers(message: &str) -> String {
     const START: &str = " (os error ";
     let mut text = String::with_capacity(message.len());

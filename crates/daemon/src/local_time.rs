@@ -1,4 +1,4 @@
-//! Times where the one who asks is.
+//! Times in the time zone of this process.
 
 use dendro_base::{Clock, SystemClock};
 use jiff::tz::TimeZone;
@@ -6,7 +6,7 @@ use jiff::{Timestamp, Zoned};
 
 use crate::failure::Failure;
 
-/// Now, where the one who asks is.
+/// The current time.
 pub fn now() -> Result<Zoned, Failure> {
     Ok(Timestamp::from_nanosecond(i128::from(SystemClock.now().0))?.to_zoned(TimeZone::system()))
 }

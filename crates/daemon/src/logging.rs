@@ -1,4 +1,4 @@
-//! Where the daemon says what goes wrong.
+//! The daemon's log.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,19 +18,18 @@ use crate::text;
 
 const SYSLOG_SOCKET: &str = "/dev/log";
 
-/// At most so many messages are written in a [`WINDOW`]; a broken device makes one for each
-/// request.
+/// The most messages in a [`WINDOW`]; a broken device causes one for each request.
 const MAX_IN_WINDOW: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Where messages go.
+/// A place for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Standard error.
     StandardError,
     /// The system's log.
     Syslog,
-    /// A file, to which they are added.
+    /// A file, to which messages are appended.
     File(PathBuf),
 }
 
@@ -40,15 +39,15 @@ enum Sink {
     File(File),
 }
 
-/// A file for what goes wrong, where the system's log does not take it. It is made when there is something to
-/// say; what is just told is left out.
+/// A file for warnings and errors if the system's log does not take messages. It is created with
+/// the first of them.
 struct Fallback {
     path: PathBuf,
     file: Mutex<Option<File>>,
 }
 
 impl Fallback {
-    /// Beside the control sockets, where nobody else looks; named after the volume.
+    /// A file beside the control sockets, where only this user can write; named after the volume.
     fn new(about: &Path) -> Self {
         let name = about.file_name().unwrap_or(about.as_os_str());
         let mut path = socket::directory().join(name).into_os_string();
@@ -62,7 +61,7 @@ impl Fallback {
         }
         let mut file = self.file.lock();
         if file.is_none() {
-            // Where another user could have put something there, nothing is written.
+            // Nothing is written where another user could have put a file.
             socket::create_directory(&socket::directory())?;
             let mut options = File::options();
             options.append(true).create(true).mode(0o600).custom_flags(no_follow());
@@ -82,14 +81,14 @@ const fn no_follow() -> i32 {
     OFlags::NOFOLLOW.bits().cast_signed()
 }
 
-/// Where messages go.
+/// The place of messages, for users.
 static PLACE: Mutex<String> = Mutex::new(String::new());
 
 fn set_place(place: String) {
     *PLACE.lock() = place;
 }
 
-/// Where messages go, for people.
+/// The place of messages, for users.
 pub fn place() -> String {
     PLACE.lock().clone()
 }
@@ -102,12 +101,13 @@ struct Window {
 
 struct Logger {
     sink: Sink,
-    /// Names the volume in a log that others write to.
+    /// Names the volume, since other programs write to the same log.
     about: String,
     window: Mutex<Window>,
 }
 
-/// Sends all messages of this process, and panics, to `destination`. Only the first call counts.
+/// Sends all messages of this process, and panics, to `destination`. Only the first call has an
+/// effect.
 pub fn start(destination: &Destination, about: &Path) -> Result<(), Failure> {
     let sink = match destination {
         Destination::StandardError => Sink::StandardError,
@@ -132,13 +132,13 @@ pub fn start(destination: &Destination, about: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a panic in any thread the end of the process: what the thread held is in no known state,
-/// and what is on the device is recovered by the next mount.
+/// Ends the process at a panic in any thread: the state that the thread held is unknown, and the
+/// next mount recovers what is on the device.
 pub fn abort_on_panic() {
     static PANICKED: AtomicBool = AtomicBool::new(false);
     std::panic::set_hook(Box::new(|panic| {
         if PANICKED.swap(true, Ordering::AcqRel) {
-            // Another thread was first; let it say so.
+            // Another thread panicked first; it gets time to log that.
             std::thread::sleep(Duration::from_secs(1));
         } else {
             log::error!("stopped by a bug, please report it: {panic}");
@@ -159,7 +159,7 @@ impl log::Log for Logger {
         let now = SystemClock.now();
         let Some(note) = self.admit(now) else { return };
         let text = format!("{}: {}{note}", self.about, record.args());
-        // There is no third place to say that the second does not take messages.
+        // A failure of the fallback cannot be reported anywhere.
         let _ = match &self.sink {
             Sink::StandardError => writeln!(std::io::stderr(), "dendro: {text}"),
             Sink::File(file) => {
@@ -185,7 +185,7 @@ impl log::Log for Logger {
 }
 
 impl Logger {
-    /// Whether one more message may be written, and what to add to it.
+    /// Whether one more message is written, and what is added to it.
     fn admit(&self, now: Timestamp) -> Option<&'static str> {
         let mut window = self.window.lock();
         if now.since(window.start) >= WINDOW {

@@ -1,7 +1,7 @@
-//! What a volume has done since it was mounted, in one table: `dendro stat` and the metrics are made
-//! from it.
+//! Metrics: what a volume has done since it was mounted, in one table, which `dendro stat` and
+//! Prometheus get.
 //!
-//! - [`requests`]: what programs asked, and how long that took.
+//! - [`requests`]: the requests of programs, and how long they took.
 //! - `metric`: one row of the table. `exposition`: the table in Prometheus's text format.
 
 pub(crate) mod exposition;
@@ -22,8 +22,8 @@ use serde_json::Value;
 
 use crate::cleaning;
 
-/// How much was written to the device for each byte that clients wrote; nothing as long as they
-/// have written nothing.
+/// Bytes written to the device for each byte that clients wrote; null until they have written
+/// something.
 fn write_amplification(stats: &Stats) -> Value {
     let user_bytes = stats.user_page_bytes + stats.user_record_bytes;
     match user_bytes {
@@ -32,7 +32,7 @@ fn write_amplification(stats: &Stats) -> Value {
     }
 }
 
-/// How much of the segments cleaned was alive, in the mean; nothing as long as none was.
+/// The mean share of live data in cleaned segments; null until one was cleaned.
 fn cleaned_utilisation(stats: &Stats, segment_size_bytes: u64) -> Value {
     match stats.cleaned_segments {
         0 => Value::Null,
@@ -43,23 +43,23 @@ fn cleaned_utilisation(stats: &Stats, segment_size_bytes: u64) -> Value {
     }
 }
 
-/// What the daemon has in memory beside what the disk knows of.
+/// Memory that the disk does not count itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Memory {
-    /// All mounts together.
+    /// Of all mounts together.
     pub(crate) mounts: MemoryUse,
     pub(crate) read_ahead_bytes: u64,
-    /// All that is resident, as the kernel counts it.
+    /// The resident set of the process, as the kernel counts it.
     pub(crate) resident_bytes: Option<u64>,
 }
 
-/// What the daemon knows beside what the disk does.
+/// What the metrics need besides the disk's own statistics.
 pub(crate) struct Context<'a> {
     pub(crate) memory: Memory,
     pub(crate) timings: &'a Timings,
     /// How long the volume has been mounted.
     pub(crate) mounted_for: Duration,
-    /// Whether it has stopped taking writes that it took at first.
+    /// Whether the volume has become read-only after a failure.
     pub(crate) is_latched: bool,
     pub(crate) now: Timestamp,
 }
@@ -125,7 +125,7 @@ fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What somebody is to look at when it changes.
+/// Metrics that show the health of the volume.
 fn health(disk: &LogDisk, stats: &Stats, context: &Context<'_>) -> Vec<Metric> {
     let size = disk.superblock().layout.segment_size_bytes();
     let held = u64::from(stats.segments.open + stats.segments.dirty + stats.segments.pending);
@@ -167,7 +167,7 @@ fn health(disk: &LogDisk, stats: &Stats, context: &Context<'_>) -> Vec<Metric> {
     ]
 }
 
-/// How many snapshots there are, and how old the oldest is.
+/// The number of snapshots, and the age of the oldest.
 fn snapshots(table: &VersionTable, now: Timestamp) -> (usize, Option<Duration>) {
     let oldest = table.snapshots().map(|snapshot| snapshot.time.0).min();
     let age_ns = oldest.map(|oldest| u64::try_from(now.0.saturating_sub(oldest)).unwrap_or(0));
@@ -288,7 +288,7 @@ fn state(stats: &Stats, space: &Space) -> Vec<Metric> {
     ]
 }
 
-/// What is in memory, a metric for each part that is counted. DESIGN §5 has the bounds.
+/// Memory, with a metric for each part. DESIGN §5 has the bounds.
 fn memory_by_part(stats: &Stats, memory: &Memory) -> Vec<Metric> {
     let help = "Memory by what it is taken for, about.";
     [
@@ -352,7 +352,7 @@ pub(crate) fn facts(disk: &LogDisk, context: &Context<'_>) -> Facts {
         .collect()
 }
 
-/// All of it in Prometheus's text format, version 0.0.4.
+/// The table in Prometheus's text format, version 0.0.4.
 pub(crate) fn exposition(
     disk: &LogDisk,
     context: &Context<'_>,
@@ -373,7 +373,7 @@ pub(crate) fn exposition(
     text.sample("dendro_volume_info", &labels, 1);
     let mut last = "";
     for metric in all(disk, context) {
-        // A sample that has no value yet is left out.
+        // A metric without a value yet is left out.
         let Some(value) = metric.sample() else { continue };
         let Metric { metric, labels, kind, help, .. } = metric;
         if metric != last {

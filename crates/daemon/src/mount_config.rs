@@ -1,4 +1,4 @@
-//! What is to be mounted where, and how the kernel and the transport treat it.
+//! What to mount where, and how the kernel and the transport treat the mount.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct Config {
     pub options: MountOptions,
 }
 
-/// How the kernel and the transport are to treat the mount of `config`.
+/// The mount options of the kernel and of the transport.
 pub fn fuse_options(config: &Config) -> FuseOptions {
     let options = &config.options;
     let for_everyone = rustix::process::geteuid().is_root();

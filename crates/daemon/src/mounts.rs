@@ -1,8 +1,8 @@
 //! What the kernel has mounted.
 //!
-//! - `table`: its table of mounts. [`MountIdentity`]: which mount it is, safe from numbers that are given
-//!   again. [`containing`] and the like look up which mount a path lies in.
-//! - [`open_files`]: who has files open in a mount. `unmount`: takes away one mount and no other.
+//! - `table`: the kernel's table of mounts. [`MountIdentity`]: the identity of a mount, safe
+//!   against reused numbers. [`containing`] and others: which mount a path lies in.
+//! - [`open_files`]: open files in a mount. `unmount`: unmounts one certain mount.
 
 mod identity;
 mod lookup;

@@ -1,4 +1,4 @@
-//! What follows `-o`.
+//! Mount options, as they follow `-o`.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,8 +15,8 @@ use dendro_versions::{Retention, name};
 use crate::delegation::Delegates;
 use crate::{local_time, text};
 
-/// What mount(8), systemd and fstab deal with themselves and still pass on.
-const OTHERS_BUSINESS: [&str; 28] = [
+/// Options that mount(8), systemd and fstab handle and still pass on.
+const FOREIGN: [&str; 28] = [
     "defaults",
     "auto",
     "noauto",
@@ -39,8 +39,8 @@ const OTHERS_BUSINESS: [&str; 28] = [
     "norelatime",
     "nostrictatime",
     "nosync",
-    // What has no meaning here: access times are lazy anyway, versions of i-nodes and mandatory locks are
-    // kept by no one, and access times of directories are not told apart from others.
+    // These have no meaning here. Access times are always lazy, versions of i-nodes and mandatory
+    // locks do not exist, and directories have access times like files.
     "lazytime",
     "nolazytime",
     "iversion",
@@ -49,21 +49,21 @@ const OTHERS_BUSINESS: [&str; 28] = [
     "nodiratime",
 ];
 
-/// The same, with a value.
-const OTHERS_BUSINESS_PREFIXES: [&str; 9] = [
+/// Prefixes of such options.
+const FOREIGN_PREFIXES: [&str; 9] = [
     "x-",
     "X-",
     "comment=",
     "uhelper=",
     "helper=",
     "subtype=",
-    // What the table of mounts has, and mount(8) passes on with remount.
+    // Options in the table of mounts, which mount(8) passes on with remount.
     "user_id=",
     "group_id=",
     "blksize=",
 ];
 
-/// All of it, as messages tell it and shells complete it.
+/// All options, for messages and for completions.
 pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatime, noatime, \
                      strictatime, commit=, cache=, checkpoint=, policy=, reserve=, coalesce=, discard, nodiscard, \
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
@@ -73,77 +73,77 @@ pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatim
                      owner, noowner";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
-const SMALLEST_CACHE_BYTES: u64 = 1 << 20;
-const SMALLEST_CHECKPOINT_BYTES: u64 = 1 << 20;
-const MOST_RESERVE_PERCENT: u8 = 50;
-const MOST_THREADS: usize = 256;
+const MIN_CACHE_BYTES: u64 = 1 << 20;
+const MIN_CHECKPOINT_BYTES: u64 = 1 << 20;
+const MAX_RESERVE_PERCENT: u8 = 50;
+const MAX_THREADS: usize = 256;
 
-/// How a volume is mounted.
+/// The options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Nothing can be changed in this mount.
+    /// The mount is read-only.
     pub read_only: bool,
-    /// The device is opened for reading alone, so that no other view of the volume can be changed
-    /// either.
+    /// The device is opened read-only, so that no view of the volume can be changed.
     pub read_only_device: bool,
-    /// `None`: as befits the user who mounts.
+    /// Who may use the mount; `None`: the default for the user who mounts.
     pub access: Option<Access>,
     /// When reading changes access times.
     pub atime: AtimePolicy,
-    /// How long what was written may stay volatile.
+    /// How long written data may stay volatile.
     pub commit_interval: Duration,
     /// Memory for the map's nodes; `None`: the engine's default.
     pub cache_bytes: Option<u64>,
     /// Log between checkpoints; `None`: the engine's default.
     pub checkpoint_bytes: Option<u64>,
-    /// How the cleaner chooses; `None`: the engine's default.
+    /// The cleaner's policy; `None`: the engine's default.
     pub policy: Option<Kind>,
-    /// What of each segment stays free of live data when the volume is full; `None`: the engine's
-    /// default.
+    /// The share of each segment that stays free of live data when the volume is full; `None`: the
+    /// engine's default.
     pub reserve_percent: Option<u8>,
-    /// Whether what lies scattered is put together in idle times; `None`: the engine's default.
+    /// Whether scattered files are coalesced in idle times; `None`: the engine's default.
     pub coalesce: Option<bool>,
-    /// What is done when something that was durable is lost.
+    /// What happens if durable data were lost.
     pub on_loss: OnLoss,
-    /// Whether freed segments are given back to the host or the device.
+    /// Whether freed segments are discarded on the device or in the image file.
     pub discard: bool,
     /// Whether the device's page cache is bypassed.
     pub direct: Direct,
-    /// How many threads take requests; `None`: as befits the machine.
+    /// The number of threads that serve requests; `None`: the default for the machine.
     pub threads: Option<usize>,
-    /// Which way requests come.
+    /// The transport of requests.
     pub transport: Choice,
-    /// Allow FUSE over io_uring on this machine first.
+    /// Whether FUSE over io_uring is enabled on this machine first.
     pub enable_uring: bool,
-    /// Mount it as a block device, or not; `None`: as befits the source and who mounts.
+    /// Whether it is mounted as a block device; `None`: the default for the source and the user.
     pub fuseblk: Option<bool>,
-    /// Attach an image to a loop device.
+    /// Whether an image is attached to a loop device.
     pub is_loop: bool,
-    /// Change what is mounted already.
+    /// Whether an existing mount is to be changed.
     pub is_remount: bool,
-    /// Every write is durable when it returns.
+    /// Whether each write is durable when it returns.
     pub sync: bool,
-    /// Every change of a directory is durable when it returns.
+    /// Whether each change of a directory is durable when it returns.
     pub dirsync: bool,
-    /// Device files mean devices.
+    /// Whether device files give access to devices.
     pub dev: bool,
-    /// Set-user-ID programs run so.
+    /// Whether set-user-ID bits have an effect.
     pub suid: bool,
-    /// Programs can be run.
+    /// Whether programs can be run.
     pub exec: bool,
-    /// Symbolic links are followed.
+    /// Whether symbolic links are followed.
     pub symfollow: bool,
-    /// What the table of mounts shows as the source.
+    /// The source in the table of mounts.
     pub fs_name: Option<String>,
-    /// Which version; by default the main branch's head.
+    /// The version; by default the main branch's head.
     pub version: VersionName,
-    /// Show the past in a hidden directory in the root.
+    /// Whether a hidden directory in the root shows the past.
     pub snapdir: bool,
-    /// Make a snapshot at each commit interval in which something changed, and keep them so.
+    /// The retention of automatic snapshots, one of which is taken at each commit interval with
+    /// changes.
     pub retain: Option<Retention>,
-    /// Where metrics are served over TCP.
+    /// The address at which metrics are served over TCP.
     pub metrics: Option<SocketAddr>,
-    /// Who beside root and the one who mounts may make versions.
+    /// The users besides root and the mounting user who may make versions.
     pub delegates: Delegates,
 }
 
@@ -185,12 +185,12 @@ impl Default for MountOptions {
     }
 }
 
-/// Whether `piece` is a part of a rule of retention, which has commas itself.
+/// Whether `piece` continues a rule of retention, which itself contains commas.
 fn continues_retention(piece: &str) -> bool {
     piece.contains(':') && !piece.contains('=') && piece.parse::<Retention>().is_ok()
 }
 
-/// The options that lists of them consist of.
+/// Splits lists of options into options.
 fn pieces<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for piece in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
@@ -207,21 +207,21 @@ mod change;
 pub use change::CHANGEABLE;
 
 impl MountOptions {
-    /// Reads lists of options; later ones win.
+    /// Parses lists of options; later options win.
     pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let all = pieces(lists);
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
-        // sloppy comes from mount(8): NFS and automounters mix options of many systems.
+        // mount(8) passes sloppy on: NFS and automounters mix options of many systems.
         let sloppy = all.contains(&"sloppy");
         let mut options = Self::default();
         let mut unknown = BTreeSet::new();
         for option in all.into_iter().filter(|&option| !option.is_empty() && option != "sloppy") {
-            if !options.set(option)? && !is_others_business(option) && !sloppy {
+            if !options.set(option)? && !is_foreign(option) && !sloppy {
                 unknown.insert(option);
             }
         }
         if unknown.is_empty() {
-            // It is for looking at alone.
+            // Such a mount is for reading only.
             options.read_only |= options.on_loss == OnLoss::Skip;
             options.read_only_device = options.read_only;
             // The past does not change.
@@ -232,8 +232,7 @@ impl MountOptions {
         Err(format!("unknown mount option {}; known are {KNOWN}", unknown.join(", ")))
     }
 
-    /// The options that hold for the whole volume, of those that differ from what is meant without
-    /// them.
+    /// The options that apply to the whole volume and differ from their defaults.
     pub fn of_volume(&self) -> Vec<&'static str> {
         let default = Self::default();
         let all = [
@@ -251,7 +250,7 @@ impl MountOptions {
         all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()
     }
 
-    /// Refuses to let others in where they cannot come.
+    /// Refuses delegation to users who cannot reach the control socket.
     pub fn check_delegation(&self) -> Result<(), String> {
         match self.delegates.is_empty() || rustix::process::geteuid().is_root() {
             true => Ok(()),
@@ -263,7 +262,7 @@ impl MountOptions {
         }
     }
 
-    /// Takes one option; false if it is none of ours.
+    /// Takes one option; returns false if it is unknown.
     fn set(&mut self, option: &str) -> Result<bool, String> {
         match option.split_once('=') {
             Some((name, value)) => self.set_value(name, value),
@@ -329,26 +328,25 @@ impl MountOptions {
                 }
                 self.commit_interval = interval;
             }
-            "cache" => self.cache_bytes = size(SMALLEST_CACHE_BYTES)?,
-            "checkpoint" => self.checkpoint_bytes = size(SMALLEST_CHECKPOINT_BYTES)?,
+            "cache" => self.cache_bytes = size(MIN_CACHE_BYTES)?,
+            "checkpoint" => self.checkpoint_bytes = size(MIN_CHECKPOINT_BYTES)?,
             "policy" => {
                 let kind = value.parse::<Kind>();
                 self.policy = Some(kind.map_err(|error| in_option(error.to_string()))?);
             }
             "reserve" => {
                 let percent = value.strip_suffix('%').unwrap_or(value).parse().ok();
-                let percent =
-                    percent.filter(|percent| (1..=MOST_RESERVE_PERCENT).contains(percent));
+                let percent = percent.filter(|percent| (1..=MAX_RESERVE_PERCENT).contains(percent));
                 self.reserve_percent = Some(percent.ok_or_else(|| {
-                    in_option(format!("{value} is not from 1 to {MOST_RESERVE_PERCENT} percent"))
+                    in_option(format!("{value} is not from 1 to {MAX_RESERVE_PERCENT} percent"))
                 })?);
             }
             "coalesce" => self.coalesce = Some(text::parse_switch(value).map_err(in_option)?),
             "threads" => {
                 let threads =
-                    value.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
+                    value.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
                 self.threads = Some(threads.ok_or_else(|| {
-                    in_option(format!("{value} is not a number from 1 to {MOST_THREADS}"))
+                    in_option(format!("{value} is not a number from 1 to {MAX_THREADS}"))
                 })?);
             }
             "transport" => {
@@ -391,7 +389,7 @@ impl MountOptions {
     }
 }
 
-/// Reads an address with a port; a port alone is one that this machine alone reaches.
+/// Parses an address with a port; a port alone is reachable from this machine only.
 fn parse_port(text: &str) -> Result<SocketAddr, String> {
     let address = match text.parse::<u16>() {
         Ok(port) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
@@ -405,9 +403,8 @@ fn parse_port(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-fn is_others_business(option: &str) -> bool {
-    OTHERS_BUSINESS.contains(&option)
-        || OTHERS_BUSINESS_PREFIXES.iter().any(|prefix| option.starts_with(prefix))
+fn is_foreign(option: &str) -> bool {
+    FOREIGN.contains(&option) || FOREIGN_PREFIXES.iter().any(|prefix| option.starts_with(prefix))
 }
 
 #[cfg(test)]

@@ -1,31 +1,25 @@
-//! The process behind all mounts of a volume, from opening it to its clean end.
+//! The process behind all mounts of a volume, from opening the volume to its clean end.
 //!
-//! Of all of dendrofs, threads are started here alone. Beside those that serve FUSE requests:
+//! Only this crate starts threads, besides those of the transport that serve FUSE requests:
 //!
-//! | thread       | what it does                                                     |
-//! |--------------|------------------------------------------------------------------|
-//! | `view`       | sees one mount to its end, and closes its file system            |
-//! | `writer`     | writes full buffers of the log                                   |
-//! | `background` | checkpoints, cleans, when nobody writes also for later, and then |
-//! |              | puts together what lies scattered                                |
-//! | `cleaner`    | cleans beside it when segments get few; both give way to others  |
-//! | `commit`     | makes the tail of the log durable every few seconds              |
-//! | `control-N`  | answer at the control socket                                     |
-//! | `metrics`    | answers at the port of metrics=                                  |
-//! | `damage`     | tells of blocks that are not as they were written, see [`mod@damage`]|
-//! | `waits`      | answers those who wait there for segments to become few          |
-//! | `signals`    | unmounts at Ctrl-C or SIGTERM                                    |
+//! | thread       | what it does                                                      |
+//! |--------------|-------------------------------------------------------------------|
+//! | `view`       | serves one mount to its end, and closes its file system           |
+//! | `writer`     | writes full buffers of the log                                    |
+//! | `background` | takes checkpoints and cleans; in idle times also in advance, and  |
+//! |              | coalesces scattered files                                         |
+//! | `cleaner`    | cleans beside it when few segments are clean; both have a low     |
+//! |              | priority                                                          |
+//! | `commit`     | makes the tail of the log durable every few seconds               |
+//! | `control-N`  | carry out requests at the control socket                          |
+//! | `metrics`    | serves the port of metrics=                                       |
+//! | `damage`     | records blocks that are not as they were written                  |
+//! | `waits`      | answers clients that wait for clean segments to become few        |
+//! | `signals`    | unmounts at Ctrl-C or SIGTERM                                     |
 //!
-//! The end always comes in the same order: the last mount goes away (by umount(8), a signal, or the
-//! control socket), the threads stop, the disk is shut down, the device's lock is released with the
-//! process. A kill -9 is a crash, and the next mount recovers.
-//!
-//! - [`views`]: which mounts there are. [`admin`]: what is answered at the control socket.
-//! - [`others`]: what other users are answered there. [`lending`]: mounts that are made for these.
-//! - [`options`]: which are in force, and how they are changed.
-//! - [`pace`]: when threads rest, what they say of failures, and how they are told to end.
-//! - [`succession`]: another head in the place of one that is mounted; [`open_files`]: who has files
-//!   open there.
+//! The end always has the same order: the last mount goes (by umount(8), a signal, or the control
+//! socket), the threads stop, the disk is shut down, and the process releases the device's lock. A
+//! kill -9 is a crash, from which the next mount recovers.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -49,17 +43,18 @@ use crate::threads::{Stop, spawn};
 use crate::volume::{BlockSource, LAST_DAEMON_GRACE, NotOpened, Volume, random_bytes};
 use crate::{holder, mounts};
 
-/// Threads that write the log. While one waits for the device another hands it the next: who has to tell
-/// that a write is done, as a loop device's thread, may wait for the CPU.
+/// Threads that write the log. While one waits for the device, the other gives it the next buffer:
+/// the thread that completes a write, such as a loop device's, may have to wait for the CPU.
 const WRITERS: usize = 2;
 
-/// Requests that wait for the device, as a cleaner's do, must not keep others from being answered.
+/// Threads of the control socket. A request that waits for the device, as a cleaner's does, must
+/// not delay others.
 const CONTROL_THREADS: usize = 6;
 
-/// How long to wait for the device before looking whether a daemon serves the volume by now.
+/// How long to wait for the device before looking for a daemon that serves the volume by now.
 const LOCK_WAIT: Duration = Duration::from_millis(250);
 
-/// Why nothing was mounted, or what went wrong later.
+/// Why nothing was mounted, or what failed later.
 pub enum NotServed {
     /// Another daemon has the volume, and can serve the mount.
     ByThis,
@@ -73,18 +68,19 @@ impl<T: Into<Failure>> From<T> for NotServed {
     }
 }
 
-/// Mounts, calls `on_ready`, serves until all views of the volume are unmounted, and shuts it down.
+/// Mounts, calls `on_ready`, serves until all views of the volume are unmounted, and shuts the
+/// volume down.
 pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
     raise_descriptor_limit();
     dendro_device::share_one_arena();
-    // Caught from here on, so that no signal ends the process while it has a mount.
+    // From here on a signal does not end the process while it has a mount.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     if holder::answering(&config.source)?.is_some() {
         return Err(NotServed::ByThis);
     }
     let block = BlockSource::new(&config.source, &config.options)?;
     let volume = open_volume(config, &block)?;
-    // Before anything is mounted: what cannot be had as it was asked for is said.
+    // This comes before the mount, so that an option that cannot be granted is an error.
     let scrape = config.options.metrics.map(Scrape::bind).transpose().map_err(|error| {
         Failure::new(format_args!("mount option metrics=: {error}; name another port"))
     });
@@ -106,11 +102,11 @@ pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
         changes: Mutex::default(),
         damage: DamageTable::of(&volume),
         failure: Mutex::default(),
-        waits_for_room: AtomicBool::default(),
+        is_host_full: AtomicBool::default(),
         stop: Stop::default(),
     };
     let how_requests_come = daemon.mount_first(config, &block).inspect_err(|_| {
-        // Nothing was written; the error that matters is why it is not mounted.
+        // Nothing was written; the error that matters is why the mount failed.
         let _ = volume.shut_down();
     })?;
     let server = match Server::bind(&socket::directory(), &volume.uuid().to_string()) {
@@ -123,7 +119,7 @@ pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
     if let Some(server) = &server {
         let _ = daemon.socket.set(server.path().to_path_buf());
         let _ = daemon.gate.set(server.gate());
-        daemon.leave_card();
+        daemon.write_card();
     }
     let signals_handle = signals.handle();
     let started = thread::scope(|scope| {
@@ -161,7 +157,7 @@ pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
     let shut_down =
         volume.shut_down().map_err(|error| Failure::new(not_shut_down(&volume, &error)));
     if let (Err(failure), Some(socket)) = (&shut_down, &socket) {
-        // Where that fails the log has it.
+        // If that fails, the message is still in the log.
         let _ = farewell::leave(socket, &failure.message);
     }
     started?;
@@ -171,11 +167,11 @@ pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
     Ok(shut_down?)
 }
 
-/// Allows as many open descriptors as this process may have: each mount takes some for each thread, and
-/// the usual limit would be met by some fifty.
+/// Raises the limit of open descriptors to the maximum. Each mount takes some for each thread; the
+/// usual limit allows about fifty mounts.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // Where that fails, mounts fail that are too many, and say why.
+    // If that fails, the mounts beyond the limit fail with a message.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 

@@ -1,6 +1,6 @@
-//! Mounts from their beginning to their end.
+//! Serving a mount, from the start to its end.
 //!
-//! - [`first`]: the mount that the process was started for. [`end`]: how mounts are taken away.
+//! - [`first`]: the mount that the process was started for. [`end`]: unmounting.
 
 mod end;
 mod first;
@@ -33,14 +33,14 @@ pub(crate) struct MountPlace {
     pub(crate) mount_id: Option<u64>,
     pub(crate) namespace: String,
     pub(crate) is_fuseblk: bool,
-    pub(crate) lent_to: Option<u32>,
+    pub(crate) on_behalf_of: Option<u32>,
 }
 
-/// Where file systems say what a bare errno does not.
+/// Logs errors of the file system that an errno alone does not explain.
 pub(crate) fn report(volume: &Volume) -> Arc<Report> {
     let (disk, _) = volume.parts();
     Arc::new(move |operation: &str, error: &FsError| {
-        // Of damaged blocks it is told once, and where they are.
+        // Damaged blocks are logged once, by the damage table, with their place.
         let is_told = match error {
             FsError::Disk(DiskError::Corrupted(why) | DiskError::Io(why)) => {
                 disk.damage().knows(why)
@@ -54,7 +54,7 @@ pub(crate) fn report(volume: &Volume) -> Arc<Report> {
 }
 
 impl Daemon<'_> {
-    /// What a mount of `view` shows of the past.
+    /// The hidden directory of a mount of `view`.
     pub(crate) fn past(&self, view: View, options: &MountOptions) -> Option<Arc<dyn Past>> {
         let is_shown = view.epoch.is_none() && options.snapdir;
         is_shown.then(|| {
@@ -70,7 +70,7 @@ impl Daemon<'_> {
         place: MountPlace,
         options: &MountOptions,
     ) -> Arc<MountedView> {
-        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, lent_to } =
+        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, on_behalf_of } =
             place;
         let retain = options.retain.clone().filter(|_| !options.read_only);
         let view = MountedView {
@@ -78,12 +78,12 @@ impl Daemon<'_> {
             switch: mount.switch(),
             closing,
             options: Mutex::new(options.clone()),
-            told: Mutex::default(),
+            kernel_options: Mutex::default(),
             mount_point,
             device,
             mount_id,
             is_fuseblk,
-            lent_to,
+            on_behalf_of,
             is_elsewhere: namespace != self.namespace,
             namespace,
             since_unix_s: SystemClock.now().secs(),
@@ -101,21 +101,21 @@ impl Daemon<'_> {
     ) {
         let served = Arc::clone(&view);
         if let Err(error) = spawn(scope, "view", move || self.serve(mount, &served)) {
-            // The connection is closed by now; who uses the mount gets errors.
+            // The connection is closed, so programs that use the mount get errors.
             log::error!("{}: cannot be served: {error}", view.place());
             detach(&view);
             self.views.remove(&view);
         }
     }
 
-    /// Serves a mount to its end.
+    /// Serves a mount until it ends.
     fn serve(&self, mount: Mount, view: &Arc<MountedView>) {
         let served = mount.serve();
         view.closing.begin();
-        self.leave_card();
+        self.write_card();
         if view.is_fuseblk && !view.closing.has_shut_down() {
-            // The mount had the claim on the device, and other views still need it, or this one, which
-            // was cut off.
+            // The mount had the claim on the device. Other views still need it; so does this one if
+            // it was cut off.
             if let Err(failure) = self.volume.take_claim() {
                 log::error!("{}; nothing more is written to it", failure.message);
                 std::process::exit(1);
@@ -131,6 +131,6 @@ impl Daemon<'_> {
             self.failure.lock().get_or_insert(Failure::new(message));
         }
         self.views.remove(view);
-        self.leave_card();
+        self.write_card();
     }
 }

@@ -21,42 +21,42 @@ use crate::volume::memory::default_cache_bytes;
 /// What all threads share.
 pub(crate) struct Daemon<'volume> {
     pub(crate) volume: &'volume Volume,
-    /// Tells this run from all others.
+    /// A random name of this run of the daemon.
     pub(crate) name: String,
     /// The control socket, if there is one.
     pub(crate) socket: OnceLock<PathBuf>,
     pub(crate) gate: OnceLock<Gate>,
-    /// Held while the card beside it is written.
+    /// Held while the card beside the socket is written.
     pub(crate) card: Mutex<()>,
-    /// The first mount's.
+    /// The mount point of the first mount.
     pub(crate) mount_point: PathBuf,
     pub(crate) since: Timestamp,
-    /// How long requests took, those of all mounts.
+    /// How long the requests of all mounts took.
     pub(crate) timings: Arc<Timings>,
     /// The mount namespace of this process.
     pub(crate) namespace: String,
     pub(crate) views: Arc<Views>,
-    /// The options that hold for the whole volume: the first mount's, and what was changed since.
+    /// The options that apply to the whole volume: those of the first mount, with later changes.
     pub(crate) options: Mutex<MountOptions>,
-    /// Held while a view is being mounted, and while versions are taken away.
+    /// Held while a view is being mounted, and while versions are deleted.
     pub(crate) changes: Mutex<()>,
-    /// Blocks that were met damaged.
+    /// Damaged blocks.
     pub(crate) damage: DamageTable,
-    /// What went wrong first.
+    /// The first failure.
     pub(crate) failure: Mutex<Option<Failure>>,
-    /// Whether it was said that what is below the device is full.
-    pub(crate) waits_for_room: AtomicBool,
+    /// Whether it was logged that there is no room below the device.
+    pub(crate) is_host_full: AtomicBool,
     pub(crate) stop: Stop,
 }
 
 impl Daemon<'_> {
-    /// The mount that is meant.
+    /// The mount that a request names.
     pub(crate) fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
         let view = self.views.find(mount);
         view.ok_or_else(|| AdminError("it is no longer mounted there".into()))
     }
 
-    /// The options of a mount with those of the whole volume, as they are now.
+    /// The options of a mount, with those of the whole volume, as they are now.
     pub(crate) fn in_force(&self, view: &MountedView) -> MountOptions {
         let own = view.options.lock().clone();
         let of_volume = self.options.lock().clone();
@@ -78,7 +78,7 @@ impl Daemon<'_> {
             on_loss: of_volume.on_loss,
             ..own
         };
-        in_force.note_told(&view.told.lock());
+        in_force.note_kernel_options(&view.kernel_options.lock());
         in_force
     }
 }

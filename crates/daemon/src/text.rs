@@ -1,4 +1,4 @@
-//! Numbers as people write and read them.
+//! Numbers as users read and write them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dendro_base::units::{GIB, KIB, MIB, TIB};
 const PIB: u64 = 1 << 50;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Reads a size: digits, an optional fraction, and an optional unit K, M, G, T or P (powers of
+/// Parses a size: digits, an optional fraction, and an optional unit K, M, G, T or P (powers of
 /// 1024; `KiB` and `KB` are the same as `K`). Without a unit, bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("\"{text}\" is no size; write for instance 512M, 1.5G or 4096");
@@ -68,7 +68,7 @@ pub fn short_size(bytes: u64) -> String {
     }
 }
 
-/// A time of any length with a unit, in three digits or so: `45 µs`, `1.25 s`, `2 h 5 min`.
+/// A duration with a unit, in about three digits: `45 µs`, `1.25 s`, `2 h 5 min`.
 pub fn duration(ns: u64) -> String {
     let secs = ns / NS_PER_S;
     let two = |large: u64, name: &str, small: u64, small_name: &str| match small {
@@ -84,7 +84,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// A time below a minute or so.
+/// A duration below about a minute.
 fn short_time(ns: u64) -> String {
     let units = [(NS_PER_S, "s"), (1_000_000, "ms"), (1_000, "µs")];
     let Some((unit_ns, unit)) = units.into_iter().find(|&(unit, _)| ns >= unit) else {
@@ -99,7 +99,7 @@ fn short_time(ns: u64) -> String {
     }
 }
 
-/// The same in few characters, for columns: `45us`, `1.2ms`, `3.4s`; `-` for nothing.
+/// A duration in few characters, for columns: `45us`, `1.2ms`, `3.4s`; `-` for `None`.
 pub fn short_duration(ns: Option<u64>) -> String {
     let Some(ns) = ns else { return "-".into() };
     let units = [(NS_PER_S, "s"), (1_000_000, "ms"), (1_000, "us")];
@@ -112,7 +112,7 @@ pub fn short_duration(ns: Option<u64>) -> String {
     }
 }
 
-/// A number with its thousands set apart: `8,472`.
+/// A number with separated thousands: `8,472`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -125,12 +125,12 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A number of things.
+/// A number with a noun in the singular or the plural.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// `text` as a terminal can be given it: whoever made a volume chose its label.
+/// `text` without control characters, for a terminal: the maker of a volume chose its label.
 pub fn printable(text: &str) -> String {
     let escaped = |one: char| match one.is_control() {
         true => one.escape_default().to_string(),
@@ -139,7 +139,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// Reads `on` or `off`.
+/// Parses `on` or `off`.
 pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -148,7 +148,7 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads a period of whole seconds: `5`, `5s`, `2m`, `1h`.
+/// Parses a period of whole seconds: `5`, `5s`, `2m`, `1h`.
 pub fn parse_period(text: &str) -> Result<Duration, String> {
     let wrong = || format!("\"{text}\" is no time; write for instance 5, 30s or 2m");
     let (number, factor) = match text.char_indices().last() {
@@ -161,7 +161,7 @@ pub fn parse_period(text: &str) -> Result<Duration, String> {
     count.checked_mul(factor).map(Duration::from_secs).ok_or_else(wrong)
 }
 
-/// Reads an interval of seconds and parts of them: `1`, `0.5`, `2s`, `1m`, `250ms`.
+/// Parses an interval of seconds and fractions of them: `1`, `0.5`, `2s`, `1m`, `250ms`.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let wrong = || format!("\"{text}\" is no time; write for instance 1, 0.5, 250ms or 2m");
     let (number, factor) = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)]
@@ -173,7 +173,7 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds * factor).map_err(|_| wrong())
 }
 
-/// Reads a percentage from 0 to 100 as a fraction.
+/// Parses a percentage from 0 to 100 as a fraction.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text);
     match number.parse::<f64>() {
@@ -182,7 +182,7 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time as RFC 3339 has it, in UTC.
+/// A time in UTC, like RFC 3339.
 pub fn time(unix_s: i64) -> String {
     Timestamp(unix_s.saturating_mul(1_000_000_000)).utc()
 }

@@ -1,4 +1,4 @@
-//! Threads that are waited for, and how they are told to end.
+//! Threads that end with their scope, and how they are told to stop.
 
 use std::io;
 use std::thread::{self, Scope};
@@ -15,7 +15,7 @@ pub(crate) fn spawn<'scope>(
     thread::Builder::new().name(name.into()).spawn_scoped(scope, work).map(|_| ())
 }
 
-/// Tells threads to end, and lets them sleep until then.
+/// Tells threads to stop, and lets them sleep until then.
 #[derive(Default)]
 pub(crate) struct Stop {
     is_set: Mutex<bool>,
@@ -32,17 +32,17 @@ impl Stop {
         *self.is_set.lock()
     }
 
-    /// Waits for at most `timeout`; whether it is set.
+    /// Waits for at most `timeout`; returns whether threads are to stop.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut is_set = self.is_set.lock();
         if !*is_set && !timeout.is_zero() {
-            // Waking up early does no harm to any of the threads.
+            // Waking up early does no harm.
             let _ = self.changed.wait_for(&mut is_set, timeout);
         }
         *is_set
     }
 
-    /// Ends all waiting, so that those who wait look how long they are to.
+    /// Wakes all waiting threads, so that they look again how long they are to wait.
     pub(crate) fn wake(&self) {
         let _is_set = self.is_set.lock();
         self.changed.notify_all();

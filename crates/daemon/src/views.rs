@@ -1,16 +1,17 @@
 //! The mounts that a daemon serves.
 //!
-//! Each has a file system of its own, open on its view of the volume, and threads of its own. The
-//! daemon ends when the last of them is gone. One that arrives after that is told so, and its
-//! command starts another daemon.
+//! Each mount has a file system of its own, open on its view of the volume, and threads of its own.
+//! The daemon ends with the last mount. A mount that arrives after that is refused, and its command
+//! starts another daemon.
 //!
-//! A mount that the kernel has unmounted is *closing* until all that was written to it is on the device.
-//! From the first moment on it is no mount any more to those who ask: its device number may be that of
-//! another file system by then. What must not happen beside it waits for it, or is refused.
+//! A mount that the kernel has unmounted is *closing* until all data written to it are on the
+//! device. Requests do not find it any more from the first moment on, because its device number may
+//! already belong to another file system. Operations that must not run beside the closing wait for
+//! its end, or are refused.
 //!
-//! - [`closing`]: the end of a mount. [`view`]: one mount; [`all`]: all of them.
-//! - [`automatic_snapshots`]: those that a mount makes by itself. [`hidden_directory`]: what the one in the
-//!   root of a mount shows.
+//! - [`closing`]: the end of a mount. [`view`]: one mount. [`all`]: all mounts.
+//! - [`automatic_snapshots`]: automatic snapshots and their retention. [`hidden_directory`]: the
+//!   hidden directory in the root of a mount.
 
 mod all;
 mod automatic_snapshots;

@@ -1,9 +1,9 @@
-//! A volume, opened: device, logical disk and file system joined.
+//! An open volume: device, logical disk and file systems together.
 //!
-//! - `Volume`: one that is open for its daemon. [`open_disk`]: the disk alone, for those that take it for
-//!   a moment. [`describe()`]: what it is like.
-//! - [`block_source`]: by which name it is opened. [`signature`]: what else lies on a device.
-//! - [`memory`]: how much memory is taken for it.
+//! - `Volume`: a volume that a daemon has open. [`open_disk`]: the disk alone, for a short use.
+//!   [`describe()`]: facts about the volume.
+//! - [`block_source`]: the name by which it is opened. [`signature`]: other contents of a device.
+//! - [`memory`]: how much memory a volume takes.
 
 pub mod block_source;
 mod describe;
@@ -23,11 +23,11 @@ pub(crate) use disk::shut_down;
 pub use disk::{clock, explain_device, open_disk};
 pub(crate) use opened::{NotOpened, Volume};
 
-/// How long to wait for the daemon of a mount that has just been taken away: umount(2) returns before
-/// it has written its last checkpoint.
+/// How long to wait for the daemon of a mount that was just unmounted: umount(2) returns before the
+/// daemon has written its last checkpoint.
 pub const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
 
-/// Bytes that nobody can guess.
+/// Random bytes that nobody can guess.
 pub fn random_bytes() -> Result<[u8; 16], Failure> {
     const SOURCE: &str = "/dev/urandom";
     let mut bytes = [0; 16];

@@ -1,11 +1,12 @@
 //! `dendro check` and fsck.dendro: whether an unmounted volume is sound. Nothing is changed.
 //!
-//! The verifier, which shares no code with the engine, counts all that the checkpoint reaches. Then
-//! the engine opens the volume over an [`OverlayDevice`], which keeps in memory what rolling the log
-//! forward writes, and the trees of its versions are checked as file systems. Where there was a log
-//! to roll forward, the verifier looks at what came of it, too.
+//! The verifier, which shares no code with the engine, checks everything that the checkpoint refers
+//! to. Then the engine opens the volume over an [`OverlayDevice`], which keeps all writes of
+//! roll-forward in memory, and the trees of its versions are checked as file systems. If there was
+//! a log to roll forward, the verifier also checks the result.
 //!
-//! - [`finding`]: what was found. [`names`]: which files that is in. [`disk`]: the volume, opened.
+//! - [`finding`]: what was found. [`names`]: the files that findings are about. [`disk`]: the open
+//!   volume.
 
 mod disk;
 mod finding;
@@ -29,7 +30,7 @@ use crate::failure::{Failure, code};
 use crate::output::{self, json};
 use crate::target::{self, Target, identity, tag};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Serialize)]
 struct Outcome {
     source: String,
@@ -45,7 +46,7 @@ struct Outcome {
     trees: Vec<Tree>,
 }
 
-/// What is seen without a check.
+/// What is known without a check.
 #[derive(Debug, Serialize)]
 struct Glance {
     source: String,
@@ -57,7 +58,7 @@ struct Glance {
 /// What was found in one version's tree.
 #[derive(Debug, Serialize)]
 struct Tree {
-    /// Nothing: it could not be opened.
+    /// `None`: the volume could not be opened.
     version: Option<String>,
     findings: Vec<TreeFinding>,
 }
@@ -97,7 +98,7 @@ fn source(named: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn open(source: &Path) -> Result<Arc<FileDevice>, Failure> {
-    // umount(2) of a plain mount returns before its daemon is done.
+    // umount(2) of a plain mount returns before its daemon has ended.
     let opened = DeviceOptions::new()
         .read_only(true)
         .direct(Direct::Never)
@@ -106,7 +107,7 @@ fn open(source: &Path) -> Result<Arc<FileDevice>, Failure> {
     opened.map(Arc::new).map_err(|error| explain_device(&error, true))
 }
 
-/// What is done at boot, for each volume: says how it was left. After a crash there is nothing to
+/// What runs at boot for each volume: reports how the volume was left. A crash leaves nothing to
 /// repair, since mounting rolls the log forward.
 fn glance(source: &Path, as_json: bool, quiet: bool) -> Result<ExitCode, Failure> {
     let fail = |why: &dyn std::fmt::Display| {
@@ -177,9 +178,8 @@ fn is_about_log(finding: &Finding) -> bool {
     matches!(finding.kind, FindingKind::NotClean | FindingKind::LogGoesOn | FindingKind::LogLost)
 }
 
-/// Opens the volume as a mount does, looks through its trees, and shuts it down, all of it in
-/// memory; whether that went well, so that the device has a checkpoint now of all that is in the
-/// log.
+/// Opens the volume as a mount does, checks its trees, and shuts it down, all in memory. Returns
+/// whether that succeeded, so that the device now has a checkpoint of everything in the log.
 fn check_trees(device: &Arc<dyn Device>, all_versions: bool) -> (Vec<Tree>, bool) {
     let failed = |what: &str, error: &dyn std::fmt::Display| Tree {
         version: None,

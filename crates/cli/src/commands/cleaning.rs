@@ -1,5 +1,4 @@
-//! Cleaning over the control socket: the daemon's side of it, and the two commands that use nothing
-//! else; and putting together what lies scattered.
+//! `dendro clean` and `cleanerd`: cleaning over the control socket, and coalescing.
 
 pub(crate) mod clean;
 mod cleaner;

@@ -1,4 +1,4 @@
-//! `dendro damage`, and what is said of damage that was met.
+//! `dendro damage`, and the summary of damage for `dendro info`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::offline;
 use crate::output::{self, columns, json};
 use crate::target::{self, Target};
 
-/// In a line, for `dendro info`.
+/// A summary in one line, for `dendro info`.
 pub(crate) fn summary(info: &DamageInfo) -> String {
     let places = match info.place_count {
         1 => "1 place".to_owned(),
@@ -96,15 +96,15 @@ mod tests {
             inode: None,
             ..page.clone()
         };
-        let told = DamageInfo {
+        let damage = DamageInfo {
             place_count: 2,
             met_count: 6,
             first_unix_ns: Some(1_000_000_000),
             last_unix_ns: Some(9_000_000_000),
             places: vec![page, node],
         };
-        assert!(summary(&told).starts_with("2 places, met 6 times from 1970-01-01 00:00:01"));
-        assert!(list(&told).contains("/dir/file in :main"));
+        assert!(summary(&damage).starts_with("2 places, met 6 times from 1970-01-01 00:00:01"));
+        assert!(list(&damage).contains("/dir/file in :main"));
         assert!(list(&DamageInfo::default()).starts_with("no damage"));
     }
 }

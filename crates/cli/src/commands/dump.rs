@@ -1,7 +1,7 @@
-//! `dendro dump`: what lies on the device, structure by structure, read without the engine.
+//! `dendro dump`: the structures on the device, read without the engine.
 //!
-//! Nothing is locked and nothing is changed, so a mounted volume can be looked at as well; what is
-//! read may then be of different moments, and what does not fit together is said to. Everything is
+//! Nothing is locked and nothing is changed, so a mounted volume can be dumped as well. Its
+//! structures may then be of different moments, and contradictions are reported. Everything is
 //! printed as it is read, so memory does not grow with the volume.
 
 mod output;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &DumpArgs, quiet: bool) -> Result<(), Failure> {
     }
     let mut out = Output::new(args.json);
     match dump(&volume, args, &mut out).and_then(|()| out.flush()) {
-        // A reader that has gone, as `head` does, has seen enough.
+        // The reader has gone, as `head` does.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         Err(error) => return Err(Failure::new(format_args!("standard output: {error}"))),
         Ok(()) => {}
@@ -74,12 +74,12 @@ fn check_arguments(args: &DumpArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The image file or block device. If it is mounted, that is said.
+/// The image file or block device. A message says if it is mounted.
 fn source(args: &DumpArgs, quiet: bool) -> Result<PathBuf, Failure> {
     if let Found::Mute(mute) = holder::find(&args.target) {
         if !quiet {
             let source = args.target.display();
-            crate::output::tell(format_args!("dendro: {source} is in use, as it seems: {mute}"));
+            crate::output::message(format_args!("dendro: {source} is in use, as it seems: {mute}"));
         }
         return Ok(args.target.clone());
     }
@@ -87,7 +87,7 @@ fn source(args: &DumpArgs, quiet: bool) -> Result<PathBuf, Failure> {
         Target::Unmounted(source) => Ok(source),
         Target::Mounted(served) => {
             if !quiet {
-                crate::output::tell(format_args!(
+                crate::output::message(format_args!(
                     "dendro: {} is mounted on {}: this is what lies on the device now, and it may \
                      change while it is read",
                     served.pong.source,
@@ -119,7 +119,7 @@ fn dump(volume: &Volume<'_>, args: &DumpArgs, out: &mut Output) -> io::Result<()
     }
 }
 
-/// The newest superblock, its checkpoint, and what recovery would find behind it.
+/// The newest superblock, its checkpoint, and the log that recovery would find behind it.
 fn overview(volume: &Volume<'_>, out: &mut Output) -> io::Result<()> {
     out.item("superblock", &SuperblockInfo::from(volume.superblocks().current()))?;
     let Some(checkpoint) = checkpoint(volume, out)? else { return Ok(()) };

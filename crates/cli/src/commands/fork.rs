@@ -1,9 +1,11 @@
-//! `dendro fork`, `forks`, `drop` and `branch`: working trees that go on from another one.
+//! `dendro fork`, `forks`, `drop` and `branch`: working trees that continue another tree.
 //!
-//! A fork is a branch, made from a snapshot of its own, and mounted. The snapshot says what the fork has
-//! changed; it is called `fork-` and the fork's name, and goes with the last branch that was made of it.
+//! A fork is a mounted branch, made from a snapshot of its own. The snapshot shows what the fork
+//! has changed. Its name is `fork-` and the fork's name, and it is deleted with the last branch
+//! that was made from it.
 //!
-//! - [`make`]: `fork`. [`remove`]: `drop`. [`list`]: `forks`.
+//! - [`make`]: `fork`. [`remove`]: `drop`. [`list`]: `forks`. [`base`]: names, and the snapshots
+//!   behind forks.
 //! - [`mod@branch`]: `branch list`, `rename` and `delete`.
 
 mod base;

@@ -19,7 +19,7 @@ use crate::args::MkfsArgs;
 use crate::failure::{Failure, code};
 use crate::output::{self, json};
 
-/// How much of the end of a device is cleared: two labels of a ZFS pool have 512 KiB, others less.
+/// How much of the end of a device is cleared: two labels of a ZFS pool take 512 KiB, others less.
 const END_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &MkfsArgs, quiet: bool) -> Result<(), Failure> {
     let (device, is_new) = open_or_create(args)?;
     let made = fill(args, device).inspect_err(|_| {
         if is_new {
-            // It was made a moment ago and is of no use; the error that matters is the other.
+            // The file is new and useless; the error that matters is the other.
             let _ = fs::remove_file(target);
         }
     });
@@ -68,11 +68,12 @@ fn check_arguments(args: &MkfsArgs) -> Result<(), Failure> {
     }
 }
 
-/// The device, locked, and whether its file was made just now.
+/// The device, locked, and whether its file is new.
 fn open_or_create(args: &MkfsArgs) -> Result<(FileDevice, bool), Failure> {
     let target = args.target.as_path();
     let fail = |why: &str| Failure::new(format_args!("{}: {why}", target.display()));
-    // Formatting is a few small writes: the page cache does no harm and works everywhere.
+    // Formatting is a few small writes, for which the page cache is good enough and works
+    // everywhere.
     let options = OpenOptions::new().direct(Direct::Never);
     match fs::metadata(target) {
         Ok(metadata) if metadata.is_file() || metadata.file_type().is_block_device() => {
@@ -102,8 +103,8 @@ fn open_or_create(args: &MkfsArgs) -> Result<(FileDevice, bool), Failure> {
     }
 }
 
-/// Makes an image file longer, unless someone has it open or it is not to be destroyed: an empty one
-/// cannot be opened as a device. What is refused stays as it was.
+/// Extends an image file, unless another process has it open or it must not be destroyed. An empty
+/// file cannot be opened as a device. A refused file stays as it was.
 fn lengthen(args: &MkfsArgs, size: u64) -> Result<(), Failure> {
     let target = args.target.as_path();
     let fail = |error| Failure::new(format_args!("{}: {error}", target.display()));
@@ -134,16 +135,17 @@ fn check_replaceable(args: &MkfsArgs, found: Option<&str>) -> Result<(), Failure
 fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
     let target = args.target.as_path();
     check_replaceable(args, signature::find(&device, device.kind() == FileKind::Image)?)?;
-    // Before anything is destroyed for a volume that cannot be made.
+    // This check comes before anything is destroyed.
     format::check_segments(target, device.len_bytes(), args.segment_size)?;
     if args.allocate {
         allocate(args, &device)?;
     }
-    // Before what it consists of goes: else a power cut would leave a part of it to be mounted.
+    // The superblocks go first: else a power cut would leave a part of the old volume that can be
+    // mounted.
     dendro_logdisk::invalidate(&device)
         .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))?;
     if !args.nodiscard && !args.allocate {
-        // Gives an old image's blocks back. Where that does not work, nothing is lost.
+        // This releases an old image's blocks. A failure does no harm.
         let _ = device.discard(0, device.len_bytes());
     }
     clear_end(&device)?;
@@ -159,13 +161,13 @@ fn fill(args: &MkfsArgs, device: FileDevice) -> Result<VolumeInfo, Failure> {
     )
 }
 
-/// Takes all that the image needs from the file system that holds it.
+/// Allocates the whole image in the file system that holds it.
 fn allocate(args: &MkfsArgs, device: &FileDevice) -> Result<(), Failure> {
     let fail = |why: String| Failure::new(format_args!("{}: {why}", args.target.display()));
     if device.kind() == FileKind::BlockDevice {
         return Err(fail("is a block device; --allocate is for image files".into()));
     }
-    // Tried without so much room, it would take all that there is.
+    // Without so much room the allocation would fail only after taking all that there is.
     if let Some(room) = device.host_room() {
         let missing_bytes = device.len_bytes().saturating_sub(room.allocated_bytes);
         if missing_bytes > room.free_bytes {
@@ -185,8 +187,9 @@ fn allocate(args: &MkfsArgs, device: &FileDevice) -> Result<(), Failure> {
     })
 }
 
-/// Others have marks at the end of a device: members of RAID arrays, ZFS pools, the second table of
-/// GPT. Those of a former use would be taken for what is there now, by blkid, udev, and at boot.
+/// Clears the end of the device. Other formats have marks there: members of RAID arrays, ZFS pools,
+/// the second table of GPT. blkid, udev and the boot process would take old ones for what is there
+/// now.
 fn clear_end(device: &FileDevice) -> Result<(), Failure> {
     let len_bytes = device.len_bytes().min(END_BYTES);
     let zeros = AlignedBuf::zeroed(usize::try_from(len_bytes).unwrap_or(0));

@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{MountArgs, MountKind};
 use crate::failure::{Failure, code};
-use crate::mount_request::{self, Joined};
+use crate::mount_request::{self, Requested};
 use crate::output::{self, json};
 use crate::target::liveness::{self, Liveness};
 use crate::target::{self, identity, tag};
 
-/// What the process in the background tells the one that started it, on one line.
+/// The report of the background process to the process that started it, on one line.
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
     Ready,
@@ -55,9 +55,9 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
     }
     clear_dead_mount(&config.mount_point)?;
     for _ in 0..TRIES {
-        match join_daemon(args, &config)? {
-            Joined::Served(_) => return tell_mounted(args, &config),
-            Joined::Nobody => {}
+        match ask_running_daemon(args, &config)? {
+            Requested::Served(_) => return print_mounted(args, &config),
+            Requested::NoDaemon => {}
         }
         clear_dead_mounts_of(&config.source)?;
         let is_served = match args.foreground {
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
             false => start_daemon(args, &config)?,
         };
         if is_served {
-            return tell_mounted(args, &config);
+            return print_mounted(args, &config);
         }
     }
     Err(mount_failure(format_args!(
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &MountArgs, quiet: bool) -> Result<(), Failure> {
     )))
 }
 
-/// What is mounted now.
+/// The new mount.
 #[derive(Serialize)]
 struct MountedNow {
     source: String,
@@ -85,8 +85,8 @@ struct MountedNow {
     pid: u32,
 }
 
-/// Prints what is mounted now, if that is wanted.
-fn tell_mounted(args: &MountArgs, config: &Config) -> Result<(), Failure> {
+/// Prints the new mount, if that is wanted.
+fn print_mounted(args: &MountArgs, config: &Config) -> Result<(), Failure> {
     if !args.json {
         return Ok(());
     }
@@ -103,8 +103,8 @@ fn tell_mounted(args: &MountArgs, config: &Config) -> Result<(), Failure> {
     })
 }
 
-/// The options with what the type says, that mount(8) was told, unless they say otherwise. Without one
-/// in particular, users of mount(8) expect sync(2) to work and umount(2) to wait, also for images.
+/// Adds what mount(8)'s file system type implies, unless the options say otherwise. Without a
+/// specific type, users of mount(8) expect sync(2) to work and umount(2) to wait, also for images.
 fn as_typed(args: &MountArgs) -> MountArgs {
     let mut args = args.clone();
     let says_how = |option| matches!(option, "fuseblk" | "nofuseblk" | "loop" | "remount");
@@ -120,27 +120,27 @@ fn as_typed(args: &MountArgs) -> MountArgs {
     args
 }
 
-/// Lets the daemon that has the volume serve this mount too, if there is one.
-fn join_daemon(args: &MountArgs, config: &Config) -> Result<Joined, Failure> {
+/// Has the daemon that has the volume serve this mount too, if there is one.
+fn ask_running_daemon(args: &MountArgs, config: &Config) -> Result<Requested, Failure> {
     match holder::answering(&config.source).map_err(mount_failure_of)? {
-        None => Ok(Joined::Nobody),
+        None => Ok(Requested::NoDaemon),
         Some((_, pong)) if args.foreground => Err(mount_failure(format_args!(
             "{}: process {} has it open already, for {}, and serves this mount too; leave -f out",
             config.source.display(),
             pong.pid,
             pong.mount_point
         ))),
-        Some((client, pong)) => mount_request::join_daemon(&client, &pong, config, &args.options)
+        Some((client, pong)) => mount_request::request_mount(&client, &pong, config, &args.options)
             .map_err(mount_failure_of),
     }
 }
 
-/// What is to be mounted where, with paths that do not depend on the working directory.
+/// What to mount where, with paths that do not depend on the working directory.
 fn config(args: &MountArgs) -> Result<Config, Failure> {
     let options = MountOptions::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Failure::new(why).with_code(code::MOUNT_USAGE))?;
     let source = match args.source.canonicalize() {
-        // The table of mounts has the version behind it, or what fsname= says.
+        // The table of mounts has the version behind it, or the value of fsname=.
         Err(_) if options.is_remount => args.source.clone(),
         found => found.map_err(|error| {
             let advice = match error.kind() {
@@ -153,19 +153,19 @@ fn config(args: &MountArgs) -> Result<Config, Failure> {
     config_of(args, source)
 }
 
-/// The same with the volume on `source`, which need not be reached from here.
+/// The same, for the volume on `source`, which this process need not be able to reach.
 pub(crate) fn config_of(args: &MountArgs, source: PathBuf) -> Result<Config, Failure> {
     let options = MountOptions::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Failure::new(why).with_code(code::MOUNT_USAGE))?;
     if !args.daemon {
-        // The directory may lie in a mount whose daemon was killed, or on it, but not in one whose
-        // daemon does not answer.
+        // The directory may be a mount whose daemon was killed, or lie in one, but the daemon must
+        // not be unresponsive.
         let table = mounts::read()?;
         target::check_alive(&table, &args.directory).map_err(mount_failure_of)?;
     }
     let mount_point = match args.directory.canonicalize() {
         Ok(directory) => directory,
-        // A dead mount: its name is all there is.
+        // A dead mount cannot be looked up; its text must do.
         Err(error) if error.kind() == io::ErrorKind::NotConnected => {
             std::path::absolute(&args.directory)?
         }
@@ -191,7 +191,7 @@ fn mount_failure_of(failure: Failure) -> Failure {
     failure.with_code(code::MOUNT_FAILED)
 }
 
-/// Takes away what the killed daemon of an earlier mount left at `mount_point`.
+/// Unmounts what a killed daemon left at `mount_point`.
 fn clear_dead_mount(mount_point: &Path) -> Result<(), Failure> {
     while liveness::of(mount_point) == Liveness::Dead {
         let table = mounts::read()?;
@@ -212,8 +212,7 @@ fn clear_dead_mount(mount_point: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes away the mounts of the block device `source` whose daemon was killed: they have claimed it
-/// still.
+/// Unmounts mounts of the block device `source` whose daemon was killed: they still claim it.
 fn clear_dead_mounts_of(source: &Path) -> Result<(), Failure> {
     for entry in mounts::read()? {
         if entry.is_fuseblk()
@@ -226,13 +225,13 @@ fn clear_dead_mounts_of(source: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves the mount to its end; false when another daemon can serve it.
+/// Serves the mount to its end; returns false if another daemon can serve it.
 fn in_foreground(config: &Config, quiet: bool) -> Result<bool, Failure> {
     logging::start(&Destination::StandardError, &config.source)?;
     logging::abort_on_panic();
     let ended = dendro_daemon::run(config, || {
         if !quiet {
-            output::tell(format_args!(
+            output::message(format_args!(
                 "{} is mounted on {}; Ctrl-C unmounts it",
                 config.source.display(),
                 config.mount_point.display()
@@ -246,8 +245,9 @@ fn in_foreground(config: &Config, quiet: bool) -> Result<bool, Failure> {
     }
 }
 
-/// Starts this program once more, in the background, and waits until it has mounted or failed; false
-/// when another daemon can serve the mount. It is not a fork of this process, so that no lock and no thread of it can be in between states.
+/// Starts this program once more, in the background, and waits until it has mounted or failed;
+/// returns false if another daemon can serve the mount. It is not a fork of this process, so that
+/// no lock and no thread is in an intermediate state.
 fn start_daemon(args: &MountArgs, config: &Config) -> Result<bool, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("dendro").args(["mount", "--daemon"]);
@@ -265,12 +265,12 @@ fn start_daemon(args: &MountArgs, config: &Config) -> Result<bool, Failure> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| mount_failure(format_args!("cannot start the daemon: {error}")))?;
-    let mut said = String::new();
+    let mut text = String::new();
     if let Some(mut pipe) = child.stdout.take() {
-        // An unreadable report is no report.
-        let _ = pipe.read_to_string(&mut said);
+        // An unreadable report counts as none.
+        let _ = pipe.read_to_string(&mut text);
     }
-    match serde_json::from_str(&said) {
+    match serde_json::from_str(&text) {
         Ok(Report::Ready) => Ok(true),
         Ok(Report::ByAnother) => {
             let _ = child.wait();
@@ -292,13 +292,13 @@ fn start_daemon(args: &MountArgs, config: &Config) -> Result<bool, Failure> {
 
 /// The process that [`start_daemon`] starts.
 fn in_background(args: &MountArgs) -> Result<(), Failure> {
-    // Out of the reach of Ctrl-C and of the shell's job control. Not a session of its own: with
-    // autogroups the scheduler would take it for another group than the programs that use the mount,
-    // and move these to another CPU with every answer, which takes three times as long.
-    // It fails only where this process leads a group already.
+    // This puts the process out of the reach of Ctrl-C and of the shell's job control. It does not
+    // get a session of its own: with autogroups the scheduler would separate it from the programs
+    // that use the mount, and move these to another CPU with every reply, which takes three times
+    // as long. It fails only if this process already leads a group.
     let _ = rustix::process::setpgid(None, None);
-    // Whoever waits for the mount may give up: then nothing is to be mounted later, when the volume
-    // is free.
+    // The process that waits for the mount may give up. Then nothing must be mounted later, when
+    // the volume is free.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
     let mut is_ready = false;
     let ended = config(args).and_then(|config| {
@@ -335,8 +335,8 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
     ended
 }
 
-/// What ps(1), top(1) and pgrep(1) show: the command, and the volume's label or file name as far as
-/// there is room.
+/// Sets the name in ps(1), top(1) and pgrep(1): the command, and the volume's label or file name,
+/// as far as there is room.
 fn name_process(source: &Path) {
     const MOST_BYTES: usize = 15;
     let label = identity::of(source).ok().flatten().map(|superblock| superblock.label);
@@ -348,19 +348,19 @@ fn name_process(source: &Path) {
         name.pop();
     }
     if let Ok(name) = CString::new(name) {
-        // A name is worth no failure.
+        // A failure does not matter.
         let _ = rustix::thread::set_name(&name);
     }
 }
 
 fn report(report: &Report) {
     if let Ok(line) = serde_json::to_string(report) {
-        // If the other process is gone, nobody wants to know.
+        // The other process may have gone; then nobody needs the report.
         let _ = writeln!(io::stdout(), "{line}");
     }
 }
 
-/// Lets go of the terminal, and of the pipe to the other process, which waits for its end.
+/// Closes the terminal, and the pipe to the other process, which waits for its end.
 fn leave_terminal() {
     let Ok(null) = fs::File::options().read(true).write(true).open("/dev/null") else {
         return;

@@ -1,11 +1,11 @@
-//! `dendro segments`: how full the segments are, in figures and in a picture.
+//! `dendro segments`: how full the segments are, in numbers and as a picture.
 //!
-//! A mounted volume is asked over the control socket; of one that is not, the engine reads the
-//! checkpoint and rolls the log forward in memory. Both tell the same facts.
+//! The command asks the daemon of a mounted volume over the control socket. For an unmounted volume
+//! the engine reads the checkpoint and rolls the log forward in memory. Both give the same facts.
 
-mod figures;
 mod picture;
 mod plot;
+mod statistics;
 mod words;
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::path::Path;
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 use dendro_daemon::text;
 use dendro_policy::Class;
-use figures::{Figures, HISTOGRAM_LEN};
+use statistics::{HISTOGRAM_LEN, Statistics};
 use words::{age_text, percent, state_name};
 
 use crate::args::SegmentsArgs;
@@ -31,17 +31,17 @@ pub(crate) fn run(args: &SegmentsArgs) -> Result<(), Failure> {
             (source.display().to_string(), segments)
         }
     };
-    let figures = Figures::of(&segments);
+    let statistics = Statistics::of(&segments);
     if let Some(file) = &args.plot {
-        return plot_into(file, &args.target, &source, &segments, &figures);
+        return plot_into(file, &args.target, &source, &segments, &statistics);
     }
     if args.json {
-        return json::print(&figures::Report::new(&source, &figures, &segments));
+        return json::print(&statistics::Report::new(&source, &statistics, &segments));
     }
     if args.list {
         return output::print(&list_text(&segments));
     }
-    output::print(&text_of(&source, &segments, &figures))
+    output::print(&text_of(&source, &segments, &statistics))
 }
 
 fn plot_into(
@@ -49,19 +49,19 @@ fn plot_into(
     target: &Path,
     source: &str,
     segments: &Segments,
-    figures: &Figures,
+    statistics: &Statistics,
 ) -> Result<(), Failure> {
     check_name(file)?;
     let versions = target::usage_of_versions(target)?;
-    let drawing = plot::draw(source, segments, figures, Some(&versions));
+    let drawing = plot::draw(source, segments, statistics, Some(&versions));
     std::fs::write(file, drawing)
         .map_err(|error| Failure::new(format_args!("{}: {error}", file.display())))
 }
 
-fn text_of(source: &str, segments: &Segments, figures: &Figures) -> String {
+fn text_of(source: &str, segments: &Segments, statistics: &Statistics) -> String {
     let present = &segments.present;
     let states: Vec<String> =
-        figures.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+        statistics.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let mut shown = format!("{source}\n");
     shown += &output::table(&[
         (
@@ -73,15 +73,18 @@ fn text_of(source: &str, segments: &Segments, figures: &Figures) -> String {
                 states.join(", ")
             ),
         ),
-        ("alive", format!("{}, {}", text::size(present.live_bytes), percent(figures.utilisation))),
+        (
+            "alive",
+            format!("{}, {}", text::size(present.live_bytes), percent(statistics.utilisation)),
+        ),
         ("reserve", format!("{} clean segments", present.reserved_count)),
     ]);
     shown += "\nHow full the dirty ones are:\n";
-    shown += &histogram_text(&figures.histogram);
-    if !figures.classes.is_empty() {
+    shown += &histogram_text(&statistics.histogram);
+    if !statistics.classes.is_empty() {
         shown += "\n  CLASS        SEGMENTS   FULL       AGE  LAST DEATH\n";
     }
-    for class in &figures.classes {
+    for class in &statistics.classes {
         shown += &format!(
             "  {:<11}  {:>8}  {:>5}  {:>8}  {:>10}\n",
             Class::from_number(class.class).to_string(),
@@ -99,7 +102,7 @@ fn histogram_text(histogram: &[u32; HISTOGRAM_LEN]) -> String {
     let most = histogram.iter().copied().max().unwrap_or(0).max(1);
     let step = 100 / HISTOGRAM_LEN;
     let line = |(at, &count): (usize, &u32)| {
-        // What is there is seen, however little.
+        // A number above 0 is visible, however small.
         let len = (count * BAR_LEN).div_ceil(most);
         let bar = "█".repeat(len as usize);
         let space = if count > 0 { " " } else { "" };

@@ -1,7 +1,8 @@
-//! `dendro stat`: what a mounted volume has done, or, with `--watch`, does.
+//! `dendro stat`: the activity of a mounted volume since the mount, or, with `--watch`, now.
 //!
-//! - [`people`]: the statistics since the mount, in words and units. [`watch`]: those of each interval.
-//! - [`statistics`]: what the daemon reports, by name.
+//! - [`people`]: the statistics since the mount, in words and units. [`watch`]: those of each
+//!   interval.
+//! - [`statistics`]: the statistics by name.
 
 mod people;
 mod statistics;
@@ -45,8 +46,8 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     }
 }
 
-/// Writes a whole file, or leaves the old one: whoever collects it, as node-exporter does, may read at any
-/// moment. The other name that it has meanwhile does not end as such files do.
+/// Writes a whole file, or leaves the old one: a collector, such as node-exporter, may read it at
+/// any moment. The temporary name does not end as collected files do.
 fn put(file: &Path, text: &str) -> Result<(), Failure> {
     let fail = |error| Failure::new(format_args!("{}: {error}", file.display()));
     let mut name = file.file_name().unwrap_or_default().to_owned();
@@ -62,7 +63,7 @@ fn put(file: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// The facts with percentiles in the place of what the daemon counts.
+/// The statistics with percentiles instead of the daemon's counts.
 fn printed(mut facts: Facts) -> Facts {
     let requests: serde_json::Map<String, Value> = requests::of(&facts)
         .into_iter()

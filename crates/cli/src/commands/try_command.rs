@@ -1,10 +1,11 @@
-//! `dendro try`: a command that works on a clone of the tree, which becomes the tree if it succeeds.
+//! `dendro try`: runs a command on a clone of the tree, which becomes the tree if the command
+//! succeeds.
 //!
-//! The clone goes on from a snapshot of the head, and both have one name. It is mounted over the tree,
-//! in a mount namespace that only the command sees. At the end the clone takes the place of the head, if
-//! that has not changed since the snapshot: a transaction over any number of files.
+//! The clone continues a snapshot of the head, and both have the same name. It is mounted over the
+//! tree, in a mount namespace that only the command sees. At the end the clone replaces the head,
+//! if the head has not changed since the snapshot: a transaction over any number of files.
 //!
-//! - [`namespace`]: the private namespace. [`process`]: running the command in it.
+//! - [`namespace`]: the private namespace. [`process`]: runs the command in it.
 
 mod namespace;
 mod process;
@@ -26,16 +27,16 @@ use serde::Serialize;
 
 use crate::args::{OnConflict, TryArgs};
 use crate::failure::{Failure, code};
-use crate::mount_request::{self, Joined};
+use crate::mount_request::{self, Requested};
 use crate::output::{self, json};
 use crate::target::{self, Served, flush_kernel};
 
 /// How many names are tried for the clone.
 const NAMES: u32 = 100;
-/// How many of the changes that others made are told.
-const TOLD_CHANGES: usize = 10;
-/// After what time the daemon is asked again whether it has closed the clone, at first and at most,
-/// and how often.
+/// The most changes by others that are printed.
+const MAX_PRINTED_CHANGES: usize = 10;
+/// The first and the longest pause between two questions whether the daemon has closed the clone,
+/// and the number of questions.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(3);
 const CLOSED_TRIES: u32 = 10_000;
@@ -48,9 +49,9 @@ enum Outcome {
     Committed,
     /// It is gone.
     Discarded,
-    /// It is there, as was asked.
+    /// It is there, as requested.
     Kept,
-    /// It is there, since it could not be committed.
+    /// It is there, because it could not be committed.
     Conflict,
 }
 
@@ -59,33 +60,33 @@ struct Report {
     branch_name: String,
     outcome: Outcome,
     exit_status: u8,
-    /// What others changed in the meantime, or a part of it.
+    /// What others changed meanwhile, or a part of it.
     changed_meanwhile: Vec<ChangeInfo>,
-    /// The snapshot that keeps the tree as it was before; nothing where it did not change, or was not
-    /// to be kept.
+    /// The snapshot that keeps the earlier state of the tree; `None` if it did not change, or was
+    /// not to be kept.
     kept: Option<KeptInfo>,
 }
 
-/// What came of putting the clone in the place of the tree.
+/// The outcome of replacing the tree by the clone.
 enum Committed {
-    /// It is there, and this keeps what was.
+    /// The tree was replaced; this keeps its earlier state.
     Done(Option<KeptInfo>),
-    /// All of this has changed meanwhile.
+    /// The tree has changed meanwhile, in this way.
     Changed(DiffInfo),
 }
 
 /// The tree, and the clone of it.
-struct Attempt<'a> {
+struct TryRun<'a> {
     args: &'a TryArgs,
     tree: Served,
     mount_point: PathBuf,
-    /// Of the clone and of the snapshot.
+    /// The name of the clone and of the snapshot.
     name: String,
 }
 
 pub(crate) fn run(args: &TryArgs, quiet: bool) -> Result<ExitCode, Failure> {
     let report = try_it(args, quiet).map_err(|failure| match failure.code {
-        // Not the command's own.
+        // The exit code of `try`, not of the command.
         code::FAILED => failure.with_code(code::TRY_FAILED),
         _ => failure,
     })?;
@@ -103,14 +104,14 @@ fn try_it(args: &TryArgs, quiet: bool) -> Result<Report, Failure> {
     let options = clone_options(args)?;
     let directory = env::current_dir()?;
     namespace::enter()?;
-    let attempt = Attempt::begin(args, tree, mount_point)?;
-    let status = attempt.run_command(options, &directory)?;
-    attempt.end(status, quiet)
+    let try_run = TryRun::begin(args, tree, mount_point)?;
+    let status = try_run.run_command(options, &directory)?;
+    try_run.end(status, quiet)
 }
 
-/// The mount of a head that the user means.
+/// The mount of the head that the user names.
 fn find_tree(args: &TryArgs) -> Result<(Served, PathBuf), Failure> {
-    target::check_way(&mounts::read()?, &args.directory)?;
+    target::check_path(&mounts::read()?, &args.directory)?;
     let path = args
         .directory
         .canonicalize()
@@ -131,7 +132,7 @@ fn find_tree(args: &TryArgs) -> Result<(Served, PathBuf), Failure> {
     }
 }
 
-/// How the clone is mounted.
+/// The options of the clone's mount.
 fn clone_options(args: &TryArgs) -> Result<MountOptions, Failure> {
     let options = MountOptions::parse(args.options.iter().map(String::as_str));
     let options = options.map_err(Failure::new)?;
@@ -153,22 +154,22 @@ fn branch(name: &str) -> VersionName {
     VersionName { branch: Some(name.to_owned()), moment: None }
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> TryRun<'a> {
     /// Makes the snapshot and the clone.
     fn begin(args: &'a TryArgs, tree: Served, mount_point: PathBuf) -> Result<Self, Failure> {
         flush_kernel(&tree);
-        let mut attempt = Self { args, tree, mount_point, name: String::new() };
+        let mut try_run = Self { args, tree, mount_point, name: String::new() };
         let pid = std::process::id();
         let mut number = 1;
         loop {
-            attempt.name = match (&args.name, number) {
+            try_run.name = match (&args.name, number) {
                 (Some(name), _) => name.clone(),
                 (None, 1) => format!("try-{pid}"),
                 (None, number) => format!("try-{pid}-{number}"),
             };
-            match attempt.make() {
-                Ok(()) => return Ok(attempt),
-                // What an earlier one left may have the name.
+            match try_run.make() {
+                Ok(()) => return Ok(try_run),
+                // An earlier run may have left something with that name.
                 Err(_) if args.name.is_none() && number < NAMES => number += 1,
                 Err(failure) => return Err(failure),
             }
@@ -202,7 +203,7 @@ impl<'a> Attempt<'a> {
         self.mount_point.display()
     }
 
-    /// Mounts the clone over the tree, runs the command in it, and takes the mount away.
+    /// Mounts the clone over the tree, runs the command in it, and unmounts the clone.
     fn run_command(&self, options: MountOptions, directory: &Path) -> Result<u8, Failure> {
         let view = self.mount(options).inspect_err(|_| {
             // The error that matters is why it is not mounted.
@@ -211,7 +212,7 @@ impl<'a> Attempt<'a> {
         let ran = env::set_current_dir(directory)
             .map_err(|error| Failure::new(format_args!("{}: {error}", directory.display())))
             .and_then(|()| process::run(&self.args.command));
-        // Out of the clone, which is to be unmounted.
+        // Leaves the clone, which is to be unmounted.
         let _ = env::set_current_dir("/");
         let status = match &ran {
             Ok(status) => *status,
@@ -229,7 +230,7 @@ impl<'a> Attempt<'a> {
         ran
     }
 
-    /// Answers which of its daemon's mounts it is.
+    /// Mounts the clone; returns the daemon's description of the mount.
     fn mount(&self, mut options: MountOptions) -> Result<Box<ViewInfo>, Failure> {
         options.version = branch(&self.name);
         let config = Config {
@@ -238,13 +239,13 @@ impl<'a> Attempt<'a> {
             options,
         };
         let (client, pong) = (&self.tree.client, &self.tree.pong);
-        let joined = match mount_request::is_others(client) {
-            true => mount_request::ask_daemon_privately(client, &config, &self.args.options)?,
-            false => mount_request::join_daemon(client, pong, &config, &self.args.options)?,
+        let joined = match mount_request::is_foreign(client) {
+            true => mount_request::request_private_mount(client, &config, &self.args.options)?,
+            false => mount_request::request_mount(client, pong, &config, &self.args.options)?,
         };
         match joined {
-            Joined::Served(view) => Ok(view),
-            Joined::Nobody => {
+            Requested::Served(view) => Ok(view),
+            Requested::NoDaemon => {
                 Err(Failure::new(format_args!("{}: its daemon is gone", self.place())))
             }
         }
@@ -275,7 +276,7 @@ impl<'a> Attempt<'a> {
         Err(Failure::new(format_args!("{}: its daemon does not close the clone", self.place())))
     }
 
-    /// Does with the clone what is to be done.
+    /// Commits, keeps or discards the clone.
     fn end(&self, status: u8, quiet: bool) -> Result<Report, Failure> {
         let report = |outcome, changed_meanwhile| Report {
             branch_name: self.name.clone(),
@@ -285,30 +286,30 @@ impl<'a> Attempt<'a> {
             kept: None,
         };
         if self.args.keep {
-            self.say(quiet, &format!("what the command did is in branch {}", self.name));
+            self.message(quiet, &format!("what the command did is in branch {}", self.name));
             return Ok(report(Outcome::Kept, Vec::new()));
         }
         if status != 0 {
             self.delete_all()?;
-            self.say(quiet, &format!("exit status {status}; nothing of it was kept"));
+            self.message(quiet, &format!("exit status {status}; nothing of it was kept"));
             return Ok(report(Outcome::Discarded, Vec::new()));
         }
         let DiffInfo { changes, more, .. } = match self.commit(true) {
             Ok(Committed::Done(kept)) => {
-                self.say_kept(quiet, kept.as_ref());
+                self.report_kept(quiet, kept.as_ref());
                 return Ok(Report { kept, ..report(Outcome::Committed, Vec::new()) });
             }
             Ok(Committed::Changed(changed)) => changed,
             Err(failure) => {
-                self.say(false, &format!("{}\n{}", failure.message, self.choices()));
+                self.message(false, &format!("{}\n{}", failure.message, self.choices()));
                 return Ok(report(Outcome::Conflict, Vec::new()));
             }
         };
-        self.say(quiet, &format!("it has changed meanwhile:\n{}", some_of(&changes, more)));
+        self.message(quiet, &format!("it has changed meanwhile:\n{}", some_of(&changes, more)));
         let outcome = match self.args.on_conflict {
             OnConflict::Discard => {
                 self.delete_all()?;
-                self.say(quiet, "what the command did was thrown away");
+                self.message(quiet, "what the command did was thrown away");
                 Outcome::Conflict
             }
             OnConflict::Promote => {
@@ -316,19 +317,19 @@ impl<'a> Attempt<'a> {
                     Committed::Done(kept) => kept,
                     Committed::Changed(_) => None,
                 };
-                self.say(quiet, "what the command did has taken the place of that");
-                self.say_kept(quiet, kept.as_ref());
+                self.message(quiet, "what the command did has taken the place of that");
+                self.report_kept(quiet, kept.as_ref());
                 return Ok(Report { kept, ..report(Outcome::Committed, changes) });
             }
             OnConflict::Keep => {
-                self.say(quiet, &self.choices());
+                self.message(quiet, &self.choices());
                 Outcome::Conflict
             }
         };
         Ok(report(outcome, changes))
     }
 
-    /// Puts the clone in the place of the tree, if that is asked only where that has not changed.
+    /// Replaces the tree by the clone, unless the tree has changed and that matters.
     fn commit(&self, unless_changed: bool) -> Result<Committed, Failure> {
         flush_kernel(&self.tree);
         let since = unless_changed.then(|| moment(&self.name));
@@ -343,9 +344,9 @@ impl<'a> Attempt<'a> {
         Ok(Committed::Done(kept))
     }
 
-    fn say_kept(&self, quiet: bool, kept: Option<&KeptInfo>) {
+    fn report_kept(&self, quiet: bool, kept: Option<&KeptInfo>) {
         if let Some(kept) = kept {
-            self.say(
+            self.message(
                 quiet,
                 &format!(
                     "how it was before is kept as @{}; `dendro rollback --undo {}` puts it back",
@@ -356,13 +357,13 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn say(&self, quiet: bool, what: &str) {
+    fn message(&self, quiet: bool, what: &str) {
         if !quiet {
-            output::tell(format_args!("dendro: {}: {what}", self.place()));
+            output::message(format_args!("dendro: {}: {what}", self.place()));
         }
     }
 
-    /// What can be done with a clone that was not committed.
+    /// Advice on a clone that was not committed.
     fn choices(&self) -> String {
         let (place, name) = (self.place(), &self.name);
         format!(
@@ -377,10 +378,10 @@ impl<'a> Attempt<'a> {
 
 /// A few changes, as lines.
 fn some_of(changes: &[ChangeInfo], more: bool) -> String {
-    let told = changes.iter().take(TOLD_CHANGES);
+    let printed = changes.iter().take(MAX_PRINTED_CHANGES);
     let mut lines: Vec<_> =
-        told.map(|change| format!("  {}\t{}", change.change, change.path)).collect();
-    let rest = changes.len().saturating_sub(TOLD_CHANGES);
+        printed.map(|change| format!("  {}\t{}", change.change, change.path)).collect();
+    let rest = changes.len().saturating_sub(MAX_PRINTED_CHANGES);
     if rest > 0 || more {
         lines.push(format!("  and {}{rest} more", if more { "over " } else { "" }));
     }

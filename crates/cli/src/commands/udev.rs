@@ -1,7 +1,7 @@
-//! `dendro udev`: what udev is to know of a device, in its rules' words.
+//! `dendro udev`: the properties of a device for udev, in the form of its rules.
 //!
-//! libblkid gives the same names to what it knows; the characters it leaves as they are in them are
-//! left here.
+//! libblkid sets the same properties for formats that it knows. This leaves the same characters
+//! unescaped.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,12 +12,12 @@ use crate::failure::{Failure, code};
 use crate::output;
 use crate::target::identity;
 
-/// What may stand in a name in /dev as it is, beside letters and digits.
+/// Characters that stay unescaped in a name in /dev, besides letters and digits.
 const PLAIN: &str = "#+-.:=@_";
-/// What may stand in a property for people, too.
+/// Characters that also stay unescaped in a property for users.
 const PLAIN_FOR_PEOPLE: &str = "/$%?,";
 
-/// Prints a property a line; for a device that holds something else, nothing.
+/// Prints a property per line; nothing if the device holds something else.
 pub(crate) fn run(device: &Path) -> Result<ExitCode, Failure> {
     let found = identity::of(device)
         .map_err(|error| Failure::new(format_args!("{}: {error}", device.display())))?;
@@ -53,14 +53,14 @@ fn is_plain(one: char) -> bool {
     !one.is_ascii() || one.is_ascii_alphanumeric() || PLAIN.contains(one)
 }
 
-/// `text` with underscores for what would be taken for something else.
+/// `text` with underscores instead of special characters.
 fn for_people(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let plain = |one| is_plain(one) || PLAIN_FOR_PEOPLE.contains(one);
     words.join("_").chars().map(|one| if plain(one) { one } else { '_' }).collect()
 }
 
-/// `text` as a name in /dev/disk, from which it can be told again.
+/// `text` as a name in /dev/disk, with reversible escapes.
 fn for_dev(text: &str) -> String {
     let one = |one: char| match is_plain(one) {
         true => one.to_string(),

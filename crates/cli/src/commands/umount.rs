@@ -20,14 +20,14 @@ use crate::output::{self, json};
 use crate::target::liveness::{self, Liveness};
 use crate::target::{self, Behind, Served};
 
-/// After this, the user is told what is being waited for.
+/// After this time the user gets a message about the wait.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the daemon is asked whether it is done: at first, and later.
+/// The pause between two questions whether the daemon is done: at first, and later.
 const SHORT_PAUSE: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long to wait for the device's lock where the daemon cannot be asked who it is.
+/// How long to wait for the device's lock if the daemon's process is not known.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
-/// A daemon that has not answered so often, or has been stopped for so long, is not waited for.
+/// The wait ends if a daemon has not answered so often, or has been stopped for so long.
 const MOST_SILENCES: u32 = 4;
 const MOST_STOPPED: Duration = Duration::from_secs(8);
 
@@ -49,15 +49,15 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
         json::print_list("unmounted", &unmounted)?;
     }
     let Some(last) = failures.pop() else { return Ok(()) };
-    failures.iter().for_each(|other| output::tell(format_args!("dendro: {}", other.message)));
+    failures.iter().for_each(|other| output::message(format_args!("dendro: {}", other.message)));
     Err(last)
 }
 
-/// All mounts that this user may take away, those made last first: they may be in others.
+/// All mounts that this user may unmount, the newest first: they may lie in others.
 fn all_mounts() -> Result<Vec<PathBuf>, Failure> {
     let table = mounts::read()?;
     let is_root = rustix::process::geteuid().is_root();
-    // One whose daemon does not answer is this user's too: it is said that it cannot be unmounted.
+    // A mount whose daemon does not answer is included; unmounting it fails with a message.
     let has_daemon = |entry: &MountEntry| {
         !matches!(target::daemon_behind(&table, entry, &entry.mount_point), Behind::Nobody)
     };
@@ -65,7 +65,7 @@ fn all_mounts() -> Result<Vec<PathBuf>, Failure> {
     Ok(table.iter().rev().filter(is_own).map(|entry| entry.mount_point.clone()).collect())
 }
 
-/// What is mounted no more.
+/// What was unmounted.
 #[derive(Serialize)]
 struct Unmounted {
     source: String,
@@ -81,17 +81,17 @@ impl From<&MountEntry> for Unmounted {
     }
 }
 
-/// Unmounts what `named` names, and waits until all of it is written.
+/// Unmounts what `named` names, and waits until all data are written.
 pub(crate) fn run_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<(), Failure> {
     unmount_one(named, mode, quiet).map(drop)
 }
 
-/// The same; answers what was mounted.
+/// The same; returns what was mounted.
 fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntry, Failure> {
     let failed = |failure: Failure| failure.with_code(code::MOUNT_FAILED);
     let table = mounts::read()?;
     let entry = find(&table, named).map_err(failed)?;
-    // Asked before it is unmounted: the process number could be another's afterwards.
+    // This comes before the unmount: the process number could belong to another process afterwards.
     let daemon = match target::daemon_behind(&table, &entry, &entry.mount_point) {
         Behind::Daemon(mut served) => {
             served.client = served.client.letting_go();
@@ -103,7 +103,7 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
         Behind::Nobody => None,
     };
     let process = daemon.as_ref().and_then(|served| watch(&served.client, &served.pong));
-    // Looked for before, too: the number is soon another's.
+    // This comes before the unmount, too: the device number is reused soon.
     let has_other_mounts = table.iter().filter(|other| other.device == entry.device).count() > 1;
     let life = if daemon.is_some() { Liveness::Answers } else { liveness::of(&entry.mount_point) };
     if life == Liveness::Silent && mode != UnmountMode::Abort {
@@ -115,8 +115,8 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
     let is_dead = life == Liveness::Dead;
     let mode = if is_dead { UnmountMode::Detach } else { mode };
     match &daemon {
-        // What the daemon has mounted for this user, it unmounts.
-        Some(served) if mount_request::is_others(&served.client) => {
+        // The daemon unmounts what it has mounted for this user.
+        Some(served) if mount_request::is_foreign(&served.client) => {
             let request = UnmountRequest { force: mode == UnmountMode::Abort };
             let done = served.client.unmount(request);
             done.map_err(|error| {
@@ -140,8 +140,8 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
     ended.map(|()| entry)
 }
 
-/// Takes away a mount whose daemon does not answer, if that is asked for: else unmounting it might take
-/// for ever.
+/// Unmounts a mount whose daemon does not answer, if that was requested. A normal unmount might
+/// take forever.
 fn cut_off(entry: &MountEntry, mode: UnmountMode, mute: &Mute) -> Result<(), Failure> {
     let place = entry.mount_point.display();
     if mode != UnmountMode::Abort {
@@ -153,7 +153,7 @@ fn cut_off(entry: &MountEntry, mode: UnmountMode, mute: &Mute) -> Result<(), Fai
     Err(not_finished(&place, mute))
 }
 
-/// That something is unmounted, and perhaps not written.
+/// A failure if something is unmounted and perhaps not written.
 fn not_finished(place: &dyn std::fmt::Display, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(format_args!(
         "{place}: it is unmounted, but the last of what was written to it may not be on the device \
@@ -161,10 +161,11 @@ fn not_finished(place: &dyn std::fmt::Display, why: &dyn std::fmt::Display) -> F
     ))
 }
 
-/// The mount that the user means: by its mount point, or by what is mounted.
+/// The mount that the user names, by its mount point or by what is mounted.
 fn find(table: &[MountEntry], named: &Path) -> Result<MountEntry, Failure> {
     let fail = |why: &str| Failure::new(format_args!("{}: {why}", named.display()));
-    // A mount that is dead, or whose daemon does not answer, cannot be looked into, but it has a name.
+    // A mount that is dead, or whose daemon does not answer, cannot be looked up, but it has a
+    // name.
     let absolute = std::path::absolute(named)?;
     let is_there = |path: &Path| table.iter().any(|entry| entry.mount_point == path);
     let path = match is_there(&absolute) {
@@ -199,17 +200,17 @@ fn find(table: &[MountEntry], named: &Path) -> Result<MountEntry, Failure> {
     }
 }
 
-/// A handle on the daemon's process, if it is the one that answers.
+/// A handle on the daemon's process, if that is the one that answers.
 fn watch(client: &Client, pong: &Pong) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pong.pid).ok()?)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // It still answers: so this is its process and not one that got its number.
+    // The daemon still answers, so this is its process and not another one with the same number.
     client.ping().ok().filter(|again| again.pid == pong.pid).map(|_| process)
 }
 
-/// What has come to its end.
+/// What has ended.
 enum End {
-    /// The daemon serves others.
+    /// Only the mount; the daemon serves others.
     OfView,
     OfDaemon,
 }
@@ -233,7 +234,7 @@ fn wait_for_end(
                 return Err(not_finished(&place, &mute));
             }
             Err(ClientError::Mute(_)) => silences += 1,
-            // It listens no more when it is about to end.
+            // It does not listen any more when it is about to end.
             _ => silences = 0,
         }
         if has_ended(process, pause)? {
@@ -244,7 +245,7 @@ fn wait_for_end(
             return Err(not_finished(&place, &Mute { pid: served.pong.pid }));
         }
         if waited < PATIENCE && waited + pause >= PATIENCE && !quiet {
-            output::tell(format_args!(
+            output::message(format_args!(
                 "dendro: {}: waiting until all is written",
                 entry.volume().display()
             ));
@@ -253,7 +254,7 @@ fn wait_for_end(
     }
 }
 
-/// Whether the daemon has closed `view`, and serves others still.
+/// Whether the daemon has closed `view` and still serves other mounts.
 fn serves_others_alone(pong: &Pong, view: Option<&ViewInfo>) -> bool {
     let has_others = !pong.views.is_empty() || !pong.closing.is_empty();
     has_others && view.is_none_or(|view| !pong.has(view))
@@ -262,7 +263,7 @@ fn serves_others_alone(pong: &Pong, view: Option<&ViewInfo>) -> bool {
 /// Whether the process was stopped by a signal.
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Its name, in parentheses, may have any of them in it.
+    // The name, in parentheses, may contain any of these characters.
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
 
@@ -274,7 +275,7 @@ fn has_ended(process: &OwnedFd, pause: Duration) -> Result<bool, Failure> {
     Ok(rustix::io::retry_on_intr(|| poll(&mut watched, Some(&timeout)))? > 0)
 }
 
-/// Says so if the daemon that has ended could not write the last of what it was given.
+/// Reports if the daemon that has ended could not write the last data that it had accepted.
 fn check_has_written(served: &Served) -> Result<(), Failure> {
     match farewell::take(served.client.path()) {
         None => Ok(()),
@@ -285,8 +286,8 @@ fn check_has_written(served: &Served) -> Result<(), Failure> {
     }
 }
 
-/// Waits for a daemon that cannot be asked, by the lock it holds. Without the right to open the
-/// device there is nothing to wait for.
+/// Waits for a daemon that cannot be asked, by the lock that it holds. Without the right to open
+/// the device there is nothing to wait for.
 fn wait_for_lock(source: &Path) -> Result<(), Failure> {
     let opened =
         OpenOptions::new().read_only(true).direct(Direct::Never).lock_wait(LOCK_WAIT).open(source);

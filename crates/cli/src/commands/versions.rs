@@ -1,8 +1,9 @@
-//! `dendro snapshot`, `clone`, `promote`, `rollback`, `log`, `diff`, `history`, `undelete` and `usage`.
+//! `dendro snapshot`, `clone`, `promote`, `rollback`, `log`, `diff`, `history`, `undelete` and
+//! `usage`.
 //!
-//! - [`commands`]: the commands about versions; [`replace`]: those that put another head in the place of
-//!   one; [`mod@usage`]: where the space goes; [`mod@log`]: the history of the volume; [`mod@diff`],
-//!   [`patch`], [`files`]: those about files in versions.
+//! - [`commands`]: commands about versions; [`replace`]: those that replace a head; [`mod@usage`]:
+//!   how the space is used; [`mod@log`]: the history of the volume; [`mod@diff`], [`patch`],
+//!   [`files`]: commands about files in versions.
 
 mod commands;
 mod diff;

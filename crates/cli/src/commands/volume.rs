@@ -50,10 +50,10 @@ pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
             let mut info = served.client.info()?;
             if let Some(mount) = &mut info.mount {
                 mount.socket = served.client.path().display().to_string();
-                // Of several, the one that was asked about.
+                // The mount that was named, of several.
                 let device = served.device();
-                let asked = mount.views.iter().find(|view| Some(&*view.device) == device);
-                if let Some(view) = asked {
+                let named = mount.views.iter().find(|view| Some(&*view.device) == device);
+                if let Some(view) = named {
                     mount.mount_point = view.mount_point.clone();
                     mount.read_only = view.read_only.clone();
                     mount.since_unix_s = view.since_unix_s;
@@ -89,7 +89,7 @@ fn info_text(info: &VolumeInfo) -> String {
         None => "nowhere".into(),
         Some(mount) => mounted_text(mount),
     };
-    // In line with the rows above it.
+    // Aligned with the rows above.
     let socket = match &info.mount {
         Some(mount) => {
             let (transport, socket) = (&mount.transport, &mount.socket);

@@ -1,12 +1,12 @@
-//! What commands print as JSON. `docs/JSON.md` lists all of it, and a test compares the two.
+//! JSON output of commands. `docs/JSON.md` lists it, and a test compares the two.
 //!
-//! Each document, and each line of those that print an object a line, begins with [`SCHEMA`]. What is
-//! printed is no message of the control socket: those keep the names that they have for the sake of
-//! daemons of other versions, while here each fact has one name, and one unit, wherever it is told.
+//! Each document begins with [`SCHEMA`], and so does each line of commands that print an object per
+//! line. The output is independent of the control socket's messages. Those keep their names for
+//! daemons of other versions; here each fact has one name and one unit in all commands.
 //!
 //! - Times are in nanoseconds (`_ns`; `_unix_ns`: since 1970), sizes in bytes (`_bytes`).
-//! - Shares are of 1.
-//! - [`volume`], [`files`]: facts that the socket tells otherwise.
+//! - Shares are fractions of 1.
+//! - [`volume`], [`files`]: facts that the socket's messages name otherwise.
 
 pub(crate) mod files;
 pub(crate) mod volume;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output;
 
-/// Which members there are and what they mean. New members come without a new number.
+/// The number of the schema. New members do not change it.
 pub(crate) const SCHEMA: u32 = 1;
 
 const NS_PER_S: i64 = 1_000_000_000;
@@ -42,7 +42,7 @@ pub(crate) fn print_list(name: &str, facts: &impl Serialize) -> Result<(), Failu
     print(&BTreeMap::from([(name, facts)]))
 }
 
-/// `facts`, an object, as a line, for commands that print many.
+/// `facts`, an object, as one line, for commands that print many.
 pub(crate) fn line(facts: &impl Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string(&Document { schema: SCHEMA, facts })? + "\n")
 }
@@ -79,12 +79,12 @@ mod tests {
         commands(&Cli::command(), "", &mut known);
         let page = include_str!("../../../../docs/JSON.md");
         let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
-        let told: Vec<&str> =
+        let documented: Vec<&str> =
             headings.flat_map(|line| line.split(", ")).map(|name| name.trim_matches('`')).collect();
         for name in &known {
-            assert!(told.contains(&&**name), "{name} is not on the page");
+            assert!(documented.contains(&&**name), "{name} is not on the page");
         }
-        for name in told {
+        for name in documented {
             let command = name.split(" -").next().unwrap_or(name);
             assert!(known.iter().any(|of| of == command), "{name} is on the page, and no command");
         }

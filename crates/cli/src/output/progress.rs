@@ -1,19 +1,19 @@
-//! A line on a terminal that says how far long work is.
+//! A progress line on a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// It goes away when the work ends. Where standard error is no terminal, there is none.
+/// The line disappears when the work ends. There is none if standard error is no terminal.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// None where that is wanted `quiet`.
+    /// No line if `quiet`.
     pub(crate) fn new(quiet: bool) -> Self {
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
         bar.set_style(ProgressStyle::with_template("{wide_msg}").expect("it names a message"));
         Self(bar)
     }
 
-    pub(crate) fn say(&self, how_far: String) {
+    pub(crate) fn show(&self, how_far: String) {
         self.0.set_message(how_far);
         self.0.tick();
     }

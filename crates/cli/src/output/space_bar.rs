@@ -1,6 +1,6 @@
-//! Where the space of a volume goes: what holds it, as a bar of characters and as a drawing.
+//! The use of a volume's space, as a bar of characters and as a drawing.
 //!
-//! `dendro usage` and the drawing of segments show the same parts, by the same colours.
+//! `dendro usage` and the drawing of segments show the same parts in the same colours.
 
 use std::fmt::Write;
 
@@ -13,9 +13,9 @@ use crate::output::svg::{Anchor, Area, INNER_WIDTH, MARGIN, Svg};
 /// A part of the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its class in a drawing.
+    /// The class of its shape in a drawing.
     class: &'static str,
-    /// What stands for it in a bar of characters.
+    /// Its character in a bar of characters.
     sign: char,
     pub(crate) label: &'static str,
     pub(crate) bytes: u64,
@@ -25,8 +25,7 @@ const fn part(class: &'static str, sign: char, label: &'static str, bytes: u64) 
     Part { class, sign, label, bytes }
 }
 
-/// What holds the space of all segments of the log. Without `versions` it is not told who holds what is
-/// alive.
+/// The parts of the space of all segments of the log. Without `versions`, live data are one part.
 pub(crate) fn parts(segments: &Segments, versions: Option<&[UsageInfo]>) -> Vec<Part> {
     let present = &segments.present;
     let size = present.segment_bytes;
@@ -35,7 +34,7 @@ pub(crate) fn parts(segments: &Segments, versions: Option<&[UsageInfo]>) -> Vec<
     let clean_count = segments.segments.iter().filter(|facts| is_clean(facts.state)).count();
     let clean = size * clean_count as u64;
     let reserve = (size * u64::from(present.reserved_count)).min(clean);
-    // Counted at different moments, they may disagree.
+    // They were counted at different moments and may disagree.
     let live = present.live_bytes.min(all - clean);
     let alone = |is_head: bool| -> u64 {
         let of_kind = versions.unwrap_or(&[]).iter().filter(|of| of.epoch.is_none() == is_head);
@@ -59,7 +58,7 @@ pub(crate) fn parts(segments: &Segments, versions: Option<&[UsageInfo]>) -> Vec<
     alive.into_iter().chain(rest).collect()
 }
 
-/// A bar, so many characters long, and below it what stands for what.
+/// A bar of `width` characters, with a legend below it.
 pub(crate) fn bar_text(parts: &[Part], width: usize) -> String {
     let lens = lengths(&parts.iter().map(|part| part.bytes).collect::<Vec<_>>(), width);
     let bar: String = parts
@@ -78,7 +77,8 @@ pub(crate) fn bar_text(parts: &[Part], width: usize) -> String {
     shown
 }
 
-/// Whole lengths that make up `width` and go with the numbers: what is there is seen, however little.
+/// Whole lengths that add up to `width`, in proportion to the numbers; each number above 0 gets at
+/// least 1.
 pub(crate) fn lengths(numbers: &[u64], width: usize) -> Vec<usize> {
     let all: u128 = numbers.iter().map(|&number| u128::from(number)).sum();
     if all == 0 {
@@ -87,7 +87,7 @@ pub(crate) fn lengths(numbers: &[u64], width: usize) -> Vec<usize> {
     let share = |number: u64| (u128::from(number) * width as u128 / all) as usize;
     let mut lens: Vec<usize> =
         numbers.iter().map(|&number| share(number).max(usize::from(number > 0))).collect();
-    // The longest gives and takes what rounding has left.
+    // The longest one absorbs the rest from rounding.
     let sum: usize = lens.iter().sum();
     if let Some(longest) = lens.iter_mut().max_by_key(|len| **len) {
         *longest = (*longest + width).saturating_sub(sum);
@@ -95,7 +95,7 @@ pub(crate) fn lengths(numbers: &[u64], width: usize) -> Vec<usize> {
     lens
 }
 
-/// Draws a bar of the parts, and below it what the colours mean; returns where it ends below.
+/// Draws a bar of the parts with a legend below it; returns its lower end.
 pub(crate) fn draw_bar(svg: &mut Svg, top: f64, title: &str, parts: &[Part]) -> f64 {
     svg.text("head", (MARGIN, top), Anchor::Start, title);
     let all: u64 = parts.iter().map(|part| part.bytes).sum();

@@ -1,18 +1,18 @@
-//! An SVG document, written as it is drawn.
+//! Writes SVG documents.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use crate::failure::{Failure, code};
 
-/// The width of all drawings, and what is left free at their edges.
+/// The width of all drawings, and their margin.
 pub(crate) const WIDTH: f64 = 960.0;
 pub(crate) const MARGIN: f64 = 32.0;
 pub(crate) const INNER_WIDTH: f64 = WIDTH - 2.0 * MARGIN;
-/// As many have room in a title.
+/// The most characters of a title.
 const MAX_TITLE_CHARS: usize = 80;
 
-/// What everything looks like. Classes with a dark twin follow the reader's colour scheme.
+/// The style sheet. Classes with a dark twin follow the reader's colour scheme.
 const STYLE: &str = "\
 text{font:12px system-ui,'DejaVu Sans',sans-serif;fill:#24292f}
 .title{font-size:18px;font-weight:600}
@@ -49,7 +49,7 @@ text{fill:#e6edf3}
 }
 ";
 
-/// Where a text stands to its place.
+/// The position of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -83,7 +83,7 @@ pub(crate) struct Svg {
 }
 
 impl Svg {
-    /// `y` is where the text stands on.
+    /// Adds a text; `y` is its baseline.
     pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "",
@@ -99,7 +99,7 @@ impl Svg {
         ));
     }
 
-    /// A text that is read from below, its middle at the place.
+    /// Adds a text that runs upwards, with its middle at the point.
     pub(crate) fn text_upwards(&mut self, (x, y): (f64, f64), text: &str) {
         let (x, y, text) = (number(x), number(y), escape(text));
         self.put(&format!(
@@ -108,7 +108,7 @@ impl Svg {
         ));
     }
 
-    /// `tip` is shown where a pointer rests on it.
+    /// Adds a rectangle; `tip` is shown while a pointer rests on it.
     pub(crate) fn rect(&mut self, class: &str, area: Area, tip: &str) {
         let [x, y, width, height] = [area.x, area.y, area.width, area.height].map(number);
         let place =
@@ -127,7 +127,7 @@ impl Svg {
         self.put(&format!("<path class=\"{class}\" d=\"M{x} {y}L{to_x} {to_y}\"/>"));
     }
 
-    /// A line from one place up to another, round where it changes its column.
+    /// Adds a line from one point up to another, with a curve where it changes its column.
     pub(crate) fn curve(&mut self, class: &str, (x, y): (f64, f64), (to_x, to_y): (f64, f64)) {
         let middle = number((y + to_y) / 2.0);
         let [x, y, to_x, to_y] = [x, y, to_x, to_y].map(number);
@@ -136,7 +136,7 @@ impl Svg {
         ));
     }
 
-    /// A round shape through which nothing is seen.
+    /// Adds an opaque circle.
     pub(crate) fn knot(&mut self, class: &str, (x, y): (f64, f64), radius: f64, tip: &str) {
         let [x, y, radius] = [x, y, radius].map(number);
         let place = format!("class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"{radius}\"");
@@ -148,7 +148,7 @@ impl Svg {
         let _ = writeln!(self.body, "{element}");
     }
 
-    /// The whole document; `label` is what a screen reader says.
+    /// The whole document; `label` is for screen readers.
     pub(crate) fn finish(self, width: f64, height: f64, label: &str) -> String {
         let (width, height) = (number(width), number(height));
         let (label, body) = (escape(label), self.body);
@@ -168,7 +168,7 @@ fn shape(kind: &str, place: &str, tip: &str) -> String {
     }
 }
 
-/// Refuses a file whose name is that of another kind of drawing.
+/// Refuses a file name with the extension of another kind of drawing.
 pub(crate) fn check_name(file: &Path) -> Result<(), Failure> {
     let extension = file.extension().map(|extension| extension.to_ascii_lowercase());
     if extension.is_some_and(|extension| extension == "svg") {
@@ -179,7 +179,7 @@ pub(crate) fn check_name(file: &Path) -> Result<(), Failure> {
     Err(Failure::new(format_args!("{}: {why}", file.display())).with_code(code::USAGE))
 }
 
-/// The end of a name for which there is no room.
+/// The end of a name that is too long.
 pub(crate) fn shortened(name: &str) -> String {
     let count = name.chars().count();
     if count <= MAX_TITLE_CHARS {
@@ -189,8 +189,8 @@ pub(crate) fn shortened(name: &str) -> String {
     format!("…{end}")
 }
 
-/// A name with the middle left out where it has more characters: both ends tell it from others, such
-/// as a time that it ends in.
+/// A name whose middle is left out if it is too long. Both ends tell names apart, for example by a
+/// time at the end.
 pub(crate) fn elided(name: &str, max_chars: usize) -> String {
     let count = name.chars().count();
     if count <= max_chars {
@@ -202,7 +202,7 @@ pub(crate) fn elided(name: &str, max_chars: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// With one decimal at most.
+/// A number with at most one decimal.
 fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)

@@ -1,4 +1,4 @@
-//! From what the user names to a daemon, or to a device that nobody has mounted.
+//! Finds the volume that a path names: the daemon that has it mounted, or an unmounted device.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,19 @@ use super::liveness::{self, Liveness};
 use super::path_walk;
 use crate::failure::Failure;
 
-/// A volume that is mounted, found.
+/// A mounted volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    /// The daemon that has it, for requests that are meant for it alone, and for the mount that was
-    /// named,
+    /// The daemon, for requests to it alone, about the mount that was named.
     pub(crate) client: Client,
-    /// and who that says it is.
+    /// The daemon's identity.
     pub(crate) pong: Pong,
-    /// The mount that was named; nothing when the image or the device was.
+    /// The mount that was named; `None` if the path was the image or the device.
     pub(crate) view: Option<ViewInfo>,
 }
 
 impl Served {
-    /// What it is called in messages: the mount that was named, or the first one.
+    /// The name in messages: the mount that was named, or the first one.
     pub(crate) fn place(&self) -> &str {
         match &self.view {
             Some(view) => &view.mount_point,
@@ -34,32 +33,32 @@ impl Served {
         }
     }
 
-    /// The number of the mount that was named.
+    /// The device number of the mount that was named.
     pub(crate) fn device(&self) -> Option<&str> {
         self.view.as_ref().map(|view| &*view.device).filter(|device| !device.is_empty())
     }
 }
 
-/// A volume, found.
+/// A volume.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// It is mounted.
     Mounted(Box<Served>),
-    /// It is not: the image file or block device.
+    /// It is not mounted; this is the image file or block device.
     Unmounted(PathBuf),
 }
 
-/// Who serves a mount.
+/// The server of a mount.
 #[derive(Debug)]
 pub(crate) enum Behind {
     Daemon(Box<Served>),
-    /// It does not answer.
+    /// A daemon that does not answer.
     Mute(Mute),
-    /// None that this process can talk to.
+    /// No daemon that this process can talk to.
     Nobody,
 }
 
-/// The volume that `path` names: its image file or device, or anything in its mount.
+/// The volume that `path` names: its image file, its device, or any path in its mount.
 pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     let table = mounts::read()?;
     let metadata = metadata(&table, path)?;
@@ -76,7 +75,7 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     }
     let entry = mounts::containing(&table, path).filter(|entry| entry.is_dendro());
     match entry {
-        // A file in a mount may itself be an image; what begins as one is taken for one.
+        // A file in a mount may itself be an image; it is taken for one if it begins like one.
         Some(_) if is_device && begins_like_a_volume(path) => {
             Ok(Target::Unmounted(canonical(path)?))
         }
@@ -103,7 +102,7 @@ pub(crate) fn find_mounted(path: &Path) -> Result<Served, Failure> {
     }
 }
 
-/// Who serves the mount `entry`, in which `path` lies.
+/// The server of the mount `entry`, in which `path` lies.
 pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Behind {
     let before = MountIdentity::of(path).filter(|of| of.table_id.is_none_or(|id| id == entry.id));
     let unique_id = before.and_then(|of| of.unique_id);
@@ -114,7 +113,7 @@ pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Pat
             .or_else(|| pong.views.iter().find(|view| is_served_as(view, entry, table)))
             .cloned()
     };
-    // Its number may be another's by now, but not with the same source.
+    // The device number may belong to another mount by now, but not together with the same source.
     let may_be = |card: &Pong| {
         let source = Path::new(&card.source);
         let has_it =
@@ -126,9 +125,9 @@ pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Pat
         Found::Mute(mute) => Behind::Mute(mute),
         Found::Daemon(found) => {
             let (client, pong) = *found;
-            // The daemon tells of no mount that is gone, so its number was this one's when it answered,
-            // if this one is still there: where the mount itself is not known, which may be bound to
-            // several places, that decides.
+            // The daemon reports no mount that has ended. So the number was that of this mount when
+            // the daemon answered, if this mount is still there. This decides if the mount itself
+            // is not known, since it may be bound to several places.
             let is_sure = |view: &ViewInfo| {
                 let is_there = before.is_none_or(|before| before.is_still_at(path));
                 is_there || unique_id.is_some() && view.mount_id == unique_id
@@ -144,13 +143,13 @@ pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Pat
     }
 }
 
-/// The same client, which shows the daemon of another user that this process gets to the mount.
+/// The same client; it proves to the daemon of another user that this process can reach the mount.
 fn showing_root(client: Client, entry: &MountEntry, view: &ViewInfo) -> Client {
     let is_foreign = matches!(client.foreign_owner(), Ok(Some(_)));
     if !is_foreign || rustix::process::geteuid().is_root() {
         return client;
     }
-    // A part of it may be bound elsewhere.
+    // A part of the mount may be bound elsewhere.
     let place = match entry.root == Path::new("/") {
         true => &*entry.mount_point,
         false => Path::new(&view.mount_point),
@@ -158,13 +157,13 @@ fn showing_root(client: Client, entry: &MountEntry, view: &ViewInfo) -> Client {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match open(place, flags, Mode::empty()) {
         Ok(root) => client.reaching(root),
-        // The daemon says what comes of that.
+        // The daemon then refuses with a message.
         Err(_) => client,
     }
 }
 
-/// Whether a daemon's mount is of the same file system as `entry`, by its number, or by its place where
-/// that is not known; bind mounts make several mount points.
+/// Whether a daemon's mount is of the same file system as `entry`. The device number decides, or
+/// the mount point if the number is not known; bind mounts have several mount points.
 fn is_served_as(view: &ViewInfo, entry: &MountEntry, table: &[MountEntry]) -> bool {
     let is_there = |of: &MountEntry| of.mount_point == Path::new(&view.mount_point);
     match view.device.is_empty() {
@@ -195,14 +194,14 @@ fn daemon_of(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Result<Ta
     }
 }
 
-/// That the daemon of the volume that `named` names does not answer.
+/// The failure if the daemon of the volume that `named` names does not answer.
 pub(crate) fn silent(named: &Path, mute: &Mute) -> Failure {
     Failure::new(format_args!("{}: {mute}", named.display()))
 }
 
-/// Sees to it that whoever serves the mounts on the way to `path` answers: looking up a name in one whose
-/// daemon does not takes for ever.
-pub(crate) fn check_way(table: &[MountEntry], path: &Path) -> Result<(), Failure> {
+/// Checks that the servers of all mounts on the path `path` answer: looking up a name in a mount
+/// whose daemon does not answer takes forever.
+pub(crate) fn check_path(table: &[MountEntry], path: &Path) -> Result<(), Failure> {
     path_walk::follow(table, path, |entry| match check_mount(table, entry)? {
         Liveness::Dead => Err(Failure::new(format_args!(
             "{mount}: the daemon behind this mount is gone; `dendro umount {mount}` clears it away, \
@@ -213,12 +212,12 @@ pub(crate) fn check_way(table: &[MountEntry], path: &Path) -> Result<(), Failure
     })
 }
 
-/// The same where it may be gone, which is seen at once.
+/// The same check, but a daemon may be gone: a look-up sees that at once.
 pub(crate) fn check_alive(table: &[MountEntry], path: &Path) -> Result<(), Failure> {
     path_walk::follow(table, path, |entry| check_mount(table, entry).map(drop))
 }
 
-/// Whether anybody serves the mount; refuses one that does not answer.
+/// Checks whether the mount has a server; refuses one that does not answer.
 fn check_mount(table: &[MountEntry], entry: &MountEntry) -> Result<Liveness, Failure> {
     let root = &entry.mount_point;
     match daemon_behind(table, entry, root) {
@@ -244,9 +243,9 @@ fn canonical(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
 }
 
-/// What `path` is, with advice when its file system's daemon is gone.
+/// The metadata of `path`, with advice if the daemon of its file system is gone.
 fn metadata(table: &[MountEntry], path: &Path) -> Result<fs::Metadata, Failure> {
-    check_way(table, path)?;
+    check_path(table, path)?;
     fs::metadata(path).map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::NotFound => advice_for(path),
@@ -256,7 +255,7 @@ fn metadata(table: &[MountEntry], path: &Path) -> Result<fs::Metadata, Failure> 
     })
 }
 
-/// What who names a file that is not there may have meant.
+/// Advice for a path that does not exist.
 fn advice_for(path: &Path) -> String {
     let text = path.to_string_lossy();
     let mut ends = text.rmatch_indices(['@', ':']).map(|(at, _)| &text[..at]);

@@ -1,4 +1,4 @@
-//! Whose volume lies on a device: told by one superblock, read without a lock and without the
+//! Recognises a volume on a device by one superblock, which is read without a lock and without the
 //! engine.
 
 use std::fs::{self, File};
@@ -11,16 +11,16 @@ use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use rustix::fs::OFlags;
 
-/// A superblock of the volume on `path`, if there is one: not always the newest, but all have the
-/// volume's UUID and label. It takes a dozen small reads at most, whatever lies there.
+/// A superblock of the volume on `path`, if there is one. It may not be the newest, but all have
+/// the volume's UUID and label. The search takes about a dozen small reads.
 pub(crate) fn of(path: &Path) -> io::Result<Option<Superblock>> {
-    // Not to wait for a drive's medium.
+    // This does not wait for the medium of a drive.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let second_log = (MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).map(|log2| 1 << log2);
     let mut slot = vec![0; SUPERBLOCK_LEN_BYTES];
     for offset in std::iter::once(0).chain(second_log) {
-        // Past the end of a small device there is none, nor where it cannot be read.
+        // A small device ends before it, or the block cannot be read.
         if file.read_exact_at(&mut slot, offset).is_err() {
             continue;
         }
@@ -38,11 +38,11 @@ pub(crate) fn of(path: &Path) -> io::Result<Option<Superblock>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockDevice {
     pub(crate) path: PathBuf,
-    /// Others are made of it, such as a RAID array, and what lies on it is theirs.
+    /// Other devices consist of it, such as a RAID array, and own what lies on it.
     pub(crate) is_part_of_another: bool,
 }
 
-/// All block devices that have a medium, but for those whose drive it would start.
+/// All block devices that have a medium, except drives that a read would start.
 pub(crate) fn block_devices() -> io::Result<Vec<BlockDevice>> {
     let mut devices = Vec::new();
     for entry in fs::read_dir("/sys/class/block")? {
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(of(first.path()).unwrap().unwrap().label, "home");
         let second = device(1 << 20, &superblock(256));
         assert_eq!(of(second.path()).unwrap().unwrap().uuid, Uuid([7; 16]));
-        // One that lies where it does not belong is another volume's, such as an image's.
+        // A superblock in a wrong place belongs to another volume, such as an image.
         let stray = device(1 << 21, &superblock(256));
         assert_eq!(of(stray.path()).unwrap(), None);
     }

@@ -1,4 +1,5 @@
-//! The volume that is meant, and paths in it.
+//! The volume, the version and the file that an argument names, and who carries out requests about
+//! them.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -16,12 +17,12 @@ use super::identity;
 use crate::failure::{Failure, usage};
 use crate::offline;
 
-/// Who carries out what is asked of a volume.
+/// Who carries out requests about a volume.
 #[derive(Debug)]
 pub(crate) enum Keeper {
-    /// The daemon that has it mounted.
+    /// The daemon that has the volume mounted.
     Daemon(Box<Served>),
-    /// This process, on an image file or device that nobody has mounted.
+    /// This process, for an unmounted image file or device.
     Offline(PathBuf),
 }
 
@@ -30,18 +31,18 @@ pub(crate) enum Keeper {
 pub(crate) struct Place {
     pub(crate) keeper: Keeper,
     pub(crate) version: VersionName,
-    /// How the volume was named.
+    /// The path by which the volume was named.
     pub(crate) path: PathBuf,
 }
 
-/// Finds the volume that `text` names; see [`name::parse_target`].
+/// Finds the version that `text` names; see [`name::parse_target`].
 pub(crate) fn find_version(text: &str) -> Result<Place, Failure> {
-    // Without asking the file system more than it takes to find it, nor one that does not answer: that is
-    // said where the volume is looked for.
+    // The file system gets no more requests than a look-up takes, and none if it does not answer;
+    // `find` reports that.
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let table = mounts::read()?;
     let exists = |path: &Path| {
-        find::check_way(&table, path).is_ok() && statx(CWD, path, flags, StatxFlags::TYPE).is_ok()
+        find::check_path(&table, path).is_ok() && statx(CWD, path, flags, StatxFlags::TYPE).is_ok()
     };
     let parsed = name::parse_target(text, &local_time::now()?, &exists).map_err(usage)?;
     Ok(Place { keeper: keeper(&parsed.path)?, version: parsed.version, path: parsed.path })
@@ -55,12 +56,12 @@ pub(super) fn keeper(path: &Path) -> Result<Keeper, Failure> {
 }
 
 impl Keeper {
-    /// Who carries out what is asked of the volume on `source`.
+    /// Who carries out requests about the volume on `source`.
     pub(crate) fn of(source: &Path) -> Result<Self, Failure> {
         keeper(source)
     }
 
-    /// What it is called in messages.
+    /// The name in messages.
     fn name(&self) -> String {
         match self {
             Self::Daemon(served) => served.place().to_owned(),
@@ -68,7 +69,7 @@ impl Keeper {
         }
     }
 
-    /// Does what `request` asks.
+    /// Carries out `request`.
     pub(crate) fn ask(&self, request: VersionsRequest) -> Result<VersionsReply, Failure> {
         let fail = |why: String| Failure::new(format_args!("{}: {why}", self.name()));
         match self {
@@ -108,7 +109,7 @@ impl Keeper {
     }
 }
 
-/// Whether the answer depends on what is in files now.
+/// Whether the answer depends on the current contents of files.
 const fn sees_files(request: &VersionsRequest) -> bool {
     !matches!(
         request,
@@ -121,8 +122,8 @@ const fn sees_files(request: &VersionsRequest) -> bool {
     )
 }
 
-/// Hands what programs wrote and the kernel still holds to the daemon, so that it is in a version
-/// made now. Where that fails, the volume is read-only or its daemon says so by itself.
+/// Has the kernel write what it still holds of programs' writes to the daemon, so that a version
+/// made now contains it. If that fails, the volume is read-only, or its daemon reports the failure.
 pub(crate) fn flush_kernel(served: &Served) {
     let here = mounts::namespace();
     for view in &served.pong.views {
@@ -136,29 +137,29 @@ pub(crate) fn flush_kernel(served: &Served) {
     }
 }
 
-/// A file in a volume, which need not be there.
+/// A file in a volume; it need not exist.
 #[derive(Debug)]
 pub(crate) struct FilePlace {
     pub(crate) keeper: Keeper,
     pub(crate) version: VersionName,
-    /// From the root of the volume, as requests have it.
+    /// The path from the root of the volume, as requests have it.
     pub(crate) path: String,
-    /// The same in the mount; nothing when it is not mounted.
+    /// The path in the mount; `None` if the volume is not mounted.
     pub(crate) mounted_path: Option<PathBuf>,
     named: Named,
 }
 
-/// How paths are named.
+/// How paths are given.
 #[derive(Debug)]
 enum Named {
-    /// As anybody names what is in a mount, which is at this place and shows this directory.
+    /// As paths in a mount, which has this mount point and shows this directory.
     InMount(String, PathBuf),
-    /// From the volume's root, which may be mounted somewhere.
+    /// From the volume's root, which may be mounted here.
     FromRoot(Option<PathBuf>),
 }
 
 impl Named {
-    /// Where `path` lies in the volume, and in its mount.
+    /// The path in the volume, and the path in its mount.
     fn find(&self, path: &Path) -> Result<(String, Option<PathBuf>), Failure> {
         match self {
             Self::InMount(mount_point, root) => {
@@ -174,7 +175,7 @@ impl Named {
     }
 }
 
-/// Finds the volume that `text` names, of which nothing less is meant.
+/// Finds the volume that `text` names; a version is an error.
 pub(crate) fn find_whole(text: &str) -> Result<Keeper, Failure> {
     let Place { keeper, version, path } = find_version(text)?;
     if version != VersionName::default() {
@@ -186,7 +187,7 @@ pub(crate) fn find_whole(text: &str) -> Result<Keeper, Failure> {
     Ok(keeper)
 }
 
-/// Finds the file `path`, in the volume that `volume` names if it does.
+/// Finds the file `path`: in the volume `volume`, or without one in the mount that it lies in.
 pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, Failure> {
     let (keeper, version, named) = match volume {
         Some(volume) => {
@@ -209,11 +210,11 @@ pub(crate) fn find_file(path: &Path, volume: Option<&str>) -> Result<FilePlace, 
     Ok(FilePlace { keeper, version, path, mounted_path, named })
 }
 
-/// The mount that `path` lies in, of which `existing` is there.
+/// The mount that `path` lies in; `existing` is the part of `path` that exists.
 fn find_mount_of(path: &Path, existing: &Path) -> Result<Served, Failure> {
     let named = path.display();
     let looked_for = || match find::find(path) {
-        // An image, or a device, holds files, but is none of them.
+        // An image or a device holds files, but is none of them.
         Ok(Target::Mounted(served)) if served.view.is_none() => Some(format!(
             "{named}: is the volume itself; name a path below {}, where it is mounted, or, from \
              the root of the volume, --volume {named} /PATH",
@@ -243,21 +244,21 @@ fn find_mount_of(path: &Path, existing: &Path) -> Result<Served, Failure> {
 }
 
 impl FilePlace {
-    /// Where another `path`, named as this one was, lies in the volume, and in its mount.
+    /// Another path, given in the same way: its path in the volume, and in its mount.
     pub(crate) fn find_beside(&self, path: &Path) -> Result<(String, Option<PathBuf>), Failure> {
         self.named.find(path)
     }
 }
 
-/// `path` without symbolic links but for the last name, and the deepest part of it that is there.
+/// `path` with symbolic links resolved except for the last name, and its deepest part that exists.
 fn full_path(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
-    find::check_way(&mounts::read()?, path)?;
+    find::check_path(&mounts::read()?, path)?;
     let absolute = std::path::absolute(path)?;
     if absolute.components().any(|part| part == Component::ParentDir) {
         return Err(usage(format_args!("{}: name it without ..", path.display())));
     }
     let names: Vec<_> = absolute.components().collect();
-    // The last name is meant as it stands, even if it is a link now.
+    // The last name is taken literally, even if it is a link now.
     for count in (1..names.len().max(2)).rev() {
         let existing: PathBuf = names[..count.min(names.len())].iter().collect();
         let Ok(canonical) = existing.canonicalize() else { continue };
@@ -269,8 +270,8 @@ fn full_path(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     Err(usage(format_args!("{}: nothing of it is there", path.display())))
 }
 
-/// Where requests that name the volume as `served` does are about files: the mount that was named, or
-/// one of the main branch's head, which is meant by the image or the device.
+/// The mount in which requests about files look: the mount that was named, or one of the main
+/// branch's head if the image or device was named.
 fn mounted_root(served: &Served) -> Option<&str> {
     if let Some(view) = &served.view {
         return Some(&view.mount_point);

@@ -1,5 +1,5 @@
-//! Whether anybody serves a mount, where its daemon cannot be asked: one that was killed, one of another
-//! user's, or one without a control socket.
+//! Whether a mount has a server if its daemon cannot be asked: it was killed, belongs to another
+//! user, or has no control socket.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -8,43 +8,43 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// How long a file system may take to say how large it is.
+/// How long a file system may take to report its size.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is known of who serves a mount.
+/// What is known about the server of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     /// It answers.
     Answers,
     /// It is there, and does not answer.
     Silent,
-    /// There is nobody.
+    /// There is none.
     Dead,
 }
 
-/// Whether anybody serves the mount that `path` lies in. The kernel may still know the attributes of
-/// files there, so it takes a question that only the one who serves it can answer. Requests over io_uring
-/// are cancelled for some time after its death before the kernel cuts the connection.
+/// Whether the mount that `path` lies in has a server. The kernel may still know the attributes of
+/// files there, so the question must be one that only the server can answer. For some time after
+/// the end of the server the kernel cancels requests over io_uring before it cuts the connection.
 pub(crate) fn of(path: &Path) -> Liveness {
     let path = path.to_path_buf();
     within(PATIENCE, move || {
         match rustix::fs::statfs(&path) {
             Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => Liveness::Dead,
-            // Also where it may not be asked.
+            // This includes a refusal.
             _ => Liveness::Answers,
         }
     })
 }
 
-/// What `ask` answers; it is left alone where it takes longer than `timeout`.
+/// The result of `ask`, unless it takes longer than `timeout`.
 fn within(timeout: Duration, ask: impl FnOnce() -> Liveness + Send + 'static) -> Liveness {
-    let (teller, told) = mpsc::channel();
-    let asking = thread::Builder::new().name("life".into()).spawn(move || {
-        // Nobody may be listening any more.
-        let _ = teller.send(ask());
+    let (sender, receiver) = mpsc::channel();
+    let asking = thread::Builder::new().name("liveness".into()).spawn(move || {
+        // The receiver may have gone.
+        let _ = sender.send(ask());
     });
     match asking {
-        Ok(_) => told.recv_timeout(timeout).unwrap_or(Liveness::Silent),
+        Ok(_) => receiver.recv_timeout(timeout).unwrap_or(Liveness::Silent),
         Err(_) => Liveness::Answers,
     }
 }

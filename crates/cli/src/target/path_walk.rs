@@ -1,8 +1,8 @@
-//! The way to a path, one name after the other, as far as it leads into mounts of ours.
+//! Walks along a path and reports each dendrofs mount before it is entered.
 //!
-//! Whoever looks up a name in a mount whose daemon does not answer waits until it does, and no signal but
-//! one that kills ends that. So before anything is looked up in a mount it is seen who serves it; the way
-//! there, and its root, the kernel knows by itself.
+//! A process that looks up a name in a mount whose daemon does not answer waits for it, and only a
+//! signal that kills ends that. So the caller checks the server of each mount before anything is
+//! looked up in it. The kernel resolves the path up to the mount, and the mount's root, by itself.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -15,14 +15,15 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, readl
 
 use crate::failure::Failure;
 
-/// As many symbolic links the kernel follows.
+/// The kernel follows as many symbolic links.
 const MOST_LINKS: u32 = 40;
 
-/// Goes along `path`, and calls `enter` for each of our mounts in `table` before anything is looked up in
-/// it. Where there is nothing, or what is there cannot be entered, the way ends, and all is well.
+/// Walks along `path`, and calls `enter` for each dendrofs mount in `table` before anything is
+/// looked up in it. The walk ends without an error at a name that does not exist or cannot be
+/// entered.
 ///
 /// # Errors
-/// The first that `enter` answers.
+/// The first error of `enter`.
 pub(crate) fn follow<'table>(
     table: &'table [MountEntry],
     path: &Path,
@@ -66,29 +67,29 @@ fn names_of(path: &Path) -> VecDeque<OsString> {
     path.components().filter(is_name).map(|part| part.as_os_str().to_owned()).collect()
 }
 
-/// A place on the way.
+/// A directory or file on the path.
 struct Place {
     descriptor: OwnedFd,
     device: (u32, u32),
-    /// The mount's number in the table, where the kernel tells it.
+    /// The number of the mount in the table, if the kernel has such numbers.
     mount_id: Option<u64>,
     is_link: bool,
 }
 
 impl Place {
-    /// Without opening what is there, or following it.
+    /// Opens a name without opening or following what it refers to.
     fn open(directory: impl std::os::fd::AsFd, name: &OsStr) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor = openat(directory, name.as_bytes(), flags, Mode::empty()).ok()?;
         let as_known = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let wanted = StatxFlags::TYPE | StatxFlags::MNT_ID;
-        let told = statx(&descriptor, c"", as_known, wanted).ok()?;
-        let has_id = told.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        let attributes = statx(&descriptor, c"", as_known, wanted).ok()?;
+        let has_id = attributes.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         Some(Self {
             descriptor,
-            device: (told.stx_dev_major, told.stx_dev_minor),
-            mount_id: has_id.then_some(told.stx_mnt_id),
-            is_link: FileType::from_raw_mode(told.stx_mode.into()) == FileType::Symlink,
+            device: (attributes.stx_dev_major, attributes.stx_dev_minor),
+            mount_id: has_id.then_some(attributes.stx_mnt_id),
+            is_link: FileType::from_raw_mode(attributes.stx_mode.into()) == FileType::Symlink,
         })
     }
 
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
     use dendro_daemon::mounts::MountIdentity;
 
-    /// Which mounts are entered, where the one that `inside` lies in is taken for one of ours.
+    /// How many mounts are entered if the mount that `inside` lies in counts as a dendrofs mount.
     fn entered(inside: &Path, path: &Path) -> usize {
         let identity = MountIdentity::of(inside).unwrap();
         let table = [MountEntry {

@@ -1,7 +1,7 @@
-//! `UUID=…` and `LABEL=…` in the place of a device.
+//! `UUID=…` and `LABEL=…` instead of a device.
 //!
-//! mount(8) looks these up by itself where udev has made its links. Here all block devices are
-//! asked, so that it works without udev, and for loop devices of images.
+//! mount(8) resolves these itself if udev has made its links. This module asks all block devices,
+//! so it also works without udev, and for loop devices of images.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::find;
 use super::identity::{self, BlockDevice};
 use crate::failure::Failure;
 
-/// What a volume is asked for by.
+/// A tag that names a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Tag {
     Uuid(Uuid),
@@ -22,7 +22,7 @@ enum Tag {
 }
 
 impl Tag {
-    /// Reads `UUID=…` or `LABEL=…`; nothing for anything else.
+    /// Parses `UUID=…` or `LABEL=…`; `None` for anything else.
     fn parse(source: &Path) -> Result<Option<Self>, String> {
         let Some((name, value)) = source.to_str().and_then(|text| text.split_once('=')) else {
             return Ok(None);
@@ -47,11 +47,11 @@ impl Tag {
     }
 }
 
-/// The device that `source` asks for by UUID or label; `source` itself if it does neither. Refuses one that
-/// lies in a mount whose daemon does not answer, as looking there would take for ever.
+/// The device that `source` names by UUID or label; `source` itself if it is no tag. Refuses a
+/// device in a mount whose daemon does not answer, because looking there would take forever.
 pub(crate) fn resolve(source: &Path) -> Result<PathBuf, Failure> {
     let fail = |why: String| Failure::new(format_args!("{}: {why}", source.display()));
-    find::check_way(&mounts::read()?, source)?;
+    find::check_path(&mounts::read()?, source)?;
     if source.exists() {
         return Ok(source.to_path_buf());
     }
@@ -66,7 +66,7 @@ pub(crate) fn resolve(source: &Path) -> Result<PathBuf, Failure> {
         match identity::of(&path) {
             Ok(Some(superblock)) if tag.is_of(&superblock) => found.push((path, superblock.uuid)),
             Ok(_) => {}
-            // Nothing in /dev stands for it, as in a container.
+            // It has no name in /dev, as in a container.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) => unread.push(path.display().to_string()),
         }
@@ -90,7 +90,7 @@ pub(crate) fn resolve(source: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Whether both are loop devices of one image.
+/// Whether both are loop devices of the same image.
 fn is_same_image(one: &Path, other: &Path) -> bool {
     let behind = dendro_device::loop_backing_file;
     match (behind(one), behind(other)) {

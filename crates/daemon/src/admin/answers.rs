@@ -1,4 +1,4 @@
-//! What is told of the volume and of its mounts.
+//! What the daemon reports about the volume and its mounts.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::views::MountedView;
 use crate::volume::memory::resident_bytes;
 use crate::{damage, logging, metrics};
 
-/// What a version is called.
+/// The name of a version, as commands take it.
 pub(super) fn version_text(table: &VersionTable, view: View) -> String {
     let branch = table.branch_of(view).map(|branch| format!(":{}", branch.name));
     let snapshot = || {
@@ -24,7 +24,7 @@ pub(super) fn version_text(table: &VersionTable, view: View) -> String {
 }
 
 impl Daemon<'_> {
-    /// What is in memory beside what the disk knows of.
+    /// Memory that the disk does not count itself.
     fn memory(&self) -> metrics::Memory {
         let mut mounts = MemoryUse::default();
         for view in self.views.all() {
@@ -34,7 +34,7 @@ impl Daemon<'_> {
         metrics::Memory { mounts, read_ahead_bytes, resident_bytes: resident_bytes() }
     }
 
-    /// What metrics are made of, beside what the disk counts.
+    /// What the metrics need besides the disk's own statistics.
     fn context(&self) -> metrics::Context<'_> {
         let now = SystemClock.now();
         let since_ns = now.0.saturating_sub(self.since.0);
@@ -48,7 +48,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// A mount with what takes a look at the disk.
+    /// Describes a mount, with the facts that need a look at the disk.
     pub(super) fn view_info(&self, view: &MountedView, table: &VersionTable) -> ViewInfo {
         let mut info = view.info();
         info.version = version_text(table, view.view());
@@ -76,7 +76,7 @@ impl Daemon<'_> {
             since_unix_s: self.since.secs(),
             transport: views.first().map(|view| view.transport.clone()).unwrap_or_default(),
             log: logging::place(),
-            // The one who asks knows.
+            // The client knows it already.
             socket: String::new(),
             views,
         });

@@ -1,4 +1,4 @@
-//! Damage, for those who ask.
+//! Requests about damage.
 
 use dendro_base::{Clock, SystemClock};
 use dendro_control::AdminError;
@@ -8,8 +8,8 @@ use super::refusal::refuse;
 use crate::state::Daemon;
 
 impl Daemon<'_> {
-    /// Tells what is known, and forgets it if that is asked.
-    pub(super) fn tell_damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
+    /// Reports the damage that is known, and forgets it if `request` says so.
+    pub(super) fn answer_damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
         let disk = self.volume.disk();
         self.damage.take_in(disk, SystemClock.now());
         let info = self.damage.info(disk, true);

@@ -1,4 +1,4 @@
-//! Another head in the place of one that is mounted.
+//! Handover: another head takes the place of one that is mounted.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::mounts::open_files::{self, Which};
 use crate::state::Daemon;
 use crate::views::MountedView;
 
-/// How many open files a refusal names.
-const TOLD_FILES: usize = 5;
+/// The most open files that a refusal names.
+const MAX_NAMED_FILES: usize = 5;
 
 impl Daemon<'_> {
-    /// Carries out a request that may put another head in the place of one that is mounted, and shows
-    /// that in the mount. The caller holds the lock on changes.
-    pub(super) fn succeed(
+    /// Carries out a request that may replace a mounted head, and shows the new head in that mount.
+    /// The caller holds the lock `changes`.
+    pub(super) fn hand_over(
         &self,
         mount: Option<MountNamed<'_>>,
         request: &VersionsRequest,
@@ -31,7 +31,7 @@ impl Daemon<'_> {
         let Some(Succession { head, like }) = service.succession(request)? else {
             return service.answer(request);
         };
-        // Nothing to be shown, so it does not matter what is open.
+        // Nothing new would be shown, so open files do not matter.
         if let Some(reply) = service.spare_replacement(request)? {
             return Ok(reply);
         }
@@ -45,7 +45,7 @@ impl Daemon<'_> {
                 other.place()
             )));
         }
-        // Programs that read may go on where nothing changes under them unasked.
+        // Programs that only read may continue where their files do not change.
         let which = match request {
             VersionsRequest::Replace { .. } => Which::Writable,
             _ => Which::All,
@@ -59,7 +59,7 @@ impl Daemon<'_> {
             let stale = stale(self.volume.disk(), head, like).map_err(refuse)?;
             let mut reply = service.answer(request)?;
             let new = match &reply {
-                // It has changed, so nothing was done.
+                // The head has changed, so the service did nothing.
                 VersionsReply::Diff(_) => return Ok((None, reply)),
                 VersionsReply::Branch(made) => View { branch: made.branch, epoch: None },
                 _ => like,
@@ -78,7 +78,7 @@ impl Daemon<'_> {
     }
 }
 
-/// Whether it is to be done even where files are open.
+/// Whether the request is carried out even if files are open.
 const fn is_forced(request: &VersionsRequest) -> bool {
     match request {
         VersionsRequest::Promote { how, .. }
@@ -91,7 +91,7 @@ const fn is_forced(request: &VersionsRequest) -> bool {
 /// Files that are open in a mount.
 fn open_files(view: &Arc<MountedView>, which: Which) -> Vec<OpenFileInfo> {
     if view.is_at_hand() {
-        // Pages that programs have mapped and changed are in the kernel still.
+        // The kernel still holds pages that programs have mapped and changed.
         if let Ok(root) = File::open(&view.mount_point) {
             let _ = rustix::fs::syncfs(&root);
         }
@@ -99,13 +99,13 @@ fn open_files(view: &Arc<MountedView>, which: Which) -> Vec<OpenFileInfo> {
     open_files::find(&view.device, which)
 }
 
-/// Refuses to exchange what is open.
+/// Refuses to replace a head while files in it are open.
 fn check_closed(open_files: &[OpenFileInfo], which: Which) -> Result<(), AdminError> {
     if open_files.is_empty() {
         return Ok(());
     }
-    let told: Vec<_> = open_files.iter().take(TOLD_FILES).map(open_files::describe).collect();
-    let more = match open_files.len() - told.len() {
+    let named: Vec<_> = open_files.iter().take(MAX_NAMED_FILES).map(open_files::describe).collect();
+    let more = match open_files.len() - named.len() {
         0 => "",
         _ => ", and more",
     };
@@ -113,5 +113,5 @@ fn check_closed(open_files: &[OpenFileInfo], which: Which) -> Result<(), AdminEr
         Which::All => "close them first, or use --force",
         Which::Writable => "close them first",
     };
-    Err(AdminError(format!("files are open: {}{more}; {advice}", told.join(", "))))
+    Err(AdminError(format!("files are open: {}{more}; {advice}", named.join(", "))))
 }

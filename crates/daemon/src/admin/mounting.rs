@@ -1,4 +1,4 @@
-//! Mounts that commands have made and the daemon is to serve.
+//! Mounts that a command has made and the daemon then serves.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::state::Daemon;
 use crate::views::{Closing, MountedView};
 
 impl Daemon<'_> {
-    /// Serves a mount that was made by the one who asks.
+    /// Serves a mount that the client has made.
     pub(super) fn serve_received(
         &self,
         request: &MountRequest,
@@ -55,7 +55,7 @@ impl Daemon<'_> {
             mount_id: request.mount_id,
             namespace: request.namespace.clone(),
             is_fuseblk: false,
-            lent_to: None,
+            on_behalf_of: None,
         };
         let mounted = Mounted::received(
             device,
@@ -78,26 +78,26 @@ impl Daemon<'_> {
         let mount = mount.map_err(refuse)?;
         let closing = Arc::new(Closing::new(mount.switch()));
         let view = self.add(mount, closing, place, &options);
-        self.leave_card();
+        self.write_card();
         Ok(self.view_info(&view, &self.volume.disk().versions()))
     }
 
-    /// Two mounts of what can be changed would not see each other's changes, since the kernel caches
-    /// what it has read of each.
-    fn in_the_way(&self, view: View) -> Option<Arc<MountedView>> {
+    /// The mount of `view` that prevents another one. Two writable mounts of one view would not see
+    /// each other's changes, because the kernel caches what it has read of each.
+    fn conflicting_mount(&self, view: View) -> Option<Arc<MountedView>> {
         let can_change = view.epoch.is_none() && self.volume.disk().read_only_reason().is_none();
         self.views.all_open().into_iter().find(|other| can_change && other.view() == view)
     }
 
-    /// umount(2) does not wait for the file system to be closed; the next mount does.
+    /// Waits until an earlier mount of the same view is closed. umount(2) returns before that.
     pub(super) fn wait_for_unmounted(&self, request: &MountRequest) {
         if let Ok(view) = self.volume.resolve(&request.of) {
-            // Where that takes too long, it is in the way.
+            // If that takes too long, `check_free` refuses.
             let _ = self.views.settle(|other| other.view() == view);
         }
     }
 
-    /// Refuses a mount for writing where nothing can be written.
+    /// Refuses a writable mount if nothing can be written.
     pub(super) fn check_writable(&self, options: &MountOptions) -> Result<(), AdminError> {
         let Some(why) = self.volume.disk().read_only_reason().filter(|_| !options.read_only) else {
             return Ok(());
@@ -119,7 +119,7 @@ impl Daemon<'_> {
     }
 
     pub(super) fn check_free(&self, view: View) -> Result<(), AdminError> {
-        match self.in_the_way(view) {
+        match self.conflicting_mount(view) {
             None => Ok(()),
             Some(other) => Err(AdminError(format!(
                 "{} is mounted already, on {}; `mount --bind` shows it in another place too, and \
@@ -131,8 +131,8 @@ impl Daemon<'_> {
     }
 }
 
-/// The number of a connection: the minor one of the mounted file system, unless that is a block
-/// device.
+/// The number of a FUSE connection: the minor device number of the mounted file system, unless that
+/// is a block device.
 fn connection_number(device: &str) -> Option<u32> {
     device.strip_prefix("0:")?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! How the options of a mount are changed while it is mounted.
+//! Changes of a mount's options while it is mounted.
 
 use dendro_control::cleaning::CleanerChange;
 use dendro_control::{AdminError, SetRequest};
@@ -8,16 +8,16 @@ use crate::state::Daemon;
 use crate::views::{AutomaticSnapshots, MountedView};
 
 impl Daemon<'_> {
-    /// Changes what `request` asks for, all of it or nothing.
+    /// Changes what `request` asks for: all of it, or nothing.
     pub(super) fn set_options(
         &self,
         view: &MountedView,
         request: &SetRequest,
     ) -> Result<(), AdminError> {
-        // One at a time, and none while a snapshot is made by the rule that was.
+        // One change at a time, and none while a snapshot is made by the old rule.
         let _changes = self.changes.lock();
         if !request.told.is_empty() {
-            view.told.lock().clone_from(&request.told);
+            view.kernel_options.lock().clone_from(&request.told);
         }
         let now = self.in_force(view);
         let lists = request.options.iter().map(String::as_str);

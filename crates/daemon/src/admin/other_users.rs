@@ -1,11 +1,13 @@
-//! What other users than the daemon's own and root may ask at the control socket.
+//! Requests of users other than root and the daemon's own user.
 //!
-//! Nothing that is not named here. Everybody hears what the volume is like, and may look at the past of a
-//! mount that is for everybody, as far as the permissions in it allow (`dendro_versions` checks those).
-//! Making versions is for those to whom the mount's options delegate it.
+//! Only the requests that are handled here are allowed. Every user gets facts about the volume, and
+//! may look at the past of a mount that is open to all users, as far as permissions in it allow
+//! (`dendro_versions` checks those). Users to whom the mount's options delegate it may make
+//! versions.
 //!
-//! A mount may be for everybody and lie where only some can go. So whoever asks about what is in it shows
-//! that it gets there, by a descriptor of its root.
+//! A mount that is open to all users may lie below a directory that only some can enter. So a
+//! request about its contents must come with a descriptor of the mount's root, which proves that
+//! the user can reach it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use crate::state::Daemon;
 use crate::views::MountedView;
 
 impl Daemon<'_> {
-    /// Whether a mount for everybody delegates anything to this user.
+    /// Whether any mount that is open to all users delegates something to this user.
     fn has_delegate(&self, caller: &Caller) -> bool {
         self.views
             .all()
@@ -34,7 +36,7 @@ impl Daemon<'_> {
             .any(|view| self.in_force(view).delegates.include(caller, self.volume.source()))
     }
 
-    /// Does what another user asks, if that user may.
+    /// Carries out the request of another user, if that user may make it.
     pub(super) fn serve_other(
         &self,
         caller: &Caller,
@@ -48,30 +50,30 @@ impl Daemon<'_> {
             Command::Ping => Outcome::Pong(self.pong_for_others()),
             Command::Info => Outcome::Info(Box::new(self.info_for_others()?)),
             Command::Stat => Outcome::Stat(self.statistics()?),
-            // How full they are, for `dendro usage`; nothing of what is in them.
+            // How full segments are, for `dendro usage`; not their contents.
             Command::Segments(asked) if self.has_delegate(caller) => {
                 Outcome::Segments(cleaning::segments(self.volume.disk(), asked))
             }
             Command::Metrics => Outcome::Metrics(self.metrics_text()?),
-            // As anybody can by sync(2).
+            // Any user can do the same by sync(2).
             Command::Sync => self.sync_all().map(|()| Outcome::Done)?,
             Command::Unmount(asked) => {
                 let view = self.mounted_for_request(request)?;
-                if view.lent_to != Some(caller.uid) {
+                if view.on_behalf_of != Some(caller.uid) {
                     return deny(NOT_FOR_OTHERS);
                 }
                 unmount(&view, *asked)?;
                 Outcome::Done
             }
             Command::Mount(asked) => {
-                let (reply, mount) = self.lend(caller, asked, descriptor)?;
+                let (reply, mount) = self.mount_for_other_user(caller, asked, descriptor)?;
                 return Ok((Outcome::Mount(reply), mount));
             }
             Command::Versions(VersionsAsked {
                 mount,
                 request: wish @ VersionsRequest::Delete { .. },
             }) => {
-                // Whoever made a version may take it away from anywhere.
+                // The maker of a version may delete it from anywhere.
                 let mount = request.mount(mount.as_ref());
                 let mount = mount.filter(|mount| self.views.find(*mount).is_some());
                 let asker = Some(Asker { who: who(caller), is_delegate: true });
@@ -92,7 +94,7 @@ impl Daemon<'_> {
         Ok((outcome, None))
     }
 
-    /// The mount that a request is meant for.
+    /// The mount that a request names.
     fn mounted_for_request(&self, request: &Request) -> Result<Arc<MountedView>, AdminError> {
         match request.mount(None) {
             Some(mount) => self.mounted(mount),
@@ -100,7 +102,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// The mount in which somebody asks about versions, and what that one may do there.
+    /// The mount that a request about versions names, and what the caller may do there.
     fn asker(
         &self,
         caller: &Caller,
@@ -125,7 +127,7 @@ impl Daemon<'_> {
         Ok((view, Asker { who: who(caller), is_delegate }))
     }
 
-    /// Who the daemon is, without the mounts that are not for everybody.
+    /// The daemon's identity, without the mounts that are not open to all users.
     fn pong_for_others(&self) -> Pong {
         let mut pong = self.pong();
         self.retain_for_others(&mut pong.views);
@@ -135,7 +137,7 @@ impl Daemon<'_> {
         pong
     }
 
-    /// The same with what the volume is like.
+    /// The facts about the volume, without the mounts that are not open to all users.
     fn info_for_others(&self) -> Result<VolumeInfo, AdminError> {
         let mut info = self.volume_info()?;
         if let Some(mount) = &mut info.mount {
@@ -146,9 +148,9 @@ impl Daemon<'_> {
         Ok(info)
     }
 
-    fn retain_for_others(&self, told: &mut Vec<ViewInfo>) {
+    fn retain_for_others(&self, infos: &mut Vec<ViewInfo>) {
         let views = self.views.all_open();
-        told.retain(|info| {
+        infos.retain(|info| {
             let view = views.iter().find(|view| view.id == info.id);
             view.is_some_and(|view| self.is_for_everybody(view))
         });
@@ -160,10 +162,11 @@ fn who(caller: &Caller) -> Who {
     Who { uid, gid, groups }
 }
 
-/// Whether the descriptor is of the root of what is mounted. Nobody is asked for that, who may not answer.
+/// Whether the descriptor refers to the root of the mount. This does not ask the file system, which
+/// may not answer.
 fn is_root_of(root: &OwnedFd, view: &MountedView) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let Ok(told) = statx(root, "", flags, StatxFlags::INO) else { return false };
-    let device = format!("{}:{}", told.stx_dev_major, told.stx_dev_minor);
-    device == view.device && told.stx_ino == Ino::ROOT.0
+    let Ok(attributes) = statx(root, "", flags, StatxFlags::INO) else { return false };
+    let device = format!("{}:{}", attributes.stx_dev_major, attributes.stx_dev_minor);
+    device == view.device && attributes.stx_ino == Ino::ROOT.0
 }

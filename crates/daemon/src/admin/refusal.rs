@@ -1,4 +1,4 @@
-//! Why a request is refused.
+//! Refusals of requests.
 
 use dendro_control::AdminError;
 
@@ -10,5 +10,5 @@ pub(super) fn deny<T>(why: &str) -> Result<T, AdminError> {
     Err(AdminError(format!("permission denied: {why}")))
 }
 
-/// What nobody else may have done.
+/// The refusal of what only root and the daemon's own user may request.
 pub(super) const NOT_FOR_OTHERS: &str = "this needs root, or the user who mounted it";

@@ -1,4 +1,4 @@
-//! What carries out requests about versions.
+//! The service that carries out requests about versions.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::state::Daemon;
 use crate::views::MountedView;
 
 impl Daemon<'_> {
-    /// What carries out requests about versions in `mount`. It does not know of `but`.
+    /// The service for requests in `mount`. It does not take the mount `but` into account.
     pub(super) fn service(
         &self,
         mount: Option<MountNamed<'_>>,
@@ -32,7 +32,8 @@ impl Daemon<'_> {
         }
     }
 
-    /// Waits until what was unmounted is written, before versions are taken away or exchanged.
+    /// Waits until everything is written that was unmounted, before versions are deleted or
+    /// replaced.
     pub(super) fn settle(&self) -> Result<(), AdminError> {
         match self.views.settle(|_| true) {
             true => Ok(()),

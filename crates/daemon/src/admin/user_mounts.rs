@@ -1,9 +1,10 @@
-//! Mounts that the daemon makes for other users, of branches that these have made.
+//! Mounts that the daemon makes for other users, of branches that they have made.
 //!
-//! A user could mount by itself and pass the connection on. But whoever mounts decides whether the kernel checks
-//! permissions, and, in a user namespace, who is root there. So the daemon mounts, with permissions checked, no
-//! devices and no set-user-ID programs: on a directory that belongs to the user, or nowhere yet, for the user to
-//! show it in a mount namespace of its own.
+//! A user could mount alone and pass the connection to the daemon. But the process that mounts
+//! decides whether the kernel checks permissions and, in a user namespace, who is root. So the
+//! daemon mounts, with permission checks, without devices and without set-user-ID programs. It
+//! mounts on a directory that belongs to the user, or returns a detached mount, which the user
+//! attaches in a mount namespace of its own.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -25,34 +26,34 @@ use crate::serving::{MountPlace, report};
 use crate::state::Daemon;
 use crate::views::Closing;
 
-/// File systems whose directories users may mount on: such as hold users' files. In others, as proc,
-/// directories that belong to users mean something to the system.
+/// Types of file systems whose directories users may mount on. These hold users' files. In others,
+/// such as proc, directories that belong to users have a meaning for the system.
 const MOUNTABLE: [&str; 12] = [
     "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "overlay", "tmpfs",
     "xfs", "zfs",
 ];
 
-/// A mount that was made for somebody, and its descriptor if that one is to put it somewhere.
-type Lent = (MountReply, Option<OwnedFd>);
+/// A mount that was made for a user; with its descriptor if the user is to attach it.
+type UserMount = (MountReply, Option<OwnedFd>);
 
 impl Daemon<'_> {
-    /// Mounts for `caller`: on `directory`, or nowhere yet.
-    pub(super) fn lend(
+    /// Mounts for `caller`: on `directory`, or detached.
+    pub(super) fn mount_for_other_user(
         &self,
         caller: &Caller,
         request: &MountRequest,
         directory: Option<OwnedFd>,
-    ) -> Result<Lent, AdminError> {
+    ) -> Result<UserMount, AdminError> {
         match self.views.arrive() {
             None => Ok((MountReply::Ending, None)),
             Some(_arrival) => {
-                let (view, mount) = self.lend_one(caller, request, directory)?;
+                let (view, mount) = self.mount_one_for_user(caller, request, directory)?;
                 Ok((MountReply::Served(Box::new(view)), mount))
             }
         }
     }
 
-    fn lend_one(
+    fn mount_one_for_user(
         &self,
         caller: &Caller,
         request: &MountRequest,
@@ -72,7 +73,7 @@ impl Daemon<'_> {
         self.wait_for_unmounted(request);
         let _changes = self.changes.lock();
         let view = self.volume.resolve(&request.of).map_err(AdminError)?;
-        self.check_lent(caller, view)?;
+        self.check_is_maker(caller, view)?;
         self.check_free(view)?;
         self.check_writable(&options)?;
         let fs = self.volume.open_view(view, &options).map_err(refuse)?;
@@ -80,7 +81,7 @@ impl Daemon<'_> {
         let config = Config { source, mount_point: mount_point.clone(), options: options.clone() };
         let serving = FuseOptions { past: self.past(view, &options), ..fuse_options(&config) };
         let owner = (caller.uid, caller.gid);
-        // The path is for people to read: a user may have put something else there by the time it ends.
+        // The path is for messages only: a user may replace what is there before the mount ends.
         let made = mount_for_user(&mount_point, true, &serving, owner);
         let (mounted, descriptor) = made.map_err(refuse)?;
         let mount = Mount::serving(mounted, fs, &serving, report(self.volume)).map_err(refuse)?;
@@ -99,16 +100,16 @@ impl Daemon<'_> {
             mount_id,
             namespace: request.namespace.clone(),
             is_fuseblk: false,
-            lent_to: Some(caller.uid),
+            on_behalf_of: Some(caller.uid),
         };
         let closing = Arc::new(Closing::new(mount.switch()));
         let view = self.add(mount, closing, place, &options);
-        self.leave_card();
+        self.write_card();
         let info = self.view_info(&view, &self.volume.disk().versions());
         Ok((info, directory.is_none().then_some(descriptor)))
     }
 
-    /// How it is mounted: no less strictly than what everybody uses already.
+    /// The options of the mount: no less strict than those of the mounts that all users have.
     fn options_for(
         &self,
         caller: &Caller,
@@ -129,14 +130,14 @@ impl Daemon<'_> {
         };
         options.delegates.set_users(&caller.uid.to_string()).map_err(AdminError)?;
         let mut is_bounded = false;
-        for view in self.views.all().iter().filter(|view| view.lent_to.is_none()) {
+        for view in self.views.all().iter().filter(|view| view.on_behalf_of.is_none()) {
             let MountOptions { exec, symfollow, snapdir, dev, suid, .. } = self.in_force(view);
             options.exec &= exec;
             options.symfollow &= symfollow;
             options.snapdir &= snapdir;
             is_bounded |= !(exec && symfollow && dev && suid);
         }
-        // Whoever has a mount in a namespace of its own can take these bounds away from it.
+        // A user can lift these restrictions from a mount in a namespace of its own.
         if is_detached && is_bounded {
             return deny(
                 "the volume is mounted with nodev, nosuid, noexec or nosymfollow, which could not \
@@ -146,8 +147,8 @@ impl Daemon<'_> {
         Ok(options)
     }
 
-    /// Refuses to mount what somebody has not made.
-    fn check_lent(&self, caller: &Caller, view: View) -> Result<(), AdminError> {
+    /// Refuses to mount a version that the caller has not made.
+    fn check_is_maker(&self, caller: &Caller, view: View) -> Result<(), AdminError> {
         let disk = self.volume.disk();
         let is_own = view.epoch.is_none()
             && view != disk.versions().main_head()
@@ -162,12 +163,13 @@ impl Daemon<'_> {
     }
 }
 
-/// Where the directory lies, if it is one that `caller` may mount on. Nobody is asked for that, who may not
-/// answer.
+/// The path of the directory, if `caller` may mount on it. This does not ask the file system, which
+/// may not answer.
 fn place_of(directory: &OwnedFd, caller: &Caller) -> Result<PathBuf, AdminError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let told = statx(directory, "", flags, StatxFlags::TYPE | StatxFlags::UID).map_err(refuse)?;
-    let is_directory = FileType::from_raw_mode(told.stx_mode.into()) == FileType::Directory;
+    let attributes =
+        statx(directory, "", flags, StatxFlags::TYPE | StatxFlags::UID).map_err(refuse)?;
+    let is_directory = FileType::from_raw_mode(attributes.stx_mode.into()) == FileType::Directory;
     let link = mounts::path_of(directory);
     let path = fs::read_link(&link).map_err(refuse)?;
     let table = mounts::read().map_err(|failure| AdminError(failure.message))?;
@@ -177,7 +179,7 @@ fn place_of(directory: &OwnedFd, caller: &Caller) -> Result<PathBuf, AdminError>
         let kind = &*entry.fs_type;
         MOUNTABLE.contains(&kind) || entry.is_dendro()
     });
-    match is_directory && told.stx_uid == caller.uid && is_mountable {
+    match is_directory && attributes.stx_uid == caller.uid && is_mountable {
         true => Ok(path),
         false => {
             deny(&format!("{}: is not a directory of yours that can be mounted on", path.display()))

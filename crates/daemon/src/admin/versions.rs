@@ -7,7 +7,8 @@ use dendro_versions::Asker;
 use crate::state::Daemon;
 
 impl Daemon<'_> {
-    /// Does what `asker` asks about versions; without one, somebody who may ask for everything.
+    /// Carries out a request about versions with the rights of `asker`; without one, with all
+    /// rights.
     pub(super) fn versions_for(
         &self,
         mount: Option<MountNamed<'_>>,
@@ -15,13 +16,13 @@ impl Daemon<'_> {
         asker: Option<Asker>,
     ) -> Result<VersionsReply, AdminError> {
         use VersionsRequest::{Delete, Promote, Replace, Rollback, Snapshot};
-        // No view is mounted while it is being taken away.
+        // No view is mounted while it is being deleted.
         match request {
             Promote { .. } | Replace { .. } | Rollback { .. } => {
                 self.settle()?;
                 let _changes = self.changes.lock();
-                let reply = self.succeed(mount, request, asker)?;
-                // The main branch may have another head now, which does not know of it.
+                let reply = self.hand_over(mount, request, asker)?;
+                // The main branch may have a new head, which has no record of the damage.
                 self.damage.look_again(self.volume.disk());
                 let kept = self.damage.keep(self.volume.disk());
                 if let Err(error) = kept.and_then(|()| self.volume.commit()) {
@@ -34,7 +35,7 @@ impl Daemon<'_> {
                 let _changes = self.changes.lock();
                 self.service(mount, None)?.asked_by(asker).answer(request)
             }
-            // Whose the next snapshot will be is written down before it is made.
+            // The owner of the next snapshot is recorded before the snapshot is made.
             Snapshot { .. } => {
                 let _changes = self.changes.lock();
                 self.service(mount, None)?.asked_by(asker).answer(request)

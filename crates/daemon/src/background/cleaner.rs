@@ -1,4 +1,4 @@
-//! Checkpoints, and cleans; when nobody writes also for later.
+//! Checkpoints and cleaning; while nobody writes, also cleaning in advance.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use rustix::thread::gettid;
 use super::pace::{ERROR_REST, Failing, Quiet};
 use crate::state::Daemon;
 
-/// How long the background thread rests when there is nothing to do, unless a commit wakes it.
+/// How long the background thread rests if there is nothing to do. A commit wakes it earlier.
 const BACKGROUND_REST: Duration = Duration::from_millis(100);
 
-/// The same when nothing has happened for a while: a volume that nobody uses should wake no CPU.
+/// The same after a quiet time: an unused volume must not wake a CPU often.
 const LONG_REST: Duration = Duration::from_secs(1);
 
-/// After so long in which nobody wrote, what can be cleaned for later is.
+/// After so long without writes the daemon cleans in advance.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Lets others have the CPU before this thread. That it may not is no reason not to clean.
-fn give_way() {
+/// Lowers the priority of this thread. Cleaning goes on if that is refused.
+fn lower_priority() {
     let _ = setpriority_process(Some(gettid()), CLEANER_NICENESS);
 }
 
 impl Daemon<'_> {
-    /// Cleans beside the background thread when segments get few: one of the two reads while the
-    /// other moves what it has read, and neither waits for the other's checkpoint.
+    /// Cleans beside the background thread when few segments are clean. While one of the two reads,
+    /// the other moves what it has read, and neither waits for the other's checkpoint.
     pub(crate) fn clean(&self) {
-        give_way();
+        lower_priority();
         let mut failing = Failing::new("cleaning");
         let disk = self.volume.disk();
         while !self.stop.is_set() {
             match failing.note(disk.clean_step()) {
                 Some(true) => {}
-                // Whatever makes segments few wakes it.
+                // A commit that takes clean segments wakes it.
                 Some(false) => disk.wait_for_background_work(LONG_REST),
                 None => drop(self.stop.wait(ERROR_REST)),
             }
@@ -41,10 +41,10 @@ impl Daemon<'_> {
     }
 
     pub(crate) fn work_in_background(&self) {
-        give_way();
+        lower_priority();
         let mut failing = Failing::new("background work");
         let disk = self.volume.disk();
-        // Who writes is soon helped; who only reads is disturbed by more reading and writing.
+        // Writers profit from cleaning soon; readers are disturbed by more I/O.
         let (mut unwritten, mut unused) = (Quiet::default(), Quiet::default());
         loop {
             let done = match disk.background_step() {
@@ -57,8 +57,8 @@ impl Daemon<'_> {
                 }
                 other => other,
             };
-            self.tell_whether_it_waits_for_room();
-            let rest = match failing.note(self.unless_it_waits(done, false)) {
+            self.log_host_room();
+            let rest = match failing.note(self.unless_host_is_full(done, false)) {
                 Some(true) => Duration::ZERO,
                 Some(false) => {
                     let is_quiet = unused.lasts_for() > IDLE_AFTER;

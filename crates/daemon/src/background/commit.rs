@@ -1,4 +1,4 @@
-//! Makes the tail of the log durable every few seconds, and keeps snapshots of how branches were.
+//! Makes the tail of the log durable every few seconds, and takes automatic snapshots.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ impl Daemon<'_> {
         let mut failing = Failing::new("making the log durable");
         let mut failing_snapshots = Failing::new("keeping how it was");
         while !self.stop.wait(interval()) {
-            failing_snapshots.note(self.keep_how_it_was());
-            failing.note(self.unless_it_waits(self.volume.commit(), ()));
+            failing_snapshots.note(self.take_snapshots());
+            failing.note(self.unless_host_is_full(self.volume.commit(), ()));
         }
     }
 
-    /// Makes the snapshots that mounts are to make by themselves.
-    fn keep_how_it_was(&self) -> Result<(), dendro_disk::Error> {
+    /// Takes the automatic snapshots that mounts ask for.
+    fn take_snapshots(&self) -> Result<(), dendro_disk::Error> {
         let views = self.views.all();
         let keeps = |view: &&Arc<MountedView>| view.automatic.lock().is_some();
         let mut keeping = views.iter().filter(keeps).peekable();
         if keeping.peek().is_none() {
             return Ok(());
         }
-        // A snapshot must not be taken away while it is being mounted.
+        // A snapshot must not be deleted while it is being mounted.
         let _changes = self.changes.lock();
         let mounted: Vec<_> = self.views.all_open().iter().map(|view| view.view()).collect();
         keeping.try_for_each(|view| match &mut *view.automatic.lock() {

@@ -1,4 +1,4 @@
-//! Takes note of damage as it is met.
+//! Records damage as soon as the disk finds it.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use dendro_base::{Clock, SystemClock};
 
 use crate::state::Daemon;
 
-/// How long one wait lasts at most; what is met ends it.
+/// The longest wait. New damage ends it.
 const LONG_WAIT: Duration = Duration::from_secs(3600);
 
-/// A broken device is met all the time; so often it is looked what there is.
+/// The pause between two looks. A broken device reports damage all the time.
 const REST: Duration = Duration::from_millis(200);
 
 impl Daemon<'_> {
-    /// Sees to damage as it is met.
+    /// Records damage until the daemon ends.
     pub(crate) fn watch_damage(&self) {
         let disk = self.volume.disk();
         let mut met_count = 0;

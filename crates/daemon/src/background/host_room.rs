@@ -1,18 +1,18 @@
-//! Whether what is below the device has room for what is written.
+//! Room below the device, for example in the file system that holds an image.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::state::Daemon;
 
-/// How long until a write is tried again for which there was no room below the device.
+/// The pause before a write is repeated that found no room below the device.
 pub(super) const ROOM_REST: Duration = Duration::from_millis(250);
 
 impl Daemon<'_> {
-    /// Says once that what is below the device is full, and once that there is room again.
-    pub(super) fn tell_whether_it_waits_for_room(&self) {
+    /// Logs once that there is no room below the device, and once that there is room again.
+    pub(super) fn log_host_room(&self) {
         let waits = self.volume.disk().waits_for_host();
-        if self.waits_for_room.swap(waits, Ordering::Relaxed) == waits {
+        if self.is_host_full.swap(waits, Ordering::Relaxed) == waits {
             return;
         }
         if waits {
@@ -25,8 +25,9 @@ impl Daemon<'_> {
         }
     }
 
-    /// What background work failed for, unless it is told of otherwise.
-    pub(super) fn unless_it_waits<T>(
+    /// Drops an error that only says that there is no room below the device, which is logged
+    /// elsewhere.
+    pub(super) fn unless_host_is_full<T>(
         &self,
         done: Result<T, dendro_disk::Error>,
         none: T,

@@ -6,7 +6,7 @@ use super::host_room::ROOM_REST;
 use super::pace::{ERROR_REST, Failing};
 use crate::state::Daemon;
 
-/// How long a writer waits for a buffer at most. It is woken for one, and when it is to stop.
+/// How long a writer waits for a buffer. It is woken for a buffer and for the end.
 const WRITER_WAIT: Duration = Duration::from_secs(5);
 
 impl Daemon<'_> {
@@ -15,7 +15,7 @@ impl Daemon<'_> {
         let disk = self.volume.disk();
         while !self.stop.is_set() {
             let step = disk.write_step(WRITER_WAIT);
-            self.tell_whether_it_waits_for_room();
+            self.log_host_room();
             let is_waiting = matches!(step, Err(dendro_disk::Error::NoSpace { .. }));
             if is_waiting || failing.note(step).is_none() {
                 self.stop.wait(if is_waiting { ROOM_REST } else { ERROR_REST });

@@ -1,11 +1,11 @@
-//! When threads of the background rest, and what they report of failures.
+//! Pauses of background threads, and what they log of failures.
 
 use std::time::Duration;
 
-/// How long a thread rests after an error, which does not go away.
+/// How long a thread rests after an error that does not go away.
 pub(super) const ERROR_REST: Duration = Duration::from_secs(1);
 
-/// How long something has not changed.
+/// Measures how long a number has not changed.
 #[derive(Default)]
 pub(super) struct Quiet {
     last: u64,
@@ -13,7 +13,7 @@ pub(super) struct Quiet {
 }
 
 impl Quiet {
-    /// Notes how it is after a rest of so long, at most.
+    /// Takes the number after a rest of at most `rest`.
     pub(super) fn note(&mut self, now: u64, rest: Duration) {
         if std::mem::replace(&mut self.last, now) == now {
             self.rested = self.rested.saturating_add(rest);
@@ -27,7 +27,7 @@ impl Quiet {
     }
 }
 
-/// Says once that something has begun to fail, and once that it goes on again.
+/// Logs once that an activity fails, and once that it works again.
 pub(super) struct Failing {
     what: &'static str,
     is_failing: bool,

@@ -1,4 +1,4 @@
-//! What is said of damage that was found in use.
+//! Reports of damage that was found in use.
 
 use dendro_base::Timestamp;
 use dendro_base::units::PAGE_SIZE;
@@ -11,11 +11,12 @@ use dendro_fs::{Ino, KeptDamage};
 
 use crate::metrics::exposition::Exposition;
 
-/// In so many versions it is looked for damage.
+/// The most versions that are searched for a damaged page.
 const MAX_VIEWS: usize = 256;
 
-/// A version in which this page cannot be read, and the file's path there, which is empty where it was not
-/// found. Heads come first, the main branch's before others, and then the newest snapshots.
+/// A version in which this page cannot be read, and the file's path there; the path is empty if it
+/// was not found. The main branch's head is searched first, then other heads, then the newest
+/// snapshots.
 pub(super) fn find(disk: &dyn Versions, list: Lid, page: u64) -> Option<(View, Vec<u8>)> {
     let table = disk.versions();
     let heads = table.branches().map(|branch| branch.head());
@@ -33,7 +34,7 @@ pub(super) fn find(disk: &dyn Versions, list: Lid, page: u64) -> Option<(View, V
     Some((view, path.unwrap_or_default()))
 }
 
-/// What a version is called.
+/// The name of a version, as commands take it.
 fn version_text(view: View, table: &VersionTable) -> Option<String> {
     match view.epoch {
         None => table.branch_of(view).map(|branch| format!(":{}", branch.name)),
@@ -44,7 +45,7 @@ fn version_text(view: View, table: &VersionTable) -> Option<String> {
     }
 }
 
-/// What is to be told of `kept`.
+/// The report of all damage in `kept`.
 pub fn info(kept: &[KeptDamage], table: &VersionTable) -> DamageInfo {
     DamageInfo {
         place_count: kept.len() as u64,
@@ -69,7 +70,7 @@ fn place(kept: &KeptDamage, table: &VersionTable) -> DamagedPlace {
     }
 }
 
-/// Where a place is, in words.
+/// Describes the place of damage in words.
 pub fn where_text(place: &DamagedPlace) -> String {
     let offset_bytes = place.offset_bytes.unwrap_or(0);
     let version = match &place.version {
@@ -83,7 +84,7 @@ pub fn where_text(place: &DamagedPlace) -> String {
     }
 }
 
-/// A message about it.
+/// The message for the log.
 pub(super) fn text(kept: &KeptDamage, table: &VersionTable) -> String {
     format!("{}: {}", where_text(&place(kept, table)), kept.problem)
 }
@@ -146,10 +147,10 @@ mod tests {
         let lost = KeptDamage { view: None, path: Vec::new(), ..page.clone() };
         assert!(text(&node, &table).starts_with("the map"));
         assert!(text(&lost, &table).starts_with("i-node 7 in a version that is gone"));
-        let told = info(&[page, node], &table);
-        assert_eq!((told.place_count, told.met_count, told.places.len()), (2, 6, 2));
-        assert_eq!(facts(&told)["damage_last_unix_ns"], 9_000_000_000_i64);
-        assert!(exposition(&told).contains("\ndendro_damage_places 2\n"));
+        let damage = info(&[page, node], &table);
+        assert_eq!((damage.place_count, damage.met_count, damage.places.len()), (2, 6, 2));
+        assert_eq!(facts(&damage)["damage_last_unix_ns"], 9_000_000_000_i64);
+        assert!(exposition(&damage).contains("\ndendro_damage_places 2\n"));
         assert_eq!(facts(&DamageInfo::default())["damage_first_unix_ns"], serde_json::Value::Null);
     }
 }

@@ -1,9 +1,10 @@
-//! Damage that was met: told once for each place, counted, and kept with the volume until somebody has taken
-//! note of it.
+//! The table of damage that was found in use. Each place is logged once, counted, and kept with the
+//! volume until a user acknowledges it.
 //!
-//! The disk notes what does not hold what was written there, whoever reads it. A thread waits for that, looks
-//! where in which version it is, says so in the log, and writes it to the main branch's head. A volume that
-//! is open for reading alone counts in memory.
+//! The disk notes each block that does not hold what was written there, no matter which thread
+//! reads it. A thread waits for such notes, searches for the version and the file, logs them, and
+//! writes the table to the main branch's head. A volume that is open read-only keeps the table in
+//! memory.
 
 use dendro_base::Timestamp;
 use dendro_base::sync::Mutex;
@@ -15,7 +16,7 @@ use dendro_logdisk::{Damage, LogDisk};
 use super::report;
 use crate::volume::Volume;
 
-/// A place, and how often the disk had met it when it was looked last.
+/// A place, and how often the disk had found it at the last look.
 struct KnownPlace {
     kept: KeptDamage,
     seen_count: u64,
@@ -24,16 +25,16 @@ struct KnownPlace {
 #[derive(Default)]
 struct State {
     known: Vec<KnownPlace>,
-    /// Places that there was no room for.
+    /// Places for which the table has no room.
     more_places: u64,
 }
 
-/// What is known of damage.
+/// All damage that is known.
 #[derive(Default)]
 pub(crate) struct DamageTable(Mutex<State>);
 
 impl DamageTable {
-    /// What is kept with the volume.
+    /// Reads what is kept with the volume.
     pub(crate) fn of(volume: &Volume) -> Self {
         let disk = volume.disk();
         let kept = kept_damage(disk, disk.versions().main_head()).unwrap_or_else(|error| {
@@ -44,7 +45,7 @@ impl DamageTable {
         Self(Mutex::new(State { known, more_places: 0 }))
     }
 
-    /// Looks where that damage is now that was in versions which are gone.
+    /// Searches again for damage whose version is gone.
     pub(crate) fn look_again(&self, disk: &LogDisk) {
         let table = disk.versions();
         let mut state = self.0.lock();
@@ -54,14 +55,14 @@ impl DamageTable {
             if let Some((view, path)) = report::find(disk, Lid(list), page) {
                 (known.kept.view, known.kept.path) = (Some(view), path);
             }
-            // That has met it some times more.
+            // The search has read the block again and increased the count.
             let met = disk.damage().places();
             let met = met.iter().find(|of| of.addr_bytes == known.kept.addr_bytes);
             known.seen_count = met.map_or(known.seen_count, |of| of.met_count);
         }
     }
 
-    /// What is known, with all places if they are wanted.
+    /// The report of what is known; with all places if `with_places`.
     pub(crate) fn info(&self, disk: &LogDisk, with_places: bool) -> DamageInfo {
         let state = self.0.lock();
         let kept: Vec<_> = state.known.iter().map(|known| known.kept.clone()).collect();
@@ -73,7 +74,7 @@ impl DamageTable {
         info
     }
 
-    /// Takes in what the disk has met; says whether anything has changed.
+    /// Adds what the disk has found; returns whether anything has changed.
     pub(crate) fn take_in(&self, disk: &LogDisk, now: Timestamp) -> bool {
         let mut has_changed = false;
         let mut more_places = 0;
@@ -92,7 +93,7 @@ impl DamageTable {
             }
             let kept = locate(disk, &met, now);
             log::error!("damage: {}", report::text(&kept, &disk.versions()));
-            // To look where it is met it some times more.
+            // The search reads the block again and increases the count.
             let again =
                 disk.damage().places().into_iter().find(|of| of.addr_bytes == met.addr_bytes);
             let seen_count = again.map_or(met.met_count, |of| of.met_count);
@@ -109,7 +110,7 @@ impl DamageTable {
         has_changed
     }
 
-    /// Writes down what is known, if that can be.
+    /// Writes the table to the volume, if that is writable.
     pub(crate) fn keep(&self, disk: &LogDisk) -> Result<(), dendro_disk::Error> {
         if disk.read_only_reason().is_some() {
             return Ok(());
@@ -128,7 +129,7 @@ impl DamageTable {
 }
 
 impl KnownPlace {
-    /// Adds how often the disk has met it since it was looked last; whether it has.
+    /// Adds how often the disk has found the place since the last look; returns whether it has.
     fn count(&mut self, met: &Damage, now: Timestamp) -> bool {
         let more = met.met_count.saturating_sub(self.seen_count);
         self.seen_count = met.met_count;
@@ -140,7 +141,7 @@ impl KnownPlace {
     }
 }
 
-/// Where the damage is, as far as that can be found.
+/// Searches for the version and the file that the damage is in.
 fn locate(disk: &LogDisk, met: &Damage, now: Timestamp) -> KeptDamage {
     let found = met.page.and_then(|(list, page)| report::find(disk, list, page));
     let (view, path) = found.map_or((None, Vec::new()), |(view, path)| (Some(view), path));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// What has names.
+/// A kind of account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     User,
@@ -18,7 +18,7 @@ impl Kind {
         }
     }
 
-    /// What getent(1), and messages, call it.
+    /// The name of the database for getent(1).
     const fn database(self) -> &'static str {
         match self {
             Self::User => "passwd",
@@ -27,21 +27,21 @@ impl Kind {
     }
 }
 
-/// The number of the user or the group called `name`; one that is given by its number has that.
+/// The number of the user or the group `name`, which may be the number itself.
 pub(super) fn id_of(kind: Kind, name: &str) -> Result<u32, String> {
     if let Ok(id) = name.parse() {
         return Ok(id);
     }
     let local = fs::read_to_string(kind.file()).unwrap_or_default();
-    let found = id_in(&local, name).or_else(|| id_in(&asked(kind, name)?, name));
+    let found = id_in(&local, name).or_else(|| id_in(&getent(kind, name)?, name));
     found.ok_or_else(|| match kind {
         Kind::User => format!("there is no user {name}"),
         Kind::Group => format!("there is no group {name}"),
     })
 }
 
-/// What getent(1) says, which knows the accounts of a network too.
-fn asked(kind: Kind, name: &str) -> Option<String> {
+/// The output of getent(1), which also knows the accounts of a network.
+fn getent(kind: Kind, name: &str) -> Option<String> {
     let output = Command::new("getent")
         .args([kind.database(), "--", name])
         .stdin(Stdio::null())
@@ -51,7 +51,7 @@ fn asked(kind: Kind, name: &str) -> Option<String> {
     String::from_utf8(output.stdout).ok()
 }
 
-/// The number behind `name` in lines as those files have them.
+/// The number of `name` in lines of such a database.
 fn id_in(lines: &str, name: &str) -> Option<u32> {
     lines.lines().find_map(|line| {
         let mut fields = line.split(':');

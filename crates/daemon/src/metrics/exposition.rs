@@ -7,13 +7,13 @@ use std::fmt::{Display, Write};
 pub(crate) struct Exposition(String);
 
 impl Exposition {
-    /// Begins the samples of a metric; `kind` is the format's word for it.
+    /// Begins the samples of a metric; `kind` is one of the format's types.
     pub(crate) fn begin(&mut self, metric: &str, kind: &str, help: &str) {
         // Writing to a string does not fail.
         let _ = write!(self.0, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
     }
 
-    /// Adds a sample. `labels` are as [`label`] writes them, separated by commas; there may be none.
+    /// Adds a sample. `labels` are as [`label`] writes them, separated by commas; or empty.
     pub(crate) fn sample(&mut self, metric: &str, labels: &str, value: impl Display) {
         let _ = match labels {
             "" => writeln!(self.0, "{metric} {value}"),

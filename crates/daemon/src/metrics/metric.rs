@@ -14,7 +14,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Prometheus's word for it.
+    /// The type in Prometheus's text format.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -26,9 +26,9 @@ impl Kind {
 /// A metric.
 #[derive(Clone, Debug)]
 pub(super) struct Metric {
-    /// What it is called in `dendro stat`.
+    /// The name in `dendro stat`.
     pub(super) name: &'static str,
-    /// What it is called among metrics, with its labels.
+    /// The name for Prometheus, with its labels.
     pub(super) metric: &'static str,
     pub(super) labels: &'static str,
     pub(super) kind: Kind,
@@ -37,22 +37,22 @@ pub(super) struct Metric {
     pub(super) value: Value,
 }
 
-/// What a metric counts.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Things, bytes, shares: metrics tell it as it is.
+    /// A number, bytes, or a share. Prometheus gets the same.
     Plain,
-    /// Metrics tell it in seconds.
+    /// Prometheus gets seconds.
     Nanoseconds,
 }
 
 impl Metric {
-    /// The same, in nanoseconds.
+    /// The same metric, in nanoseconds.
     pub(super) fn nanoseconds(self) -> Self {
         Self { unit: Unit::Nanoseconds, ..self }
     }
 
-    /// As Prometheus wants it; nothing where it has no value.
+    /// The value for Prometheus; `None` if there is none.
     pub(super) fn sample(&self) -> Option<String> {
         match (&self.value, self.unit) {
             (Value::Null, _) => None,

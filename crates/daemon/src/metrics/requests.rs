@@ -1,7 +1,7 @@
-//! What programs asked of a mounted volume, how often, and how long that took.
+//! The requests of programs on a mounted volume: how many, and how long they took.
 //!
-//! The daemon tells how many requests lie between bounds; whoever asks makes percentiles of that, of all
-//! or of those between two looks.
+//! The daemon reports how many requests took a time between two bounds. The receiver computes
+//! percentiles, of all requests or of those between two reports.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use serde_json::Value;
 use super::exposition::{Exposition, label};
 use super::metric::{Metric, NS_PER_S, counter};
 
-/// The bounds of metrics, in powers of two of nanoseconds: from four microseconds to seventeen seconds.
+/// The bounds for Prometheus, as powers of two of nanoseconds: from four microseconds to seventeen
+/// seconds.
 const METRIC_BOUNDS: std::ops::RangeInclusive<u32> = 12..=34;
 
 pub(super) fn failures(timings: &Timings) -> Vec<Metric> {
@@ -30,13 +31,13 @@ pub(super) fn failures(timings: &Timings) -> Vec<Metric> {
     Failure::ALL.map(metric).to_vec()
 }
 
-/// Requests of a kind, as the daemon tells of them.
+/// The requests of one kind, as the daemon reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// How long all took together.
+    /// The sum of all times.
     pub total_ns: u64,
-    /// How many took less than so long, and not less than the bound before; without a bound: longer
-    /// than any. Bounds without any are left out.
+    /// How many requests took less than the bound, and at least the bound before; the last entry
+    /// may have no bound. Empty intervals are left out.
     pub counts: Vec<(Option<u64>, u64)>,
 }
 
@@ -54,29 +55,29 @@ pub(super) fn facts(timings: &Timings) -> Value {
     serde_json::to_value(all).unwrap_or(Value::Null)
 }
 
-/// What the table has said; nothing where an older daemon says nothing.
+/// Reads the requests in a report; empty if an older daemon reports none.
 pub fn of(facts: &Facts) -> Requests {
-    let told = facts.get("requests").cloned().unwrap_or(Value::Null);
-    serde_json::from_value(told).unwrap_or_default()
+    let requests = facts.get("requests").cloned().unwrap_or(Value::Null);
+    serde_json::from_value(requests).unwrap_or_default()
 }
 
-/// What is told of requests of a kind.
+/// The requests of one kind, summarised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many requests.
+    /// The number of requests.
     pub requests: u64,
-    /// What half of them took less than, about,
+    /// Half of them took less than this, about;
     pub median_ns: Option<u64>,
-    /// nine of ten,
+    /// nine of ten less than this;
     pub p90_ns: Option<u64>,
-    /// 99 of a hundred,
+    /// 99 of a hundred less than this;
     pub p99_ns: Option<u64>,
-    /// and all.
+    /// and all less than this.
     pub longest_ns: Option<u64>,
 }
 
 impl Counts {
-    /// What has come since `before`; all, where the daemon is another one by now.
+    /// The requests since `before`; all of them if another daemon counts by now.
     pub fn since(&self, before: &Self) -> Self {
         let old: BTreeMap<_, _> = before.counts.iter().copied().collect();
         let has_all = |bound: &Option<u64>, count: u64| {
@@ -94,9 +95,9 @@ impl Counts {
         }
     }
 
-    /// These and others.
+    /// The sum of both.
     pub fn and(&self, other: &Self) -> Self {
-        // What has no bound comes last.
+        // The entry without a bound comes last.
         let mut all: BTreeMap<u64, u64> = BTreeMap::new();
         for &(bound, count) in self.counts.iter().chain(&other.counts) {
             *all.entry(bound.unwrap_or(u64::MAX)).or_default() += count;
@@ -108,7 +109,7 @@ impl Counts {
         }
     }
 
-    /// What they come to.
+    /// The summary.
     pub fn summary(&self) -> Summary {
         let requests: u64 = self.counts.iter().map(|(_, count)| count).sum();
         let below = |per_mille: u64| {
@@ -177,7 +178,7 @@ mod tests {
         let before = counts(&[(Some(1000), 5), (None, 1)]);
         let now = counts(&[(Some(1000), 7), (Some(4000), 2), (None, 1)]);
         assert_eq!(now.since(&before).counts, [(Some(1000), 2), (Some(4000), 2)]);
-        // Mounted anew: all of it is new.
+        // After a new mount all of it is new.
         assert_eq!(before.since(&now), before);
         let both = before.and(&now);
         assert_eq!(both.counts, [(Some(1000), 12), (Some(4000), 2), (None, 2)]);

@@ -1,12 +1,12 @@
-//! Which mount it is.
+//! The identity of a mount.
 //!
-//! The numbers in the kernel's table of mounts, those of mounts and those of the file systems that are
-//! mounted, are given again as soon as something is unmounted. From Linux 6.8 on each mount has a number
-//! of its own too, which is never given again. So who wants to be sure that two looks saw the same mount
-//! compares that: what was the mount's at both is so in between, its file system's number included.
+//! The kernel reuses the numbers in its table of mounts, of mounts and of mounted file systems, as
+//! soon as something is unmounted. From Linux 6.8 on, each mount also has a unique number, which is
+//! never reused. Two looks that find the same unique number have seen the same mount, and
+//! everything about it, including the number of its file system, was the same in between.
 //!
-//! Nothing here asks a file system for anything, so nothing waits for one that does not answer, as long as
-//! the kernel knows the way to the path.
+//! Nothing here sends a request to a file system, so nothing waits for one that does not answer, as
+//! long as the kernel can resolve the path by itself.
 
 use std::path::Path;
 
@@ -18,48 +18,48 @@ const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 /// The mount that a path lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountIdentity {
-    /// The mounted file system's number.
+    /// The device number of the mounted file system.
     pub device: (u32, u32),
-    /// The mount's number in the table of mounts; nothing before Linux 5.8.
+    /// The number in the table of mounts; `None` before Linux 5.8.
     pub table_id: Option<u64>,
-    /// The mount's own number; nothing before Linux 6.8.
+    /// The unique number; `None` before Linux 6.8.
     pub unique_id: Option<u64>,
 }
 
 impl MountIdentity {
-    /// The mount that `path` lies in, or that is on top of it; nothing where that cannot be told.
+    /// The mount that `path` lies in, or that is on top of it; `None` if the kernel does not say.
     pub fn of(path: &Path) -> Option<Self> {
         for _ in 0..TRIES {
-            let told = ask(path, MNT_ID_UNIQUE)?;
-            let tabled = ask(path, StatxFlags::MNT_ID)?;
+            let found = ask(path, MNT_ID_UNIQUE)?;
+            let in_table = ask(path, StatxFlags::MNT_ID)?;
             let again = ask(path, MNT_ID_UNIQUE)?;
-            let unique_id = number(&told, MNT_ID_UNIQUE);
-            // Or else something was mounted there at that moment.
+            let unique_id = number(&found, MNT_ID_UNIQUE);
+            // Otherwise something was mounted there at that moment.
             if number(&again, MNT_ID_UNIQUE) == unique_id {
-                let device = (told.stx_dev_major, told.stx_dev_minor);
-                let table_id = number(&tabled, StatxFlags::MNT_ID);
+                let device = (found.stx_dev_major, found.stx_dev_minor);
+                let table_id = number(&in_table, StatxFlags::MNT_ID);
                 return Some(Self { device, table_id, unique_id });
             }
         }
         None
     }
 
-    /// Whether `path` lies in this very mount still.
+    /// Whether `path` still lies in this mount.
     pub fn is_still_at(&self, path: &Path) -> bool {
         Self::of(path).as_ref() == Some(self)
     }
 }
 
-/// How often it is looked again where mounts come and go.
+/// How often the look is repeated while mounts come and go.
 const TRIES: u32 = 10;
 
-/// What the kernel knows without asking the file system.
+/// Attributes that the kernel knows without a request to the file system.
 fn ask(path: &Path, wanted: StatxFlags) -> Option<Statx> {
     statx(CWD, path, AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT, wanted).ok()
 }
 
-fn number(told: &Statx, wanted: StatxFlags) -> Option<u64> {
-    (told.stx_mask & wanted.bits() != 0).then_some(told.stx_mnt_id)
+fn number(found: &Statx, wanted: StatxFlags) -> Option<u64> {
+    (found.stx_mask & wanted.bits() != 0).then_some(found.stx_mnt_id)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which mount a path lies in, and what its numbers are.
+//! Which mount a path lies in, and the numbers of that mount.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use super::identity::MountIdentity;
 use super::table::{MountEntry, read};
 use crate::failure::Failure;
 
-/// The mount that `path` lies in: by what the kernel says, or, where it cannot be looked up as the daemon
-/// is gone, by name.
+/// The mount that `path` lies in, as the kernel says. If the path cannot be looked up because the
+/// daemon is gone, its text decides.
 pub fn containing<'a>(table: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     let by_name = |path: &Path| {
         table
@@ -29,8 +29,7 @@ pub fn containing<'a>(table: &'a [MountEntry], path: &Path) -> Option<&'a MountE
         .or_else(|| table.iter().rev().find(|entry| entry.device == device))
 }
 
-/// Where `path` lies in the file system that is mounted there, from that one's root; empty for the
-/// root itself.
+/// The path from the root of the file system that `path` lies in; empty for the root itself.
 pub fn below_root(path: &Path) -> Result<PathBuf, Failure> {
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", path.display()));
@@ -42,8 +41,8 @@ pub fn below_root(path: &Path) -> Result<PathBuf, Failure> {
     Ok(root.join(below).components().collect())
 }
 
-/// The numbers of the mount on `mount_point` that has just been made: the file system's, as the table of
-/// mounts has it, and the mount's own.
+/// The numbers of the mount on `mount_point` that was just made: that of the file system, as the
+/// table of mounts has it, and the unique number of the mount.
 #[must_use]
 pub fn numbers_of(mount_point: &Path) -> (String, Option<u64>) {
     match MountIdentity::of(mount_point) {
@@ -54,7 +53,8 @@ pub fn numbers_of(mount_point: &Path) -> (String, Option<u64>) {
     }
 }
 
-/// The number of what is mounted on `mount_point`, as the table has it; empty when it cannot be told.
+/// The number of the file system that is mounted on `mount_point`, as the table of mounts has it;
+/// empty if it is unknown.
 pub fn device_at(mount_point: &Path) -> String {
     let table = read().unwrap_or_default();
     let topmost = table.iter().rev().find(|entry| entry.mount_point == mount_point);

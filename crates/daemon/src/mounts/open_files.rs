@@ -1,8 +1,8 @@
-//! Who has files open in a mount.
+//! Processes that have files open in a mount.
 //!
-//! Files are not opened by the file system ([`dendro_fuse`] says why), so it does not know; the
-//! processes' own tables do. Those of other users' processes cannot be read by a daemon that is not
-//! root's.
+//! The file system gets no requests to open files ([`dendro_fuse`] explains why), so it does not
+//! know; the tables of the processes do. A daemon that does not run as root cannot read those of
+//! other users' processes.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -17,26 +17,26 @@ use crate::text;
 /// Which open files matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All, mapped ones too. Directories are none.
+    /// All files, mapped ones too, but no directories.
     All,
-    /// Those that can be written to.
+    /// Files that are open for writing.
     Writable,
 }
 
-/// So many processes are told of at most.
+/// The most processes that are reported.
 const MAX_FOUND: usize = 64;
 
 const ACCESS_MODE: u32 = 0o3;
 const READ_ONLY: u32 = 0;
 const DIRECTORY: u32 = 0o200_000;
-/// Names a file without opening it.
+/// `O_PATH`: the descriptor only names a file.
 const PATH_ONLY: u32 = 0o10_000_000;
 
-/// What the system tells of a process's memory is read into a buffer of so many bytes.
+/// The size of the buffer for the table of a process's memory.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// The processes that have a file open in the file system with this number (`0:52`), each with one such
-/// file, of those that this one may look into; itself it does not count.
+/// The processes that have a file open in the file system with this number (`0:52`), each with one
+/// such file. Only processes that this one may inspect are found; this one does not count.
 pub fn find(device: &str, which: Which) -> Vec<OpenFileInfo> {
     let number = |text: &str| text.parse().ok();
     let device =
@@ -60,7 +60,7 @@ pub fn find(device: &str, which: Which) -> Vec<OpenFileInfo> {
     found.take(MAX_FOUND).collect()
 }
 
-/// The user whose process it is: by name, or by number where there is none.
+/// The user of the process, by name, or by number if there is no name.
 fn user_of(process: &Path) -> Option<String> {
     let uid = fs::metadata(process).ok()?.uid().to_string();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -76,8 +76,8 @@ fn user_of(process: &Path) -> Option<String> {
 fn open_in(process: &Path, device: (u32, u32), which: Which) -> Option<PathBuf> {
     let files = fs::read_dir(process.join("fd")).ok()?.flatten();
     files.map(|entry| entry.path()).find_map(|link| {
-        // What is known of the file, without asking the one behind it, which may be this process, or
-        // one that does not answer.
+        // Attributes that need no request to the file system, which may be served by this process,
+        // or not answer.
         let flags = AtFlags::STATX_DONT_SYNC;
         let file = statx(CWD, &link, flags, StatxFlags::empty()).ok()?;
         if (file.stx_dev_major, file.stx_dev_minor) != device {
@@ -119,7 +119,7 @@ fn mapped_path(line: &str, device: (u32, u32), which: Which) -> Option<PathBuf> 
     (is_there && counts).then(|| fields.skip(1).collect::<Vec<_>>().join(" ").into())
 }
 
-/// A file that is open, and whose it is.
+/// Describes an open file and its process.
 #[must_use]
 pub fn describe(file: &OpenFileInfo) -> String {
     let user = file.user.as_ref().map(|user| format!(" of {user}")).unwrap_or_default();

@@ -12,38 +12,39 @@ use crate::failure::Failure;
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// What our mounts are called, plain ones and those of block devices.
+/// The types of our mounts: plain ones, and those of block devices.
 const FS_TYPES: [&str; 2] = ["fuse.dendro", "fuseblk.dendro"];
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// The mount's number, which is another's as soon as it is gone.
+    /// The number of the mount, which the kernel reuses after its end.
     pub id: u64,
-    /// Names the mounted file system: all its mounts have the same number.
+    /// The device number of the mounted file system, the same for all its mounts.
     pub device: (u32, u32),
-    /// Where it is.
+    /// The mount point.
     pub mount_point: PathBuf,
-    /// The directory of the file system that is shown there.
+    /// The directory of the file system that the mount shows.
     pub root: PathBuf,
     /// The type of the file system.
     pub fs_type: String,
-    /// What the table calls its source.
+    /// The source, as the table has it.
     pub source: OsString,
 }
 
 impl MountEntry {
-    /// The number as the table writes it.
+    /// The device number, as the table has it.
     pub fn device_text(&self) -> String {
         format!("{}:{}", self.device.0, self.device.1)
     }
 
-    /// Whether it is one of ours, of a block device that it has claimed.
+    /// Whether it is a dendrofs mount of a block device, which it has claimed.
     pub fn is_fuseblk(&self) -> bool {
         self.fs_type == FS_TYPES[1]
     }
 
-    /// The image file or block device: its name without the version behind it ([`source_name`]).
+    /// The image file or block device: the source without the version that may follow
+    /// ([`source_name`]).
     pub fn volume(&self) -> PathBuf {
         let source = PathBuf::from(&self.source);
         let Some(text) = self.source.to_str().filter(|_| !exists(&source)) else { return source };
@@ -51,46 +52,46 @@ impl MountEntry {
         cuts.rev().find(|path| exists(path)).unwrap_or(source)
     }
 
-    /// Whether its source is called as a version of `volume` is ([`source_name`]).
+    /// Whether its source names a version of `volume` ([`source_name`]).
     pub fn is_named_after(&self, volume: &Path) -> bool {
         let rest = self.source.as_bytes().strip_prefix(volume.as_os_str().as_bytes());
         rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'@' | b':')))
     }
 
-    /// Whether it is one of ours.
+    /// Whether it is a dendrofs mount.
     pub fn is_dendro(&self) -> bool {
         FS_TYPES.contains(&self.fs_type.as_str())
     }
 }
 
-/// Whether there is such a file: it may lie on a file system that does not answer, so without asking that
-/// more than it takes to find it.
+/// Whether there is such a file. The file system that holds it gets no more requests than a look-up
+/// takes, since it may not answer.
 fn exists(path: &Path) -> bool {
     statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).is_ok()
 }
 
-/// What the table calls the source of a mount: the image or device, and the version, unless it is the
-/// main branch's head.
+/// The source of a mount in the table: the image or device, and the version unless it is the main
+/// branch's head.
 pub fn source_name(volume: &Path, version: &VersionName) -> String {
     let branch = version.branch.iter().map(|branch| format!(":{branch}"));
     let moment = version.moment.iter().map(|moment| format!("@{}", moment.text));
     branch.chain(moment).fold(volume.display().to_string(), |text, more| text + &more)
 }
 
-/// The mount namespace of this process; empty when it cannot be told.
+/// The mount namespace of this process; empty if it is unknown.
 pub fn namespace() -> String {
     let link = fs::read_link("/proc/self/ns/mnt");
     link.map(|link| link.display().to_string()).unwrap_or_default()
 }
 
-/// The directory that is shown on `mount_point`, from the root of the file system.
+/// The directory that the mount on `mount_point` shows, as a path from the root of its file system.
 pub fn root_at(mount_point: &Path) -> PathBuf {
     let table = read().unwrap_or_default();
     let topmost = table.iter().rev().find(|entry| entry.mount_point == mount_point);
     topmost.map_or_else(|| "/".into(), |entry| entry.root.clone())
 }
 
-/// All mounts that this process sees, in the order in which they were made.
+/// All mounts that this process sees, the oldest first.
 pub fn read() -> Result<Vec<MountEntry>, Failure> {
     let bytes = fs::read(TABLE).map_err(|error| Failure::new(format_args!("{TABLE}: {error}")))?;
     Ok(parse(&bytes))
@@ -100,8 +101,8 @@ fn parse(bytes: &[u8]) -> Vec<MountEntry> {
     bytes.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
 
-/// One line: id, parent, device, root, mount point, options, tags …, `-`, type, source, options
-/// (proc(5)).
+/// Parses a line: id, parent, device, root, mount point, options, tags …, `-`, type, source,
+/// options (proc(5)).
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?;
@@ -120,7 +121,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     })
 }
 
-/// Undoes the kernel's `\040` for what would break the line.
+/// Replaces the kernel's `\040` and other escapes.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

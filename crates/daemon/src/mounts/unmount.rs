@@ -1,4 +1,4 @@
-//! Takes away one mount, and no other that may be in its place by then.
+//! Unmounts one certain mount, and never another one that may have taken its place.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use rustix::mount::UnmountFlags;
 
 use super::lookup::numbers_of;
 
-/// Unmounts the mount on `mount_point` that has this device and number. The directories on the way are a
-/// user's, who may have put others in their place: what is unmounted is that mount, or nothing.
+/// Unmounts the mount on `mount_point` with this device and number. A user may have replaced the
+/// directories on the path; then nothing is unmounted.
 pub(crate) fn unmount_exactly(
     mount_point: &Path,
     (device, mount_id): (&str, Option<u64>),
@@ -25,7 +25,7 @@ pub(crate) fn unmount_exactly(
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
     let parent = parent.map_err(|errno| fail(&errno))?;
-    // What is mounted there cannot be renamed.
+    // A mount point cannot be renamed.
     let path = path_of(&parent).join(name);
     if numbers_of(&path) != (device.to_owned(), mount_id) {
         return Err(fail(&"something else is there"));
@@ -42,7 +42,7 @@ pub(crate) fn unmount_exactly(
     })
 }
 
-/// A path of what the descriptor is of.
+/// A path that leads to what the descriptor refers to.
 pub(crate) fn path_of(descriptor: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
 }

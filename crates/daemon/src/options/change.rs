@@ -1,4 +1,4 @@
-//! Options of what is mounted already: how they are told, and which can be changed.
+//! Options of an existing mount: how they are shown, and which can be changed.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use dendro_fs::AtimePolicy;
 use dendro_fuse::{Access, Choice};
 use dendro_logdisk::OnLoss;
 
-use super::{MountOptions, is_others_business, pieces};
+use super::{MountOptions, is_foreign, pieces};
 use crate::text;
 
-/// What the kernel alone heeds, and is told by `mount -o remount`.
+/// Options that only the kernel handles, and gets by `mount -o remount`.
 const OF_THE_KERNEL: [&str; 14] = [
     "ro",
     "rw",
@@ -28,7 +28,7 @@ const OF_THE_KERNEL: [&str; 14] = [
     "sloppy",
 ];
 
-/// What can be changed while it is mounted.
+/// Options that can be changed while the volume is mounted.
 pub const CHANGEABLE: [&str; 11] = [
     "commit",
     "policy",
@@ -43,15 +43,15 @@ pub const CHANGEABLE: [&str; 11] = [
     "strictatime",
 ];
 
-/// What mount(8) says of the mount that it remounts, as the table of mounts has it.
-const NO_WISHES: [&str; 3] = ["fuseblk", "nofuseblk", "loop"];
+/// Options that mount(8) adds to a remount, because they are in the table of mounts.
+const IN_TABLE_ONLY: [&str; 3] = ["fuseblk", "nofuseblk", "loop"];
 
 impl MountOptions {
-    /// What becomes of these options of a mount when `lists` are asked for. With `is_remount` what the
-    /// kernel heeds is left to the one who asks.
+    /// These options after a change by `lists`. With `is_remount`, options of the kernel are left
+    /// to the caller.
     ///
     /// # Errors
-    /// Which of the options makes no sense, or cannot be changed.
+    /// An option makes no sense, or cannot be changed.
     pub fn changed<'a>(
         &self,
         lists: impl IntoIterator<Item = &'a str>,
@@ -68,15 +68,15 @@ impl MountOptions {
                 }
                 continue;
             }
-            // The table says so of every mount that has not noatime.
-            let is_no_wish = NO_WISHES.contains(&name)
+            // The table of mounts shows it for each mount without noatime.
+            let is_no_wish = IN_TABLE_ONLY.contains(&name)
                 || (name == "relatime" && changed.atime == AtimePolicy::Strictatime);
             if is_remount && is_no_wish {
                 continue;
             }
             let mut trial = changed.clone();
             if !trial.set(&option)? {
-                if !is_others_business(&option) {
+                if !is_foreign(&option) {
                     unknown.insert(option);
                 }
                 continue;
@@ -111,15 +111,15 @@ impl MountOptions {
         Ok(changed)
     }
 
-    /// Notes what the kernel has been told of the mount since.
-    pub fn note_told(&mut self, told: &[String]) {
-        for option in told.iter().filter(|option| OF_THE_KERNEL.contains(&&***option)) {
-            // These are flags without values, in which nothing can be wrong.
+    /// Takes over the options that the kernel got since.
+    pub fn note_kernel_options(&mut self, options: &[String]) {
+        for option in options.iter().filter(|option| OF_THE_KERNEL.contains(&&***option)) {
+            // These are flags without values, which are always valid.
             let _ = self.set(option);
         }
     }
 
-    /// What the kernel alone heeds of these.
+    /// The options that only the kernel handles.
     pub fn of_kernel(&self) -> Vec<String> {
         let flags = [
             (self.read_only, "ro", "rw"),
@@ -132,7 +132,7 @@ impl MountOptions {
         flags.chain(self.sync.then_some("sync")).map(str::to_owned).collect()
     }
 
-    /// All options, as they could be given to mount it so again.
+    /// All options, in a form that makes the same mount again.
     pub fn in_force(&self) -> Vec<String> {
         let choose = |is_first: bool, first: &str, other: &str| {
             if is_first { first.to_owned() } else { other.to_owned() }
@@ -192,7 +192,7 @@ impl MountOptions {
     }
 }
 
-/// A size as options have it: in MiB where that is exact, else in bytes.
+/// A size as an option's value: in MiB if that is exact, else in bytes.
 fn exact_size(bytes: u64) -> String {
     let mib = 1 << 20;
     let text = match bytes.is_multiple_of(mib) {
@@ -254,10 +254,10 @@ mod tests {
             "retain=10m:all,1d:1m,nosnapdir,nodiscard,nodev,nosuid,noexec,sync,direct",
         ] {
             let given = options(list);
-            let told = given.in_force();
-            let read = MountOptions::parse(told.iter().map(String::as_str)).unwrap();
+            let options = given.in_force();
+            let read = MountOptions::parse(options.iter().map(String::as_str)).unwrap();
             let expected = MountOptions { access: Some(given.access.unwrap_or_default()), ..given };
-            assert_eq!(read, expected, "{told:?}");
+            assert_eq!(read, expected, "{options:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How mounts are taken away: at a signal, or where they cannot be served.
+//! Unmounting: at a signal, or if a mount cannot be served.
 
 use std::fs::File;
 
@@ -21,7 +21,7 @@ pub(crate) fn not_shut_down(volume: &Volume, error: &dyn std::fmt::Display) -> S
     )
 }
 
-/// Takes a mount out of the tree, as far as that can be done from here.
+/// Detaches a mount from the directory tree, if that is possible from here.
 pub(super) fn detach(view: &MountedView) {
     let _ = view.unmount(UnmountMode::Detach);
 }
@@ -31,8 +31,8 @@ impl Daemon<'_> {
         self.views.all_open().iter().for_each(|view| detach(view));
     }
 
-    /// Ctrl-C and SIGTERM: everything accepted is kept, and files that are open are no reason to
-    /// stay.
+    /// Handles Ctrl-C and SIGTERM. All accepted data are kept. Open files do not keep the daemon
+    /// running.
     pub(crate) fn unmount_on_signal(&self) {
         let views = self.views.all();
         let mut stays_mounted = false;
@@ -42,7 +42,7 @@ impl Daemon<'_> {
                 continue;
             }
             if view.is_at_hand() {
-                // Pages that programs have mapped and changed are in the kernel still.
+                // The kernel still holds pages that programs have mapped and changed.
                 let synced = File::open(&view.mount_point).map(|root| rustix::fs::syncfs(&root));
                 if let Ok(Err(error)) = synced {
                     log::error!("changes to mapped files are lost: {error}");
@@ -52,7 +52,7 @@ impl Daemon<'_> {
                 log::warn!("{error}; cutting it off");
                 view.unmount(UnmountMode::Abort)
             });
-            // What has gone meanwhile need not be taken away.
+            // A mount that has gone meanwhile is no failure.
             if let Err(error) = unmounted
                 && view.switch.is_mounted()
             {
@@ -68,9 +68,9 @@ impl Daemon<'_> {
         }
     }
 
-    /// A mount in another namespace cannot be taken away from here, nor can a user's that fusermount3 fails for.
-    /// It is cut off when its connection
-    /// is closed, with the process; so nothing must be left to write by then.
+    /// Ends the process while mounts remain. A mount in another namespace cannot be unmounted from
+    /// here, nor can a user's mount for which fusermount3 fails. The kernel cuts it off when the
+    /// process ends, so all data must be written before.
     fn end_without_unmounting(&self) -> ! {
         let closed = self.views.all_open().iter().try_for_each(|view| view.closing.close(|| None));
         let ended =

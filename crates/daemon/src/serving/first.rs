@@ -15,7 +15,7 @@ use crate::views::Closing;
 use crate::volume::BlockSource;
 
 impl Daemon<'_> {
-    /// The mount that the process was started for; says how its requests come.
+    /// Makes the mount that the process was started for; returns how its requests arrive.
     pub(crate) fn mount_first(
         &self,
         config: &Config,
@@ -40,23 +40,23 @@ impl Daemon<'_> {
         if is_fuseblk {
             let (closing, views) = (Arc::clone(&closing), Arc::clone(&self.views));
             let (disk, device) = self.volume.parts();
-            // umount(2) waits for this. Afterwards the device may be another's.
+            // umount(2) waits for this. Afterwards another process may have the device.
             mount.set_end(move || {
-                // What went wrong is told when serving has ended.
+                // A failure is logged when serving has ended.
                 let _ = closing.close(|| views.end_with_last(id).then_some(&*disk));
                 if closing.has_shut_down() {
                     device.release();
                 }
             });
         }
-        let lent_to = None;
+        let on_behalf_of = None;
         let place =
-            MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, lent_to };
+            MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, on_behalf_of };
         self.add(mount, closing, place, options);
         Ok(how)
     }
 
-    /// Mounts as a block device, if that is wanted and possible; says whether it is.
+    /// Mounts as a block device if that is wanted and possible; returns whether it did.
     fn mount_view(
         &self,
         fs: &Arc<FileSystem>,

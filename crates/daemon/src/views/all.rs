@@ -10,18 +10,18 @@ use dendro_fuse::Mount;
 
 use super::view::MountedView;
 
-/// How long one wait for the end of a mount lasts at most, and how many there are.
+/// The longest wait for the end of a mount, and the number of waits.
 const GONE_WAIT: Duration = Duration::from_millis(100);
 
 const GONE_WAITS: u32 = 300;
 
 #[derive(Default)]
 struct State {
-    /// Those that are served, and those that will be next; the oldest first.
+    /// All mounts, served or about to be; the oldest first.
     all: Vec<Arc<MountedView>>,
-    /// Those that nobody serves yet.
+    /// Mounts that no thread serves yet.
     unserved: Vec<(Mount, Arc<MountedView>)>,
-    /// How many may be added any moment.
+    /// How many mounts are about to be added.
     arriving: usize,
     is_ending: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Views {
     last_id: AtomicU64,
 }
 
-/// As long as it is there, the daemon does not end.
+/// The daemon does not end while this value exists.
 pub(crate) struct Arrival<'a>(&'a Views);
 
 impl Drop for Arrival<'_> {
@@ -45,14 +45,14 @@ impl Drop for Arrival<'_> {
 }
 
 impl Views {
-    /// A number that no mount had before.
+    /// A number that no earlier mount had.
     pub(crate) fn new_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Announces a mount; `None` when the daemon is about to end, as it is when all its mounts are
-    /// closing: it may have failed, and who mounts now is to open the volume anew, with options of
-    /// their own.
+    /// Announces a mount. `None`: the daemon is about to end, which it is when all its mounts are
+    /// closing. It may have failed, and the new mount is to open the volume again, with its own
+    /// options.
     pub(crate) fn arrive(&self) -> Option<Arrival<'_>> {
         let mut state = self.state.lock();
         let goes = |view: &Arc<MountedView>| view.is_closing();
@@ -65,7 +65,7 @@ impl Views {
         Some(Arrival(self))
     }
 
-    /// Adds a mount, to be served by whoever asks for the [`Self::next`] one.
+    /// Adds a mount, which the caller of [`Self::next`] serves.
     pub(crate) fn add(&self, mount: Mount, view: MountedView) -> Arc<MountedView> {
         let view = Arc::new(view);
         let mut state = self.state.lock();
@@ -75,7 +75,8 @@ impl Views {
         view
     }
 
-    /// Waits for a mount that nobody serves yet. `None`: all are gone, and no more will come.
+    /// Waits for a mount that no thread serves yet. `None`: all mounts have ended, and no more will
+    /// come.
     pub(crate) fn next(&self) -> Option<(Mount, Arc<MountedView>)> {
         let mut state = self.state.lock();
         loop {
@@ -90,8 +91,8 @@ impl Views {
         }
     }
 
-    /// Whether all mounts but the one with this number, which is going, are gone. No other will come
-    /// then. Waits for those that are going too.
+    /// Whether all mounts except the ending one with this number have ended; then no other will
+    /// come. Waits for those that are ending too.
     pub(crate) fn end_with_last(&self, id: u64) -> bool {
         let mut state = self.state.lock();
         for _ in 0..GONE_WAITS {
@@ -108,14 +109,14 @@ impl Views {
         false
     }
 
-    /// Forgets a mount that is gone.
+    /// Removes a mount that has ended.
     pub(crate) fn remove(&self, view: &Arc<MountedView>) {
         self.state.lock().all.retain(|other| !Arc::ptr_eq(other, view));
         self.changed.notify_all();
     }
 
-    /// Waits until those are closed that `matter` of the mounts that are closing, for as long as that may
-    /// take; whether they are.
+    /// Waits, for a limited time, until the ending mounts that `matter` are closed; returns whether
+    /// they are.
     pub(crate) fn settle(&self, matter: impl Fn(&MountedView) -> bool) -> bool {
         let mut state = self.state.lock();
         for _ in 0..GONE_WAITS {
@@ -127,7 +128,7 @@ impl Views {
         false
     }
 
-    /// All mounts, the oldest first; none any more when the last one is about to be gone.
+    /// All mounts, the oldest first; none if the last one is about to end.
     pub(crate) fn all(&self) -> Vec<Arc<MountedView>> {
         let state = self.state.lock();
         let is_there = |view: &&Arc<MountedView>| !state.is_ending && !view.is_closing();
@@ -139,7 +140,7 @@ impl Views {
         self.state.lock().all.clone()
     }
 
-    /// The mount that is meant, if it is there.
+    /// The mount that a request names, if it is there.
     pub(crate) fn find(&self, mount: MountNamed<'_>) -> Option<Arc<MountedView>> {
         self.all().into_iter().find(|view| match mount {
             MountNamed::View(id) => view.id == id,

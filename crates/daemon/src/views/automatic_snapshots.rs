@@ -1,16 +1,16 @@
-//! Snapshots that a mount makes by itself, and what becomes of them.
+//! Automatic snapshots of a mount, and their retention.
 
 use dendro_base::Timestamp;
 use dendro_disk::{Lid, Result, VersionTable, Versions, View};
 use dendro_versions::Retention;
 
-/// When less than this part of the volume can be written, snapshots give way.
+/// Below this share of writable space, old snapshots are deleted.
 const SHORT_OF_SPACE: u64 = 20;
 
-/// The most snapshots that one step deletes: a rule that was changed may have thousands to thin out.
+/// The most snapshots that one step deletes: a changed rule may thin out thousands.
 const MAX_DELETED: usize = 256;
 
-/// Keeps how a branch was, by a rule.
+/// Takes snapshots of a branch and keeps them by a rule.
 #[derive(Debug)]
 pub(crate) struct AutomaticSnapshots {
     rule: Retention,
@@ -22,9 +22,9 @@ impl AutomaticSnapshots {
         Self { rule, gives_way: false }
     }
 
-    /// Makes a snapshot of `head` if something changed since the last one, and deletes those that
-    /// the rule no longer keeps, but for those that are `mounted`. When space runs short it makes none
-    /// and deletes the oldest that has no name instead, one with each step.
+    /// Takes a snapshot of `head` if something changed since the last one, and deletes those that
+    /// the rule no longer keeps, except those that are `mounted`. If space is short, each step
+    /// takes none and deletes the oldest snapshot without a name.
     pub(crate) fn tick(
         &mut self,
         disk: &dyn Versions,

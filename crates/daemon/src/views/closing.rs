@@ -1,4 +1,4 @@
-//! The end of a mount: its file system is closed, once.
+//! The end of a mount: its file system is closed once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,10 +8,10 @@ use dendro_logdisk::LogDisk;
 
 use crate::volume;
 
-/// Closes a file system when its mount goes, once.
+/// Closes the file system of a mount that ends, once.
 pub(crate) struct Closing {
     switch: Switch,
-    /// The mount is gone, or goes.
+    /// Whether the mount has ended or is ending.
     has_begun: AtomicBool,
     state: Mutex<Closed>,
 }
@@ -23,22 +23,23 @@ struct Closed {
 }
 
 impl Closing {
-    /// Closes what the mount shows by then.
+    /// Closes the file system that the mount shows at its end.
     pub(crate) fn new(switch: Switch) -> Self {
         Self { switch, has_begun: AtomicBool::default(), state: Mutex::default() }
     }
 
-    /// Nobody shall take the mount for one that is there any more.
+    /// Marks the mount as ending, so that nobody uses it any more.
     pub(crate) fn begin(&self) {
         self.has_begun.store(true, Ordering::Release);
     }
 
-    /// Whether the mount is gone, or goes.
+    /// Whether the mount has ended or is ending.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Acquire) || !self.switch.is_mounted()
     }
 
-    /// Closes it, unless that has been done, and then shuts down the disk that `disk` names, if any.
+    /// Closes the file system unless that is done, and then shuts down the disk that `disk`
+    /// returns, if any.
     pub(crate) fn close<'a>(
         &self,
         disk: impl FnOnce() -> Option<&'a LogDisk>,
@@ -57,7 +58,7 @@ impl Closing {
         outcome
     }
 
-    /// Whether the disk has been shut down with it.
+    /// Whether the disk has been shut down too.
     pub(crate) fn has_shut_down(&self) -> bool {
         self.state.lock().has_shut_down
     }

@@ -1,4 +1,4 @@
-//! What the hidden directory in the root of a mount shows: the snapshots of the disk.
+//! The hidden directory in the root of a mount, which shows the disk's snapshots.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use dendro_versions::name;
 use jiff::Zoned;
 use jiff::tz::TimeZone;
 
-/// How many i-nodes each view keeps in memory: there may be many views, and the kernel keeps what is
-/// used.
+/// How many i-nodes each view keeps in memory. There may be many views, and the kernel caches what
+/// is used.
 const INODE_CACHE_LEN: usize = 1024;
 
-/// The past of a disk with versions.
+/// The hidden directory of a disk with versions.
 pub(crate) struct HiddenDirectory {
     disk: Arc<dyn Versions>,
     clock: Arc<dyn Clock>,
@@ -42,7 +42,7 @@ impl HiddenDirectory {
         Self { disk, clock }
     }
 
-    /// The time that `text` means where the daemon is.
+    /// The time that `text` means in the daemon's time zone.
     fn time(&self, text: &str) -> Option<Timestamp> {
         let now = jiff::Timestamp::from_nanosecond(i128::from(self.clock.now().0)).ok()?;
         let now: Zoned = now.to_zoned(TimeZone::system());

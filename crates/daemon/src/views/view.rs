@@ -1,4 +1,4 @@
-//! A view, mounted.
+//! One mounted view.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,44 +14,45 @@ use super::closing::Closing;
 use crate::mounts;
 use crate::options::MountOptions;
 
-/// A view, mounted.
+/// A mounted view.
 pub(crate) struct MountedView {
-    /// Which it is of all that the daemon has ever served.
+    /// The number of this mount among all that the daemon has ever served.
     pub(crate) id: u64,
-    /// Shows another file system in it.
+    /// Exchanges the file system that the mount shows.
     pub(crate) switch: Switch,
-    /// How it was mounted, and has been changed since.
+    /// The options, with later changes.
     pub(crate) options: Mutex<MountOptions>,
-    /// What the kernel was told when it was remounted, as far as it was.
-    pub(crate) told: Mutex<Vec<String>>,
+    /// Options that the kernel got when it was remounted, as far as they are known.
+    pub(crate) kernel_options: Mutex<Vec<String>>,
     pub(crate) closing: Arc<Closing>,
-    /// It is mounted as a block device, which the mount has claimed.
+    /// Whether it is mounted as a block device, which the mount has claimed.
     pub(crate) is_fuseblk: bool,
     pub(crate) mount_point: PathBuf,
-    /// The mounted file system's number, as the table of mounts has it.
+    /// The device number of the mounted file system, as the table of mounts has it.
     pub(crate) device: String,
-    /// The mount's own number, which is never given again, where the kernel has those.
+    /// The unique number of the mount, if the kernel has such numbers.
     pub(crate) mount_id: Option<u64>,
-    /// The mount namespace in which it was mounted.
+    /// The mount namespace of the mount.
     pub(crate) namespace: String,
-    /// That is another one than this process's, in which the mount point means something else.
+    /// Whether that is another namespace than this process's, where the mount point has another
+    /// meaning.
     pub(crate) is_elsewhere: bool,
     pub(crate) since_unix_s: i64,
-    /// Which way requests come.
+    /// The transport of requests.
     pub(crate) transport: String,
-    /// The user for whom the daemon has mounted it.
-    pub(crate) lent_to: Option<u32>,
-    /// Keeps how it was.
+    /// The user for whom the daemon has made the mount.
+    pub(crate) on_behalf_of: Option<u32>,
+    /// Takes snapshots of the view by the option `retain=`.
     pub(crate) automatic: Mutex<Option<AutomaticSnapshots>>,
 }
 
 impl MountedView {
-    /// What it shows.
+    /// The file system that it shows.
     pub(crate) fn fs(&self) -> Arc<FileSystem> {
         self.switch.fs()
     }
 
-    /// Which version of the disk that is.
+    /// The view of the disk that it shows.
     pub(crate) fn view(&self) -> View {
         self.fs().view()
     }
@@ -61,26 +62,26 @@ impl MountedView {
         self.closing.has_begun()
     }
 
-    /// Whether its mount point leads to it from here: not in another mount namespace, nor where a user may
-    /// have put something else in the way.
+    /// Whether its mount point leads to it from here. It does not from another mount namespace, nor
+    /// if a user can replace a directory on the path.
     pub(crate) const fn is_at_hand(&self) -> bool {
-        !self.is_elsewhere && self.lent_to.is_none()
+        !self.is_elsewhere && self.on_behalf_of.is_none()
     }
 
-    /// Unmounts it, as far as that can be done from here.
+    /// Unmounts it, if that is possible from here.
     pub(crate) fn unmount(&self, mode: UnmountMode) -> Result<(), String> {
-        let done = match self.lent_to {
+        let done = match self.on_behalf_of {
             _ if self.is_elsewhere => return Ok(()),
             None => unmount(&self.mount_point, mode).map_err(|error| error.to_string()),
             Some(_) => {
                 mounts::unmount_exactly(&self.mount_point, (&self.device, self.mount_id), mode)
             }
         };
-        // What is gone is gone.
+        // A mount that has ended meanwhile is no failure.
         done.or_else(|why| if self.is_closing() { Ok(()) } else { Err(why) })
     }
 
-    /// Where it is, for messages.
+    /// Its place, for messages.
     pub(crate) fn place(&self) -> String {
         let note = match (self.is_closing(), self.is_elsewhere) {
             (true, _) => ", from where it is just being unmounted",
@@ -90,7 +91,7 @@ impl MountedView {
         format!("{}{note}", self.mount_point.display())
     }
 
-    /// What can be told without waiting for anything.
+    /// The facts that are known without waiting.
     pub(crate) fn info(&self) -> ViewInfo {
         let View { branch, epoch } = self.view();
         ViewInfo {

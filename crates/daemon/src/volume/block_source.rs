@@ -1,5 +1,4 @@
-//! What the kernel is told is mounted: the block device of a mount of type fuseblk, which for an image
-//! is a loop device.
+//! The block device of a mount of type fuseblk; for an image, a loop device.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -18,15 +17,15 @@ pub struct BlockSource {
     pub path: PathBuf,
     /// Whether it is to be mounted as a block device.
     pub is_fuseblk: bool,
-    /// Whether it may be mounted in the plain way where that cannot be.
+    /// Whether it may be mounted as plain FUSE if a block device is not possible.
     pub may_be_plain: bool,
-    /// Attached for as long as this is there, or the mount.
+    /// Stays attached as long as this value or the mount exists.
     _loop_device: Option<LoopDevice>,
 }
 
 impl BlockSource {
-    /// What to open for the volume on `source`, and how to mount it: a block device as such if root
-    /// mounts, an image if that is wished.
+    /// Chooses what to open for the volume on `source`, and how to mount it: a block device as such
+    /// if root mounts, an image through a loop device if that is wanted.
     pub fn new(source: &Path, options: &MountOptions) -> Result<Self, Failure> {
         let is_root = rustix::process::geteuid().is_root();
         let is_block = is_block_device(source);

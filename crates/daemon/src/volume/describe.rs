@@ -1,4 +1,4 @@
-//! What a volume is like, as commands show it.
+//! Facts about a volume, as commands show them.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use dendro_format::superblock::{
 };
 use dendro_logdisk::LogDisk;
 
-/// What the volume on `source` is like, but for where it is mounted.
+/// The facts about the volume on `source`, without its mounts.
 pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
     let superblock = disk.superblock();
     let stats = disk.stats();
@@ -56,7 +56,7 @@ pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
 }
 
 fn features(superblock: &Superblock) -> FeatureInfo {
-    // A flag set by newer software is shown by its place.
+    // A flag of newer software is shown by its position.
     let names = |flags: u64, known: &[(u64, &str)]| {
         let set = (0..u64::BITS).map(|bit| 1 << bit).filter(|flag| flags & flag != 0);
         let name = |flag: u64| {

@@ -1,4 +1,4 @@
-//! The logical disk of a volume, opened on its device.
+//! Opens the logical disk of a volume on its device.
 
 use std::io;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::failure::Failure;
 use crate::text;
 
 /// The smallest volume: the fewest segments of the smallest size.
-const LEAST_BYTES: u64 = (MIN_SEGMENT_COUNT as u64) << MIN_SEGMENT_SIZE_LOG2;
+const MIN_BYTES: u64 = (MIN_SEGMENT_COUNT as u64) << MIN_SEGMENT_SIZE_LOG2;
 
-/// How often, and after what pause, shutting down is tried again where the file system that holds an image is
-/// full: what was accepted and is not durable would be lost.
+/// How often, and after what pause, a shutdown is repeated if the file system that holds an image
+/// is full. Without that, accepted data that are not durable would be lost.
 const ROOM_TRIES: u32 = 30;
 
 const ROOM_PAUSE: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub fn open_disk(
     open_disk_on(reading_ahead, source, device, options)
 }
 
-/// A device that reads ahead, and takes no more memory for it than suits a cache of that size.
+/// A device with read-ahead, whose memory suits a cache of that size.
 pub(crate) fn read_ahead(
     device: &Arc<FileDevice>,
     cache_size_bytes: u64,
@@ -72,7 +72,7 @@ pub(crate) fn open_disk_on(
                     source.display()
                 ))
             }
-            // What can be found but not written to can be read.
+            // A volume that can be found but not written can be read.
             None if !read_only && matches!(error, dendro_disk::Error::Failed(_)) => {
                 Failure::new(format_args!(
                     "{}: {error}; with -o ro it can be mounted to be read",
@@ -84,7 +84,7 @@ pub(crate) fn open_disk_on(
     })
 }
 
-/// Shuts a disk down; where there is no room below the device for what was accepted last, waits for some.
+/// Shuts a disk down. If there is no room below the device, waits for some.
 pub(crate) fn shut_down(disk: &LogDisk) -> Result<(), dendro_disk::Error> {
     for _ in 0..ROOM_TRIES {
         match disk.shut_down() {
@@ -95,18 +95,18 @@ pub(crate) fn shut_down(disk: &LogDisk) -> Result<(), dendro_disk::Error> {
     disk.shut_down()
 }
 
-/// Why a device cannot be opened, in the words of those who wanted a volume.
+/// Explains why a device cannot be opened, for a user who wants to open a volume.
 pub fn explain_device(error: &dendro_device::Error, read_only: bool) -> Failure {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
     let is_short =
-        |path: &str| std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.len() < LEAST_BYTES);
+        |path: &str| std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.len() < MIN_BYTES);
     match error {
         dendro_device::Error::Open { path, source }
             if source.kind() == InvalidInput && is_short(path) =>
         {
             Failure::new(format_args!(
                 "{path}: is no dendrofs volume, which has {} at least",
-                text::size(LEAST_BYTES)
+                text::size(MIN_BYTES)
             ))
         }
         dendro_device::Error::Open { source, .. }

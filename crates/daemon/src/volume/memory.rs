@@ -1,28 +1,29 @@
-//! How much memory the daemon takes for the map's nodes, unless it is told.
+//! How much memory the daemon takes for the map's nodes, if no option says it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// No less, so that small machines get anything done …
-const LEAST_BYTES: u64 = 64 << 20;
-/// … unless that is more than this part of what can be had: the rest of the daemon takes some, too.
-const MOST_PART: u64 = 4;
-/// As little as may be asked for.
-const SMALLEST_BYTES: u64 = 1 << 20;
-/// And no more, whatever there is: enough for all names and i-nodes of two million files.
-const MOST_BYTES: u64 = 1 << 30;
-/// In between, this part of what can be had. The kernel cannot take it back as it can its own caches.
+/// The least, so that small machines work at all …
+const MIN_BYTES: u64 = 64 << 20;
+/// … unless it is more than this part of the available memory: the rest of the daemon takes some,
+/// too.
+const MAX_PART: u64 = 4;
+/// The smallest cache that an option may ask for.
+const MIN_ASKED_BYTES: u64 = 1 << 20;
+/// The most: enough for all names and i-nodes of two million files.
+const MAX_BYTES: u64 = 1 << 30;
+/// In between, this part of the available memory. The kernel cannot reclaim it like its own caches.
 const PART: u64 = 24;
 
-/// There is an i-node in memory for so many bytes of the cache, between these bounds.
+/// One i-node is kept in memory for so many bytes of the cache, between these bounds.
 const INODE_PART_BYTES: u64 = 4096;
-const LEAST_INODES: u64 = 4096;
-const MOST_INODES: u64 = 32_768;
+const MIN_INODES: u64 = 4096;
+const MAX_INODES: u64 = 32_768;
 
-/// Where control groups are.
+/// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// The size of the cache on this machine.
+/// The default size of the cache on this machine.
 pub fn default_cache_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let there_bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
@@ -31,13 +32,13 @@ pub fn default_cache_bytes() -> u64 {
     part_of(there_bytes.min(limit_bytes))
 }
 
-/// How many i-nodes each mount keeps in memory, where the map's nodes have so much: some 300 bytes each
-/// without data.
+/// How many i-nodes each mount keeps in memory beside a cache of that size; each takes about 300
+/// bytes without data.
 pub fn inode_cache_len(cache_bytes: u64) -> usize {
-    (cache_bytes / INODE_PART_BYTES).clamp(LEAST_INODES, MOST_INODES) as usize
+    (cache_bytes / INODE_PART_BYTES).clamp(MIN_INODES, MAX_INODES) as usize
 }
 
-/// What of this process is resident, as the kernel counts it.
+/// The resident set of this process, as the kernel counts it.
 pub fn resident_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
@@ -45,23 +46,23 @@ pub fn resident_bytes() -> Option<u64> {
 }
 
 fn part_of(memory_bytes: u64) -> u64 {
-    let least = LEAST_BYTES.min(memory_bytes / MOST_PART).max(SMALLEST_BYTES);
-    (memory_bytes / PART).clamp(least, MOST_BYTES)
+    let least = MIN_BYTES.min(memory_bytes / MAX_PART).max(MIN_ASKED_BYTES);
+    (memory_bytes / PART).clamp(least, MAX_BYTES)
 }
 
-/// The least of the limits that the process's groups and those above them have; `table` is
-/// /proc/self/cgroup, and `root` where the hierarchies are mounted.
+/// The lowest limit of the process's groups and of those above them; `table` is /proc/self/cgroup,
+/// and `root` is where the hierarchies are mounted.
 fn group_limit(root: &Path, table: &str) -> Option<u64> {
     table.lines().filter_map(|line| limit_of_line(root, line)).min()
 }
 
-/// The same for a line of the table: a hierarchy of version 1, with the names of its controllers, or
-/// that of version 2, which has no names.
+/// The limit for one line of the table: a hierarchy of version 1, with the names of its
+/// controllers, or that of version 2, which has no names.
 fn limit_of_line(root: &Path, line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, group) = (fields.next()?, fields.next()?);
     if controllers.is_empty() {
-        // Beside hierarchies of version 1 it is mounted one further down.
+        // Beside hierarchies of version 1 it is mounted one directory deeper.
         let roots = [root.to_path_buf(), root.join("unified")];
         return roots.iter().filter_map(|root| least_upwards(root, group, limit_v2)).min();
     }
@@ -72,10 +73,10 @@ fn limit_of_line(root: &Path, line: &str) -> Option<u64> {
     roots.iter().filter_map(|root| least_upwards(root, group, limit_v1)).min()
 }
 
-/// The least limit of a group and of those above it, as far as they can be seen: a container may see
-/// its own group as the root.
+/// The lowest limit of a group and of those above it, as far as they are visible: a container may
+/// see its own group as the root.
 fn least_upwards(root: &Path, group: &str, limit_of: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
-    // What lies beyond what is mounted here begins with "/..".
+    // A path outside of what is mounted here begins with "/..".
     let group = group.trim_start_matches('/');
     let is_visible = !Path::new(group).components().any(|part| part.as_os_str() == "..");
     let mut directory: PathBuf = if is_visible { root.join(group) } else { root.to_path_buf() };
@@ -88,15 +89,15 @@ fn least_upwards(root: &Path, group: &str, limit_of: impl Fn(&Path) -> Option<u6
     }
 }
 
-/// Behind `memory.max` processes are killed, behind `memory.high` they are slowed down until there is
-/// less. Both say "max" where there is no limit.
+/// Above `memory.max` the kernel kills processes, above `memory.high` it slows them down. Both
+/// contain "max" if there is no limit.
 fn limit_v2(directory: &Path) -> Option<u64> {
     let limits = ["memory.max", "memory.high"].map(|name| number_in(&directory.join(name)));
     limits.into_iter().flatten().min()
 }
 
-/// The group's own limit, and what those above it leave, also where they cannot be seen. Where there is
-/// no limit it is more than any machine has.
+/// The group's own limit, and that of groups above it, even if they are not visible. Without a
+/// limit it is more than any machine has.
 fn limit_v1(directory: &Path) -> Option<u64> {
     let own = number_in(&directory.join("memory.limit_in_bytes"));
     let statistics = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
@@ -122,8 +123,8 @@ mod tests {
         // A group of 256 MiB has room for the cache and for all else.
         assert_eq!(part_of(256 << 20), 64 << 20);
         assert_eq!(part_of(128 << 20), 32 << 20);
-        assert_eq!(part_of(0), SMALLEST_BYTES);
-        assert!((SMALLEST_BYTES..=MOST_BYTES).contains(&default_cache_bytes()));
+        assert_eq!(part_of(0), MIN_ASKED_BYTES);
+        assert!((MIN_ASKED_BYTES..=MAX_BYTES).contains(&default_cache_bytes()));
     }
 
     /// A directory with these files, by their names and contents.
@@ -165,7 +166,7 @@ mod tests {
             ("memory/a/memory.limit_in_bytes", "268435456\n"),
         ]);
         assert_eq!(group_limit(root.path(), table), Some(256 << 20));
-        // What cannot be seen above is told here.
+        // Limits of invisible groups are known here.
         let root = groups(&[(
             "memory/memory.stat",
             "cache 1\nhierarchical_memory_limit 1000\nhierarchical_memsw_limit 5\n",

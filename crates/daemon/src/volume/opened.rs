@@ -1,4 +1,4 @@
-//! A volume, opened: device, logical disk and file system joined.
+//! A volume that a daemon has open: device, logical disk and file systems.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,25 +21,25 @@ use super::memory::{default_cache_bytes, inode_cache_len};
 use crate::failure::Failure;
 use crate::options::MountOptions;
 
-/// How often, and after what pause, the claim on a device is tried again that a mount is giving up.
+/// How often, and after what pause, claiming a device is repeated while a mount releases it.
 const CLAIM_TRIES: u32 = 500;
 
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
-/// A volume that is open. Any number of its views can be.
+/// An open volume. Any number of its views can be open.
 pub(crate) struct Volume {
     source: PathBuf,
     device: Arc<FileDevice>,
     read_ahead: Arc<ReadAhead<Arc<FileDevice>>>,
     disk: Arc<LogDisk>,
     read_only: bool,
-    /// Somebody else has claimed the device.
+    /// Another process has claimed the device.
     is_lost: AtomicBool,
 }
 
 /// Why a volume is not open.
 pub(crate) enum NotOpened {
-    /// Somebody else has the device.
+    /// Another process has the device.
     InUse(Failure),
     /// Anything else.
     Failed(Failure),
@@ -54,8 +54,8 @@ impl From<NotOpened> for Failure {
 }
 
 impl Volume {
-    /// Opens the volume on `source` by its name `path`, which may be a loop device's, and waits for
-    /// `lock_wait` at most if somebody has the device.
+    /// Opens the volume on `source` by the name `path`, which may be a loop device's. Waits for at
+    /// most `lock_wait` if another process has the device.
     pub(crate) fn open(
         source: &Path,
         path: &Path,
@@ -96,13 +96,13 @@ impl Volume {
         })
     }
 
-    /// Leaves the claim on the block device to the mount that is about to be made of it. The lock, which
-    /// keeps other daemons and mkfs.dendro away, stays.
+    /// Releases the claim on the block device for the mount that is about to be made of it. The
+    /// lock, which keeps other daemons and mkfs.dendro away, stays.
     pub(crate) fn leave_claim(&self) {
         self.device.release_claim();
     }
 
-    /// Takes the claim back from a mount that is gone, or about to be, or was not made after all.
+    /// Claims the device again when its mount has ended, is about to end, or was not made.
     pub(crate) fn take_claim(&self) -> Result<(), Failure> {
         let mut tries = CLAIM_TRIES;
         loop {
@@ -119,7 +119,7 @@ impl Volume {
         }
     }
 
-    /// Shuts the disk down, unless the device has become another's.
+    /// Shuts the disk down, unless another process has claimed the device.
     pub(crate) fn shut_down(&self) -> Result<(), dendro_disk::Error> {
         match self.is_lost.load(Ordering::Relaxed) {
             true => Ok(()),
@@ -127,7 +127,7 @@ impl Volume {
         }
     }
 
-    /// Why writing waits that waits for room below the device.
+    /// The message if there is no room below the device.
     pub(crate) fn host_is_full(&self) -> String {
         let source = self.source.display();
         match self.device.host_room() {
@@ -136,7 +136,7 @@ impl Volume {
         }
     }
 
-    /// The view that `version` means.
+    /// The view that `version` names.
     pub(crate) fn resolve(&self, version: &VersionName) -> Result<View, String> {
         let table = self.disk.versions();
         name::resolve(&table, table.main_head(), version, SystemClock.now())
@@ -167,17 +167,17 @@ impl Volume {
         &self.disk
     }
 
-    /// The disk and the device, to be shut down and given up where this value is not at hand.
+    /// The disk and the device, for a thread that outlives the borrow of this value.
     pub(crate) fn parts(&self) -> (Arc<LogDisk>, Arc<FileDevice>) {
         (Arc::clone(&self.disk), Arc::clone(&self.device))
     }
 
-    /// Whether it was opened for reading alone.
+    /// Whether it is open read-only.
     pub(crate) const fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// What carries out requests about versions, as long as no view is open.
+    /// The service for requests about versions; it does not know of open views.
     pub(crate) fn versions(&self) -> Service {
         Service::new(Arc::clone(&self.disk) as _, clock())
     }
@@ -191,19 +191,19 @@ impl Volume {
         self.disk.flush(CommitSeq::LATEST)
     }
 
-    /// What the volume is like, but for where it is mounted.
+    /// Facts about the volume, without its mounts.
     pub(crate) fn info(&self) -> VolumeInfo {
         describe(&self.source, &self.disk)
     }
 
-    /// What reading ahead keeps in memory.
+    /// The memory that read-ahead uses.
     pub(crate) fn read_ahead_bytes(&self) -> u64 {
         self.read_ahead.memory_bytes()
     }
 }
 
-/// Opens the device as `options` ask; for a view of the past, which changes nothing itself, for
-/// writing if possible, so that others can be mounted beside it.
+/// Opens the device as `options` ask. A view of the past needs no writing itself; its device is
+/// opened for writing if possible, so that other views can be mounted beside it.
 fn open_device(
     source: &Path,
     options: &MountOptions,

@@ -1,13 +1,13 @@
-//! What lies on a device already, so that nobody's data is destroyed by a slip.
+//! Recognises what lies on a device, so that a slip does not destroy data.
 
 use dendro_device::Device;
 use dendro_format::superblock::MAGIC;
 
-/// How much of the start is looked at: enough for every signature below, and to find an image
-/// file that is in use for something unknown.
+/// How much of the start is examined: enough for every signature below, and to recognise that an
+/// image file is in use for something unknown.
 pub const LOOKED_AT_BYTES: u64 = 1 << 20;
 
-/// Offset, bytes, and what they are the mark of.
+/// Offset, bytes, and what they identify.
 const SIGNATURES: [(usize, &[u8], &str); 26] = [
     (0, &MAGIC, "a dendrofs volume"),
     (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
@@ -37,8 +37,8 @@ const SIGNATURES: [(usize, &[u8], &str); 26] = [
     (510, &[0x55, 0xaa], "a partition table or boot sector"),
 ];
 
-/// What lies on `device`, if anything is known to. `is_file`: it is an image file, where any data
-/// at all are somebody's; a disk has leftovers.
+/// What lies on `device`, if anything is recognised. `is_file`: it is an image file, in which any
+/// data count; a disk may hold leftovers.
 pub fn find(
     device: &dyn Device,
     is_file: bool,
@@ -49,7 +49,7 @@ pub fn find(
     Ok(find_in(&start, is_file))
 }
 
-/// The same of what begins with `start`.
+/// The same for a device that begins with `start`.
 pub fn find_in(start: &[u8], is_file: bool) -> Option<&'static str> {
     let known = SIGNATURES
         .iter()

@@ -14,7 +14,7 @@ pub(super) fn open_disk(device: &Arc<dyn Device>) -> Result<LogDisk, dendro_disk
     LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
 }
 
-/// The versions whose trees are looked at: heads, snapshots with names, and the others if wanted.
+/// The versions whose trees are checked: heads, snapshots with names, and with `all` the others.
 pub(super) fn versions(disk: &LogDisk, all: bool) -> Vec<(String, View)> {
     let table = disk.versions();
     let heads = table.branches().map(|branch| (format!(":{}", branch.name), branch.head()));

@@ -1,4 +1,4 @@
-//! What was found, with the files that it is in.
+//! Findings, with the files that they are about.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use dendro_check::Finding;
 use dendro_daemon::text;
 use serde::Serialize;
 
-/// What the verifier found, and which file that is in.
+/// A finding of the verifier.
 #[derive(Debug, Serialize)]
 pub(super) struct NamedFinding {
     #[serde(flatten)]
     pub(super) finding: Finding,
-    /// All paths of the file, as `@VERSION/…` where only the past has it.
+    /// All paths of the file; `@VERSION/…` if only the past has it.
     pub(super) paths: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct TreeFinding {
 }
 
 impl TreeFinding {
-    /// One that is about no file in particular.
+    /// A finding that is about no file in particular.
     pub(super) fn plain(detail: String) -> Self {
         Self { number: None, inode: None, paths: Vec::new(), detail }
     }
@@ -39,7 +39,7 @@ impl fmt::Display for TreeFinding {
     }
 }
 
-/// Paths, as they stand behind a finding.
+/// Paths, as they follow a finding.
 pub(super) fn in_words(paths: &[String]) -> String {
     match paths {
         [] => String::new(),

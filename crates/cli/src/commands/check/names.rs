@@ -1,4 +1,4 @@
-//! Which files findings are about: a number helps nobody who has to bring a file back.
+//! The files that findings are about: a number does not help a user to restore a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dendro_fs::{Ino, paths_of};
 use super::disk::{open_disk, versions};
 use super::finding::{NamedFinding, TreeFinding};
 
-/// What was found in one tree, with names from that.
+/// Adds paths to the findings in one tree.
 pub(super) fn name_in(
     disk: &dyn LogicalDisk,
     view: View,
@@ -21,7 +21,7 @@ pub(super) fn name_in(
     let wanted: BTreeSet<Ino> = findings.iter().map(|finding| finding.ino).collect();
     let mut names = match wanted.is_empty() {
         true => BTreeMap::new(),
-        // Where names cannot be read, the numbers must do.
+        // If names cannot be read, numbers must do.
         false => paths_of(disk, view, &wanted).unwrap_or_default(),
     };
     let named = |finding: dendro_fs::Finding| TreeFinding {
@@ -37,7 +37,7 @@ fn texts(paths: &[Vec<u8>], version: &str) -> Vec<String> {
     paths.iter().map(|path| format!("{version}{}", path_text(path))).collect()
 }
 
-/// What the verifier found on `device`, with names: those of the main branch, else those of the first
+/// Adds paths to the verifier's findings on `device`: those in the main branch, or in the first
 /// version that has any.
 pub(super) fn name(device: &Arc<dyn Device>, findings: Vec<Finding>) -> Vec<NamedFinding> {
     let lists = findings.iter().filter_map(|finding| finding.list).map(Ino);
@@ -54,7 +54,7 @@ fn find(device: &Arc<dyn Device>, mut wanted: BTreeSet<Ino>) -> BTreeMap<Ino, Ve
     if wanted.is_empty() {
         return names;
     }
-    // What cannot be opened has been told of.
+    // A failure to open the volume has been reported.
     let Ok(disk) = open_disk(device) else { return names };
     let main = dendro_disk::Versions::versions(&disk).main_head();
     let mut all = versions(&disk, true);

@@ -1,4 +1,4 @@
-//! `dendro clean run`: cleans now, as much as it is told to.
+//! `dendro clean run`: cleans a given amount now.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use crate::output::progress::Progress;
 use crate::output::{self, json};
 use crate::target;
 
-/// What is said at the end.
+/// The result.
 #[derive(Serialize)]
 struct Outcome {
     cleaned_segments: u64,
     moved_blocks: u64,
-    /// How much of the segments was alive, in the mean; nothing when there were none.
+    /// The mean share of live data in the segments; `None` without any.
     cleaned_utilisation: Option<f64>,
     /// Segments that could not be emptied.
     stuck_segments: u64,
     clean_segments_before: u32,
     clean_segments: u32,
-    /// Whether it ended because there was no room to move blocks to.
+    /// Whether it ended because there was no room for moved blocks.
     ended_for_room: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
     let fail = |error| Failure::new(format_args!("{place}: {error}"));
     let mut cleaner = Cleaner::new(client.clone(), args.policy, args.most_live);
     let all = client.all_segments().map_err(fail)?;
-    // What the cleaning itself fills is not cleaned again.
+    // Segments that the cleaning itself fills are not cleaned again.
     let mut left: BTreeSet<u32> = (all.segments.iter())
         .filter(|facts| facts.state == SegmentState::Dirty)
         .map(|facts| facts.number)
@@ -47,12 +47,12 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
         let clean_count = present.clean_count + cleaner.emptied_count();
         let is_enough = args.until_clean.is_some_and(|count| clean_count >= count);
         if is_enough && cleaner.emptied_count() > 0 {
-            // Some of them others may have counted already.
+            // Other cleaners may have counted some of them already.
             cleaner.release().map_err(fail)?;
             continue;
         }
         let Some(victim) = victim.filter(|_| !is_enough) else { break };
-        progress.say(how_far(args, &cleaner.done, &present));
+        progress.show(how_far(args, &cleaner.done, &present));
         left.remove(&victim.number);
         match cleaner.clean(&victim).map_err(fail)? {
             End::Emptied | End::Gone => {}
@@ -95,13 +95,13 @@ fn outcome(
 fn outcome_text(mount_point: &str, outcome: &Outcome, after: &Present) -> String {
     let Outcome { cleaned_segments, moved_blocks, stuck_segments, .. } = outcome;
     let cleaned = text::counted(*cleaned_segments, "segment", "segments");
-    let mut said = format!("{mount_point}: {cleaned} cleaned");
+    let mut report = format!("{mount_point}: {cleaned} cleaned");
     if let Some(utilisation) = outcome.cleaned_utilisation {
         let percent = utilisation * 100.0;
         let moved = text::counted(*moved_blocks, "block", "blocks");
-        said += &format!(", {percent:.0}% full in the mean; {moved} moved");
+        report += &format!(", {percent:.0}% full in the mean; {moved} moved");
     }
-    said += &format!(
+    report += &format!(
         "\n{} of {} segments of {} are clean; there were {}\n",
         after.clean_count,
         after.segment_count,
@@ -109,15 +109,15 @@ fn outcome_text(mount_point: &str, outcome: &Outcome, after: &Present) -> String
         outcome.clean_segments_before
     );
     if *stuck_segments > 0 {
-        said += &format!("{stuck_segments} could not be emptied: blocks in them are damaged\n");
+        report += &format!("{stuck_segments} could not be emptied: blocks in them are damaged\n");
     }
     if outcome.ended_for_room {
-        said += "it ended because there is no room to move blocks to; delete something\n";
+        report += "it ended because there is no room to move blocks to; delete something\n";
     }
-    said
+    report
 }
 
-/// How far it is.
+/// The text of the progress line.
 fn how_far(args: &RunArgs, done: &Done, present: &Present) -> String {
     let of = args.segments.map_or(String::new(), |goal| format!(" of {goal}"));
     let until = args.until_clean.map_or(String::new(), |count| format!(" of {count} wanted"));

@@ -1,5 +1,4 @@
-//! A cleaner that knows the volume by the control socket alone, and chooses by the same policies as
-//! the engine.
+//! A cleaner that uses only the control socket, with the engine's policies.
 
 use std::collections::BTreeSet;
 
@@ -11,40 +10,40 @@ use dendro_control::cleaning::{
 use dendro_control::{Client, ClientError};
 use dendro_policy::{Class, Kind, Policy};
 
-/// Empty segments that wait for a checkpoint at most: one checkpoint serves them all.
+/// The most empty segments that wait for one checkpoint.
 const MAX_EMPTIED: usize = 16;
 
-/// What has been done.
+/// What a cleaner has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Done {
     /// Segments that were emptied.
     pub(crate) segments: u64,
-    /// Bytes that were alive in them.
+    /// Live bytes in them.
     pub(crate) live_bytes: u64,
-    /// Blocks written again, those of segments that could not be emptied too.
+    /// Blocks written again, including those of segments that could not be emptied.
     pub(crate) moved_blocks: u64,
 }
 
-/// How cleaning a segment ended.
+/// The result of cleaning a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum End {
-    /// Nothing in it is alive.
+    /// It has no live data.
     Emptied,
-    /// Somebody else has cleaned it, or it is being filled.
+    /// Another cleaner has cleaned it, or it is being filled.
     Gone,
-    /// There was no room to write what lives in it to.
+    /// There was no room for its live data.
     NoRoom,
-    /// Some of it cannot be read, or is found by nobody.
+    /// Some blocks cannot be read, or belong to nothing.
     Stuck,
 }
 
-/// A cleaner at work.
+/// The cleaner.
 pub(crate) struct Cleaner {
     client: Client,
     policy: Box<dyn Policy>,
     rng: Rng,
-    /// Segments fuller than this are left alone, as a share.
+    /// Segments with a larger share of live data are not cleaned.
     most_live: f64,
     /// Segments that are not tried again.
     passed_over: BTreeSet<u32>,
@@ -66,7 +65,8 @@ impl Cleaner {
         }
     }
 
-    /// The segment to clean next, of all or of those that `may_be` says, and the volume as it is.
+    /// The segment to clean next, of those that `may_be` accepts, and the current state of the
+    /// volume.
     pub(crate) fn choose(
         &mut self,
         may_be: impl Fn(&SegmentFacts, &Present) -> bool,
@@ -96,7 +96,8 @@ impl Cleaner {
         Ok((facts, present))
     }
 
-    /// Empties a segment. It is made clean together with others, by [`Self::release`] at the latest.
+    /// Empties a segment. It becomes clean together with others, by [`Self::release`] at the
+    /// latest.
     pub(crate) fn clean(&mut self, victim: &SegmentFacts) -> Result<End, ClientError> {
         let mut end = self.empty(victim.number)?;
         if end == End::NoRoom && !self.emptied.is_empty() {
@@ -120,17 +121,17 @@ impl Cleaner {
         Ok(end)
     }
 
-    /// Lets segments be tried again that could not be emptied.
+    /// Allows another try for segments that could not be emptied.
     pub(crate) fn forget_failures(&mut self) {
         self.passed_over.clear();
     }
 
-    /// How many segments are empty and not yet known to be clean.
+    /// How many segments are empty and not known to be clean.
     pub(crate) fn emptied_count(&self) -> u32 {
         self.emptied.len() as u32
     }
 
-    /// Makes clean what is empty.
+    /// Makes the empty segments clean.
     pub(crate) fn release(&mut self) -> Result<(), ClientError> {
         let emptied = std::mem::take(&mut self.emptied);
         if emptied.is_empty() {
@@ -147,10 +148,10 @@ impl Cleaner {
 
     fn empty(&mut self, number: u32) -> Result<End, ClientError> {
         for source in [BlockSource::Summaries, BlockSource::Map] {
-            let told = self.live_blocks(number, source)?;
-            // Told of nothing: it is clean by now or being filled, or it cannot be read.
-            let mut is_stuck = told.is_none();
-            let mut live = told.unwrap_or_default();
+            let blocks = self.live_blocks(number, source)?;
+            // No reply about it: it is clean by now or being filled, or it cannot be read.
+            let mut is_stuck = blocks.is_none();
+            let mut live = blocks.unwrap_or_default();
             // Neighbours in a file become neighbours in the log.
             live.sort_by_key(|block| match *block {
                 Block::Page { list, page, .. } => (0, list, page),
@@ -178,7 +179,7 @@ impl Cleaner {
         Ok(End::Stuck)
     }
 
-    /// The live blocks of a segment; `None` when the daemon does not tell.
+    /// The live blocks of a segment; `None` if the daemon does not report it.
     fn live_blocks(
         &self,
         segment: u32,
@@ -188,14 +189,14 @@ impl Cleaner {
         let mut cursor = None;
         loop {
             let request = BlocksRequest { segment, source, cursor, max: None };
-            let told = match self.client.blocks(request) {
+            let blocks = match self.client.blocks(request) {
                 Err(ClientError::Refused(_)) => return Ok(None),
                 other => other?,
             };
-            let places = self.client.bmapv(told.blocks.clone())?;
-            let lives = told.blocks.into_iter().zip(places.live);
+            let places = self.client.bmapv(blocks.blocks.clone())?;
+            let lives = blocks.blocks.into_iter().zip(places.live);
             live.extend(lives.filter(|(_, lives)| *lives).map(|(block, _)| block));
-            cursor = told.next;
+            cursor = blocks.next;
             if cursor.is_none() {
                 return Ok(Some(live));
             }

@@ -1,5 +1,5 @@
-//! `dendro cleanerd`: cleans in the foreground whenever segments get few, until it is ended or the
-//! volume is unmounted. It keeps nothing that matters, so it may be killed at any moment.
+//! `dendro cleanerd`: cleans in the foreground whenever few segments are clean, until it is ended
+//! or the volume is unmounted. It holds no state that matters and may be killed at any moment.
 
 use std::thread;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::failure::Failure;
 use crate::output::{self, json};
 use crate::target;
 
-/// How long one wait for segments to become few lasts at most.
+/// The longest wait for clean segments to become few.
 const WAIT_MS: u64 = 60_000;
-/// Segments of the map are left alone for so many segments' worth of writing, as by the daemon.
+/// Segments of the map are not cleaned before so many segments have been written, as in the daemon.
 const NODES_LIVE_SEGMENTS: u64 = 64;
-/// The pause after which it is looked again whether there is anything worth cleaning.
+/// The pause before the next search for something worth cleaning.
 const IDLE_PAUSE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
     let present = client.segments(Default::default())?.present;
     let (min, max) = thresholds(args, &present)?;
     if !quiet {
-        output::tell(format_args!(
+        output::message(format_args!(
             "{}: cleaning when fewer than {min} of {} segments are clean, until {max} are; Ctrl-C \
              ends it",
             place, present.segment_count
@@ -50,16 +50,17 @@ pub(crate) fn run(args: &CleanerdArgs, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-/// What became of a segment, as JSON.
+/// The result for a segment, as JSON.
 #[derive(Serialize)]
 struct Line {
     number: u32,
-    /// How full it was.
+    /// The share of live data.
     utilisation: f64,
     outcome: End,
 }
 
-/// Cleans until so many segments are clean; false when nothing is left that is worth it.
+/// Cleans until so many segments are clean; returns false if nothing is left that is worth
+/// cleaning.
 fn clean_until(
     max: u32,
     cleaner: &mut Cleaner,
@@ -80,13 +81,17 @@ fn clean_until(
         if args.json {
             let utilisation = f64::from(victim.live_bytes) / present.segment_bytes.max(1) as f64;
             let number = victim.number;
-            // One who no longer reads is told nothing; segments get few all the same.
+            // Cleaning goes on even if nobody reads the output any more.
             let _ = json::line(&Line { number, utilisation, outcome: end })
                 .and_then(|line| output::print(&line));
         }
         if !quiet && args.verbose {
             let percent = u64::from(victim.live_bytes) * 100 / present.segment_bytes.max(1);
-            output::tell(format_args!("segment {}, {percent}% full: {}", victim.number, what(end)));
+            output::message(format_args!(
+                "segment {}, {percent}% full: {}",
+                victim.number,
+                what(end)
+            ));
         }
         if end == End::NoRoom {
             cleaner.release()?;
@@ -96,7 +101,7 @@ fn clean_until(
     }
 }
 
-/// Most nodes of the map die with the next checkpoints anyway.
+/// Most nodes of the map become dead with the next checkpoints anyway.
 fn is_worth_it(facts: &SegmentFacts, present: &Present) -> bool {
     let young = NODES_LIVE_SEGMENTS * present.segment_bytes;
     facts.head != Head::Map || present.clock.saturating_sub(facts.filled_at) >= young
@@ -123,7 +128,7 @@ fn thresholds(args: &CleanerdArgs, present: &Present) -> Result<(u32, u32), Fail
     Ok((min, max))
 }
 
-/// The daemon does not answer: that is the end, a good one when the volume was unmounted.
+/// The daemon does not answer: this is the end, without an error if the volume was unmounted.
 fn end(client: &Client, place: &str, error: ClientError, quiet: bool) -> Result<(), Failure> {
     let has_ended = |error: &ClientError| {
         matches!(error, ClientError::Unreachable { .. } | ClientError::NotMeant(_))
@@ -133,7 +138,7 @@ fn end(client: &Client, place: &str, error: ClientError, quiet: bool) -> Result<
         return Err(Failure::new(format_args!("{place}: {error}")));
     }
     if !quiet {
-        output::tell(format_args!("{place}: its daemon has ended, and so does this"));
+        output::message(format_args!("{place}: its daemon has ended, and so does this"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `dendro clean coalesce`: puts together what lies scattered.
+//! `dendro clean coalesce`: writes scattered files in one piece.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,16 +19,16 @@ use crate::target::{self, Served, Target};
 /// The root directory of every view; its number is the same in all.
 const ROOT_INODE: u64 = 1;
 
-/// What is said at the end.
+/// The result.
 #[derive(Serialize)]
 struct Outcome<'a> {
     target: &'a str,
     dry_run: bool,
-    /// Bytes of the pages looked at.
+    /// Bytes of the pages that were examined.
     page_bytes: u64,
-    /// Reads of the device that it takes to read all in order, a MiB at a time,
+    /// Reads of the device for all of them in order, a MiB at a time, before
     pieces_before: u64,
-    /// and that it takes now, or would.
+    /// and after.
     pieces_after: u64,
     /// Bytes that were written again, or would be.
     moved_bytes: u64,
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &CoalesceArgs, quiet: bool) -> Result<(), Failure> {
     let done = match target::find(&args.target)? {
         Target::Mounted(served) => coalesce_mounted(args, &served, &progress),
         Target::Unmounted(source) => {
-            offline::coalesce(&source, args.dry_run, |done| progress.say(how_far(done)))
+            offline::coalesce(&source, args.dry_run, |done| progress.show(how_far(done)))
         }
     };
     drop(progress);
@@ -68,7 +68,7 @@ fn outcome_text(outcome: &Outcome<'_>) -> String {
     let Outcome { target, pieces_before, pieces_after, .. } = outcome;
     let size = text::size(outcome.page_bytes);
     let moved = text::size(outcome.moved_bytes);
-    let mut said = match outcome.dry_run {
+    let mut report = match outcome.dry_run {
         true => format!(
             "{target}: {size} in {pieces_before} pieces; {pieces_after} when {moved} are written \
              again\n"
@@ -79,15 +79,15 @@ fn outcome_text(outcome: &Outcome<'_>) -> String {
         ),
     };
     if outcome.unreadable_bytes > 0 {
-        said += &format!(
+        report += &format!(
             "{} were left as they are: blocks in them are damaged\n",
             text::size(outcome.unreadable_bytes)
         );
     }
     if outcome.ended_for_room {
-        said += "it ended early because clean segments are few; `dendro clean run` makes more\n";
+        report += "it ended early because clean segments are few; `dendro clean run` makes more\n";
     }
-    said
+    report
 }
 
 fn coalesce_mounted(
@@ -100,7 +100,7 @@ fn coalesce_mounted(
         Some(_) => lists_below(&args.target)?,
     };
     if !args.dry_run {
-        // What is still in memory cannot be moved.
+        // Data that are still in memory cannot be moved.
         let synced = served.client.sync();
         synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
     }
@@ -125,7 +125,7 @@ fn coalesce_mounted(
     Ok(all)
 }
 
-/// Asks again until all of `request` is done, or there is no room for it.
+/// Repeats the request until all of it is done, or there is no room for it.
 fn coalesce_some(
     client: &Client,
     mut request: CoalesceRequest,
@@ -135,7 +135,7 @@ fn coalesce_some(
     loop {
         let done = client.coalesce(request.clone())?;
         all.add(&done);
-        progress.say(how_far(all));
+        progress.show(how_far(all));
         let Some(next) = done.next.filter(|_| !done.lacks_room) else { return Ok(()) };
         if request.from.is_some_and(|from| next <= from) {
             return Err(Failure::new("the daemon goes on where it began"));
@@ -144,8 +144,7 @@ fn coalesce_some(
     }
 }
 
-/// The numbers of the files at and below `path`, in their order; `None` when these are all that there
-/// are.
+/// The numbers of the files at and below `path`, sorted; `None` if these are all files.
 fn lists_below(path: &Path) -> Result<Option<Vec<u64>>, Failure> {
     let fail =
         |path: &Path, error: io::Error| Failure::new(format_args!("{}: {error}", path.display()));
@@ -166,7 +165,7 @@ fn lists_below(path: &Path) -> Result<Option<Vec<u64>>, Failure> {
         for entry in entries {
             let entry = entry.map_err(|error| fail(&directory, error))?;
             let metadata = match entry.metadata() {
-                // Somebody removed it meanwhile.
+                // Another process removed it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(|error| fail(&entry.path(), error))?,
             };
@@ -185,7 +184,7 @@ fn lists_below(path: &Path) -> Result<Option<Vec<u64>>, Failure> {
     Ok(Some(lists))
 }
 
-/// How far it is.
+/// The text of the progress line.
 fn how_far(done: &Coalesced) -> String {
     let (looked_at, moved) = (text::size(done.page_bytes), text::size(done.moved_bytes));
     format!("{looked_at} looked at, {moved} written again")

@@ -1,4 +1,4 @@
-//! `dendro clean status`, `suspend`, `resume` and `set`: how the daemon's own cleaner goes about it.
+//! `dendro clean status`, `suspend`, `resume` and `set`: the settings of the daemon's cleaner.
 
 use dendro_control::cleaning::{CleanerChange, CleanerSettings, SegmentState};
 use dendro_daemon::text;
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::{self, json};
 use crate::target::{self, Served};
 
-/// The settings as they are printed as JSON.
+/// The settings, as JSON.
 #[derive(Serialize)]
 struct Settings {
     policy: String,
@@ -38,23 +38,23 @@ impl From<&CleanerSettings> for Settings {
     }
 }
 
-/// What `status` tells.
+/// The output of `status`.
 #[derive(Serialize)]
 struct Status {
     #[serde(flatten)]
     settings: Settings,
     segment_bytes: u64,
     clean_segments: u32,
-    /// Of these, so many are kept back.
+    /// Segments of these that are reserved.
     reserved_segments: u32,
     /// Empty, and clean after the next checkpoint.
     pending_segments: u32,
     dirty_segments: u32,
-    /// What is dead in those.
+    /// Dead bytes in those.
     dead_bytes: u64,
     /// Cleaned by the daemon since the mount.
     cleaned_segments: u64,
-    /// Written again by the daemon since the mount because it lay scattered.
+    /// Written again by the daemon since the mount because it was scattered.
     coalesced_bytes: u64,
     /// How long writers have waited for room since the mount.
     stalled_ns: u64,
@@ -68,7 +68,7 @@ pub(crate) fn status(args: &CleanerArgs) -> Result<(), Failure> {
     let stat = served.client.stat().map_err(fail)?;
     let of = |state| all.segments.iter().filter(move |facts| facts.state == state);
     let dead = |live_bytes: u32| all.present.segment_bytes.saturating_sub(u64::from(live_bytes));
-    let figure = |name| stat.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let number = |name| stat.get(name).and_then(Value::as_u64).unwrap_or(0);
     let status = Status {
         settings: Settings::from(&settings),
         segment_bytes: all.present.segment_bytes,
@@ -77,9 +77,9 @@ pub(crate) fn status(args: &CleanerArgs) -> Result<(), Failure> {
         pending_segments: of(SegmentState::Pending).count() as u32,
         dirty_segments: of(SegmentState::Dirty).count() as u32,
         dead_bytes: of(SegmentState::Dirty).map(|facts| dead(facts.live_bytes)).sum(),
-        cleaned_segments: figure("cleaned_segments"),
-        coalesced_bytes: figure("coalesced_bytes"),
-        stalled_ns: figure("stalled_ns"),
+        cleaned_segments: number("cleaned_segments"),
+        coalesced_bytes: number("coalesced_bytes"),
+        stalled_ns: number("stalled_ns"),
     };
     if args.json {
         return json::print(&status);
@@ -127,7 +127,7 @@ pub(crate) fn set(args: &SetArgs, quiet: bool) -> Result<(), Failure> {
     show(&args.cleaner, change, quiet)
 }
 
-/// Changes settings and shows what they have become.
+/// Changes settings and shows the result.
 fn show(args: &CleanerArgs, wanted: CleanerChange, quiet: bool) -> Result<(), Failure> {
     let served = target::find_mounted(&args.target)?;
     let settings = change(&served, wanted)?;

@@ -1,4 +1,4 @@
-//! Where a dump goes.
+//! The output of a dump.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::{self, json};
 
-/// Where a dump goes: text for people, or one JSON object a line.
+/// The output of a dump: text, or one JSON object per line.
 pub(super) struct Output {
     out: BufWriter<StdoutLock<'static>>,
     json: bool,
@@ -24,7 +24,7 @@ impl Output {
         self.out.flush()
     }
 
-    /// Prints a structure; in JSON as an object with the schema and one member, called `kind`.
+    /// Prints a structure; as JSON, an object with the schema and one member, named `kind`.
     pub(super) fn item<T: Display + Serialize>(&mut self, kind: &str, item: &T) -> io::Result<()> {
         if !self.json {
             return writeln!(self.out, "{item}");
@@ -34,19 +34,19 @@ impl Output {
         writeln!(self.out, "}}")
     }
 
-    /// Prints a line that only people need.
+    /// Prints a line of text, and nothing as JSON.
     pub(super) fn line(&mut self, line: &dyn Display) -> io::Result<()> {
         if self.json { Ok(()) } else { writeln!(self.out, "{line}") }
     }
 
-    /// Says what could not be read, in its place among what could.
+    /// Reports what could not be read, between the structures that could.
     pub(super) fn problem(&mut self, problem: &dyn Display) -> io::Result<()> {
         self.problem_count += 1;
         if self.json {
             return self.item("problem", &problem.to_string());
         }
         self.out.flush()?;
-        output::tell(format_args!("dendro: {problem}"));
+        output::message(format_args!("dendro: {problem}"));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Parts of a volume that several dumps show, and what is said where they cannot be read.
+//! Structures that several dumps print, and reports of those that cannot be read.
 
 use std::fmt::Display;
 use std::io;
@@ -28,8 +28,8 @@ pub(super) fn usage(
     }
 }
 
-/// The partial segments of one segment, then why there are no more. `always`: say so too when
-/// there is none at all.
+/// The partial segments of one segment, then why there are no more. `always`: also if there is none
+/// at all.
 pub(super) fn partials_of(
     volume: &Volume<'_>,
     segment: SegmentNo,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::output::Output;
 use super::parts::{checkpoint, partials_of, usage};
 
-/// A segment as the checkpoint tells of it.
+/// A segment, as the checkpoint describes it.
 #[derive(Serialize)]
 struct SegmentLine {
     segment: u32,
@@ -38,12 +38,12 @@ impl fmt::Display for SegmentLine {
     }
 }
 
-/// What is true of all segments together.
+/// Totals of all segments.
 #[derive(Serialize)]
 struct Total {
     segment_count: u32,
     segment_size_bytes: u64,
-    /// Those that a line was printed for.
+    /// Segments for which a line was printed.
     used_count: u32,
     live_bytes: u64,
 }
@@ -59,8 +59,7 @@ impl fmt::Display for Total {
     }
 }
 
-/// All segments of which something is recorded or which a head fills; or one, with its partial
-/// segments.
+/// All segments with a usage record or an open head; or one, with its partial segments.
 pub(super) fn dump(volume: &Volume<'_>, only: Option<u32>, out: &mut Output) -> io::Result<()> {
     let Some(checkpoint) = checkpoint(volume, out)? else { return Ok(()) };
     let Some(usage) = usage(volume, &checkpoint, out)? else { return Ok(()) };

@@ -7,7 +7,7 @@ use dendro_control::versions::{
 use crate::failure::Failure;
 use crate::target::{Keeper, unexpected};
 
-/// What the names of snapshots begin with that forks were made from.
+/// The prefix of the names of snapshots that forks were made from.
 pub(super) const BASE: &str = "fork-";
 
 pub(super) fn moment(text: String) -> VersionName {

@@ -22,13 +22,13 @@ struct Fork {
     /// Whether it is the main one.
     main: bool,
     created_unix_ns: i64,
-    /// The version that it goes on from, if that can still be named.
+    /// The version that it continues, if that still has a name.
     base: Option<String>,
     /// Where it is mounted.
     mount_points: Vec<String>,
-    /// How many names and files differ from that; nothing where that cannot be told.
+    /// How many names and files differ from that version; `None` if that is unknown.
     changes: Option<u64>,
-    /// There are more.
+    /// Whether there are more differences.
     more_changes: bool,
     /// Bytes that deleting it alone would free.
     exclusive_bytes: Option<u64>,
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ForksArgs) -> Result<(), Failure> {
     show(args, false)
 }
 
-/// Lists branches, the main one too if `with_main` says so.
+/// Lists branches, with the main one if `with_main`.
 pub(super) fn show(args: &ForksArgs, with_main: bool) -> Result<(), Failure> {
     let Place { keeper, version, path } = find_version(&args.target)?;
     if version != VersionName::default() {
@@ -119,7 +119,7 @@ fn forks_text(forks: &[Fork]) -> String {
     columns(["NAME", "AGE", "FROM", "CHANGES", "ALONE", "MOUNTED ON"], &rows, &[1, 3, 4])
 }
 
-/// How long ago something was: `5s`, `12m`, `3h`, `40d`.
+/// An age: `5s`, `12m`, `3h`, `40d`.
 fn age(ns: i64) -> String {
     let secs = Duration::from_nanos(u64::try_from(ns).unwrap_or(0)).as_secs();
     let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];

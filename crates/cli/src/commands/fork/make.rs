@@ -16,7 +16,7 @@ use crate::args::MountArgs;
 use crate::args::fork::ForkArgs;
 use crate::commands::mount;
 use crate::failure::Failure;
-use crate::mount_request::{self, Joined};
+use crate::mount_request::{self, Requested};
 use crate::output::{self, json};
 use crate::target::{self, Keeper, Place, find_version, unexpected};
 
@@ -25,21 +25,21 @@ use crate::target::{self, Keeper, Place, find_version, unexpected};
 struct Fork {
     /// Its branch.
     branch_name: String,
-    /// The version that it goes on from.
+    /// The version that it continues.
     base: String,
     /// Where it is mounted.
     mount_point: PathBuf,
-    /// Where what was forked is.
+    /// The directory in the mount that was forked.
     path: PathBuf,
 }
 
-/// What forks are made of.
+/// The origin of forks.
 struct Origin {
     keeper: Keeper,
     version: VersionName,
     /// The image file or block device.
     source: PathBuf,
-    /// The directory that is wanted, from the volume's root; nothing: all of it.
+    /// The forked directory, from the volume's root; `None`: the whole volume.
     directory: PathBuf,
 }
 
@@ -80,16 +80,16 @@ pub(crate) fn run(args: &ForkArgs, quiet: bool) -> Result<(), Failure> {
             }
             Err(failure) => {
                 directories.keep_used();
-                say(&forks, args, quiet)?;
+                print_forks(&forks, args, quiet)?;
                 return Err(failure);
             }
         }
     }
     directories.keep();
-    say(&forks, args, quiet)
+    print_forks(&forks, args, quiet)
 }
 
-fn say(forks: &[Fork], args: &ForkArgs, quiet: bool) -> Result<(), Failure> {
+fn print_forks(forks: &[Fork], args: &ForkArgs, quiet: bool) -> Result<(), Failure> {
     if args.json {
         return json::print_list("forks", &forks);
     }
@@ -115,7 +115,7 @@ fn find_origin(tree: &str) -> Result<Origin, Failure> {
     Ok(Origin { keeper, version, source, directory })
 }
 
-/// What the branch is to be called: it must be a name, and one that mount options can have.
+/// The name of the branch. It must be a valid name, and valid in mount options.
 fn chosen_name(args: &ForkArgs) -> Result<String, Failure> {
     let last = args.dest.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = match &args.name {
@@ -153,14 +153,14 @@ impl Taken {
     }
 }
 
-/// The name, with a number behind it if it is taken.
+/// The name, followed by a number if it is taken.
 fn free(taken: &BTreeSet<String>, name: String) -> String {
     let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.clone()).chain(numbered);
     names.find(|name| !taken.contains(name)).unwrap_or(name)
 }
 
-/// The version that forks are made from, and whether it is a snapshot that was made for them.
+/// The version that forks are made from, and whether it is a snapshot made for them.
 fn base(origin: &Origin, taken: &Taken, name: &str) -> Result<(VersionName, bool), Failure> {
     let shows_the_past = match &origin.keeper {
         Keeper::Daemon(served) => {
@@ -214,7 +214,7 @@ fn make(
     Ok(Fork { branch_name: branch, base: format!("@{text}"), mount_point, path })
 }
 
-/// Mounts the branch; answers where what was forked is.
+/// Mounts the branch; returns the path of the forked directory.
 fn show(origin: &Origin, branch: &str, place: &Path, args: &ForkArgs) -> Result<PathBuf, Failure> {
     let mut options = args.options.clone();
     options.push(format!("clone={branch}"));
@@ -231,16 +231,16 @@ fn show(origin: &Origin, branch: &str, place: &Path, args: &ForkArgs) -> Result<
     };
     let place = place.canonicalize()?;
     match &origin.keeper {
-        Keeper::Daemon(served) if mount_request::is_others(&served.client) => {
+        Keeper::Daemon(served) if mount_request::is_foreign(&served.client) => {
             let config = mount::config_of(&mount_args, origin.source.clone())?;
-            match mount_request::join_daemon(
+            match mount_request::request_mount(
                 &served.client,
                 &served.pong,
                 &config,
                 &mount_args.options,
             )? {
-                Joined::Served(_) => {}
-                Joined::Nobody => return Err(Failure::new("its daemon is gone")),
+                Requested::Served(_) => {}
+                Requested::NoDaemon => return Err(Failure::new("its daemon is gone")),
             }
         }
         _ => mount::run(&mount_args, true)?,
@@ -257,8 +257,8 @@ fn show(origin: &Origin, branch: &str, place: &Path, args: &ForkArgs) -> Result<
     })
 }
 
-/// Leaves of the mount on `place` the directory `inside` of it alone: the file system lives on in the
-/// mount of that, which takes the other's place.
+/// Reduces the mount on `place` to the directory `inside` of it: a bind mount of that directory
+/// takes its place and keeps the file system mounted.
 fn show_directory(inside: &Path, place: &Path) -> io::Result<()> {
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = open_tree(CWD, inside, clone)?;
@@ -266,12 +266,12 @@ fn show_directory(inside: &Path, place: &Path) -> io::Result<()> {
     Ok(move_mount(&tree, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-/// Directories that were made; those that nothing was mounted on are removed again.
+/// Directories that were created; those without a mount are removed again.
 #[derive(Default)]
 struct Directories(Vec<PathBuf>);
 
 impl Directories {
-    /// Makes one, unless there is an empty one.
+    /// Creates a directory, unless there is an empty one.
     fn make(&mut self, path: &Path) -> Result<(), Failure> {
         let fail =
             |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", path.display()));
@@ -292,7 +292,7 @@ impl Directories {
         self.0.clear();
     }
 
-    /// Keeps all but those that are empty.
+    /// Keeps all directories that are not empty.
     fn keep_used(&mut self) {
         let is_empty = |path: &PathBuf| fs::read_dir(path).is_ok_and(|mut of| of.next().is_none());
         self.0.retain(is_empty);
@@ -302,7 +302,7 @@ impl Directories {
 impl Drop for Directories {
     fn drop(&mut self) {
         for path in self.0.iter().rev() {
-            // One that is in use stays.
+            // A directory in use stays.
             let _ = fs::remove_dir(path);
         }
     }

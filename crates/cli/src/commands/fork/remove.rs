@@ -65,7 +65,7 @@ fn drop_named(text: &str, mode: UnmountMode, dropped: &mut Vec<Dropped>) -> Resu
         dropped.push(drop_mounted(&table, entry, mode)?);
         return Ok(());
     }
-    // Several are numbered.
+    // Several forks are numbered.
     let is_numbered = |entry: &&MountEntry| {
         let number = entry.mount_point.file_name().and_then(|name| name.to_str());
         entry.mount_point.parent() == Some(&path)
@@ -78,7 +78,7 @@ fn drop_named(text: &str, mode: UnmountMode, dropped: &mut Vec<Dropped>) -> Resu
     for entry in numbered {
         dropped.push(drop_mounted(&table, entry, mode)?);
     }
-    // It stays if there is anything else.
+    // The directory stays if it contains anything else.
     let _ = fs::remove_dir(&path);
     Ok(())
 }
@@ -102,18 +102,18 @@ fn drop_mounted(
     let doomed = to_delete(&Keeper::Daemon(served.clone()), &branch)?;
     served.client = served.client.letting_go();
     umount::run_one(place, mode, true)?;
-    let keeper = match mount_request::is_others(&served.client) {
-        // It has other mounts still; whose branch it is, it knows without this one.
+    let keeper = match mount_request::is_foreign(&served.client) {
+        // The daemon has other mounts, so it can name the branch without this one.
         true => {
             let Served { client, pong, .. } = *served;
             let client = client.about_volume();
             Keeper::Daemon(Box::new(Served { client, pong, view: None }))
         }
-        // Its daemon may have ended with that mount.
+        // The daemon may have ended with that mount.
         false => Keeper::of(&source)?,
     };
     delete_all(&keeper, doomed)?;
-    // It stays if there was something in it, below the mount.
+    // The directory stays if it contained something below the mount.
     let _ = fs::remove_dir(place);
     Ok(Dropped { branch_name: branch.name, mount_point: Some(place.clone()) })
 }
@@ -144,7 +144,7 @@ fn delete_all(keeper: &Keeper, versions: Vec<VersionName>) -> Result<(), Failure
     keeper.ask(VersionsRequest::Delete { versions, dry_run: false }).map(drop)
 }
 
-/// A branch, and the snapshot that was made for it, unless others go on from that too.
+/// A branch, and the snapshot that was made for it, unless other branches continue that too.
 fn to_delete(keeper: &Keeper, branch: &BranchInfo) -> Result<Vec<VersionName>, Failure> {
     let list = versions(keeper)?;
     let is_alone = || {
@@ -153,7 +153,7 @@ fn to_delete(keeper: &Keeper, branch: &BranchInfo) -> Result<Vec<VersionName>, F
     };
     let base = base_of(branch, &list).filter(|base| !base.held && is_alone());
     let base = base.and_then(|base| base.name.clone()).filter(|name| {
-        // A try that was killed leaves a branch and a snapshot of one name.
+        // A killed `dendro try` leaves a branch and a snapshot of the same name.
         name.starts_with(BASE) || (*name == branch.name && name.starts_with("try-"))
     });
     Ok([branch_name(&branch.name)].into_iter().chain(base.map(moment)).collect())

@@ -1,4 +1,4 @@
-//! A file system, made on a device.
+//! Makes a file system on a device.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -19,18 +19,19 @@ use crate::offline::as_mounted;
 /// Binary logarithm of the bytes in a segment: 4 MiB.
 const DEFAULT_SEGMENT_SIZE_LOG2: u8 = 22;
 
-/// With fewer segments than that, those that are kept clean or are being filled take so much of the
-/// volume that cleaning writes more: at 1 GiB, 80 % of it live, 4.5 times what users write at random
-/// with 256 segments, 3.5 with 1024 and 3.4 with 2048; at 4 GiB 3.2 with 4096.
+/// With fewer segments, those that are kept clean or are being filled take so much of the volume
+/// that cleaning writes more. At 1 GiB, with 80 % of it live and random writes, cleaning writes 4.5
+/// times as much as users with 256 segments, 3.5 with 1024 and 3.4 with 2048; at 4 GiB 3.2 with
+/// 4096.
 const GOOD_SEGMENT_COUNT: u64 = 4096;
 
-/// In smaller segments headers cost more than that gains.
+/// In smaller segments headers cost more than more segments gain.
 const GOOD_SEGMENT_SIZE_LOG2: u8 = 19;
 
-/// Fewer leave too little choice of which to write and which to keep.
+/// Fewer segments leave too little choice of which to write and which to keep.
 const LEAST_GOOD_SEGMENT_COUNT: u64 = 64;
 
-/// What a new volume is to be like.
+/// The parameters of a new volume.
 pub(crate) struct NewVolume {
     pub(crate) label: String,
     pub(crate) uuid: Option<Uuid>,
@@ -59,7 +60,7 @@ pub(crate) fn format(
         is_allocated: new.is_allocated,
     };
     let device: Arc<dyn Device> = Arc::new(device);
-    // The volume is there when all is in it, and not before.
+    // The volume becomes valid when all of it is written.
     let disk = dendro_logdisk::create(&device, &options, as_mounted(), &clock())
         .map_err(|error| fail(&error))?;
     let fs_options = FsFormatOptions {
@@ -74,8 +75,8 @@ pub(crate) fn format(
     Ok(describe(source, &disk))
 }
 
-/// Says why a device of so many bytes cannot be cut into segments of `segment_size_bytes`, or of the
-/// size that is best for it.
+/// Explains why a device of so many bytes cannot be divided into segments of `segment_size_bytes`,
+/// or of the default size.
 pub(crate) fn check_segments(
     source: &Path,
     device_len_bytes: u64,
@@ -104,8 +105,9 @@ pub(crate) fn check_segments(
     Ok(())
 }
 
-/// 4 MiB; on a small device, so little that there are at least [`GOOD_SEGMENT_COUNT`], if they are of a
-/// good size then; on a very small one, so little that there are [`LEAST_GOOD_SEGMENT_COUNT`].
+/// 4 MiB. On a small device the size is so small that there are at least [`GOOD_SEGMENT_COUNT`]
+/// segments, if it then is a good size; on a very small one, so that there are
+/// [`LEAST_GOOD_SEGMENT_COUNT`].
 fn default_segment_size_bytes(device_len_bytes: u64) -> u64 {
     let largest = |mut sizes: RangeInclusive<u8>, count| {
         sizes.rfind(|log2| device_len_bytes >> log2 >= count)

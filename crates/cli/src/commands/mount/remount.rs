@@ -1,4 +1,4 @@
-//! `mount -o remount`: changes how the kernel treats a mount that is there.
+//! `mount -o remount`: changes the options of an existing mount.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::target::{self, Behind};
 const BUSY_TRIES: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Gives the mount on `mount_point` the flags that `options` say: ro, sync, noatime, nodev, nosuid,
-/// noexec, nosymfollow, or their opposites; and has the daemon heed what else is in `lists`, the same in
-/// the words of the command line. What cannot be changed is refused, before anything is.
+/// Gives the mount on `mount_point` the flags in `options`: ro, sync, noatime, nodev, nosuid,
+/// noexec, nosymfollow, or their opposites. The daemon gets the other options of `lists`, which
+/// holds the same options as text. An option that cannot be changed is refused before any change.
 pub(crate) fn run(
     mount_point: &Path,
     options: &MountOptions,
@@ -69,14 +69,14 @@ pub(crate) fn run(
         Errno::PERM => fail(&"root alone can change how it is mounted"),
         errno => fail(&errno),
     })?;
-    // Only for whoever asks the daemon how it is mounted.
+    // The daemon only shows these options.
     let told = SetRequest { options: Vec::new(), told: options.of_kernel(), ..request };
     let _ = served.client.set(told);
     Ok(())
 }
 
-/// A mount that is busy is tried again for a while: the kernel takes a moment to give back a file that
-/// nobody uses any longer.
+/// Tries a busy mount again for a while: the kernel takes a moment to release a file that nobody
+/// uses any more.
 fn change(mount_point: &Path, flags: MountFlags) -> rustix::io::Result<()> {
     for _ in 1..BUSY_TRIES {
         match rustix::mount::mount_remount(mount_point, flags, c"") {
@@ -87,8 +87,8 @@ fn change(mount_point: &Path, flags: MountFlags) -> rustix::io::Result<()> {
     rustix::mount::mount_remount(mount_point, flags, c"")
 }
 
-/// What was written before a mount becomes read-only is to outlast a crash, as on other file systems;
-/// plain FUSE mounts are not told.
+/// Makes what was written durable before a mount becomes read-only, as other file systems do; the
+/// kernel does not notify plain FUSE mounts.
 fn make_durable(entry: &MountEntry) -> std::io::Result<()> {
     let root = std::fs::File::open(&entry.mount_point)?;
     rustix::fs::syncfs(&root)?;

@@ -2,24 +2,24 @@
 
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 
-/// Lines of a picture at most; with more segments a character stands for several.
+/// The most lines of a picture; with more segments a character stands for several.
 const MAX_LINES: usize = 32;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The number of a line's first segment.
+/// The width of the number of a line's first segment.
 const NUMBER_LEN: usize = 10;
 
-/// What is seen of one or several segments side by side.
+/// The state of one segment, or of several neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Cell {
     Clean,
     Pending,
     Open,
-    /// So large a share is alive.
+    /// The share of live data.
     Live(f64),
 }
 
 impl Cell {
-    /// `segment_bytes` is the size of each.
+    /// The state of a group of segments; `segment_bytes` is the size of each.
     pub(super) fn of(group: &[SegmentFacts], segment_bytes: u64) -> Self {
         let has = |state| group.iter().any(|facts| facts.state == state);
         if has(SegmentState::Open) {
@@ -45,7 +45,7 @@ impl Cell {
     }
 }
 
-/// The picture, so many columns wide. Lines of nothing but clean segments become one.
+/// The picture, with a width in columns. Several lines of only clean segments become one.
 pub(super) fn of(segments: &Segments, columns: usize) -> String {
     let across = columns.saturating_sub(NUMBER_LEN + 2).max(8);
     let group_len = segments.segments.len().div_ceil(across * MAX_LINES).max(1);
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(lines.len(), 4, "{picture}");
         assert_eq!(lines[2], "       138  612 clean segments");
         assert!(lines[3].starts_with("       750  "), "{picture}");
-        // A single one says more as it is.
+        // A single line stays as it is.
         for facts in &mut all.segments[68 * 3..] {
             facts.state = SegmentState::Open;
         }

@@ -8,19 +8,20 @@ use dendro_control::versions::UsageInfo;
 use dendro_daemon::text;
 
 use self::origin::{LEVELS, level, story};
-use super::figures::Figures;
 use super::picture::Cell;
+use super::statistics::Statistics;
 use super::words::{percent, state_name};
 use crate::output::space_bar;
 use crate::output::svg::{Anchor, Area, INNER_WIDTH, MARGIN, Svg, WIDTH, shortened};
 
-/// Squares of the map at most; with more segments each stands for several.
+/// The most squares of the map; with more segments each stands for several.
 const MAX_SQUARES: usize = 4096;
-/// The drawing, as an SVG document. Without `versions` it does not tell who holds the space.
+/// The drawing, as an SVG document. Without `versions` it does not show which versions hold the
+/// space.
 pub(super) fn draw(
     source: &str,
     segments: &Segments,
-    figures: &Figures,
+    statistics: &Statistics,
     versions: Option<&[UsageInfo]>,
 ) -> String {
     let mut svg = Svg::default();
@@ -31,7 +32,7 @@ pub(super) fn draw(
             .map(|state| {
                 format!(
                     "{} {}",
-                    figures.states.get(state_name(state)).unwrap_or(&0),
+                    statistics.states.get(state_name(state)).unwrap_or(&0),
                     state_name(state)
                 )
             })
@@ -41,13 +42,13 @@ pub(super) fn draw(
         segments.segments.len(),
         text::size(present.segment_bytes),
         states.join(", "),
-        percent(figures.utilisation)
+        percent(statistics.utilisation)
     );
     svg.text("soft", (MARGIN, 62.0), Anchor::Start, &summary);
     let left = Area { x: MARGIN + 44.0, y: 112.0, width: 360.0, height: 200.0 };
     let right = Area { x: WIDTH - MARGIN - 392.0, ..left };
     let right = Area { width: 380.0, ..right };
-    panels::histogram(&mut svg, left, figures);
+    panels::histogram(&mut svg, left, statistics);
     panels::ages(&mut svg, right, segments);
     let parts = space_bar::parts(segments, versions);
     let bottom = space_bar::draw_bar(&mut svg, 400.0, "What holds the space", &parts);
@@ -56,11 +57,11 @@ pub(super) fn draw(
     svg.finish(WIDTH, bottom + MARGIN, &format!("{source}: {summary}"))
 }
 
-/// The segments in the order in which they lie on the device; returns where they end below.
+/// Draws the segments in their order on the device; returns the lower end.
 fn map(svg: &mut Svg, top: f64, segments: &Segments) -> f64 {
     let group_len = segments.segments.len().div_ceil(MAX_SQUARES).max(1);
     let count = segments.segments.len().div_ceil(group_len);
-    // As large as fits into about a third of a square page.
+    // About a third of a square page.
     let side =
         (INNER_WIDTH * INNER_WIDTH * 0.35 / count.max(1) as f64).sqrt().floor().clamp(8.0, 24.0);
     let across = (INNER_WIDTH / side) as usize;
@@ -81,7 +82,7 @@ fn map(svg: &mut Svg, top: f64, segments: &Segments) -> f64 {
                 !matches!(first, Cell::Live(_))
                     && Cell::of(group, segments.present.segment_bytes) == first
             };
-            // What holds nothing is one shape, however long.
+            // Neighbours without live data are one shape.
             let len = groups[at..].iter().take_while(is_same).count().max(1);
             let x = MARGIN + at as f64 * side;
             let area = Area { x, y, width: len as f64 * side - 1.0, height: side - 1.0 };
@@ -93,7 +94,7 @@ fn map(svg: &mut Svg, top: f64, segments: &Segments) -> f64 {
     top + count.div_ceil(across) as f64 * side
 }
 
-/// What a pointer on the map is told.
+/// The tip for a pointer on the map.
 fn tip(groups: &[&[SegmentFacts]], segments: &Segments, cell: Cell) -> String {
     let facts: Vec<&SegmentFacts> = groups.iter().flat_map(|group| group.iter()).collect();
     let (Some(first), Some(last)) = (facts.first(), facts.last()) else { return String::new() };
@@ -121,7 +122,7 @@ fn class_of(cell: Cell) -> String {
     }
 }
 
-/// What the colours of the map mean; returns where it ends below.
+/// Draws the legend of the map; returns the lower end.
 fn key(svg: &mut Svg, top: f64) -> f64 {
     let mut x = MARGIN;
     for (class, label) in [("clean", "clean"), ("pending", "pending"), ("open", "open")] {
@@ -171,7 +172,7 @@ mod tests {
         for count in [0, 1, 30, 1000, 300_000] {
             let segments = segments(count);
             let versions = [UsageInfo { exclusive_bytes: 30, ..UsageInfo::default() }];
-            let svg = draw("a", &segments, &Figures::of(&segments), Some(&versions));
+            let svg = draw("a", &segments, &Statistics::of(&segments), Some(&versions));
             let (head, body) = svg.split_once("</style>").unwrap();
             let height = attribute(head, "height").unwrap();
             assert!(height < 2000.0, "{count}: {height} pixels high");
@@ -186,7 +187,7 @@ mod tests {
                 assert!(y >= 0.0 && y + tall <= height, "{line}");
                 shapes += u32::from(line.contains("<title>segment"));
             }
-            // Of many, several share a square, and squares alike a shape.
+            // Of many segments, several share a square, and equal squares a shape.
             let least = if count <= 1000 { count / 3 } else { 10 };
             assert!(shapes >= least, "{shapes} shapes for {count} segments");
             assert!(svg.len() < 2_000_000, "{count}: {} bytes", svg.len());
@@ -197,7 +198,7 @@ mod tests {
     fn a_dot_has_the_colour_that_the_key_names() {
         let mut segments = segments(3);
         segments.segments[0].class = Class::survivor(1).number();
-        let svg = draw("a", &segments, &Figures::of(&segments), None);
+        let svg = draw("a", &segments, &Statistics::of(&segments), None);
         assert!(svg.contains("<circle class=\"dot moved\""), "{svg}");
         let place = svg.lines().position(|line| line.contains(">moved by the cleaner<")).unwrap();
         assert!(svg.lines().nth(place - 1).unwrap().contains("class=\"dot moved\""));

@@ -12,7 +12,7 @@ pub(super) const fn state_name(state: SegmentState) -> &'static str {
     }
 }
 
-/// How long ago, in bytes written since.
+/// An age, in bytes written since.
 pub(super) fn age_text(age: u64) -> String {
     text::short_size(age)
 }

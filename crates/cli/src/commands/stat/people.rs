@@ -1,4 +1,4 @@
-//! The statistics since the mount, as people read them: in groups, with units, and with what they come to.
+//! The statistics since the mount for users: in groups, with units, and with derived numbers.
 
 use dendro_daemon::metrics::requests::{self, Summary};
 use dendro_daemon::text::{count, duration, size};
@@ -6,8 +6,8 @@ use dendro_daemon::text::{count, duration, size};
 use super::statistics::Statistics;
 use crate::output::{self, columns};
 
-/// All of it, in an order in which it is asked for: is it well, what is asked, what is written, what is
-/// cleaned, what is kept.
+/// All of it, in the order of users' questions: is it well, what is requested, what is written,
+/// what is cleaned, what is kept.
 pub(super) fn text(source: &str, statistics: &Statistics<'_>) -> String {
     let groups = [
         (
@@ -38,24 +38,24 @@ fn head(statistics: &Statistics<'_>) -> String {
     output::table(&[("mounted for", duration(statistics.number("mounted_ns"))), ("state", state)])
 }
 
-/// What requests failed with that lies with the volume.
+/// Failures of requests whose reason lies with the volume.
 fn failures(statistics: &Statistics<'_>) -> String {
     let kinds = [
         ("io_errors", "could not read or write (EIO)"),
         ("no_space_errors", "found no room (ENOSPC)"),
         ("read_only_errors", "met a read-only volume (EROFS)"),
     ];
-    let told = kinds.into_iter().filter_map(|(name, what)| match statistics.number(name) {
+    let failures = kinds.into_iter().filter_map(|(name, what)| match statistics.number(name) {
         0 => None,
         1 => Some(format!("1 request {what}")),
         many => Some(format!("{} requests {what}", count(many))),
     });
-    let told: Vec<_> = told.collect();
-    if told.is_empty() { "good: no request has failed".into() } else { told.join(", ") }
+    let failures: Vec<_> = failures.collect();
+    if failures.is_empty() { "good: no request has failed".into() } else { failures.join(", ") }
 }
 
 fn requests_text(statistics: &Statistics<'_>) -> String {
-    let told = statistics.requests();
+    let all_requests = statistics.requests();
     let seconds = (statistics.number("mounted_ns") as f64 / 1e9).max(1.0);
     let kinds = [
         ("read", "reads"),
@@ -65,11 +65,11 @@ fn requests_text(statistics: &Statistics<'_>) -> String {
         ("change", "changes"),
     ];
     let row = |(kind, name): (&str, &str)| {
-        let summary = told.get(kind).map(requests::Counts::summary).unwrap_or_default();
+        let summary = all_requests.get(kind).map(requests::Counts::summary).unwrap_or_default();
         let Summary { requests, median_ns, p90_ns, p99_ns, longest_ns } = summary;
         let time = |ns: Option<u64>| match ns {
             None => "-".into(),
-            // Longer than the daemon tells apart.
+            // The daemon does not distinguish longer times.
             Some(u64::MAX) => "minutes".into(),
             Some(ns) => duration(ns),
         };
@@ -251,7 +251,7 @@ mod tests {
         assert!(line.contains("1 request could not read or write (EIO), 2,000 requests"), "{line}");
         let latched = shown(r#"{"latched":true}"#);
         assert!(latched.contains("stopped taking writes"), "{latched}");
-        // A daemon that tells nothing is none of another kind.
+        // A daemon that reports nothing is no error.
         assert!(shown("{}").lines().all(|line| line.len() < 100), "{}", shown("{}"));
     }
 }

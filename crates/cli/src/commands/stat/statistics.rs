@@ -1,10 +1,10 @@
-//! What a daemon reports of what its volume has done, by name.
+//! The statistics of a daemon, by name.
 
 use dendro_control::Facts;
 use dendro_daemon::metrics::requests::{self, Requests};
 use serde_json::Value;
 
-/// What a daemon tells. One of another version may tell less.
+/// The statistics. A daemon of another version may report less.
 pub(super) struct Statistics<'a>(&'a Facts);
 
 impl<'a> Statistics<'a> {
@@ -33,7 +33,7 @@ impl<'a> Statistics<'a> {
         self.0.get(name).and_then(Value::as_str).unwrap_or("-")
     }
 
-    /// What programs asked, by kind.
+    /// The requests of programs, by kind.
     pub(super) fn requests(&self) -> Requests {
         requests::of(self.0)
     }

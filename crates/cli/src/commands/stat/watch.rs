@@ -1,4 +1,4 @@
-//! What a volume does, a line for each interval.
+//! `--watch`: the activity of a volume, in a line for each interval.
 
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -15,11 +15,11 @@ use crate::failure::Failure;
 use crate::output::local_time::clock_time;
 use crate::output::{self, json};
 
-/// A header is printed again after so many lines on a terminal.
+/// On a terminal the header is repeated after so many lines.
 const HEADER_EVERY: u64 = 20;
 const HEADER: &str = "TIME       OPS/s   READ/s  WRITE/s  DEVICE/s     WA  MEDIAN     99%  LONGEST  \
                       CLEANED  FULL   CLEAN  STALLED\n";
-/// The least pause between two looks.
+/// The shortest interval.
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) fn run(
@@ -51,11 +51,11 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What is watched.
+/// The statistics that are watched.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     unix_ns: i64,
-    /// On the daemon's clock, which goes on by itself; nothing where an older one tells none.
+    /// Time on the daemon's monotonic clock; 0 if an older daemon does not report it.
     mounted_ns: u64,
     requests: Requests,
     read_bytes: u64,
@@ -87,14 +87,14 @@ impl Seen {
         }
     }
 
-    /// How long after `before` this was.
+    /// The time since `before`.
     fn seconds_since(&self, before: &Self) -> f64 {
         let by_daemon = self.mounted_ns.checked_sub(before.mounted_ns).filter(|&ns| ns > 0);
         let by_clock = || u64::try_from(self.unix_ns.saturating_sub(before.unix_ns)).unwrap_or(0);
         by_daemon.unwrap_or_else(by_clock).max(1) as f64 / 1e9
     }
 
-    /// The requests of all kinds that came since `before`.
+    /// The requests of all kinds since `before`.
     fn requests_since(&self, before: &Self) -> Counts {
         let none = Counts::default();
         let since =
@@ -103,7 +103,7 @@ impl Seen {
     }
 }
 
-/// What happened in an interval.
+/// The activity in an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Line {
     time_unix_ns: i64,
@@ -111,16 +111,16 @@ struct Line {
     read_bytes_per_s: f64,
     user_bytes_per_s: f64,
     device_bytes_per_s: f64,
-    /// In the interval; nothing when nothing was written.
+    /// In the interval; `None` if nothing was written.
     write_amplification: Option<f64>,
     /// Since the mount.
     write_amplification_overall: Option<f64>,
     /// Of all requests in the interval.
     #[serde(flatten)]
     latency: Summary,
-    /// By the daemon and by others.
+    /// By the daemon and by other cleaners.
     cleaned_segments: u64,
-    /// Of these; nothing when there were none.
+    /// Of these; `None` without any.
     cleaned_utilisation: Option<f64>,
     clean_segments: u64,
     stalled_ns: u64,
@@ -128,7 +128,7 @@ struct Line {
 
 impl Line {
     fn between(before: &Seen, now: &Seen) -> Self {
-        // A daemon that was mounted anew counts from nothing.
+        // After a new mount the daemon counts from 0.
         let grown = |number: fn(&Seen) -> u64| number(now).saturating_sub(number(before));
         let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         let seconds = now.seconds_since(before);
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(line.to_string().len(), HEADER.trim_end().len());
         let still = Line::between(&now, &now);
         assert_eq!((still.write_amplification, still.cleaned_utilisation), (None, None));
-        // Mounted anew: nothing is negative.
+        // After a new mount nothing is negative.
         assert_eq!(Line::between(&now, &before).user_bytes_per_s, 0.0);
     }
 }

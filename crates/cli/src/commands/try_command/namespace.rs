@@ -1,4 +1,4 @@
-//! A mount namespace of this process's own.
+//! A mount namespace of this process.
 
 use std::{fs, io};
 
@@ -7,8 +7,8 @@ use rustix::thread::UnshareFlags;
 
 use crate::failure::Failure;
 
-/// Sees to it that what this process and its children mount, nobody else sees. Users who are not root
-/// do it in a user namespace, in which they are who they were.
+/// Hides later mounts of this process and its children from other processes. Users other than root
+/// do this in a user namespace, in which they keep their identity.
 pub(super) fn enter() -> Result<(), Failure> {
     let is_root = rustix::process::geteuid().is_root();
     let entered = match is_root {
@@ -29,7 +29,8 @@ pub(super) fn enter() -> Result<(), Failure> {
 fn unshare(flags: UnshareFlags) -> io::Result<()> {
     #[allow(deprecated, reason = "only the table of descriptors, which stays shared, is unsafe")]
     rustix::thread::unshare(flags)?;
-    // What others unmount goes here too, where they share their mounts: else it would stay in use.
+    // Unmounts by others take effect here too, if they share their mounts; else a mount would stay
+    // in use here.
     let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     Ok(mount_change("/", downstream)?)
 }

@@ -1,4 +1,4 @@
-//! Running the command, as a shell would.
+//! Runs the command like a shell.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,14 +11,14 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// As in shells: the command was not found, or could not be run.
+/// The shell's exit codes if the command was not found, or could not be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
-/// As in shells: this and the signal's number.
+/// The shell's exit code after a signal: this plus the signal's number.
 const BY_SIGNAL: i32 = 128;
 
-/// Runs it to its end, whatever this process is told meanwhile; answers the exit status. Ctrl-C and the
-/// like reach the command from the terminal, other signals are passed on to it.
+/// Runs the command to its end, whatever signals this process gets; returns the exit status. The
+/// command gets Ctrl-C and the like from the terminal; other signals are passed on to it.
 pub(super) fn run(command: &[OsString]) -> Result<u8, Failure> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(Failure::new("there is no command").with_code(NOT_FOUND));

@@ -28,7 +28,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs, quiet: bool) -> Result<(), Failure> 
     }
 }
 
-/// Calls the version that `target` names otherwise.
+/// Renames the version that `target` names.
 pub(crate) fn rename_version(target: &str, name: &str, as_json: bool) -> Result<(), Failure> {
     let old = change(target, |of| VersionsRequest::Rename { of, name: name.to_owned() })?;
     let sign = if old.moment.is_some() { '@' } else { ':' };
@@ -41,28 +41,28 @@ fn hold(target: &str, held: bool, as_json: bool) -> Result<(), Failure> {
     if as_json { json::print(&Held { version: named(&of), held }) } else { Ok(()) }
 }
 
-/// A version that has another name now.
+/// A renamed version.
 #[derive(Serialize)]
 struct Renamed {
     old_version: String,
     version: String,
 }
 
-/// A snapshot that may, or may not, be deleted.
+/// A held or released snapshot.
 #[derive(Serialize)]
 struct Held {
     version: String,
     held: bool,
 }
 
-/// A version as the one who asks has named it.
+/// A version, as the user named it.
 fn named(version: &VersionName) -> String {
     let branch = version.branch.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
     let moment = version.moment.as_ref().map(|moment| format!("@{}", moment.text));
     branch + &moment.unwrap_or_default()
 }
 
-/// Deletes versions, and says so if that is wanted, in words or as JSON.
+/// Deletes versions, and reports that if wanted, in words or as JSON.
 pub(crate) fn delete_versions(
     target: &str,
     more: &[String],
@@ -82,7 +82,7 @@ fn create(target: &str, json: bool, quiet: bool) -> Result<(), Failure> {
     let of = VersionName { branch: version.branch, moment: None };
     match keeper.ask(VersionsRequest::Snapshot { of, name })? {
         VersionsReply::Snapshot(made) if json => json::print(&made),
-        // A name that somebody chose need not be told; a number must be.
+        // A name that the user chose need not be printed; a number must be.
         VersionsReply::Snapshot(made) if made.name.is_none() && !quiet => {
             output::print(&format!("@{}\n", made.epoch))
         }
@@ -128,7 +128,7 @@ fn list_text(list: &VersionList) -> String {
     let names: HashMap<u32, &str> =
         list.branches.iter().map(|branch| (branch.branch, &*branch.name)).collect();
     let branch_row = |branch: &BranchInfo| {
-        // What has no name any more lies in the past of the branch itself.
+        // A version without a name lies in the past of the branch itself.
         let name = |of: u32| names.get(&of).copied().unwrap_or(&branch.name);
         let made_from = match (branch.parent, branch.parent_epoch) {
             (Some(parent), Some(epoch)) => format!("{}@{epoch}", name(parent)),
@@ -153,7 +153,7 @@ fn list_text(list: &VersionList) -> String {
             snapshot.name.as_ref().map_or_else(|| "-".into(), |name| format!("@{name}")),
             snapshot.epoch.to_string(),
             time(snapshot.created_unix_ns),
-            // A branch that was deleted may have no name left.
+            // A deleted branch may have no name.
             snapshot.branch_name.clone().unwrap_or_else(|| "(gone)".into()),
             kind.to_owned(),
         ]
@@ -213,7 +213,7 @@ pub(super) fn version_text(epoch: Option<u64>, name: Option<&str>) -> String {
     }
 }
 
-/// What changes a version that must be named, and has nothing to tell but which that is.
+/// Carries out a request that changes one named version; returns that version.
 fn change(
     target: &str,
     request: impl FnOnce(VersionName) -> VersionsRequest,
@@ -228,7 +228,7 @@ fn change(
     }
 }
 
-/// What was made, where a branch was.
+/// The branch that was made.
 fn made(reply: VersionsReply, json: bool) -> Result<(), Failure> {
     match reply {
         VersionsReply::Branch(made) if json => json::print(&made),

@@ -73,8 +73,8 @@ fn print_all(changes: &[ChangeInfo], as_json: bool) -> Result<(), Failure> {
     output::print(&lines)
 }
 
-/// The version that `text` names: one of the volume that `keeper` has, or what is mounted in another
-/// place of it.
+/// The version that `text` names: one of the volume that `keeper` has, or one that is mounted
+/// elsewhere.
 fn other_end(text: &str, keeper: &Keeper) -> Result<VersionName, Failure> {
     let as_version = || name::parse_version(text, &local_time::now()?).map_err(usage);
     if text.is_empty() || text.starts_with(['@', ':']) {
@@ -83,7 +83,7 @@ fn other_end(text: &str, keeper: &Keeper) -> Result<VersionName, Failure> {
     let Keeper::Daemon(here) = keeper else { return as_version() };
     let Ok(Place { keeper: Keeper::Daemon(there), version, .. }) = target::find_version(text)
     else {
-        // A name that is no path; what is a path and nothing more helps nobody.
+        // A name that is no path; a path without a version would not help the user.
         return match Path::new(text).is_absolute() || text.contains('/') {
             true => Err(usage(format_args!("{text}: is no mount of this volume, nor a version"))),
             false => as_version(),
@@ -98,7 +98,7 @@ fn other_end(text: &str, keeper: &Keeper) -> Result<VersionName, Failure> {
     if version.branch.is_some() {
         return Ok(version);
     }
-    // Without a branch, what is mounted there is meant, and not what is mounted here.
+    // Without a branch, the version that is mounted there counts, not the one that is mounted here.
     let own = match there.device() {
         Some(device) => {
             let mount = there.client.info()?.mount;
@@ -141,7 +141,7 @@ impl Stat {
     }
 }
 
-/// Parts the end of a range from a target. A path may have two dots; a version may not.
+/// Splits the end of a range from a target. A path may contain two dots; a version may not.
 fn split_range(target: &str) -> (&str, Option<&str>) {
     let versions_at = target.rfind('/').map_or(0, |slash| slash + 1);
     match target[versions_at..].rfind("..") {

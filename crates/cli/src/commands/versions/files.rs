@@ -117,7 +117,9 @@ fn list(place: &FilePlace, as_json: bool) -> Result<(), Failure> {
     };
     if names.is_empty() {
         let path = &place.path;
-        output::tell(format_args!("dendro: {path}: everything that snapshots have of it is there"));
+        output::message(format_args!(
+            "dendro: {path}: everything that snapshots have of it is there"
+        ));
         return Ok(());
     }
     let rows: Vec<_> = names.iter().map(row).collect();

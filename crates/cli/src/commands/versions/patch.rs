@@ -1,9 +1,10 @@
-//! A difference as a patch that git-apply(1) takes.
+//! A difference as a patch for git-apply(1).
 //!
-//! Which paths can differ the volume tells; what is there in either version is looked at in both trees.
-//! So a file that was renamed is told as deleted and added, and so is all below a directory that was.
+//! The volume reports which paths may differ; the contents of both versions are then compared in
+//! both trees. So a renamed file appears as deleted and added, and so does everything below a
+//! renamed directory.
 //!
-//! - [`git`]: what a patch looks like.
+//! - [`git`]: the format of a patch.
 //! - [`tree`]: the files of a version.
 
 mod git;
@@ -20,17 +21,17 @@ use crate::failure::Failure;
 use crate::output;
 use crate::target::Keeper;
 
-/// A file that is longer is in no patch: git takes no patch of a GiB.
+/// A longer file is an error: git takes no patch of a GiB.
 const MAX_FILE_BYTES: u64 = 512 << 20;
 
-/// Prints the patch from one version to the other. `ask` tells the changes between them from the one on of
-/// that number, with the two versions.
+/// Prints the patch from one version to the other. `ask` returns the changes between them from a
+/// given number on, with the two versions.
 pub(super) fn print(
     keeper: &Keeper,
     mut ask: impl FnMut(u64) -> Result<DiffInfo, Failure>,
 ) -> Result<(), Failure> {
-    let mut told = ask(0)?;
-    let (Some(old), Some(new)) = (told.old, told.new) else {
+    let mut answer = ask(0)?;
+    let (Some(old), Some(new)) = (answer.old, answer.new) else {
         return Err(Failure::new("the daemon is older than this command; mount the volume anew"));
     };
     let (old, new) = (tree::open(keeper, old)?, tree::open(keeper, new)?);
@@ -39,14 +40,14 @@ pub(super) fn print(
     let mut linked = BTreeSet::new();
     let mut count = 0;
     loop {
-        count += told.changes.len() as u64;
-        for change in &told.changes {
+        count += answer.changes.len() as u64;
+        for change in &answer.changes {
             trees.note_paths(change, &mut paths, &mut linked)?;
         }
-        if !told.more || told.changes.is_empty() {
+        if !answer.more || answer.changes.is_empty() {
             break;
         }
-        told = ask(count)?;
+        answer = ask(count)?;
     }
     if !linked.is_empty() {
         trees.note_names_of(&linked, &mut paths)?;
@@ -56,17 +57,17 @@ pub(super) fn print(
     for path in &paths {
         let patch = trees.patch_of(path, &mut left_out)?;
         match out.write_all(&patch) {
-            // A reader that has gone.
+            // The reader has gone.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             written => written?,
         }
     }
     out.flush()?;
-    left_out.tell();
+    left_out.report();
     Ok(())
 }
 
-/// What no patch can have.
+/// Files that no patch can contain.
 #[derive(Default)]
 struct LeftOut {
     special: u64,
@@ -74,31 +75,32 @@ struct LeftOut {
 }
 
 impl LeftOut {
-    fn tell(&self) {
+    fn report(&self) {
         let Self { special, empty_directories } = self;
         if *special > 0 {
-            output::tell(format_args!(
+            output::message(format_args!(
                 "dendro: left out {special} devices, pipes or sockets, which no patch can have"
             ));
         }
         if *empty_directories > 0 {
-            output::tell(format_args!(
+            output::message(format_args!(
                 "dendro: left out {empty_directories} empty directories, which no patch can have"
             ));
         }
     }
 }
 
-/// Two trees, and which directory of the volume the patch is of.
+/// Two trees, and the directory of the volume that the patch is about.
 struct Trees {
     old: Tree,
     new: Tree,
-    /// That directory, as paths in changes begin: with a slash, and without one at the end.
+    /// That directory, in the form of paths in changes: with a slash at the beginning and none at
+    /// the end.
     prefix: Vec<u8>,
 }
 
 impl Trees {
-    /// A fork of a directory shows that directory alone; then it is what the patch is of.
+    /// A fork of a directory shows only that directory, and the patch is about it.
     fn new(old: Tree, new: Tree) -> Result<Self, Failure> {
         let (of_old, of_new) = (old.shown().to_vec(), new.shown().to_vec());
         let prefix = match of_old.len() > of_new.len() {
@@ -115,7 +117,8 @@ impl Trees {
         Ok(Self { old, new, prefix })
     }
 
-    /// Notes which paths a change is about, and which i-nodes have changed that other names may have, too.
+    /// Records the paths that a change is about, and the changed i-nodes that may have other names,
+    /// too.
     fn note_paths(
         &self,
         change: &ChangeInfo,
@@ -140,7 +143,7 @@ impl Trees {
         Ok(())
     }
 
-    /// Notes a path, and with `is_deep` all below it.
+    /// Records a path, and with `is_deep` everything below it.
     fn note(
         &self,
         tree: &Tree,
@@ -150,7 +153,7 @@ impl Trees {
     ) -> Result<(), Failure> {
         let mut rest = vec![path.to_vec()];
         while let Some(path) = rest.pop() {
-            // Of a directory above the one that is shown, that one is all that counts.
+            // Of a directory above the shown one, only the shown one counts.
             let path = if is_below(&self.prefix, &path) { self.prefix.clone() } else { path };
             if !is_below(&path, &self.prefix) {
                 continue;
@@ -166,7 +169,7 @@ impl Trees {
         Ok(())
     }
 
-    /// Notes all names that files have which have changed: of one with several, a change is told of one.
+    /// Records all names of changed files: a change names only one of several.
     fn note_names_of(
         &self,
         inodes: &BTreeSet<u64>,
@@ -186,7 +189,7 @@ impl Trees {
         Ok(())
     }
 
-    /// What turns what `path` named into what it names; nothing if that is the same.
+    /// The patch for one path; empty if both versions are equal.
     fn patch_of(&self, path: &[u8], left_out: &mut LeftOut) -> Result<Vec<u8>, Failure> {
         let (old, new) = (self.old.look(path)?, self.new.look(path)?);
         let is_special =
@@ -202,7 +205,7 @@ impl Trees {
     }
 }
 
-/// A file or a symbolic link as a patch has it; nothing for what none has.
+/// A file or a symbolic link for a patch; `None` for other kinds.
 fn side(tree: &Tree, path: &[u8], found: Option<Found>) -> Result<Option<Side>, Failure> {
     let Some(found) = found else { return Ok(None) };
     let mode = match found.kind {
@@ -224,7 +227,7 @@ fn bytes_of(path: &str) -> Result<Vec<u8>, Failure> {
     let bytes = path_bytes(path);
     let mut bytes =
         bytes.ok_or_else(|| Failure::new(format_args!("{path} has a stray backslash")))?;
-    // The root is the one that ends with a slash.
+    // The root is the only path that ends with a slash.
     if bytes == b"/" {
         bytes.clear();
     }

@@ -1,4 +1,4 @@
-//! `dendro promote` and `rollback`: another head in the place of one.
+//! `dendro promote` and `rollback`: replace one head by another.
 
 use std::fmt::Write;
 
@@ -60,7 +60,7 @@ fn replace(
     }
 }
 
-/// What is there now, what became of what was, and what can be done about it.
+/// The new state, what became of the old one, and what can be done about it.
 fn replaced_text(made: &BranchInfo, place: &Place, discard: bool) -> String {
     let Some(replaced) = &made.replaced else { return String::new() };
     let volume = place.path.display().to_string();

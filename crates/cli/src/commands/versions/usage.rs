@@ -1,4 +1,4 @@
-//! `dendro usage`: where the space goes, in figures and in a picture.
+//! `dendro usage`: how the space is used, in numbers and as a drawing.
 
 use std::fs;
 use std::path::Path;
@@ -17,19 +17,19 @@ use crate::output::svg::{
 use crate::output::{self, columns, json, space_bar};
 use crate::target::{self, unexpected};
 
-/// The bar of a version, in characters.
+/// The characters of a version's bar.
 const BAR_LEN: usize = 24;
-/// Versions that are drawn; those that see or hold the most.
+/// The most versions that are drawn: those that see or hold the most.
 const MOST_DRAWN: usize = 40;
-/// Names that have room before the bars.
+/// The room for names before the bars.
 const MAX_NAME_CHARS: usize = 30;
-/// A row of the drawing, and where its bar begins.
+/// The height of a row, and where its bar begins.
 const ROW_HEIGHT: f64 = 22.0;
 const BAR_X: f64 = MARGIN + 220.0;
-/// What is left for figures behind the longest bar.
+/// The room for numbers behind the longest bar.
 const FIGURES_WIDTH: f64 = 170.0;
 
-/// Where a volume's space is.
+/// How the space of a volume is used.
 #[derive(Serialize)]
 struct Usage {
     source: String,
@@ -39,7 +39,7 @@ struct Usage {
     reserved_bytes: u64,
     reclaimable_bytes: u64,
     clean_bytes: u64,
-    /// Of these, what is kept for cleaning.
+    /// Bytes of these that are reserved for cleaning.
     reserve_bytes: u64,
     versions: Vec<UsageInfo>,
 }
@@ -96,12 +96,12 @@ fn put(file: &Path, drawing: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format_args!("{}: {error}", file.display())))
 }
 
-/// Whether nobody asks for this one: nobody named it, and deleting it would free nothing.
+/// Whether a version is unimportant: it has no name, and deleting it would free nothing.
 fn is_nothing(of: &UsageInfo) -> bool {
     of.epoch.is_some() && of.name.is_none() && of.exclusive_bytes == 0
 }
 
-/// A line for each version, of which those that hold nothing become one.
+/// A line for each version; those that hold nothing share one.
 fn versions_text(versions: &[UsageInfo], all: bool) -> String {
     let most = versions.iter().map(|of| of.seen_bytes).max().unwrap_or(0);
     let row = |of: &UsageInfo| {
@@ -149,7 +149,7 @@ fn draw_versions(svg: &mut Svg, top: f64, versions: &[UsageInfo]) -> f64 {
     svg.text("head", (MARGIN, top), Anchor::Start, "What each version sees, and holds alone");
     let mut shown: Vec<&UsageInfo> = versions.iter().filter(|of| !is_nothing(of)).collect();
     if shown.len() > MOST_DRAWN {
-        // In the order in which they are listed.
+        // In the order of the list.
         let mut by_size = shown.clone();
         by_size.sort_by_key(|of| std::cmp::Reverse((of.epoch.is_none(), of.exclusive_bytes)));
         let least = by_size[MOST_DRAWN - 1];

@@ -1,20 +1,20 @@
-//! Where what lives in a segment comes from, and by which colours that is shown.
+//! The origin of the live data in a segment, and its colours.
 
 use dendro_control::cleaning::{SegmentFacts, Segments};
 use dendro_policy::Class;
 
 use crate::commands::segments::words::age_text;
 
-/// Degrees of fullness that have a colour.
+/// The number of colours for utilisation.
 pub(super) const LEVELS: usize = 10;
 
-/// Where what lives in a segment comes from, and how old it is.
+/// The origin of the live data in a segment, and their age.
 pub(super) fn story(facts: &SegmentFacts, segments: &Segments) -> String {
     let age = age_text(segments.present.clock.saturating_sub(facts.written_at));
     format!("{} ({}), {age} ago", origin(facts), Class::from_number(facts.class))
 }
 
-/// The class of a dot, and what stands for it in the key.
+/// The class of a dot, and its label in the legend.
 pub(super) const ORIGINS: [(&str, &str); 3] = [
     ("main", "the log itself"),
     ("written", "written by programs"),
@@ -34,7 +34,7 @@ fn origin(facts: &SegmentFacts) -> &'static str {
     ORIGINS[origin_index(facts)].1
 }
 
-/// The class of what is so full.
+/// The class of a square with that share of live data.
 pub(super) fn level(share: f64) -> String {
     format!("l{}", ((share * LEVELS as f64) as usize).min(LEVELS - 1))
 }

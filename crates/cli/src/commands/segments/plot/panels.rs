@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 
 use super::origin::{ORIGINS, level, origin_index, story};
-use crate::commands::segments::figures::{Figures, HISTOGRAM_LEN};
+use crate::commands::segments::statistics::{HISTOGRAM_LEN, Statistics};
 use crate::commands::segments::words::{age_text, percent};
 use crate::output::svg::{Anchor, Area, Svg};
 
-/// Dots nearer to each other than this become one.
+/// Dots that are nearer to each other become one.
 const DOT_GRID: f64 = 7.0;
-/// Most rules across a panel.
+/// The most rules across a panel.
 const MOST_TICKS: u64 = 5;
 
-/// The frame of a panel: title, axes and what stands on them.
+/// The frame of a panel: title, axes and their labels.
 fn frame(svg: &mut Svg, area: Area, title: &str, across: &str, up: &str) {
     svg.text("head", (area.x - 44.0, area.y - 18.0), Anchor::Start, title);
     svg.line("axis", (area.x, area.y), (area.x, area.bottom()));
@@ -38,7 +38,7 @@ fn tick_across(svg: &mut Svg, area: Area, share: f64, label: &str) {
     svg.text("soft", (x, area.bottom() + 17.0), Anchor::Middle, label);
 }
 
-/// A round number of which few make up `most`.
+/// A round number of which at most [`MOST_TICKS`] make up `most`.
 fn step(most: u64) -> u64 {
     let mut unit = 1;
     loop {
@@ -51,10 +51,10 @@ fn step(most: u64) -> u64 {
     }
 }
 
-pub(super) fn histogram(svg: &mut Svg, area: Area, figures: &Figures) {
+pub(super) fn histogram(svg: &mut Svg, area: Area, statistics: &Statistics) {
     let title = "How full the dirty segments are";
     frame(svg, area, title, "alive, in percent of a segment", "segments");
-    let most = figures.histogram.iter().copied().max().unwrap_or(0).max(1);
+    let most = statistics.histogram.iter().copied().max().unwrap_or(0).max(1);
     let step = step(most.into());
     let tick_count = u64::from(most).div_ceil(step);
     for tick in 0..=tick_count {
@@ -62,7 +62,7 @@ pub(super) fn histogram(svg: &mut Svg, area: Area, figures: &Figures) {
     }
     let top = (tick_count * step) as f64;
     let width = area.width / HISTOGRAM_LEN as f64;
-    for (at, &count) in figures.histogram.iter().enumerate() {
+    for (at, &count) in statistics.histogram.iter().enumerate() {
         let height = f64::from(count) / top * area.height;
         let bar = Area {
             x: area.x + at as f64 * width + 2.0,
@@ -91,7 +91,8 @@ struct Near<'a> {
     first: Option<&'a SegmentFacts>,
 }
 
-/// Each dirty segment as a dot: how full over how old, on a scale of powers of two.
+/// Draws each dirty segment as a dot: its share of live data over its age, on a scale of powers of
+/// two.
 pub(super) fn ages(svg: &mut Svg, area: Area, segments: &Segments) {
     let across = "age: written to the log since, in bytes";
     frame(svg, area, "How full they are, over age", across, "alive, in percent");
@@ -140,7 +141,7 @@ pub(super) fn ages(svg: &mut Svg, area: Area, segments: &Segments) {
     }
 }
 
-/// What the colours of dots mean, above the panel.
+/// Draws the legend of the dots.
 fn origins(svg: &mut Svg, area: Area) {
     let mut x = area.right() - 4.0;
     for (class, label) in ORIGINS.iter().rev() {

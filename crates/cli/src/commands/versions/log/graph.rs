@@ -1,22 +1,22 @@
-//! Which row and which column each version has: the newest at the top, a column for each branch from
-//! its head down to where it was made.
+//! The row and the column of each version: the newest at the top, and a column for each branch from
+//! its head down to its origin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_control::versions::{BranchInfo, VersionList};
 
-/// From so many snapshots on that nobody named, one after the other, they become one row.
+/// So many unnamed snapshots in succession become one row.
 const LEAST_FOLDED: usize = 3;
 
-/// A version, or several that nobody named.
+/// A version, or several unnamed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) branch: u32,
-    /// Nothing: the head.
+    /// `None`: the head.
     pub(super) epoch: Option<u64>,
-    /// As the command line has it.
+    /// The name, as the command line has it.
     pub(super) name: String,
-    /// When it was made, nanoseconds since 1970; of several, the newest.
+    /// When it was made, in nanoseconds since 1970; for several, the newest.
     pub(super) time_ns: i64,
     pub(super) what: What,
 }
@@ -31,7 +31,7 @@ pub(super) enum What {
         is_named: bool,
         is_held: bool,
     },
-    /// Several, the oldest of this time.
+    /// Several snapshots, the oldest of this time.
     Folded {
         count: usize,
         oldest_ns: i64,
@@ -42,11 +42,11 @@ pub(super) enum What {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) node: Node,
-    /// The column that the node is in.
+    /// The column of the node.
     pub(super) lane: usize,
-    /// Which columns have a branch here, the node's too.
+    /// The columns that have a branch here, including the node's.
     pub(super) lanes: Vec<bool>,
-    /// The columns that end in the node, of branches that were made from it, and which these are.
+    /// The columns of branches made from the node, which end in it.
     pub(super) joins: Vec<usize>,
 }
 
@@ -65,12 +65,12 @@ impl Row {
         self.lanes.iter().enumerate().flat_map(cell).collect()
     }
 
-    /// Whether branches leave it that come from other columns than its own.
+    /// Whether branches from other columns leave it.
     pub(super) fn has_joint(&self) -> bool {
         self.joins.iter().any(|&lane| lane != self.lane)
     }
 
-    /// The line above it, in which branches leave it.
+    /// The line above the row, in which these branches leave.
     pub(super) fn joint(&self) -> String {
         let leftmost = self.joins.iter().copied().min().unwrap_or(self.lane).min(self.lane);
         let rightmost = self.joins.iter().copied().max().unwrap_or(self.lane).max(self.lane);
@@ -98,8 +98,8 @@ impl Row {
     }
 }
 
-/// All versions, the newest first: heads stand right above what they go on from, the main branch's at
-/// the top.
+/// All versions, the newest first: each head stands above the version that it continues, the main
+/// branch's at the top.
 pub(super) fn nodes(list: &VersionList, mounted: impl Fn(u32) -> Vec<String>) -> Vec<Node> {
     let mut newest: BTreeMap<u32, u64> = BTreeMap::new();
     for snapshot in &list.snapshots {
@@ -130,7 +130,7 @@ pub(super) fn nodes(list: &VersionList, mounted: impl Fn(u32) -> Vec<String>) ->
     all.into_iter().map(|(_, node)| node).collect()
 }
 
-/// The same with one node for many that nobody named or made a branch from.
+/// The same, with one node for many unnamed snapshots from which no branch was made.
 pub(super) fn folded(list: &VersionList, nodes: Vec<Node>) -> Vec<Node> {
     let origins: BTreeSet<_> =
         list.branches.iter().filter_map(|of| Some((of.parent?, of.parent_epoch?))).collect();
@@ -149,7 +149,7 @@ pub(super) fn folded(list: &VersionList, nodes: Vec<Node>) -> Vec<Node> {
             continue;
         }
         let oldest_ns = rest[count - 1].time_ns;
-        // Where a branch leaves between them, it leaves at the oldest.
+        // A branch that leaves between them leaves at the oldest.
         let epoch = rest[count - 1].epoch;
         let what = What::Folded { count, oldest_ns };
         shown.push(Node { what, epoch, name: String::new(), ..first.clone() });
@@ -168,7 +168,7 @@ pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
     for node in &nodes {
         *left.entry(node.branch).or_default() += 1;
     }
-    // The oldest of each branch, which those made from what is gone leave at.
+    // The oldest version of each branch, where branches leave whose origin is gone.
     let mut oldest: BTreeMap<u32, u64> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.epoch.is_some()) {
         oldest.insert(node.branch, node.epoch.unwrap_or(0));
@@ -190,8 +190,9 @@ pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
             columns[lane] = None;
         }
         let own = columns.iter().position(|branch| *branch == Some(node.branch));
-        // One that has nothing newer goes on below the first of those that were made from it. Others
-        // do not begin below one that has just ended, which would seem to go on from them.
+        // A version with nothing newer continues below the first branch made from it. Other
+        // branches do not begin below one that has just ended, because they would seem to be
+        // continued by it.
         let is_free = |lane: &usize| {
             columns.get(*lane).is_none_or(Option::is_none) && just_ended != Some(*lane)
         };

@@ -8,15 +8,15 @@ use crate::output::svg::{Anchor, MARGIN, Svg, WIDTH, elided, shortened};
 
 const ROW_HEIGHT: f64 = 26.0;
 const LANE_WIDTH: f64 = 18.0;
-/// Columns get narrower where there are many.
+/// Columns get narrower if there are many.
 const MOST_LANES_WIDTH: f64 = 320.0;
-/// The first row.
+/// The position of the first row.
 const TOP: f64 = 92.0;
-/// Branches have so many colours.
+/// The number of colours for branches.
 const COLOURS: usize = 6;
-/// Names that have room.
+/// The most characters of a name.
 const MAX_NAME_CHARS: usize = 34;
-/// What is said of a version, that has room.
+/// The most characters of a description.
 const MAX_WHAT_CHARS: usize = 40;
 
 /// The graph, as an SVG document.
@@ -58,7 +58,7 @@ fn colour(lane: usize) -> String {
 
 /// Lines from each version down to the one before it.
 fn draw_edges(svg: &mut Svg, rows: &[Row], place: impl Fn(usize, usize) -> (f64, f64)) {
-    // The last row of the branch that has the column now.
+    // The last row of the branch in each column.
     let mut last: BTreeMap<usize, (usize, u32)> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
         for &lane in &row.joins {

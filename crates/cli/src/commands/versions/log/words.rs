@@ -7,9 +7,9 @@ use crate::output::local_time::time;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What is said of a row: its name, how long ago it was made, when, and what it is.
+/// The texts of a row: name, age, time, and description.
 pub(super) fn words(node: &Node, now_ns: i64) -> [String; 4] {
-    // In whole seconds: nobody asks for more.
+    // Whole seconds are enough.
     let age = |time_ns: i64| {
         let secs = u64::try_from(now_ns.saturating_sub(time_ns)).unwrap_or(0) / NS_PER_S;
         secs.max(1) * NS_PER_S

@@ -12,13 +12,13 @@ pub(super) const SYMLINK: u32 = 0o120_000;
 /// The type in a mode.
 const TYPE: u32 = 0o170_000;
 
-/// So much of a file git looks at to tell whether it is text.
+/// How much of a file git examines to recognise text.
 const LOOKED_AT_BYTES: usize = 8000;
-/// Where more lines differ than so many, no shortest difference is looked for: that takes time as the square.
+/// With more different lines no shortest difference is computed: the time grows as the square.
 const MAX_LINES: usize = 40_000;
 /// Lines around a change.
 const CONTEXT_LINES: usize = 3;
-/// How a text that ends without a newline is told.
+/// The mark of a text that ends without a newline.
 const NO_NEWLINE: &[u8] = b"\n\\ No newline at end of file\n";
 const ABSENT: &str = "0000000000000000000000000000000000000000";
 /// Bytes in a line of a binary patch.
@@ -26,7 +26,7 @@ const LINE_BYTES: usize = 52;
 const BASE85: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
-/// What is at a path.
+/// The file at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Side {
     /// One of git's modes.
@@ -48,11 +48,11 @@ impl Side {
     }
 }
 
-/// The patch that turns `old` into `new`; nothing if they are the same.
+/// The patch that turns `old` into `new`; empty if they are equal.
 pub(super) fn patch(name: &[u8], old: Option<&Side>, new: Option<&Side>) -> Vec<u8> {
     match (old, new) {
         (Some(old), Some(new)) if old == new => Vec::new(),
-        // A file does not become a link: one goes, and the other comes.
+        // A file does not become a link: one is deleted, the other added.
         (Some(before), Some(after)) if before.mode & TYPE != after.mode & TYPE => {
             [patch(name, old, None), patch(name, None, new)].concat()
         }
@@ -93,7 +93,7 @@ fn one(name: &[u8], old: Option<&Side>, new: Option<&Side>) -> Vec<u8> {
         }
         return patch;
     }
-    // Where a name has a space, a tabulator ends it.
+    // A tabulator ends a name with a space.
     let line = |sign: &str, side: Option<&Side>, name: &str| match side {
         None => format!("{sign} /dev/null\n"),
         Some(_) if name.contains(' ') && !name.starts_with('"') => format!("{sign} {name}\t\n"),
@@ -105,7 +105,7 @@ fn one(name: &[u8], old: Option<&Side>, new: Option<&Side>) -> Vec<u8> {
     patch
 }
 
-/// A path as git writes it: as it is, or in quotes if it has what would be misread.
+/// A path in git's form: literal, or in quotes if it has special characters.
 fn quoted(path: &[u8]) -> String {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     if path.iter().all(is_plain) {
@@ -148,7 +148,7 @@ fn hunks(before: &[u8], after: &[u8]) -> Vec<u8> {
     lines.collect::<Vec<_>>().concat()
 }
 
-/// One hunk in which all goes but what is the same at both ends, and comes anew.
+/// One hunk that replaces everything except the same lines at both ends.
 fn whole_hunk(old: &[&[u8]], new: &[&[u8]], same_before: usize, same_behind: usize) -> Vec<u8> {
     let from = same_before - same_before.min(CONTEXT_LINES);
     let behind = same_behind.min(CONTEXT_LINES);
@@ -174,7 +174,7 @@ fn whole_hunk(old: &[&[u8]], new: &[&[u8]], same_before: usize, same_behind: usi
     hunk
 }
 
-/// A file's whole content, compressed, as a binary patch has it.
+/// A file's whole content in the form of a binary patch, compressed.
 fn literal(content: &[u8]) -> Vec<u8> {
     const LEVEL: u8 = 6;
     let compressed = miniz_oxide::deflate::compress_to_vec_zlib(content, LEVEL);
@@ -189,7 +189,7 @@ fn literal(content: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Four bytes, or fewer and zeros, as five characters.
+/// Four bytes, padded with zeros, as five characters.
 fn base85(group: &[u8]) -> [u8; 5] {
     let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
     let mut number = (0..4).fold(0_u32, |number, at| number << 8 | byte(at));

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::offline;
 use crate::target::{Keeper, Served};
 
-/// What a path names.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Other,
 }
 
-/// What is at a path.
+/// The file at a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) kind: Kind,
@@ -34,7 +34,8 @@ pub(super) struct Found {
     pub(super) links: u32,
 }
 
-/// All files of a version. Paths begin with a slash, from the root of the volume; that is empty.
+/// All files of a version. Paths begin with a slash, from the root of the volume; the root is
+/// empty.
 pub(super) enum Tree {
     Mounted {
         root: OwnedFd,
@@ -60,8 +61,8 @@ pub(super) fn open(keeper: &Keeper, version: ViewName) -> Result<Tree, Failure> 
     }
 }
 
-/// Where a version can be read: in a mount of it, or below `.dendro` in one of a head; and which directory
-/// of the volume is shown there.
+/// Where a version can be read: in a mount of it, or below `.dendro` in the mount of a head; and
+/// the directory of the volume that is shown there.
 fn find(served: &Served, version: ViewName) -> Result<(PathBuf, PathBuf), Failure> {
     let here = mounts::namespace();
     let is_here = |view: &&ViewInfo| view.namespace == here;
@@ -111,7 +112,7 @@ fn find(served: &Served, version: ViewName) -> Result<(PathBuf, PathBuf), Failur
 }
 
 impl Tree {
-    /// The directory of the volume that it shows; what lies elsewhere cannot be looked at.
+    /// The directory of the volume that it shows; other files are not accessible.
     pub(super) fn shown(&self) -> &[u8] {
         match self {
             Self::Mounted { shown, .. } => shown,
@@ -119,7 +120,7 @@ impl Tree {
         }
     }
 
-    /// What `path` names, without following any link.
+    /// The file at `path`; links are not followed.
     pub(super) fn look(&self, path: &[u8]) -> Result<Option<Found>, Failure> {
         let fail = |why: &dyn std::fmt::Display| fail(path, why);
         match self {
@@ -224,7 +225,8 @@ impl Tree {
         Ok(names)
     }
 
-    /// Opens what `path` names in a mount. Links on the way lead nowhere, and other mounts are not entered.
+    /// Opens the file at `path` in a mount. Links in directories are not followed, and other mounts
+    /// are not entered.
     fn open_path(&self, path: &[u8], flags: OFlags) -> Result<Option<OwnedFd>, Failure> {
         let Self::Mounted { root, shown } = self else { return Ok(None) };
         let below = path.strip_prefix(&shown[..]).unwrap_or(path);
@@ -240,7 +242,7 @@ impl Tree {
     }
 }
 
-/// What `path` names in a file system.
+/// The attributes of the file at `path` in a file system.
 fn follow(fs: &FileSystem, path: &[u8]) -> Result<Option<Attr>, FsError> {
     let mut attr = fs.getattr(Ino::ROOT)?;
     for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
@@ -261,7 +263,7 @@ fn fail(path: &[u8], why: &dyn std::fmt::Display) -> Failure {
     Failure::new(format_args!("{path}: {why}"))
 }
 
-/// What a directory of a volume is called here.
+/// A directory of a volume, in the form that is used here.
 fn shown_as(root: &Path) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
     let bytes = root.as_os_str().as_bytes();

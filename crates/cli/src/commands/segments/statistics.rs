@@ -1,4 +1,4 @@
-//! Segments, counted.
+//! Statistics of segments.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::words::state_name;
 /// Bars of the histogram.
 pub(super) const HISTOGRAM_LEN: usize = 10;
 
-/// What is printed as JSON.
+/// The output as JSON.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
     source: &'a str,
@@ -24,15 +24,15 @@ pub(super) struct Report<'a> {
     live_bytes: u64,
     utilisation: f64,
     histogram: [u32; HISTOGRAM_LEN],
-    classes: &'a [ClassFigures],
+    classes: &'a [ClassStatistics],
     clock_bytes: u64,
     segments: &'a [SegmentFacts],
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(source: &'a str, figures: &'a Figures, segments: &'a Segments) -> Self {
+    pub(super) fn new(source: &'a str, statistics: &'a Statistics, segments: &'a Segments) -> Self {
         let Segments { present, segments, next: _ } = segments;
-        let count = |state| figures.states.get(state_name(state)).copied().unwrap_or(0);
+        let count = |state| statistics.states.get(state_name(state)).copied().unwrap_or(0);
         Self {
             source,
             segment_bytes: present.segment_bytes,
@@ -43,9 +43,9 @@ impl<'a> Report<'a> {
             pending_segments: count(SegmentState::Pending),
             reserved_segments: present.reserved_count,
             live_bytes: present.live_bytes,
-            utilisation: figures.utilisation,
-            histogram: figures.histogram,
-            classes: &figures.classes,
+            utilisation: statistics.utilisation,
+            histogram: statistics.histogram,
+            classes: &statistics.classes,
             clock_bytes: present.clock,
             segments,
         }
@@ -54,48 +54,48 @@ impl<'a> Report<'a> {
 
 /// Counts and means.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Figures {
+pub(super) struct Statistics {
     /// How many segments are in each state.
     pub(super) states: BTreeMap<&'static str, u32>,
-    /// What is alive, as a share of all segments of the log.
+    /// The share of live data in all segments of the log.
     pub(super) utilisation: f64,
     /// How many dirty segments are from 0 to 10% full, from 10 to 20%, and so on.
     pub(super) histogram: [u32; HISTOGRAM_LEN],
     /// Dirty segments by class.
-    pub(super) classes: Vec<ClassFigures>,
+    pub(super) classes: Vec<ClassStatistics>,
 }
 
 /// The dirty segments of a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct ClassFigures {
+pub(super) struct ClassStatistics {
     pub(super) class: u8,
     pub(super) dirty_segments: u32,
     pub(super) utilisation: f64,
-    /// How long ago what lives in them was written, in the mean.
+    /// The mean age of the live data, in bytes written since.
     pub(super) age_bytes: u64,
-    /// How long ago something in them last died, in the mean.
+    /// The mean age of the last block that became dead.
     pub(super) last_death_age_bytes: u64,
 }
 
-impl Figures {
+impl Statistics {
     pub(super) fn of(segments: &Segments) -> Self {
         let present = &segments.present;
         let size = present.segment_bytes.max(1) as f64;
-        let mut figures = Self::default();
+        let mut statistics = Self::default();
         for state in
             [SegmentState::Clean, SegmentState::Open, SegmentState::Dirty, SegmentState::Pending]
         {
-            figures.states.insert(state_name(state), 0);
+            statistics.states.insert(state_name(state), 0);
         }
         let mut live_bytes = 0;
         let mut by_class: BTreeMap<u8, (u32, u64, u128, u128)> = BTreeMap::new();
         for facts in &segments.segments {
-            *figures.states.entry(state_name(facts.state)).or_default() += 1;
+            *statistics.states.entry(state_name(facts.state)).or_default() += 1;
             live_bytes += u64::from(facts.live_bytes);
             if facts.state != SegmentState::Dirty {
                 continue;
             }
-            figures.histogram[bar(f64::from(facts.live_bytes) / size)] += 1;
+            statistics.histogram[bar(f64::from(facts.live_bytes) / size)] += 1;
             let age = |at: u64| u128::from(present.clock.saturating_sub(at));
             let (count, live, written, died) = by_class.entry(facts.class).or_default();
             *count += 1;
@@ -103,21 +103,21 @@ impl Figures {
             *written += age(facts.written_at);
             *died += age(facts.last_death);
         }
-        figures.utilisation = live_bytes as f64 / (size * segments.segments.len().max(1) as f64);
+        statistics.utilisation = live_bytes as f64 / (size * segments.segments.len().max(1) as f64);
         let class =
-            |(class, (count, live, written, died)): (u8, (u32, u64, u128, u128))| ClassFigures {
+            |(class, (count, live, written, died)): (u8, (u32, u64, u128, u128))| ClassStatistics {
                 class,
                 dirty_segments: count,
                 utilisation: live as f64 / (f64::from(count) * size),
                 age_bytes: (written / u128::from(count)) as u64,
                 last_death_age_bytes: (died / u128::from(count)) as u64,
             };
-        figures.classes = by_class.into_iter().map(class).collect();
-        figures
+        statistics.classes = by_class.into_iter().map(class).collect();
+        statistics
     }
 }
 
-/// The bar that a utilisation belongs to.
+/// The bar for a utilisation.
 fn bar(utilisation: f64) -> usize {
     ((utilisation * HISTOGRAM_LEN as f64) as usize).min(HISTOGRAM_LEN - 1)
 }
@@ -151,12 +151,12 @@ mod tests {
             ],
             next: None,
         };
-        let figures = Figures::of(&segments);
-        assert_eq!(figures.histogram, [1, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!(figures.states["dirty"], 3);
-        assert_eq!((figures.states["clean"], figures.states["pending"]), (1, 0));
-        assert_eq!(figures.utilisation, 169.0 / 500.0);
-        let [cold, hot] = &figures.classes[..] else { panic!("{figures:?}") };
+        let statistics = Statistics::of(&segments);
+        assert_eq!(statistics.histogram, [1, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(statistics.states["dirty"], 3);
+        assert_eq!((statistics.states["clean"], statistics.states["pending"]), (1, 0));
+        assert_eq!(statistics.utilisation, 169.0 / 500.0);
+        let [cold, hot] = &statistics.classes[..] else { panic!("{statistics:?}") };
         assert_eq!(
             (cold.class, cold.dirty_segments, cold.age_bytes, cold.last_death_age_bytes),
             (0, 1, 1000, 10)
@@ -165,7 +165,7 @@ mod tests {
             (hot.class, hot.dirty_segments, hot.age_bytes, hot.utilisation),
             (1, 2, 200, 0.55)
         );
-        // Nothing to count is no harm.
-        assert_eq!(Figures::of(&Segments::default()).classes, []);
+        // Nothing to count is no error.
+        assert_eq!(Statistics::of(&Segments::default()).classes, []);
     }
 }
