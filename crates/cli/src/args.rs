@@ -109,8 +109,9 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Complete {
         what: Candidates,
-        #[arg(last = true)]
-        word: String,
+        /// That word, and then all words of the line, the command first
+        #[arg(last = true, required = true)]
+        words: Vec<String>,
     },
     /// Write the man pages into a directory
     #[command(hide = true)]

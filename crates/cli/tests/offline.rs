@@ -216,6 +216,25 @@ fn completions_and_man_pages_are_generated() {
 }
 
 #[test]
+fn versions_that_a_mount_option_names_are_completed() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.dendro(["clone", &image, "draft"]).succeeds();
+    scratch.dendro(["snapshot", "create", &format!("{image}@before")]).succeeds();
+    let complete = |word: &str, line: &[&str]| {
+        let before = ["complete", "options", "--", word].into_iter();
+        scratch.dendro(before.chain(line.iter().copied())).succeeds().out
+    };
+    let line = ["dendro", "mount", &image, &scratch.mount_point(), "-o", "clone="];
+    assert_eq!(complete("clone=", &line), "clone=main\nclone=draft\n");
+    assert_eq!(complete("ro,clone=d", &line), "ro,clone=draft\n");
+    assert_eq!(complete("snapshot=", &line), "snapshot=before\n");
+    assert_eq!(complete("clone=", &["mount.dendro", &image]), "clone=main\nclone=draft\n");
+    assert_eq!(complete("clone=", &["dendro", "mount", "/no/such/image"]), "");
+    assert_eq!(complete("noat", &line), "noatime\n");
+}
+
+#[test]
 fn help_and_version_go_to_standard_output() {
     let scratch = Scratch::new();
     assert!(scratch.dendro(["--help"]).succeeds().out.contains("mkfs"));
