@@ -5,8 +5,12 @@
 //! delegated may make versions too, and take away, and put in the tree's place, what they made themselves. All
 //! that could take something from others is refused.
 
+use std::collections::{BTreeMap, HashSet};
+
 use dendro_control::AdminError;
-use dendro_control::versions::{Replacing, VersionList, VersionName, VersionsRequest};
+use dendro_control::versions::{
+    AncestorInfo, Replacing, VersionList, VersionName, VersionsRequest,
+};
 use dendro_disk::{VersionTable, View};
 use dendro_fs::Who;
 use dendro_fs::versions::{maker, note_maker};
@@ -164,8 +168,24 @@ impl Service {
         let is_seen = |branch, epoch| self.is_seen(table, View { branch, epoch }).unwrap_or(false);
         all.branches.retain(|of| is_seen(of.branch, None));
         all.snapshots.retain(|of| is_seen(of.branch, Some(of.epoch)));
+        all.ancestors = ancestors(table, &all);
         all
     }
+}
+
+/// The branches that those in `all` go on from and that are not among its branches.
+fn ancestors(table: &VersionTable, all: &VersionList) -> Vec<AncestorInfo> {
+    let shown: HashSet<u32> = all.branches.iter().map(|of| of.branch).collect();
+    let mut ancestors = BTreeMap::new();
+    for branch in shown.iter().copied().chain(all.snapshots.iter().map(|of| of.branch)) {
+        let mut next = Some(branch);
+        while let Some(branch) = next {
+            let parent = table.parent(branch).filter(|(parent, _)| *parent < branch);
+            let is_known = ancestors.insert(branch, facts::ancestor(branch, parent)).is_some();
+            next = parent.filter(|_| !is_known).map(|(parent, _)| parent);
+        }
+    }
+    ancestors.into_values().filter(|of| !shown.contains(&of.branch)).collect()
 }
 
 /// Names by which others find what a rollback has kept are not for users to give.
