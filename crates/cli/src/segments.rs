@@ -81,10 +81,11 @@ fn text_of(source: &str, segments: &Segments, figures: &Figures) -> String {
         (
             "segments",
             format!(
-                "{} of {}: {}",
-                segments.segments.len(),
+                "{} of {}: {}; {}",
+                present.segment_count,
                 text::size(present.segment_bytes),
-                states.join(", ")
+                states.join(", "),
+                text::SUPERBLOCKS_HELD
             ),
         ),
         ("alive", format!("{}, {}", text::size(present.live_bytes), percent(figures.utilisation))),

@@ -6,6 +6,7 @@ use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
 use serde::Serialize;
 
 use super::state_name;
+use crate::text;
 
 /// Bars of the histogram.
 pub(super) const HISTOGRAM_LEN: usize = 10;
@@ -16,6 +17,7 @@ pub(super) struct Report<'a> {
     source: &'a str,
     segment_bytes: u64,
     total_segments: u32,
+    superblock_segments: u32,
     clean_segments: u32,
     open_segments: u32,
     dirty_segments: u32,
@@ -37,6 +39,7 @@ impl<'a> Report<'a> {
             source,
             segment_bytes: present.segment_bytes,
             total_segments: present.segment_count,
+            superblock_segments: text::SUPERBLOCK_SEGMENTS,
             clean_segments: count(SegmentState::Clean),
             open_segments: count(SegmentState::Open),
             dirty_segments: count(SegmentState::Dirty),

@@ -39,10 +39,11 @@ pub(super) fn draw(
             })
             .to_vec();
     let summary = format!(
-        "{} segments of {}: {}; {} alive",
-        segments.segments.len(),
+        "{} segments of {}: {}; {}; {} alive",
+        present.segment_count,
         text::size(present.segment_bytes),
         states.join(", "),
+        text::SUPERBLOCKS_HELD,
         percent(figures.utilisation)
     );
     svg.text("soft", (MARGIN, 62.0), Anchor::Start, &summary);
