@@ -30,7 +30,7 @@
 mod admin;
 mod damage;
 mod lending;
-mod open_files;
+pub(crate) mod open_files;
 mod options;
 mod others;
 mod pace;

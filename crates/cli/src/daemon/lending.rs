@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, UnmountFlags, move_mount};
 
 use super::admin::refuse;
+use super::open_files;
 use super::others::{NOT_FOR_OTHERS, deny};
 use super::views::{Closing, MountedView};
 use super::{Daemon, MountPlace, fuse_options, report};
@@ -189,7 +190,10 @@ pub(super) fn unmount(view: &MountedView, mode: UnmountMode) -> Result<(), Strin
             UnmountMode::Abort => UnmountFlags::FORCE | UnmountFlags::DETACH,
         };
     rustix::mount::unmount(&path, flags).map_err(|errno| match errno {
-        Errno::BUSY => fail(&"a process has a file open there or works in that directory"),
+        Errno::BUSY => {
+            let advice = "--force, which cuts that off";
+            open_files::busy_text(&view.mount_point, &view.device, advice)
+        }
         errno => fail(&errno),
     })
 }
