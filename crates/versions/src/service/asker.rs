@@ -15,7 +15,7 @@ use dendro_disk::{VersionTable, View};
 use dendro_fs::Who;
 use dendro_fs::versions::{maker, note_maker};
 
-use super::{Answer, Service, facts, kept, refuse};
+use super::{Answer, Service, Succession, facts, kept, refuse};
 
 /// Somebody who may not do everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Service {
                 | Asked::Removed { .. }
                 | Asked::Undelete { .. }
         );
-        let can_be_delegated = !matches!(request, Asked::Promote { .. } | Asked::Rollback { .. });
+        let can_be_delegated = !matches!(request, Asked::Promote { .. });
         match (can_be_delegated, is_looking || asker.is_delegate) {
             (false, _) => return deny(NOT_FOR_OTHERS),
             (true, false) => return deny(NOT_DELEGATED),
@@ -90,12 +90,13 @@ impl Service {
             Asked::Replace { with, since, how } => {
                 self.check_replacement(table, with, since.as_ref(), *how)
             }
-            Asked::Promote { .. } | Asked::Rollback { .. } => deny(NOT_FOR_OTHERS),
+            Asked::Rollback { to, undo, how } => self.check_way_back(table, to, *undo, *how),
+            Asked::Promote { .. } => deny(NOT_FOR_OTHERS),
         }
     }
 
     /// Whether the one who asks made the version.
-    fn is_own(&self, view: View) -> Answer<bool> {
+    pub(super) fn is_own(&self, view: View) -> Answer<bool> {
         let Some(who) = self.who() else { return Ok(true) };
         Ok(maker(&*self.disk, view).map_err(refuse)? == Some(who.uid))
     }
@@ -148,6 +149,39 @@ impl Service {
             false => {
                 deny(&format!("{with} is no clone of what it is to replace; {NOT_FOR_OTHERS}"))
             }
+        }
+    }
+
+    /// A branch that the one who asks has made may go back, as that one may delete it. In other trees, a try of
+    /// that one's may be taken back as long as nobody has changed anything since.
+    fn check_way_back(
+        &self,
+        table: &VersionTable,
+        to: &VersionName,
+        undo: bool,
+        how: Replacing,
+    ) -> Answer<()> {
+        if how.force {
+            return deny(NOT_FOR_OTHERS);
+        }
+        let Succession { head, like } = self.way_back(table, to, undo)?;
+        if head != table.main_head() && self.is_own(head)? {
+            return match self.is_seen(table, like)?
+                || table.past(head).iter().any(|of| of.view() == like)
+            {
+                true => Ok(()),
+                false => {
+                    deny(&format!("{} is not to be seen in this mount", facts::called(like, table)))
+                }
+            };
+        }
+        match undo && self.is_own_try(table, like, head)? {
+            true => Ok(()),
+            false => deny(&format!(
+                "{} was made by another user or is everybody's: only a try of your own can be taken back \
+                 there, and only as long as nothing was changed since; else {NOT_FOR_OTHERS}",
+                facts::called(head, table)
+            )),
         }
     }
 
