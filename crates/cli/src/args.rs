@@ -568,6 +568,16 @@ pub(crate) const LINKED_NAMES: [(&str, &str); 7] = [
     ("umount.fuseblk.dendro", "umount"),
 ];
 
+/// What mount(8) and umount(8) say to their helper `name`, which stands for `verb`; `None` for those that
+/// are called as people call `dendro`.
+pub(crate) fn helper_command(name: &'static str, verb: &str) -> Option<clap::Command> {
+    match verb {
+        "mount" => Some(MountHelper::command().name(name)),
+        "umount" => Some(UmountHelper::command().name(name)),
+        _ => None,
+    }
+}
+
 /// Reads the command line of a process that was called as `name`. On failure the message has been
 /// printed, and the exit code is returned.
 pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, ExitCode> {

@@ -46,7 +46,9 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 
 fn part_of(memory_bytes: u64) -> u64 {
     let least = LEAST_BYTES.min(memory_bytes / MOST_PART).max(SMALLEST_BYTES);
-    (memory_bytes / PART).clamp(least, MOST_BYTES)
+    let part = (memory_bytes / PART).clamp(least, MOST_BYTES);
+    // In whole MiB, as it is told and can be said.
+    part - part % SMALLEST_BYTES
 }
 
 /// The least of the limits that the process's groups and those above them have; `table` is
