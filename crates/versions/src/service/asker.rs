@@ -153,7 +153,7 @@ impl Service {
     }
 
     /// A branch that the one who asks has made may go back, as that one may delete it. In other trees, a try of
-    /// that one's may be taken back as long as nobody has changed anything since.
+    /// that one's may be taken back, and that too, as long as nobody has changed anything since.
     fn check_way_back(
         &self,
         table: &VersionTable,
@@ -175,7 +175,7 @@ impl Service {
                 }
             };
         }
-        match undo && self.is_own_try(table, like, head)? {
+        match undo && self.is_as_left(table, like, head)? {
             true => Ok(()),
             false => deny(&format!(
                 "{} was made by another user or is everybody's: only a try of your own can be taken back \

@@ -23,12 +23,12 @@ pub(super) enum Before {
     Promote,
     /// A clone of what it was.
     Try,
-    /// Nothing yet: it is what a delegate's try has made, by which is seen whether it is still so.
-    AfterTry,
+    /// Nothing yet: it is what a delegate has put in a head's place, by which is seen whether it is still so.
+    Next,
 }
 
 const ALL: [(Before, &str); 5] = [
-    (Before::AfterTry, "after-try-"),
+    (Before::Next, "after-try-"),
     (Before::Rollback, "before-rollback-"),
     (Before::Undo, "before-undo-"),
     (Before::Promote, "before-promote-"),
@@ -159,32 +159,33 @@ impl Service {
         refuse(why)
     }
 
-    /// Keeps what a delegate's try has made, so that this user can take it back as long as it is still so.
+    /// Keeps what a delegate has put in the place of what is kept, so that this user can take it back as long
+    /// as it is still so.
     pub(super) fn keep_made(&self, head: View) -> Answer<()> {
         if self.who().is_none() {
             return Ok(());
         }
         let table = self.disk.versions();
-        let name = name(Before::AfterTry, head.branch, &table, self.clock.now());
+        let name = name(Before::Next, head.branch, &table, self.clock.now());
         self.note_asker(View { branch: head.branch, epoch: Some(table.epoch) })?;
         self.disk.snapshot(head.branch, Some(&name)).map(drop).map_err(refuse)
     }
 
-    /// Whether `kept` is how `head` was before a try of the one who asks, which is still as that try has
-    /// made it.
-    pub(super) fn is_own_try(&self, table: &VersionTable, kept: View, head: View) -> Answer<bool> {
-        let is_from = |view: View, before| {
+    /// Whether `kept` is how `head` was before the one who asks has put something in its place, by a try or by
+    /// taking one back, and `head` is still as that has left it.
+    pub(super) fn is_as_left(&self, table: &VersionTable, kept: View, head: View) -> Answer<bool> {
+        let before = |view: View| {
             let name = table.snapshot_of(view).and_then(|of| of.name.as_deref());
-            name.and_then(parse).is_some_and(|(of, _)| of == before)
+            name.and_then(parse).map(|(before, _)| before)
         };
         let made = table.snapshots_on(head.branch).map(Snapshot::view);
-        let made = made.filter(|view| is_from(*view, Before::AfterTry)).last();
-        // Not one before: what is there now was cloned from the branch that was kept, shortly before.
-        let is_of_it = table.parent(head.branch).is_some_and(|(branch, epoch)| {
-            kept.branch == branch && kept.epoch > Some(epoch) && is_from(kept, Before::Try)
-        });
-        let Some(made) = made.filter(|_| is_of_it) else { return Ok(false) };
-        let is_own = self.is_own(kept)? && self.is_own(made)?;
+        let Some(made) = made.filter(|view| before(*view) == Some(Before::Next)).last() else {
+            return Ok(false);
+        };
+        // One was made right after the other: so nothing that others did lies between them.
+        let belong_together = made.epoch == kept.epoch.map(|epoch| epoch + 1)
+            && matches!(before(kept), Some(Before::Try | Before::Undo));
+        let is_own = belong_together && self.is_own(kept)? && self.is_own(made)?;
         Ok(is_own && diff(&*self.disk, made, head).map_err(refuse)?.is_empty())
     }
 
@@ -197,7 +198,7 @@ impl Service {
         };
         let kept = table.snapshots().filter(|of| {
             let name = of.name.as_deref().and_then(parse);
-            let is_replaced = |(before, label)| label == own && before != Before::AfterTry;
+            let is_replaced = |(before, label)| label == own && before != Before::Next;
             name.is_some_and(is_replaced) && !is_past(of)
         });
         let last = kept.max_by_key(|of| of.epoch).map(Snapshot::view);

@@ -109,10 +109,16 @@ impl Service {
             self.disk.delete(like).map_err(refuse_disk)?;
         }
         if undo {
-            self.forget(table, head, &[Before::AfterTry])?;
+            self.forget(table, head, &[Before::Next])?;
         }
+        let is_kept = kept.is_some();
         let reply = self.replaced(made.head(), facts::called(like, table), kept)?;
-        self.still_of(owner, made.head(), reply)
+        let reply = self.still_of(owner, made.head(), reply)?;
+        if undo && is_kept {
+            // It is done, even where there is no room for that.
+            let _ = self.keep_made(made.head());
+        }
+        self.done(reply)
     }
 
     /// Notes that the branch of `head` is still that user's whose it was before, if anybody's.
@@ -245,7 +251,7 @@ impl Service {
         }
         self.disk.delete(head).map_err(refuse)?;
         if since.is_some() {
-            self.forget(table, head, &[Before::Try, Before::AfterTry])?;
+            self.forget(table, head, &[Before::Try, Before::Next])?;
         }
         let is_kept = kept.is_some();
         let reply = self.replaced(like, facts::called(like, table), kept)?;
