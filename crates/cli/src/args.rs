@@ -112,8 +112,9 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Complete {
         what: Candidates,
-        #[arg(last = true)]
-        word: String,
+        /// That word, and then all words of the line, the command first
+        #[arg(last = true, required = true)]
+        words: Vec<String>,
     },
     /// Write the man pages into a directory
     #[command(hide = true)]
@@ -580,6 +581,16 @@ pub(crate) const LINKED_NAMES: [(&str, &str); 7] = [
     ("umount.fuse.dendro", "umount"),
     ("umount.fuseblk.dendro", "umount"),
 ];
+
+/// What mount(8) and umount(8) say to their helper `name`, which stands for `verb`; `None` for those that
+/// are called as people call `dendro`.
+pub(crate) fn helper_command(name: &'static str, verb: &str) -> Option<clap::Command> {
+    match verb {
+        "mount" => Some(MountHelper::command().name(name)),
+        "umount" => Some(UmountHelper::command().name(name)),
+        _ => None,
+    }
+}
 
 /// Reads the command line of a process that was called as `name`. On failure the message has been
 /// printed, and the exit code is returned.

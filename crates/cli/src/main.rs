@@ -88,7 +88,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Check(args) => check::run(args, quiet).map(drop),
         Command::Udev { device } => udev::run(device).map(drop),
         Command::Completions { shell } => generate::print_completions(*shell),
-        Command::Complete { what, word } => generate::print_candidates(*what, word),
+        Command::Complete { what, words } => generate::print_candidates(*what, words),
         Command::Man { directory } => generate::man_pages(directory),
     }
 }

@@ -4,6 +4,13 @@ use std::time::Duration;
 
 use dendro_base::Timestamp;
 use dendro_base::units::{GIB, KIB, MIB, TIB};
+use dendro_format::layout::FIRST_LOG_SEGMENT;
+
+/// How many segments hold superblocks; they are never part of the log.
+pub const SUPERBLOCK_SEGMENTS: u32 = FIRST_LOG_SEGMENT.0;
+/// That number in words.
+pub const SUPERBLOCKS_HELD: &str = "2 hold superblocks";
+const _: () = assert!(SUPERBLOCK_SEGMENTS == 2);
 
 const PIB: u64 = 1 << 50;
 const NS_PER_S: u64 = 1_000_000_000;

@@ -41,8 +41,8 @@ pub enum Error {
     },
     /// Someone uses the mount.
     #[error(
-        "{path} is busy: a process has a file open there or works in that directory (`fuser -vm \
-         {path}` lists them)", path = .0.display()
+        "{path} is busy: a process has a file open there or works in that directory",
+        path = .0.display()
     )]
     Busy(PathBuf),
     /// The system did not unmount.

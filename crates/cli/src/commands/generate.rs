@@ -16,8 +16,15 @@ use clap::CommandFactory;
 
 use crate::args::Cli;
 
-/// The command line without what is hidden from users.
+/// The command line without what is hidden from users, with all that clap adds.
 fn shown() -> clap::Command {
+    let mut shown = visible();
+    shown.build();
+    shown
+}
+
+/// The command line without the commands that are hidden from users.
+fn visible() -> clap::Command {
     let cli = Cli::command().disable_help_subcommand(true);
     let visible: Vec<clap::Command> =
         cli.get_subcommands().filter(|of| !of.is_hide_set()).cloned().collect();
@@ -31,7 +38,5 @@ fn shown() -> clap::Command {
     if let Some(about) = cli.get_long_about() {
         shown = shown.long_about(about.clone());
     }
-    shown = shown.args(cli.get_arguments().cloned()).subcommands(visible);
-    shown.build();
-    shown
+    shown.args(cli.get_arguments().cloned()).subcommands(visible)
 }

@@ -206,7 +206,12 @@ fn summary(info: &VolumeInfo) -> String {
             ("UUID", info.uuid.clone()),
             (
                 "segments",
-                format!("{} of {}", info.segments.total, text::size(info.segments.size_bytes)),
+                format!(
+                    "{} of {}; {}",
+                    info.segments.total,
+                    text::size(info.segments.size_bytes),
+                    text::SUPERBLOCKS_HELD
+                ),
             ),
             ("for data", text::size(info.space.available_bytes)),
         ])

@@ -67,10 +67,11 @@ fn text_of(source: &str, segments: &Segments, statistics: &Statistics) -> String
         (
             "segments",
             format!(
-                "{} of {}: {}",
-                segments.segments.len(),
+                "{} of {}: {}; {}",
+                present.segment_count,
                 text::size(present.segment_bytes),
-                states.join(", ")
+                states.join(", "),
+                text::SUPERBLOCKS_HELD
             ),
         ),
         (

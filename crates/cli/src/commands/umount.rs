@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use dendro_control::{Client, ClientError, Mute, Pong, UnmountRequest, ViewInfo, farewell};
 use dendro_daemon::holder;
+use dendro_daemon::mounts::open_files::busy_text;
 use dendro_daemon::mounts::{self, MountEntry};
 use dendro_device::{Direct, OpenOptions};
-use dendro_fuse::{UnmountMode, unmount};
+use dendro_fuse::{Error, UnmountMode, unmount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -123,7 +124,13 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
                 failed(Failure::new(format_args!("{}: {error}", entry.mount_point.display())))
             })?;
         }
-        _ => unmount(&entry.mount_point, mode).map_err(|error| failed(Failure::new(error)))?,
+        _ => unmount(&entry.mount_point, mode).map_err(|error| match error {
+            Error::Busy(place) => {
+                let advice = "--lazy, which lets that go on until it ends";
+                failed(Failure::new(busy_text(&place, &entry.device_text(), advice)))
+            }
+            error => failed(Failure::new(error)),
+        })?,
     }
     if mode == UnmountMode::Detach || has_other_mounts {
         return Ok(entry);

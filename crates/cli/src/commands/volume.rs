@@ -125,10 +125,11 @@ fn info_text(info: &VolumeInfo) -> String {
             (
                 "size",
                 format!(
-                    "{}: {} segments of {}{clean}",
+                    "{}: {} segments of {}{clean}; {}",
                     text::size(info.device_size_bytes),
                     info.segments.total,
-                    text::size(info.segments.size_bytes)
+                    text::size(info.segments.size_bytes),
+                    text::SUPERBLOCKS_HELD
                 ),
             ),
             (

@@ -111,7 +111,7 @@ fn check_closed(open_files: &[OpenFileInfo], which: Which) -> Result<(), AdminEr
     };
     let advice = match which {
         Which::All => "close them first, or use --force",
-        Which::Writable => "close them first",
+        Which::Writable | Which::Busy => "close them first",
     };
     Err(AdminError(format!("files are open: {}{more}; {advice}", named.join(", "))))
 }

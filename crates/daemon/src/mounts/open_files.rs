@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use dendro_control::versions::OpenFileInfo;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
+use super::table;
 use crate::text;
 
 /// Which open files matter.
@@ -21,10 +22,14 @@ pub enum Which {
     All,
     /// Files that are open for writing.
     Writable,
+    /// All that keeps the mount busy: directories too, and those that processes work in.
+    Busy,
 }
 
 /// The most processes that are reported.
 const MAX_FOUND: usize = 64;
+/// So many are named in a message.
+const MAX_NAMED: usize = 4;
 
 const ACCESS_MODE: u32 = 0o3;
 const READ_ONLY: u32 = 0;
@@ -51,7 +56,8 @@ pub fn find(device: &str, which: Which) -> Vec<OpenFileInfo> {
     let found = pids.filter(|&pid| pid != own).filter_map(|pid| {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let path = open_in(&process, device, which)
-            .or_else(|| mapped_in(&process, device, which, &mut buffer))?;
+            .or_else(|| mapped_in(&process, device, which, &mut buffer))
+            .or_else(|| worked_in(&process, device).filter(|_| which == Which::Busy))?;
         let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
         let command = text::printable(command.trim());
         let path = text::printable(&path.to_string_lossy());
@@ -76,12 +82,11 @@ fn user_of(process: &Path) -> Option<String> {
 fn open_in(process: &Path, device: (u32, u32), which: Which) -> Option<PathBuf> {
     let files = fs::read_dir(process.join("fd")).ok()?.flatten();
     files.map(|entry| entry.path()).find_map(|link| {
-        // Attributes that need no request to the file system, which may be served by this process,
-        // or not answer.
-        let flags = AtFlags::STATX_DONT_SYNC;
-        let file = statx(CWD, &link, flags, StatxFlags::empty()).ok()?;
-        if (file.stx_dev_major, file.stx_dev_minor) != device {
+        if !is_in(&link, device) {
             return None;
+        }
+        if which == Which::Busy {
+            return Some(fs::read_link(&link).unwrap_or_default());
         }
         let number = link.file_name()?;
         let text = fs::read_to_string(process.join("fdinfo").join(number)).ok()?;
@@ -91,6 +96,46 @@ fn open_in(process: &Path, device: (u32, u32), which: Which) -> Option<PathBuf> 
             && (which == Which::All || flags & ACCESS_MODE != READ_ONLY);
         counts.then(|| fs::read_link(&link).unwrap_or_default())
     })
+}
+
+/// Whether what the link names is in the file system `device`: without asking the one behind it, which may
+/// be this process, or one that does not answer.
+fn is_in(link: &Path, device: (u32, u32)) -> bool {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    statx(CWD, link, flags, StatxFlags::empty())
+        .is_ok_and(|file| (file.stx_dev_major, file.stx_dev_minor) == device)
+}
+
+/// The directory of the file system `device` that the process works in, or has as its root.
+fn worked_in(process: &Path, device: (u32, u32)) -> Option<PathBuf> {
+    let links = ["cwd", "root"].map(|name| process.join(name));
+    links.iter().find(|link| is_in(link, device)).and_then(|link| fs::read_link(link).ok())
+}
+
+/// That the mount on `mount_point`, of the file system with this number, is busy: what keeps it so, and what
+/// takes it away all the same.
+pub fn busy_text(mount_point: &Path, device: &str, advice: &str) -> String {
+    let place = mount_point.display();
+    let mut used: Vec<String> = find(device, Which::Busy).iter().map(describe).collect();
+    let table = table::read().unwrap_or_default();
+    let is_below = |place: &PathBuf| place.starts_with(mount_point) && place != mount_point;
+    let below = table.into_iter().map(|entry| entry.mount_point).filter(is_below);
+    used.extend(below.map(|place| format!("a mount on {}", place.display())));
+    if used.is_empty() {
+        return format!(
+            "{place} is busy: a process has a file open there or works in that directory; root can \
+             see which"
+        );
+    }
+    let more = match used.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    used.truncate(MAX_NAMED);
+    format!(
+        "{place} is busy: in use are {}{more}; end that first, or use {advice}",
+        used.join(", ")
+    )
 }
 
 /// A file of the file system `device` that the process has mapped.
@@ -115,7 +160,7 @@ fn mapped_path(line: &str, device: (u32, u32), which: Which) -> Option<PathBuf> 
     let is_there = (number(major)?, number(minor)?) == device;
     let is_shared_and_writable = permissions.as_bytes().get(1) == Some(&b'w')
         && permissions.as_bytes().get(3) == Some(&b's');
-    let counts = which == Which::All || is_shared_and_writable;
+    let counts = which != Which::Writable || is_shared_and_writable;
     (is_there && counts).then(|| fields.skip(1).collect::<Vec<_>>().join(" ").into())
 }
 

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::lookup::numbers_of;
+use super::open_files;
 
 /// Unmounts the mount on `mount_point` with this device and number. A user may have replaced the
 /// directories on the path; then nothing is unmounted.
@@ -37,7 +38,7 @@ pub(crate) fn unmount_exactly(
             UnmountMode::Abort => UnmountFlags::FORCE | UnmountFlags::DETACH,
         };
     rustix::mount::unmount(&path, flags).map_err(|errno| match errno {
-        Errno::BUSY => fail(&"a process has a file open there or works in that directory"),
+        Errno::BUSY => open_files::busy_text(mount_point, device, "--force, which cuts that off"),
         errno => fail(&errno),
     })
 }

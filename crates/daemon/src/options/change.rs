@@ -192,12 +192,12 @@ impl MountOptions {
     }
 }
 
-/// A size as an option's value: in MiB if that is exact, else in bytes.
+/// A size as an option's value, in the largest unit of which it is a whole number.
 fn exact_size(bytes: u64) -> String {
-    let mib = 1 << 20;
-    let text = match bytes.is_multiple_of(mib) {
-        true => format!("{}M", bytes / mib),
-        false => bytes.to_string(),
+    let units = [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    let text = match units.into_iter().find(|&(unit, _)| bytes > 0 && bytes.is_multiple_of(unit)) {
+        Some((unit, name)) => format!("{}{name}", bytes / unit),
+        None => bytes.to_string(),
     };
     debug_assert_eq!(text::parse_size(&text), Ok(bytes));
     text
@@ -241,6 +241,15 @@ mod tests {
         assert_eq!(now.changed([table], true), Ok(now.clone()));
         assert!(now.changed(["remount,cache=1G"], true).unwrap_err().contains("cache=1G"));
         assert_eq!(now.changed(["noatime"], true).unwrap().atime, AtimePolicy::Noatime);
+    }
+
+    #[test]
+    fn sizes_in_force_are_told_in_whole_units() {
+        for (bytes, told) in [(1 << 30, "1G"), (1004 << 20, "1004M"), (5 << 10, "5K"), (7, "7")] {
+            assert_eq!(exact_size(bytes), told);
+        }
+        let default = crate::volume::memory::default_cache_bytes();
+        assert!(exact_size(default).ends_with(['M', 'G']), "{default}");
     }
 
     #[test]

@@ -47,7 +47,9 @@ pub fn resident_bytes() -> Option<u64> {
 
 fn part_of(memory_bytes: u64) -> u64 {
     let least = MIN_BYTES.min(memory_bytes / MAX_PART).max(MIN_ASKED_BYTES);
-    (memory_bytes / PART).clamp(least, MAX_BYTES)
+    let part = (memory_bytes / PART).clamp(least, MAX_BYTES);
+    // Whole MiB, as options and messages have it.
+    part - part % MIN_ASKED_BYTES
 }
 
 /// The lowest limit of the process's groups and of those above them; `table` is /proc/self/cgroup,

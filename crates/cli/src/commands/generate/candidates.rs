@@ -5,16 +5,53 @@ use dendro_daemon::options;
 
 use crate::args::Candidates;
 use crate::failure::Failure;
-use crate::{output, target};
+use crate::output;
+use crate::target::{self, tag};
 
-/// Prints what `word` may become, a line each; nothing where that cannot be told.
-pub(crate) fn print(what: Candidates, word: &str) -> Result<(), Failure> {
+/// What `@head` names.
+const HEAD: &str = "head";
+
+/// Prints what the first of `words` may become, a line each; nothing where that cannot be told. The
+/// others are the line in which it is typed.
+pub(crate) fn print(what: Candidates, words: &[String]) -> Result<(), Failure> {
+    let Some((word, line)) = words.split_first() else { return Ok(()) };
     let all = match what {
-        Candidates::Options => options(word),
+        Candidates::Options => version_options(word, line).unwrap_or_else(|| options(word)),
         Candidates::Settings => settings(word),
         Candidates::Versions => version_names(word),
     };
     output::print(&all.iter().map(|one| format!("{one}\n")).collect::<String>())
+}
+
+/// `word` with the version completed that its last option names, if it names one: of the volume that
+/// is mounted, which is the first in `line` that is one.
+fn version_options(word: &str, line: &[String]) -> Option<Vec<String>> {
+    let begun = word.rsplit(',').next().unwrap_or(word);
+    let (of_snapshots, begun) = match begun.split_once('=')? {
+        ("snapshot", begun) => (true, begun),
+        ("clone", begun) => (false, begun),
+        _ => return None,
+    };
+    let before = &word[..word.len() - begun.len()];
+    let list = operands(line).find_map(|operand| {
+        let source = tag::resolve(operand.as_ref()).ok()?;
+        match target::ask(&source, VersionsRequest::List) {
+            Ok(VersionsReply::List(list)) => Some(list),
+            _ => None,
+        }
+    });
+    let list = list.unwrap_or_default();
+    let names = matching(&list, of_snapshots, begun);
+    // The head is no snapshot.
+    let names = names.filter(|name| !of_snapshots || *name != HEAD);
+    Some(names.map(|name| format!("{before}{name}")).collect())
+}
+
+/// What may be a volume in `line`, which begins with the command.
+fn operands(line: &[String]) -> impl Iterator<Item = &String> {
+    let is_verb_next = line.first().is_some_and(|of| of.rsplit('/').next() == Some("dendro"));
+    let of_command = if is_verb_next { 2 } else { 1 };
+    line.iter().skip(of_command).filter(|word| !word.is_empty() && !word.starts_with('-'))
 }
 
 /// `word` with its last option completed.
@@ -84,7 +121,7 @@ fn matching<'a>(
     begun: &'a str,
 ) -> impl Iterator<Item = &'a str> {
     let snapshots = list.snapshots.iter().filter_map(|of| of.name.as_deref());
-    let heads = std::iter::once("head");
+    let heads = std::iter::once(HEAD);
     let branches = list.branches.iter().map(|of| of.name.as_str());
     let all: Vec<&str> = match of_snapshots {
         true => snapshots.chain(heads).collect(),
@@ -124,6 +161,21 @@ mod tests {
             let parsed = options::MountOptions::parse([option.as_str()]);
             assert!(parsed.is_ok(), "{option}: {parsed:?}");
         }
+    }
+
+    #[test]
+    fn what_may_be_a_volume_stands_behind_the_command() {
+        let of = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            operands(&words).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(of("dendro mount -o ro home.img mnt"), ["ro", "home.img", "mnt"]);
+        assert_eq!(of("/usr/sbin/mount.dendro /dev/vdb mnt"), ["/dev/vdb", "mnt"]);
+        assert_eq!(of(""), [""; 0]);
+        // Options that name no version are left to others; of no volume, nothing is known.
+        assert_eq!(version_options("ro,commit=", &[]), None);
+        assert_eq!(version_options("ro", &[]), None);
+        assert_eq!(version_options("ro,clone=", &[]), Some(vec![]));
     }
 
     #[test]

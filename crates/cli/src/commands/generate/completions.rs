@@ -2,7 +2,7 @@
 
 use clap_complete::Shell;
 
-use super::shown;
+use super::visible;
 use crate::args::LINKED_NAMES;
 use crate::failure::Failure;
 use crate::output;
@@ -13,6 +13,8 @@ use crate::output;
 const BASH: &str = r#"
 _dendro_ask() {
     local line=${COMP_LINE:0:COMP_POINT} word previous shown
+    local -a all
+    read -ra all <<< "$COMP_LINE"
     word=${line##*[[:space:]]}
     line=${line%"$word"}
     line=${line%"${line##*[![:space:]]}"}
@@ -20,7 +22,8 @@ _dendro_ask() {
     case $previous in
         -o|--options)
             compopt -o nospace 2> /dev/null
-            mapfile -t COMPREPLY < <(dendro complete options -- "$word" 2> /dev/null) ;;
+            mapfile -t COMPREPLY < <(dendro complete options -- "$word" "${all[@]/#\~\//$HOME/}" \
+                2> /dev/null) ;;
         *)
             # Behind the target of dendro set, which mount options can follow.
             if [[ $line =~ ^dendro[[:space:]]+set[[:space:]]+[^-] && $word != -* ]]; then
@@ -61,7 +64,8 @@ complete -F _dendro_linked -o bashdefault -o default @NAMES@
 const ZSH: &str = r#"
 _dendro_options() {
     local -a all
-    all=(${(f)"$(dendro complete options -- "$PREFIX" 2> /dev/null)"})
+    local -a line=("${(@Q)words/#\~\//$HOME/}")
+    all=(${(f)"$(dendro complete options -- "$PREFIX" "${(@)line}" 2> /dev/null)"})
     compadd -S '' -- $all
 }
 
@@ -100,13 +104,29 @@ pub(crate) fn print(shell: Shell) -> Result<(), Failure> {
 
 fn script(shell: Shell) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut shown(), "dendro", &mut script);
+    clap_complete::generate(shell, &mut offered(&visible()), "dendro", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     match shell {
         Shell::Bash => script + &filled(BASH),
         Shell::Zsh => with_targets(&script),
         _ => script,
     }
+}
+
+/// What shells are to know of `command`: all but the arguments that are hidden, which the makers of
+/// scripts do not leave out.
+fn offered(command: &clap::Command) -> clap::Command {
+    let mut offered = clap::Command::new(command.get_name().to_owned())
+        .disable_help_subcommand(true)
+        .disable_version_flag(command.is_disable_version_flag_set());
+    if let Some(version) = command.get_version() {
+        offered = offered.version(version.to_owned());
+    }
+    if let Some(about) = command.get_about() {
+        offered = offered.about(about.clone());
+    }
+    let arguments = command.get_arguments().filter(|of| !of.is_hide_set()).cloned();
+    offered.args(arguments).subcommands(command.get_subcommands().map(self::offered))
 }
 
 /// `text` with the other names of the command in it.
@@ -164,6 +184,28 @@ mod tests {
                 assert!(!script.contains(&format!("subcmd__{name}")), "{shell} offers {name}");
                 assert!(!script.contains(&about), "{shell} offers {name}");
             }
+        }
+    }
+
+    #[test]
+    fn hidden_arguments_are_not_offered() {
+        let cli = Cli::command();
+        let check = cli.find_subcommand("check").unwrap();
+        let hidden: Vec<_> = check.get_arguments().filter(|of| of.is_hide_set()).collect();
+        assert!(!hidden.is_empty());
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = script(shell);
+            for help in hidden.iter().filter_map(|of| of.get_help()) {
+                assert!(!script.contains(&help.to_string()), "{shell}: {help}");
+            }
+            assert!(!script.contains("daemon'") && !script.contains("--daemon"), "{shell}");
+        }
+        let bash = script(Shell::Bash);
+        let of_check = bash.split("dendro__subcmd__check)").nth(1).unwrap();
+        let offered = of_check.lines().find(|line| line.contains("opts=")).unwrap();
+        assert!(offered.contains(" --data ") && offered.contains(" -h "), "{offered}");
+        for hidden in hidden.iter().filter_map(|of| of.get_short()) {
+            assert!(!offered.contains(&format!("-{hidden} ")), "{offered}");
         }
     }
 

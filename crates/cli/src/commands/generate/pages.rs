@@ -8,7 +8,7 @@ use clap_mangen::Man;
 
 use super::manual::{self, Page};
 use super::shown;
-use crate::args::LINKED_NAMES;
+use crate::args::{LINKED_NAMES, helper_command};
 use crate::failure::Failure;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -30,10 +30,10 @@ pub(crate) fn write(directory: &Path) -> Result<(), Failure> {
             files.push((directory.join(format!("man8/{name}.8")), page.render("8", name)?));
         }
     }
-    let aliases = LINKED_NAMES.iter().filter(|(name, _)| HELPERS.iter().all(|(of, _)| of != name));
-    for (name, verb) in aliases {
-        let page = format!(".so man1/dendro-{verb}.1\n").into_bytes();
-        files.push((directory.join(format!("man8/{name}.8")), page));
+    for (name, verb) in LINKED_NAMES {
+        if let Some(source) = helper(name, verb) {
+            files.push((directory.join(format!("man8/{name}.8")), source.render("8", name)?));
+        }
     }
     for made in ["man1", "man8"] {
         let made = directory.join(made);
@@ -45,6 +45,15 @@ pub(crate) fn write(directory: &Path) -> Result<(), Failure> {
             .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))?;
     }
     Ok(())
+}
+
+/// The page of a helper that is not called as the command is which it stands for.
+fn helper(name: &'static str, verb: &str) -> Option<Source> {
+    let mut command = helper_command(name, verb)?;
+    if let Some(notes) = shown().find_subcommand(verb).and_then(clap::Command::get_after_help) {
+        command = command.after_help(notes.clone());
+    }
+    Some(Source { title: format!("dendro-{verb}"), command, parents: vec!["dendro".into()] })
 }
 
 /// A command and the name of its page.
@@ -196,9 +205,10 @@ fn escape(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Without blank lines and spaces at ends, which roff takes for more than they are.
+/// Without blank lines and spaces at ends, which roff takes for more than they are, and without what the
+/// renderer puts behind flags that have no long name.
 fn tidy(page: Vec<u8>) -> Vec<u8> {
-    let text = String::from_utf8_lossy(&page).into_owned();
+    let text = String::from_utf8_lossy(&page).replace(" \\fR]", "\\fR]");
     let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
     lines.map(|line| line.to_owned() + "\n").collect::<String>().into_bytes()
 }
@@ -244,6 +254,23 @@ mod tests {
         for (_, verb) in LINKED_NAMES {
             assert!(titles.contains(&format!("dendro-{verb}").as_str()), "{verb}");
         }
+    }
+
+    #[test]
+    fn every_name_has_a_page_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path()).unwrap();
+        let page = |path: &str| std::fs::read_to_string(directory.path().join(path)).unwrap();
+        for (name, verb) in LINKED_NAMES {
+            let page = page(&format!("man8/{name}.8"));
+            assert!(page.starts_with(&format!(".TH \"{}\" \"8\"", name.to_uppercase())), "{page}");
+            assert!(page.contains(&format!("\n{} \\- ", name.replace('-', "\\-"))), "{page}");
+            assert!(page.contains(&format!("dendro\\-{verb} (1)")), "{page}");
+            assert!(!page.contains(" \\fR]"), "{page}");
+        }
+        let mount = page("man8/mount.dendro.8");
+        assert!(mount.contains("commit=SECONDS") && !mount.contains("foreground"), "{mount}");
+        assert!(page("man8/fsck.dendro.8").contains("[\\fB\\-n\\fR]"));
     }
 
     #[test]

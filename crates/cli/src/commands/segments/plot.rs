@@ -38,10 +38,11 @@ pub(super) fn draw(
             })
             .to_vec();
     let summary = format!(
-        "{} segments of {}: {}; {} alive",
-        segments.segments.len(),
+        "{} segments of {}: {}; {}; {} alive",
+        present.segment_count,
         text::size(present.segment_bytes),
         states.join(", "),
+        text::SUPERBLOCKS_HELD,
         percent(statistics.utilisation)
     );
     svg.text("soft", (MARGIN, 62.0), Anchor::Start, &summary);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dendro_control::cleaning::{SegmentFacts, SegmentState, Segments};
+use dendro_daemon::text;
 use serde::Serialize;
 
 use super::words::state_name;
@@ -16,6 +17,7 @@ pub(super) struct Report<'a> {
     source: &'a str,
     segment_bytes: u64,
     total_segments: u32,
+    superblock_segments: u32,
     clean_segments: u32,
     open_segments: u32,
     dirty_segments: u32,
@@ -37,6 +39,7 @@ impl<'a> Report<'a> {
             source,
             segment_bytes: present.segment_bytes,
             total_segments: present.segment_count,
+            superblock_segments: text::SUPERBLOCK_SEGMENTS,
             clean_segments: count(SegmentState::Clean),
             open_segments: count(SegmentState::Open),
             dirty_segments: count(SegmentState::Dirty),

@@ -75,6 +75,7 @@ fn versions<'a>(nodes: &'a [Node], list: &'a VersionList, keeper: &'a Keeper) ->
         Keeper::Offline(_) => &[][..],
         Keeper::Daemon(served) => &served.pong.views,
     };
+    let parents = graph::parents(list);
     let version = |node: &'a Node| {
         let branch = list.branches.iter().find(|of| of.branch == node.branch);
         let snapshot = list.snapshots.iter().find(|of| Some(of.epoch) == node.epoch);
@@ -95,8 +96,8 @@ fn versions<'a>(nodes: &'a [Node], list: &'a VersionList, keeper: &'a Keeper) ->
             created_unix_ns: node.time_ns,
             main: of_head.is_some_and(|of| of.main),
             held: snapshot.is_some_and(|of| of.held),
-            parent: of_head.and_then(|of| of.parent),
-            parent_epoch: of_head.and_then(|of| of.parent_epoch),
+            parent: parents.get(&node.branch).map(|(parent, _)| *parent),
+            parent_epoch: parents.get(&node.branch).map(|(_, epoch)| *epoch),
             mount_points: shown.map(|view| &*view.mount_point).collect(),
         }
     };
@@ -123,7 +124,7 @@ fn text_of(rows: &[Row], with_graph: bool, now_ns: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dendro_control::versions::{BranchInfo, SnapshotInfo};
+    use dendro_control::versions::{AncestorInfo, BranchInfo, SnapshotInfo};
 
     use super::*;
 
@@ -177,6 +178,7 @@ mod tests {
                 branch(2, "other", Some((0, 20))),
             ],
             snapshots,
+            ..VersionList::default()
         };
         let expected = "\
 ●     :main
@@ -210,6 +212,7 @@ mod tests {
                 branch(2, "far", Some((7, 4))),
             ],
             snapshots: vec![snapshot(0, 3, Some("old")), snapshot(5, 6, Some("left"))],
+            ..VersionList::default()
         };
         let shown = drawn(&list, false);
         let names: Vec<_> =
@@ -221,12 +224,53 @@ mod tests {
     }
 
     #[test]
+    fn lines_go_on_through_branches_that_are_gone() {
+        let ancestor = |branch, from: Option<(u32, u64)>| AncestorInfo {
+            branch,
+            parent: from.map(|(parent, _)| parent),
+            parent_epoch: from.map(|(_, epoch)| epoch),
+        };
+        let mut list = VersionList {
+            epoch: 9,
+            // The main branch was put back to @a; the branch of @w1 and @w2 is deleted.
+            branches: vec![BranchInfo { main: true, ..branch(2, "main", Some((0, 1))) }],
+            ancestors: vec![ancestor(0, None), ancestor(1, Some((0, 1)))],
+            snapshots: vec![
+                snapshot(0, 1, Some("a")),
+                snapshot(1, 2, Some("w1")),
+                snapshot(0, 3, Some("kept")),
+                snapshot(1, 4, Some("w2")),
+            ],
+        };
+        let columns = |shown: &str| -> Vec<String> {
+            let column = |line: &str| line.split([':', '@', '(']).next().unwrap().trim_end().into();
+            shown.lines().map(column).collect()
+        };
+        let shown = drawn(&list, false);
+        assert_eq!(columns(&shown), ["●", "│ ●", "│ │ ●", "│ ● │", "╰─┴─┤", "    ●"], "{shown}");
+        // Where what they have in common is gone, a sign stands for it.
+        list.snapshots.remove(0);
+        let shown = drawn(&list, false);
+        assert_eq!(columns(&shown), ["●", "│ ●", "│ │ ●", "│ ● │", "╰─┴─┤", "    ○"], "{shown}");
+        assert!(shown.contains("(deleted)"), "{shown}");
+        // Nothing goes on from a branch without versions of its own: those made from it go on from what it
+        // was made from.
+        list.branches.push(branch(3, "far", Some((1, 1))));
+        list.snapshots = vec![snapshot(0, 1, Some("a"))];
+        let shown = drawn(&list, false);
+        assert_eq!(columns(&shown), ["●", "│ ●", "├─╯", "●"], "{shown}");
+        let rows = graph::rows(&list, graph::nodes(&list, |_| Vec::new()));
+        assert_eq!(plot::draw("a", &rows, 1 << 40).matches("<circle ").count(), 3);
+    }
+
+    #[test]
     fn nothing_stands_right_below_a_branch_that_it_has_nothing_to_do_with() {
         let list = VersionList {
             epoch: 9,
             // Nothing is left of where either came from.
             branches: vec![branch(0, "main", Some((9, 8))), branch(1, "other", Some((8, 4)))],
             snapshots: vec![snapshot(1, 6, Some("of-other")), snapshot(3, 2, Some("old"))],
+            ..VersionList::default()
         };
         let shown = drawn(&list, false);
         let columns: Vec<_> =
@@ -241,6 +285,7 @@ mod tests {
             // What was the main branch is gone: the one that is it now was made from its snapshot.
             branches: vec![branch(0, "main", Some((5, 3)))],
             snapshots: vec![snapshot(5, 3, Some("before"))],
+            ..VersionList::default()
         };
         assert_eq!(drawn(&list, false), "●   :main\n●   @before\n");
         list.branches.push(branch(1, "draft", Some((5, 3))));
@@ -257,7 +302,12 @@ mod tests {
     fn a_drawing_has_all_rows_and_nothing_outside() {
         let branches: Vec<_> =
             (0..30).map(|number| branch(number, &format!("<{number}>"), Some((0, 1)))).collect();
-        let list = VersionList { epoch: 3, branches, snapshots: vec![snapshot(0, 1, None)] };
+        let list = VersionList {
+            epoch: 3,
+            branches,
+            snapshots: vec![snapshot(0, 1, None)],
+            ..VersionList::default()
+        };
         let rows = graph::rows(&list, graph::nodes(&list, |_| Vec::new()));
         let svg = plot::draw("a & b", &rows, 1 << 40);
         assert_eq!(svg.matches("<circle ").count(), 31);

@@ -5,6 +5,7 @@ use dendro_control::{
     CheckpointInfo, FeatureInfo, MountInfo, SegmentInfo, SpaceInfo, SuperblockInfo, ViewInfo,
     VolumeInfo,
 };
+use dendro_daemon::text;
 use serde::Serialize;
 
 use super::unix_ns;
@@ -20,6 +21,7 @@ pub(crate) struct Volume<'a> {
     device_size_bytes: u64,
     segment_bytes: u64,
     total_segments: u64,
+    superblock_segments: u32,
     clean_segments: Option<u64>,
     features: &'a FeatureInfo,
     space: &'a SpaceInfo,
@@ -99,6 +101,7 @@ impl<'a> From<&'a VolumeInfo> for Volume<'a> {
             device_size_bytes: info.device_size_bytes,
             segment_bytes: size_bytes,
             total_segments: total,
+            superblock_segments: text::SUPERBLOCK_SEGMENTS,
             clean_segments: clean,
             features: &info.features,
             space: &info.space,

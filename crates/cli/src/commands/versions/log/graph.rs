@@ -36,6 +36,8 @@ pub(super) enum What {
         count: usize,
         oldest_ns: i64,
     },
+    /// What branches go on from and is deleted.
+    Gone,
 }
 
 /// A row of the graph.
@@ -56,6 +58,7 @@ impl Row {
         let sign = match self.node.what {
             What::Head { .. } | What::Snapshot { .. } => '●',
             What::Folded { .. } => '┊',
+            What::Gone => '○',
         };
         let cell = |(lane, &is_active): (usize, &bool)| match (lane == self.lane, is_active) {
             (true, _) => [sign, ' '],
@@ -132,8 +135,7 @@ pub(super) fn nodes(list: &VersionList, mounted: impl Fn(u32) -> Vec<String>) ->
 
 /// The same, with one node for many unnamed snapshots from which no branch was made.
 pub(super) fn folded(list: &VersionList, nodes: Vec<Node>) -> Vec<Node> {
-    let origins: BTreeSet<_> =
-        list.branches.iter().filter_map(|of| Some((of.parent?, of.parent_epoch?))).collect();
+    let origins: BTreeSet<_> = parents(list).into_values().collect();
     let is_plain = |node: &Node| {
         let is_nameless = node.what == What::Snapshot { is_named: false, is_held: false };
         is_nameless && node.epoch.is_some_and(|epoch| !origins.contains(&(node.branch, epoch)))
@@ -158,29 +160,71 @@ pub(super) fn folded(list: &VersionList, nodes: Vec<Node>) -> Vec<Node> {
     shown
 }
 
-/// The rows with their columns.
-pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
-    let origin = |branch: u32| {
-        let of = list.branches.iter().find(|of| of.branch == branch)?;
-        of.parent.zip(of.parent_epoch)
+/// What each branch was made from, with a head or without: a branch and an epoch of it.
+pub(super) fn parents(list: &VersionList) -> BTreeMap<u32, (u32, u64)> {
+    let with_head = list.branches.iter().map(|of| (of.branch, of.parent, of.parent_epoch));
+    let ancestors = list.ancestors.iter().map(|of| (of.branch, of.parent, of.parent_epoch));
+    let of_one = |(branch, parent, epoch): (u32, Option<u32>, Option<u64>)| {
+        Some((branch, (parent?, epoch?)))
     };
+    with_head.chain(ancestors).filter_map(of_one).collect()
+}
+
+/// The node that each branch goes on from, by its branch and epoch: what it was made from, or, where that
+/// is deleted, the next before it. Where nothing before it is left, and others come from there too, a node
+/// for what is gone is put below all others.
+fn origins(list: &VersionList, nodes: &mut Vec<Node>) -> BTreeMap<u32, (u32, u64)> {
+    let parents = parents(list);
+    let mut epochs: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    for node in nodes.iter() {
+        epochs.entry(node.branch).or_default().extend(node.epoch);
+    }
+    let mut origins = BTreeMap::new();
+    // By the first branch of their history, which has nothing so old: the oldest moment of it that was
+    // come from, and the branches.
+    let mut lost: BTreeMap<u32, (u64, Vec<u32>)> = BTreeMap::new();
+    for &branch in epochs.keys() {
+        let mut next = parents.get(&branch);
+        while let Some(&(parent, epoch)) = next {
+            let before = epochs.get(&parent).and_then(|of| of.range(..=epoch).next_back());
+            if let Some(&before) = before {
+                origins.insert(branch, (parent, before));
+                break;
+            }
+            // A parent is older than its child; whatever says otherwise is not followed in circles.
+            next = parents.get(&parent).filter(|(of, _)| *of < parent);
+            if next.is_none() {
+                let (oldest, branches) = lost.entry(parent).or_insert((epoch, Vec::new()));
+                *oldest = epoch.min(*oldest);
+                branches.push(branch);
+            }
+        }
+    }
+    for (first, (epoch, branches)) in lost {
+        if branches.len() + usize::from(epochs.contains_key(&first)) < 2 {
+            continue;
+        }
+        let (name, time_ns) = (String::new(), 0);
+        nodes.push(Node { branch: first, epoch: Some(epoch), name, time_ns, what: What::Gone });
+        origins.extend(branches.into_iter().map(|branch| (branch, (first, epoch))));
+    }
+    origins
+}
+
+/// The rows with their columns.
+pub(super) fn rows(list: &VersionList, mut nodes: Vec<Node>) -> Vec<Row> {
+    let origins = origins(list, &mut nodes);
     let mut left: BTreeMap<u32, usize> = BTreeMap::new();
     for node in &nodes {
         *left.entry(node.branch).or_default() += 1;
-    }
-    // The oldest version of each branch, where branches leave whose origin is gone.
-    let mut oldest: BTreeMap<u32, u64> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| node.epoch.is_some()) {
-        oldest.insert(node.branch, node.epoch.unwrap_or(0));
     }
     let mut columns: Vec<Option<u32>> = Vec::new();
     let mut just_ended = None;
     let mut rows = Vec::new();
     for node in nodes {
-        let leaves_here = |branch: u32| {
-            let Some((parent, epoch)) = origin(branch) else { return false };
-            parent == node.branch && node.epoch.is_some_and(|of| of <= epoch)
-        };
+        let here = node.epoch.map(|epoch| (node.branch, epoch));
+        let leaves_here =
+            |branch: u32| here.is_some_and(|here| origins.get(&branch) == Some(&here));
         let joins: Vec<usize> = columns
             .iter()
             .enumerate()
@@ -210,8 +254,7 @@ pub(super) fn rows(list: &VersionList, nodes: Vec<Node>) -> Vec<Row> {
             *count -= 1;
         }
         let goes_on = left.get(&node.branch).is_some_and(|&count| count > 0)
-            || origin(node.branch)
-                .is_some_and(|(parent, epoch)| oldest.get(&parent).is_some_and(|&of| of <= epoch));
+            || origins.contains_key(&node.branch);
         just_ended = (!goes_on).then_some(lane);
         if !goes_on {
             columns[lane] = None;

@@ -40,7 +40,7 @@ pub(super) fn draw(source: &str, rows: &[Row], now_ns: i64) -> String {
             What::Head { .. } => (6.0, "name"),
             What::Snapshot { is_named: true, .. } => (4.5, ""),
             What::Snapshot { .. } => (3.5, "soft"),
-            What::Folded { .. } => (2.0, "soft"),
+            What::Folded { .. } | What::Gone => (2.0, "soft"),
         };
         svg.knot(&colour, (x, y), radius, &format!("{name}, {when}"));
         svg.text(class, (text_x, y + 4.0), Anchor::Start, &elided(&name, MAX_NAME_CHARS));

@@ -14,6 +14,10 @@ pub(super) fn words(node: &Node, now_ns: i64) -> [String; 4] {
         let secs = u64::try_from(now_ns.saturating_sub(time_ns)).unwrap_or(0) / NS_PER_S;
         secs.max(1) * NS_PER_S
     };
+    if node.what == What::Gone {
+        let why = "what these go on from is deleted";
+        return ["(deleted)".into(), String::new(), String::new(), why.into()];
+    }
     let mut when = time(node.time_ns);
     let ago = match node.what {
         What::Head { .. } => "now".into(),
@@ -32,6 +36,7 @@ pub(super) fn words(node: &Node, now_ns: i64) -> [String; 4] {
         What::Snapshot { is_named: true, .. } => String::new(),
         What::Snapshot { .. } => "automatic".into(),
         What::Folded { oldest_ns, .. } => format!("automatic, from {}", time(*oldest_ns)),
+        What::Gone => String::new(),
     };
     let name = match node.what {
         What::Folded { count, .. } => format!("{} snapshots", text::count(count as u64)),
