@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dendro_control::{Gate, Pong, card};
+use dendro_control::{Gate, Pong, Server, card};
 use dendro_fuse::Access;
 
 use crate::state::Daemon;
@@ -24,6 +24,13 @@ impl Daemon<'_> {
             views: views.iter().map(|view| view.info()).collect(),
             closing,
         }
+    }
+
+    /// Makes the socket known, and writes the card beside it.
+    pub(crate) fn open_control_socket(&self, server: &Server) {
+        let _ = self.socket.set(server.path().to_path_buf());
+        let _ = self.gate.set(server.gate());
+        self.write_card();
     }
 
     /// Writes the card, which names the volume and the mounts of this process in case it does not

@@ -1,6 +1,6 @@
 //! The process behind all mounts of a volume, from opening the volume to its clean end.
 //!
-//! Only this crate starts threads, besides those of the transport that serve FUSE requests:
+//! The threads of a daemon, besides those of the transport that serve FUSE requests:
 //!
 //! | thread       | what it does                                                      |
 //! |--------------|-------------------------------------------------------------------|
@@ -22,26 +22,21 @@
 //! kill -9 is a crash, from which the next mount recovers.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use dendro_base::sync::Mutex;
-use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::{Scrape, Server, farewell, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::damage::DamageTable;
 use crate::failure::Failure;
+use crate::holder;
 use crate::mount_config::Config;
 use crate::serving::not_shut_down;
 use crate::state::Daemon;
-use crate::threads::{Stop, spawn};
-use crate::volume::{BlockSource, LAST_DAEMON_GRACE, NotOpened, Volume, random_bytes};
-use crate::{holder, mounts};
+use crate::threads::spawn;
+use crate::volume::{BlockSource, LAST_DAEMON_GRACE, NotOpened, Volume};
 
 /// Threads that write the log. While one waits for the device, the other gives it the next buffer:
 /// the thread that completes a write, such as a loop device's, may have to wait for the CPU.
@@ -74,84 +69,28 @@ pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
     raise_descriptor_limit();
     dendro_device::share_one_arena();
     // From here on a signal does not end the process while it has a mount.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     if holder::answering(&config.source)?.is_some() {
         return Err(NotServed::ByThis);
     }
     let block = BlockSource::new(&config.source, &config.options)?;
     let volume = open_volume(config, &block)?;
     // This comes before the mount, so that an option that cannot be granted is an error.
-    let scrape = config.options.metrics.map(Scrape::bind).transpose().map_err(|error| {
-        Failure::new(format_args!("mount option metrics=: {error}; name another port"))
-    });
-    let scrape = scrape.inspect_err(|_| {
+    let scrape = bind_metrics(config).inspect_err(|_| {
         let _ = volume.shut_down();
     })?;
-    let daemon = Daemon {
-        volume: &volume,
-        name: Uuid::from_random(random_bytes()?).to_string(),
-        socket: OnceLock::new(),
-        gate: OnceLock::new(),
-        card: Mutex::default(),
-        mount_point: config.mount_point.clone(),
-        since: SystemClock.now(),
-        timings: Arc::default(),
-        namespace: mounts::namespace(),
-        views: Arc::default(),
-        options: Mutex::new(config.options.clone()),
-        changes: Mutex::default(),
-        damage: DamageTable::of(&volume),
-        failure: Mutex::default(),
-        is_host_full: AtomicBool::default(),
-        stop: Stop::default(),
-    };
+    let daemon = Daemon::new(&volume, config)?;
     let how_requests_come = daemon.mount_first(config, &block).inspect_err(|_| {
         // Nothing was written; the error that matters is why the mount failed.
         let _ = volume.shut_down();
     })?;
-    let server = match Server::bind(&socket::directory(), &volume.uuid().to_string()) {
-        Ok(server) => Some(server),
-        Err(error) => {
-            log::warn!("no control socket, so `dendro sync` and the like do not work: {error}");
-            None
-        }
-    };
+    let server = bind_control_socket(&volume);
     if let Some(server) = &server {
-        let _ = daemon.socket.set(server.path().to_path_buf());
-        let _ = daemon.gate.set(server.gate());
-        daemon.write_card();
+        daemon.open_control_socket(server);
     }
-    let signals_handle = signals.handle();
-    let started = thread::scope(|scope| {
-        let started = daemon.start_threads(scope, server.as_ref(), scrape.as_ref());
-        let started = started.and_then(|()| {
-            spawn(scope, "signals", || {
-                for _ in &mut signals {
-                    daemon.unmount_on_signal();
-                }
-            })
-        });
-        match &started {
-            Ok(()) => {
-                on_ready();
-                log::info!("{how_requests_come}");
-            }
-            Err(_) => daemon.detach_all(),
-        }
-        while let Some((mount, view)) = daemon.views.next() {
-            daemon.start_serving(scope, mount, view);
-        }
-        daemon.stop.set();
-        daemon.volume.disk().end_waiting();
-        daemon.volume.disk().damage().end_waiting();
-        signals_handle.close();
-        if let Some(server) = &server {
-            server.stop();
-        }
-        if let Some(scrape) = &scrape {
-            scrape.stop();
-        }
-        started
+    let started = daemon.serve_all(server.as_ref(), scrape.as_ref(), signals, || {
+        on_ready();
+        log::info!("{how_requests_come}");
     });
     let socket = server.map(|server| server.path().to_path_buf());
     let shut_down =
@@ -161,10 +100,28 @@ pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
         let _ = farewell::leave(socket, &failure.message);
     }
     started?;
-    if let Some(failure) = daemon.failure.into_inner() {
-        return Err(failure.into());
+    match daemon.into_failure() {
+        Some(failure) => Err(failure.into()),
+        None => Ok(shut_down?),
     }
-    Ok(shut_down?)
+}
+
+/// The port of the option `metrics=`.
+fn bind_metrics(config: &Config) -> Result<Option<Scrape>, Failure> {
+    config.options.metrics.map(Scrape::bind).transpose().map_err(|error| {
+        Failure::new(format_args!("mount option metrics=: {error}; name another port"))
+    })
+}
+
+/// The control socket of the volume. A daemon also works without one.
+fn bind_control_socket(volume: &Volume) -> Option<Server> {
+    match Server::bind(&socket::directory(), &volume.uuid().to_string()) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            log::warn!("no control socket, so `dendro sync` and the like do not work: {error}");
+            None
+        }
+    }
 }
 
 /// Raises the limit of open descriptors to the maximum. Each mount takes some for each thread; the
@@ -193,6 +150,48 @@ fn open_volume(config: &Config, block: &BlockSource) -> Result<Volume, NotServed
 }
 
 impl Daemon<'_> {
+    /// Starts all threads, calls `on_ready`, and serves until all views of the volume are unmounted.
+    ///
+    /// # Errors
+    /// A thread could not be started. Then the mounts are detached at once.
+    fn serve_all(
+        &self,
+        server: Option<&Server>,
+        scrape: Option<&Scrape>,
+        mut signals: Signals,
+        on_ready: impl FnOnce(),
+    ) -> io::Result<()> {
+        let signals_handle = signals.handle();
+        thread::scope(|scope| {
+            let started = self.start_threads(scope, server, scrape);
+            let started = started.and_then(|()| {
+                spawn(scope, "signals", || {
+                    for _ in &mut signals {
+                        self.unmount_on_signal();
+                    }
+                })
+            });
+            match &started {
+                Ok(()) => on_ready(),
+                Err(_) => self.detach_all(),
+            }
+            while let Some((mount, view)) = self.views.next() {
+                self.start_serving(scope, mount, view);
+            }
+            self.stop.set();
+            self.volume.disk().end_waiting();
+            self.volume.disk().damage().end_waiting();
+            signals_handle.close();
+            if let Some(server) = server {
+                server.stop();
+            }
+            if let Some(scrape) = scrape {
+                scrape.stop();
+            }
+            started
+        })
+    }
+
     fn start_threads<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

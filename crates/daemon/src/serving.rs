@@ -7,12 +7,9 @@ mod first;
 
 pub(crate) use end::not_shut_down;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::Scope;
 
-use dendro_base::sync::Mutex;
-use dendro_base::{Clock, SystemClock};
 use dendro_disk::{Error as DiskError, View};
 use dendro_fs::FsError;
 use dendro_fuse::{Mount, Past, Report};
@@ -22,32 +19,21 @@ use crate::failure::Failure;
 use crate::options::MountOptions;
 use crate::state::Daemon;
 use crate::threads::spawn;
-use crate::views::{AutomaticSnapshots, Closing, HiddenDirectory, MountedView};
+use crate::views::{Closing, HiddenDirectory, MountPlace, MountedView};
 use crate::volume::{Volume, clock};
-
-/// Where a view is mounted.
-pub(crate) struct MountPlace {
-    pub(crate) id: u64,
-    pub(crate) mount_point: PathBuf,
-    pub(crate) device: String,
-    pub(crate) mount_id: Option<u64>,
-    pub(crate) namespace: String,
-    pub(crate) is_fuseblk: bool,
-    pub(crate) on_behalf_of: Option<u32>,
-}
 
 /// Logs errors of the file system that an errno alone does not explain.
 pub(crate) fn report(volume: &Volume) -> Arc<Report> {
     let (disk, _) = volume.parts();
     Arc::new(move |operation: &str, error: &FsError| {
         // Damaged blocks are logged once, by the damage table, with their place.
-        let is_told = match error {
+        let is_recorded = match error {
             FsError::Disk(DiskError::Corrupted(why) | DiskError::Io(why)) => {
                 disk.damage().knows(why)
             }
             _ => false,
         };
-        if !is_told {
+        if !is_recorded {
             log::error!("{operation}: {error}");
         }
     })
@@ -63,6 +49,7 @@ impl Daemon<'_> {
         })
     }
 
+    /// Adds a mount, which the main thread then has served.
     pub(crate) fn add(
         &self,
         mount: Mount,
@@ -70,29 +57,11 @@ impl Daemon<'_> {
         place: MountPlace,
         options: &MountOptions,
     ) -> Arc<MountedView> {
-        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, on_behalf_of } =
-            place;
-        let retain = options.retain.clone().filter(|_| !options.read_only);
-        let view = MountedView {
-            id,
-            switch: mount.switch(),
-            closing,
-            options: Mutex::new(options.clone()),
-            kernel_options: Mutex::default(),
-            mount_point,
-            device,
-            mount_id,
-            is_fuseblk,
-            on_behalf_of,
-            is_elsewhere: namespace != self.namespace,
-            namespace,
-            since_unix_s: SystemClock.now().secs(),
-            transport: mount.transport().to_string(),
-            automatic: Mutex::new(retain.map(AutomaticSnapshots::new)),
-        };
+        let view = MountedView::new(&mount, closing, place, options, &self.namespace);
         self.views.add(mount, view)
     }
 
+    /// Starts the thread that serves a mount.
     pub(crate) fn start_serving<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -128,7 +97,7 @@ impl Daemon<'_> {
         ];
         for message in failures.into_iter().flatten() {
             log::error!("{message}");
-            self.failure.lock().get_or_insert(Failure::new(message));
+            self.note_failure(Failure::new(message));
         }
         self.views.remove(view);
         self.write_card();

@@ -4,27 +4,30 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use dendro_base::Timestamp;
 use dendro_base::sync::Mutex;
+use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
 use dendro_control::{AdminError, Gate, MountNamed};
 use dendro_fuse::{Access, Timings};
 use dendro_logdisk::OpenOptions;
 
 use crate::damage::DamageTable;
 use crate::failure::Failure;
+use crate::mount_config::Config;
+use crate::mounts;
 use crate::options::MountOptions;
 use crate::threads::Stop;
 use crate::views::{MountedView, Views};
-use crate::volume::Volume;
 use crate::volume::memory::default_cache_bytes;
+use crate::volume::{Volume, random_bytes};
 
 /// What all threads share.
 pub(crate) struct Daemon<'volume> {
     pub(crate) volume: &'volume Volume,
     /// A random name of this run of the daemon.
     pub(crate) name: String,
-    /// The control socket, if there is one.
+    /// The control socket, if there is one,
     pub(crate) socket: OnceLock<PathBuf>,
+    /// and the right of other users to connect to it.
     pub(crate) gate: OnceLock<Gate>,
     /// Held while the card beside the socket is written.
     pub(crate) card: Mutex<()>,
@@ -43,13 +46,45 @@ pub(crate) struct Daemon<'volume> {
     /// Damaged blocks.
     pub(crate) damage: DamageTable,
     /// The first failure.
-    pub(crate) failure: Mutex<Option<Failure>>,
+    failure: Mutex<Option<Failure>>,
     /// Whether it was logged that there is no room below the device.
     pub(crate) is_host_full: AtomicBool,
     pub(crate) stop: Stop,
 }
 
-impl Daemon<'_> {
+impl<'volume> Daemon<'volume> {
+    /// A daemon for `volume`, which `config` is the first mount of.
+    pub(crate) fn new(volume: &'volume Volume, config: &Config) -> Result<Self, Failure> {
+        Ok(Self {
+            volume,
+            name: Uuid::from_random(random_bytes()?).to_string(),
+            socket: OnceLock::new(),
+            gate: OnceLock::new(),
+            card: Mutex::default(),
+            mount_point: config.mount_point.clone(),
+            since: SystemClock.now(),
+            timings: Arc::default(),
+            namespace: mounts::namespace(),
+            views: Arc::default(),
+            options: Mutex::new(config.options.clone()),
+            changes: Mutex::default(),
+            damage: DamageTable::of(volume),
+            failure: Mutex::default(),
+            is_host_full: AtomicBool::default(),
+            stop: Stop::default(),
+        })
+    }
+
+    /// Records a failure; the first one is the daemon's result.
+    pub(crate) fn note_failure(&self, failure: Failure) {
+        self.failure.lock().get_or_insert(failure);
+    }
+
+    /// The first failure.
+    pub(crate) fn into_failure(self) -> Option<Failure> {
+        self.failure.into_inner()
+    }
+
     /// The mount that a request names.
     pub(crate) fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
         let view = self.views.find(mount);

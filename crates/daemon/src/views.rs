@@ -23,4 +23,4 @@ pub(crate) use all::Views;
 pub(crate) use automatic_snapshots::AutomaticSnapshots;
 pub(crate) use closing::Closing;
 pub(crate) use hidden_directory::HiddenDirectory;
-pub(crate) use view::MountedView;
+pub(crate) use view::{MountPlace, MountedView};

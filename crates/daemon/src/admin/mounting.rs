@@ -11,9 +11,9 @@ use dendro_fuse::{Mount, MountOptions as FuseOptions, Mounted, UnmountMode};
 use super::answers::version_text;
 use super::refusal::refuse;
 use crate::options::MountOptions;
-use crate::serving::{MountPlace, report};
+use crate::serving::report;
 use crate::state::Daemon;
-use crate::views::{Closing, MountedView};
+use crate::views::{Closing, MountPlace, MountedView};
 
 impl Daemon<'_> {
     /// Serves a mount that the client has made.

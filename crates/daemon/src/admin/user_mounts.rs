@@ -22,9 +22,9 @@ use super::refusal::{NOT_FOR_OTHERS, deny, refuse};
 use crate::mount_config::{Config, fuse_options};
 use crate::mounts::{self, MountIdentity};
 use crate::options::MountOptions;
-use crate::serving::{MountPlace, report};
+use crate::serving::report;
 use crate::state::Daemon;
-use crate::views::Closing;
+use crate::views::{Closing, MountPlace};
 
 /// Types of file systems whose directories users may mount on. These hold users' files. In others,
 /// such as proc, directories that belong to users have a meaning for the system.

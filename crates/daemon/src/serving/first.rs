@@ -6,12 +6,12 @@ use dendro_fs::FileSystem;
 use dendro_fuse::{Mount, MountOptions as FuseOptions};
 use rustix::io::Errno;
 
-use super::{MountPlace, report};
+use super::report;
 use crate::failure::Failure;
 use crate::mount_config::{Config, fuse_options};
 use crate::mounts;
 use crate::state::Daemon;
-use crate::views::Closing;
+use crate::views::{Closing, MountPlace};
 use crate::volume::BlockSource;
 
 impl Daemon<'_> {

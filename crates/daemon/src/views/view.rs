@@ -4,15 +4,33 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dendro_base::sync::Mutex;
+use dendro_base::{Clock, SystemClock};
 use dendro_control::ViewInfo;
 use dendro_disk::View;
 use dendro_fs::FileSystem;
-use dendro_fuse::{Switch, UnmountMode, unmount};
+use dendro_fuse::{Mount, Switch, UnmountMode, unmount};
 
 use super::automatic_snapshots::AutomaticSnapshots;
 use super::closing::Closing;
 use crate::mounts;
 use crate::options::MountOptions;
+
+/// Where a view is mounted.
+pub(crate) struct MountPlace {
+    /// The number of the mount among all that the daemon has ever served.
+    pub(crate) id: u64,
+    pub(crate) mount_point: PathBuf,
+    /// The device number of the mounted file system, as the table of mounts has it.
+    pub(crate) device: String,
+    /// The unique number of the mount, if the kernel has such numbers.
+    pub(crate) mount_id: Option<u64>,
+    /// The mount namespace of the mount.
+    pub(crate) namespace: String,
+    /// Whether it is mounted as a block device, which the mount has claimed.
+    pub(crate) is_fuseblk: bool,
+    /// The user for whom the daemon has made the mount.
+    pub(crate) on_behalf_of: Option<u32>,
+}
 
 /// A mounted view.
 pub(crate) struct MountedView {
@@ -33,7 +51,7 @@ pub(crate) struct MountedView {
     /// The unique number of the mount, if the kernel has such numbers.
     pub(crate) mount_id: Option<u64>,
     /// The mount namespace of the mount.
-    pub(crate) namespace: String,
+    namespace: String,
     /// Whether that is another namespace than this process's, where the mount point has another
     /// meaning.
     pub(crate) is_elsewhere: bool,
@@ -47,6 +65,36 @@ pub(crate) struct MountedView {
 }
 
 impl MountedView {
+    /// A mount with its place and options; `own_namespace` is the mount namespace of this process.
+    pub(crate) fn new(
+        mount: &Mount,
+        closing: Arc<Closing>,
+        place: MountPlace,
+        options: &MountOptions,
+        own_namespace: &str,
+    ) -> Self {
+        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, on_behalf_of } =
+            place;
+        let retain = options.retain.clone().filter(|_| !options.read_only);
+        Self {
+            id,
+            switch: mount.switch(),
+            closing,
+            options: Mutex::new(options.clone()),
+            kernel_options: Mutex::default(),
+            mount_point,
+            device,
+            mount_id,
+            is_fuseblk,
+            on_behalf_of,
+            is_elsewhere: namespace != own_namespace,
+            namespace,
+            since_unix_s: SystemClock.now().secs(),
+            transport: mount.transport().to_string(),
+            automatic: Mutex::new(retain.map(AutomaticSnapshots::new)),
+        }
+    }
+
     /// The file system that it shows.
     pub(crate) fn fs(&self) -> Arc<FileSystem> {
         self.switch.fs()
