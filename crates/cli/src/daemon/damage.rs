@@ -173,21 +173,31 @@ impl Daemon<'_> {
         let mut met_count = 0;
         while !self.stop.is_set() {
             let now_met = disk.damage().wait(met_count, LONG_WAIT);
-            if now_met != met_count
-                && self.damage.take_in(disk, SystemClock.now())
-                && let Err(error) = self.damage.keep(disk)
-            {
-                log::warn!("the damage that was met cannot be written down: {error}");
+            if now_met != met_count {
+                self.note_damage();
             }
-            met_count = disk.damage().met_count();
+            // What is met while that is noted is looked at the next time.
+            met_count = now_met;
             self.stop.wait(REST);
+        }
+        // What was met since.
+        self.note_damage();
+    }
+
+    /// Takes in what was met, and writes it down if there is anything new.
+    fn note_damage(&self) {
+        let disk = self.volume.disk();
+        if self.damage.take_in(disk, SystemClock.now())
+            && let Err(error) = self.damage.keep(disk)
+        {
+            log::warn!("the damage that was met cannot be written down: {error}");
         }
     }
 
     /// Tells what is known, and forgets it if that is asked.
     pub(super) fn tell_damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
         let disk = self.volume.disk();
-        self.damage.take_in(disk, SystemClock.now());
+        self.note_damage();
         let info = self.damage.info(disk, true);
         if request.clear {
             self.damage.forget(disk);
