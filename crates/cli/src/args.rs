@@ -432,7 +432,8 @@ pub(crate) struct DumpArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status, as fsck(8) has it: 0 nothing is wrong, 4 something is and stays so, \
-                        8 it could not be checked, 16 the command line is wrong."
+                        8 it could not be checked, 16 the command line is wrong.\n\
+                        fsck(8) checks only what is named by a path that begins with a slash: fsck -t dendro /srv/home.img"
 )]
 pub(crate) struct CheckArgs {
     /// The image file or block device, also as UUID=… or LABEL=…

@@ -399,7 +399,7 @@ fn a_delegate_takes_back_what_is_its_own() {
     // Of all this nothing is left but the last; and that is the user's who took it back.
     let list = scratch.dendro(["snapshot", "list", &mount]).succeeds().out;
     assert_eq!(list.matches("after-try-").count(), 1, "{list}");
-    let kept = list.split_whitespace().filter(|word| word.contains("before-undo-")).next_back();
+    let kept = list.split_whitespace().rfind(|word| word.contains("before-undo-"));
     let kept = kept.unwrap().trim_start_matches('@');
     let of_kept = format!("{mount}@{kept}");
     dendro(&scratch, BOB, &["snapshot", "delete", &of_kept]).fails(1, &["permission denied"]);

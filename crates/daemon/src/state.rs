@@ -85,6 +85,17 @@ impl<'volume> Daemon<'volume> {
         self.failure.into_inner()
     }
 
+    /// Adds the damage that the disk has found to the table, and keeps it with the volume if anything
+    /// is new.
+    pub(crate) fn record_damage(&self) {
+        let disk = self.volume.disk();
+        if self.damage.take_in(disk, SystemClock.now())
+            && let Err(error) = self.damage.keep(disk)
+        {
+            log::warn!("the damage that was met cannot be written down: {error}");
+        }
+    }
+
     /// The mount that a request names.
     pub(crate) fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
         let view = self.views.find(mount);

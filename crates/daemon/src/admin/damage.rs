@@ -1,6 +1,5 @@
 //! Requests about damage.
 
-use dendro_base::{Clock, SystemClock};
 use dendro_control::AdminError;
 use dendro_control::damage::{DamageInfo, DamageRequest};
 
@@ -11,7 +10,7 @@ impl Daemon<'_> {
     /// Reports the damage that is known, and forgets it if `request` says so.
     pub(super) fn answer_damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
         let disk = self.volume.disk();
-        self.damage.take_in(disk, SystemClock.now());
+        self.record_damage();
         let info = self.damage.info(disk, true);
         if request.clear {
             self.damage.forget(disk);

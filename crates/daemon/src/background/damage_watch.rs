@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use dendro_base::{Clock, SystemClock};
-
 use crate::state::Daemon;
 
 /// The longest wait. New damage ends it.
@@ -19,14 +17,14 @@ impl Daemon<'_> {
         let mut met_count = 0;
         while !self.stop.is_set() {
             let now_met = disk.damage().wait(met_count, LONG_WAIT);
-            if now_met != met_count
-                && self.damage.take_in(disk, SystemClock.now())
-                && let Err(error) = self.damage.keep(disk)
-            {
-                log::warn!("the damage that was met cannot be written down: {error}");
+            if now_met != met_count {
+                self.record_damage();
             }
-            met_count = disk.damage().met_count();
+            // Damage that is found while this is recorded is recorded the next time.
+            met_count = now_met;
             self.stop.wait(REST);
         }
+        // Damage found since then.
+        self.record_damage();
     }
 }

@@ -178,8 +178,8 @@ impl Service {
             let name = table.snapshot_of(view).and_then(|of| of.name.as_deref());
             name.and_then(parse).map(|(before, _)| before)
         };
-        let made = table.snapshots_on(head.branch).map(Snapshot::view);
-        let Some(made) = made.filter(|view| before(*view) == Some(Before::Next)).last() else {
+        let mut made = table.snapshots_on(head.branch).map(Snapshot::view);
+        let Some(made) = made.rfind(|view| before(*view) == Some(Before::Next)) else {
             return Ok(false);
         };
         // One was made right after the other: so nothing that others did lies between them.

@@ -37,6 +37,8 @@ _dendro_ask() {
     esac
     shown=${word##*[$COMP_WORDBREAKS]}
     local begun=${word%"$shown"}
+    # An @ breaks words too, and yet is a part of what bash replaces.
+    begun=${begun%@}
     COMPREPLY=("${COMPREPLY[@]#"$begun"}")
     [ ${#COMPREPLY[@]} -gt 0 ]
 }
