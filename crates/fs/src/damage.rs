@@ -6,7 +6,7 @@ use dendro_disk::{Aru, LogicalDisk, View};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
-use crate::format::{
+use crate::layout::format::{
     DAMAGE_BASE, DAMAGE_END, DAMAGE_NO_VERSION, DAMAGE_OF_HEAD, DamageV1, RECORD_VERSION,
     VOLUME_LIST, split_bytes, split_head,
 };

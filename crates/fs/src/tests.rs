@@ -5,7 +5,7 @@ mod damage;
 mod data;
 mod differential;
 mod names;
-mod naming;
+mod paths;
 mod threads;
 
 use dendro_base::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Who owns what tests make, unless they say otherwise.
-pub(crate) const USER: Caller<'_> = Caller { uid: 1000, gid: 100, umask: 0, labels: &[] };
+pub(crate) const USER: Caller<'_> = Caller { uid: 1000, gid: 100, umask: 0, security_context: &[] };
 
 /// A file system on a model disk.
 pub(crate) struct Fixture {

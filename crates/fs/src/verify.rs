@@ -8,17 +8,17 @@ use std::fmt;
 
 use dendro_disk::{Error as DiskError, Lid, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, View};
 
-use crate::dir;
 use crate::error::{FsError, Result};
-use crate::filesystem::Volume;
-use crate::format::{
+use crate::layout::dirent;
+use crate::layout::format::{
     DIR_BASE, FIRST_FILE_LIST, HEAD_INDEX, ORPHAN_LIST, ORPHAN_REMOVE, OrphanV1, VOLUME_LIST,
     XATTR_BASE, XATTR_END, split_head,
 };
-use crate::inode::{Inode, State};
-use crate::names::NameHasher;
+use crate::layout::inode::{Inode, InodeState};
+use crate::layout::names::NameHasher;
+use crate::layout::volume::Volume;
+use crate::layout::xattr_records;
 use crate::types::{FileKind, Ino};
-use crate::xattr;
 
 /// How many lists or records a walk takes at a time.
 const BATCH_LEN: usize = 256;
@@ -145,7 +145,7 @@ pub(crate) fn verify_with_hash_mask(
     let mut verifier = Verifier {
         disk,
         view,
-        hasher: volume.hasher.with_mask(hash_mask),
+        hasher: volume.hasher().with_mask(hash_mask),
         findings: Vec::new(),
         inodes: BTreeMap::new(),
         entries: Vec::new(),
@@ -260,7 +260,7 @@ impl Verifier<'_> {
             return Ok(());
         }
         let size_pages = inode.size_pages();
-        let truncating = inode.state.contains(State::TRUNCATING);
+        let truncating = inode.state.contains(InodeState::TRUNCATING);
         let end = if truncating { size_pages } else { MAX_PAGE_COUNT };
         let pages = match end {
             0 => 0,
@@ -271,14 +271,14 @@ impl Verifier<'_> {
             self.find(FindingCode::WrongPageCount, ino, detail);
         }
         let in_tail = (inode.size % PAGE_SIZE as u64) as usize;
-        if in_tail != 0 && !inode.state.contains(State::INLINE) {
+        if in_tail != 0 && !inode.state.contains(InodeState::INLINE) {
             self.check_zeros(ino, size_pages - 1, in_tail)?;
         }
         if truncating {
             return Ok(());
         }
         let mut next = self.disk.next_data(self.view, lid, size_pages)?;
-        if next.is_some() && !inode.state.contains(State::EOF_PAGES) {
+        if next.is_some() && !inode.state.contains(InodeState::EOF_PAGES) {
             self.find(FindingCode::PagesPastEnd, ino, "there are pages past the end");
         }
         while let Some(page) = next {
@@ -311,13 +311,13 @@ impl Verifier<'_> {
         let mut problems = Vec::new();
         let (disk, view, hasher) = (self.disk, self.view, self.hasher);
         let mut names = BTreeSet::new();
-        let walk = xattr::for_each(disk, view, ino, &mut |index, stored| {
-            names_len += u64::from(xattr::listed_len(stored.name));
-            has_capability |= stored.name == xattr::CAPABILITY;
+        let walk = xattr_records::for_each(disk, view, ino, &mut |index, stored| {
+            names_len += u64::from(xattr_records::listed_len(stored.name));
+            has_capability |= stored.name == xattr_records::CAPABILITY;
             if hasher.xattr_index(stored.name) != index || !names.insert(stored.name.to_vec()) {
                 problems.push("an attribute is misplaced".to_owned());
             }
-            match xattr::value(disk, view, ino, index, stored) {
+            match xattr_records::value(disk, view, ino, index, stored) {
                 Err(FsError::Corrupted(detail)) => problems.push(detail),
                 other => drop(other?),
             }
@@ -327,7 +327,8 @@ impl Verifier<'_> {
         for problem in problems {
             self.find(FindingCode::BadXattr, ino, problem);
         }
-        let account = (u64::from(inode.xattr_names_len), inode.state.contains(State::CAPABILITY));
+        let account =
+            (u64::from(inode.xattr_names_len), inode.state.contains(InodeState::CAPABILITY));
         if account != (names_len, has_capability) {
             let detail = format!("attributes: {names_len}, {has_capability}; says {account:?}");
             self.find(FindingCode::WrongXattrAccount, ino, detail);
@@ -356,7 +357,7 @@ impl Verifier<'_> {
         loop {
             let batch = self.disk.records(self.view, ino.lid(), from, BATCH_LEN)?;
             for (index, record) in &batch {
-                let entries: Result<Vec<_>> = dir::entries(record).collect();
+                let entries: Result<Vec<_>> = dirent::entries(record).collect();
                 let Some(entries) = found!(self, BadDirectoryRecord, ino, entries) else {
                     continue;
                 };
@@ -371,7 +372,7 @@ impl Verifier<'_> {
                         self.find(FindingCode::DuplicateEntry, ino, format!("entry {name}"));
                     }
                     last_slot = Some(entry.slot);
-                    size += dir::entry_len(entry.name) as u64;
+                    size += dirent::entry_len(entry.name) as u64;
                     self.entries.push(Named {
                         parent: ino,
                         child: entry.ino,
@@ -456,7 +457,7 @@ impl Verifier<'_> {
             let detail = format!("{expected} links, and it says {}", inode.nlink);
             find(FindingCode::WrongLinkCount, detail);
         }
-        let truncating = inode.state.contains(State::TRUNCATING);
+        let truncating = inode.state.contains(InodeState::TRUNCATING);
         if (is_removed && names > 0) || (orphan.is_some() && !is_removed && !truncating) {
             find(FindingCode::BadOrphan, "it is on the list, and no orphan".into());
         }

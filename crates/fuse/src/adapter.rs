@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use dendro_fs::{
-    Attr, Caller, FallocateFlags, FsError, Ino, OpenOptions, Patron, Seek, SetAttr, XattrFlags,
+    Attr, Caller, FallocateFlags, FsError, Ino, LongChange, OpenOptions, Seek, SetAttr, XattrFlags,
 };
 use dendro_fuse_transport::{
     Agreed, AttrReply, CopyRange, CreateHow, Entries, EntriesPlus, Entry, Errno, FileSystem,
@@ -209,8 +209,8 @@ fn keeping_cache() -> Opened {
 /// Calls `make` with who asks, and with the labels of what is to be made.
 fn with_caller<T>(request: &Request, umask: u32, make: impl FnOnce(&Caller<'_>) -> T) -> T {
     // Without a security module that gives labels there are none.
-    let labels: Vec<_> = request.labels.iter().collect();
-    make(&Caller { uid: request.uid, gid: request.gid, umask, labels: &labels })
+    let security_context: Vec<_> = request.labels.iter().collect();
+    make(&Caller { uid: request.uid, gid: request.gid, umask, security_context: &security_context })
 }
 
 /// Who asks for a change that makes nothing.
@@ -581,8 +581,8 @@ impl FileSystem for Adapter {
         let watch = self.interrupts.watch(request.unique, request.pid);
         // Such a kernel says who asks. That root alone may keep the bits is near enough for it.
         let kill_priv = self.allocates_blindly.load(Ordering::Relaxed) && request.uid != 0;
-        let patron = Patron { kill_priv, has_left: &|| watch.has_left() };
-        let answer = fs.fallocate(Ino(node), offset, length, flags, &patron);
+        let how = LongChange { kill_priv, is_cancelled: &|| watch.is_cancelled() };
+        let answer = fs.fallocate(Ino(node), offset, length, flags, &how);
         self.changed(&fs, node, self.answer("fallocate", answer))
     }
 
@@ -604,14 +604,14 @@ impl FileSystem for Adapter {
         let fs = self.live.enter();
         let watch = self.interrupts.watch(request.unique, request.pid);
         // The kernel has looked whether set-id bits must go.
-        let patron = Patron { kill_priv: false, has_left: &|| watch.has_left() };
+        let how = LongChange { kill_priv: false, is_cancelled: &|| watch.is_cancelled() };
         let answer = fs.copy_file_range(
             Ino(range.source.node),
             range.source.offset,
             Ino(range.target.node),
             range.target.offset,
             range.len_bytes.min(MAX_COPY_BYTES),
-            &patron,
+            &how,
         );
         self.changed(&fs, range.target.node, self.answer("copy_file_range", answer))
     }

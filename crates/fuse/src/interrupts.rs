@@ -69,7 +69,7 @@ impl Interrupts {
 
 impl Watch<'_> {
     /// Whether nobody waits for the answer.
-    pub(crate) fn has_left(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.is_interrupted.load(Ordering::Relaxed) && is_dying(self.thread)
     }
 }
@@ -106,13 +106,13 @@ mod tests {
     fn an_interruption_is_known_before_and_while_its_request_runs() {
         let interrupts = Interrupts::default();
         let watch = interrupts.watch(4, 0);
-        assert!(!watch.has_left());
+        assert!(!watch.is_cancelled());
         interrupts.interrupt(6);
-        assert!(!watch.has_left());
+        assert!(!watch.is_cancelled());
         interrupts.interrupt(4);
-        assert!(watch.has_left());
-        assert!(interrupts.watch(6, 0).has_left(), "it came first");
-        assert!(!interrupts.watch(6, 0).has_left(), "it counts once");
+        assert!(watch.is_cancelled());
+        assert!(interrupts.watch(6, 0).is_cancelled(), "it came first");
+        assert!(!interrupts.watch(6, 0).is_cancelled(), "it counts once");
         drop(watch);
         assert!(interrupts.table.lock().running.is_empty());
     }
@@ -122,7 +122,7 @@ mod tests {
         let interrupts = Interrupts::default();
         let watch = interrupts.watch(4, std::process::id());
         interrupts.interrupt(4);
-        assert!(!watch.has_left());
+        assert!(!watch.is_cancelled());
     }
 
     #[test]
@@ -132,8 +132,8 @@ mod tests {
             interrupts.interrupt(unique);
         }
         assert_eq!(interrupts.table.lock().early.len(), MAX_EARLY);
-        assert!(interrupts.watch(9_999, 0).has_left());
-        assert!(!interrupts.watch(3, 0).has_left());
+        assert!(interrupts.watch(9_999, 0).is_cancelled());
+        assert!(!interrupts.watch(3, 0).is_cancelled());
     }
 
     #[test]

@@ -23,7 +23,7 @@
 //!   that recovery keeps the order of writes.
 //! - Files are not opened: `open` says `ENOSYS` once and is not called again, and so does `create`, in
 //!   whose place the kernel then uses `mknod`. That saves opening and releasing each file. So the file
-//!   system must be mounted with [`dendro_fs::Options::lookups_hold_files`].
+//!   system must be mounted with [`dendro_fs::Options::lookups_keep_files`].
 //!
 //! # What does not get through
 //! - Whether fallocate takes set-id bits away, before Linux 6.1: it does unless the kernel names root

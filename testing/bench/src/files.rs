@@ -230,7 +230,7 @@ impl<'a> Kernel<'a> {
 /// Opens the file system on `disk`, which has one.
 fn mount(disk: &Arc<LogDisk>, clock: &Arc<dyn Clock>) -> FileSystem {
     let options =
-        Options { atime: AtimePolicy::Relatime, lookups_hold_files: true, ..Options::default() };
+        Options { atime: AtimePolicy::Relatime, lookups_keep_files: true, ..Options::default() };
     FileSystem::mount(Arc::clone(disk) as _, options, Arc::clone(clock)).expect("it was made")
 }
 

@@ -16,7 +16,7 @@ use dendro_control::{
     Admin, AdminError, Caller, Command, MountNamed, Outcome, Pong, Request, UnmountRequest,
     ViewInfo, VolumeInfo,
 };
-use dendro_fs::{Ino, Who};
+use dendro_fs::{Credentials, Ino};
 use dendro_fuse::{Access, UnmountMode};
 use dendro_versions::Asker;
 use rustix::fs::{AtFlags, StatxFlags, statx};
@@ -185,9 +185,9 @@ pub(super) fn unmount(view: &MountedView, how: UnmountRequest) -> Result<(), Adm
     }
 }
 
-fn who(caller: &Caller) -> Who {
+fn who(caller: &Caller) -> Credentials {
     let Caller { uid, gid, groups } = caller.clone();
-    Who { uid, gid, groups }
+    Credentials { uid, gid, groups }
 }
 
 /// Whether the descriptor is of the root of what is mounted. Nobody is asked for that, who may not answer.

@@ -77,7 +77,7 @@ impl Past for DiskPast {
             view: View { branch: moment.branch, epoch: Some(moment.epoch) },
             read_only: true,
             inode_cache_len: INODE_CACHE_LEN,
-            lookups_hold_files: true,
+            lookups_keep_files: true,
             ..Options::default()
         };
         let disk = Arc::clone(&self.disk);

@@ -5,7 +5,7 @@ use dendro_base::sync::Arc;
 use super::{Answer, EBADF, EINVAL, FileRef, Operation, Outcome, SLOT_COUNT, Step, split_path};
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
-use crate::types::{Attr, Caller, FileKind, Ino, OpenOptions, Patron, SetAttr, SetTime};
+use crate::types::{Attr, Caller, FileKind, Ino, LongChange, OpenOptions, SetAttr, SetTime};
 
 /// Does steps on a file system, as a kernel would ask for them: each name is looked up, and
 /// forgotten when the step ends.
@@ -227,7 +227,7 @@ impl Driver {
             }
             Operation::Fallocate { file, offset, len, flags } => {
                 let ino = self.file(file)?;
-                fs.fallocate(ino, *offset, *len, *flags, &Patron::patient(false))?;
+                fs.fallocate(ino, *offset, *len, *flags, &LongChange::uncancelled(false))?;
                 Ok(Answer::Done)
             }
             Operation::CopyRange { from, offset_in, to, offset_out, len } => {
@@ -238,7 +238,7 @@ impl Driver {
                     to,
                     *offset_out,
                     *len,
-                    &Patron::patient(false),
+                    &LongChange::uncancelled(false),
                 )?;
                 Ok(Answer::Len(copied))
             }

@@ -174,7 +174,7 @@ impl Generator {
             uid: self.rng.below(3) as u32 * 1000,
             gid: self.rng.below(3) as u32 * 100,
             umask: self.pick(&[0, 0o022, 0o077]),
-            labels: &[],
+            security_context: &[],
         };
         Step { caller, operation: self.operation(model) }
     }

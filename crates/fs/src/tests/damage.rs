@@ -7,7 +7,7 @@ use dendro_disk::{Aru, Lid, LogicalDisk, Op, View};
 
 use super::{Fixture, USER, noatime};
 use crate::format::{DIR_BASE, HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
-use crate::inode::{Inode, State};
+use crate::layout::inode::{Inode, InodeState};
 use crate::testing::{Driver, Generator, Model, Profile, StepClock, Tree};
 use crate::{FileKind, FileSystem, FindingCode, Ino, Options, XattrFlags, verify};
 
@@ -68,8 +68,11 @@ fn the_verifier_finds_a_wrong_number_in_an_inode() {
         &[FindingCode::WrongParent, FindingCode::Unreachable],
     );
     expect(of(b"short", |inode| inode.xattr_names_len = 1), &[FindingCode::WrongXattrAccount]);
-    expect(of(b"f", |inode| inode.state |= State::CAPABILITY), &[FindingCode::WrongXattrAccount]);
-    expect(of(b"f", |inode| inode.state |= State::TRUNCATING), &[FindingCode::BadOrphan]);
+    expect(
+        of(b"f", |inode| inode.state |= InodeState::CAPABILITY),
+        &[FindingCode::WrongXattrAccount],
+    );
+    expect(of(b"f", |inode| inode.state |= InodeState::TRUNCATING), &[FindingCode::BadOrphan]);
     expect(
         of(b"f", |inode| inode.kind = FileKind::Fifo),
         &[FindingCode::WrongPageCount, FindingCode::WrongKind],
@@ -152,7 +155,7 @@ fn the_verifier_finds_lists_that_are_missing_or_too_many() {
     expect(
         |fixture, aru| {
             let (d, root) = (find(fixture, b"d").lid(), Ino::ROOT.lid());
-            let index = fixture.fs.hasher.dir_index(b"f");
+            let index = fixture.fs.state().hasher().dir_index(b"f");
             let record = fixture.disk.record(View::HEAD, root, index).unwrap().unwrap();
             aru.delete_record(root, index);
             aru.put_record(d, DIR_BASE | 77, record.to_vec());
@@ -183,7 +186,7 @@ fn survive_damage(seeds: std::ops::Range<u64>) {
         let Ok(fs) = FileSystem::mount(disk, noatime(), clock.clone()) else { continue };
         let fs = Arc::new(fs);
         // Loops among directories make trees without end; those are found by the verifier.
-        if verify(&*fs.disk, View::HEAD).is_ok_and(|findings| findings.is_empty()) {
+        if verify(fs.state().disk(), View::HEAD).is_ok_and(|findings| findings.is_empty()) {
             let _ = Tree::of_fs(&fs);
         }
         for ino in 1..12 {

@@ -66,9 +66,9 @@ fn random_steps_do_what_the_model_does() {
 }
 
 #[test]
-fn so_they_do_when_lookups_hold_files() {
+fn so_they_do_when_lookups_keep_files() {
     for seed in 100..106 {
-        let options = Options { lookups_hold_files: true, inode_cache_len: 16, ..noatime() };
+        let options = Options { lookups_keep_files: true, inode_cache_len: 16, ..noatime() };
         Run { options, ..Run::new(seed, 1500) }.compare();
     }
 }
@@ -142,9 +142,9 @@ fn a_crash_after_any_commit_shows_the_tree_after_some_step() {
 #[ignore = "takes minutes"]
 fn soak() {
     for seed in 10_000..14_000 {
-        let lookups_hold_files = seed % 2 == 0;
+        let lookups_keep_files = seed % 2 == 0;
         let inode_cache_len = if seed % 3 == 0 { 0 } else { 1000 };
-        let options = Options { lookups_hold_files, inode_cache_len, ..noatime() };
+        let options = Options { lookups_keep_files, inode_cache_len, ..noatime() };
         let run = Run { options, ..Run::new(seed, 2000) };
         if seed % 7 == 0 { run.with_collisions().compare() } else { run.compare() }
     }

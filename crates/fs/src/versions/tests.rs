@@ -1,5 +1,5 @@
+mod permissions;
 mod staged;
-mod whose;
 
 use std::collections::{BTreeMap, BTreeSet};
 

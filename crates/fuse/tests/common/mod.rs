@@ -56,7 +56,7 @@ pub(crate) fn mounted_with(disk: &Arc<ModelDisk>, options: MountOptions) -> Opti
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let disk: Arc<dyn LogicalDisk> = Arc::clone(disk) as _;
     let fs_options =
-        Options { lookups_hold_files: true, read_only: options.read_only, ..Options::default() };
+        Options { lookups_keep_files: true, read_only: options.read_only, ..Options::default() };
     let fs = Arc::new(FileSystem::mount(disk, fs_options, clock).unwrap());
     let directory = tempfile::tempdir().unwrap();
     let report = |operation: &str, error: &_| panic!("{operation}: {error}");

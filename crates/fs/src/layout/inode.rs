@@ -1,26 +1,33 @@
-//! The i-node in memory.
+//! The i-node: its record, and what must hold of any i-node.
 
 use dendro_disk::{MAX_PAGE_COUNT, PAGE_SIZE};
 use zerocopy::IntoBytes;
 
-use crate::error::{FsError, Result};
-use crate::format::{
+use super::format::{
     InodeV1, RECORD_VERSION, STATE_ALL, STATE_CAPABILITY, STATE_EOF_PAGES, STATE_INLINE,
     STATE_TRUNCATING, split_bytes, split_head,
 };
+use crate::error::{FsError, Result};
 use crate::types::{Attr, FileFlags, FileKind, FileTime, Ino, MAX_FILE_SIZE_BYTES};
 
-/// The longest data of a regular file that stay with the i-node: below this a record costs less
-/// than a page, and the i-node, which each write puts anyway, stays short.
+/// The longest data of a regular file that are stored inline, in the i-node's record. Up to this
+/// length a record costs less than a page, and each write puts the i-node's record anyway.
 pub(crate) const MAX_INLINE_FILE_LEN: usize = 200;
 
-/// The longest target of a symbolic link that stays with the i-node.
+/// The set-user-id bit.
+pub(crate) const S_ISUID: u32 = 0o4000;
+/// The set-group-id bit. New files in a directory that has it get the directory's group.
+pub(crate) const S_ISGID: u32 = 0o2000;
+/// The bit that lets the group execute a file.
+pub(crate) const S_IXGRP: u32 = 0o010;
+
+/// The longest target of a symbolic link that is stored inline.
 pub(crate) const MAX_INLINE_LINK_LEN: usize = 512;
 
 bitflags::bitflags! {
-    /// What the file system itself notes about a file.
+    /// What the file system itself records about the state of a file.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct State: u32 {
+    pub(crate) struct InodeState: u32 {
         const INLINE = STATE_INLINE;
         const CAPABILITY = STATE_CAPABILITY;
         const EOF_PAGES = STATE_EOF_PAGES;
@@ -38,12 +45,12 @@ pub(crate) struct Inode {
     pub(crate) gid: u32,
     pub(crate) nlink: u32,
     pub(crate) flags: FileFlags,
-    pub(crate) state: State,
+    pub(crate) state: InodeState,
     pub(crate) generation: u32,
     pub(crate) size: u64,
     pub(crate) pages: u64,
-    /// A directory's parent. For anything else a directory that had a name of it last, or 0: a
-    /// hint where to look for one.
+    /// A directory's parent. For any other file the directory that last gave it a name, or 0: a hint
+    /// where to look for one of its names.
     pub(crate) parent: u64,
     pub(crate) atime: FileTime,
     pub(crate) mtime: FileTime,
@@ -52,7 +59,7 @@ pub(crate) struct Inode {
     pub(crate) rdev: u32,
     pub(crate) project: u32,
     pub(crate) xattr_names_len: u32,
-    /// The data of a short file or link: `size` bytes when [`State::INLINE`] is set, else none.
+    /// The data of a short file or link: `size` bytes if [`InodeState::INLINE`] is set, else none.
     pub(crate) inline: Vec<u8>,
 }
 
@@ -66,8 +73,9 @@ impl Inode {
             gid: 0,
             nlink: 0,
             flags: FileFlags::empty(),
-            state: State::empty(),
-            // Numbers are reused only when a crash lost the list that had them: time tells.
+            state: InodeState::empty(),
+            // A number is reused only if a crash lost the list that had it. The time tells the two
+            // files apart.
             generation: (now.secs as u32).rotate_left(20) ^ now.nanos,
             size: 0,
             pages: 0,
@@ -85,7 +93,7 @@ impl Inode {
 
     /// The record of the i-node.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        debug_assert!(self.state.contains(State::INLINE) || self.inline.is_empty());
+        debug_assert!(self.state.contains(InodeState::INLINE) || self.inline.is_empty());
         let head = InodeV1 {
             version: RECORD_VERSION,
             reserved0: 0,
@@ -148,7 +156,7 @@ impl Inode {
             gid: head.gid.get(),
             nlink: head.nlink.get(),
             flags: FileFlags::from_bits_retain(head.flags.get()),
-            state: State::from_bits_retain(head.state.get()),
+            state: InodeState::from_bits_retain(head.state.get()),
             generation: head.generation.get(),
             size: head.size.get(),
             pages: head.pages.get(),
@@ -166,7 +174,7 @@ impl Inode {
         Ok(inode)
     }
 
-    /// What must hold of any i-node whose record is whole.
+    /// Checks what must hold of any i-node.
     fn check(&self) -> std::result::Result<(), &'static str> {
         if self.size > MAX_FILE_SIZE_BYTES {
             return Err("its size is past the limit");
@@ -174,16 +182,16 @@ impl Inode {
         if self.pages > MAX_PAGE_COUNT {
             return Err("it has more pages than there are");
         }
-        let has_inline = self.state.contains(State::INLINE);
+        let has_inline = self.state.contains(InodeState::INLINE);
         if has_inline && !matches!(self.kind, FileKind::Regular | FileKind::Symlink) {
-            return Err("it is of a type without data, and has some");
+            return Err("it is of a type without data, but has inline data");
         }
         if has_inline && self.pages != 0 {
-            return Err("it has data with it, and pages too");
+            return Err("it has both inline data and pages");
         }
         let inline_len = if has_inline { self.size } else { 0 };
         if inline_len != self.inline.len() as u64 {
-            return Err("the data with it are not as long as its size");
+            return Err("its inline data are not as long as its size");
         }
         Ok(())
     }
@@ -193,10 +201,10 @@ impl Inode {
         self.size.div_ceil(PAGE_SIZE as u64)
     }
 
-    /// What callers get to see of it.
+    /// The attributes that callers see.
     pub(crate) fn attr(&self, ino: Ino) -> Attr {
-        // Data with the i-node take no page; say that they take something, or tools that look for
-        // holes believe that there are none.
+        // Inline data take no page. Tools that look for holes take a file of 0 blocks for one that
+        // is all hole, so inline data are counted too.
         let inline_blocks = (self.inline.len() as u64).div_ceil(512);
         Attr {
             ino,
@@ -217,7 +225,7 @@ impl Inode {
         }
     }
 
-    /// Refuses a change that the users' flags forbid.
+    /// Refuses any change of an immutable file.
     pub(crate) fn check_changeable(&self) -> Result<()> {
         if self.flags.contains(FileFlags::IMMUTABLE) {
             return Err(FsError::NotPermitted("it is immutable"));
@@ -225,7 +233,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Refuses a change other than growth that the users' flags forbid.
+    /// Refuses a change other than growth of a file that is immutable or append-only.
     pub(crate) fn check_rewritable(&self) -> Result<()> {
         self.check_changeable()?;
         if self.flags.contains(FileFlags::APPEND) {
@@ -259,7 +267,7 @@ mod tests {
     fn sample() -> Inode {
         let mut inode =
             Inode::new(FileKind::Regular, 0o4755, FileTime { secs: -5, nanos: 999_999_999 });
-        inode.state = State::INLINE;
+        inode.state = InodeState::INLINE;
         inode.inline = b"hello".to_vec();
         inode.size = 5;
         inode.nlink = 1;

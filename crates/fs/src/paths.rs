@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_disk::{Error as DiskError, Lid, LogicalDisk, View};
 
-use crate::dir;
 use crate::error::Result;
-use crate::format::{DIR_BASE, FIRST_FILE_LIST, HEAD_INDEX};
-use crate::inode::Inode;
+use crate::layout::dirent;
+use crate::layout::format::{DIR_BASE, FIRST_FILE_LIST, HEAD_INDEX};
+use crate::layout::inode::Inode;
 use crate::types::{FileKind, Ino};
 
 /// How many lists or records a walk takes at a time.
@@ -77,7 +77,7 @@ fn each_entry(
     disk: &dyn LogicalDisk,
     view: View,
     ino: Ino,
-    mut take: impl FnMut(&dir::Entry<'_>),
+    mut take: impl FnMut(&dirent::Entry<'_>),
 ) -> Result<()> {
     let Some(record) = readable(disk.record(view, ino.lid(), HEAD_INDEX))?.flatten() else {
         return Ok(());
@@ -91,7 +91,7 @@ fn each_entry(
             return Ok(());
         };
         for (_, record) in &batch {
-            dir::entries(record).map_while(Result::ok).for_each(|entry| take(&entry));
+            dirent::entries(record).map_while(Result::ok).for_each(|entry| take(&entry));
         }
         match batch.last().and_then(|(last, _)| last.checked_add(1)) {
             Some(next) => from = next,

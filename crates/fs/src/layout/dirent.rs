@@ -1,26 +1,26 @@
-//! Directory entries: the records at the hashes of their names.
+//! Directory entries, and the records that hold them: one record for all names with one hash.
 
 use zerocopy::IntoBytes;
 
 use dendro_disk::MAX_RECORD_LEN_BYTES;
 
-use crate::error::{FsError, Result};
-use crate::format::{
+use super::format::{
     DIR_BASE, DIR_SLOT_BITS, DirEntryV1, RECORD_VERSION, split_bytes, split_head, split_version,
 };
+use crate::error::{FsError, Result};
 use crate::types::{FileKind, Ino};
 
-/// The cookie of `.`; that of the start is 0.
+/// The cookie of `.`. The cookie of the start of a listing is 0.
 pub(crate) const COOKIE_DOT: u64 = 1;
 /// The cookie of `..`. All other cookies are larger.
 pub(crate) const COOKIE_DOTDOT: u64 = 2;
 
-/// What a name takes of its directory's size.
+/// The bytes that an entry adds to its directory's size.
 pub(crate) const fn entry_len(name: &[u8]) -> usize {
     size_of::<DirEntryV1>() + name.len()
 }
 
-/// An entry as its record has it.
+/// A directory entry, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(crate) ino: Ino,
@@ -34,25 +34,25 @@ pub(crate) const fn cookie(index: u64, slot: u8) -> u64 {
     (index & !DIR_BASE) << DIR_SLOT_BITS | slot as u64
 }
 
-/// Where the entry after `cookie` is looked for first: a record's index, and the slot it must be
-/// past. `None` past the last that can be.
+/// Where a listing goes on after `cookie`: the index of a record, and the slot in it behind which
+/// the next entry is. `None` behind the last possible entry.
 pub(crate) const fn position_after(cookie: u64) -> Option<(u64, Option<u8>)> {
     if cookie <= COOKIE_DOTDOT {
         return Some((DIR_BASE, None));
     }
     let hash = cookie >> DIR_SLOT_BITS;
-    if hash >= 1 << crate::format::DIR_HASH_BITS {
+    if hash >= 1 << super::format::DIR_HASH_BITS {
         return None;
     }
     Some((DIR_BASE | hash, Some((cookie & ((1 << DIR_SLOT_BITS) - 1)) as u8)))
 }
 
-/// The entries of a record, in the order of their slots; the first that makes no sense ends them.
+/// The entries of a record, in the order of their slots. A malformed entry is the last item.
 pub(crate) struct Entries<'a> {
     rest: Result<&'a [u8]>,
 }
 
-/// The entries of `record`; an empty one has none.
+/// The entries of `record`, which may be empty.
 pub(crate) fn entries(record: &[u8]) -> Entries<'_> {
     let rest =
         if record.is_empty() { Ok(record) } else { split_version(record, "a directory record") };
@@ -114,8 +114,8 @@ fn push(record: &mut Vec<u8>, entry: &Entry<'_>) {
     record.extend_from_slice(entry.name);
 }
 
-/// Adds an entry whose name is not in `record`, in the lowest free slot: entries that are there
-/// keep theirs, so their cookies stay.
+/// Adds an entry whose name is not in `record`, in the lowest free slot. The other entries keep
+/// their slots, so their cookies stay valid.
 pub(crate) fn insert(record: &mut Vec<u8>, name: &[u8], ino: Ino, kind: FileKind) -> Result<()> {
     let mut new = Vec::with_capacity(record.len() + 1 + entry_len(name));
     let mut slot = 0;
@@ -139,7 +139,7 @@ pub(crate) fn insert(record: &mut Vec<u8>, name: &[u8], ino: Ino, kind: FileKind
     Ok(())
 }
 
-/// Takes the entry of `name` away, and says whether there was one. A record without entries is
+/// Removes the entry of `name`, and returns whether there was one. A record without entries is
 /// empty.
 pub(crate) fn remove(record: &mut Vec<u8>, name: &[u8]) -> Result<bool> {
     let mut new = Vec::with_capacity(record.len());
@@ -156,7 +156,7 @@ pub(crate) fn remove(record: &mut Vec<u8>, name: &[u8]) -> Result<bool> {
     Ok(found)
 }
 
-/// Makes the entry of `name` name another file, and says whether there was one.
+/// Makes the entry of `name` name another file, and returns whether there was one.
 pub(crate) fn replace(record: &mut Vec<u8>, name: &[u8], ino: Ino, kind: FileKind) -> Result<bool> {
     let mut new = Vec::with_capacity(record.len());
     let mut found = false;

@@ -1,13 +1,13 @@
-//! What somebody sees, and gets, who may not see everything.
+//! What users with limited permissions see of versions, and what they can restore.
 
 use super::*;
-use crate::Who;
+use crate::Credentials;
 use crate::versions::{forget_maker, maker, note_maker, seen};
 
 const ALICE: u32 = 501;
 
-fn alice() -> Who {
-    Who { uid: ALICE, gid: 601, groups: vec![602] }
+fn alice() -> Credentials {
+    Credentials { uid: ALICE, gid: 601, groups: vec![602] }
 }
 
 /// An ACL that lets user 501 read and go through, and nobody else but the owner.
@@ -47,9 +47,9 @@ fn directories(fixture: &Fixture) -> [Ino; 3] {
     [open, narrow, shut]
 }
 
-fn seen_lines(fixture: &Fixture, old: View, new: View, who: &Who) -> Vec<String> {
+fn seen_lines(fixture: &Fixture, old: View, new: View, user: &Credentials) -> Vec<String> {
     let changes = diff(&*fixture.disk, old, new).unwrap();
-    let changes = seen(&*fixture.disk, old, new, changes, who).unwrap();
+    let changes = seen(&*fixture.disk, old, new, changes, user).unwrap();
     changes
         .iter()
         .map(|of| format!("{} {}", of.sign(), String::from_utf8_lossy(of.path())))
@@ -79,7 +79,7 @@ fn changes_are_told_where_the_names_can_be_listed() {
         "+ /shut/c",
     ];
     assert_eq!(BTreeSet::from_iter(told.iter().map(String::as_str)), BTreeSet::from(expected));
-    let stranger = Who { uid: 502, gid: 0, groups: Vec::new() };
+    let stranger = Credentials { uid: 502, gid: 0, groups: Vec::new() };
     let told = seen_lines(&fixture, before, View::HEAD, &stranger);
     assert!(!told.contains(&"+ /shut/c".to_owned()), "{told:?}");
 }
@@ -92,11 +92,11 @@ fn the_permissions_of_the_version_count() {
     set(&fixture, file, 0o600, (0, 0));
     let past = snapshot(&fixture);
     fixture.fs.unlink(shut, b"file").unwrap();
-    let found = |who: &Who| history(&*fixture.disk, View::HEAD, b"/shut/file", Some(who));
+    let found = |user: &Credentials| history(&*fixture.disk, View::HEAD, b"/shut/file", Some(user));
     assert_eq!(found(&alice()).unwrap().len(), 2);
-    let stranger = Who { uid: 502, ..alice() };
+    let stranger = Credentials { uid: 502, ..alice() };
     assert_eq!(errno(found(&stranger)), 13);
-    let gone = |who: &Who| removed(&*fixture.disk, View::HEAD, b"/shut", Some(who));
+    let gone = |user: &Credentials| removed(&*fixture.disk, View::HEAD, b"/shut", Some(user));
     assert_eq!(gone(&alice()).unwrap().len(), 1);
     assert_eq!(errno(gone(&stranger)), 13);
     // Shut for Alice by now, it was open to her.
@@ -122,8 +122,8 @@ fn a_copy_for_somebody_has_only_what_that_one_can_give() {
     let flags = Some(FileFlags::IMMUTABLE | FileFlags::NO_DUMP);
     fixture.set(own, SetAttr { flags, ..SetAttr::default() });
     let past = mount(&fixture, snapshot(&fixture));
-    let who = alice();
-    restore(&past, top, &fixture.fs, Ino::ROOT, b"copy", Some(&who)).unwrap();
+    let user = alice();
+    restore(&past, top, &fixture.fs, Ino::ROOT, b"copy", Some(&user)).unwrap();
     let copy = fixture.fs.lookup(Ino::ROOT, b"copy").unwrap();
     assert_eq!((copy.uid, copy.gid), (ALICE, 601), "the directory was of a group that is not hers");
     for (name, mode) in [("own", 0o6755), ("foreign", 0o755)] {
@@ -136,13 +136,13 @@ fn a_copy_for_somebody_has_only_what_that_one_can_give() {
     fixture.set(own, SetAttr { flags: Some(FileFlags::empty()), ..SetAttr::default() });
     set(&fixture, foreign, 0o600, (7, 7));
     let past = mount(&fixture, snapshot(&fixture));
-    let refused = restore(&past, top, &fixture.fs, Ino::ROOT, b"second", Some(&who));
+    let refused = restore(&past, top, &fixture.fs, Ino::ROOT, b"second", Some(&user));
     assert_eq!(errno(refused), 13);
     assert_eq!(errno(fixture.fs.lookup(Ino::ROOT, b"second")), 2);
     fixture.fs.mknod(&Caller::default(), top, b"device", 0o020_666, 0x0103).unwrap();
     fixture.fs.unlink(top, b"foreign").unwrap();
     let past = mount(&fixture, snapshot(&fixture));
-    let refused = restore(&past, top, &fixture.fs, Ino::ROOT, b"third", Some(&who));
+    let refused = restore(&past, top, &fixture.fs, Ino::ROOT, b"third", Some(&user));
     assert_eq!(errno(refused), 1);
     fixture.assert_sound();
 }

@@ -1,16 +1,16 @@
-//! Where a name's records are.
+//! Names: which are valid, and the index of the record that a name hashes to.
 
 use siphasher::sip::SipHasher24;
 
+use super::format::{DIR_BASE, DIR_HASH_BITS, XATTR_BASE, XATTR_HASH_BITS};
 use crate::error::{FsError, Result};
-use crate::format::{DIR_BASE, DIR_HASH_BITS, XATTR_BASE, XATTR_HASH_BITS};
 use crate::types::MAX_NAME_LEN_BYTES;
 
 /// The keyed hash of names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NameHasher {
     sip: SipHasher24,
-    /// All ones; a test that wants collisions has fewer.
+    /// The bits of the hash that count: all of them, except in tests that need collisions.
     mask: u64,
 }
 
@@ -19,36 +19,36 @@ impl NameHasher {
         Self { sip: SipHasher24::new_with_key(key), mask: u64::MAX }
     }
 
-    /// Keeps only the hash bits in `mask`: with zero, all names collide.
+    /// Uses only the bits of the hash that `mask` has: with 0, all names collide.
     pub(crate) const fn with_mask(self, mask: u64) -> Self {
         Self { mask, ..self }
     }
 
-    /// The index of the record that has the directory entry `name`.
+    /// The index of the record that holds the directory entry `name`.
     pub(crate) fn dir_index(&self, name: &[u8]) -> u64 {
-        // Never 0, so that every cookie is past those of "." and "..".
+        // The hash is never 0, so that every cookie is larger than those of "." and "..".
         DIR_BASE | ((self.sip.hash(name) & self.mask) >> (64 - DIR_HASH_BITS)).max(1)
     }
 
-    /// `bytes` as the name of a directory's entry.
+    /// `bytes` as the name of a directory entry.
     pub(crate) fn name<'a>(&self, bytes: &'a [u8]) -> Name<'a> {
         Name { bytes, index: self.dir_index(bytes) }
     }
 
-    /// The index of the record that has the extended attribute `name`.
+    /// The index of the record that holds the extended attribute `name`.
     pub(crate) fn xattr_index(&self, name: &[u8]) -> u64 {
         XATTR_BASE | (((self.sip.hash(name) & self.mask) >> (64 - XATTR_HASH_BITS)) << 16)
     }
 }
 
-/// A name with the index of the record that has, or would have, its entry.
+/// A name, with the index of the record that holds or would hold its entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) index: u64,
 }
 
-/// Refuses what cannot be looked for in a directory.
+/// Refuses what cannot be the name of a directory entry.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > MAX_NAME_LEN_BYTES {
         return Err(FsError::NameTooLong);
@@ -64,7 +64,7 @@ pub(crate) fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// Refuses what cannot be made in a directory.
+/// Refuses what cannot be the name of a new directory entry.
 pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
     check_name(name)?;
     if is_dots(name) { Err(FsError::Exists) } else { Ok(()) }

@@ -1,23 +1,23 @@
-//! Changes to several records of one atomic recovery unit, before it is committed.
+//! Changes of several records that one atomic recovery unit commits together.
 
 use dendro_disk::{Aru, Lid, LogicalDisk, Record, View};
 use smallvec::SmallVec;
 
 use crate::error::Result;
 
-/// A record that is looked at, and may be changed.
+/// A record that was read or changed.
 struct Edit {
     list: Lid,
     index: u64,
-    /// What the disk has, so far as is known.
+    /// The record on the disk.
     old: Old,
-    /// The record as it will be, if it is changed: empty when it is to go.
+    /// The record after the unit, if the unit changes it; empty: the unit deletes it.
     new: Option<Vec<u8>>,
 }
 
 enum Old {
     Known(Option<Record>),
-    /// Whatever it is, it is replaced.
+    /// It was not read, since it is replaced in any case.
     Unread,
 }
 
@@ -30,8 +30,8 @@ impl Old {
     }
 }
 
-/// Records being changed. A record that is looked at and then changed, or changed twice in one unit
-/// (two names with one hash), is read from the disk once, and the second change sees the first.
+/// The changed records of one unit. A record that is read and then changed, or changed twice in the
+/// unit (two names with one hash), is read from the disk once. The second change sees the first.
 pub(crate) struct RecordEdits<'d> {
     disk: &'d dyn LogicalDisk,
     view: View,
@@ -59,19 +59,19 @@ impl<'d> RecordEdits<'d> {
         Ok(&mut self.edits[position])
     }
 
-    /// The record as the unit will leave it, which may not change it; empty when there is none.
+    /// The record as the unit will leave it, for reading; empty if there is none.
     pub(crate) fn peek(&mut self, list: Lid, index: u64) -> Result<&[u8]> {
         let edit = self.edit(list, index)?;
         Ok(edit.new.as_deref().unwrap_or_else(|| edit.old.bytes()))
     }
 
-    /// As [`Self::peek`], to be changed.
+    /// As [`Self::peek`], for changing.
     pub(crate) fn load(&mut self, list: Lid, index: u64) -> Result<&mut Vec<u8>> {
         let Edit { old, new, .. } = self.edit(list, index)?;
         Ok(new.get_or_insert_with(|| old.bytes().to_vec()))
     }
 
-    /// Puts a record without reading the one it replaces; an empty `value` takes it away.
+    /// Puts a record without reading the one it replaces; an empty `value` deletes it.
     pub(crate) fn put(&mut self, list: Lid, index: u64, value: Vec<u8>) {
         match self.position(list, index) {
             Some(position) => self.edits[position].new = Some(value),

@@ -1,11 +1,11 @@
 //! POSIX access control lists (the withdrawn POSIX 1003.1e draft 17, as Linux has it): their form
-//! in extended attributes, and how they and a file's mode follow each other.
+//! in extended attributes, and how a list and the file's mode determine each other.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{FsError, Result};
-use crate::permission::Who;
+use crate::types::Credentials;
 
 const VERSION: u32 = 2;
 const USER_OBJ: u16 = 0x01;
@@ -35,7 +35,8 @@ pub(crate) struct Acl {
 }
 
 impl Acl {
-    /// The list in an attribute's value; `None` for one without entries, which asks for removal.
+    /// The list in an attribute's value; `None` if it has no entries: setting such a list removes the
+    /// attribute.
     pub(crate) fn decode(value: &[u8]) -> Result<Option<Self>> {
         const BAD: FsError = FsError::Invalid("malformed ACL");
         if value.is_empty() {
@@ -60,8 +61,9 @@ impl Acl {
         value
     }
 
-    /// Owner, named users, group, named groups, mask, others: in this order, the single ones once,
-    /// and a mask where there are named ones.
+    /// A list has entries for the owner, named users, the group, named groups, the mask and others, in
+    /// this order. Owner, group and others have one entry each; the mask has at most one, and must
+    /// have one if users or groups are named.
     fn is_valid(&self) -> bool {
         let count = |tag| self.entries.iter().filter(|entry| entry.tag.get() == tag).count();
         let named = count(USER) + count(GROUP);
@@ -83,10 +85,11 @@ impl Acl {
         self.entries.iter().find(|entry| entry.tag.get() == tag).map(|e| u32::from(e.perm.get()))
     }
 
-    /// Whether it grants all of `wish` to `who`, who is not the owner of the file, whose group is `gid`.
-    pub(crate) fn grants(&self, who: &Who, gid: u32, wish: u32) -> bool {
+    /// Whether the list grants all bits of `wanted` to `user`, who is not the owner of the file. `gid`
+    /// is the group of the file.
+    pub(crate) fn grants(&self, user: &Credentials, gid: u32, wanted: u32) -> bool {
         let mask = self.perm(MASK).unwrap_or(7);
-        let within = |perm: u32| perm & wish == wish;
+        let within = |perm: u32| perm & wanted == wanted;
         let named = self.entries.iter().map(|entry| {
             let Entry { tag, perm, id } = *entry;
             (tag.get(), u32::from(perm.get()), id.get())
@@ -94,8 +97,8 @@ impl Acl {
         let mut is_of_group = false;
         for (tag, perm, id) in named {
             match tag {
-                USER if id == who.uid => return within(perm & mask),
-                GROUP_OBJ | GROUP if who.is_in(if tag == GROUP { id } else { gid }) => {
+                USER if id == user.uid => return within(perm & mask),
+                GROUP_OBJ | GROUP if user.is_in(if tag == GROUP { id } else { gid }) => {
                     is_of_group = true;
                     if within(perm) {
                         return within(perm & mask);
@@ -108,19 +111,20 @@ impl Acl {
         false
     }
 
-    /// Whether the nine bits of a mode say it all.
+    /// Whether the nine bits of a mode express the whole list.
     pub(crate) const fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }
 
-    /// The mode's nine bits that go with it: the group's are the mask's if there is one.
+    /// The nine mode bits of a file with this list. The group's bits are those of the mask if there is
+    /// one.
     pub(crate) fn mode_bits(&self) -> u32 {
         let user = self.perm(USER_OBJ).unwrap_or(0);
         let group = self.perm(MASK).or(self.perm(GROUP_OBJ)).unwrap_or(0);
         user << 6 | group << 3 | self.perm(OTHER).unwrap_or(0)
     }
 
-    /// Follows a chmod.
+    /// Changes the list as chmod(2) to `mode` does.
     pub(crate) fn set_mode(&mut self, mode: u32) {
         let bits = |shift: u32| U16::new(((mode >> shift) & 7) as u16);
         let group = if self.perm(MASK).is_some() { MASK } else { GROUP_OBJ };
@@ -131,8 +135,8 @@ impl Acl {
         }
     }
 
-    /// Makes a directory's default list into that of a file made in it with `mode`, and answers
-    /// the file's mode: what both allow.
+    /// Turns a directory's default list into the access list of a file that is created in it with
+    /// `mode`. Returns the file's mode: what both allow.
     pub(crate) fn inherit(&mut self, mode: u32) -> u32 {
         let allowed = self.mode_bits() & mode;
         self.set_mode(allowed);
