@@ -1,8 +1,9 @@
 //! Each request, sent by the kernel, over both transports.
 //!
-//! The mounts need /dev/fuse and root; `DENDRO_SKIP_MOUNT=1` leaves them out. The half over
-//! io_uring needs a kernel that has it and allows it.
+//! The mounts need /dev/fuse and root; `DENDRO_SKIP_MOUNT=1` skips them. The tests over io_uring need a
+//! kernel that has it and allows it. Miri has no kernel.
 
+#![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod common;

@@ -209,7 +209,7 @@ fn keeping_cache() -> Opened {
 /// Calls `make` with who asks, and with the labels of what is to be made.
 fn with_caller<T>(request: &Request, umask: u32, make: impl FnOnce(&Caller<'_>) -> T) -> T {
     // Without a security module that gives labels there are none.
-    let security_context: Vec<_> = request.labels.iter().collect();
+    let security_context: Vec<_> = request.security_context.iter().collect();
     make(&Caller { uid: request.uid, gid: request.gid, umask, security_context: &security_context })
 }
 
@@ -628,12 +628,12 @@ mod tests {
     use dendro_disk::LogicalDisk;
     use dendro_disk::model::ModelDisk;
     use dendro_fs::{FormatOptions, Options};
-    use dendro_fuse_transport::{FileRange, Labels, SetAttr as Change};
+    use dendro_fuse_transport::{FileRange, SecurityContext, SetAttr as Change};
 
     use super::*;
 
     fn request() -> Request<'static> {
-        Request { unique: 1, uid: 0, gid: 0, pid: 1, labels: Labels::default() }
+        Request { unique: 1, uid: 0, gid: 0, pid: 1, security_context: SecurityContext::default() }
     }
 
     /// A file system over a disk, and a file in it.

@@ -1,20 +1,20 @@
-//! The handshake: what the kernel offers, what is wanted, what is agreed on.
+//! The handshake: what the kernel offers, what the server wants, and what they agree on.
 
 use zerocopy::FromBytes;
 
-use crate::abi::{self, InHeader, InitIn, InitOut, opcode};
+use super::abi::{self, InHeader, InitIn, InitOut, opcode};
+use super::types::InitFlags;
 use crate::errno::Errno;
-use crate::types::InitFlags;
 
-/// What a server wants of the kernel.
+/// What a server wants from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
-    /// Taken where the kernel has them. Which way requests come, [`crate::Choice`] says.
+    /// Features to use if the kernel has them. [`crate::Choice`] determines how requests come.
     pub flags: InitFlags,
-    /// The most that one WRITE or READ carries, in bytes; a whole number of pages, and what each
-    /// buffer takes.
+    /// The most bytes that one WRITE or READ transfers: a whole number of pages. Each buffer has this
+    /// length.
     pub max_write_bytes: u32,
-    /// How many requests that nobody waits for (read-ahead, parts of direct I/O) may be under way.
+    /// How many background requests (read-ahead, parts of direct I/O) may be in progress.
     pub max_background: u16,
 }
 
@@ -28,20 +28,20 @@ impl Default for Wishes {
     }
 }
 
-/// What kernel and server have agreed on.
+/// What the kernel and the server have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The kernel's minor version of the protocol.
     pub kernel_minor: u32,
-    /// What the kernel can do.
+    /// The features that the kernel has.
     pub offered: InitFlags,
-    /// What it will do.
+    /// The features in use.
     pub flags: InitFlags,
-    /// The most that one READ or WRITE carries.
+    /// The most bytes that one READ or WRITE transfers.
     pub max_write_bytes: u32,
 }
 
-/// What INIT says.
+/// The content of INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) unique: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Offer {
     pub(crate) flags: InitFlags,
 }
 
-/// Reads an INIT request, whole with its header.
+/// Parses an INIT request with its header.
 pub(crate) fn parse(message: &[u8]) -> Result<Offer, Errno> {
     let (header, rest) = InHeader::read_from_prefix(message).map_err(|_| Errno::IO)?;
     if header.opcode != opcode::INIT || header.len as usize != message.len() {
@@ -72,7 +72,7 @@ pub(crate) fn parse(message: &[u8]) -> Result<Offer, Errno> {
     })
 }
 
-/// What is agreed on: what is wanted and offered. `None`: the kernel is too old.
+/// Agrees on what is both wanted and offered. `None`: the kernel is too old.
 pub(crate) fn agree(offer: &Offer, wishes: &Wishes, over_io_uring: bool) -> Option<Agreed> {
     if offer.major != abi::MAJOR || offer.minor < abi::OLDEST_MINOR {
         return None;
@@ -87,7 +87,7 @@ pub(crate) fn agree(offer: &Offer, wishes: &Wishes, over_io_uring: bool) -> Opti
     })
 }
 
-/// The answer to INIT.
+/// The reply to INIT.
 pub(crate) fn answer(offer: &Offer, agreed: &Agreed, wishes: &Wishes) -> InitOut {
     let bits = agreed.flags.bits();
     let page_bytes = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_without_the_second_half_and_older_ones_are_told_apart() {
+    fn kernels_without_the_second_half_are_accepted_and_older_ones_are_not() {
         let offer = parse(&message(31, 0, &[])).unwrap();
         assert!(agree(&offer, &Wishes::default(), false).is_some());
         let offer = parse(&message(30, 0, &[])).unwrap();

@@ -1,9 +1,9 @@
-//! What goes over the wire: structures and numbers of the FUSE protocol 7.45, as
-//! `include/uapi/linux/fuse.h` has them. All numbers are in the byte order of the machine.
+//! The structures and numbers of the FUSE protocol 7.45, as in `include/uapi/linux/fuse.h`. All
+//! numbers are in the byte order of the machine.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The protocol's major version, which never changed since 2006.
+/// The protocol's major version, which has not changed since 2006.
 pub(crate) const MAJOR: u32 = 7;
 /// The newest minor version that is spoken here (Linux 6.18).
 pub(crate) const MINOR: u32 = 45;
@@ -60,7 +60,7 @@ pub(crate) mod opcode {
     pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// What a server tells the kernel unasked; the code stands where a reply has its errno.
+/// Notifications from the server to the kernel. The code is in the field where a reply has its error.
 pub(crate) mod notify_code {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
@@ -69,9 +69,9 @@ pub(crate) mod notify_code {
 
 /// Commands in a ring's SQE.
 pub(crate) mod uring_command {
-    /// Hands a buffer over, to be filled with a request.
+    /// Gives an entry to the kernel, which fills it with a request.
     pub(crate) const REGISTER: u32 = 1;
-    /// Gives the answer to a request, and the buffer back for the next.
+    /// Sends the reply to a request, and gives the entry back for the next request.
     pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 
@@ -90,23 +90,24 @@ pub(crate) mod fattr {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// [`GetattrIn::flags`] and [`StatxIn::flags`]: the handle counts.
+/// [`GetattrIn::flags`] and [`StatxIn::flags`]: the handle is valid.
 pub(crate) const GETATTR_FH: u32 = 1;
-/// [`FsyncIn::flags`]: data alone.
+/// [`FsyncIn::flags`]: only data.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
-/// [`OpenIn::open_flags`], [`CreateIn::open_flags`]: take set-id bits away.
+/// [`OpenIn::open_flags`], [`CreateIn::open_flags`]: clear the set-id bits.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
-/// [`WriteIn::write_flags`]: from the page cache, long after the call.
+/// [`WriteIn::write_flags`]: written back from the page cache, perhaps long after the call.
 pub(crate) const WRITE_CACHE: u32 = 1;
-/// [`WriteIn::write_flags`]: take set-id bits away.
+/// [`WriteIn::write_flags`]: clear the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// [`SetxattrIn::setxattr_flags`]: setting an ACL takes the set-group-id bit away.
+/// [`SetxattrIn::setxattr_flags`]: setting an ACL clears the set-group-id bit.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
-/// An extension of a type up to this holds so many security labels, others hold something else.
-pub(crate) const MAX_LABEL_COUNT: u32 = 31;
-/// What follows each other in an extension begins at multiples of this.
+/// An extension whose type is not above this contains that many security attributes. Other types are
+/// other extensions.
+pub(crate) const MAX_SECURITY_ATTRIBUTES: u32 = 31;
+/// The alignment of the parts of an extension.
 pub(crate) const EXTENSION_ALIGN: usize = 8;
-/// [`NotifyInvalEntryOut::flags`]: the entry is to be looked up again, not to go.
+/// [`NotifyInvalEntryOut::flags`]: the entry is to be looked up again, not dropped.
 pub(crate) const EXPIRE_ONLY: u32 = 1;
 
 macro_rules! wire {
@@ -122,7 +123,7 @@ macro_rules! wire {
 }
 
 wire!(
-    /// Begins each request.
+    /// The header of each request.
     InHeader, 40 {
         len: u32,
         opcode: u32,
@@ -136,7 +137,7 @@ wire!(
     }
 );
 wire!(
-    /// Begins each answer.
+    /// The header of each reply.
     OutHeader, 16 {
         len: u32,
         error: i32,
@@ -144,15 +145,15 @@ wire!(
     }
 );
 wire!(
-    /// Begins each part of what a request is extended by.
+    /// The header of an extension of a request.
     ExtensionHead, 8 {
         len: u32,
         kind: u32,
     }
 );
 wire!(
-    /// Begins a security label, whose name and value follow.
-    LabelHead, 8 {
+    /// The header of a security attribute. Its name and value follow.
+    SecurityAttributeHead, 8 {
         value_len: u32,
         padding: u32,
     }
@@ -261,7 +262,7 @@ wire!(WriteOut, 8 {
     padding: u32,
 });
 wire!(
-    /// How far SEEK_DATA got, or how much was copied.
+    /// The offset that SEEK_DATA found, or how much was copied.
     U64Out, 8 {
         value: u64,
     }
@@ -399,7 +400,7 @@ wire!(FsyncIn, 16 {
     padding: u32,
 });
 wire!(
-    /// As long as this once `SETXATTR_EXT` is agreed on; otherwise its first half.
+    /// Without `SETXATTR_EXT` only the first half of this.
     SetxattrIn, 16 {
         size: u32,
         flags: u32,
@@ -424,7 +425,7 @@ wire!(IoctlIn, 32 {
     out_size: u32,
 });
 wire!(
-    /// What the command answers follows it.
+    /// The output of the command follows.
     IoctlOut, 16 {
         result: i32,
         flags: u32,
@@ -474,7 +475,7 @@ wire!(NotifyDeleteOut, 24 {
     padding: u32,
 });
 wire!(
-    /// What a ring's entry says beside request and answer.
+    /// The part of a ring entry's headers that is of the ring itself.
     RingEntry, 32 {
         flags: u64,
         commit_id: u64,
@@ -484,7 +485,7 @@ wire!(
     }
 );
 wire!(
-    /// The headers of a request in a ring, and of its answer.
+    /// The headers of a request in a ring, and of its reply.
     RingHeaders, 288 {
         in_out: [u8; 128],
         op_in: [u8; 128],
@@ -492,7 +493,7 @@ wire!(
     }
 );
 wire!(
-    /// What a ring's command carries in the second half of its SQE.
+    /// The content of a command in the second half of its SQE.
     RingCommand, 24 {
         flags: u64,
         commit_id: u64,

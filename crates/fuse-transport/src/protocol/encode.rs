@@ -1,13 +1,13 @@
-//! From answers to their bytes.
+//! From the values of a reply to its bytes.
 
 use std::time::Duration;
 
-use crate::abi::{
+use super::abi::{
     AttrOnWire, AttrOut, CreateOut, EntryOut, OpenOut, StatfsOut, StatxOnWire, StatxOut, StatxTime,
 };
-use crate::types::{Attr, AttrReply, Entry, Opened, StatFs, Time};
+use super::types::{Attr, AttrReply, Entry, Opened, StatFs, Time};
 
-/// What of statx(2) is always filled in: `STATX_BASIC_STATS` and `STATX_BTIME`.
+/// The fields of statx(2) that are filled: `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_FILLED: u32 = 0x0fff;
 
 fn attr(attr: &Attr) -> AttrOnWire {
@@ -83,7 +83,8 @@ pub(crate) fn statx(reply: &AttrReply) -> StatxOut {
             btime: statx_time(attr.btime),
             ctime: statx_time(attr.ctime),
             mtime: statx_time(attr.mtime),
-            // As Linux's 32-bit encoding has them: 12 bits of major between 8 and 12 of minor.
+            // Linux's 32-bit encoding has the 12 bits of the major number between 8 low and 12 high bits
+            // of the minor number.
             rdev_major: (attr.rdev >> 8) & 0xfff,
             rdev_minor: (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00),
             dev_major: 0,

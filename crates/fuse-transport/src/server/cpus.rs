@@ -1,4 +1,4 @@
-//! Which CPUs there may be, which there are, staying on one, and its scheduler.
+//! Which CPUs there are, and how threads that serve rings use theirs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,16 +9,16 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// No kernel has more; a longer list is a mistake.
-const MOST: usize = 1 << 16;
+/// No kernel has more CPUs than this.
+const MAX_CPUS: usize = 1 << 16;
 
-/// How many CPUs the kernel counts with, present or not; it has as many queues.
-pub(crate) fn possible() -> Option<usize> {
+/// The number of CPUs that the kernel can have, present or not. It has as many queues.
+pub(super) fn possible() -> Option<usize> {
     numbers(&fs::read_to_string(POSSIBLE).ok()?)?.last()?.checked_add(1)
 }
 
-/// The numbers of the CPUs that run.
-pub(crate) fn online() -> Option<BTreeSet<usize>> {
+/// The numbers of the CPUs that are online.
+pub(super) fn online() -> Option<BTreeSet<usize>> {
     numbers(&fs::read_to_string(ONLINE).ok()?)
 }
 
@@ -28,7 +28,7 @@ fn numbers(list: &str) -> Option<BTreeSet<usize>> {
     for range in list.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if last >= MOST {
+        if last >= MAX_CPUS {
             return None;
         }
         numbers.extend(first..=last);
@@ -36,8 +36,8 @@ fn numbers(list: &str) -> Option<BTreeSet<usize>> {
     Some(numbers)
 }
 
-/// Keeps this thread on `cpu`, if that is online and allowed.
-pub(crate) fn stay_on(cpu: usize) -> bool {
+/// Pins this thread to `cpu`. Returns false if that is offline or not allowed.
+pub(super) fn pin_to(cpu: usize) -> bool {
     if cpu >= CpuSet::MAX_CPU {
         return false;
     }
@@ -46,18 +46,19 @@ pub(crate) fn stay_on(cpu: usize) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
-/// How nice the threads are that serve rings, if they may: nine times the weight of others.
+/// The nice value of threads that serve rings. It gives them nine times the weight of others.
 const NICENESS: i32 = -10;
 
-/// Gives this thread more weight than those who wait for its answers, which keeps *them* on this
-/// CPU.
+/// Gives this thread more weight than the clients that wait for its replies. That keeps the clients
+/// on this CPU.
 ///
-/// The scheduler (EEVDF, since Linux 6.12) leaves a thread that goes to sleep in its queue while it
-/// has had more than its share, and one that wakes there stays. One that has had less is taken out,
-/// and placed anew: on another CPU if that is idle, where it waits for the CPU to wake up, three
-/// times as long as for the answer. A client that does less than the thread that serves it would so
-/// move with every request; measured by weight it does more.
-pub(crate) fn come_first() -> bool {
+/// When a thread goes to sleep after it has used more than its share of the CPU, the scheduler (EEVDF,
+/// since Linux 6.12) leaves it in the CPU's queue, and it wakes up there. A thread that has used less
+/// is removed from the queue. When it wakes up, the scheduler may place it on an idle CPU, and to
+/// wake up that CPU takes three times as long as the reply. A client that does less work than the
+/// thread that serves it would move with every request. With the higher weight of this thread, the
+/// client has used more than its own share.
+pub(super) fn raise_priority() -> bool {
     setpriority_process(Some(gettid()), NICENESS).is_ok()
 }
 
@@ -77,6 +78,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs a kernel")]
     fn this_machine_has_the_cpus_that_it_runs() {
         let (Some(possible), Some(online)) = (possible(), online()) else { return };
         assert!(!online.is_empty() && online.into_iter().all(|cpu| cpu < possible));

@@ -12,18 +12,18 @@ use rustix::net::{
     recvmsg, socketpair,
 };
 
-use crate::mount::{Access, Error, MountRequest, Result, UnmountMode};
+use super::request::{Access, Error, MountRequest, Result, UnmountMode};
 
 const HELPER: &str = "fusermount3";
-/// Names the socket over which it passes the opened device.
+/// The variable that names the socket over which it passes the opened device.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 /// Mounts, and receives the device.
-pub(crate) fn mount(mount_point: &Path, request: &MountRequest) -> io::Result<OwnedFd> {
+pub(super) fn mount(mount_point: &Path, request: &MountRequest) -> io::Result<OwnedFd> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Inherited by the helper; a process that another thread starts at this moment gets it too,
-    // and can do nothing with it.
+    // The helper inherits it. So does a process that another thread starts at this moment, which
+    // does no harm.
     fcntl_setfd(&theirs, fcntl_getfd(&theirs)? - FdFlags::CLOEXEC)?;
     let output = Command::new(HELPER)
         .args(["-o", &options(request), "--"])
@@ -41,7 +41,7 @@ pub(crate) fn mount(mount_point: &Path, request: &MountRequest) -> io::Result<Ow
 }
 
 fn options(request: &MountRequest) -> String {
-    // It splits its options at commas that no backslash precedes.
+    // fusermount3 splits its options at commas that have no backslash before them.
     let source = request.source.replace('\\', "\\\\").replace(',', "\\,");
     let choose = |yes, if_yes, if_no| if yes { if_yes } else { if_no };
     let mut options = vec![
@@ -79,7 +79,7 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Unmounts.
-pub(crate) fn unmount(mount_point: &Path, mode: UnmountMode) -> Result<()> {
+pub(super) fn unmount(mount_point: &Path, mode: UnmountMode) -> Result<()> {
     let fail = |source| Error::Unmount { path: mount_point.to_path_buf(), source };
     let lazily: &[&str] = if mode == UnmountMode::Idle { &[] } else { &["-z"] };
     let output = Command::new(HELPER)
@@ -115,7 +115,7 @@ fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{HELPER}: {error}{advice}"))
 }
 
-/// Says what to do about the ways in which mounting as a user fails most.
+/// The error of a failed mount. For the most frequent ones it says what to do.
 fn explained(output: &Output) -> io::Error {
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if message.contains("allow_other") || message.contains("allow_root") {

@@ -1,4 +1,4 @@
-//! A mount's life from the handshake to its end.
+//! A mount from the handshake to its end, and the threads that serve it.
 
 use std::fmt;
 use std::fs;
@@ -10,49 +10,52 @@ use std::thread::{self, Scope};
 
 use zerocopy::IntoBytes;
 
-use crate::cpus;
-use crate::device::{self, Worker};
-use crate::dispatch::Server;
+use super::cpus;
+use super::dispatch::{Body, Dispatcher};
+use super::reply;
+use super::worker::{Worker, read_init};
+use crate::dev_fuse::DEVICE;
 use crate::errno::Errno;
 use crate::filesystem::FileSystem;
-use crate::init::{self, Agreed, Offer, Wishes};
-use crate::mount::Mounted;
+use crate::mounting::Mounted;
 use crate::notify::Notifier;
+use crate::protocol::abi::{MAJOR, MINOR};
+use crate::protocol::init::{self, Agreed, Offer, Wishes};
+use crate::protocol::types::InitFlags;
 use crate::raw::{End, Ring};
-use crate::types::InitFlags;
 
-/// Where root can allow requests over io_uring.
+/// The file in which root can allow requests over io_uring.
 const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// What the buffers of all rings may take at most, unless one for each takes more. Only those that
-/// have been used take memory.
+/// The most that the payloads of all rings may take, unless one for each thread takes more. Only those
+/// that were used take memory.
 const RINGS_MAX_BYTES: usize = 1 << 30;
 
-/// Which way requests shall come.
+/// How requests are to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Over io_uring where kernel and administrator allow it, otherwise by `/dev/fuse`.
+    /// Over io_uring if the kernel has it and the administrator allows it, otherwise over `/dev/fuse`.
     #[default]
     Auto,
-    /// Over io_uring or not at all.
+    /// Over io_uring; it is an error if that is not available.
     Uring,
-    /// By `/dev/fuse`.
+    /// Over `/dev/fuse`.
     Device,
 }
 
-/// Which way requests come.
+/// How requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Over io_uring: each CPU has a queue, whose threads stay on that CPU.
+    /// Over io_uring: each CPU has a queue, whose threads are pinned to that CPU.
     Uring {
-        /// How many queues.
+        /// The number of queues.
         queues: usize,
-        /// How many threads, each with a ring, serve one queue.
+        /// The number of threads for each queue, each with a ring.
         threads_per_queue: usize,
     },
-    /// By `/dev/fuse`.
+    /// Over `/dev/fuse`.
     Device {
-        /// How many threads read from it.
+        /// The number of threads that read from it.
         threads: usize,
     },
 }
@@ -63,31 +66,30 @@ impl fmt::Display for Transport {
             Self::Uring { queues, threads_per_queue } => {
                 write!(formatter, "io_uring, {queues} queues, {threads_per_queue} threads each")
             }
-            Self::Device { threads } => write!(formatter, "{}, {threads} threads", device::DEVICE),
+            Self::Device { threads } => write!(formatter, "{}, {threads} threads", DEVICE),
         }
     }
 }
 
-/// How to serve.
+/// How to serve a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What is wanted of the kernel.
+    /// What to ask of the kernel in the handshake.
     pub wishes: Wishes,
-    /// Which way requests shall come.
+    /// How requests are to come.
     pub choice: Choice,
-    /// How many threads serve `/dev/fuse`, if requests come that way.
+    /// The number of threads that read from `/dev/fuse`, if requests come over it.
     pub device_threads: usize,
-    /// How many threads serve each CPU's queue, if they come over io_uring; one is enough where the
-    /// CPU is not running. A request that waits, as fsync does for the device, has a thread to
-    /// itself.
+    /// The number of threads for each CPU's queue, if requests come over io_uring. A CPU that is
+    /// offline gets one. A request that waits, as fsync does for the device, occupies a thread.
     pub threads_per_queue: usize,
-    /// How many requests each of these threads may have in its ring. More than one may have to
-    /// wait for the one before.
+    /// The number of requests that each of these threads can have in its ring. With more than one, a
+    /// request may have to wait for the one before it.
     pub entries_per_thread: usize,
-    /// How far the kernel may read ahead of programs that read in order, if that can be set: root
-    /// alone can raise it. 0: as it does by itself, 128 KiB.
+    /// How far the kernel reads ahead of programs that read sequentially. Only root can set this; for
+    /// others, and with 0, it is the kernel's default of 128 KiB.
     pub read_ahead_bytes: usize,
-    /// If set, this user and root alone are served.
+    /// If set, only this user and root are served.
     pub only_user: Option<u32>,
 }
 
@@ -108,16 +110,17 @@ impl Default for Options {
 /// Allows FUSE over io_uring on this machine, for mounts from now on.
 ///
 /// # Errors
-/// When the kernel has none of it (before Linux 6.14, or configured without), or this user may not.
+/// If the kernel does not have it (before Linux 6.14, or built without), or if this user may not
+/// change it.
 pub fn enable_uring() -> io::Result<()> {
     fs::write(ENABLE_URING, "Y")
         .map_err(|error| io::Error::new(error.kind(), format!("{ENABLE_URING}: {error}")))
 }
 
-/// A mount that is ready to be served.
+/// A mount that is ready to serve.
 pub struct Session<F> {
     mounted: Mounted,
-    server: Server<F>,
+    dispatcher: Dispatcher<F>,
     options: Options,
     rings: Vec<Ring>,
     transport: Transport,
@@ -125,23 +128,23 @@ pub struct Session<F> {
 }
 
 impl<F: FileSystem> Session<F> {
-    /// Shakes hands with the kernel about a fresh mount, which `fs` serves from then on.
+    /// Does the handshake for a new mount, which `fs` serves from then on.
     ///
     /// # Errors
-    /// When the kernel is too old, when it was unmounted meanwhile, and with [`Choice::Uring`]
-    /// when there is no io_uring.
+    /// If the kernel is too old, if the file system was unmounted meanwhile and, with
+    /// [`Choice::Uring`], if io_uring is not available.
     pub fn start(mounted: Mounted, fs: F, options: Options) -> io::Result<Self> {
-        let offer = shake_hands(&mounted)?;
+        let offer = receive_offer(&mounted)?;
         let payload_len = payload_len(&options);
         let rings = match options.choice {
             Choice::Device => Err(io::Error::other("io_uring was not asked for")),
-            Choice::Auto | Choice::Uring => rings(&mounted, &offer, &options, payload_len),
+            Choice::Auto | Choice::Uring => make_rings(&mounted, &offer, &options, payload_len),
         };
         let (rings, why_no_uring) = match rings {
             Ok(rings) => (rings, None),
             Err(error) if options.choice == Choice::Uring => {
-                // Nobody will serve this mount; its callers need not wait.
-                let _ = device::write(mounted.device().as_fd(), offer.unique, Err(Errno::IO));
+                // Nothing will serve this mount, so its callers must not wait.
+                let _ = reply::send(mounted.device().as_fd(), offer.unique, Err(Errno::IO));
                 return Err(error);
             }
             Err(error) => (Vec::new(), Some(error.to_string())),
@@ -150,13 +153,13 @@ impl<F: FileSystem> Session<F> {
             let (major, minor) = (offer.major, offer.minor);
             io::Error::other(format!("the kernel speaks FUSE {major}.{minor}, which is too old"))
         })?;
-        let server = Server::new(fs, agreed, options.only_user);
+        let dispatcher = Dispatcher::new(fs, agreed, options.only_user);
         let answer = init::answer(&offer, &agreed, &options.wishes);
-        device::write(mounted.device().as_fd(), offer.unique, Ok(answer.as_bytes()))?;
+        reply::send(mounted.device().as_fd(), offer.unique, Ok(answer.as_bytes()))?;
         if options.read_ahead_bytes > 0 {
-            // Only now: the answer has set what it was.
+            // After the reply, since that sets it to the default.
             if let Err(error) = mounted.set_read_ahead(options.read_ahead_bytes) {
-                tracing::debug!("the kernel reads ahead as it likes: {error}");
+                tracing::debug!("the kernel's read-ahead stays as it is: {error}");
             }
         }
         let transport = if rings.is_empty() {
@@ -166,10 +169,10 @@ impl<F: FileSystem> Session<F> {
             let queues = rings.iter().map(|ring| ring.cpu() + 1).max().unwrap_or(0);
             Transport::Uring { queues, threads_per_queue }
         };
-        Ok(Self { mounted, server, options, rings, transport, why_no_uring })
+        Ok(Self { mounted, dispatcher, options, rings, transport, why_no_uring })
     }
 
-    /// Which way requests come.
+    /// How requests come.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.transport
@@ -181,60 +184,59 @@ impl<F: FileSystem> Session<F> {
         self.why_no_uring.as_deref()
     }
 
-    /// What was agreed on.
+    /// What was agreed on in the handshake.
     #[must_use]
     pub const fn agreed(&self) -> &Agreed {
-        self.server.agreed()
+        self.dispatcher.agreed()
     }
 
-    /// What serves the mount.
+    /// The file system that serves the mount.
     #[must_use]
     pub const fn file_system(&self) -> &F {
-        self.server.file_system()
+        self.dispatcher.file_system()
     }
 
-    /// Tells the kernel what has changed behind its back.
+    /// Notifies the kernel of changes that it does not know of.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(self.mounted.device()))
     }
 
-    /// Serves until the file system is unmounted, by whomever.
+    /// Serves until the file system is unmounted.
     ///
     /// # Errors
-    /// When the connection to the kernel fails. It is cut off then: whoever uses the mount gets
+    /// If the connection to the kernel fails. Then it is aborted: programs that use the mount get
     /// errors.
     ///
     /// # Panics
-    /// When the file system does; the connection is cut off first.
+    /// If the file system panics. The connection is aborted first.
     pub fn run(self) -> io::Result<()> {
-        let Self { mounted, server, options, rings, transport, .. } = self;
+        let Self { mounted, dispatcher, options, rings, transport, .. } = self;
         let payload_len = payload_len(&options);
-        let crew = Crew { mounted: &mounted, server: &server, payload_len };
+        let threads = Threads { mounted: &mounted, dispatcher: &dispatcher, payload_len };
         let refused = AtomicBool::new(false);
         thread::scope(|scope| {
-            let mut helpers = Vec::new();
+            let mut spawned = Vec::new();
             let started = match transport {
-                Transport::Device { threads } => {
-                    (1..threads).try_for_each(|index| crew.hire_reader(scope, index, &mut helpers))
-                }
+                Transport::Device { threads: count } => (1..count)
+                    .try_for_each(|index| threads.spawn_reader(scope, index, &mut spawned)),
                 Transport::Uring { .. } => rings
                     .into_iter()
-                    .try_for_each(|ring| crew.hire_ring(scope, ring, &refused, &mut helpers)),
+                    .try_for_each(|ring| threads.spawn_ring(scope, ring, &refused, &mut spawned)),
             };
             let outcome = started.and_then(|()| {
-                crew.guard(|| {
+                threads.guard(|| {
                     let mut worker = Worker::new(mounted.device().as_fd(), payload_len)?;
                     match transport {
-                        Transport::Device { .. } => worker.serve(&server),
-                        Transport::Uring { .. } => worker.serve_beside_rings(&server),
+                        Transport::Device { .. } => worker.serve(&dispatcher),
+                        Transport::Uring { .. } => worker.serve_beside_rings(&dispatcher),
                     }
                 })
             });
             if outcome.is_err() {
                 mounted.abort();
             }
-            helpers.into_iter().fold(outcome, |outcome, helper| match helper.join() {
+            spawned.into_iter().fold(outcome, |outcome, thread| match thread.join() {
                 Ok(result) => outcome.and(result),
                 Err(panic) => std::panic::resume_unwind(panic),
             })
@@ -253,30 +255,29 @@ impl<F> fmt::Debug for Session<F> {
     }
 }
 
-/// What each buffer must hold: the longest WRITE and the longest answer to READ.
+/// The length of each payload: the longest WRITE, and the longest reply to READ.
 fn payload_len(options: &Options) -> usize {
     let page_len = rustix::param::page_size();
     (options.wishes.max_write_bytes as usize).next_multiple_of(page_len).max(2 * page_len)
 }
 
-/// Reads INIT, of which the kernel may send several until the major version is one that is known
-/// here.
-fn shake_hands(mounted: &Mounted) -> io::Result<Offer> {
+/// Receives INIT. The kernel sends it again if its major version is newer than the one spoken here.
+fn receive_offer(mounted: &Mounted) -> io::Result<Offer> {
     loop {
-        let message = device::read_init(mounted.device().as_fd())?
+        let message = read_init(mounted.device().as_fd())?
             .ok_or_else(|| io::Error::other("it was unmounted at once"))?;
         let offer = init::parse(&message)
-            .map_err(|_| io::Error::other("the kernel began with something else than INIT"))?;
-        if offer.major <= crate::abi::MAJOR {
+            .map_err(|_| io::Error::other("the kernel's first request is not INIT"))?;
+        if offer.major <= MAJOR {
             return Ok(offer);
         }
-        let older = [crate::abi::MAJOR, crate::abi::MINOR];
-        device::write(mounted.device().as_fd(), offer.unique, Ok(older.as_bytes()))?;
+        let older = [MAJOR, MINOR];
+        reply::send(mounted.device().as_fd(), offer.unique, Ok(older.as_bytes()))?;
     }
 }
 
-/// The rings for all queues; why there are none otherwise.
-fn rings(
+/// The rings for all queues, or why there are none.
+fn make_rings(
     mounted: &Mounted,
     offer: &Offer,
     options: &Options,
@@ -308,98 +309,101 @@ fn rings(
         .map_err(|error| io::Error::new(error.kind(), format!("io_uring: {error}")))
 }
 
-type Helpers<'scope> = Vec<thread::ScopedJoinHandle<'scope, io::Result<()>>>;
+type Spawned<'scope> = Vec<thread::ScopedJoinHandle<'scope, io::Result<()>>>;
 
 /// What all threads that serve one mount share.
-struct Crew<'env, F> {
+struct Threads<'env, F> {
     mounted: &'env Mounted,
-    server: &'env Server<F>,
+    dispatcher: &'env Dispatcher<F>,
     payload_len: usize,
 }
 
-impl<F> Clone for Crew<'_, F> {
+impl<F> Clone for Threads<'_, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F> Copy for Crew<'_, F> {}
+impl<F> Copy for Threads<'_, F> {}
 
-impl<'env, F: FileSystem> Crew<'env, F> {
-    /// Runs `work`, and cuts the connection off if that fails or panics: the requests that this
+impl<'env, F: FileSystem> Threads<'env, F> {
+    /// Runs `work`, and aborts the connection if that fails or panics. Otherwise the requests that this
     /// thread should have served would wait forever.
     fn guard(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        struct Cut<'a>(&'a Mounted);
-        impl Drop for Cut<'_> {
+        struct AbortOnPanic<'a>(&'a Mounted);
+        impl Drop for AbortOnPanic<'_> {
             fn drop(&mut self) {
                 if thread::panicking() {
                     self.0.abort();
                 }
             }
         }
-        let _cut = Cut(self.mounted);
+        let _abort = AbortOnPanic(self.mounted);
         work().inspect_err(|error| {
             tracing::error!("serving FUSE requests failed: {error}");
             self.mounted.abort();
         })
     }
 
-    fn hire_reader<'scope>(
+    fn spawn_reader<'scope>(
         &self,
         scope: &'scope Scope<'scope, 'env>,
         index: usize,
-        helpers: &mut Helpers<'scope>,
+        spawned: &mut Spawned<'scope>,
     ) -> io::Result<()> {
-        let crew = *self;
-        let mut worker = Worker::new(crew.mounted.device().as_fd(), crew.payload_len)?;
-        let helper = thread::Builder::new()
+        let threads = *self;
+        let mut worker = Worker::new(threads.mounted.device().as_fd(), threads.payload_len)?;
+        let thread = thread::Builder::new()
             .name(format!("fuse-{index}"))
-            .spawn_scoped(scope, move || crew.guard(|| worker.serve(crew.server)))?;
-        helpers.push(helper);
+            .spawn_scoped(scope, move || threads.guard(|| worker.serve(threads.dispatcher)))?;
+        spawned.push(thread);
         Ok(())
     }
 
-    fn hire_ring<'scope>(
+    fn spawn_ring<'scope>(
         &self,
         scope: &'scope Scope<'scope, 'env>,
         mut ring: Ring,
         refused: &'env AtomicBool,
-        helpers: &mut Helpers<'scope>,
+        spawned: &mut Spawned<'scope>,
     ) -> io::Result<()> {
-        let crew = *self;
+        let threads = *self;
         let cpu = ring.cpu();
         let work = move || {
-            cpus::stay_on(cpu);
-            if !cpus::come_first() {
-                tracing::debug!("clients will change CPUs: RLIMIT_NICE allows no higher priority");
+            cpus::pin_to(cpu);
+            if !cpus::raise_priority() {
+                tracing::debug!(
+                    "clients may move between CPUs: RLIMIT_NICE allows no higher priority"
+                );
             }
             let end = ring.serve(|arrival| {
-                let body =
-                    crate::dispatch::Body::Shared { buffer: arrival.buffer, len: arrival.len };
-                let answer = crew.server.serve(&arrival.header, arrival.arguments, body);
-                // What has no answer does not come this way; should it, its buffer must go back.
-                answer.unwrap_or(Ok(0))
+                let body = Body::Shared { buffer: arrival.buffer, len: arrival.len };
+                let reply = threads.dispatcher.serve(&arrival.header, arrival.arguments, body);
+                // Requests without a reply do not come over rings. If one does, its entry must
+                // still go back to the kernel.
+                reply.unwrap_or(Ok(0))
             })?;
             match end {
                 End::Unmounted => Ok(()),
                 End::Refused(error) => {
-                    // Should the kernel have taken a part of it, it must not put requests there.
+                    // The kernel may have accepted some entries, and must not put requests there.
                     drop(ring);
                     if !refused.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
-                            "the kernel does not take io_uring for this mount: {error}; requests \
-                             come by {}",
-                            device::DEVICE
+                            "the kernel does not accept io_uring for this mount: {error}; requests \
+                             come over {}",
+                            DEVICE
                         );
                     }
-                    Worker::new(crew.mounted.device().as_fd(), crew.payload_len)?.serve(crew.server)
+                    Worker::new(threads.mounted.device().as_fd(), threads.payload_len)?
+                        .serve(threads.dispatcher)
                 }
             }
         };
-        let helper = thread::Builder::new()
+        let thread = thread::Builder::new()
             .name(format!("fuse-cpu-{cpu}"))
-            .spawn_scoped(scope, move || crew.guard(work))?;
-        helpers.push(helper);
+            .spawn_scoped(scope, move || threads.guard(work))?;
+        spawned.push(thread);
         Ok(())
     }
 }
@@ -407,8 +411,9 @@ impl<'env, F: FileSystem> Crew<'env, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::{Access, MountRequest, UnmountMode, mount, unmount};
-    use crate::types::{Request, StatFs};
+    use crate::dev_fuse;
+    use crate::mounting::{Access, MountRequest, UnmountMode, mount, unmount};
+    use crate::protocol::types::{Request, StatFs};
 
     struct Counts;
 
@@ -436,11 +441,12 @@ mod tests {
         }
     }
 
-    /// A kernel may offer io_uring and then not take the rings, all of them or some.
+    /// A kernel may offer io_uring and then not accept the rings, or only some of them.
     #[test]
-    fn what_the_kernel_does_not_take_over_rings_is_served_from_the_device() {
+    #[cfg_attr(miri, ignore = "needs a kernel")]
+    fn requests_of_rings_that_the_kernel_refuses_are_served_from_the_device() {
         let is_left_out = std::env::var_os("DENDRO_SKIP_MOUNT").is_some()
-            || device::open().is_err()
+            || dev_fuse::open().is_err()
             || !rustix::process::geteuid().is_root();
         if is_left_out {
             eprintln!("left out: /dev/fuse cannot be opened, or mounts are not wanted");
@@ -463,13 +469,13 @@ mod tests {
                 }
             }
             thread::scope(|scope| {
-                let server = scope.spawn(move || session.run());
+                let serving = scope.spawn(move || session.run());
                 for _ in 0..20 {
                     let stat = rustix::fs::statvfs(directory.path()).expect("it is answered");
                     assert_eq!(stat.f_blocks, 17);
                 }
                 unmount(directory.path(), UnmountMode::Idle).expect("nobody uses it");
-                server.join().expect("no panic").expect("served to the end");
+                serving.join().expect("no panic").expect("served to the end");
             });
         }
     }

@@ -287,9 +287,14 @@ fn extensions_are_cut_off_and_cannot_be_longer_than_the_request() {
 
 #[test]
 fn no_change_of_a_byte_is_more_than_an_error() {
+    // Miri takes long for each byte.
+    let (step, values) = match cfg!(miri) {
+        true => (7, &[0xff][..]),
+        false => (1, &[0, 1, 0x7f, 0x80, 0xff][..]),
+    };
     for (whole, _) in examples() {
-        for at in 0..whole.len() {
-            for byte in [0, 1, 0x7f, 0x80, 0xff] {
+        for at in (0..whole.len()).step_by(step) {
+            for &byte in values {
                 let mut changed = whole.clone();
                 changed[at] = byte;
                 crate::testing::request(&changed);

@@ -1,15 +1,15 @@
-//! Listings, as READDIR and READDIRPLUS answer them.
+//! Directory entries, as the replies to READDIR and READDIRPLUS contain them.
 
 use zerocopy::IntoBytes;
 
-use crate::abi::{DirentHead, EntryOut};
-use crate::reply;
-use crate::types::Entry;
+use super::abi::{DirentHead, EntryOut};
+use super::encode;
+use super::types::Entry;
 
-/// Records lie at multiples of this.
+/// The alignment of records.
 const ALIGN: usize = 8;
 
-/// A READDIR's answer while it is filled.
+/// The reply to a READDIR while it is being filled.
 #[derive(Debug)]
 pub struct Entries<'a> {
     out: Writer<'a>,
@@ -24,15 +24,15 @@ impl<'a> Entries<'a> {
         self.out.len
     }
 
-    /// Adds an entry; false: there was no room for it, so the kernel will ask for it again.
+    /// Adds an entry. Returns false if there is no room for it: the kernel will request it again.
     ///
-    /// `cookie` says where to go on behind it, and `mode` what it is: the type bits of `st_mode`.
+    /// `cookie` is where a listing goes on behind this entry. `mode` has the type bits of `st_mode`.
     pub fn add(&mut self, ino: u64, cookie: u64, mode: u32, name: &[u8]) -> bool {
         self.out.add(&[], &head(ino, cookie, mode, name), name)
     }
 }
 
-/// A READDIRPLUS's answer while it is filled.
+/// The reply to a READDIRPLUS while it is being filled.
 #[derive(Debug)]
 pub struct EntriesPlus<'a> {
     out: Writer<'a>,
@@ -47,10 +47,10 @@ impl<'a> EntriesPlus<'a> {
         self.out.len
     }
 
-    /// Adds an entry, as LOOKUP would answer it; false: there was no room for it, so the kernel
-    /// will ask for it again, and holds no reference.
+    /// Adds an entry with the reply that a LOOKUP of it would get. Returns false if there is no room for
+    /// it: the kernel will request it again, and has no reference to it.
     pub fn add(&mut self, entry: &Entry, cookie: u64, name: &[u8]) -> bool {
-        let wire: EntryOut = reply::entry(entry);
+        let wire: EntryOut = encode::entry(entry);
         self.out.add(wire.as_bytes(), &head(entry.attr.ino, cookie, entry.attr.mode, name), name)
     }
 }

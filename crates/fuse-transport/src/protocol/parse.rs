@@ -1,32 +1,32 @@
-//! From a request's bytes to what is asked.
+//! From a request's bytes to an operation.
 //!
-//! A request is a header, arguments of fixed length, and what follows them: names, each with a zero
-//! behind it, and data. A ring has the three at different places; from `/dev/fuse` they come in one
-//! piece, which [`split`] cuts.
+//! A request consists of a header, arguments of fixed length, and the rest: names, each with a zero
+//! byte behind it, and data. A ring has the three in different places. From `/dev/fuse` they come in
+//! one piece, which [`split`] divides.
 //!
-//! The kernel is trusted with the mount, but not to be without faults: whatever the bytes are, the
-//! outcome is an operation or an error.
+//! The kernel may have bugs, so nothing is assumed of the bytes: the result is an operation or an
+//! error.
 
 use zerocopy::FromBytes;
 
-use crate::abi::{self, InHeader, fattr, opcode};
-use crate::errno::Errno;
-use crate::labels::Labels;
-use crate::types::{
+use super::abi::{self, InHeader, fattr, opcode};
+use super::security_context::SecurityContext;
+use super::types::{
     CopyRange, CreateHow, FileRange, OpenHow, SetAttr, SetTime, SetxattrHow, Time, WriteHow,
 };
+use crate::errno::Errno;
 
-/// One copy cannot say that it was longer (`fuse_write_out` has 32 bits); a multiple of a page.
+/// The longest copy whose length fits the reply (`fuse_write_out` has 32 bits): a multiple of a page.
 const MAX_COPY_BYTES: u64 = 0xffff_f000;
 
-/// What a request asks for. All but the first three are answered.
+/// The operation that a request is for. All but the first three get a reply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operation<'a> {
     Forget {
         count: u64,
     },
     BatchForget(Forgets<'a>),
-    /// An answer to something that this server never asks.
+    /// The reply to a notification that this server never sends.
     NotifyReply,
     Interrupt {
         unique: u64,
@@ -162,14 +162,14 @@ pub(crate) enum Operation<'a> {
     Syncfs,
 }
 
-/// The references that a BATCH_FORGET drops.
+/// The lookups that a BATCH_FORGET takes back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Forgets<'a> {
     bytes: &'a [u8],
 }
 
 impl Forgets<'_> {
-    /// Nodes, and how many references to each.
+    /// Nodes, and the number of lookups of each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.bytes.chunks_exact(size_of::<abi::ForgetOne>()).filter_map(|chunk| {
             abi::ForgetOne::read_from_bytes(chunk).ok().map(|one| (one.node, one.count))
@@ -177,7 +177,7 @@ impl Forgets<'_> {
     }
 }
 
-/// How long the arguments of fixed length are.
+/// The length of the arguments of fixed length.
 fn fixed_len(opcode: u32, setxattr_ext: bool) -> usize {
     match opcode {
         opcode::FORGET => size_of::<abi::ForgetIn>(),
@@ -211,10 +211,10 @@ fn fixed_len(opcode: u32, setxattr_ext: bool) -> usize {
     }
 }
 
-/// A request's header, its arguments of fixed length, and what follows them.
+/// A request's header, its arguments of fixed length, and the rest.
 type Parts<'a> = (InHeader, &'a [u8], &'a [u8]);
 
-/// Cuts a request from `/dev/fuse` into its parts. An error comes with the request's number.
+/// Divides a request from `/dev/fuse` into its parts. An error comes with the request's number.
 pub(crate) fn split(message: &[u8], setxattr_ext: bool) -> Result<Parts<'_>, (u64, Errno)> {
     let (header, rest) = InHeader::read_from_prefix(message).map_err(|_| (0, Errno::IO))?;
     if header.len as usize != message.len() {
@@ -226,18 +226,21 @@ pub(crate) fn split(message: &[u8], setxattr_ext: bool) -> Result<Parts<'_>, (u6
     Ok((header, fixed, rest))
 }
 
-/// The labels that a request carries in its extension, behind all else.
-pub(crate) fn labels<'a>(header: &InHeader, rest: &'a [u8]) -> Result<Labels<'a>, Errno> {
+/// The security context that a request has in its extensions, at the end.
+pub(crate) fn security_context<'a>(
+    header: &InHeader,
+    rest: &'a [u8],
+) -> Result<SecurityContext<'a>, Errno> {
     let extension_len = usize::from(header.extension_len_8) * abi::EXTENSION_ALIGN;
     let start = rest.len().checked_sub(extension_len).ok_or(Errno::IO)?;
-    Labels::parse(&rest[start..])
+    SecurityContext::parse(&rest[start..])
 }
 
 fn fixed<T: FromBytes>(bytes: &[u8]) -> Result<T, Errno> {
     T::read_from_prefix(bytes).map(|(value, _)| value).map_err(|_| Errno::IO)
 }
 
-/// Takes a string with a zero behind it from the front of `bytes`.
+/// Takes a string that ends with a zero byte from the front of `bytes`.
 fn take_string<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Errno> {
     let len = bytes.iter().position(|&byte| byte == 0).ok_or(Errno::IO)?;
     let string = &bytes[..len];
@@ -251,8 +254,8 @@ fn take_name<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Errno> {
     if name.is_empty() || name.contains(&b'/') { Err(Errno::INVAL) } else { Ok(name) }
 }
 
-/// What `header` asks with its arguments: `arguments` begins with those of fixed length, `rest` is
-/// what follows them.
+/// Parses the operation of the request with this header. `arguments` begins with the arguments of fixed
+/// length, `rest` is what follows them.
 pub(crate) fn parse<'a>(
     header: &InHeader,
     arguments: &[u8],
@@ -364,7 +367,8 @@ fn extended_attributes<'a>(
     };
     match header.opcode {
         opcode::SETXATTR => {
-            // Its second half is there only if that was agreed on; the first has the same place.
+            // The second half exists only if that was agreed on. The first half has the layout of
+            // `GetxattrIn`.
             let wire: abi::GetxattrIn = fixed(arguments)?;
             let (len, flags) = (wire.size as usize, wire.padding);
             let kill_sgid = setxattr_ext
@@ -431,7 +435,7 @@ fn making<'a>(
             let open = open_how(wire.flags, wire.open_flags);
             let how = CreateHow { mode: wire.mode, umask: wire.umask, open };
             if header.opcode == opcode::TMPFILE {
-                // What stands for a name is none.
+                // There is a placeholder in place of a name.
                 return Ok(Operation::Tmpfile(how));
             }
             Ok(Operation::Create { name: take_name(&mut rest)?, how })
@@ -522,7 +526,7 @@ fn ranges<'a>(header: &InHeader, arguments: &[u8]) -> Result<Operation<'a>, Errn
             let range = CopyRange { source, target, len_bytes, flags: wire.flags };
             Ok(Operation::CopyFileRange { range, is_wide })
         }
-        // What is not known here is not asked again.
+        // The kernel does not send requests again that are not known here.
         _ => Err(Errno::NOSYS),
     }
 }

@@ -1,4 +1,4 @@
-//! A mount that lies nowhere yet, to be put somewhere by whoever has its descriptor.
+//! A mount without a place, which the holder of its descriptor can attach to a directory.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,11 +10,13 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen,
 };
 
-use crate::device::{self, DEVICE};
-use crate::mount::{Access, Error, MountRequest, Mounted, Result};
+use super::mounted::Mounted;
+use super::request::{Access, Error, MountRequest, Result};
+use crate::dev_fuse::{self, DEVICE};
 
-/// Mounts for the user and the group `owner`, who may unmount it, on nothing yet. `mount_point` is where it will
-/// be; `is_elsewhere`: in another mount namespace. Root alone can do this.
+/// Creates a mount for the user and the group `owner`, who may unmount it. It is not attached to a
+/// directory yet: `mount_point` is where it will be. `is_elsewhere`: in another mount namespace. Only
+/// root can do this. Returns the connection, and the descriptor of the mount.
 ///
 /// # Errors
 /// [`Error::NoFuse`], [`Error::Mount`].
@@ -24,13 +26,13 @@ pub fn mount_detached(
     request: &MountRequest,
     owner: (u32, u32),
 ) -> Result<(Mounted, OwnedFd)> {
-    let device = device::open().map_err(Error::NoFuse)?;
+    let device = dev_fuse::open().map_err(Error::NoFuse)?;
     let fail = |source| Error::Mount { path: mount_point.to_path_buf(), source };
     let mount = make(&device, request, owner).map_err(fail)?;
     let number = statx(&mount, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::INO)
-        .map(|told| (told.stx_dev_major, told.stx_dev_minor));
+        .map(|stat| (stat.stx_dev_major, stat.stx_dev_minor));
     let number = number.map_err(|errno| fail(errno.into()))?;
-    Ok((Mounted::made(device, mount_point, number, is_elsewhere), mount))
+    Ok((Mounted::new(device, mount_point, Some(number), is_elsewhere), mount))
 }
 
 fn make(device: &OwnedFd, request: &MountRequest, (uid, gid): (u32, u32)) -> io::Result<OwnedFd> {

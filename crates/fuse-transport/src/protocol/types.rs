@@ -1,62 +1,62 @@
-//! What requests and answers are made of.
+//! The values that requests and replies consist of.
 
 use std::time::Duration;
 
-use crate::labels::Labels;
+use super::security_context::SecurityContext;
 
 bitflags::bitflags! {
-    /// What kernel and server agree on when they meet.
+    /// The features that the kernel and the server agree on in the handshake.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct InitFlags: u64 {
-        /// Reads of one file may be under way at the same time.
+        /// Several reads of one file may be in progress at the same time.
         const ASYNC_READ = 1 << 0;
-        /// `O_TRUNC` comes with OPEN. Without OPEN, nothing truncates then.
+        /// `O_TRUNC` comes with OPEN. If there is no OPEN, nothing truncates then.
         const ATOMIC_O_TRUNC = 1 << 3;
-        /// LOOKUP knows `.` and `..`, so NFS can export the mount.
+        /// LOOKUP accepts `.` and `..`, so NFS can export the mount.
         const EXPORT_SUPPORT = 1 << 4;
         /// Writes of more than 4 KiB.
         const BIG_WRITES = 1 << 5;
         /// The server applies the umask.
         const DONT_MASK = 1 << 6;
-        /// Cached data goes when a file's time or size turns out to have changed.
+        /// The kernel drops cached data when it finds that a file's time or size has changed.
         const AUTO_INVAL_DATA = 1 << 12;
         /// READDIRPLUS.
         const DO_READDIRPLUS = 1 << 13;
-        /// READDIRPLUS where it seems of use, READDIR otherwise.
+        /// READDIRPLUS where the kernel expects it to be useful, READDIR otherwise.
         const READDIRPLUS_AUTO = 1 << 14;
-        /// Parts of one direct read or write may be under way at the same time.
+        /// Parts of one direct read or write may be in progress at the same time.
         const ASYNC_DIO = 1 << 15;
-        /// The kernel collects writes.
+        /// The kernel caches writes, and writes them back later.
         const WRITEBACK_CACHE = 1 << 16;
-        /// `ENOSYS` to OPEN is taken for success, once and for all.
+        /// The kernel takes `ENOSYS` in reply to OPEN for success, and sends no OPEN again.
         const NO_OPEN_SUPPORT = 1 << 17;
-        /// LOOKUP and READDIR of one directory may be under way at the same time.
+        /// LOOKUP and READDIR of one directory may be in progress at the same time.
         const PARALLEL_DIROPS = 1 << 18;
-        /// The server takes set-id bits away at each write, truncation and change of owner.
+        /// The server clears the set-id bits at each write, truncation and change of owner.
         const HANDLE_KILLPRIV = 1 << 19;
         /// The kernel checks POSIX ACLs.
         const POSIX_ACL = 1 << 20;
-        /// MaxPages in the answer counts.
+        /// The field `max_pages` of the reply is valid.
         const MAX_PAGES = 1 << 22;
-        /// Symbolic links are cached.
+        /// The kernel caches symbolic links.
         const CACHE_SYMLINKS = 1 << 23;
-        /// `ENOSYS` to OPENDIR is taken for success, with listings cached.
+        /// The kernel takes `ENOSYS` in reply to OPENDIR for success, and caches listings.
         const NO_OPENDIR_SUPPORT = 1 << 24;
-        /// Cached data goes when the server says so alone.
+        /// The kernel drops cached data only when the server says so.
         const EXPLICIT_INVAL_DATA = 1 << 25;
-        /// The kernel says which writes, truncations and openings take set-id bits away.
+        /// The kernel says which writes, truncations and opens clear the set-id bits.
         const HANDLE_KILLPRIV_V2 = 1 << 28;
-        /// SETXATTR says whether it takes the set-group-id bit away.
+        /// SETXATTR says whether it clears the set-group-id bit.
         const SETXATTR_EXT = 1 << 29;
-        /// There are flags beyond the 32nd.
+        /// There are more than 32 flags.
         const INIT_EXT = 1 << 30;
-        /// Requests that make a file say which security labels it gets ([`crate::Labels`]).
+        /// Requests that create a file have its security context ([`crate::SecurityContext`]).
         const SECURITY_CTX = 1 << 32;
-        /// An entry can be made to be looked up again without being dropped.
+        /// The server can make the kernel look up an entry again without dropping it.
         const HAS_EXPIRE_ONLY = 1 << 35;
-        /// Shared mappings of files that are open for direct I/O.
+        /// Files that are open for direct I/O can be mapped shared.
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
-        /// Mounts whose users' ids are mapped. Requests that make nothing then have no user.
+        /// The mount can have mapped user ids. Then only requests that create a file have a user.
         const ALLOW_IDMAP = 1 << 40;
         /// Requests come over io_uring.
         const OVER_IO_URING = 1 << 41;
@@ -64,39 +64,38 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// How an open file behaves.
+    /// The behaviour of an open file.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct OpenedFlags: u32 {
-        /// Past the page cache.
+        /// Reads and writes bypass the page cache.
         const DIRECT_IO = 1 << 0;
-        /// What is cached of the file stays.
+        /// The kernel keeps what it has cached of the file.
         const KEEP_CACHE = 1 << 1;
-        /// A directory's listing may be cached.
+        /// The kernel may cache the listing of the directory.
         const CACHE_DIR = 1 << 3;
         /// No FLUSH at each close.
         const NOFLUSH = 1 << 5;
-        /// Direct writes to one file may be under way at the same time.
+        /// Several direct writes to the file may be in progress at the same time.
         const PARALLEL_DIRECT_WRITES = 1 << 6;
     }
 }
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The request's number.
     pub unique: u64,
-    /// The user. `u32::MAX` on a mount with mapped ids, unless the request makes a file.
+    /// The user. `u32::MAX` on a mount with mapped ids, unless the request creates a file.
     pub uid: u32,
     /// The group, likewise.
     pub gid: u32,
-    /// The thread; 0 outside of the mount's namespace and for the kernel's own requests.
+    /// The thread. 0 if it is outside the mount's pid namespace, and for the kernel's own requests.
     pub pid: u32,
-    /// What the kernel's security modules want the file to have that this request makes, from its
-    /// beginning.
-    pub labels: Labels<'a>,
+    /// The security attributes of the file that this request creates.
+    pub security_context: SecurityContext<'a>,
 }
 
-/// A moment.
+/// A timestamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     /// Seconds since 1970; negative before.
@@ -105,23 +104,23 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// A time to be set.
+/// A timestamp to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// When the request is served.
+    /// The time when the request is served.
     Now,
     /// This one.
     At(Time),
 }
 
-/// What stat(2) tells of a file.
+/// The attributes of a file, as stat(2) returns them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
-    /// Its number, as users see it.
+    /// The number of the file that users see.
     pub ino: u64,
-    /// In bytes.
+    /// The size in bytes.
     pub size_bytes: u64,
-    /// What it takes, in units of 512 bytes.
+    /// The space that it takes, in units of 512 bytes.
     pub blocks_512: u64,
     /// Last read.
     pub atime: Time,
@@ -129,49 +128,49 @@ pub struct Attr {
     pub mtime: Time,
     /// Anything last changed.
     pub ctime: Time,
-    /// Made. STATX alone carries it.
+    /// Created. Only STATX returns it.
     pub btime: Time,
     /// Type and permissions.
     pub mode: u32,
-    /// How many names it has.
+    /// The number of names.
     pub nlink: u32,
     /// The owner.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// A device's number, in Linux's encoding of 32 bits.
+    /// The number of a device, in Linux's 32-bit encoding.
     pub rdev: u32,
-    /// The size of transfers that suits it.
+    /// The preferred size of transfers.
     pub blksize_bytes: u32,
 }
 
-/// Answers GETATTR, SETATTR and STATX.
+/// The reply to GETATTR, SETATTR and STATX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttrReply {
     /// The attributes.
     pub attr: Attr,
-    /// How long the kernel may believe them.
+    /// How long the kernel may cache them.
     pub valid: Duration,
 }
 
-/// A name that was found or made.
+/// An entry of a directory that was found or created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What requests call the file; 0: there is none.
+    /// The number of the file in requests; 0: there is no such file.
     pub node: u64,
-    /// Tells apart the files that had this node one after the other.
+    /// Distinguishes files that had this number one after the other.
     pub generation: u64,
-    /// How long the kernel may believe that the name is that file's.
+    /// How long the kernel may cache that the name names this file.
     pub entry_valid: Duration,
     /// The attributes.
     pub attr: Attr,
-    /// How long the kernel may believe them.
+    /// How long the kernel may cache them.
     pub attr_valid: Duration,
 }
 
 impl Entry {
-    /// An answer to LOOKUP: there is nothing of that name, which the kernel may believe for
-    /// `valid`. `ENOENT` says the same, and is not remembered.
+    /// The reply to a LOOKUP of a name that does not exist. The kernel may cache that for `valid`. It
+    /// does not cache `ENOENT`.
     #[must_use]
     pub fn absent(valid: Duration) -> Self {
         Self {
@@ -201,38 +200,38 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Anything last changed.
     pub ctime: Option<Time>,
-    /// The open file that it is asked of.
+    /// The open file through which the change is made.
     pub handle: Option<u64>,
-    /// The change takes set-id bits away (`HANDLE_KILLPRIV_V2`).
+    /// The change clears the set-id bits (`HANDLE_KILLPRIV_V2`).
     pub kill_priv: bool,
 }
 
 /// How to open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHow {
-    /// Of open(2).
+    /// The flags of open(2).
     pub flags: u32,
-    /// Truncation takes set-id bits away (`HANDLE_KILLPRIV_V2`).
+    /// A truncation clears the set-id bits (`HANDLE_KILLPRIV_V2`).
     pub kill_priv: bool,
 }
 
-/// How to make a file.
+/// How to create a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateHow {
     /// Type and permissions.
     pub mode: u32,
-    /// The caller's, not yet applied if `DONT_MASK` is agreed on.
+    /// The caller's umask, which is not applied yet if `DONT_MASK` is agreed on.
     pub umask: u32,
-    /// How it is opened then.
+    /// How to open it.
     pub open: OpenHow,
 }
 
 /// An open file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// What requests call it.
+    /// The handle of the open file in requests.
     pub handle: u64,
-    /// How it behaves.
+    /// Its behaviour.
     pub flags: OpenedFlags,
 }
 
@@ -241,13 +240,13 @@ pub struct Opened {
 pub struct WriteHow {
     /// The open file.
     pub handle: u64,
-    /// Where the first byte goes.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Of the open file, as open(2) has them.
+    /// The flags of open(2) of the open file.
     pub flags: u32,
-    /// From the page cache, by nobody in particular.
+    /// The kernel writes it back from the page cache, not for a certain caller.
     pub is_cached: bool,
-    /// Takes set-id bits away (`HANDLE_KILLPRIV_V2`).
+    /// The write clears the set-id bits (`HANDLE_KILLPRIV_V2`).
     pub kill_priv: bool,
 }
 
@@ -256,7 +255,7 @@ pub struct WriteHow {
 pub struct SetxattrHow {
     /// `XATTR_CREATE`, `XATTR_REPLACE`.
     pub flags: u32,
-    /// Setting an ACL takes the set-group-id bit away (`SETXATTR_EXT`).
+    /// Setting an ACL clears the set-group-id bit (`SETXATTR_EXT`).
     pub kill_sgid: bool,
 }
 
@@ -265,42 +264,42 @@ pub struct SetxattrHow {
 pub struct FileRange {
     /// The file.
     pub node: u64,
-    /// As it was opened.
+    /// The open file.
     pub handle: u64,
-    /// Where it begins.
+    /// The start of the range.
     pub offset: u64,
 }
 
-/// What is copied where.
+/// A copy from one range to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRange {
-    /// From.
+    /// The range to copy from.
     pub source: FileRange,
-    /// To.
+    /// The range to copy to.
     pub target: FileRange,
-    /// How much, in bytes; no more than the answer can say.
+    /// The length in bytes, which is never more than the reply can express.
     pub len_bytes: u64,
-    /// Of copy_file_range(2); none is defined.
+    /// The flags of copy_file_range(2), of which none is defined.
     pub flags: u64,
 }
 
-/// What statfs(2) tells.
+/// What statfs(2) returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
-    /// All there are, in units of `fragment_bytes`.
+    /// The capacity, in units of `fragment_bytes`.
     pub blocks: u64,
-    /// Free ones.
+    /// The free blocks.
     pub blocks_free: u64,
-    /// Of these, what users who are not root can have.
+    /// The free blocks that users other than root can use.
     pub blocks_available: u64,
-    /// Files there can be.
+    /// The number of files that there can be.
     pub files: u64,
-    /// Files that can be made.
+    /// The number of files that can be created.
     pub files_free: u64,
-    /// The size of transfers that suits it.
+    /// The preferred size of transfers.
     pub block_bytes: u32,
     /// The unit of the counts.
     pub fragment_bytes: u32,
-    /// The longest name.
+    /// The length of the longest name.
     pub name_max_bytes: u32,
 }

@@ -1,40 +1,40 @@
-//! From a request to the file system's method, and from what that returns to the answer's bytes.
+//! From a request to the file system's method, and from its result to the reply's bytes.
 
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::abi::{
+use crate::errno::{Errno, Result};
+use crate::filesystem::FileSystem;
+use crate::protocol::abi::{
     AttrOut, CreateOut, EntryOut, GetxattrOut, InHeader, IoctlOut, OpenOut, StatfsOut, StatxOut,
     U64Out, WriteOut,
 };
-use crate::dirent::{Entries, EntriesPlus};
-use crate::errno::Errno;
-use crate::filesystem::{FileSystem, Result};
-use crate::init::Agreed;
-use crate::labels::Labels;
-use crate::parse::{self, Operation};
-use crate::reply;
-use crate::types::{InitFlags, Request};
+use crate::protocol::dirent::{Entries, EntriesPlus};
+use crate::protocol::encode;
+use crate::protocol::init::Agreed;
+use crate::protocol::parse::{self, Operation};
+use crate::protocol::security_context::SecurityContext;
+use crate::protocol::types::{InitFlags, Request};
 
 /// The longest name of an extended attribute (`XATTR_NAME_MAX`).
 const XATTR_NAME_MAX: usize = 255;
 
-/// The longest input of an ioctl, and the longest answer, that is passed on.
+/// The longest input and the longest output of an ioctl that is passed on.
 const IOCTL_MAX: usize = 64;
 
-/// Where a request's names and data are, and where the answer goes.
+/// Where the names and data of a request are, and where the reply goes.
 pub(crate) enum Body<'a> {
-    /// In one buffer, one after the other, as in a ring.
+    /// In the same buffer, as in a ring: the reply overwrites the request.
     Shared {
-        /// The buffer, whole.
+        /// The whole buffer.
         buffer: &'a mut [u8],
-        /// How much of it is the request's.
+        /// How many bytes of it belong to the request.
         len: usize,
     },
-    /// Each in its own.
+    /// In two buffers.
     Apart {
-        /// The request's.
+        /// The request.
         request: &'a [u8],
-        /// The answer's.
+        /// The space for the reply.
         out: &'a mut [u8],
     },
 }
@@ -54,20 +54,20 @@ impl Body<'_> {
         }
     }
 
-    fn put(&mut self, answer: &(impl IntoBytes + Immutable)) -> Result<usize> {
-        put(self.out(), answer)
+    fn put(&mut self, reply: &(impl IntoBytes + Immutable)) -> Result<usize> {
+        put(self.out(), reply)
     }
 }
 
-fn put(out: &mut [u8], answer: &(impl IntoBytes + Immutable)) -> Result<usize> {
-    let bytes = answer.as_bytes();
+fn put(out: &mut [u8], reply: &(impl IntoBytes + Immutable)) -> Result<usize> {
+    let bytes = reply.as_bytes();
     out.get_mut(..bytes.len()).ok_or(Errno::IO)?.copy_from_slice(bytes);
     Ok(bytes.len())
 }
 
-/// An answer of fixed length, or what is to be written to the buffer: that may lie where the
-/// request does, so nothing of it is borrowed here.
-enum Answer {
+/// A reply of fixed length, or a call that writes its result to the buffer. That buffer may be the one
+/// that contains the request, so nothing is borrowed from the request here.
+enum Reply {
     Empty,
     Entry(EntryOut),
     Attr(AttrOut),
@@ -86,15 +86,15 @@ enum Answer {
     Ioctl { command: u32, input: [u8; IOCTL_MAX], input_len: usize, out_len: usize },
 }
 
-/// A file system with what was agreed on for its mount.
-pub(crate) struct Server<F> {
+/// A file system, with what was agreed on for its mount.
+pub(crate) struct Dispatcher<F> {
     fs: F,
     agreed: Agreed,
-    /// If set, this user and root alone are served.
+    /// If set, only this user and root are served.
     only_user: Option<u32>,
 }
 
-impl<F: FileSystem> Server<F> {
+impl<F: FileSystem> Dispatcher<F> {
     pub(crate) fn new(fs: F, agreed: Agreed, only_user: Option<u32>) -> Self {
         fs.init(&agreed);
         Self { fs, agreed, only_user }
@@ -112,8 +112,8 @@ impl<F: FileSystem> Server<F> {
         self.agreed.flags.contains(InitFlags::SETXATTR_EXT)
     }
 
-    /// Serves a request: the answer's length, which is in `body`'s buffer, or why it fails. `None`:
-    /// a request of this kind is not answered.
+    /// Serves a request. Returns the length of the reply, which is in the buffer of `body`, or why the
+    /// request fails. `None`: requests of this kind get no reply.
     pub(crate) fn serve(
         &self,
         header: &InHeader,
@@ -149,7 +149,7 @@ impl<F: FileSystem> Server<F> {
                 }
             }
             Operation::NotifyReply => (),
-            // Success has no answer; an error tells the kernel not to try again.
+            // There is no reply to success. An error makes the kernel send no more of these.
             Operation::Interrupt { unique } => {
                 return self.fs.interrupt(unique).err().map(Err);
             }
@@ -157,27 +157,28 @@ impl<F: FileSystem> Server<F> {
                 self.fs.destroy();
                 return Some(Ok(0));
             }
-            _ if !self.may_ask(header, &operation) => return Some(Err(Errno::ACCES)),
+            _ if !self.is_served(header, &operation) => return Some(Err(Errno::ACCES)),
             _ => {
                 let InHeader { unique, uid, gid, pid, .. } = *header;
                 let called = body.request().and_then(|rest| {
-                    let labels = parse::labels(header, rest)?;
-                    let request = Request { unique, uid, gid, pid, labels };
+                    let security_context = parse::security_context(header, rest)?;
+                    let request = Request { unique, uid, gid, pid, security_context };
                     self.call(&request, header.node, operation)
                 });
-                return Some(called.and_then(|answer| {
-                    // The answer may lie where the labels were.
-                    let request = Request { unique, uid, gid, pid, labels: Labels::default() };
-                    self.write_out(&request, header.node, &answer, &mut body)
+                return Some(called.and_then(|reply| {
+                    // The reply may overwrite the security context.
+                    let security_context = SecurityContext::default();
+                    let request = Request { unique, uid, gid, pid, security_context };
+                    self.write_out(&request, header.node, &reply, &mut body)
                 }));
             }
         }
         None
     }
 
-    /// Whether the caller is served at all. What is done to open files may be done for others, and
-    /// the kernel itself reads ahead and writes back.
-    fn may_ask(&self, header: &InHeader, operation: &Operation<'_>) -> bool {
+    /// Whether the caller is served at all. Operations on open files may come from other users to whom
+    /// a file was passed, and from the kernel itself, which reads ahead and writes back.
+    fn is_served(&self, header: &InHeader, operation: &Operation<'_>) -> bool {
         let Some(user) = self.only_user else { return true };
         header.uid == 0
             || header.uid == user
@@ -195,22 +196,22 @@ impl<F: FileSystem> Server<F> {
             )
     }
 
-    /// Calls the file system for what has a short answer, or says what is to be called with the
+    /// Calls the file system if the reply has a fixed length. Otherwise returns what to call with the
     /// buffer.
-    fn call(&self, request: &Request, node: u64, operation: Operation<'_>) -> Result<Answer> {
+    fn call(&self, request: &Request, node: u64, operation: Operation<'_>) -> Result<Reply> {
         let fs = &self.fs;
-        let attributes = |reply| Answer::Attr(reply::attributes(&reply));
+        let attributes = |attr| Reply::Attr(encode::attributes(&attr));
         match operation {
             Operation::Lookup { name } => {
-                fs.lookup(request, node, name).map(|entry| Answer::Entry(reply::entry(&entry)))
+                fs.lookup(request, node, name).map(|entry| Reply::Entry(encode::entry(&entry)))
             }
             Operation::Getattr { handle } => fs.getattr(request, node, handle).map(attributes),
-            Operation::Statx { handle, mask } => fs
-                .statx(request, node, handle, mask)
-                .map(|reply| Answer::Statx(reply::statx(&reply))),
+            Operation::Statx { handle, mask } => {
+                fs.statx(request, node, handle, mask).map(|attr| Reply::Statx(encode::statx(&attr)))
+            }
             Operation::Setattr(changes) => fs.setattr(request, node, &changes).map(attributes),
             Operation::Statfs => {
-                fs.statfs(request, node).map(|stat| Answer::Statfs(reply::statfs(&stat)))
+                fs.statfs(request, node).map(|stat| Reply::Statfs(encode::statfs(&stat)))
             }
             Operation::Access { mask } => empty(fs.access(request, node, mask)),
             Operation::Syncfs => empty(fs.syncfs(request, node)),
@@ -221,24 +222,24 @@ impl<F: FileSystem> Server<F> {
             Operation::Getxattr { name, len } => {
                 let mut space = [0; XATTR_NAME_MAX];
                 space.get_mut(..name.len()).ok_or(Errno::RANGE)?.copy_from_slice(name);
-                Ok(Answer::Getxattr { name: space, name_len: name.len(), len })
+                Ok(Reply::Getxattr { name: space, name_len: name.len(), len })
             }
-            Operation::Listxattr { len } => Ok(Answer::Listxattr { len }),
+            Operation::Listxattr { len } => Ok(Reply::Listxattr { len }),
             Operation::Ioctl { command, input, out_len } => {
                 let mut space = [0; IOCTL_MAX];
                 if out_len > IOCTL_MAX {
                     return Err(Errno::NOTTY);
                 }
                 space.get_mut(..input.len()).ok_or(Errno::NOTTY)?.copy_from_slice(input);
-                Ok(Answer::Ioctl { command, input: space, input_len: input.len(), out_len })
+                Ok(Reply::Ioctl { command, input: space, input_len: input.len(), out_len })
             }
-            Operation::Readlink => Ok(Answer::Readlink),
-            Operation::Read { handle, offset, len } => Ok(Answer::Read { handle, offset, len }),
+            Operation::Readlink => Ok(Reply::Readlink),
+            Operation::Read { handle, offset, len } => Ok(Reply::Read { handle, offset, len }),
             Operation::Readdir { handle, offset, len } => {
-                Ok(Answer::Readdir { handle, offset, len })
+                Ok(Reply::Readdir { handle, offset, len })
             }
             Operation::Readdirplus { handle, offset, len } => {
-                Ok(Answer::Readdirplus { handle, offset, len })
+                Ok(Reply::Readdirplus { handle, offset, len })
             }
             _ => self.call_on_names(request, node, operation),
         }
@@ -249,10 +250,10 @@ impl<F: FileSystem> Server<F> {
         request: &Request,
         node: u64,
         operation: Operation<'_>,
-    ) -> Result<Answer> {
+    ) -> Result<Reply> {
         let fs = &self.fs;
-        let entry = |entry| Answer::Entry(reply::entry(&entry));
-        let created = |(entry, opened)| Answer::Created(reply::created(&entry, &opened));
+        let entry = |entry| Reply::Entry(encode::entry(&entry));
+        let created = |(entry, opened)| Reply::Created(encode::created(&entry, &opened));
         match operation {
             Operation::Symlink { name, target } => {
                 fs.symlink(request, node, name, target).map(entry)
@@ -282,16 +283,16 @@ impl<F: FileSystem> Server<F> {
         request: &Request,
         node: u64,
         operation: Operation<'_>,
-    ) -> Result<Answer> {
+    ) -> Result<Reply> {
         let fs = &self.fs;
-        let opened = |opened| Answer::Opened(reply::opened(&opened));
+        let opened = |opened| Reply::Opened(encode::opened(&opened));
         match operation {
             Operation::Open(how) => fs.open(request, node, how).map(opened),
             Operation::Opendir(how) => fs.opendir(request, node, how).map(opened),
             Operation::Write { how, data } => {
                 let count = fs.write(request, node, &how, data)?;
                 let size = u32::try_from(count.min(data.len())).map_err(|_| Errno::IO)?;
-                Ok(Answer::Written(WriteOut { size, padding: 0 }))
+                Ok(Reply::Written(WriteOut { size, padding: 0 }))
             }
             Operation::Release { handle, flags } => empty(fs.release(request, node, handle, flags)),
             Operation::Releasedir { handle, flags } => {
@@ -309,78 +310,78 @@ impl<F: FileSystem> Server<F> {
             }
             Operation::Lseek { handle, offset, whence } => fs
                 .lseek(request, node, handle, offset, whence)
-                .map(|value| Answer::U64(U64Out { value })),
+                .map(|value| Reply::U64(U64Out { value })),
             Operation::CopyFileRange { range, is_wide } => {
                 let value = fs.copy_file_range(request, &range)?.min(range.len_bytes);
                 Ok(match u32::try_from(value) {
-                    Ok(size) if !is_wide => Answer::Written(WriteOut { size, padding: 0 }),
-                    _ => Answer::U64(U64Out { value }),
+                    Ok(size) if !is_wide => Reply::Written(WriteOut { size, padding: 0 }),
+                    _ => Reply::U64(U64Out { value }),
                 })
             }
             _ => Err(Errno::NOSYS),
         }
     }
 
-    /// Writes the answer to the buffer; its length.
+    /// Writes the reply to the buffer. Returns its length.
     fn write_out(
         &self,
         request: &Request,
         node: u64,
-        answer: &Answer,
+        reply: &Reply,
         body: &mut Body<'_>,
     ) -> Result<usize> {
-        match answer {
-            Answer::Empty => Ok(0),
-            Answer::Entry(wire) => body.put(wire),
-            Answer::Attr(wire) => body.put(wire),
-            Answer::Statx(wire) => body.put(wire),
-            Answer::Created(wire) => body.put(wire),
-            Answer::Opened(wire) => body.put(wire),
-            Answer::Written(wire) => body.put(wire),
-            Answer::U64(wire) => body.put(wire),
-            Answer::Statfs(wire) => body.put(wire),
-            _ => self.fill(request, node, answer, body.out()),
+        match reply {
+            Reply::Empty => Ok(0),
+            Reply::Entry(wire) => body.put(wire),
+            Reply::Attr(wire) => body.put(wire),
+            Reply::Statx(wire) => body.put(wire),
+            Reply::Created(wire) => body.put(wire),
+            Reply::Opened(wire) => body.put(wire),
+            Reply::Written(wire) => body.put(wire),
+            Reply::U64(wire) => body.put(wire),
+            Reply::Statfs(wire) => body.put(wire),
+            _ => self.fill(request, node, reply, body.out()),
         }
     }
 
-    fn fill(&self, request: &Request, node: u64, answer: &Answer, out: &mut [u8]) -> Result<usize> {
+    fn fill(&self, request: &Request, node: u64, reply: &Reply, out: &mut [u8]) -> Result<usize> {
         let fs = &self.fs;
-        match *answer {
-            Answer::Readlink => {
-                // A page holds the longest target; there is room for more in every buffer.
+        match *reply {
+            Reply::Readlink => {
+                // The longest target fits one page, and every buffer is larger.
                 let len = fs.readlink(request, node, out)?;
                 if len <= out.len() { Ok(len) } else { Err(Errno::NAMETOOLONG) }
             }
-            Answer::Read { handle, offset, len } => {
-                // Less than was asked for would be taken for the end of the file.
+            Reply::Read { handle, offset, len } => {
+                // The kernel takes a shorter reply for the end of the file.
                 let out = out.get_mut(..len).ok_or(Errno::INVAL)?;
                 fs.read(request, node, handle, offset, out).map(|count| count.min(len))
             }
-            Answer::Readdir { handle, offset, len } => {
+            Reply::Readdir { handle, offset, len } => {
                 let len = len.min(out.len());
                 let mut entries = Entries::new(&mut out[..len]);
                 fs.readdir(request, node, handle, offset, &mut entries)?;
                 Ok(entries.len())
             }
-            Answer::Readdirplus { handle, offset, len } => {
+            Reply::Readdirplus { handle, offset, len } => {
                 let len = len.min(out.len());
                 let mut entries = EntriesPlus::new(&mut out[..len]);
                 fs.readdirplus(request, node, handle, offset, &mut entries)?;
                 Ok(entries.len())
             }
-            Answer::Getxattr { ref name, name_len, len } => extended_attribute(out, len, |out| {
+            Reply::Getxattr { ref name, name_len, len } => extended_attribute(out, len, |out| {
                 fs.getxattr(request, node, &name[..name_len], out)
             }),
-            Answer::Listxattr { len } => {
+            Reply::Listxattr { len } => {
                 extended_attribute(out, len, |out| fs.listxattr(request, node, out))
             }
-            Answer::Ioctl { command, ref input, input_len, out_len } => {
+            Reply::Ioctl { command, ref input, input_len, out_len } => {
                 let header = IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 };
                 let header_len = put(out, &header)?;
                 let len = header_len + out_len;
-                let answer = out.get_mut(header_len..len).ok_or(Errno::IO)?;
-                answer.fill(0);
-                fs.ioctl(request, node, command, &input[..input_len], answer)?;
+                let output = out.get_mut(header_len..len).ok_or(Errno::IO)?;
+                output.fill(0);
+                fs.ioctl(request, node, command, &input[..input_len], output)?;
                 Ok(len)
             }
             _ => Err(Errno::IO),
@@ -388,11 +389,11 @@ impl<F: FileSystem> Server<F> {
     }
 }
 
-fn empty(result: Result<()>) -> Result<Answer> {
-    result.map(|()| Answer::Empty)
+fn empty(result: Result<()>) -> Result<Reply> {
+    result.map(|()| Reply::Empty)
 }
 
-/// The value, or its length where that is what was asked (`len` 0).
+/// The value, or its length if the caller asks for that (`len` 0).
 fn extended_attribute(
     out: &mut [u8],
     len: usize,
