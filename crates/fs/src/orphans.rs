@@ -121,7 +121,9 @@ fn delete_removed(fs: &FsState, node: &Arc<Node>) {
     match delete_orphan(fs, ino) {
         Ok(()) => keep_last_state(fs, node),
         // It stays on the list; the next mount tries again.
-        Err(error) => tracing::warn!(%ino, %error, "a removed file's space was not all freed"),
+        Err(error) => {
+            log::warn!("i-node {ino}: a removed file's space was not all freed: {error}");
+        }
     }
 }
 
@@ -142,7 +144,7 @@ fn delete_if_unused(fs: &FsState, ino: Ino) {
         }
         Err(FsError::Stale) => return,
         Err(error) => {
-            tracing::warn!(%ino, %error, "a removed file's space was not freed");
+            log::warn!("i-node {ino}: a removed file's space was not freed: {error}");
             return;
         }
     }
@@ -167,7 +169,7 @@ pub(crate) fn finish_all(fs: &FsState) -> Result<()> {
         for (index, record) in &batch {
             if let Err(error) = finish(fs, Ino(*index), record) {
                 // One file that cannot be freed must not prevent the mount.
-                tracing::warn!(ino = index, %error, "an orphan was not freed");
+                log::warn!("i-node {index}: an orphan was not freed: {error}");
             }
         }
         let Some(next) = last.checked_add(1) else { return Ok(()) };

@@ -58,7 +58,7 @@ impl<'f> Staged<'f> {
     /// Removes what was restored so far. If that fails, too, the next mount does it.
     pub(crate) fn give_up(self, why: FsError) -> FsError {
         if let Err(error) = clear(self.fs, self.parent, &self.name, self.mark.as_bytes()) {
-            tracing::warn!(%error, "a part of a tree that was not restored is still there");
+            log::warn!("a part of a tree that was not restored is still there: {error}");
         }
         why
     }
@@ -70,7 +70,7 @@ pub(crate) fn clear_all(fs: &FsState) {
     let names = match xattr::list(fs, Ino::ROOT) {
         Ok(names) => names,
         Err(error) => {
-            tracing::warn!(%error, "it cannot be checked whether an undelete was interrupted");
+            log::warn!("it cannot be checked whether an undelete was interrupted: {error}");
             return;
         }
     };
@@ -82,9 +82,9 @@ pub(crate) fn clear_all(fs: &FsState) {
             clear(fs, Ino(u64::from_le_bytes(*parent)), name, mark)
         });
         match cleared {
-            Ok(()) => tracing::info!("what an interrupted undelete left was removed"),
+            Ok(()) => log::info!("what an interrupted undelete left was removed"),
             Err(error) => {
-                tracing::warn!(%error, "what an interrupted undelete left was not removed");
+                log::warn!("what an interrupted undelete left was not removed: {error}");
             }
         }
     }

@@ -153,7 +153,7 @@ impl FsState {
         if let Some(mut victim) = dirty.as_deref().and_then(Node::try_write) {
             // The caller's operation must not fail because of an access time. It is written later.
             if let Err(error) = self.write_back_atime(&mut victim) {
-                tracing::debug!(%error, "an access time was not written");
+                log::debug!("an access time was not written: {error}");
             }
         }
         node

@@ -28,7 +28,7 @@ pub(super) fn send(device: BorrowedFd<'_>, unique: u64, reply: Result<&[u8]>) ->
         Err(SystemErrno::NOENT | SystemErrno::NODEV | SystemErrno::CONNABORTED) => Ok(()),
         // The kernel has failed the request with EIO.
         Err(SystemErrno::INVAL) => {
-            tracing::error!(unique, len, "the kernel refuses a reply");
+            log::error!("request {unique}: the kernel refuses a reply of {len} bytes");
             Ok(())
         }
         Err(errno) => Err(errno.into()),

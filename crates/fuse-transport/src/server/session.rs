@@ -159,7 +159,7 @@ impl<F: FileSystem> Session<F> {
         if options.read_ahead_bytes > 0 {
             // After the reply, since that sets it to the default.
             if let Err(error) = mounted.set_read_ahead(options.read_ahead_bytes) {
-                tracing::debug!("the kernel's read-ahead stays as it is: {error}");
+                log::debug!("the kernel's read-ahead stays as it is: {error}");
             }
         }
         let transport = if rings.is_empty() {
@@ -340,7 +340,7 @@ impl<'env, F: FileSystem> Threads<'env, F> {
         }
         let _abort = AbortOnPanic(self.mounted);
         work().inspect_err(|error| {
-            tracing::error!("serving FUSE requests failed: {error}");
+            log::error!("serving FUSE requests failed: {error}");
             self.mounted.abort();
         })
     }
@@ -372,9 +372,7 @@ impl<'env, F: FileSystem> Threads<'env, F> {
         let work = move || {
             cpus::pin_to(cpu);
             if !cpus::raise_priority() {
-                tracing::debug!(
-                    "clients may move between CPUs: RLIMIT_NICE allows no higher priority"
-                );
+                log::debug!("clients may move between CPUs: RLIMIT_NICE allows no higher priority");
             }
             let end = ring.serve(|arrival| {
                 let body = Body::Shared { buffer: arrival.buffer, len: arrival.len };
@@ -389,7 +387,7 @@ impl<'env, F: FileSystem> Threads<'env, F> {
                     // The kernel may have accepted some entries, and must not put requests there.
                     drop(ring);
                     if !refused.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(
+                        log::warn!(
                             "the kernel does not accept io_uring for this mount: {error}; requests \
                              come over {}",
                             DEVICE

@@ -125,7 +125,7 @@ impl Worker {
         let (header, arguments, rest) = match parse::split(message, dispatcher.setxattr_ext()) {
             Ok(parts) => parts,
             Err((unique, errno)) => {
-                tracing::warn!(len, unique, "a malformed FUSE request is refused");
+                log::warn!("request {unique}: a malformed FUSE request of {len} bytes is refused");
                 reply::send(self.device.as_fd(), unique, Err(errno))?;
                 return Ok(true);
             }
@@ -134,7 +134,9 @@ impl Worker {
         let body = Body::Apart { request: rest, out: &mut self.reply };
         let Some(answered) = dispatcher.serve(&header, arguments, body) else { return Ok(false) };
         if matches!(opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY) {
-            tracing::warn!(opcode, "a malformed FUSE request is ignored");
+            log::warn!(
+                "request {unique}: a malformed FUSE request with opcode {opcode} is ignored"
+            );
             return Ok(false);
         }
         reply::send(self.device.as_fd(), unique, answered.map(|len| &self.reply[..len]))?;

@@ -1,9 +1,9 @@
-//! Which names in the hidden directory the kernel holds, and which views are open for them.
+//! Which names in the directory of snapshots the kernel has looked up, and which views are open.
 //!
-//! A *slot* is one name in `snapshots` or `at` that was looked up: what the kernel knows below it has
-//! nodes of its own, even where several names show one snapshot, as a directory must not be in two
-//! places. A slot lasts until the kernel has forgotten all of it. The file system of its view is
-//! opened when it is asked something, and closed when too many others have been since.
+//! A *slot* is one name in `snapshots` or `at` that was looked up. Files below it have nodes of their
+//! own. If several names show the same snapshot, each has its own slot, since a directory must not be in
+//! two places. A slot exists until the kernel has forgotten everything below it. The file system of its
+//! view is opened on demand, and closed after enough others were opened.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{Mutex, RwLock};
 use dendro_fs::FileSystem;
 
-use super::number::MAX_SLOT;
-use crate::past::{Moment, Past};
+use super::numbers::MAX_SLOT;
+use crate::past::{Past, SnapshotId};
 
 /// How many views may be open at a time.
 const MAX_OPEN: usize = 16;
@@ -25,21 +25,21 @@ pub(super) enum Place {
     At,
 }
 
-/// A name that the kernel holds.
+/// A name that the kernel has looked up.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) number: u32,
-    pub(super) moment: Moment,
+    pub(super) id: SnapshotId,
     place: Place,
     name: Vec<u8>,
-    /// How many lookups below it the kernel has not forgotten.
-    held: AtomicU64,
+    /// How many lookups of and below it the kernel has not forgotten.
+    lookups: AtomicU64,
 }
 
 impl Slot {
-    /// Counts a lookup below a node that the kernel holds.
-    pub(super) fn hold(&self) {
-        self.held.fetch_add(1, Ordering::Relaxed);
+    /// Counts a lookup of or below a name that the kernel has looked up.
+    pub(super) fn add_lookup(&self) {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -51,7 +51,7 @@ struct Table {
 }
 
 impl Table {
-    /// A number that no slot has.
+    /// An unused number.
     fn free_number(&mut self) -> Option<u32> {
         for _ in 0..MAX_SLOT {
             self.last = self.last % MAX_SLOT + 1;
@@ -66,8 +66,8 @@ impl Table {
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     table: RwLock<Table>,
-    /// The views that are open, the one used last at the end.
-    open: Mutex<VecDeque<(Moment, Arc<FileSystem>)>>,
+    /// The open views, with the most recently used one at the end.
+    open: Mutex<VecDeque<(SnapshotId, Arc<FileSystem>)>>,
 }
 
 impl Slots {
@@ -76,34 +76,34 @@ impl Slots {
         self.table.read().by_number.get(&number).cloned()
     }
 
-    /// Counts a lookup of a name, which shows `moment` now; `None` when there are too many names.
-    pub(super) fn look_up(&self, place: Place, name: &[u8], moment: Moment) -> Option<Arc<Slot>> {
+    /// Counts a lookup of a name, which shows the snapshot `id` now; `None` if there are too many names.
+    pub(super) fn look_up(&self, place: Place, name: &[u8], id: SnapshotId) -> Option<Arc<Slot>> {
         let mut table = self.table.write();
         let key = (place, name.to_vec());
         let known = table.by_name.get(&key).and_then(|number| table.by_number.get(number));
-        if let Some(slot) = known.filter(|slot| slot.moment == moment) {
-            slot.hold();
+        if let Some(slot) = known.filter(|slot| slot.id == id) {
+            slot.add_lookup();
             return Some(Arc::clone(slot));
         }
-        // What the name showed before stays reachable for those who are inside.
+        // What the name showed before stays reachable for processes that work in it.
         let number = table.free_number()?;
-        let held = AtomicU64::new(1);
-        let slot = Arc::new(Slot { number, moment, place, name: name.to_vec(), held });
+        let lookups = AtomicU64::new(1);
+        let slot = Arc::new(Slot { number, id, place, name: name.to_vec(), lookups });
         table.by_number.insert(number, Arc::clone(&slot));
         table.by_name.insert(key, number);
         Some(slot)
     }
 
-    /// The kernel has forgotten so many lookups below a name.
+    /// Takes back lookups of and below a name.
     pub(super) fn forget(&self, number: u32, count: u64) {
         let Some(slot) = self.get(number) else { return };
-        let before = slot.held.fetch_sub(count, Ordering::Relaxed);
+        let before = slot.lookups.fetch_sub(count, Ordering::Relaxed);
         if before > count {
             return;
         }
         let mut table = self.table.write();
-        // The name may have been looked up again meanwhile.
-        if slot.held.load(Ordering::Relaxed) == 0 {
+        // Meanwhile the name may have been looked up again.
+        if slot.lookups.load(Ordering::Relaxed) == 0 {
             table.by_number.remove(&number);
             let key = (slot.place, slot.name.clone());
             if table.by_name.get(&key) == Some(&number) {
@@ -112,29 +112,29 @@ impl Slots {
         }
     }
 
-    /// The file system of a moment.
+    /// The file system of a snapshot.
     pub(super) fn open(
         &self,
         past: &dyn Past,
-        moment: Moment,
+        id: SnapshotId,
     ) -> dendro_fs::Result<Arc<FileSystem>> {
-        if let Some(fs) = self.take_open(moment) {
+        if let Some(fs) = self.take_open(id) {
             return Ok(fs);
         }
-        let fs = Arc::new(past.open(moment)?);
+        let fs = Arc::new(past.open(id)?);
         let mut open = self.open.lock();
-        open.push_back((moment, Arc::clone(&fs)));
+        open.push_back((id, Arc::clone(&fs)));
         let surplus = open.len().saturating_sub(MAX_OPEN);
         let closed: Vec<_> = open.drain(..surplus).collect();
         drop(open);
-        // Not under the lock: they hold many i-nodes.
+        // Outside the lock, since they have many i-nodes.
         drop(closed);
         Ok(fs)
     }
 
-    fn take_open(&self, moment: Moment) -> Option<Arc<FileSystem>> {
+    fn take_open(&self, id: SnapshotId) -> Option<Arc<FileSystem>> {
         let mut open = self.open.lock();
-        let at = open.iter().rposition(|(other, _)| *other == moment)?;
+        let at = open.iter().rposition(|(other, _)| *other == id)?;
         if at + 1 < open.len() {
             let found = open.remove(at)?;
             open.push_back(found);
@@ -148,20 +148,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_lasts_until_all_of_it_is_forgotten() {
+    fn a_slot_exists_until_all_of_it_is_forgotten() {
         let slots = Slots::default();
-        let moment = |epoch| Moment { branch: 0, epoch };
-        let first = slots.look_up(Place::At, b"-5m", moment(1)).unwrap();
-        assert_eq!(slots.look_up(Place::At, b"-5m", moment(1)).unwrap().number, first.number);
-        first.hold();
-        let later = slots.look_up(Place::At, b"-5m", moment(2)).unwrap();
-        let named = slots.look_up(Place::Snapshots, b"-5m", moment(1)).unwrap();
+        let id = |epoch| SnapshotId { branch: 0, epoch };
+        let first = slots.look_up(Place::At, b"-5m", id(1)).unwrap();
+        assert_eq!(slots.look_up(Place::At, b"-5m", id(1)).unwrap().number, first.number);
+        first.add_lookup();
+        let later = slots.look_up(Place::At, b"-5m", id(2)).unwrap();
+        let named = slots.look_up(Place::Snapshots, b"-5m", id(1)).unwrap();
         assert!(later.number != first.number && named.number != first.number);
         slots.forget(first.number, 2);
-        assert_eq!(slots.get(first.number).unwrap().moment, moment(1));
+        assert_eq!(slots.get(first.number).unwrap().id, id(1));
         slots.forget(first.number, 1);
         assert!(slots.get(first.number).is_none());
-        assert_eq!(slots.look_up(Place::At, b"-5m", moment(2)).unwrap().number, later.number);
+        assert_eq!(slots.look_up(Place::At, b"-5m", id(2)).unwrap().number, later.number);
         slots.forget(later.number, 2);
         slots.forget(named.number, 1);
         let table = slots.table.read();

@@ -1,7 +1,7 @@
-//! The groups of those who ask, which requests do not tell.
+//! The groups of callers.
 
-/// Whether a thread is in the group `gid`, as far as can be seen from here: one in another namespace
-/// (0) is believed not to be.
+/// Whether a thread is in the group `gid`. A thread in another pid namespace (0) cannot be seen, and
+/// counts as not in the group.
 pub(crate) fn is_member(thread: u32, gid: u32) -> bool {
     thread != 0
         && std::fs::read_to_string(format!("/proc/{thread}/status"))
@@ -10,11 +10,11 @@ pub(crate) fn is_member(thread: u32, gid: u32) -> bool {
 
 fn has_group(status: &str, gid: u32) -> bool {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
-    let is_it = |word: &str| word.parse() == Ok(gid);
-    // Of real, effective, saved, and that for file systems the last counts.
+    let is_gid = |word: &str| word.parse() == Ok(gid);
+    // The four are real, effective, saved, and that for file access, which counts.
     let own = field("Gid:").and_then(|gids: &str| gids.split_whitespace().nth(3));
-    own.is_some_and(is_it)
-        || field("Groups:").is_some_and(|gids| gids.split_whitespace().any(is_it))
+    own.is_some_and(is_gid)
+        || field("Groups:").is_some_and(|gids| gids.split_whitespace().any(is_gid))
 }
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_seen_is_in_no_group() {
+    fn a_caller_that_cannot_be_seen_is_in_no_group() {
         assert!(is_member(std::process::id(), rustix::process::getegid().as_raw()));
         assert!(!is_member(0, rustix::process::getegid().as_raw()));
         assert!(!is_member(u32::MAX, 0));

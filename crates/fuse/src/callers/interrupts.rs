@@ -1,8 +1,8 @@
-//! Requests that take long, and whether anybody still waits for them.
+//! Requests that take long, and whether their callers still wait for them.
 //!
-//! The kernel passes on every signal that its caller gets. Work that ended for each would never be
-//! done in a program with a timer, so it ends for those alone that are about to die: their process
-//! stays until the answer has come.
+//! The kernel sends an INTERRUPT for every signal that the caller gets. If each of them ended the
+//! request, a program with a timer could never finish a long one. So only a signal that kills the
+//! caller ends it. The caller's process exists until the reply has come.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use dendro_base::sync::Arc;
 use dendro_base::sync::Mutex;
 use dendro_base::sync::atomic::{AtomicBool, Ordering};
 
-/// How many interruptions are remembered of requests that are not known here: short ones, and long
-/// ones that have not begun.
+/// How many interruptions are kept of requests that are not in the table: short ones, and long ones
+/// that have not begun.
 const MAX_EARLY: usize = 256;
 
-/// The signal that is pending for each thread of a process that dies, whatever killed it.
+/// SIGKILL is pending for each thread of a process that is dying, whatever killed it.
 const SIGKILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
 /// The long requests of a mount.
@@ -25,13 +25,13 @@ pub(crate) struct Interrupts {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Each long request with whether it was interrupted.
+    /// Each long request, and whether it was interrupted.
     running: Vec<(u64, Arc<AtomicBool>)>,
-    /// An interruption may overtake its request, which comes another way.
+    /// Interruptions that came before their requests, over another connection.
     early: VecDeque<u64>,
 }
 
-/// A long request.
+/// A long request that is in progress.
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
     interrupts: &'a Interrupts,
@@ -41,7 +41,7 @@ pub(crate) struct Watch<'a> {
 }
 
 impl Interrupts {
-    /// The caller of the request `unique` has a signal.
+    /// Records that the caller of the request `unique` got a signal.
     pub(crate) fn interrupt(&self, unique: u64) {
         let mut table = self.table.lock();
         if let Some((_, flag)) = table.running.iter().find(|(running, _)| *running == unique) {
@@ -54,7 +54,7 @@ impl Interrupts {
         table.early.push_back(unique);
     }
 
-    /// The request `unique` of `thread` begins; it ends when the watch is dropped.
+    /// Begins the request `unique` of `thread`. It ends when the watch is dropped.
     pub(crate) fn watch(&self, unique: u64, thread: u32) -> Watch<'_> {
         let mut table = self.table.lock();
         let early = table.early.iter().position(|&early| early == unique);
@@ -68,7 +68,7 @@ impl Interrupts {
 }
 
 impl Watch<'_> {
-    /// Whether nobody waits for the answer.
+    /// Whether the caller does not wait for the reply any more.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.is_interrupted.load(Ordering::Relaxed) && is_dying(self.thread)
     }
@@ -80,8 +80,8 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// Whether a thread is about to end, as far as can be seen from here: one in another namespace (0)
-/// is believed to be.
+/// Whether a thread is dying. A thread in another pid namespace (0) cannot be seen, and counts as
+/// dying.
 fn is_dying(thread: u32) -> bool {
     if thread == 0 {
         return true;

@@ -1,4 +1,4 @@
-//! The capabilities of those who ask, which requests do not tell.
+//! The capabilities of callers.
 
 /// A capability, by its number in linux/capability.h.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +9,7 @@ pub(crate) enum Capability {
     Immutable = 9,
 }
 
-/// Whether a thread has a capability; nothing when it cannot be seen from here.
+/// Whether a thread has a capability; `None` if the thread cannot be seen from here.
 pub(crate) fn has(thread: u32, capability: Capability) -> Option<bool> {
     if thread == 0 {
         return None;
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_seen_is_not_known() {
+    fn nothing_is_known_of_a_caller_that_cannot_be_seen() {
         assert!(has(std::process::id(), Capability::Immutable).is_some());
         assert!(has(0, Capability::Immutable).is_none());
         assert!(has(u32::MAX, Capability::AnyOwner).is_none());
