@@ -44,7 +44,7 @@ pub enum FsError {
     /// The file's flags forbid it, or its type does.
     #[error("not permitted: {0}")]
     NotPermitted(&'static str),
-    /// The file's permissions do not allow it, or it is allowed to nobody.
+    /// The file's permissions do not allow it, or it is never allowed.
     #[error("denied: {0}")]
     Denied(&'static str),
     /// The file was removed, and is not open.

@@ -17,13 +17,13 @@ use crate::{attributes, durability, mount, no_space, open, orphans, xattr};
 /// A mounted file system. All calls may come from any thread.
 ///
 /// **Lookups.** [`Self::lookup`], [`Self::mknod`], [`Self::mkdir`], [`Self::symlink`],
-/// [`Self::link`], [`Self::create`], [`Self::tmpfile`] and [`Self::readdirplus`] (for each entry that
-/// the sink takes, except `.` and `..`) return an [`Attr`] and count one lookup of that file.
+/// [`Self::link`], [`Self::create`], [`Self::tmpfile`] and [`Self::readdirplus`] (for each entry
+/// that the sink takes, except `.` and `..`) return an [`Attr`] and count one lookup of that file.
 /// [`Self::forget`] takes lookups back.
 ///
-/// **Views.** Several file systems can be open on one disk: one for each head, which can be written,
-/// and any number for snapshots. A file system on a snapshot changes nothing, not even access times
-/// or what a crash left unfinished.
+/// **Views.** Several file systems can be open on one disk: one for each head, which can be
+/// written, and any number for snapshots. A file system on a snapshot changes nothing, not even
+/// access times or what a crash left unfinished.
 ///
 /// **Opens.** [`Self::open`], [`Self::create`] and [`Self::tmpfile`] count one open of the file.
 /// [`Self::release`] takes it back. There are no handles: all calls name i-nodes. A file without a
@@ -50,8 +50,8 @@ impl FileSystem {
         mount::create_on(disk, options, clock)
     }
 
-    /// Opens the file system on `disk`. Unless it is read-only, this finishes removals and truncations
-    /// that a crash interrupted.
+    /// Opens the file system on `disk`. Unless it is read-only, this finishes removals and
+    /// truncations that a crash interrupted.
     ///
     /// # Errors
     /// [`Corrupted`](crate::FsError::Corrupted) if there is no file system or it is malformed;
@@ -103,7 +103,7 @@ impl FileSystem {
         self.state.set_atime_policy(policy);
     }
 
-    /// How much the file system holds, and how much it can hold.
+    /// The used and the available space.
     #[must_use]
     pub fn statfs(&self) -> StatFs {
         no_space::statfs(&self.state)
@@ -115,14 +115,14 @@ impl FileSystem {
         self.state.memory_use()
     }
 
-    /// Adds the lookups of `other`, another view of the same disk that this one replaces, to its own.
-    /// No other call may be running on either of them.
+    /// Adds the lookups of `other`, another view of the same disk that this one replaces, to its
+    /// own. No other call may be running on either of them.
     pub fn take_lookups(&self, other: &Self) {
         self.state.references().take_lookups(other.state.references());
     }
 
-    /// Makes everything durable, and deletes files that existed only because they were open. The disk
-    /// stays usable for other views. No other call may be running on this one.
+    /// Makes everything durable, and deletes files that existed only because they were open. The
+    /// disk stays usable for other views. No other call may be running on this one.
     ///
     /// # Errors
     /// Errors of the disk.
@@ -184,8 +184,8 @@ impl FileSystem {
         orphans::forget(&self.state, ino, count);
     }
 
-    /// Creates a file of any kind except directories and symbolic links. `mode` includes the bits of
-    /// the type; without these the file is regular. Counts a lookup.
+    /// Creates a file of any kind except directories and symbolic links. `mode` includes the bits
+    /// of the type; without these the file is regular. Counts a lookup.
     ///
     /// # Errors
     /// `Exists`, `NotDirectory`, `NameTooLong`, `Invalid`.
@@ -256,8 +256,8 @@ impl FileSystem {
         create::tmpfile(&self.state, caller, parent, mode)
     }
 
-    /// Gives a file one more name, or the first name to a file that [`Self::tmpfile`] created. Counts
-    /// a lookup.
+    /// Gives a file one more name, or the first name to a file that [`Self::tmpfile`] created.
+    /// Counts a lookup.
     ///
     /// # Errors
     /// As [`Self::mknod`]; `NotPermitted` for a directory; `NotFound` for a file that was unlinked;
@@ -287,8 +287,8 @@ impl FileSystem {
     /// whiteout belongs to the caller.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `IsDirectory`, `NotEmpty`, `Exists`, `TooManyLinks`; `Invalid` if a
-    /// directory would be moved into itself, or if the flags contradict each other.
+    /// `NotFound`, `NotDirectory`, `IsDirectory`, `NotEmpty`, `Exists`, `TooManyLinks`; `Invalid`
+    /// if a directory would be moved into itself, or if the flags contradict each other.
     pub fn rename(
         &self,
         caller: &Caller<'_>,
@@ -301,9 +301,9 @@ impl FileSystem {
         rename::rename(&self.state, caller, parent, name, new_parent, new_name, flags)
     }
 
-    /// Passes a directory's entries after `cookie` to `sink` until `sink` returns false, which means
-    /// that it did not take that entry. Cookie 0 is the start; `.` and `..` come first. No lock is
-    /// held while `sink` runs. A directory that was removed has no entries.
+    /// Passes a directory's entries after `cookie` to `sink` until `sink` returns false, which
+    /// means that it did not take that entry. Cookie 0 is the start; `.` and `..` come first. No
+    /// lock is locked while `sink` runs. A directory that was removed has no entries.
     ///
     /// # Errors
     /// `NotDirectory`.
@@ -316,8 +316,8 @@ impl FileSystem {
         readdir::readdir(&self.state, ino, cookie, sink)
     }
 
-    /// As [`Self::readdir`], with attributes. Counts a lookup for each entry that `sink` took, except
-    /// `.` and `..`.
+    /// As [`Self::readdir`], with attributes. Counts a lookup for each entry that `sink` took,
+    /// except `.` and `..`.
     ///
     /// # Errors
     /// `NotDirectory`.
@@ -356,8 +356,8 @@ impl FileSystem {
     }
 
     /// Writes `data` at `offset`, in one atomic recovery unit. `kill_priv` clears the set-id bits
-    /// (FUSE's `WRITE_KILL_SUIDGID`). Returns how many bytes were written: fewer than all only at the
-    /// largest file offset.
+    /// (FUSE's `WRITE_KILL_SUIDGID`). Returns how many bytes were written: fewer than all only at
+    /// the largest file offset.
     ///
     /// # Errors
     /// As [`Self::read`], and `FileTooBig`, `NotPermitted`.
@@ -377,8 +377,8 @@ impl FileSystem {
     /// 64 MiB of the range are an atomic recovery unit of their own. A size that changes does so in
     /// the last unit.
     ///
-    /// Allocated pages read as zeros and count as data. The disk counts them in full, so they can be
-    /// written on a full volume, too, as long as no other version shares them.
+    /// Allocated pages read as zeros and count as data. The disk counts them in full, so they can
+    /// be written on a full volume, too, as long as no other version shares them.
     ///
     /// # Errors
     /// `Invalid` for an empty range and, to collapse or insert, for a range that is not of whole
@@ -395,10 +395,10 @@ impl FileSystem {
         fallocate::fallocate(&self.state, ino, offset, len, flags, how)
     }
 
-    /// Copies up to `len` bytes between files, or between ranges of one file that do not overlap. Holes
-    /// stay holes. Returns how many bytes were copied: fewer than `len` at the end of the source. Each
-    /// MiB, and each run of data or holes, is an atomic recovery unit of its own. If the caller
-    /// cancels it, the copy ends after one of these.
+    /// Copies up to `len` bytes between files, or between ranges of one file that do not overlap.
+    /// Holes stay holes. Returns how many bytes were copied: fewer than `len` at the end of the
+    /// source. Each MiB, and each run of data or holes, is an atomic recovery unit of its own. If
+    /// the caller cancels it, the copy ends after one of these.
     ///
     /// # Errors
     /// As [`Self::read`] and [`Self::write`]; `Invalid` if the ranges overlap.
@@ -429,7 +429,8 @@ impl FileSystem {
     /// flags immutable and append-only.
     ///
     /// # Errors
-    /// `IsDirectory` or `Invalid` for the size of a file without data, `FileTooBig`, `NotPermitted`.
+    /// `IsDirectory` or `Invalid` for the size of a file without data, `FileTooBig`,
+    /// `NotPermitted`.
     pub fn setattr(&self, caller: &Caller<'_>, ino: Ino, changes: &SetAttr) -> Result<Attr> {
         attributes::set(&self.state, caller, ino, changes)
     }
@@ -443,10 +444,10 @@ impl FileSystem {
         attributes::set_flags(&self.state, ino, flags, is_privileged)
     }
 
-    /// Clears the set-id bits and removes the capabilities of a file, before a user changes its data
-    /// who may not keep them. The set-group-id bit of a file that its group cannot execute stays if
-    /// `is_member` returns that the user is in the file's group. Directories keep the bits, which
-    /// give no privileges there.
+    /// Clears the set-id bits and removes the capabilities of a file, before a user changes its
+    /// data who may not keep them. The set-group-id bit of a file that its group cannot execute
+    /// stays if `is_member` returns that the user is in the file's group. Directories keep the
+    /// bits, which give no privileges there.
     ///
     /// # Errors
     /// `Stale`, `NotPermitted`.
@@ -471,8 +472,8 @@ impl FileSystem {
         xattr::get(&self.state, ino, name)
     }
 
-    /// The names of all extended attributes, each with a zero byte behind it. A file that was removed
-    /// has none.
+    /// The names of all extended attributes, each with a zero byte behind it. A file that was
+    /// removed has none.
     ///
     /// # Errors
     /// Errors of the disk.

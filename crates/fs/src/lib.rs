@@ -11,11 +11,11 @@
 //! - [`mod@format`]: what the file system stores in the disk's records.
 //!
 //! A file is a list (DESIGN §10). Each operation is one atomic recovery unit, so that after a crash
-//! all of it has happened, or nothing. The exceptions are documented at [`FileSystem::fallocate`] and
-//! [`FileSystem::copy_file_range`]. The kernel checks permissions (`default_permissions`). This crate
-//! does what follows from ownership: set-id bits, inheritance of ACLs, the group of set-group-id
-//! directories. Only the functions of [`versions`] check the permissions of a user ([`Credentials`])
-//! themselves, since their requests do not come through the kernel.
+//! all of it has happened, or nothing. The exceptions are documented at [`FileSystem::fallocate`]
+//! and [`FileSystem::copy_file_range`]. The kernel checks permissions (`default_permissions`). This
+//! crate does what follows from ownership: set-id bits, inheritance of ACLs, the group of
+//! set-group-id directories. Only the functions of [`versions`] check the permissions of a user
+//! ([`Credentials`]) themselves, since their requests do not come through the kernel.
 //!
 //! Left out: the transport (FUSE), caching of data, background threads.
 //!

@@ -1,8 +1,8 @@
 //! Space: how much there is, and where ENOSPC comes from.
 //!
 //! - The disk checks the worst case of each atomic recovery unit before it commits the unit. If it
-//!   does not fit, the commit fails with `NoSpace`, and nothing has changed. So the file system needs
-//!   no reservations of its own.
+//!   does not fit, the commit fails with `NoSpace`, and nothing has changed. So the file system
+//!   needs no reservations of its own.
 //! - A unit that frees space, or takes no more than before, says so ([`reclaiming`], or
 //!   `set_reclaims` of the unit). The disk commits it on a full volume, too.
 //! - An operation of several units first checks that all of it fits ([`check_fits`]).

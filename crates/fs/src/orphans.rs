@@ -1,9 +1,10 @@
 //! Files without a name: those that are still in use, and those that a crash left.
 //!
-//! A file that loses its last name while it is in use becomes an *orphan*. The unit that removes the
-//! name enters it on the orphan list; the unit that deletes the file removes it from the list. So
-//! after a crash between the two the next mount deletes the file. A file that is not in use is deleted
-//! together with its last name, in one unit however large it is: the disk frees what was in it.
+//! A file that loses its last name while it is in use becomes an *orphan*. The unit that removes
+//! the name enters it on the orphan list; the unit that deletes the file removes it from the list.
+//! So after a crash between the two the next mount deletes the file. A file that is not in use is
+//! deleted together with its last name, in one unit however large it is: the disk frees what was in
+//! it.
 
 use dendro_base::sync::Arc;
 use dendro_disk::Aru;

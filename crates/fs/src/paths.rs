@@ -1,7 +1,7 @@
-//! What files are called whose i-node numbers are known, for tools that found something about them.
+//! The paths of files whose i-node numbers are known, for tools that report damage.
 //!
-//! It reads through the disk's interface alone, as the verifier does, and keeps of the tree only which
-//! directory lies in which. What is damaged is passed over: a name that is found is worth more than none.
+//! It uses only the disk's interface, as the verifier does. Of the tree it keeps only which
+//! directory is in which. It skips what is damaged, since some paths are better than none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,20 @@ use crate::layout::format::{DIR_BASE, FIRST_FILE_LIST, HEAD_INDEX};
 use crate::layout::inode::Inode;
 use crate::types::{FileKind, Ino};
 
-/// How many lists or records a walk takes at a time.
+/// How many lists or records a walk reads at a time.
 const BATCH_LEN: usize = 256;
 
-/// Directories that a path leads through at most: those of a damaged tree may lie in each other.
+/// The most directories on a path: the directories of a damaged tree may have a loop.
 const MAX_DEPTH: usize = 4096;
 
-/// A name, and the directory that has it.
+/// A directory, and a name in it.
 type Entry = (Ino, Vec<u8>);
 
-/// The paths of files in `view`, from its root, of those of `wanted` that have one: of each file all that
-/// it has, in their order.
+/// The paths of the `wanted` files in `view`, from its root. For each file that has a path these
+/// are all its paths, sorted.
 ///
 /// # Errors
-/// What the disk says when it cannot be read, but for damage.
+/// Errors of the disk, except damage.
 pub fn paths_of(
     disk: &dyn LogicalDisk,
     view: View,
@@ -60,10 +60,10 @@ pub fn paths_of(
     let path = |(parent, name): Entry| path_below(&directories, parent, &name);
     let mut paths = BTreeMap::new();
     for (ino, entries) in found {
-        let mut of: Vec<Vec<u8>> = entries.into_iter().filter_map(path).collect();
-        of.sort();
-        if !of.is_empty() {
-            paths.insert(ino, of);
+        let mut of_file: Vec<Vec<u8>> = entries.into_iter().filter_map(path).collect();
+        of_file.sort();
+        if !of_file.is_empty() {
+            paths.insert(ino, of_file);
         }
     }
     if wanted.contains(&Ino::ROOT) {
@@ -72,7 +72,7 @@ pub fn paths_of(
     Ok(paths)
 }
 
-/// The entries of a directory; none of what is none, or damaged.
+/// Calls `take` with the entries of a directory; with none if it is not a directory, or damaged.
 fn each_entry(
     disk: &dyn LogicalDisk,
     view: View,
@@ -100,7 +100,7 @@ fn each_entry(
     }
 }
 
-/// The answer, unless it is that something is damaged.
+/// The result, or `None` if the data are damaged.
 fn readable<T>(answer: dendro_disk::Result<T>) -> Result<Option<T>> {
     match answer {
         Err(DiskError::Corrupted(_) | DiskError::Io(_)) => Ok(None),

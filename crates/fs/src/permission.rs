@@ -1,7 +1,7 @@
 //! Permission checks for requests that do not come through the kernel.
 //!
-//! The kernel itself checks requests that come through a mount (`default_permissions`). The rules here
-//! are those of Linux, except that capabilities do not count.
+//! The kernel itself checks requests that come through a mount (`default_permissions`). The rules
+//! here are those of Linux, except that capabilities do not count.
 
 use crate::error::{FsError, Result};
 use crate::layout::acl::Acl;

@@ -1,5 +1,5 @@
-//! Privileges that a file gives whoever runs it: the set-id bits and capabilities. Changes by users
-//! who may not give such privileges remove them.
+//! Privileges that a file gives to processes that run it: the set-id bits and capabilities. Changes
+//! by users who may not give such privileges remove them.
 
 use crate::error::Result;
 use crate::layout::inode::{Inode, InodeState, S_ISGID, S_ISUID, S_IXGRP};
@@ -31,7 +31,7 @@ pub(crate) fn drop_privileges(
     Ok(())
 }
 
-/// Whether the file gives whoever runs it any privileges.
+/// Whether the file gives any privileges to processes that run it.
 pub(crate) const fn has_privileges(inode: &Inode) -> bool {
     inode.perm & (S_ISUID | S_ISGID) != 0 || inode.state.contains(InodeState::CAPABILITY)
 }

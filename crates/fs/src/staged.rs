@@ -1,9 +1,9 @@
 //! Directory trees that an undelete is restoring, and that are not complete yet.
 //!
-//! A restored directory gets its name when it is complete. Until then it has a temporary name beside
-//! it, and an attribute of the root directory records where. That attribute is set before the
-//! directory is created, and removed after the directory was renamed. So the next mount finds what a
-//! crash left, and removes it.
+//! A restored directory gets its name when it is complete. Until then it has a temporary name
+//! beside it, and an attribute of the root directory records where. That attribute is set before
+//! the directory is created, and removed after the directory was renamed. So the next mount finds
+//! what a crash left, and removes it.
 
 use crate::error::{FsError, Result};
 use crate::namespace::{lookup, readdir, remove, rename};
@@ -64,8 +64,8 @@ impl<'f> Staged<'f> {
     }
 }
 
-/// Removes incomplete trees that an undelete left in a crash. What cannot be removed stays until the
-/// next mount, and does no harm.
+/// Removes incomplete trees that an undelete left in a crash. What cannot be removed stays until
+/// the next mount, and does no harm.
 pub(crate) fn clear_all(fs: &FsState) {
     let names = match xattr::list(fs, Ino::ROOT) {
         Ok(names) => names,

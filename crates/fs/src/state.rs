@@ -13,10 +13,10 @@
 //! 1. The rename lock ([`FsState::lock_renames`]), for renames between directories: while it is
 //!    locked, no directory changes its parent.
 //! 2. I-nodes: a directory before its entries. Directories of which neither is above the other, and
-//!    then other files, in ascending order of their numbers. Only rename and copies lock more than a
-//!    directory and one entry of it.
-//! 3. The shards of the node cache and of the references, and the set of orphans: innermost, locked for a
-//!    few instructions only.
+//!    then other files, in ascending order of their numbers. Only rename and copies lock more than
+//!    a directory and one entry of it.
+//! 3. The shards of the node cache and of the references, and the set of orphans: innermost, locked
+//!    for a few instructions only.
 //!
 //! The write-back of access times when the cache is full happens while the caller may have any
 //! i-node locked. So it only tries to lock.

@@ -25,7 +25,7 @@ impl Ino {
     /// The root directory.
     pub const ROOT: Self = Self(Lid::FIRST.0);
 
-    /// The list that holds the file.
+    /// The list of the file.
     pub(crate) const fn lid(self) -> Lid {
         Lid(self.0)
     }
@@ -150,7 +150,8 @@ bitflags::bitflags! {
         const WHITEOUT = 4;
     }
 
-    /// What `fallocate` does, with the numbers of Linux. Without a flag it allocates, and the file grows.
+    /// What `fallocate` does, with the numbers of Linux. Without a flag it allocates, and the file
+    /// grows.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FallocateFlags: u32 {
         /// Leave the size as it is.
@@ -178,8 +179,8 @@ bitflags::bitflags! {
     }
 }
 
-/// The caller of an operation. The kernel checks permissions (`default_permissions`). The file system
-/// needs the caller to set the owner, the mode and the attributes of new files.
+/// The caller of an operation. The kernel checks permissions (`default_permissions`). The file
+/// system needs the caller to set the owner, the mode and the attributes of new files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller<'a> {
     /// The owner of new files.
@@ -330,8 +331,8 @@ pub struct OpenOptions {
 pub struct DirEntry<'a> {
     /// The file that it names.
     pub ino: Ino,
-    /// Where a listing goes on after this entry: positive as an `i64`, and stable while other entries
-    /// are added and removed.
+    /// Where a listing goes on after this entry: positive as an `i64`, and stable while other
+    /// entries are added and removed.
     pub cookie: u64,
     /// What kind of file it names.
     pub kind: FileKind,
@@ -348,7 +349,7 @@ pub enum Seek {
     Hole,
 }
 
-/// How much the file system holds, and how much it can hold.
+/// The used and the available space of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
     /// The unit of the counts that follow, in bytes.
@@ -367,8 +368,8 @@ pub struct StatFs {
     pub name_max: u32,
 }
 
-/// When reading changes a file's access time. The new time is kept in memory. It is written with the
-/// i-node's next change, at fsync or sync, or when the i-node leaves the cache.
+/// When reading changes a file's access time. The new time is kept in memory. It is written with
+/// the i-node's next change, at fsync or sync, or when the i-node leaves the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AtimePolicy {
     /// If the access time is not later than the last change, or older than a day: Linux's default.
@@ -391,7 +392,7 @@ pub struct FormatOptions {
     pub mode: u32,
     /// A name for people, up to 255 bytes.
     pub label: String,
-    /// 16 random bytes that key the hash of names, so that nobody can craft collisions.
+    /// The key of the hash of names: 16 random bytes, so that users cannot craft collisions.
     pub hash_key: [u8; 16],
 }
 

@@ -1,5 +1,5 @@
-//! Files in versions of the disk: what changed between two views, the versions of one file, what was
-//! removed from a directory, and restoring it.
+//! Files in versions of the disk: what changed between two views, the versions of one file, what
+//! was removed from a directory, and restoring it.
 //!
 //! - [`diff()`]: the names that were removed, added or renamed, and the files that changed.
 //!   [`seen`] reduces these to what a user may see.
@@ -14,8 +14,8 @@
 //! these functions show and copy what the kernel would let that user see in a mount of the view.
 //!
 //! All except the last read the disk directly, without a mounted file system, through a [`Tree`]. A
-//! head may change meanwhile. Then each file is seen as it was at one moment, but different files at
-//! different moments.
+//! head may change meanwhile. Then each file is seen as it was at one moment, but different files
+//! at different moments.
 //!
 //! Arrows: `diff` → `paths_in_view` → `tree`; `history`, `stale`, `restore` → `tree`.
 

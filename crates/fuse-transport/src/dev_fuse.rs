@@ -14,8 +14,8 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     Ok(File::options().read(true).write(true).open(DEVICE)?.into())
 }
 
-/// One more descriptor for the connection of `device`. A reply goes to the descriptor from which its
-/// request was read. If the kernel cannot do that, this is a duplicate of the same descriptor.
+/// One more descriptor for the connection of `device`. A reply goes to the descriptor from which
+/// its request was read. If the kernel cannot do that, this is a duplicate of the same descriptor.
 pub(crate) fn clone(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     match open() {
         Ok(unbound) if raw::bind_clone(unbound.as_fd(), device).is_ok() => Ok(unbound),

@@ -44,7 +44,7 @@ impl Errno {
     pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
     /// A number is too large for its field.
     pub const OVERFLOW: Self = Self(libc::EOVERFLOW);
-    /// The file is gone, though its number is known.
+    /// The file was removed, though its number is still known.
     pub const STALE: Self = Self(libc::ESTALE);
     /// There is no room.
     pub const NOSPC: Self = Self(libc::ENOSPC);

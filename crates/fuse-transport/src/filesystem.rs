@@ -19,9 +19,9 @@ pub trait FileSystem: Send + Sync {
     /// The handshake is done. Called once, before all other methods.
     fn init(&self, agreed: &Agreed) {}
 
-    /// The file system is being unmounted, and umount(2) waits until this returns. All other requests
-    /// were answered, but calls of [`Self::forget`] may still come. Only mounts of block devices call
-    /// this.
+    /// The file system is being unmounted, and umount(2) waits until this returns. All other
+    /// requests were answered, but calls of [`Self::forget`] may still come. Only mounts of block
+    /// devices call this.
     fn destroy(&self) {}
 
     /// Where requests are counted; `None`: nowhere.
@@ -29,8 +29,8 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
-    /// Looks up `name` in the directory `parent`, and counts one lookup of the file that it finds. The
-    /// kernel caches [`Entry::absent`], but not `ENOENT`.
+    /// Looks up `name` in the directory `parent`, and counts one lookup of the file that it finds.
+    /// The kernel caches [`Entry::absent`], but not `ENOENT`.
     fn lookup(&self, request: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
         Err(Errno::NOSYS)
     }
@@ -128,14 +128,14 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Opens a file. If [`InitFlags::NO_OPEN_SUPPORT`](crate::InitFlags::NO_OPEN_SUPPORT) is offered,
-    /// `ENOSYS` means success, and the kernel does not call this again.
+    /// Opens a file. If [`InitFlags::NO_OPEN_SUPPORT`](crate::InitFlags::NO_OPEN_SUPPORT) is
+    /// offered, `ENOSYS` means success, and the kernel does not call this again.
     fn open(&self, request: &Request, node: u64, how: OpenHow) -> Result<Opened> {
         Err(Errno::NOSYS)
     }
 
-    /// Reads from `offset` to `out`, and returns the length. A length below that of `out` means the end
-    /// of the file.
+    /// Reads from `offset` to `out`, and returns the length. A length below that of `out` means the
+    /// end of the file.
     fn read(
         &self,
         request: &Request,
@@ -184,8 +184,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Returns the length of the list of attributes' names, each with a zero byte behind it, and copies
-    /// the list to `out` if there is room.
+    /// Returns the length of the list of attributes' names, each with a zero byte behind it, and
+    /// copies the list to `out` if there is room.
     fn listxattr(&self, request: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
         Err(Errno::NOSYS)
     }
@@ -195,8 +195,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// A process closes a descriptor of an open file. `ENOSYS` means success, and the kernel does not call
-    /// this again.
+    /// A process closes a descriptor of an open file. `ENOSYS` means success, and the kernel does
+    /// not call this again.
     fn flush(&self, request: &Request, node: u64, handle: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
@@ -206,8 +206,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Lists the entries of a directory behind the one with the cookie `offset` (0: from the start), as
-    /// long as there is room.
+    /// Lists the entries of a directory behind the one with the cookie `offset` (0: from the
+    /// start), as long as there is room.
     fn readdir(
         &self,
         request: &Request,
@@ -219,8 +219,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// As `readdir`, with the reply to a LOOKUP of each entry. Counts one lookup of each, except `.` and
-    /// `..`.
+    /// As `readdir`, with the reply to a LOOKUP of each entry. Counts one lookup of each, except
+    /// `.` and `..`.
     fn readdirplus(
         &self,
         request: &Request,
@@ -265,8 +265,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// The caller of the request `unique` got a signal. The request may be in progress, finished, or not
-    /// received yet.
+    /// The caller of the request `unique` got a signal. The request may be in progress, finished,
+    /// or not received yet.
     ///
     /// # Errors
     /// After `ENOSYS` the kernel does not call this again, over `/dev/fuse`.
@@ -304,8 +304,9 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Does ioctl(2), for commands whose number contains the length of the argument. `input` is what the
-    /// caller passes. `out`, which is zeroed, is what it gets back. Both have at most 64 bytes.
+    /// Does ioctl(2), for commands whose number contains the length of the argument. `input` is
+    /// what the caller passes. `out`, which is zeroed, is what it gets back. Both have at most 64
+    /// bytes.
     fn ioctl(
         &self,
         request: &Request,

@@ -1,9 +1,9 @@
 //! FUSE, from the kernel's protocol to a trait that file systems implement. Nothing here knows
 //! dendrofs.
 //!
-//! - [`FileSystem`]: one method for each kind of request, called on the thread that has received it.
-//!   Data is passed as a slice of the buffer that the kernel wrote. Long replies are written to the
-//!   buffer that the kernel reads.
+//! - [`FileSystem`]: one method for each kind of request, called on the thread that has received
+//!   it. Data is passed as a slice of the buffer that the kernel wrote. Long replies are written to
+//!   the buffer that the kernel reads.
 //! - [`mount()`], [`unmount()`]: as root by mount(2), otherwise through fusermount3.
 //! - [`Session`]: does the handshake, and serves.
 //! - [`Timings`]: how many requests there were, and how long they took.
@@ -11,23 +11,23 @@
 //!
 //! # Two transports
 //! - **io_uring** (Linux 6.14, if `/sys/module/fuse/parameters/enable_uring` allows it): the kernel
-//!   has a queue for each CPU, and puts a request into the queue of its caller's CPU. Threads that are
-//!   pinned to that CPU, each with a ring of its own, serve it. A reply and the wait for the next
-//!   request are one system call, and no other CPU is woken. FORGET and INTERRUPT still come over
-//!   `/dev/fuse`, where one more thread collects them.
-//! - **`/dev/fuse`**: several threads, each with a descriptor of its own, read, serve, and write. They
-//!   are not pinned: with one CPU each they were no faster, and half as fast with more threads than
-//!   CPUs, since the kernel wakes them in turn, whatever CPU the caller is on.
+//!   has a queue for each CPU, and puts a request into the queue of its caller's CPU. Threads that
+//!   are pinned to that CPU, each with a ring of its own, serve it. A reply and the wait for the
+//!   next request are one system call, and no other CPU is woken. FORGET and INTERRUPT still come
+//!   over `/dev/fuse`, where one more thread collects them.
+//! - **`/dev/fuse`**: several threads, each with a descriptor of its own, read, serve, and write.
+//!   They are not pinned: with one CPU each they were no faster, and half as fast with more threads
+//!   than CPUs, since the kernel wakes them in turn, whatever CPU the caller is on.
 //!
 //! [`Session::transport`] returns which one is in use.
 //!
 //! # Supported protocol
-//! Protocol 7.31 (Linux 5.4) to 7.45 (6.18), as far as a file system on a disk needs it. Left out, and
-//! refused or never asked for: locks (the kernel keeps them), poll (the kernel takes files to be
-//! always ready), bmap, DAX, passthrough, CUSE, and writing to the kernel's cache.
+//! Protocol 7.31 (Linux 5.4) to 7.45 (6.18), as far as a file system on a disk needs it. Left out,
+//! and refused or never asked for: locks (the kernel keeps them), poll (the kernel takes files to
+//! be always ready), bmap, DAX, passthrough, CUSE, and writing to the kernel's cache.
 //!
-//! A malformed request is refused or answered with an error. A reply that the kernel would refuse is
-//! never sent.
+//! A malformed request is refused or answered with an error. A reply that the kernel would refuse
+//! is never sent.
 //!
 //! # Modules, each of which uses only those above it
 //!

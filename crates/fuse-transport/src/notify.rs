@@ -12,8 +12,8 @@ use crate::protocol::abi::{
     EXPIRE_ONLY, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, notify_code,
 };
 
-/// Makes the kernel drop what it has cached. All calls may wait for locks of system calls on the mount.
-/// So they must not be made by a thread that is serving a request.
+/// Makes the kernel drop what it has cached. All calls may wait for locks of system calls on the
+/// mount. So they must not be made by a thread that is serving a request.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     device: Arc<OwnedFd>,
@@ -24,8 +24,8 @@ impl Notifier {
         Self { device }
     }
 
-    /// Whether the file system is still mounted. After an unmount the kernel may give the device number
-    /// to another file system; this returns false before that. It does not wait.
+    /// Whether the file system is still mounted. After an unmount the kernel may give the device
+    /// number to another file system; this returns false before that. It does not wait.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         // The device reports an error after the unmount, even if the poll asks for no events.
@@ -46,11 +46,12 @@ impl Notifier {
         self.invalidate(node, -1, 0)
     }
 
-    /// The attributes of `node`, and `len` bytes of its data from `offset` on, have changed. `None`: all
-    /// data to the end.
+    /// The attributes of `node`, and `len` bytes of its data from `offset` on, have changed.
+    /// `None`: all data to the end.
     ///
     /// # Errors
-    /// As [`Self::invalidate_attributes`]; `InvalidInput` for an offset or length that no file can have.
+    /// As [`Self::invalidate_attributes`]; `InvalidInput` for an offset or length that no file can
+    /// have.
     pub fn invalidate_data(&self, node: u64, offset: u64, len: Option<u64>) -> io::Result<()> {
         let signed = |number| i64::try_from(number).map_err(|_| io::ErrorKind::InvalidInput);
         let len = len.map_or(Ok(0), signed)?;
@@ -70,8 +71,8 @@ impl Notifier {
         self.entry(parent, name, 0)
     }
 
-    /// `name` in the directory `parent` is to be looked up again before it is used. Mounts and open files
-    /// below it stay.
+    /// `name` in the directory `parent` is to be looked up again before it is used. Mounts and open
+    /// files below it stay.
     ///
     /// # Errors
     /// As [`Self::invalidate_attributes`].

@@ -17,8 +17,8 @@ use crate::server::dispatch::{Body, Dispatcher};
 /// The space for replies. Miri takes long for each byte.
 const OUT_LEN: usize = if cfg!(miri) { 512 } else { 8192 };
 
-/// Serves `bytes` as a request, as from `/dev/fuse` and as from a ring, with a file system that reads
-/// every byte it gets and fills every buffer.
+/// Serves `bytes` as a request, as from `/dev/fuse` and as from a ring, with a file system that
+/// reads every byte it gets and fills every buffer.
 ///
 /// # Panics
 /// If a reply is longer than its buffer, or if the two replies differ.

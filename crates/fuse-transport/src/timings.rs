@@ -1,14 +1,14 @@
 //! Statistics of requests: how many there were of each kind, and how long they took.
 //!
-//! The time of a request is measured from when it has been read until its reply is ready. The time in
-//! the kernel's queue, and of the reply on its way back, is not included. Counting takes no lock: each
-//! thread adds to a shard, and the shards are summed up when the statistics are read. So the sums may
-//! miss requests that are in progress.
+//! The time of a request is measured from when it has been read until its reply is ready. The time
+//! in the kernel's queue, and of the reply on its way back, is not included. Counting takes no
+//! lock: each thread adds to a shard, and the shards are summed up when the statistics are read. So
+//! the sums may miss requests that are in progress.
 //!
-//! To read the clock twice and to count takes 2 % of the time of the shortest requests. So of the kinds
-//! that are short and frequent, each thread measures only one request in eight. The requests between two
-//! measured ones are counted together with the second, and with the time of the first. Until then they
-//! are missing: at most seven for each thread and kind.
+//! To read the clock twice and to count takes 2 % of the time of the shortest requests. So of the
+//! kinds that are short and frequent, each thread measures only one request in eight. The requests
+//! between two measured ones are counted together with the second, and with the time of the first.
+//! Until then they are missing: at most seven for each thread and kind.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -201,8 +201,8 @@ impl Default for Timings {
     }
 }
 
-/// What a thread keeps about its own requests of a kind. A process has only one [`Timings`]: with several,
-/// requests of one could be counted in another.
+/// What a thread keeps about its own requests of a kind. A process has only one [`Timings`]: with
+/// several, requests of one could be counted in another.
 struct Own {
     /// How many of the next requests are not measured.
     left: Cell<u8>,
@@ -340,8 +340,8 @@ impl Timings {
 pub struct Requests {
     /// The sum of all durations.
     pub total_ns: u64,
-    /// Upper bounds in nanoseconds, each with the number of requests below it that are not below the bound
-    /// before. `None`: above all bounds. Bounds without requests are left out.
+    /// Upper bounds in nanoseconds, each with the number of requests below it that are not below
+    /// the bound before. `None`: above all bounds. Bounds without requests are left out.
     pub counts: Vec<(Option<u64>, u64)>,
 }
 

@@ -31,8 +31,8 @@ const MAX_COPY_BYTES: u64 = 1 << 30;
 /// The attribute that holds a file's access ACL. Setting it changes the mode.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
-/// The minor protocol version of Linux 6.1. From that version on, the kernel checks before fallocate
-/// whether set-id bits must be cleared, as it does before writes and copies.
+/// The minor protocol version of Linux 6.1. From that version on, the kernel checks before
+/// fallocate whether set-id bits must be cleared, as it does before writes and copies.
 const FALLOCATE_CHECK_MINOR: u32 = 37;
 
 /// The set-group-id bit of a mode.
@@ -61,8 +61,8 @@ pub fn wishes() -> Wishes {
     }
 }
 
-/// Called for errors whose errno does not say what happened (damage and failed I/O), with the name of
-/// the operation.
+/// Called for errors whose errno does not say what happened (damage and failed I/O), with the name
+/// of the operation.
 pub type Report = dyn Fn(&str, &FsError) + Send + Sync;
 
 /// Serves requests with the file system that the mount shows.
@@ -108,19 +108,20 @@ impl Adapter {
         }
     }
 
-    /// Sets what to do when the file system is unmounted, if the kernel reports that. Only the first
-    /// call counts.
+    /// Sets what to do when the file system is unmounted, if the kernel reports that. Only the
+    /// first call counts.
     pub(crate) fn set_on_unmount(&self, work: Box<OnUnmount>) {
         let _ = self.on_unmount.set(work);
     }
 
-    /// Sets how to notify the kernel of changes that it does not expect. Only the first call counts.
+    /// Sets how to notify the kernel of changes that it does not expect. Only the first call
+    /// counts.
     pub(crate) fn set_notifier(&self, notifier: Notifier) {
         let _ = self.notifier.set(notifier);
     }
 
-    /// Notifies the kernel that a request has changed attributes, though it is of a kind that does not.
-    /// The kernel takes no lock for this that the caller of the request may have.
+    /// Notifies the kernel that a request has changed attributes, though it is of a kind that does
+    /// not. The kernel takes no lock for this that the caller of the request may have.
     fn notify_changed_attributes(&self, node: u64) {
         if let Some(notifier) = self.notifier.get() {
             // If this fails, the file system is being unmounted.
@@ -184,8 +185,8 @@ impl Adapter {
         Ok(done)
     }
 
-    /// The reply for a file that was created and opened. The lookup keeps the file: the kernel sends no
-    /// release after it was told that there is no open.
+    /// The reply for a file that was created and opened. The lookup keeps the file: the kernel
+    /// sends no release after an open has failed with `ENOSYS`.
     fn created(
         &self,
         fs: &dendro_fs::FileSystem,
@@ -244,9 +245,10 @@ fn caller_of(request: &Request) -> Caller<'static> {
 }
 
 /// Whether SETATTR changes no attribute. The kernel sends such a request when set-id bits must be
-/// cleared: before a user changes a file's data who may not keep them, and for a chown(2) that changes
-/// neither owner nor group. It takes the new mode from the reply. With the request for the change of
-/// data itself it would be too late to clear them: the kernel does not ask for the mode after that.
+/// cleared: before a user changes a file's data who may not keep them, and for a chown(2) that
+/// changes neither owner nor group. It takes the new mode from the reply. With the request for the
+/// change of data itself it would be too late to clear them: the kernel does not read the mode
+/// after that.
 fn changes_nothing(changes: &dendro_fuse_transport::SetAttr) -> bool {
     let dendro_fuse_transport::SetAttr { handle, kill_priv, .. } = *changes;
     *changes == dendro_fuse_transport::SetAttr { handle, kill_priv, ..Default::default() }
@@ -510,10 +512,10 @@ impl FileSystem for Adapter {
         self.sync_file(&fs, node, self.answer("removexattr", answer))
     }
 
-    /// `ENOSYS` would make the kernel cache the listings of all directories, so this does not return it.
-    /// That cache loses entries: when several processes list a directory that changes, the kernel lets
-    /// one go on in the middle of a cached listing that another began before the change. Then it misses
-    /// entries that existed since it began its own listing.
+    /// `ENOSYS` would make the kernel cache the listings of all directories, so this does not
+    /// return it. That cache loses entries: when several processes list a directory that changes,
+    /// the kernel lets one go on in the middle of a cached listing that another began before the
+    /// change. Then it misses entries that existed since it began its own listing.
     fn opendir(&self, _: &Request, _: u64, _: OpenHow) -> Result<Opened> {
         Ok(Opened::default())
     }
@@ -553,8 +555,9 @@ impl FileSystem for Adapter {
         self.answer("fsyncdir", fs.fsyncdir(Ino(node), data_only))
     }
 
-    /// If the kernel can do without `open`, the first call makes it create files by `mknod`. It would
-    /// send a release for each file that it has opened with CREATE, and that does nothing here.
+    /// If the kernel can do without `open`, the first call makes it create files by `mknod`. It
+    /// would send a release for each file that it has opened with CREATE, and that does nothing
+    /// here.
     fn create(
         &self,
         request: &Request,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dendro_fs::FileTime;
 use dendro_fuse_transport::{Attr, AttrReply, Entry, Errno, SetTime, Time};
 
-/// How long the kernel may cache replies: forever, since it is notified of every change that does not
-/// come from itself.
+/// How long the kernel may cache replies: forever, since it is notified of every change that does
+/// not come from itself.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The preferred size of transfers in stat(2): 64 KiB, so that programs that follow it need fewer

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dendro_base::sync::{Mutex, RwLock, RwLockReadGuard};
 use dendro_fs::FileSystem;
 
-/// The number of locks. Threads that serve requests use different ones, so that they do not contend.
+/// The number of locks. Threads that serve requests use different ones, so that they do not
+/// contend.
 const LOCK_COUNT: usize = 16;
 
 /// One of the locks, on a cache line of its own.
@@ -14,8 +15,8 @@ const LOCK_COUNT: usize = 16;
 #[repr(align(128))]
 struct Lock(RwLock<Arc<FileSystem>>);
 
-/// The file system that serves requests. A request locks one of the locks for reading, so that it uses
-/// the same file system from beginning to end. An exchange locks all of them.
+/// The file system that serves requests. A request locks one of the locks for reading, so that it
+/// uses the same file system from beginning to end. An exchange locks all of them.
 #[derive(Debug)]
 pub(crate) struct CurrentFs {
     locks: Vec<Lock>,
@@ -38,8 +39,8 @@ impl CurrentFs {
         Self { locks, current: Mutex::new(fs) }
     }
 
-    /// The file system, which is not replaced while the guard exists. A thread must not have two guards:
-    /// it would deadlock with an exchange that waits between them.
+    /// The file system, which is not replaced while the guard exists. A thread must not have two
+    /// guards: it would deadlock with an exchange that waits between them.
     pub(crate) fn lock(&self) -> RwLockReadGuard<'_, Arc<FileSystem>> {
         self.locks[own_lock()].0.read()
     }
@@ -49,8 +50,8 @@ impl CurrentFs {
         Arc::clone(&self.current.lock())
     }
 
-    /// Calls `change` while no request is being served. If it returns a file system, requests are served
-    /// from that one from then on.
+    /// Calls `change` while no request is being served. If it returns a file system, requests are
+    /// served from that one from then on.
     pub(crate) fn exchange<T, E>(
         &self,
         change: impl FnOnce(&Arc<FileSystem>) -> Result<(Option<Arc<FileSystem>>, T), E>,

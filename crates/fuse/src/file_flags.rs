@@ -1,15 +1,16 @@
-//! The flags of files that chattr(1) sets and lsattr(1) shows, as ioctls pass them. There are no other
-//! ioctls.
+//! The flags of files that chattr(1) sets and lsattr(1) shows, as ioctls pass them. There are no
+//! other ioctls.
 //!
-//! The kernel does not know the flags of files on FUSE. So only the file system enforces them: when a
-//! file is changed, not when it is opened.
+//! The kernel does not know the flags of files on FUSE. So only the file system enforces them: when
+//! a file is changed, not when it is opened.
 
 use dendro_fs::FileFlags;
 use dendro_fuse_transport::{Errno, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The minor protocol version of Linux 5.14. From Linux 5.13 on, the kernel checks whether a caller may
-/// change flags. It passes on unknown commands without a check, so only the two known ones are accepted.
+/// The minor protocol version of Linux 5.14. From Linux 5.13 on, the kernel checks whether a caller
+/// may change flags. It passes on unknown commands without a check, so only the two known ones are
+/// accepted.
 pub(crate) const KERNEL_CHECKS_MINOR: u32 = 34;
 
 /// The commands of linux/fs.h. The length in them is that of a C `long`, but 32 bits are passed.
@@ -18,8 +19,8 @@ const SET_FLAGS: u32 = 0x4000_6602 | (size_of::<libc::c_long>() as u32) << 16;
 const GET_XATTR: u32 = 0x801c_581f;
 const SET_XATTR: u32 = 0x401c_5820;
 
-/// The length of a `struct fsxattr`: flags, extent size, number of extents, project, copy-on-write extent
-/// size, padding.
+/// The length of a `struct fsxattr`: flags, extent size, number of extents, project, copy-on-write
+/// extent size, padding.
 const XATTR_LEN_BYTES: usize = 28;
 /// The offsets of its fields that other file systems can set, and that must be 0 here.
 const OTHER_FIELDS: [usize; 3] = [4, 12, 16];

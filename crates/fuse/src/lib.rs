@@ -1,7 +1,7 @@
 //! The file system as a mount, over FUSE.
 //!
-//! - [`Mount`]: mounts a [`dendro_fs::FileSystem`] and serves it. Each request is unpacked, passed to
-//!   the file system, and answered, from beginning to end on the thread that has received it.
+//! - [`Mount`]: mounts a [`dendro_fs::FileSystem`] and serves it. Each request is unpacked, passed
+//!   to the file system, and answered, from beginning to end on the thread that has received it.
 //! - [`MountOptions`]: how to mount; [`Mount::transport`]: how requests come.
 //! - [`mount_for_others`] mounts, and [`Mount::serving`] serves, if these are two processes.
 //! - [`Timings`]: how long requests took, by kind.
@@ -12,31 +12,31 @@
 //! The protocol of the kernel is in `dendro_fuse_transport`.
 //!
 //! # What is agreed with the kernel
-//! - The kernel checks permissions (`default_permissions`, with ACLs). The file system clears set-id
-//!   bits (`HANDLE_KILLPRIV_V2`, `SETXATTR_EXT`) and applies the umask (`DONT_MASK`, which default ACLs
-//!   need). If the kernel can map ids (`ALLOW_IDMAP`), it names a user only in requests that create a
-//!   file.
-//! - The kernel caches attributes, names, absent names, symbolic links and data forever, since nothing
-//!   changes without its knowledge. It does not cache listings: its cache of them loses entries if
-//!   several processes list a directory that changes.
-//! - There is no writeback cache. When write(2) has returned, the file system has the data. So recovery
-//!   keeps the order of writes.
-//! - Files are not opened. `open` returns `ENOSYS` once and is not called again, and so does `create`:
-//!   the kernel then uses `mknod`. That saves an open and a release for each file. So the file system
-//!   must be mounted with [`dendro_fs::Options::lookups_keep_files`].
+//! - The kernel checks permissions (`default_permissions`, with ACLs). The file system clears
+//!   set-id bits (`HANDLE_KILLPRIV_V2`, `SETXATTR_EXT`) and applies the umask (`DONT_MASK`, which
+//!   default ACLs need). If the kernel can map ids (`ALLOW_IDMAP`), it names a user only in
+//!   requests that create a file.
+//! - The kernel caches attributes, names, absent names, symbolic links and data forever, since
+//!   nothing changes without its knowledge. It does not cache listings: its cache of them loses
+//!   entries if several processes list a directory that changes.
+//! - There is no writeback cache. When write(2) has returned, the file system has the data. So
+//!   recovery keeps the order of writes.
+//! - Files are not opened. `open` returns `ENOSYS` once and is not called again, and so does
+//!   `create`: the kernel then uses `mknod`. That saves an open and a release for each file. So the
+//!   file system must be mounted with [`dendro_fs::Options::lookups_keep_files`].
 //!
 //! # What the kernel does not pass on
-//! - Before Linux 6.1, whether fallocate clears the set-id bits: it does unless the kernel names root as
-//!   the caller. Later kernels check the bits first, as they do before writes and copies, and have them
-//!   cleared by a SETATTR that changes nothing else.
-//! - `O_SYNC` and `O_DSYNC` of files that fallocate and copy_file_range change: only writes have these
-//!   flags. To look them up in `/proc` would take longer than a short copy.
-//! - The flags of files (`chattr`): they come by ioctl, and the kernel does not know them. So the open of
-//!   an immutable file for writing succeeds, and the write fails.
+//! - Before Linux 6.1, whether fallocate clears the set-id bits: it does unless the kernel names
+//!   root as the caller. Later kernels check the bits first, as they do before writes and copies,
+//!   and have them cleared by a SETATTR that changes nothing else.
+//! - `O_SYNC` and `O_DSYNC` of files that fallocate and copy_file_range change: only writes have
+//!   these flags. To look them up in `/proc` would take longer than a short copy.
+//! - The flags of files (`chattr`): they come by ioctl, and the kernel does not know them. So the
+//!   open of an immutable file for writing succeeds, and the write fails.
 //! - `syncfs`: plain FUSE mounts do not get it.
-//! - Signals to callers that wait for a request, unless the signal kills the caller: then copies and
-//!   fallocate end between two steps. All other requests are short, or wait for the device, as in other
-//!   file systems.
+//! - Signals to callers that wait for a request, unless the signal kills the caller: then copies
+//!   and fallocate end between two steps. All other requests are short, or wait for the device, as
+//!   in other file systems.
 //!
 //! # What the kernel does itself
 //! - Locks (flock and POSIX): a head is mounted only once, so there are no other holders of locks.

@@ -20,17 +20,17 @@ use crate::switch::Switch;
 
 const SUBTYPE: &str = "dendro";
 
-/// The default number of threads. Over `/dev/fuse`: this many more than there are cores, since requests
-/// wait for the device, and those that can share one flush wait together …
+/// The default number of threads. Over `/dev/fuse`: this many more than there are cores, since
+/// requests wait for the device, and those that can share one flush wait together …
 const SPARE_THREADS: usize = 2;
 /// … Over io_uring, where a request waits for a thread of its own core: this many in all, …
 const RING_THREADS: usize = 16;
 /// … but for each core within these bounds.
 const RING_THREADS_PER_CORE: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// How far the kernel reads ahead of programs that read sequentially. Several requests of the largest
-/// size are in progress then, while the program uses the replies to as many more. With half of this
-/// the device is idle now and then.
+/// How far the kernel reads ahead of programs that read sequentially. Several requests of the
+/// largest size are in progress then, while the program uses the replies to as many more. With half
+/// of this the device is idle now and then.
 const READ_AHEAD_BYTES: usize = 8 << 20;
 
 /// How to mount.
@@ -56,9 +56,9 @@ pub struct MountOptions {
     pub noatime: bool,
     /// Do not follow symbolic links. Only root can have this.
     pub nosymfollow: bool,
-    /// The source is a block device, which the kernel claims for the mount. Then sync(2) and syncfs(2)
-    /// reach the file system, and umount(2) waits for the work of [`Mount::set_on_unmount`]. Only
-    /// root can have this.
+    /// The source is a block device, which the kernel claims for the mount. Then sync(2) and
+    /// syncfs(2) reach the file system, and umount(2) waits for the work of
+    /// [`Mount::set_on_unmount`]. Only root can have this.
     pub block_device: bool,
     /// How many requests can be served at the same time. Over io_uring the threads are distributed
     /// equally to all cores. `None`: a default that depends on the number of cores.
@@ -67,8 +67,8 @@ pub struct MountOptions {
     pub transport: Choice,
     /// Allow FUSE over io_uring on this machine first. Only root can do this.
     pub enable_uring: bool,
-    /// The snapshots that the hidden directory `.dendro` in the root shows; `None`: there is no such
-    /// directory.
+    /// The snapshots that the hidden directory `.dendro` in the root shows; `None`: there is no
+    /// such directory.
     pub past: Option<Arc<dyn Past>>,
     /// Where requests are counted; `None`: nowhere.
     pub timings: Option<Arc<Timings>>,
@@ -97,8 +97,8 @@ impl Default for MountOptions {
     }
 }
 
-/// A mounted file system, which [`Self::serve`] serves. If it is dropped without being served, a dead
-/// mount remains; [`unmount`] it.
+/// A mounted file system, which [`Self::serve`] serves. If it is dropped without being served, a
+/// dead mount remains; [`unmount`] it.
 #[derive(Debug)]
 pub struct Mount {
     session: Session<Router>,
@@ -108,10 +108,11 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `fs` on the directory `mount_point`: for root by mount(2), for others through fusermount3.
+    /// Mounts `fs` on the directory `mount_point`: for root by mount(2), for others through
+    /// fusermount3.
     ///
-    /// `report` is called for damage and failed I/O, of which the caller of the system call sees only
-    /// `EIO`.
+    /// `report` is called for damage and failed I/O, of which the caller of the system call sees
+    /// only `EIO`.
     ///
     /// # Errors
     /// [`Error::NoFuse`], [`Error::MountPoint`], [`Error::Mount`]; the last also if
@@ -130,8 +131,8 @@ impl Mount {
         })
     }
 
-    /// Takes over a mount that exists and was not served yet. Of `options` those count that say how to
-    /// serve it. After an error the mount remains, dead; its creator must [`unmount`] it.
+    /// Takes over a mount that exists and was not served yet. Of `options` those count that say how
+    /// to serve it. After an error the mount remains, dead; its creator must [`unmount`] it.
     ///
     /// # Errors
     /// [`Error::Mount`].
@@ -158,8 +159,8 @@ impl Mount {
         Ok(Self { session, current, mount_point, is_elsewhere })
     }
 
-    /// Sets what to do when a mount of a block device is unmounted; umount(2) waits for it. All requests
-    /// were answered before, and none comes after it.
+    /// Sets what to do when a mount of a block device is unmounted; umount(2) waits for it. All
+    /// requests were answered before, and none comes after it.
     pub fn set_on_unmount(&self, work: impl Fn() + Send + Sync + 'static) {
         self.session.file_system().set_on_unmount(Box::new(work));
     }
@@ -202,8 +203,8 @@ impl Mount {
     }
 }
 
-/// Mounts on the directory `mount_point` for another process, which gets the connection and serves it by
-/// [`Mount::serving`].
+/// Mounts on the directory `mount_point` for another process, which gets the connection and serves
+/// it by [`Mount::serving`].
 ///
 /// # Errors
 /// As [`Mount::new`].

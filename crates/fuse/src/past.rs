@@ -21,12 +21,12 @@ pub trait Past: Send + Sync + fmt::Debug {
     /// The snapshot called `name`.
     fn snapshot(&self, name: &str) -> Option<SnapshotId>;
 
-    /// The snapshots that `head` descends from. Their names are times, in the form that [`Self::at`]
-    /// accepts.
+    /// The snapshots that `head` descends from. Their names are times, in the form that
+    /// [`Self::at`] accepts.
     fn moments(&self, head: &FileSystem) -> Vec<(String, SnapshotId)>;
 
-    /// The last snapshot that `head` descends from before a time; `None` if there is none, or if the text
-    /// is not a time.
+    /// The last snapshot that `head` descends from before a time; `None` if there is none, or if
+    /// the text is not a time.
     fn at(&self, head: &FileSystem, time: &str) -> Option<SnapshotId>;
 
     /// Opens the file system of a snapshot.

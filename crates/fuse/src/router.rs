@@ -1,5 +1,5 @@
-//! Passes each request to the file system, or to the hidden directory of snapshots. One bit of the node
-//! says which of the two it is for.
+//! Passes each request to the file system, or to the hidden directory of snapshots. One bit of the
+//! node says which of the two it is for.
 
 use std::sync::Arc;
 
@@ -49,8 +49,8 @@ impl Router {
         }
     }
 
-    /// Whether a name is that of the directory of snapshots. A file of the same name, from a time when the
-    /// mount had no such directory, takes precedence: users must be able to reach it.
+    /// Whether a name is that of the directory of snapshots. A file of the same name, from a time
+    /// when the mount had no such directory, takes precedence: users must be able to reach it.
     fn names_snapshot_dir(&self, parent: u64, name: &[u8]) -> Result<bool> {
         if parent != Ino::ROOT.0 || name != snapshot_dir::NAME || self.snapshots.is_none() {
             return Ok(false);
@@ -76,8 +76,8 @@ const fn check_not_snapshot(node: u64) -> Result<()> {
     if is_snapshot_node(node) { Err(Errno::ROFS) } else { Ok(()) }
 }
 
-/// Refuses operations between a snapshot and the current files. From a snapshot the error is that for
-/// another file system (`EXDEV`): programs then copy the data.
+/// Refuses operations between a snapshot and the current files. From a snapshot the error is that
+/// for another file system (`EXDEV`): programs then copy the data.
 const fn check_no_snapshots(from: u64, to: u64) -> Result<()> {
     match (is_snapshot_node(from), is_snapshot_node(to)) {
         (false, false) => Ok(()),

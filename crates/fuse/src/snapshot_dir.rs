@@ -6,9 +6,9 @@
 //! | `.dendro/at/TIME/…`        | the last snapshot before a time   |
 //! | `.dendro/README`           | what this is, and how to keep more |
 //!
-//! The listing of the root does not contain it, so programs that walk through the mount do not enter it.
-//! Nothing in it can be changed. Its names are looked up again whenever they are used. The kernel may
-//! cache everything below them forever, since snapshots do not change.
+//! The listing of the root does not contain it, so programs that walk through the mount do not
+//! enter it. Nothing in it can be changed. Its names are looked up again whenever they are used.
+//! The kernel may cache everything below them forever, since snapshots do not change.
 //!
 //! - [`numbers`]: the numbers of its files, for the kernel and for users.
 //! - [`slots`]: which of its names the kernel has looked up, and which views are open.
@@ -364,8 +364,8 @@ impl SnapshotDir {
         }
     }
 
-    /// Passes the entries behind `offset` of a synthetic directory to `sink`, as i-node number, cookie and
-    /// name, until it takes no more. Cookies are epochs, so that they are stable.
+    /// Passes the entries behind `offset` of a synthetic directory to `sink`, as i-node number,
+    /// cookie and name, until it takes no more. Cookies are epochs, so that they are stable.
     fn list_synthetic(
         &self,
         current: &Adapter,
@@ -416,7 +416,8 @@ fn copy_up_to(bytes: &[u8], out: &mut [u8]) -> usize {
     len
 }
 
-/// The reply to a LOOKUP of a file in a snapshot. If its number is too large for a node, the node is 0.
+/// The reply to a LOOKUP of a file in a snapshot. If its number is too large for a node, the node
+/// is 0.
 fn snapshot_entry(slot: &Slot, attr: &dendro_fs::Attr) -> Entry {
     let mut entry = convert::entry(attr);
     entry.node = node(slot.number, attr.ino.0).unwrap_or(0);

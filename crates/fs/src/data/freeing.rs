@@ -1,8 +1,8 @@
 //! Freeing the pages of a truncated file, in bounded units.
 //!
 //! A truncation that one unit cannot finish is entered on the orphan list by the unit that changes
-//! the size, and removed from it by the unit that frees the last pages. After a crash between the two
-//! the next mount finishes it.
+//! the size, and removed from it by the unit that frees the last pages. After a crash between the
+//! two the next mount finishes it.
 
 use dendro_disk::MAX_PAGE_COUNT;
 
@@ -33,8 +33,8 @@ pub(crate) fn finish_truncation(fs: &FsState, guard: &mut WriteGuard<'_>) -> Res
     fs.commit_inode(aru, guard, inode)
 }
 
-/// Frees pages from `first_page` on, unit by unit, until one more unit can free the rest. Returns the
-/// first page of the rest; `None` if there is none.
+/// Frees pages from `first_page` on, unit by unit, until one more unit can free the rest. Returns
+/// the first page of the rest; `None` if there is none.
 fn free_pages(fs: &FsState, ino: Ino, first_page: u64) -> Result<Option<u64>> {
     let mut from = first_page;
     loop {

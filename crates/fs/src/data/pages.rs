@@ -14,7 +14,8 @@ use crate::types::Ino;
 /// [`PAGE_SIZE`] for offsets.
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 
-/// How many pages of `range` are holes. The disk is asked only if the i-node does not tell.
+/// How many pages of `range` are holes. The disk is queried only if the i-node is not enough to
+/// know.
 pub(super) fn holes_in(fs: &FsState, ino: Ino, inode: &Inode, range: Range<u64>) -> Result<u64> {
     let count = range.end - range.start;
     let size_pages = inode.size_pages();
@@ -30,8 +31,8 @@ pub(super) fn holes_in(fs: &FsState, ino: Ino, inode: &Inode, range: Range<u64>)
     Ok(count - fs.disk().count_pages(fs.view(), ino.lid(), range)?.min(count))
 }
 
-/// Prepares a file for work on its pages: moves inline data to a page, in a unit that changes nothing
-/// that users can see, and finishes a truncation that was interrupted.
+/// Prepares a file for work on its pages: moves inline data to a page, in a unit that changes
+/// nothing that users can see, and finishes a truncation that was interrupted.
 pub(super) fn prepare_pages(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<()> {
     if guard.inode().state.contains(InodeState::TRUNCATING) {
         freeing::finish_truncation(fs, guard)?;

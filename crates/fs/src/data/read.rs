@@ -26,8 +26,8 @@ pub(crate) fn read(fs: &FsState, ino: Ino, offset: u64, buf: &mut [u8]) -> Resul
     Ok(len)
 }
 
-/// Reads `len` bytes of pages, from `offset` on, to the start of `buf`. The rest of `buf` saves copies
-/// of partial pages.
+/// Reads `len` bytes of pages, from `offset` on, to the start of `buf`. The rest of `buf` saves
+/// copies of partial pages.
 pub(super) fn read_range(
     fs: &FsState,
     ino: Ino,

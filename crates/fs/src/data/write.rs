@@ -68,8 +68,8 @@ pub(super) fn write_locked(
     fs.commit_inode(aru, guard, inode)
 }
 
-/// Adds the pages of a write to `aru`. Whole pages are borrowed from `data`; partial ones are merged
-/// with what the file has around them.
+/// Adds the pages of a write to `aru`. Whole pages are borrowed from `data`; partial ones are
+/// merged with what the file has around them.
 fn write_pages<'a>(
     fs: &FsState,
     aru: &mut Aru<'a>,

@@ -35,8 +35,8 @@ pub(crate) struct Acl {
 }
 
 impl Acl {
-    /// The list in an attribute's value; `None` if it has no entries: setting such a list removes the
-    /// attribute.
+    /// The list in an attribute's value; `None` if it has no entries: setting such a list removes
+    /// the attribute.
     pub(crate) fn decode(value: &[u8]) -> Result<Option<Self>> {
         const BAD: FsError = FsError::Invalid("malformed ACL");
         if value.is_empty() {
@@ -61,9 +61,9 @@ impl Acl {
         value
     }
 
-    /// A list has entries for the owner, named users, the group, named groups, the mask and others, in
-    /// this order. Owner, group and others have one entry each; the mask has at most one, and must
-    /// have one if users or groups are named.
+    /// A list has entries for the owner, named users, the group, named groups, the mask and others,
+    /// in this order. Owner, group and others have one entry each; the mask has at most one, and
+    /// must have one if users or groups are named.
     fn is_valid(&self) -> bool {
         let count = |tag| self.entries.iter().filter(|entry| entry.tag.get() == tag).count();
         let named = count(USER) + count(GROUP);
@@ -85,8 +85,8 @@ impl Acl {
         self.entries.iter().find(|entry| entry.tag.get() == tag).map(|e| u32::from(e.perm.get()))
     }
 
-    /// Whether the list grants all bits of `wanted` to `user`, who is not the owner of the file. `gid`
-    /// is the group of the file.
+    /// Whether the list grants all bits of `wanted` to `user`, who is not the owner of the file.
+    /// `gid` is the group of the file.
     pub(crate) fn grants(&self, user: &Credentials, gid: u32, wanted: u32) -> bool {
         let mask = self.perm(MASK).unwrap_or(7);
         let within = |perm: u32| perm & wanted == wanted;
@@ -116,8 +116,8 @@ impl Acl {
         self.entries.len() == 3
     }
 
-    /// The nine mode bits of a file with this list. The group's bits are those of the mask if there is
-    /// one.
+    /// The nine mode bits of a file with this list. The group's bits are those of the mask if there
+    /// is one.
     pub(crate) fn mode_bits(&self) -> u32 {
         let user = self.perm(USER_OBJ).unwrap_or(0);
         let group = self.perm(MASK).or(self.perm(GROUP_OBJ)).unwrap_or(0);

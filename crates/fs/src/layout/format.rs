@@ -1,21 +1,22 @@
-//! What the file system keeps in the logical disk's records: fixed layouts, little-endian.
+//! The structures in the logical disk's records: fixed layouts, little-endian.
 //!
-//! | list | holds |
+//! | list | content |
 //! |-----:|-------|
 //! | 1 | the root directory |
-//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it; records 1 and 2, where a user has made a branch and a snapshot, each a [`MakerV1`]; records 2³² to 2³² + 255 in the main branch, where damage was met, each a [`DamageV1`] |
+//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it; records 1 and 2, if a user other than root created the branch or a snapshot, are a [`MakerV1`] each; records 2³² to 2³² + 255 in the main branch, if damage was found, are a [`DamageV1`] each |
 //! | 3 | orphans: record *n* is an [`OrphanV1`] about i-node *n* |
 //! | others | one file each |
 //!
-//! A file's list has its records in three regions, told apart by the index's highest two bits:
+//! A file's list has its records in three regions. The highest two bits of the index distinguish
+//! them:
 //!
-//! | index | holds |
+//! | index | content |
 //! |-------|-------|
 //! | 0 | the i-node: [`InodeV1`], with inline data behind it |
 //! | 2⁶² + hash·2¹⁶ + slot·2⁸ + part | extended attributes whose name has that hash (46 bits): slot 0 is the [`XattrV1`] entries, other slots are values too long to share a record, cut in parts of [`XATTR_PART_LEN`] |
 //! | 2⁶³ + hash | directory entries whose name has that hash (55 bits, never 0): [`DirEntryV1`] |
 //!
-//! Nothing read here is trusted: decoding answers [`FsError::Corrupted`] for what makes no sense.
+//! Nothing that was read is trusted: decoding fails with [`FsError::Corrupted`] if it is malformed.
 
 use std::mem::offset_of;
 
@@ -34,17 +35,17 @@ pub const FIRST_FILE_LIST: Lid = Lid(4);
 
 /// Record index of the i-node, and of the volume's description.
 pub const HEAD_INDEX: u64 = 0;
-/// Record index of the one who made the branch, in the list that describes the volume.
+/// Record index of the user who created the branch, in the list that describes the volume.
 pub const BRANCH_MAKER_INDEX: u64 = 1;
-/// The same of the one who made the last snapshot of it.
+/// Record index of the user who created the last snapshot of the branch, in that list.
 pub const SNAPSHOT_MAKER_INDEX: u64 = 2;
-/// First record index of the damage that was met, in that list.
+/// First record index of damage that was found, in that list.
 pub const DAMAGE_BASE: u64 = 1 << 32;
-/// One past their last.
+/// One past the last of these indices.
 pub const DAMAGE_END: u64 = DAMAGE_BASE + 256;
 /// First record index of the extended attributes.
 pub const XATTR_BASE: u64 = 1 << 62;
-/// One past their last.
+/// One past the last of these indices.
 pub const XATTR_END: u64 = 2 << 62;
 /// First record index of the directory entries, which reach to the end of the index space.
 pub const DIR_BASE: u64 = 1 << 63;
@@ -63,20 +64,20 @@ pub const RECORD_VERSION: u8 = 1;
 /// The first bytes of the volume's description.
 pub const VOLUME_MAGIC: [u8; 8] = *b"dendroFS";
 
-/// State bit: the data is behind the i-node in its record.
+/// State bit: the data are inline, behind the i-node in its record.
 pub const STATE_INLINE: u32 = 1 << 0;
-/// State bit: there is a `security.capability` attribute, to be removed with the next change.
+/// State bit: there is a `security.capability` attribute, which the next change of data removes.
 pub const STATE_CAPABILITY: u32 = 1 << 1;
-/// State bit: there may be pages past the end of the file, all zeros (preallocation).
+/// State bit: there may be pages behind the end of the file, all zeros (preallocation).
 pub const STATE_EOF_PAGES: u32 = 1 << 2;
-/// State bit: pages past the end of the file are being freed; the i-node is on the orphan list.
+/// State bit: pages behind the end of the file are being freed. The i-node is on the orphan list.
 pub const STATE_TRUNCATING: u32 = 1 << 3;
 /// All state bits of this version.
 pub const STATE_ALL: u32 = STATE_INLINE | STATE_CAPABILITY | STATE_EOF_PAGES | STATE_TRUNCATING;
 
 /// Orphan: the file has no name, and is to be removed.
 pub const ORPHAN_REMOVE: u8 = 1;
-/// Orphan: pages past the end of the file are to be freed.
+/// Orphan: pages behind the end of the file are to be freed.
 pub const ORPHAN_TRUNCATE: u8 = 2;
 
 /// An i-node, version 1. Inline data follows at `header_len`; a later minor version may have more
@@ -93,7 +94,7 @@ pub const ORPHAN_TRUNCATE: u8 = 2;
 /// |  16 | 4 | `nlink` | names; for a directory 2 and one for each directory in it |
 /// |  20 | 4 | `flags` | users' flags (`FS_IOC_GETFLAGS`) |
 /// |  24 | 4 | `state` | `STATE_*` bits |
-/// |  28 | 4 | `generation` | tells a number's users apart |
+/// |  28 | 4 | `generation` | distinguishes files that had the same number |
 /// |  32 | 8 | `size` | bytes; for a directory the bytes of its entries |
 /// |  40 | 8 | `pages` | pages that are not holes, those still to be freed left out |
 /// |  48 | 8 | `parent` | a directory's parent; for others the directory that was last given a name of it, or 0 |
@@ -228,11 +229,11 @@ pub struct DirEntryV1 {
 }
 
 const _: () = assert!(size_of::<DirEntryV1>() == 12);
-// The smallest entries that fill a record must have a slot each.
+// There must be enough slots for a record full of the smallest entries.
 const _: () = assert!(MAX_RECORD_LEN_BYTES / (size_of::<DirEntryV1>() + 1) < 1 << DIR_SLOT_BITS);
 
-/// The user who has made a version, version 1. It is about the version that it names alone: others that go on
-/// from that see it too.
+/// The user who created a version, version 1. It belongs only to the version that it names:
+/// descendants of that version inherit the record.
 ///
 /// | offset | size | field | meaning |
 /// |-------:|-----:|-------|---------|
@@ -264,8 +265,8 @@ pub const DAMAGE_NO_VERSION: u32 = u32::MAX;
 /// In a [`DamageV1`]: it is in a branch's head.
 pub const DAMAGE_OF_HEAD: u64 = u64::MAX;
 
-/// A place on the device that did not hold what was written there, version 1. The path and the description
-/// follow.
+/// A place on the device whose content is not what was written there, version 1. The path and the
+/// description follow.
 ///
 /// | offset | size | field | meaning |
 /// |-------:|-----:|-------|---------|
@@ -280,9 +281,9 @@ pub const DAMAGE_OF_HEAD: u64 = u64::MAX;
 /// | 24 | 8 | `addr` | where it lies on the device, in bytes |
 /// | 32 | 8 | `list` | the list; 0: a node of the map |
 /// | 40 | 8 | `page` | the index of the page in it |
-/// | 48 | 8 | `first_nanos` | when it was met first, since 1970 |
-/// | 56 | 8 | `last_nanos` | when it was met last |
-/// | 64 | 8 | `met_count` | how often |
+/// | 48 | 8 | `first_nanos` | when it was found first, since 1970 |
+/// | 56 | 8 | `last_nanos` | when it was found last |
+/// | 64 | 8 | `met_count` | how often it was found |
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -330,15 +331,15 @@ pub struct XattrV1 {
 }
 
 const _: () = assert!(size_of::<XattrV1>() == 8);
-// A longest name and its head fit a record with the version byte.
+// The version byte, a head and a longest name fit a record.
 const _: () = assert!(1 + size_of::<XattrV1>() + 255 <= MAX_RECORD_LEN_BYTES);
-// All parts of a longest value can be told apart by eight bits.
+// Eight bits are enough for the numbers of all parts of a longest value.
 const _: () = assert!(crate::types::MAX_XATTR_LEN_BYTES.div_ceil(XATTR_PART_LEN) <= 256);
 
-/// Splits a fixed head off the front of `bytes`.
+/// Splits a head of fixed length off the front of `bytes`.
 ///
 /// # Errors
-/// [`FsError::Corrupted`], naming `what`, when there are too few.
+/// [`FsError::Corrupted`], which names `what`, if there are too few bytes.
 pub fn split_head<'a, T>(bytes: &'a [u8], what: &str) -> Result<(&'a T, &'a [u8])>
 where
     T: FromBytes + Immutable + KnownLayout + Unaligned,
@@ -350,7 +351,7 @@ where
 /// Splits `len` bytes off the front of `bytes`.
 ///
 /// # Errors
-/// [`FsError::Corrupted`], naming `what`, when there are fewer.
+/// [`FsError::Corrupted`], which names `what`, if there are fewer bytes.
 pub fn split_bytes<'a>(bytes: &'a [u8], len: usize, what: &str) -> Result<(&'a [u8], &'a [u8])> {
     bytes.split_at_checked(len).ok_or_else(|| {
         FsError::Corrupted(format!("{what} of {len} bytes, of which {} are there", bytes.len()))
@@ -360,7 +361,7 @@ pub fn split_bytes<'a>(bytes: &'a [u8], len: usize, what: &str) -> Result<(&'a [
 /// Takes the version byte off a record with entries.
 ///
 /// # Errors
-/// [`FsError::Corrupted`], naming `what`, for another version.
+/// [`FsError::Corrupted`], which names `what`, for another version.
 pub fn split_version<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [u8]> {
     match bytes.split_first() {
         Some((&RECORD_VERSION, rest)) => Ok(rest),

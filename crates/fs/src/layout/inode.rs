@@ -49,8 +49,8 @@ pub(crate) struct Inode {
     pub(crate) generation: u32,
     pub(crate) size: u64,
     pub(crate) pages: u64,
-    /// A directory's parent. For any other file the directory that last gave it a name, or 0: a hint
-    /// where to look for one of its names.
+    /// A directory's parent. For any other file the directory that last gave it a name, or 0: a
+    /// hint where to look for one of its names.
     pub(crate) parent: u64,
     pub(crate) atime: FileTime,
     pub(crate) mtime: FileTime,

@@ -68,8 +68,8 @@ impl NewDirs {
         self.new.as_mut().unwrap_or(&mut self.old)
     }
 
-    /// Changes the link counts for a directory that leaves the old directory, and for one that enters
-    /// it in exchange.
+    /// Changes the link counts for a directory that leaves the old directory, and for one that
+    /// enters it in exchange.
     fn move_links(&mut self, leaves_old: bool, enters_old: bool) -> Result<()> {
         let (gains, loses) = (leaves_old, enters_old);
         self.old.nlink = change_links(self.old.nlink, enters_old, leaves_old)?;

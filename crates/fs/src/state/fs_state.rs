@@ -239,8 +239,8 @@ impl FsState {
         self.commit_edits(aru, self.edits(), guard, inode)
     }
 
-    /// As [`Self::commit_inode`], together with `edits`. The i-node comes first in the unit: it shows
-    /// that the list exists, so the disk need not look that up for the other changes.
+    /// As [`Self::commit_inode`], together with `edits`. The i-node comes first in the unit: it
+    /// shows that the list exists, so the disk need not look that up for the other changes.
     pub(crate) fn commit_edits(
         &self,
         mut aru: Aru<'_>,

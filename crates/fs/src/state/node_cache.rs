@@ -50,8 +50,8 @@ impl NodeCache {
         (node, self.evict(&mut shard))
     }
 
-    /// Evicts unused nodes until the shard is within its limit. If the next few nodes are all in use,
-    /// the shard stays larger for now.
+    /// Evicts unused nodes until the shard is within its limit. If the next few nodes are all in
+    /// use, the shard stays larger for now.
     fn evict(&self, shard: &mut CacheShard) -> Option<Arc<Node>> {
         let mut tries = 8;
         while shard.nodes.len() > self.shard_cap && tries > 0 {

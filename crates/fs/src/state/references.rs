@@ -1,10 +1,10 @@
 //! How often each i-node was looked up and not forgotten since, and how often it is open.
 //!
-//! The kernel keeps references to i-nodes that it has looked up for as long as it likes. These may be
-//! millions, most of them looked up once, with consecutive numbers. So the counts of 16 neighbouring
-//! i-nodes share one 64-bit number, with four bits each. That takes 1 to 3 bytes for an i-node among
-//! many neighbours, and 19 to 39 bytes for one without neighbours. A count that exceeds its four bits
-//! continues in a record.
+//! The kernel keeps references to i-nodes that it has looked up for as long as it likes. These may
+//! be millions, most of them looked up once, with consecutive numbers. So the counts of 16
+//! neighbouring i-nodes share one 64-bit number, with four bits each. That takes 1 to 3 bytes for
+//! an i-node among many neighbours, and 19 to 39 bytes for one without neighbours. A count that
+//! exceeds its four bits continues in a record.
 
 use std::collections::hash_map::Entry;
 
@@ -22,7 +22,7 @@ const COUNT_BITS: u32 = u64::BITS >> NEIGHBOURS_LOG2;
 /// The highest count that fits. Lookups beyond it are counted in a record.
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// What the number shared with the neighbours cannot hold.
+/// What does not fit the number that is shared with the neighbours.
 #[derive(Debug, Default)]
 struct Record {
     /// Lookups beyond [`MAX_COUNT`].
@@ -171,8 +171,8 @@ impl References {
         self.shard_of(ino).lock().records.entry(ino.0).or_default().opens += 1;
     }
 
-    /// Subtracts lookups. Returns the node with the last state of a removed file if nothing refers to
-    /// that file any more.
+    /// Subtracts lookups. Returns the node with the last state of a removed file if nothing refers
+    /// to that file any more.
     pub(crate) fn drop_lookups(&self, ino: Ino, count: u64) -> Option<Arc<Node>> {
         let mut shard = self.shard_of(ino).lock();
         shard.drop_lookups(ino.0, count);

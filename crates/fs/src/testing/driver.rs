@@ -1,4 +1,4 @@
-//! Steps on a file system.
+//! Executes steps on a file system.
 
 use dendro_base::sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::types::{Attr, Caller, FileKind, Ino, LongChange, OpenOptions, SetAttr, SetTime};
 
-/// Does steps on a file system, as a kernel would ask for them: each name is looked up, and
-/// forgotten when the step ends.
+/// Executes steps on a file system with the calls that a kernel would make: each name is looked up,
+/// and forgotten when the step ends.
 pub struct Driver {
     fs: Arc<FileSystem>,
     slots: [Option<Ino>; SLOT_COUNT],
-    /// Looked up by this step.
+    /// The files that this step has looked up.
     looked_up: Vec<Ino>,
 }
 
@@ -29,7 +29,7 @@ impl From<FsError> for Failure {
 }
 
 impl Driver {
-    /// For `fs`, with nothing open.
+    /// A driver for `fs`, without open files.
     #[must_use]
     pub fn new(fs: Arc<FileSystem>) -> Self {
         Self { fs, slots: [None; SLOT_COUNT], looked_up: Vec::new() }
@@ -41,7 +41,7 @@ impl Driver {
         &self.fs
     }
 
-    /// Does a step.
+    /// Executes a step.
     pub fn run(&mut self, step: &Step) -> Outcome {
         let outcome = self.try_run(step).map_err(|failure| match failure {
             Failure::Fs(error) => error.errno(),
@@ -107,7 +107,7 @@ impl Driver {
         match &step.operation {
             Operation::Unlink { path } => {
                 let (parent, name) = self.place(path)?;
-                // The kernel knows what it unlinks.
+                // The kernel has looked up what it unlinks.
                 if let Ok(attr) = fs.lookup(parent, name) {
                     self.counted(attr);
                 }

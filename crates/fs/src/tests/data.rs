@@ -1,4 +1,4 @@
-//! Contents of files.
+//! The contents of files.
 
 use dendro_base::Rng;
 use dendro_disk::{GROUP_PAGES, Lid, LogicalDisk, MAX_UNIT_GROUPS, PAGE_SIZE, View};
@@ -136,7 +136,7 @@ fn a_large_truncation_goes_in_steps_that_a_crash_may_interrupt_and_a_removal_is_
     let fixture = Fixture::with(disk, noatime(), u64::MAX);
     let make = |name| {
         let ino = fixture.file(name);
-        // Allocated pages cost the model nothing.
+        // The model disk does not charge allocated pages.
         let len = (3 * MAX_PAGES_FREED + 5) * PAGE;
         fixture
             .fs
@@ -190,7 +190,7 @@ fn a_file_with_a_page_here_and_there_is_cut_off_in_units_that_are_short() {
     fixture.truncate(ino, 3);
     assert_eq!(fixture.attr(ino).blocks_512, 8);
     fixture.assert_sound();
-    // What lies behind the end goes too, wherever it was allocated.
+    // Pages that were allocated behind the end are freed, too.
     let (flags, patron) = (FallocateFlags::KEEP_SIZE, LongChange::uncancelled(false));
     for index in [1 << 12, 1 << 20, 1 << 30] {
         fixture.fs.fallocate(ino, index * PAGE, PAGE, flags, &patron).unwrap();
@@ -256,7 +256,7 @@ fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
     let allocate = |ino, len, flags| fixture.fs.fallocate(ino, 0, len, flags, &hasty);
     let long = fixture.file("long");
     assert_eq!(errno(allocate(long, 3 * step, FallocateFlags::empty())), 4);
-    // The kernel, which is told of a failure, goes on with the size that it knows.
+    // After an error the kernel keeps the size that it knows.
     let attr = fixture.attr(long);
     assert_eq!((attr.size_bytes, attr.blocks_512), (0, step / 512));
     assert_eq!(allocate(long, step, FallocateFlags::empty()), Ok(()), "no step is left out");
@@ -358,7 +358,7 @@ fn once_the_disk_has_failed_changes_are_refused_and_each_sync_says_that_writes_a
         let fs = &fixture.fs;
         let ino = fixture.file_with("f", b"abc");
         fixture.disk.fail("the device is gone");
-        // An access time that waits to be written makes no difference.
+        // An access time that is only in memory makes no difference.
         fs.read(ino, 0, &mut [0; 3]).unwrap();
         for _ in 0..2 {
             assert_eq!(errno(fs.fsync(ino, true)), 5);
@@ -393,6 +393,6 @@ fn opening_can_truncate_and_creating_can_open_what_is_there() {
     assert_eq!(errno(fixture.fs.read(Ino::ROOT, 0, &mut [0; 10])), 21);
 }
 
-/// The library promises that this can be shared between threads.
+/// The interface guarantees that this can be shared between threads.
 const fn assert_shareable<T: Send + Sync>() {}
 const _: () = assert_shareable::<FileSystem>();

@@ -150,8 +150,8 @@ fn a_directory_of_a_hundred_thousand_lists_each_once() {
     assert_eq!(fixture.disk.state().list_count(), 3);
 }
 
-/// A listing in small pieces, with changes between them, shows every name once that was there all
-/// the time.
+/// A listing in small pieces, with changes between them, has every name once that existed all the
+/// time.
 fn list_under_change(hash_mask: u64, count: usize) {
     let fixture = Fixture::with(ModelDisk::new(None), noatime(), hash_mask);
     for number in 0..count {

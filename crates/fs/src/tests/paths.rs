@@ -1,4 +1,4 @@
-//! What files are called.
+//! The paths of files.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,8 @@ fn directories_that_lie_in_each_other_have_no_path() {
     let fixture = Fixture::new();
     let outer = fixture.dir("d");
     let inner = fixture.fs.mkdir(&USER, outer, b"sub", 0o755).unwrap().ino;
-    // The record by which the root has the outer one goes to the inner: neither leads to the root.
+    // Move the root's record of the outer directory to the inner one. Then neither leads to the
+    // root.
     let records = fixture.disk.records(View::HEAD, Ino::ROOT.lid(), DIR_BASE, 1).unwrap();
     let mut aru = Aru::new(View::HEAD);
     aru.put_record(inner.lid(), records[0].0, records[0].1.to_vec());

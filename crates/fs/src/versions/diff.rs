@@ -1,9 +1,9 @@
 //! What changed between two views.
 //!
-//! The disk reports which lists may differ, in time that grows with the changes. A name that was added
-//! or removed is in a directory that differs. The path of a file that differs is found upwards, from
-//! the directory that its i-node names. All directories are searched, once, only for a file that is
-//! not in that directory any more (because one of several names was removed).
+//! The disk reports which lists may differ, in time that grows with the changes. A name that was
+//! added or removed is in a directory that differs. The path of a file that differs is found
+//! upwards, from the directory that its i-node names. All directories are searched, once, only for
+//! a file that is not in that directory any more (because one of several names was removed).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -131,9 +131,9 @@ pub fn diff(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Change>> {
     Ok(join_replacements(changes))
 }
 
-/// Of the `changes` that [`diff()`] found between the two views, those that `user` may see. A name is
-/// visible if the user can list the directories on its path. A name that is visible in only one of
-/// the views is reported as if it existed only there.
+/// Of the `changes` that [`diff()`] found between the two views, those that `user` may see. A name
+/// is visible if the user can list the directories on its path. A name that is visible in only one
+/// of the views is reported as if it existed only there.
 ///
 /// # Errors
 /// As [`diff()`].
@@ -234,8 +234,8 @@ impl Names {
         Ok(())
     }
 
-    /// Reports the names that were removed and added. A removed and an added name of the same file are
-    /// reported together, as a rename. Returns the files whose names changed.
+    /// Reports the names that were removed and added. A removed and an added name of the same file
+    /// are reported together, as a rename. Returns the files whose names changed.
     fn report(
         mut self,
         (old, new): &mut (Paths<'_>, Paths<'_>),

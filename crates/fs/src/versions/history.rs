@@ -24,9 +24,9 @@ pub struct PathVersion {
     pub attr: Option<Attr>,
 }
 
-/// The versions of the file at `path` in `view` and in the snapshots that `view` descends from, newest
-/// first. Successive views with the same file are one version. Reading a file makes no new version.
-/// Views in which `user` may not go to `path` are skipped.
+/// The versions of the file at `path` in `view` and in the snapshots that `view` descends from,
+/// newest first. Successive views with the same file are one version. Reading a file makes no new
+/// version. Views in which `user` may not go to `path` are skipped.
 ///
 /// # Errors
 /// [`NoSuchView`](dendro_disk::Error::NoSuchView), [`FsError::NameTooLong`]; [`FsError::Denied`] if
@@ -101,9 +101,9 @@ pub struct Removed {
     pub attr: Attr,
 }
 
-/// The names that the directory `path` had in a snapshot that `view` descends from and does not have
-/// in `view`, in order. If the directory itself does not exist any more, these are all its names.
-/// Snapshots in which `user` may not list the directory are skipped.
+/// The names that the directory `path` had in a snapshot that `view` descends from and does not
+/// have in `view`, in order. If the directory itself does not exist any more, these are all its
+/// names. Snapshots in which `user` may not list the directory are skipped.
 ///
 /// # Errors
 /// [`NoSuchView`](dendro_disk::Error::NoSuchView), [`FsError::NameTooLong`]; [`FsError::Denied`] if
@@ -137,8 +137,8 @@ pub fn removed(
     Ok(found.into_values().collect())
 }
 
-/// Adds the names that `snapshot` has and no newer snapshot has. `newer` is the state of the directory
-/// in the snapshot before: if it is the same here, there is nothing to add.
+/// Adds the names that `snapshot` has and no newer snapshot has. `newer` is the state of the
+/// directory in the snapshot before: if it is the same here, there is nothing to add.
 fn add_removed(
     tree: &Tree<'_>,
     snapshot: &Snapshot,

@@ -1,4 +1,5 @@
-//! Which user created a version. Versions that a user other than root created, that user may delete.
+//! Which user created a version. Versions that a user other than root created, that user may
+//! delete.
 //!
 //! The record is part of the version itself: it is written to the new branch's head, and before a
 //! snapshot to the head of which the snapshot is taken. So it is deleted together with the version,
@@ -13,8 +14,8 @@ use crate::layout::format::{
     BRANCH_MAKER_INDEX, MakerV1, RECORD_VERSION, SNAPSHOT_MAKER_INDEX, VOLUME_LIST, split_head,
 };
 
-/// The index of the record. Branches and snapshots have different ones, since other users may create
-/// snapshots of a branch.
+/// The index of the record. Branches and snapshots have different ones, since other users may
+/// create snapshots of a branch.
 const fn index(of: View) -> u64 {
     match of.epoch {
         None => BRANCH_MAKER_INDEX,

@@ -84,8 +84,8 @@ impl<'d> Paths<'d> {
         Ok([&dir, b"/".as_slice(), name].concat())
     }
 
-    /// The path of each of `inos` that has one. If the directory that an i-node names does not have the
-    /// file any more, all directories are searched. That finds all paths of the file.
+    /// The path of each of `inos` that has one. If the directory that an i-node names does not have
+    /// the file any more, all directories are searched. That finds all paths of the file.
     pub(super) fn of_files(&mut self, inos: &HashSet<Ino>) -> Result<HashMap<Ino, Vec<Vec<u8>>>> {
         let mut found: HashMap<Ino, Vec<Vec<u8>>> = HashMap::new();
         let mut lost = HashSet::new();

@@ -32,16 +32,17 @@ pub struct Restored {
     pub data_bytes: u64,
 }
 
-/// Copies `ino` of `from`, with everything in it, to `to` as `name` in the directory `parent`: data and
-/// holes, types, owners, modes, times, flags, attributes, and hard links within the tree.
+/// Copies `ino` of `from`, with everything in it, to `to` as `name` in the directory `parent`: data
+/// and holes, types, owners, modes, times, flags, attributes, and hard links within the tree.
 ///
-/// The name appears when the copy is complete. Until then a directory has a temporary name that begins
-/// with `.undelete-`; after a crash the next mount removes it. The times of the last change (ctime)
-/// and of creation are those of the copy. `from` must be a view that does not change meanwhile.
+/// The name appears when the copy is complete. Until then a directory has a temporary name that
+/// begins with `.undelete-`; after a crash the next mount removes it. The times of the last change
+/// (ctime) and of creation are those of the copy. `from` must be a view that does not change
+/// meanwhile.
 ///
 /// A copy for `user` is as if that user had created it. The files belong to the user, and get only
-/// those privileges, attributes and flags of the originals that such a user can set. The user must be
-/// able to read everything in the tree. The caller has checked that the user may go to `ino` and
+/// those privileges, attributes and flags of the originals that such a user can set. The user must
+/// be able to read everything in the tree. The caller has checked that the user may go to `ino` and
 /// create names in `parent`.
 ///
 /// # Errors
@@ -162,8 +163,8 @@ impl<'f> Copy<'f> {
         Ok(())
     }
 
-    /// Copies one file, or creates an empty directory. Returns the number of the copy. A directory does
-    /// not have its final attributes yet.
+    /// Copies one file, or creates an empty directory. Returns the number of the copy. A directory
+    /// does not have its final attributes yet.
     fn node(&mut self, attr: &Attr, parent: Ino, name: &[u8]) -> Result<Ino> {
         let (uid, gid) = self.user.map_or((attr.uid, attr.gid), |user| (user.uid, user.gid));
         let caller = Caller { uid, gid, umask: 0, security_context: &[] };
@@ -199,8 +200,8 @@ impl<'f> Copy<'f> {
         Ok(new)
     }
 
-    /// Copies a regular file to a file without a name, which gets its name when it is complete. Counts
-    /// one lookup of it.
+    /// Copies a regular file to a file without a name, which gets its name when it is complete.
+    /// Counts one lookup of it.
     fn regular(
         &mut self,
         attr: &Attr,
@@ -263,8 +264,8 @@ impl<'f> Copy<'f> {
     /// Gives a copy the attributes of the original, except flags.
     fn finish(&mut self, attr: &Attr, new: Ino) -> Result<()> {
         let change = |changes| self.to.setattr(&Caller::default(), new, &changes).map(drop);
-        // First the owner, since a change of owner clears set-id bits. Then ACLs, since these change
-        // the mode.
+        // First the owner, since a change of owner clears set-id bits. Then ACLs, since these
+        // change the mode.
         let (is_owner, is_member) =
             self.user.map_or((true, true), |user| (user.uid == attr.uid, user.is_in(attr.gid)));
         change(SetAttr {

@@ -17,7 +17,7 @@ use crate::{
     SetAttr, XattrFlags, verify,
 };
 
-/// Makes a snapshot; what follows happens later.
+/// Creates a snapshot, and advances the clock.
 fn snapshot(fixture: &Fixture) -> View {
     let snapshot = fixture.disk.snapshot(0, None).unwrap();
     fixture.clock.set_step(snapshot.epoch);
@@ -210,7 +210,7 @@ fn a_diff_tells_hard_links_and_files_that_were_replaced() {
     fixture.fs.link(ino, other, b"link").unwrap();
     let linked = snapshot(&fixture);
     assert_eq!(lines(&fixture, old, linked), ["M /other", "+ /other/link"]);
-    // The i-node names the directory of the link, which goes: the file is still found.
+    // The i-node names the directory of the link, which is removed. The file is still found.
     fixture.fs.unlink(other, b"link").unwrap();
     write(&fixture, ino, b"data");
     assert_eq!(lines(&fixture, old, View::HEAD), ["M /dir/file", "M /other"]);
@@ -234,8 +234,8 @@ fn a_diff_leaves_out_reading_and_files_without_a_name() {
 
 type Walked = BTreeMap<String, (Ino, FileTime, FileTime)>;
 
-/// The paths of everything in a view but the root, with i-nodes and the times of the last writing
-/// and the last change.
+/// The paths of all files in a view except the root, with their i-nodes, modification and change
+/// times.
 fn walk(fs: &FileSystem) -> Walked {
     let mut found = BTreeMap::new();
     let mut dirs = vec![(Ino::ROOT, String::new())];
@@ -320,7 +320,7 @@ fn compare_with_walk(fixture: &Fixture, old: View, new: View, seed: u64) {
     };
     let mut modified = BTreeSet::new();
     let mut changes = diff(&*fixture.disk, old, new).unwrap();
-    // What was modified may have taken the place of another file; renames tell more.
+    // A modified file may have replaced another one. Renames are checked first.
     changes.sort_by_key(|change| change.sign() == 'M');
     for change in changes {
         let path = String::from_utf8(change.path().to_vec()).unwrap();
@@ -403,7 +403,7 @@ fn what_a_directory_had_is_found_in_the_newest_snapshot_that_has_it() {
     assert_eq!(found(b"/").len(), 1);
 }
 
-/// Everything that a copy has alike.
+/// Everything in which a copy equals the original.
 fn comparable(fs: &FileSystem, top: &str) -> Tree {
     let mut tree = Tree::of_fs(fs).unwrap();
     tree.nodes.retain(|path, _| path == top || path.starts_with(&format!("{top}/")));

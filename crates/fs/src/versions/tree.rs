@@ -49,8 +49,8 @@ impl<'d> Tree<'d> {
         Ok(Self { disk, view, hasher, viewer: None })
     }
 
-    /// The same tree, read for a user. Where that user may not search or list a directory, calls fail
-    /// with [`FsError::Denied`].
+    /// The same tree, read for a user. Where that user may not search or list a directory, calls
+    /// fail with [`FsError::Denied`].
     #[must_use]
     pub const fn seen_by(self, viewer: Option<&'d Credentials>) -> Self {
         Self { viewer, ..self }
@@ -92,12 +92,12 @@ impl<'d> Tree<'d> {
         Ok(true)
     }
 
-    /// The i-node at the end of `path`, whose names are separated by slashes. Symbolic links are not
-    /// followed. `None` if there is no such file.
+    /// The i-node at the end of `path`, whose names are separated by slashes. Symbolic links are
+    /// not followed. `None` if there is no such file.
     ///
     /// # Errors
-    /// [`FsError::NameTooLong`], [`FsError::Invalid`]; [`FsError::Denied`] if the viewer may not search
-    /// a directory on the path; errors of the disk.
+    /// [`FsError::NameTooLong`], [`FsError::Invalid`]; [`FsError::Denied`] if the viewer may not
+    /// search a directory on the path; errors of the disk.
     pub fn resolve(&self, path: &[u8]) -> Result<Option<Ino>> {
         let mut at = Ino::ROOT;
         for name in path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {

@@ -15,8 +15,8 @@ use super::request::{Access, Error, MountRequest, Result};
 use crate::dev_fuse::{self, DEVICE};
 
 /// Creates a mount for the user and the group `owner`, who may unmount it. It is not attached to a
-/// directory yet: `mount_point` is where it will be. `is_elsewhere`: in another mount namespace. Only
-/// root can do this. Returns the connection, and the descriptor of the mount.
+/// directory yet: `mount_point` is where it will be. `is_elsewhere`: in another mount namespace.
+/// Only root can do this. Returns the connection, and the descriptor of the mount.
 ///
 /// # Errors
 /// [`Error::NoFuse`], [`Error::Mount`].

@@ -15,8 +15,8 @@ use super::mountinfo::device_number;
 use super::request::{Access, Error, MountRequest, Result};
 use crate::dev_fuse;
 
-/// Mounts on the directory `mount_point`: by mount(2) if this process may do that, otherwise through
-/// fusermount3.
+/// Mounts on the directory `mount_point`: by mount(2) if this process may do that, otherwise
+/// through fusermount3.
 ///
 /// # Errors
 /// [`Error::NoFuse`], [`Error::MountPoint`], [`Error::Mount`].

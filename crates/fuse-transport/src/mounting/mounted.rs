@@ -22,16 +22,17 @@ pub struct Mounted {
 }
 
 impl AsFd for Mounted {
-    /// The connection, to pass it to another process that is to serve the mount. It exists as long as
-    /// any process has it open.
+    /// The connection, to pass it to another process that is to serve the mount. It exists as long
+    /// as any process has it open.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
 }
 
 impl Mounted {
-    /// A mount that another process has created and passed on, and that was not served yet. `number` is
-    /// the minor number of its device. `is_elsewhere`: it is in another mount namespace.
+    /// A mount that another process has created and passed on, and that was not served yet.
+    /// `number` is the minor number of its device. `is_elsewhere`: it is in another mount
+    /// namespace.
     ///
     /// # Errors
     /// `InvalidInput` if the descriptor is not one of `/dev/fuse`.
@@ -65,8 +66,8 @@ impl Mounted {
         Self { device: Arc::new(device), mount_point, number, is_elsewhere }
     }
 
-    /// Whether the mount is in another mount namespace, so that its path names something else in this
-    /// process.
+    /// Whether the mount is in another mount namespace, so that its path names something else in
+    /// this process.
     #[must_use]
     pub const fn is_elsewhere(&self) -> bool {
         self.is_elsewhere
@@ -92,8 +93,8 @@ impl Mounted {
         fs::write(path, (bytes >> 10).to_string())
     }
 
-    /// Aborts the connection: programs that use the mount, and threads that serve it, get errors from
-    /// now on.
+    /// Aborts the connection: programs that use the mount, and threads that serve it, get errors
+    /// from now on.
     pub(crate) fn abort(&self) {
         let aborted = self.number.is_some_and(|(major, minor)| {
             let connection = major << MINOR_BITS | minor;

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The device number of what is mounted on `mount_point`. stat(2) would send a request to the server,
-/// which does not run yet.
+/// The device number of what is mounted on `mount_point`. stat(2) would send a request to the
+/// server, which does not run yet.
 pub(super) fn device_number(mount_point: &Path) -> Option<(u32, u32)> {
     device_number_in(&fs::read("/proc/self/mountinfo").ok()?, mount_point)
 }

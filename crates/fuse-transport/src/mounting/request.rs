@@ -95,8 +95,8 @@ pub struct MountRequest {
     pub nosymfollow: bool,
     /// Each write is durable before it returns.
     pub sync: bool,
-    /// The table of mounts shows that changes of names are durable before they return. The file system
-    /// must do that.
+    /// The table of mounts shows that changes of names are durable before they return. The file
+    /// system must do that.
     pub dirsync: bool,
     /// The table of mounts shows that access times are not kept.
     pub noatime: bool,
@@ -111,8 +111,8 @@ pub struct MountRequest {
 pub enum UnmountMode {
     /// Only if it is not in use.
     Idle,
-    /// Remove it from the tree of directories now. Programs that use it go on, and the file system is
-    /// served until the last of them has finished.
+    /// Remove it from the tree of directories now. Programs that use it go on, and the file system
+    /// is served until the last of them has finished.
     Detach,
     /// Now: programs that use it get errors. Only root can do this.
     Abort,

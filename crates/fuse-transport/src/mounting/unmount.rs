@@ -9,8 +9,8 @@ use rustix::mount::UnmountFlags;
 use super::fusermount;
 use super::request::{Error, Result, UnmountMode};
 
-/// How often a busy mount is tried again, and after which pause. The kernel may still use a file for a
-/// moment after its last user, while it reads ahead or releases the file.
+/// How often a busy mount is tried again, and after which pause. The kernel may still use a file
+/// for a moment after its last user, while it reads ahead or releases the file.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 

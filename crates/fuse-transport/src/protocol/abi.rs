@@ -60,7 +60,8 @@ pub(crate) mod opcode {
     pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// Notifications from the server to the kernel. The code is in the field where a reply has its error.
+/// Notifications from the server to the kernel. The code is in the field where a reply has its
+/// error.
 pub(crate) mod notify_code {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
@@ -102,8 +103,8 @@ pub(crate) const WRITE_CACHE: u32 = 1;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// [`SetxattrIn::setxattr_flags`]: setting an ACL clears the set-group-id bit.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
-/// An extension whose type is not above this contains that many security attributes. Other types are
-/// other extensions.
+/// An extension whose type is not above this contains that many security attributes. Other types
+/// are other extensions.
 pub(crate) const MAX_SECURITY_ATTRIBUTES: u32 = 31;
 /// The alignment of the parts of an extension.
 pub(crate) const EXTENSION_ALIGN: usize = 8;

@@ -26,7 +26,8 @@ impl<'a> Entries<'a> {
 
     /// Adds an entry. Returns false if there is no room for it: the kernel will request it again.
     ///
-    /// `cookie` is where a listing goes on behind this entry. `mode` has the type bits of `st_mode`.
+    /// `cookie` is where a listing goes on behind this entry. `mode` has the type bits of
+    /// `st_mode`.
     pub fn add(&mut self, ino: u64, cookie: u64, mode: u32, name: &[u8]) -> bool {
         self.out.add(&[], &head(ino, cookie, mode, name), name)
     }
@@ -47,8 +48,8 @@ impl<'a> EntriesPlus<'a> {
         self.out.len
     }
 
-    /// Adds an entry with the reply that a LOOKUP of it would get. Returns false if there is no room for
-    /// it: the kernel will request it again, and has no reference to it.
+    /// Adds an entry with the reply that a LOOKUP of it would get. Returns false if there is no
+    /// room for it: the kernel will request it again, and has no reference to it.
     pub fn add(&mut self, entry: &Entry, cookie: u64, name: &[u8]) -> bool {
         let wire: EntryOut = encode::entry(entry);
         self.out.add(wire.as_bytes(), &head(entry.attr.ino, cookie, entry.attr.mode, name), name)

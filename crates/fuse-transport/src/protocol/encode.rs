@@ -83,8 +83,8 @@ pub(crate) fn statx(reply: &AttrReply) -> StatxOut {
             btime: statx_time(attr.btime),
             ctime: statx_time(attr.ctime),
             mtime: statx_time(attr.mtime),
-            // Linux's 32-bit encoding has the 12 bits of the major number between 8 low and 12 high bits
-            // of the minor number.
+            // Linux's 32-bit encoding has the 12 bits of the major number between 8 low and 12 high
+            // bits of the minor number.
             rdev_major: (attr.rdev >> 8) & 0xfff,
             rdev_minor: (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00),
             dev_major: 0,

@@ -11,8 +11,8 @@ use crate::errno::Errno;
 pub struct Wishes {
     /// Features to use if the kernel has them. [`crate::Choice`] determines how requests come.
     pub flags: InitFlags,
-    /// The most bytes that one WRITE or READ transfers: a whole number of pages. Each buffer has this
-    /// length.
+    /// The most bytes that one WRITE or READ transfers: a whole number of pages. Each buffer has
+    /// this length.
     pub max_write_bytes: u32,
     /// How many background requests (read-ahead, parts of direct I/O) may be in progress.
     pub max_background: u16,

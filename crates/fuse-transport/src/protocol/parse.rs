@@ -1,8 +1,8 @@
 //! From a request's bytes to an operation.
 //!
 //! A request consists of a header, arguments of fixed length, and the rest: names, each with a zero
-//! byte behind it, and data. A ring has the three in different places. From `/dev/fuse` they come in
-//! one piece, which [`split`] divides.
+//! byte behind it, and data. A ring has the three in different places. From `/dev/fuse` they come
+//! in one piece, which [`split`] divides.
 //!
 //! The kernel may have bugs, so nothing is assumed of the bytes: the result is an operation or an
 //! error.
@@ -16,7 +16,8 @@ use super::types::{
 };
 use crate::errno::Errno;
 
-/// The longest copy whose length fits the reply (`fuse_write_out` has 32 bits): a multiple of a page.
+/// The longest copy whose length fits the reply (`fuse_write_out` has 32 bits): a multiple of a
+/// page.
 const MAX_COPY_BYTES: u64 = 0xffff_f000;
 
 /// The operation that a request is for. All but the first three get a reply.
@@ -254,8 +255,8 @@ fn take_name<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Errno> {
     if name.is_empty() || name.contains(&b'/') { Err(Errno::INVAL) } else { Ok(name) }
 }
 
-/// Parses the operation of the request with this header. `arguments` begins with the arguments of fixed
-/// length, `rest` is what follows them.
+/// Parses the operation of the request with this header. `arguments` begins with the arguments of
+/// fixed length, `rest` is what follows them.
 pub(crate) fn parse<'a>(
     header: &InHeader,
     arguments: &[u8],

@@ -169,8 +169,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The reply to a LOOKUP of a name that does not exist. The kernel may cache that for `valid`. It
-    /// does not cache `ENOENT`.
+    /// The reply to a LOOKUP of a name that does not exist. The kernel may cache that for `valid`.
+    /// It does not cache `ENOENT`.
     #[must_use]
     pub fn absent(valid: Duration) -> Self {
         Self {

@@ -32,8 +32,8 @@ pub(crate) struct Arrival<'a> {
 /// The memory of all entries of one ring.
 pub(super) struct Entries {
     memory: Mapping,
-    /// The parts of each entry, as addresses in `memory`. The kernel reads this while it registers the
-    /// entries.
+    /// The parts of each entry, as addresses in `memory`. The kernel reads this while it registers
+    /// the entries.
     parts: Vec<[libc::iovec; PART_COUNT as usize]>,
     payload_len: usize,
 }
@@ -74,9 +74,9 @@ impl Entries {
         self.memory.set_shared(is_shared);
     }
 
-    /// Calls `serve` with the request in entry `index`, and writes the reply there. `serve` returns the
-    /// length of the reply that it has written to the buffer. Returns the number by which the kernel
-    /// knows the request (the commit id).
+    /// Calls `serve` with the request in entry `index`, and writes the reply there. `serve` returns
+    /// the length of the reply that it has written to the buffer. Returns the number by which the
+    /// kernel knows the request (the commit id).
     ///
     /// # Safety
     /// The entry belongs to this program until the call returns (rule 1).

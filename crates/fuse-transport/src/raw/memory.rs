@@ -1,23 +1,24 @@
 //! Memory for requests and replies.
 //!
-//! Direct I/O to a buffer of 1 MiB needs 256 pages of 4 KiB, which are scattered in physical memory.
-//! So the kernel sends many small requests to the device, and reads are half as fast as into a huge
-//! page. But a huge page is allocated as a whole as soon as one byte of it is used, and most buffers
-//! never hold more than a name. So memory consists of small pages until large requests have used it.
+//! Direct I/O to a buffer of 1 MiB needs 256 pages of 4 KiB, which are scattered in physical
+//! memory. So the kernel sends many small requests to the device, and reads are half as fast as
+//! into a huge page. But a huge page is allocated as a whole as soon as one byte of it is used, and
+//! most buffers never hold more than a name. So memory consists of small pages until large requests
+//! have used it.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// The size and alignment of huge pages if pages have 4 KiB. On machines with larger pages the kernel
-/// refuses to collapse them, which does no harm.
+/// The size and alignment of huge pages if pages have 4 KiB. On machines with larger pages the
+/// kernel refuses to collapse them, which does no harm.
 const HUGE_PAGE_LEN: usize = 2 << 20;
 
 /// From this length on, a request or reply counts as large.
 const LARGE_LEN: usize = 256 << 10;
 
-/// A memory mapping of whole pages. They are zeroed, and allocated when they are first used. A front
-/// part is directly followed by the main part, which begins at a boundary of huge pages.
+/// A memory mapping of whole pages. They are zeroed, and allocated when they are first used. A
+/// front part is directly followed by the main part, which begins at a boundary of huge pages.
 pub(super) struct Mapping {
     start: NonNull<u8>,
     mapped_len: usize,
@@ -66,14 +67,14 @@ impl Mapping {
         self.is_shared = is_shared;
     }
 
-    /// Records that one request or reply has used `len` bytes of the main part. Nothing uses them now.
-    /// After several large ones the kernel is asked to collapse the pages to huge pages.
+    /// Records that one request or reply has used `len` bytes of the main part. Nothing uses them
+    /// now. After several large ones the kernel is asked to collapse the pages to huge pages.
     pub(super) fn note_use(&mut self, len: usize) {
         if len < LARGE_LEN || self.collapse.is_done {
             return;
         }
         self.collapse.large_count = self.collapse.large_count.wrapping_add(1);
-        // The kernel may have no huge page right now. It is asked again, less and less often.
+        // The kernel may have no huge page right now. The request is repeated, less and less often.
         if self.collapse.large_count.is_power_of_two() {
             self.collapse.is_done = self.collapse_pages().is_ok();
         }
@@ -121,8 +122,8 @@ unsafe fn unmap(start: NonNull<u8>, len: usize) {
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) };
 }
 
-/// For Miri, memory of the allocator stands for a mapping: so it finds uses outside of it, and after
-/// it was freed.
+/// For Miri, memory of the allocator stands for a mapping: so it finds uses outside of it, and
+/// after it was freed.
 #[cfg(miri)]
 fn map(len: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: the length is not 0.
@@ -150,8 +151,9 @@ unsafe fn unmap(start: NonNull<u8>, len: usize) {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if !self.is_shared {
-            // SAFETY: the mapping belongs to this value. No reference to its memory outlives the owner
-            // (rule 1 of rings; borrows of a `Buffer`), and the kernel does not use it (rule 2).
+            // SAFETY: the mapping belongs to this value. No reference to its memory outlives the
+            // owner (rule 1 of rings; borrows of a `Buffer`), and the kernel does not use it (rule
+            // 2).
             unsafe { unmap(self.start, self.mapped_len) };
         }
     }

@@ -18,7 +18,7 @@ const SQE_LEN_AT: usize = 24;
 /// How serving a ring ended.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The mount is gone.
+    /// The file system was unmounted.
     Unmounted,
     /// The kernel does not accept the ring's entries.
     Refused(io::Error),
@@ -64,8 +64,9 @@ impl Ring {
         self.queue_index as usize
     }
 
-    /// Gives all entries to the kernel, and serves the requests that come in them until the file system
-    /// is unmounted. `serve` returns the length of the reply that it has written to the buffer.
+    /// Gives all entries to the kernel, and serves the requests that come in them until the file
+    /// system is unmounted. `serve` returns the length of the reply that it has written to the
+    /// buffer.
     ///
     /// This may be called once, on the thread that serves.
     ///
@@ -93,8 +94,8 @@ impl Ring {
                 match -completion.result() {
                     0 => {
                         is_registered = true;
-                        // SAFETY: the completion of this entry's command was just taken, and the next
-                        // command is submitted below (rule 1).
+                        // SAFETY: the completion of this entry's command was just taken, and the
+                        // next command is submitted below (rule 1).
                         let commit_id = unsafe { self.entries.reply(index, &mut serve) };
                         self.submit(index, uring_command::COMMIT_AND_FETCH, commit_id)?;
                     }
@@ -121,8 +122,9 @@ impl Ring {
             .build()
             .user_data(index as u64);
         set_len(&mut entry, PART_COUNT);
-        // SAFETY: the entry's memory stays mapped (rule 2), and there are no references to it (rule 1).
-        // The array of its parts is not changed, and the descriptor is registered with the ring.
+        // SAFETY: the entry's memory stays mapped (rule 2), and there are no references to it (rule
+        // 1). The array of its parts is not changed, and the descriptor is registered with the
+        // ring.
         unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;
         self.with_kernel += 1;
         Ok(())
@@ -155,8 +157,8 @@ mod tests {
 
     #[test]
     fn the_length_of_a_command_is_set_and_nothing_else() {
-        // Any command does. That of the ring is built by the crate `io-uring` through a pointer of an
-        // array without length, which Miri's default rules (Stacked Borrows) refuse.
+        // Any command does. That of the ring is built by the crate `io-uring` through a pointer of
+        // an array without length, which Miri's default rules (Stacked Borrows) refuse.
         let command = || squeue::Entry128::from(opcode::Nop::new().build().user_data(7));
         let bytes = |entry: &squeue::Entry128| {
             let at = std::ptr::from_ref(entry).cast::<[u8; 128]>();

@@ -52,12 +52,12 @@ const NICENESS: i32 = -10;
 /// Gives this thread more weight than the clients that wait for its replies. That keeps the clients
 /// on this CPU.
 ///
-/// When a thread goes to sleep after it has used more than its share of the CPU, the scheduler (EEVDF,
-/// since Linux 6.12) leaves it in the CPU's queue, and it wakes up there. A thread that has used less
-/// is removed from the queue. When it wakes up, the scheduler may place it on an idle CPU, and to
-/// wake up that CPU takes three times as long as the reply. A client that does less work than the
-/// thread that serves it would move with every request. With the higher weight of this thread, the
-/// client has used more than its own share.
+/// When a thread goes to sleep after it has used more than its share of the CPU, the scheduler
+/// (EEVDF, since Linux 6.12) leaves it in the CPU's queue, and it wakes up there. A thread that has
+/// used less is removed from the queue. When it wakes up, the scheduler may place it on an idle
+/// CPU, and to wake up that CPU takes three times as long as the reply. A client that does less
+/// work than the thread that serves it would move with every request. With the higher weight of
+/// this thread, the client has used more than its own share.
 pub(super) fn raise_priority() -> bool {
     setpriority_process(Some(gettid()), NICENESS).is_ok()
 }

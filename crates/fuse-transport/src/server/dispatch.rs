@@ -65,8 +65,8 @@ fn put(out: &mut [u8], reply: &(impl IntoBytes + Immutable)) -> Result<usize> {
     Ok(bytes.len())
 }
 
-/// A reply of fixed length, or a call that writes its result to the buffer. That buffer may be the one
-/// that contains the request, so nothing is borrowed from the request here.
+/// A reply of fixed length, or a call that writes its result to the buffer. That buffer may be the
+/// one that contains the request, so nothing is borrowed from the request here.
 enum Reply {
     Empty,
     Entry(EntryOut),
@@ -112,8 +112,8 @@ impl<F: FileSystem> Dispatcher<F> {
         self.agreed.flags.contains(InitFlags::SETXATTR_EXT)
     }
 
-    /// Serves a request. Returns the length of the reply, which is in the buffer of `body`, or why the
-    /// request fails. `None`: requests of this kind get no reply.
+    /// Serves a request. Returns the length of the reply, which is in the buffer of `body`, or why
+    /// the request fails. `None`: requests of this kind get no reply.
     pub(crate) fn serve(
         &self,
         header: &InHeader,
@@ -176,8 +176,8 @@ impl<F: FileSystem> Dispatcher<F> {
         None
     }
 
-    /// Whether the caller is served at all. Operations on open files may come from other users to whom
-    /// a file was passed, and from the kernel itself, which reads ahead and writes back.
+    /// Whether the caller is served at all. Operations on open files may come from other users to
+    /// whom a file was passed, and from the kernel itself, which reads ahead and writes back.
     fn is_served(&self, header: &InHeader, operation: &Operation<'_>) -> bool {
         let Some(user) = self.only_user else { return true };
         header.uid == 0
@@ -196,8 +196,8 @@ impl<F: FileSystem> Dispatcher<F> {
             )
     }
 
-    /// Calls the file system if the reply has a fixed length. Otherwise returns what to call with the
-    /// buffer.
+    /// Calls the file system if the reply has a fixed length. Otherwise returns what to call with
+    /// the buffer.
     fn call(&self, request: &Request, node: u64, operation: Operation<'_>) -> Result<Reply> {
         let fs = &self.fs;
         let attributes = |attr| Reply::Attr(encode::attributes(&attr));

@@ -27,14 +27,15 @@ use crate::raw::{End, Ring};
 /// The file in which root can allow requests over io_uring.
 const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// The most that the payloads of all rings may take, unless one for each thread takes more. Only those
-/// that were used take memory.
+/// The most that the payloads of all rings may take, unless one for each thread takes more. Only
+/// those that were used take memory.
 const RINGS_MAX_BYTES: usize = 1 << 30;
 
 /// How requests are to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Over io_uring if the kernel has it and the administrator allows it, otherwise over `/dev/fuse`.
+    /// Over io_uring if the kernel has it and the administrator allows it, otherwise over
+    /// `/dev/fuse`.
     #[default]
     Auto,
     /// Over io_uring; it is an error if that is not available.
@@ -83,11 +84,11 @@ pub struct Options {
     /// The number of threads for each CPU's queue, if requests come over io_uring. A CPU that is
     /// offline gets one. A request that waits, as fsync does for the device, occupies a thread.
     pub threads_per_queue: usize,
-    /// The number of requests that each of these threads can have in its ring. With more than one, a
-    /// request may have to wait for the one before it.
+    /// The number of requests that each of these threads can have in its ring. With more than one,
+    /// a request may have to wait for the one before it.
     pub entries_per_thread: usize,
-    /// How far the kernel reads ahead of programs that read sequentially. Only root can set this; for
-    /// others, and with 0, it is the kernel's default of 128 KiB.
+    /// How far the kernel reads ahead of programs that read sequentially. Only root can set this;
+    /// for others, and with 0, it is the kernel's default of 128 KiB.
     pub read_ahead_bytes: usize,
     /// If set, only this user and root are served.
     pub only_user: Option<u32>,
@@ -327,8 +328,8 @@ impl<F> Clone for Threads<'_, F> {
 impl<F> Copy for Threads<'_, F> {}
 
 impl<'env, F: FileSystem> Threads<'env, F> {
-    /// Runs `work`, and aborts the connection if that fails or panics. Otherwise the requests that this
-    /// thread should have served would wait forever.
+    /// Runs `work`, and aborts the connection if that fails or panics. Otherwise the requests that
+    /// this thread should have served would wait forever.
     fn guard(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         struct AbortOnPanic<'a>(&'a Mounted);
         impl Drop for AbortOnPanic<'_> {

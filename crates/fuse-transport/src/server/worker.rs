@@ -15,8 +15,8 @@ use crate::protocol::abi::{InHeader, MIN_READ_BUFFER_BYTES, opcode};
 use crate::protocol::parse;
 use crate::raw::Buffer;
 
-/// The space for the headers before the data of a WRITE. No other request needs more, apart from its
-/// names.
+/// The space for the headers before the data of a WRITE. No other request needs more, apart from
+/// its names.
 const HEADERS_LEN: usize = 4096;
 
 /// How long to let FORGET requests collect before they are read. The kernel forgets files by the
@@ -91,8 +91,9 @@ impl Worker {
         }
     }
 
-    /// Serves the requests that do not come over rings until the file system is unmounted: FORGET and
-    /// INTERRUPT, which collect before they are read, and requests from before the rings existed.
+    /// Serves the requests that do not come over rings until the file system is unmounted: FORGET
+    /// and INTERRUPT, which collect before they are read, and requests from before the rings
+    /// existed.
     pub(super) fn serve_beside_rings<F: FileSystem>(
         &mut self,
         dispatcher: &Dispatcher<F>,
@@ -114,8 +115,8 @@ impl Worker {
         }
     }
 
-    /// Serves the request in the first `len` bytes of the buffer. Returns whether its caller waits for
-    /// the reply.
+    /// Serves the request in the first `len` bytes of the buffer. Returns whether its caller waits
+    /// for the reply.
     fn serve_one<F: FileSystem>(
         &mut self,
         dispatcher: &Dispatcher<F>,

@@ -1,7 +1,7 @@
 //! The groups of callers.
 
-/// Whether a thread is in the group `gid`. A thread in another pid namespace (0) cannot be seen, and
-/// counts as not in the group.
+/// Whether a thread is in the group `gid`. A thread in another pid namespace (0) cannot be seen,
+/// and counts as not in the group.
 pub(crate) fn is_member(thread: u32, gid: u32) -> bool {
     thread != 0
         && std::fs::read_to_string(format!("/proc/{thread}/status"))

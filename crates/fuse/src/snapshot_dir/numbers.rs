@@ -1,13 +1,13 @@
 //! The numbers of files in the directory of snapshots.
 //!
-//! *Nodes* are the numbers that the kernel uses in requests. Those of this directory have the highest
-//! bit set, which no i-node of the file system has. The other bits are the number of a slot, and the
-//! i-node in the view that the slot shows. Slot 0 has the synthetic directories.
+//! *Nodes* are the numbers that the kernel uses in requests. Those of this directory have the
+//! highest bit set, which no i-node of the file system has. The other bits are the number of a
+//! slot, and the i-node in the view that the slot shows. Slot 0 has the synthetic directories.
 //!
-//! *I-node numbers* are those that users see. A file in a snapshot must always have the same number. It
-//! must differ from the number of the same file in other snapshots, and from those of all current
-//! files, since all of these have the same device number. So the bits of the epoch are mixed into the
-//! number, from the highest bit downwards.
+//! *I-node numbers* are those that users see. A file in a snapshot must always have the same
+//! number. It must differ from the number of the same file in other snapshots, and from those of
+//! all current files, since all of these have the same device number. So the bits of the epoch are
+//! mixed into the number, from the highest bit downwards.
 
 /// Set in all numbers of the directory of snapshots, and in no others.
 const SNAPSHOT_BIT: u64 = 1 << 63;
@@ -41,8 +41,8 @@ pub(super) const fn split(node: u64) -> (u32, u64) {
 
 /// The number that users see for the i-node `ino` at `epoch`; epoch 0 is for synthetic files.
 pub(super) const fn shown_ino(epoch: u64, ino: u64) -> u64 {
-    // Low bits of both vary most. With the epoch reversed, the two overlap only if they have more than
-    // 63 bits together.
+    // Low bits of both vary most. With the epoch reversed, the two overlap only if they have more
+    // than 63 bits together.
     SNAPSHOT_BIT | ((epoch.reverse_bits() >> 1) ^ ino)
 }
 

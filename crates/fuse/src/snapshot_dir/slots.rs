@@ -1,9 +1,9 @@
 //! Which names in the directory of snapshots the kernel has looked up, and which views are open.
 //!
-//! A *slot* is one name in `snapshots` or `at` that was looked up. Files below it have nodes of their
-//! own. If several names show the same snapshot, each has its own slot, since a directory must not be in
-//! two places. A slot exists until the kernel has forgotten everything below it. The file system of its
-//! view is opened on demand, and closed after enough others were opened.
+//! A *slot* is one name in `snapshots` or `at` that was looked up. Files below it have nodes of
+//! their own. If several names show the same snapshot, each has its own slot, since a directory
+//! must not be in two places. A slot exists until the kernel has forgotten everything below it. The
+//! file system of its view is opened on demand, and closed after enough others were opened.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -76,7 +76,8 @@ impl Slots {
         self.table.read().by_number.get(&number).cloned()
     }
 
-    /// Counts a lookup of a name, which shows the snapshot `id` now; `None` if there are too many names.
+    /// Counts a lookup of a name, which shows the snapshot `id` now; `None` if there are too many
+    /// names.
     pub(super) fn look_up(&self, place: Place, name: &[u8], id: SnapshotId) -> Option<Arc<Slot>> {
         let mut table = self.table.write();
         let key = (place, name.to_vec());

@@ -10,7 +10,7 @@ fn alice() -> Credentials {
     Credentials { uid: ALICE, gid: 601, groups: vec![602] }
 }
 
-/// An ACL that lets user 501 read and go through, and nobody else but the owner.
+/// An ACL that lets user 501 and the owner read and search, and no other user.
 fn acl() -> Vec<u8> {
     let entries = [
         (1_u16, 7_u16, u32::MAX),
@@ -34,7 +34,8 @@ fn set(fixture: &Fixture, ino: Ino, mode: u32, (uid, gid): (u32, u32)) {
     fixture.set(ino, SetAttr { mode: Some(mode), ..SetAttr::default() });
 }
 
-/// A directory for everybody, one that others may go through and not list, and one for Alice by its ACL.
+/// Three directories: one for all users, one that others may search but not list, and one that an
+/// ACL opens to Alice.
 fn directories(fixture: &Fixture) -> [Ino; 3] {
     set(fixture, Ino::ROOT, 0o755, (0, 0));
     let make = |name: &str, mode| {
@@ -99,7 +100,7 @@ fn the_permissions_of_the_version_count() {
     let gone = |user: &Credentials| removed(&*fixture.disk, View::HEAD, b"/shut", Some(user));
     assert_eq!(gone(&alice()).unwrap().len(), 1);
     assert_eq!(errno(gone(&stranger)), 13);
-    // Shut for Alice by now, it was open to her.
+    // The directory is closed to Alice now, but was open to her.
     fixture.fs.removexattr(shut, b"system.posix_acl_access").unwrap();
     fixture.set(shut, SetAttr { mode: Some(0o700), ..SetAttr::default() });
     assert_eq!(found(&alice()).unwrap().iter().map(|of| of.view).collect::<Vec<_>>(), [past]);
@@ -132,7 +133,7 @@ fn a_copy_for_somebody_has_only_what_that_one_can_give() {
         assert_eq!(fixture.fs.listxattr(file.ino).unwrap(), b"user.note\0", "{name}");
         assert!(!file.flags.contains(FileFlags::IMMUTABLE));
     }
-    // Everything in it, or nothing.
+    // All of the tree must be readable.
     fixture.set(own, SetAttr { flags: Some(FileFlags::empty()), ..SetAttr::default() });
     set(&fixture, foreign, 0o600, (7, 7));
     let past = mount(&fixture, snapshot(&fixture));
@@ -164,7 +165,7 @@ fn who_made_a_version_stands_in_that_alone() {
     let further = disk.branch_off(branch, "further").unwrap().head();
     assert_eq!((maker(disk, branch), maker(disk, further)), (Ok(Some(ALICE)), Ok(None)));
     assert_eq!(maker(disk, head), Ok(None));
-    // A snapshot of her branch is another's.
+    // A snapshot of her branch belongs to another user.
     note_maker(disk, View { epoch: Some(disk.versions().epoch), ..branch }, 7).unwrap();
     let of_branch = disk.snapshot(branch.branch, None).unwrap().view();
     assert_eq!((maker(disk, branch), maker(disk, of_branch)), (Ok(Some(ALICE)), Ok(Some(7))));

@@ -4,7 +4,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 
-/// A request with some arguments and what follows them.
+/// A request with these arguments and this rest.
 fn message(opcode: u32, arguments: &[u8], rest: &[u8]) -> Vec<u8> {
     let len = 40 + arguments.len() + rest.len();
     let header = InHeader {
@@ -26,7 +26,7 @@ fn parsed(message: &[u8], setxattr_ext: bool) -> Result<Operation<'_>, Errno> {
     parse(&header, arguments, rest, setxattr_ext)
 }
 
-/// Numbers that tell the fields of `len` bytes apart: 1, 2, 3 …, each of 32 bits.
+/// Numbers that distinguish the fields of `len` bytes: 1, 2, 3 …, each of 32 bits.
 fn numbered(len: usize) -> Vec<u8> {
     (1..=len as u32 / 4).flat_map(|number| number.as_bytes().to_vec()).collect()
 }
@@ -35,7 +35,7 @@ const fn wide(low: u64) -> u64 {
     low | (low + 1) << 32
 }
 
-/// One of each, with what it must be taken for.
+/// One request of each kind, with the operation that it must be parsed to.
 fn examples() -> Vec<(Vec<u8>, Operation<'static>)> {
     let how = OpenHow { flags: 1, kill_priv: false };
     let create = CreateHow { mode: 2, umask: 3, open: how };
@@ -170,7 +170,7 @@ fn a_request_cut_short_is_refused() {
     for (whole, _) in examples() {
         for len in 0..whole.len() {
             let mut short = whole[..len].to_vec();
-            // Where the header does not give it away.
+            // Set the length in the header, so that it is right.
             if let Some(field) = short.get_mut(..4) {
                 field.copy_from_slice((len as u32).as_bytes());
             }
