@@ -48,7 +48,7 @@ pub enum FsError {
     #[error("denied: {0}")]
     Denied(&'static str),
     /// The file was removed, and is not open.
-    #[error("the file is gone")]
+    #[error("the file was removed")]
     Stale,
     /// There is no such extended attribute.
     #[error("no such attribute")]

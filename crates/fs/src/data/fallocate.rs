@@ -277,7 +277,7 @@ fn collapse_range(
     let ino = guard.ino();
     let mut inode = guard.edit();
     let mut aru = fs.aru();
-    let gone = fs.disk().count_pages(fs.view(), ino.lid(), pages.clone())?;
+    let freed = fs.disk().count_pages(fs.view(), ino.lid(), pages.clone())?;
     aru.punch_pages(ino.lid(), pages.start, pages.end - pages.start);
     aru.push(Op::MovePages {
         from: ino.lid(),
@@ -286,7 +286,7 @@ fn collapse_range(
         to_page: pages.start,
         count: inode.size_pages() - pages.end,
     });
-    inode.pages = inode.pages.saturating_sub(gone);
+    inode.pages = inode.pages.saturating_sub(freed);
     inode.size -= range.end - range.start;
     commit_data(fs, aru, guard, inode, kill_priv)
 }
@@ -330,8 +330,8 @@ fn prepare_move(fs: &FsState, guard: &mut WriteGuard<'_>) -> Result<()> {
     let first = inode.size_pages();
     let mut aru = no_space::reclaiming(fs);
     aru.punch_pages(guard.ino().lid(), first, MAX_PAGE_COUNT - first);
-    let gone = fs.disk().count_pages(fs.view(), guard.ino().lid(), first..MAX_PAGE_COUNT)?;
-    inode.pages = inode.pages.saturating_sub(gone);
+    let freed = fs.disk().count_pages(fs.view(), guard.ino().lid(), first..MAX_PAGE_COUNT)?;
+    inode.pages = inode.pages.saturating_sub(freed);
     inode.state -= InodeState::EOF_PAGES;
     fs.commit_inode(aru, guard, inode)
 }

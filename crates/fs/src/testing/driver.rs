@@ -85,7 +85,7 @@ impl Driver {
         }
     }
 
-    fn hold(&mut self, slot: usize, ino: Ino) {
+    fn keep_open(&mut self, slot: usize, ino: Ino) {
         self.close(slot);
         self.slots[slot] = Some(ino);
     }
@@ -128,7 +128,7 @@ impl Driver {
                     return Err(Failure::Errno(EINVAL));
                 }
                 fs.open(attr.ino, OpenOptions::default())?;
-                self.hold(*slot, attr.ino);
+                self.keep_open(*slot, attr.ino);
             }
             Operation::Close { slot } => self.close(*slot),
             Operation::Fsync { file } => {
@@ -166,7 +166,7 @@ impl Driver {
                 let attr = fs.create(caller, parent, name, *mode, options)?;
                 self.counted(attr);
                 match slot {
-                    Some(slot) => self.hold(*slot, attr.ino),
+                    Some(slot) => self.keep_open(*slot, attr.ino),
                     None => fs.release(attr.ino),
                 }
             }
@@ -195,7 +195,7 @@ impl Driver {
                 let parent = self.resolve(path)?.ino;
                 let attr = fs.tmpfile(caller, parent, *mode)?;
                 self.counted(attr);
-                self.hold(*slot, attr.ino);
+                self.keep_open(*slot, attr.ino);
             }
             other => unreachable!("{other:?} makes nothing"),
         }

@@ -375,7 +375,7 @@ impl Model {
         outcome
     }
 
-    fn hold(&mut self, slot: usize, id: Id) {
+    fn keep_open(&mut self, slot: usize, id: Id) {
         self.slots[slot] = Some(id);
     }
 
@@ -412,7 +412,7 @@ impl Model {
                 if self.node(id).kind != FileKind::Regular {
                     return Err(EINVAL);
                 }
-                self.hold(*slot, id);
+                self.keep_open(*slot, id);
             }
             Operation::Close { slot } => self.slots[*slot] = None,
             Operation::Fsync { file } => {
@@ -456,7 +456,7 @@ impl Model {
                     other => other?,
                 };
                 if let Some(slot) = slot {
-                    self.hold(*slot, id);
+                    self.keep_open(*slot, id);
                 }
             }
             Operation::Mknod { path, kind, mode, rdev } => {
@@ -483,7 +483,7 @@ impl Model {
                 }
                 let id = self.make_unnamed(caller, dir, FileKind::Regular, *mode);
                 self.node_mut(id).is_linkable = true;
-                self.hold(*slot, id);
+                self.keep_open(*slot, id);
             }
             other => unreachable!("{other:?} makes nothing"),
         }

@@ -247,7 +247,7 @@ fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
     let leaves = patron(2);
     let patron_of_copy = LongChange { kill_priv: false, is_cancelled: &|| leaves(&asked) };
     let copied = fixture.fs.copy_file_range(from, 0, to, 0, u64::MAX, &patron_of_copy);
-    assert_eq!(copied, Ok(3 << 20), "what is done is told");
+    assert_eq!(copied, Ok(3 << 20), "what is done is returned");
     assert_eq!(fixture.attr(to).size_bytes, 3 << 20);
 
     let step = 64 << 20;

@@ -67,9 +67,9 @@ fn lines(fixture: &Fixture, old: View, new: View) -> Vec<String> {
 fn a_view_of_the_past_is_read_without_a_write() {
     let fixture = Fixture::with(ModelDisk::new(None).recording(), noatime(), u64::MAX);
     let ino = fixture.file_with("file", b"before");
-    let held = fixture.file_with("held", &[7; 10_000]);
-    fixture.fs.open(held, OpenOptions::default()).unwrap();
-    fixture.fs.unlink(Ino::ROOT, b"held").unwrap();
+    let opened = fixture.file_with("open", &[7; 10_000]);
+    fixture.fs.open(opened, OpenOptions::default()).unwrap();
+    fixture.fs.unlink(Ino::ROOT, b"open").unwrap();
     let view = snapshot(&fixture);
     write(&fixture, ino, b"after!");
     let commits = fixture.disk.history().len();
@@ -89,22 +89,22 @@ fn a_view_of_the_past_is_read_without_a_write() {
     past.close().unwrap();
     assert_eq!(fixture.disk.history().len(), commits, "nothing was committed");
     assert_eq!(read(&fixture.fs, ino), b"after!");
-    assert_eq!(fixture.contents(held), [7; 10_000]);
+    assert_eq!(fixture.contents(opened), [7; 10_000]);
 }
 
 #[test]
 fn a_clone_removes_what_was_only_open_where_it_was_made_and_that_stays_there() {
     let fixture = Fixture::new();
-    let held = fixture.file_with("held", &[7; 10_000]);
-    fixture.fs.open(held, OpenOptions::default()).unwrap();
-    fixture.fs.unlink(Ino::ROOT, b"held").unwrap();
+    let opened = fixture.file_with("open", &[7; 10_000]);
+    fixture.fs.open(opened, OpenOptions::default()).unwrap();
+    fixture.fs.unlink(Ino::ROOT, b"open").unwrap();
     let clone = fixture.disk.branch_off(View::HEAD, "clone").unwrap().head();
     let fs = mount(&fixture, clone);
-    assert_eq!(fs.getattr(held), Err(FsError::Stale));
+    assert_eq!(fs.getattr(opened), Err(FsError::Stale));
     assert_eq!(verify(&*fixture.disk, clone), Ok(vec![]));
-    assert_eq!(fixture.contents(held), [7; 10_000]);
-    fixture.fs.release(held);
-    fixture.fs.forget(held, 1);
+    assert_eq!(fixture.contents(opened), [7; 10_000]);
+    fixture.fs.release(opened);
+    fixture.fs.forget(opened, 1);
     fixture.assert_sound();
 }
 
@@ -148,7 +148,7 @@ fn several_heads_are_written_to_at_the_same_time() {
 }
 
 #[test]
-fn a_diff_tells_names_that_came_and_went_and_files_that_changed() {
+fn a_diff_reports_names_that_came_and_went_and_files_that_changed() {
     let fixture = Fixture::new();
     let (dir, sub) = (fixture.dir("dir"), fixture.dir("sub"));
     let (kept, doomed) = (file_in(&fixture, dir, "kept"), file_in(&fixture, dir, "doomed"));
@@ -184,7 +184,7 @@ fn a_diff_tells_names_that_came_and_went_and_files_that_changed() {
 }
 
 #[test]
-fn a_diff_tells_a_renamed_directory_and_not_what_is_in_it() {
+fn a_diff_reports_a_renamed_directory_and_not_what_is_in_it() {
     let fixture = Fixture::new();
     let (dir, other) = (fixture.dir("dir"), fixture.dir("other"));
     let ino = file_in(&fixture, dir, "file");
@@ -201,7 +201,7 @@ fn a_diff_tells_a_renamed_directory_and_not_what_is_in_it() {
 }
 
 #[test]
-fn a_diff_tells_hard_links_and_files_that_were_replaced() {
+fn a_diff_reports_hard_links_and_files_that_were_replaced() {
     let fixture = Fixture::new();
     let (dir, other) = (fixture.dir("dir"), fixture.dir("other"));
     let ino = file_in(&fixture, dir, "file");
@@ -340,9 +340,9 @@ fn compare_with_walk(fixture: &Fixture, old: View, new: View, seed: u64) {
         }
     }
     assert!(gone.is_empty() && come.is_empty(), "seed {seed}: {gone:?} went, {come:?} came");
-    let told: BTreeSet<_> = modified.iter().filter_map(|path| after.get(path)).collect();
+    let reported: BTreeSet<_> = modified.iter().filter_map(|path| after.get(path)).collect();
     for (path, file) in &after {
-        assert!(!written(path) || told.contains(file), "seed {seed}: {path} was written");
+        assert!(!written(path) || reported.contains(file), "seed {seed}: {path} was written");
     }
 }
 

@@ -58,7 +58,7 @@ fn seen_lines(fixture: &Fixture, old: View, new: View, user: &Credentials) -> Ve
 }
 
 #[test]
-fn changes_are_told_where_the_names_can_be_listed() {
+fn changes_are_reported_where_the_names_can_be_listed() {
     let fixture = Fixture::new();
     let [open, narrow, shut] = directories(&fixture);
     file_in(&fixture, open, "moved");
@@ -69,7 +69,7 @@ fn changes_are_told_where_the_names_can_be_listed() {
     }
     rename(&fixture, (open, "moved"), (narrow, "moved"));
     rename(&fixture, (narrow, "appears"), (open, "appears"));
-    let told = seen_lines(&fixture, before, View::HEAD, &alice());
+    let visible = seen_lines(&fixture, before, View::HEAD, &alice());
     let expected = [
         "M /narrow",
         "M /open",
@@ -79,10 +79,10 @@ fn changes_are_told_where_the_names_can_be_listed() {
         "M /shut",
         "+ /shut/c",
     ];
-    assert_eq!(BTreeSet::from_iter(told.iter().map(String::as_str)), BTreeSet::from(expected));
+    assert_eq!(BTreeSet::from_iter(visible.iter().map(String::as_str)), BTreeSet::from(expected));
     let stranger = Credentials { uid: 502, gid: 0, groups: Vec::new() };
-    let told = seen_lines(&fixture, before, View::HEAD, &stranger);
-    assert!(!told.contains(&"+ /shut/c".to_owned()), "{told:?}");
+    let visible = seen_lines(&fixture, before, View::HEAD, &stranger);
+    assert!(!visible.contains(&"+ /shut/c".to_owned()), "{visible:?}");
 }
 
 #[test]
