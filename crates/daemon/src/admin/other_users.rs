@@ -16,7 +16,7 @@ use dendro_control::versions::{VersionsAsked, VersionsRequest};
 use dendro_control::{
     AdminError, Caller, Command, MountNamed, Outcome, Pong, Request, ViewInfo, VolumeInfo,
 };
-use dendro_fs::{Ino, Who};
+use dendro_fs::{Credentials, Ino};
 use dendro_versions::Asker;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
@@ -157,9 +157,9 @@ impl Daemon<'_> {
     }
 }
 
-fn who(caller: &Caller) -> Who {
+fn who(caller: &Caller) -> Credentials {
     let Caller { uid, gid, groups } = caller.clone();
-    Who { uid, gid, groups }
+    Credentials { uid, gid, groups }
 }
 
 /// Whether the descriptor refers to the root of the mount. This does not ask the file system, which

@@ -19,7 +19,7 @@ impl Daemon<'_> {
         let switches: Vec<_> = views.iter().map(|view| view.switch.clone()).collect();
         let mut service = self.volume.versions().telling(move |view, parent, name| {
             let shown = switches.iter().filter(|switch| switch.fs().view() == view);
-            shown.for_each(|switch| switch.tell_new_name(parent, name));
+            shown.for_each(|switch| switch.notify_new_name(parent, name));
         });
         for view in views {
             if !but.is_some_and(|but| Arc::ptr_eq(but, &view)) {

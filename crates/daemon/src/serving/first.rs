@@ -41,7 +41,7 @@ impl Daemon<'_> {
             let (closing, views) = (Arc::clone(&closing), Arc::clone(&self.views));
             let (disk, device) = self.volume.parts();
             // umount(2) waits for this. Afterwards another process may have the device.
-            mount.set_end(move || {
+            mount.set_on_unmount(move || {
                 // A failure is logged when serving has ended.
                 let _ = closing.close(|| views.end_with_last(id).then_some(&*disk));
                 if closing.has_shut_down() {

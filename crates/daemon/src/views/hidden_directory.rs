@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dendro_base::{Clock, Timestamp};
 use dendro_disk::{Snapshot, Versions, View};
 use dendro_fs::{FileSystem, Options};
-use dendro_fuse::{Moment, Past};
+use dendro_fuse::{Past, SnapshotId};
 use dendro_versions::name;
 use jiff::Zoned;
 use jiff::tz::TimeZone;
@@ -27,8 +27,8 @@ impl fmt::Debug for HiddenDirectory {
     }
 }
 
-const fn moment(snapshot: &Snapshot) -> Moment {
-    Moment { branch: snapshot.branch, epoch: snapshot.epoch }
+const fn id_of(snapshot: &Snapshot) -> SnapshotId {
+    SnapshotId { branch: snapshot.branch, epoch: snapshot.epoch }
 }
 
 /// A time as [`HiddenDirectory::at`] reads it, to the nanosecond.
@@ -51,33 +51,33 @@ impl HiddenDirectory {
 }
 
 impl Past for HiddenDirectory {
-    fn snapshots(&self) -> Vec<(String, Moment)> {
+    fn snapshots(&self) -> Vec<(String, SnapshotId)> {
         let table = self.disk.versions();
-        let named = |of: &Snapshot| of.name.clone().map(|name| (name, Moment { ..moment(of) }));
+        let named = |of: &Snapshot| of.name.clone().map(|name| (name, SnapshotId { ..id_of(of) }));
         table.snapshots().filter_map(named).collect()
     }
 
-    fn snapshot(&self, name: &str) -> Option<Moment> {
-        self.disk.versions().snapshot_named(name).map(moment)
+    fn snapshot(&self, name: &str) -> Option<SnapshotId> {
+        self.disk.versions().snapshot_named(name).map(id_of)
     }
 
-    fn moments(&self, head: &FileSystem) -> Vec<(String, Moment)> {
+    fn moments(&self, head: &FileSystem) -> Vec<(String, SnapshotId)> {
         let table = self.disk.versions();
         let past = table.past(head.view()).into_iter();
-        past.filter_map(|of| Some((time_name(of.time)?, moment(of)))).collect()
+        past.filter_map(|of| Some((time_name(of.time)?, id_of(of)))).collect()
     }
 
-    fn at(&self, head: &FileSystem, time: &str) -> Option<Moment> {
+    fn at(&self, head: &FileSystem, time: &str) -> Option<SnapshotId> {
         let time = self.time(time).filter(|time| *time <= self.clock.now())?;
-        self.disk.versions().at(head.view(), time).map(moment)
+        self.disk.versions().at(head.view(), time).map(id_of)
     }
 
-    fn open(&self, moment: Moment) -> dendro_fs::Result<FileSystem> {
+    fn open(&self, id: SnapshotId) -> dendro_fs::Result<FileSystem> {
         let options = Options {
-            view: View { branch: moment.branch, epoch: Some(moment.epoch) },
+            view: View { branch: id.branch, epoch: Some(id.epoch) },
             read_only: true,
             inode_cache_len: INODE_CACHE_LEN,
-            lookups_hold_files: true,
+            lookups_keep_files: true,
             ..Options::default()
         };
         let disk = Arc::clone(&self.disk);
@@ -121,6 +121,6 @@ mod tests {
         for none in ["2200-01-01", "1970-01-01", "one", "head", "1", ""] {
             assert_eq!(past.at(&head, none), None, "{none}");
         }
-        assert!(past.open(Moment { branch: 0, epoch: 99 }).is_err());
+        assert!(past.open(SnapshotId { branch: 0, epoch: 99 }).is_err());
     }
 }

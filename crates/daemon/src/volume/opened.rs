@@ -153,7 +153,7 @@ impl Volume {
             read_only: options.read_only,
             atime: options.atime,
             inode_cache_len: inode_cache_len(self.disk.cache_size_bytes()),
-            lookups_hold_files: true,
+            lookups_keep_files: true,
         };
         FileSystem::mount(Arc::clone(&self.disk) as _, fs_options, clock()).map(Arc::new)
     }

@@ -12,7 +12,7 @@ use dendro_control::versions::{
     AncestorInfo, Replacing, VersionList, VersionName, VersionsRequest,
 };
 use dendro_disk::{VersionTable, View};
-use dendro_fs::Who;
+use dendro_fs::Credentials;
 use dendro_fs::versions::{maker, note_maker};
 
 use super::{Answer, Service, Succession, facts, kept, refuse};
@@ -21,7 +21,7 @@ use super::{Answer, Service, Succession, facts, kept, refuse};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asker {
     /// The user.
-    pub who: Who,
+    pub who: Credentials,
     /// Whether making versions was delegated to that user.
     pub is_delegate: bool,
 }
@@ -38,7 +38,7 @@ fn deny<T>(why: &str) -> Answer<T> {
 
 impl Service {
     /// Whose permissions count, if they do.
-    pub(super) fn who(&self) -> Option<&Who> {
+    pub(super) fn who(&self) -> Option<&Credentials> {
         self.asker.as_ref().map(|asker| &asker.who)
     }
 

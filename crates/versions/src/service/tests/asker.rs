@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::Asker;
-use dendro_fs::{SetAttr, Who};
+use dendro_fs::{Credentials, SetAttr};
 
 fn asker(uid: u32, is_delegate: bool) -> Option<Asker> {
-    Some(Asker { who: Who { uid, gid: uid, groups: Vec::new() }, is_delegate })
+    Some(Asker { who: Credentials { uid, gid: uid, groups: Vec::new() }, is_delegate })
 }
 
 impl Fixture {
