@@ -60,7 +60,7 @@ pub trait LogicalDisk: Send + Sync {
     ///   be read; nothing was changed.
     /// - [`Error::Failed`]: the disk no longer accepts writes.
     ///
-    /// If more than one of these applies, any of them may be returned.
+    /// If several of these apply, the error may be any of them.
     fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq>;
 
     /// Returns once every commit up to and including `up_to` is durable. [`CommitSeq::LATEST`]
