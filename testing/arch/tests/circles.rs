@@ -12,13 +12,7 @@ use modules::crate_tree::CrateTree;
 use workspace::{Package, packages};
 
 /// Crates that still have circles. None may be added.
-const STILL_HAVE_CIRCLES: [&str; 5] = [
-    "dendro",
-    "dendro-fs",
-    "dendro-fuse",
-    "dendro-fuse-transport",
-    "dendro-logdisk",
-];
+const STILL_HAVE_CIRCLES: [&str; 1] = ["dendro-logdisk"];
 
 /// The circles of a crate, as text.
 fn circles(package: &Package) -> String {

@@ -1,12 +1,12 @@
 //! The user who makes a request.
 
-use dendro_fs::Who;
+use dendro_fs::Credentials;
 
 /// A user whose requests are restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asker {
     /// The user.
-    pub who: Who,
+    pub who: Credentials,
     /// Whether making versions was delegated to that user.
     pub is_delegate: bool,
 }

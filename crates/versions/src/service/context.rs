@@ -6,7 +6,7 @@ use dendro_base::Clock;
 use dendro_control::AdminError;
 use dendro_control::versions::{Moment, VersionName, VersionsReply, path_bytes};
 use dendro_disk::{CommitSeq, Error, VersionTable, Versions, View};
-use dendro_fs::{FileSystem, Ino, Who};
+use dendro_fs::{Credentials, FileSystem, Ino};
 
 use super::asker::Asker;
 use super::info;
@@ -167,7 +167,7 @@ impl Service {
     }
 
     /// The user whose permissions count; `None`: all is allowed.
-    pub(super) fn who(&self) -> Option<&Who> {
+    pub(super) fn who(&self) -> Option<&Credentials> {
         self.asker.as_ref().map(|asker| &asker.who)
     }
 }

@@ -47,7 +47,7 @@ impl Service {
         self.head(table, &VersionName { branch: Some(name.to_owned()), moment: None })
     }
 
-    fn rollback_handover(
+    pub(super) fn rollback_handover(
         &self,
         table: &VersionTable,
         to: &VersionName,
@@ -102,6 +102,7 @@ impl Service {
         let Handover { head, like } = self.rollback_handover(table, to, undo)?;
         self.check_not_mounted(table, head)?;
         let before = if undo { Before::Undo } else { Before::Rollback };
+        let owner = maker(&*self.disk, head).ok().flatten();
         let kept = self.keep(table, [head, like], before, how)?;
         let made = self.disk.roll_back(head.branch, like);
         let made = made.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
@@ -110,7 +111,29 @@ impl Service {
         if undo && !is_held && self.check_not_mounted(table, like).is_ok() {
             self.disk.delete(like).map_err(refuse_disk)?;
         }
-        self.replaced(made.head(), info::called(like, table), kept)
+        if undo {
+            self.forget(table, head, &[Before::Next])?;
+        }
+        let is_kept = kept.is_some();
+        let reply = self.replaced(made.head(), info::called(like, table), kept)?;
+        let reply = self.still_of(owner, made.head(), reply)?;
+        if undo && is_kept {
+            // The rollback is done, even if there is no room for this.
+            let _ = self.keep_made(made.head());
+        }
+        self.done(reply)
+    }
+
+    /// Records that the branch of `head` still belongs to the user to whom it belonged before.
+    fn still_of(
+        &self,
+        owner: Option<u32>,
+        head: View,
+        reply: VersionsReply,
+    ) -> Answer<VersionsReply> {
+        let Some(uid) = owner else { return Ok(reply) };
+        note_maker(&*self.disk, head, uid).map_err(refuse)?;
+        self.done(reply)
     }
 
     pub(super) fn promote(
@@ -233,16 +256,15 @@ impl Service {
         }
         self.disk.delete(head).map_err(refuse)?;
         if since.is_some() {
-            self.forget_tries(table, head)?;
+            self.forget(table, head, &[Before::Try, Before::Next])?;
         }
+        let is_kept = kept.is_some();
         let reply = self.replaced(like, info::called(like, table), kept)?;
-        match owner {
-            // The branch still belongs to the user to whom its former head belonged.
-            Some(uid) => {
-                note_maker(&*self.disk, like, uid).map_err(refuse)?;
-                self.done(reply)
-            }
-            None => Ok(reply),
+        let reply = self.still_of(owner, like, reply)?;
+        if since.is_some() && is_kept {
+            // The try has succeeded, even if there is no room for this.
+            let _ = self.keep_made(like);
         }
+        self.done(reply)
     }
 }

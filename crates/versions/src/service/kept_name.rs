@@ -20,9 +20,13 @@ pub(super) enum Before {
     Promote,
     /// A clone of it replaced it.
     Try,
+    /// The head was not replaced: it is what a delegate has put in the place of another one. It shows
+    /// whether the head has changed since.
+    Next,
 }
 
-const ALL: [(Before, &str); 4] = [
+const ALL: [(Before, &str); 5] = [
+    (Before::Next, "after-try-"),
     (Before::Rollback, "before-rollback-"),
     (Before::Undo, "before-undo-"),
     (Before::Promote, "before-promote-"),

@@ -5,14 +5,19 @@
 //! whom that is delegated may also make versions, and delete the versions that they have made, and
 //! replace the tree by them. Everything that could take something from other users is refused.
 
+use std::collections::{BTreeMap, HashSet};
+
 use dendro_control::AdminError;
-use dendro_control::versions::{Replacing, VersionList, VersionName, VersionsRequest};
+use dendro_control::versions::{
+    AncestorInfo, Replacing, VersionList, VersionName, VersionsRequest,
+};
 use dendro_disk::{VersionTable, View};
 use dendro_fs::versions::{maker, note_maker};
 
 #[allow(unused_imports, reason = "named in the documentation")]
 use super::asker::Asker;
 use super::context::{Answer, Service, refuse};
+use super::handover::Handover;
 use super::{info, kept_name};
 
 /// The refusal for users to whom it is not delegated.
@@ -42,7 +47,7 @@ impl Service {
                 | Asked::Removed { .. }
                 | Asked::Undelete { .. }
         );
-        let can_be_delegated = !matches!(request, Asked::Promote { .. } | Asked::Rollback { .. });
+        let can_be_delegated = !matches!(request, Asked::Promote { .. });
         match (can_be_delegated, is_looking || asker.is_delegate) {
             (false, _) => return deny(NOT_FOR_OTHERS),
             (true, false) => return deny(NOT_DELEGATED),
@@ -74,12 +79,13 @@ impl Service {
             Asked::Replace { with, since, how } => {
                 self.check_replacement(table, with, since.as_ref(), *how)
             }
-            Asked::Promote { .. } | Asked::Rollback { .. } => deny(NOT_FOR_OTHERS),
+            Asked::Rollback { to, undo, how } => self.check_rollback(table, to, *undo, *how),
+            Asked::Promote { .. } => deny(NOT_FOR_OTHERS),
         }
     }
 
     /// Whether the asker has made the version.
-    fn is_own(&self, view: View) -> Answer<bool> {
+    pub(super) fn is_own(&self, view: View) -> Answer<bool> {
         let Some(who) = self.who() else { return Ok(true) };
         Ok(maker(&*self.disk, view).map_err(refuse)? == Some(who.uid))
     }
@@ -135,6 +141,39 @@ impl Service {
         }
     }
 
+    /// The asker may roll back an own branch, which the asker may also delete. In other trees the
+    /// asker may take back an own try, and that again, as long as nobody has changed anything since.
+    fn check_rollback(
+        &self,
+        table: &VersionTable,
+        to: &VersionName,
+        undo: bool,
+        how: Replacing,
+    ) -> Answer<()> {
+        if how.force {
+            return deny(NOT_FOR_OTHERS);
+        }
+        let Handover { head, like } = self.rollback_handover(table, to, undo)?;
+        if head != table.main_head() && self.is_own(head)? {
+            return match self.is_seen(table, like)?
+                || table.past(head).iter().any(|of| of.view() == like)
+            {
+                true => Ok(()),
+                false => {
+                    deny(&format!("{} is not to be seen in this mount", info::called(like, table)))
+                }
+            };
+        }
+        match undo && self.is_as_left(table, like, head)? {
+            true => Ok(()),
+            false => deny(&format!(
+                "{} was made by another user or is everybody's: only a try of your own can be taken back \
+                 there, and only as long as nothing was changed since; else {NOT_FOR_OTHERS}",
+                info::called(head, table)
+            )),
+        }
+    }
+
     /// Records the asker as the maker of a version.
     pub(super) fn note_asker(&self, made: View) -> Answer<()> {
         match self.who() {
@@ -152,8 +191,24 @@ impl Service {
         let is_seen = |branch, epoch| self.is_seen(table, View { branch, epoch }).unwrap_or(false);
         all.branches.retain(|of| is_seen(of.branch, None));
         all.snapshots.retain(|of| is_seen(of.branch, Some(of.epoch)));
+        all.ancestors = ancestors(table, &all);
         all
     }
+}
+
+/// The branches that those in `all` continue and that are not among its branches.
+fn ancestors(table: &VersionTable, all: &VersionList) -> Vec<AncestorInfo> {
+    let shown: HashSet<u32> = all.branches.iter().map(|of| of.branch).collect();
+    let mut ancestors = BTreeMap::new();
+    for branch in shown.iter().copied().chain(all.snapshots.iter().map(|of| of.branch)) {
+        let mut next = Some(branch);
+        while let Some(branch) = next {
+            let parent = table.parent(branch).filter(|(parent, _)| *parent < branch);
+            let is_known = ancestors.insert(branch, info::ancestor(branch, parent)).is_some();
+            next = parent.filter(|_| !is_known).map(|(parent, _)| parent);
+        }
+    }
+    ancestors.into_values().filter(|of| !shown.contains(&of.branch)).collect()
 }
 
 /// Refuses names by which rollbacks find what they have kept.

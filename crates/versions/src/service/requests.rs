@@ -204,6 +204,7 @@ fn list(table: &VersionTable) -> VersionList {
     VersionList {
         epoch: table.epoch,
         branches: table.branches().map(|branch| info::branch(branch, table)).collect(),
+        ancestors: table.ancestors().map(|(of, parent)| info::ancestor(of, parent)).collect(),
         snapshots: table.snapshots().map(|of| info::snapshot_of(of, table, &descendants)).collect(),
     }
 }
