@@ -1,8 +1,8 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: `coalescing`, `removal`, `collection`, `cleaner`, `checkpoints`, `group_commit`, `superblock`, `engine`, then the writer's queue.
-//! `engine` and the queue are not held over device I/O, but for nodes of the map that a change turns
-//! out to need; the others are taken by background work and by those who wait for it.
+//! Lock order: `coalescing`, `removal`, `collection`, `cleaner`, `checkpoints`, `group_commit`,
+//! `superblock`, `engine`, then the writer's queue. `engine` and the queue are never held over device
+//! I/O (commit::apply, invariant 2). Background work and its waiters hold the others as long as it takes.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -1,26 +1,19 @@
 //! The log-structured logical disk (DESIGN §§4–6, 9): a [`dendro_disk::LogicalDisk`] over a
 //! [`dendro_device::Device`]. It knows nothing of files.
 //!
-//! From the bottom up:
-//! - `segments`: what state each segment is in; `superblocks`: the two logs that all starts from.
-//! - `partial`: a partial segment under construction; `writer`: closed ones on their way.
-//! - `node`, `map`, `store`: the B+tree, functional in memory, and its cache; `slice`: long walks.
-//! - `versions`: the table of branches and snapshots; `ancestry`: what a view sees of the map.
-//! - `state`: the map and the segments' usage together, and how each change alters them; `group`: a
-//!   chunk's pages in a branch's hands.
-//! - `flush`: who makes the log durable, and for whom.
-//! - `engine`: what the one lock guards; `prepare` checks a unit before it changes anything, `read`
-//!   finds and checks blocks.
-//! - `checkpoint`, `recovery`: a frozen state is written, and found again; `wipe`: a volume is taken
-//!   away.
-//! - `heads`: where data goes that the cleaner's policy wants apart from the main log.
-//! - `pick`: which segment is emptied next; `cleaner`: when, and how; `victim`: what is read of it;
-//!   `relocation`: what lives in one is written again; [`external`]: the same by another process.
-//! - `coalesce`: what lies scattered is written again side by side.
-//! - `history`: versions are made and deleted; `prune`, `collection`, `removal`: what none of them sees any
-//!   more is freed; `shares`: what each takes, and where two differ.
-//! - `space`: what fits, and how writers are slowed down when it gets little; `credit`: what a unit
-//!   gives back of what it takes; `disk`: the interface.
+//! The rooms, from the bottom up:
+//! - `log`: segments, partial segments, the writer's queue, superblocks.
+//! - `map`: the B+tree, functional in memory, its cache, and how changes of it are undone.
+//! - `versions`: the table of branches and snapshots, ancestry, and what branches inherit.
+//! - `state`: the map, the segments' usage and the versions together, and how each change alters them.
+//! - `engine`: what the one lock guards: the state, the main log's head and the payload streams.
+//! - `commit`: a unit is applied, whole or not at all; who flushes, and for whom.
+//! - `read`, `walk`: blocks and nodes are found and checked, and long walks go in slices.
+//! - `checkpoint`, `recovery`: a frozen state is written, and found again.
+//! - `removal`, `snapshots`: lists and versions are deleted, and what nobody sees any more is freed.
+//! - `clean`: segments are emptied, scattered pages laid side by side.
+//! - `space`: what fits, and how writers are slowed down when that gets little.
+//! - `disk`: the disk as its clients see it.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
 

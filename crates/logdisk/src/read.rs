@@ -16,8 +16,8 @@ use crate::fault::Outcome;
 use crate::log::segments::Pin;
 use crate::map::Nodes;
 use crate::state::chunk_edit::mask;
+use crate::state::pages::slots_of;
 use crate::state::slice::Slice;
-use crate::state::slots_of;
 use crate::state::visibility::ItemKey;
 use crate::versions::ancestry::Ancestry;
 
@@ -204,19 +204,24 @@ impl LogDisk {
                 return Ok(());
             }
             let rest = pages.start.max(slice.next * CHUNK_PAGES)..pages.end;
-            engine.state.visit_chunks(ancestry, list.0, &rest, slice, nodes, &mut |group, chunk| {
-                visit(group, chunk.present())
-            })
+            engine.state.visit_chunks(
+                ancestry,
+                list.0,
+                &rest,
+                slice,
+                nodes,
+                &mut |number, chunk| visit(number, chunk.present()),
+            )
         })
     }
 
     pub(crate) fn find_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
         let mut found = None;
         let pages = from.min(MAX_PAGE_COUNT)..MAX_PAGE_COUNT;
-        self.visit_chunks(view, list, &pages, |group, present| {
-            let slots = slots_of(group, &pages);
+        self.visit_chunks(view, list, &pages, |number, present| {
+            let slots = slots_of(number, &pages);
             let mut owned = slots.filter(|slot| present >> slot & 1 == 1);
-            found = owned.next().map(|slot| group * CHUNK_PAGES + u64::from(slot));
+            found = owned.next().map(|slot| number * CHUNK_PAGES + u64::from(slot));
             if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         Ok(found)
@@ -225,10 +230,10 @@ impl LogDisk {
     pub(crate) fn find_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
         let pages = from.min(MAX_PAGE_COUNT)..MAX_PAGE_COUNT;
         let mut hole = pages.start;
-        self.visit_chunks(view, list, &pages, |group, present| {
+        self.visit_chunks(view, list, &pages, |number, present| {
             // A gap between chunks is a hole too.
-            for slot in slots_of(group, &pages) {
-                let page_index = group * CHUNK_PAGES + u64::from(slot);
+            for slot in slots_of(number, &pages) {
+                let page_index = number * CHUNK_PAGES + u64::from(slot);
                 if page_index != hole || present >> slot & 1 == 0 {
                     return ControlFlow::Break(());
                 }
@@ -241,8 +246,8 @@ impl LogDisk {
 
     pub(crate) fn count_present(&self, view: View, list: Lid, pages: &Range<u64>) -> Result<u64> {
         let mut count = 0;
-        self.visit_chunks(view, list, pages, |group, present| {
-            let owned = slots_of(group, pages).filter(|slot| present >> slot & 1 == 1);
+        self.visit_chunks(view, list, pages, |number, present| {
+            let owned = slots_of(number, pages).filter(|slot| present >> slot & 1 == 1);
             count += owned.count() as u64;
             ControlFlow::Continue(())
         })?;
@@ -273,9 +278,9 @@ impl LogDisk {
                 &pages,
                 &mut slice,
                 nodes,
-                &mut |group, chunk| {
-                    for (slot, block) in chunk.iter_masked(mask(slots_of(group, &pages))) {
-                        let page_index = group * CHUNK_PAGES + u64::from(slot);
+                &mut |number, chunk| {
+                    for (slot, block) in chunk.iter_masked(mask(slots_of(number, &pages))) {
+                        let page_index = number * CHUNK_PAGES + u64::from(slot);
                         let at = (page_index - first_page) as usize * PAGE_SIZE;
                         buf[filled..at].fill(0);
                         filled = at + PAGE_SIZE;

@@ -27,8 +27,8 @@ use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
 use crate::map::Nodes;
 use crate::state::chunk_edit::OwnPage;
+use crate::state::pages::{ChunkBudget, chunks_of, page_range};
 use crate::state::visibility::ItemKey;
-use crate::state::{ChunkBudget, groups, page_range};
 
 /// When the records of a unit are entered in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,7 +383,7 @@ impl<'e, 'a> Application<'e, 'a> {
     fn write_pages(&mut self, list: u64, first_page: u64, pages: &[Content<'_>]) -> Outcome<bool> {
         let mut is_own_found = false;
         let content_of = |page_index: u64| &pages[(page_index - first_page) as usize];
-        for (number, slots) in groups(first_page..first_page + pages.len() as u64) {
+        for (number, slots) in chunks_of(first_page..first_page + pages.len() as u64) {
             let item = ItemKey::chunk(list, number);
             self.engine.last_class = None;
             if slots.len() == 1 {
@@ -402,7 +402,7 @@ impl<'e, 'a> Application<'e, 'a> {
             }
             let state = &self.engine.state;
             let mut edit =
-                state.open_group(self.branch, list, number, slots.clone(), self.nodes)?;
+                state.edit_chunk(self.branch, list, number, slots.clone(), self.nodes)?;
             is_own_found |= edit.has_own();
             for slot in slots {
                 let page_index = number * CHUNK_PAGES + u64::from(slot);
@@ -410,7 +410,7 @@ impl<'e, 'a> Application<'e, 'a> {
                 let block = self.put_page(list, page_index, content_of(page_index), old)?;
                 self.engine.state.replace(&mut edit, slot, block);
             }
-            self.engine.state.put_group(&edit, self.nodes)?;
+            self.engine.state.put_edit(&edit, self.nodes)?;
         }
         Ok(is_own_found)
     }

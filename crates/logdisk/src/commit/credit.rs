@@ -13,7 +13,8 @@ use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::space::{Need, Shortage};
-use crate::state::{State, groups, page_range};
+use crate::state::State;
+use crate::state::pages::{chunks_of, page_range};
 
 impl LogDisk {
     /// What a unit needs, and what is short of it.
@@ -75,10 +76,10 @@ impl State {
                 }
                 _ => continue,
             };
-            for (number, slots) in groups(pages) {
-                let group = self.open_group(branch, list.0, number, slots.clone(), nodes)?;
+            for (number, slots) in chunks_of(pages) {
+                let edit = self.edit_chunk(branch, list.0, number, slots.clone(), nodes)?;
                 bytes +=
-                    slots.filter_map(|slot| self.dying_page(&group, slot)).map(charge).sum::<u64>();
+                    slots.filter_map(|slot| self.dying_page(&edit, slot)).map(charge).sum::<u64>();
             }
         }
         Ok(bytes)

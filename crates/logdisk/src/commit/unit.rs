@@ -11,7 +11,7 @@ use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_L
 use smallvec::SmallVec;
 
 use crate::log::partial::{Content, page_record_bytes};
-use crate::state::zeroed_map_bytes;
+use crate::state::pages::zeroed_map_bytes;
 
 /// The interface's groups are the map's chunks.
 const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it changes");

@@ -11,8 +11,9 @@ use super::chain::Chain;
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::RecordContext;
 use crate::map::Nodes;
+use crate::state::State;
+use crate::state::pages::{ChunkBudget, page_range, zeroed_map_bytes};
 use crate::state::visibility::ItemKey;
-use crate::state::{ChunkBudget, State, page_range, zeroed_map_bytes};
 
 /// Applies the complete units of the chain; what follows the last complete one is dropped.
 ///
@@ -73,26 +74,12 @@ pub(super) fn apply_record(
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> Outcome<()> {
-    let check_block = |block: &PageRef| {
-        let holds = layout.holds(block.addr, u64::from(block.footprint_bytes()));
-        holds.then_some(()).ok_or_else(|| Error::Corrupted("a block is not on the device".into()))
-    };
     if let Record::PutRecord { list: VERSIONS_LIST, .. }
     | Record::DeleteRecord { list: VERSIONS_LIST, .. } = record
     {
         return apply_version(state, record, nodes);
     }
     let branch = context.branch;
-    let write = |state: &mut State, list, page: u64, block: PageRef| {
-        check_block(&block)?;
-        if context.is_moved {
-            let key = ItemKey::chunk(list, page / CHUNK_PAGES).key(branch, context.epoch);
-            let slot = (page % CHUNK_PAGES) as u32;
-            state.move_blocks_of(&key, &[(slot, block)], nodes)
-        } else {
-            state.set_page(branch, list, page, block, nodes)
-        }
-    };
     match *record {
         Record::CreateList { list, hints } | Record::SetHints { list, hints } => {
             if list >= Lid::CLIENT_END.0 {
@@ -111,6 +98,63 @@ pub(super) fn apply_record(
         Record::DeleteRecord { list, index } => {
             state.delete_record(branch, list, index, nodes).map(drop)
         }
+        Record::WriteRun { .. }
+        | Record::WriteBlock { .. }
+        | Record::ZeroPages { .. }
+        | Record::PunchPages { .. }
+        | Record::MovePages { .. }
+        | Record::SwapPages { .. } => apply_to_pages(state, record, *context, layout, nodes),
+        Record::Version { branch, epoch, is_moved } => {
+            if !is_moved && epoch != state.versions.epoch() {
+                let now = state.versions.epoch();
+                let what =
+                    format!("it goes on in epoch {epoch} of branch {branch}, and not in {now}");
+                return Err(Error::Corrupted(what).into());
+            }
+            *context = RecordContext { branch, epoch, is_moved };
+            Ok(())
+        }
+        Record::Reuse { segment } => {
+            if !is_emptied(state, segment) {
+                // What a deletion took out at once may be left to be taken out here: where leaves end,
+                // and what was swept out meanwhile, no record tells.
+                state.finish_removals(nodes)?;
+            }
+            is_emptied(state, segment).then_some(()).ok_or_else(|| {
+                let what = format!("it fills segment {segment} anew, in which something lives");
+                Error::Corrupted(what).into()
+            })
+        }
+        Record::Node { .. } | Record::Checkpoint { .. } => {
+            Err(Error::Corrupted("the main log names a node of the map".into()).into())
+        }
+    }
+}
+
+/// Applies a record of a change of pages.
+fn apply_to_pages(
+    state: &mut State,
+    record: &Record<'_>,
+    context: RecordContext,
+    layout: Layout,
+    nodes: &dyn Nodes,
+) -> Outcome<()> {
+    let branch = context.branch;
+    let check_block = |block: &PageRef| {
+        let holds = layout.holds(block.addr, u64::from(block.footprint_bytes()));
+        holds.then_some(()).ok_or_else(|| Error::Corrupted("a block is not on the device".into()))
+    };
+    let write = |state: &mut State, list, page: u64, block: PageRef| {
+        check_block(&block)?;
+        if context.is_moved {
+            let key = ItemKey::chunk(list, page / CHUNK_PAGES).key(branch, context.epoch);
+            let slot = (page % CHUNK_PAGES) as u32;
+            state.move_blocks_of(&key, &[(slot, block)], nodes)
+        } else {
+            state.set_page(branch, list, page, block, nodes)
+        }
+    };
+    match *record {
         Record::WriteRun { list, first_page, addr, crcs } => {
             for (index, crc) in (0_u64..).zip(crcs) {
                 let block = PageRef {
@@ -141,30 +185,7 @@ pub(super) fn apply_record(
         Record::SwapPages { a, b } => {
             state.swap_pages(branch, a, b, &mut ChunkBudget::unlimited(), nodes)
         }
-        Record::Version { branch, epoch, is_moved } => {
-            if !is_moved && epoch != state.versions.epoch() {
-                let now = state.versions.epoch();
-                let what =
-                    format!("it goes on in epoch {epoch} of branch {branch}, and not in {now}");
-                return Err(Error::Corrupted(what).into());
-            }
-            *context = RecordContext { branch, epoch, is_moved };
-            Ok(())
-        }
-        Record::Reuse { segment } => {
-            if !is_emptied(state, segment) {
-                // What a deletion took out at once may be left to be taken out here: where leaves end,
-                // and what was swept out meanwhile, no record tells.
-                state.finish_removals(nodes)?;
-            }
-            is_emptied(state, segment).then_some(()).ok_or_else(|| {
-                let what = format!("it fills segment {segment} anew, in which something lives");
-                Error::Corrupted(what).into()
-            })
-        }
-        Record::Node { .. } | Record::Checkpoint { .. } => {
-            Err(Error::Corrupted("the main log names a node of the map".into()).into())
-        }
+        _ => Ok(()),
     }
 }
 

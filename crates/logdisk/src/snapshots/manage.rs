@@ -139,10 +139,10 @@ impl Engine {
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<Shared>> {
         let slots = 0..CHUNK_PAGES as u32;
-        let group = self.state.open_group_whole(view.branch, list, number, slots.clone(), nodes)?;
+        let edit = self.state.edit_chunk_whole(view.branch, list, number, slots.clone(), nodes)?;
         let mut shared = Vec::new();
-        for slot in slots.filter(|slot| self.state.is_shared(&group, *slot)) {
-            let Some(page) = group.page(slot) else { continue };
+        for slot in slots.filter(|slot| self.state.is_shared(&edit, *slot)) {
+            let Some(page) = edit.page(slot) else { continue };
             let in_memory = match usize::from(page.len_bytes) {
                 0 => Some(Vec::new()),
                 len => self.block_in_memory(page.addr, len).map(<[u8]>::to_vec),
@@ -166,7 +166,7 @@ impl Engine {
         self.begin_unit(1, page_record_bytes(1) + MAX_FIXED_LEN_BYTES)?;
         self.transact(nodes, |engine| {
             let slots = 0..CHUNK_PAGES as u32;
-            let mut edit = engine.state.open_group_whole(branch, list, number, slots, nodes)?;
+            let mut edit = engine.state.edit_chunk_whole(branch, list, number, slots, nodes)?;
             if edit.page(slot) != Some(*page) || !engine.state.is_shared(&edit, slot) {
                 return Ok(());
             }
@@ -175,7 +175,7 @@ impl Engine {
                 len => engine.partial().place(&Content::of(stored, len)),
             };
             engine.state.replace(&mut edit, slot, block);
-            engine.state.put_group(&edit, nodes)?;
+            engine.state.put_edit(&edit, nodes)?;
             let page_index = number * CHUNK_PAGES + u64::from(slot);
             let context = engine.context;
             engine.partial().set_context(context);

@@ -50,9 +50,9 @@ impl OwnPage {
 }
 
 /// The pages of one chunk, out of the map: what is changed takes effect with
-/// [`State::put_group`].
+/// [`State::put_edit`].
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ChunkEdit {
     item: ItemKey,
     branch: u32,
     epoch: u64,
@@ -81,7 +81,7 @@ pub(crate) fn past(chunk: &Chunk, wanted: u32) -> Option<u64> {
     (skip.len >= MIN_SKIPPED && skip.said & wanted == 0).then_some(skip.epoch)
 }
 
-impl Group {
+impl ChunkEdit {
     /// The page at `slot`, as the head sees it.
     pub(crate) fn page(&self, slot: u32) -> Option<PageRef> {
         self.own[slot as usize].or_else(|| self.below_at(slot).map(|below| below.page))
@@ -111,27 +111,27 @@ impl Group {
 
 impl State {
     /// The group of pages that `branch`'s head sees, `slots` of it. They can be written; to be made
-    /// holes they must be opened with [`Self::open_group_whole`].
-    pub(crate) fn open_group(
+    /// holes they must be opened with [`Self::edit_chunk_whole`].
+    pub(crate) fn edit_chunk(
         &self,
         branch: u32,
         list: u64,
         number: u64,
         slots: Range<u32>,
         nodes: &dyn Nodes,
-    ) -> Outcome<Group> {
+    ) -> Outcome<ChunkEdit> {
         self.open_slots(branch, ItemKey::chunk(list, number), slots, false, nodes)
     }
 
-    /// As [`Self::open_group`], and what lies below the head's own pages too.
-    pub(crate) fn open_group_whole(
+    /// As [`Self::edit_chunk`], and what lies below the head's own pages too.
+    pub(crate) fn edit_chunk_whole(
         &self,
         branch: u32,
         list: u64,
         number: u64,
         slots: Range<u32>,
         nodes: &dyn Nodes,
-    ) -> Outcome<Group> {
+    ) -> Outcome<ChunkEdit> {
         self.open_slots(branch, ItemKey::chunk(list, number), slots, true, nodes)
     }
 
@@ -142,9 +142,9 @@ impl State {
         slots: Range<u32>,
         looks_below: bool,
         nodes: &dyn Nodes,
-    ) -> Outcome<Group> {
+    ) -> Outcome<ChunkEdit> {
         let epoch = self.versions.epoch();
-        let mut group = Group {
+        let mut edit = ChunkEdit {
             item,
             branch,
             epoch,
@@ -157,9 +157,9 @@ impl State {
         };
         if self.has_no_past(branch, item.list) {
             if let Some(chunk) = self.chunk_at(&item.key(branch, epoch), nodes)? {
-                group.hold(&chunk);
+                edit.hold(&chunk);
             }
-            return Ok(group);
+            return Ok(edit);
         }
         let mut wanted = mask(slots);
         let mut below: Option<Box<[_; CHUNK_PAGES as usize]>> = None;
@@ -174,7 +174,7 @@ impl State {
                 kept += 1;
             }
             if (key.branch, key.epoch) == (branch, epoch) {
-                group.hold(chunk);
+                edit.hold(chunk);
                 is_new = false;
                 if looks_below {
                     // Its holes were made because something lies below.
@@ -199,10 +199,10 @@ impl State {
             }
         })?;
         if let Some((epoch, chunk)) = before {
-            group.skip = Some(self.skip_over(item, branch, epoch, &chunk, nodes)?);
+            edit.skip = Some(self.skip_over(item, branch, epoch, &chunk, nodes)?);
         }
-        group.below = below;
-        Ok(group)
+        edit.below = below;
+        Ok(edit)
     }
 
     /// The way past older entries for one that is made right above `chunk`, which was written in
@@ -233,28 +233,28 @@ impl State {
         })
     }
 
-    fn is_taken_by_others(&self, group: &Group, below: &Below) -> bool {
-        if below.branch == group.branch {
-            self.versions.is_seen(below.branch, below.epoch, group.epoch)
+    fn is_taken_by_others(&self, edit: &ChunkEdit, below: &Below) -> bool {
+        if below.branch == edit.branch {
+            self.versions.is_seen(below.branch, below.epoch, edit.epoch)
         } else {
-            !self.versions.is_alone_with(group.branch, below.branch, below.epoch)
+            !self.versions.is_alone_with(edit.branch, below.branch, below.epoch)
         }
     }
 
     /// The page at `slot` that dies when the head writes another there.
-    pub(crate) fn dying_page(&self, group: &Group, slot: u32) -> Option<PageRef> {
-        let below = group.below_at(slot).filter(|below| !self.is_taken_by_others(group, below));
-        group.own_page(slot).or(below.map(|below| below.page))
+    pub(crate) fn dying_page(&self, edit: &ChunkEdit, slot: u32) -> Option<PageRef> {
+        let below = edit.below_at(slot).filter(|below| !self.is_taken_by_others(edit, below));
+        edit.own_page(slot).or(below.map(|below| below.page))
     }
 
     /// Whether the page at `slot` belongs to an older version too, and so cannot be moved.
-    pub(crate) fn is_shared(&self, group: &Group, slot: u32) -> bool {
-        group.below_at(slot).is_some_and(|below| self.is_taken_by_others(group, &below))
+    pub(crate) fn is_shared(&self, edit: &ChunkEdit, slot: u32) -> bool {
+        edit.below_at(slot).is_some_and(|below| self.is_taken_by_others(edit, &below))
     }
 
     /// The page at `slot` of a chunk that the head has written to in its epoch, where a page needs no
     /// more than to be put with [`Self::replace_own`]: nothing older can show, or a version keeps it
-    /// as it is. `None`: it takes a group.
+    /// as it is. `None`: it takes a edit.
     pub(crate) fn sole_page(
         &self,
         branch: u32,
@@ -333,69 +333,69 @@ impl State {
     }
 
     /// Puts a page's new block in the place of its old one.
-    pub(crate) fn replace(&mut self, group: &mut Group, slot: u32, block: PageRef) {
+    pub(crate) fn replace(&mut self, edit: &mut ChunkEdit, slot: u32, block: PageRef) {
         self.clock += u64::from(block.footprint_bytes());
-        self.drop_page(group, slot);
-        group.own[slot as usize] = Some(block);
-        group.holes &= !(1 << slot);
+        self.drop_page(edit, slot);
+        edit.own[slot as usize] = Some(block);
+        edit.holes &= !(1 << slot);
         self.segments.block_born(&block, self.clock, self.clock);
     }
 
     /// Makes a page a hole, its block with it unless others see it.
-    pub(crate) fn punch(&mut self, group: &mut Group, slot: u32) {
-        self.drop_page(group, slot);
-        Self::cover(group, slot);
+    pub(crate) fn punch(&mut self, edit: &mut ChunkEdit, slot: u32) {
+        self.drop_page(edit, slot);
+        Self::cover(edit, slot);
     }
 
     /// Makes a page a hole and returns it, its block still alive.
     ///
     /// # Errors
     /// When an older version has it too: see [`Self::is_shared`].
-    pub(crate) fn take_page(&self, group: &mut Group, slot: u32) -> Outcome<Option<PageRef>> {
-        if self.is_shared(group, slot) {
-            return Err(Fault::Shared(Lid(group.item.list), group.item.index));
+    pub(crate) fn take_page(&self, edit: &mut ChunkEdit, slot: u32) -> Outcome<Option<PageRef>> {
+        if self.is_shared(edit, slot) {
+            return Err(Fault::Shared(Lid(edit.item.list), edit.item.index));
         }
-        let page = group.page(slot);
-        if let (None, Some(below)) = (group.own[slot as usize], group.below_at(slot)) {
-            group.taken.push((below.branch, below.epoch, slot));
+        let page = edit.page(slot);
+        if let (None, Some(below)) = (edit.own[slot as usize], edit.below_at(slot)) {
+            edit.taken.push((below.branch, below.epoch, slot));
         }
-        group.own[slot as usize] = None;
-        Self::cover(group, slot);
+        edit.own[slot as usize] = None;
+        Self::cover(edit, slot);
         Ok(page)
     }
 
     /// Puts a page that was taken elsewhere where a hole is.
-    pub(crate) const fn give_page(group: &mut Group, slot: u32, page: PageRef) {
-        group.own[slot as usize] = Some(page);
-        group.holes &= !(1 << slot);
+    pub(crate) const fn give_page(edit: &mut ChunkEdit, slot: u32, page: PageRef) {
+        edit.own[slot as usize] = Some(page);
+        edit.holes &= !(1 << slot);
     }
 
     /// Lets go of the page at `slot`; its block dies unless others see it.
-    fn drop_page(&mut self, group: &mut Group, slot: u32) {
-        if let Some(old) = group.own[slot as usize].take() {
+    fn drop_page(&mut self, edit: &mut ChunkEdit, slot: u32) {
+        if let Some(old) = edit.own[slot as usize].take() {
             self.segments.block_died(&old, self.clock);
-        } else if let Some(below) = group.below_at(slot)
-            && !self.is_taken_by_others(group, &below)
+        } else if let Some(below) = edit.below_at(slot)
+            && !self.is_taken_by_others(edit, &below)
         {
             self.segments.block_died(&below.page, self.clock);
-            group.taken.push((below.branch, below.epoch, slot));
+            edit.taken.push((below.branch, below.epoch, slot));
         }
     }
 
     /// Sees that nothing older shows through at `slot`, where the head has no page of its own.
-    fn cover(group: &mut Group, slot: u32) {
-        if group.below.as_ref().is_some_and(|below| below[slot as usize].is_some()) {
-            group.holes |= 1 << slot;
+    fn cover(edit: &mut ChunkEdit, slot: u32) {
+        if edit.below.as_ref().is_some_and(|below| below[slot as usize].is_some()) {
+            edit.holes |= 1 << slot;
         }
     }
 
     /// Puts a group back.
-    pub(crate) fn put_group(&mut self, group: &Group, nodes: &dyn Nodes) -> Outcome<()> {
-        let key = group.item.key(group.branch, group.epoch);
-        let chunk = Chunk::with_holes(&group.own, group.holes).with_skip(group.skip);
+    pub(crate) fn put_edit(&mut self, edit: &ChunkEdit, nodes: &dyn Nodes) -> Outcome<()> {
+        let key = edit.item.key(edit.branch, edit.epoch);
+        let chunk = Chunk::with_holes(&edit.own, edit.holes).with_skip(edit.skip);
         self.put_chunk(&key, chunk, nodes)?;
-        for (branch, epoch, slot) in &group.taken {
-            let key = group.item.key(*branch, *epoch);
+        for (branch, epoch, slot) in &edit.taken {
+            let key = edit.item.key(*branch, *epoch);
             let Some(chunk) = self.chunk_at(&key, nodes)? else { continue };
             let mut slots = chunk.slots();
             slots[*slot as usize] = None;

@@ -1,0 +1,187 @@
+//! How lists and records come into the state, and go.
+
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::state::visibility::ItemKey;
+use crate::state::{State, YoungLists, space_end, system_key};
+use dendro_base::sync::Arc;
+use dendro_format::{Key, Space, Value};
+use std::ops::ControlFlow;
+
+impl State {
+    /// Puts a list's or a record's entry into the epoch that heads write in; says whether the head
+    /// had put one in it before.
+    fn put_entry(
+        &mut self,
+        branch: u32,
+        item: ItemKey,
+        value: Value,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        let epoch = self.versions.epoch();
+        let found = self.map.put(item.key(branch, epoch), value, nodes)?;
+        if let Some(old) = found.old {
+            return Ok(old != Value::Tombstone);
+        }
+        if self.has_no_past(branch, item.list) {
+            return Ok(false);
+        }
+        let pin = self.versions.newest_pin(branch);
+        match found.before {
+            Some(before) if ItemKey::of(&before) != item => {}
+            Some(before) if before.branch == branch && pin >= Some(before.epoch) => {}
+            _ => self.drop_unseen(branch, epoch, item, nodes)?,
+        }
+        Ok(false)
+    }
+
+    /// Removes the entry that the branch's head saw before `epoch` if no version sees it.
+    fn drop_unseen(
+        &mut self,
+        branch: u32,
+        epoch: u64,
+        item: ItemKey,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let (from, to) = (item.key(branch, 0), item.key(branch, epoch - 1));
+        if let Some(key) = self.map.last_between(&from, &to, nodes)? {
+            if !self.versions.is_seen(branch, key.epoch, epoch) {
+                self.map.remove(&key, nodes)?;
+            }
+            return Ok(());
+        }
+        let ancestry = self.versions.head_ancestry(branch)?;
+        if ancestry.is_short() {
+            return Ok(());
+        }
+        let mut older = None;
+        let mut is_list = false;
+        self.look_back(ancestry, item, nodes, &mut |key, value| {
+            if key.branch == branch {
+                // As long as a list is there, what its ancestors have of it hangs on theirs.
+                is_list = matches!(value, Value::List(_));
+                return ControlFlow::Continue(());
+            }
+            older = Some(*key);
+            ControlFlow::Break(())
+        })?;
+        let alone = |key: &Key| self.versions.is_alone_with(branch, key.branch, key.epoch);
+        match older.filter(|key| !is_list && alone(key)) {
+            Some(key) => self.map.remove(&key, nodes).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a list's or a record's entry, and hides what older versions have; says whether the
+    /// head had put one in its epoch.
+    fn delete_entry(&mut self, branch: u32, item: ItemKey, nodes: &dyn Nodes) -> Outcome<bool> {
+        let epoch = self.versions.epoch();
+        let old = self.map.remove(&item.key(branch, epoch), nodes)?;
+        let is_own = old.is_some_and(|old| old != Value::Tombstone);
+        if self.has_no_past(branch, item.list) {
+            return Ok(is_own);
+        }
+        self.drop_unseen(branch, epoch, item, nodes)?;
+        let ancestry = self.versions.head_ancestry(branch)?;
+        let shows = self.newest(ancestry, item, nodes)?;
+        if shows.is_some_and(|(_, value)| value != Value::Tombstone) {
+            self.map.put(item.key(branch, epoch), Value::Tombstone, nodes)?;
+        }
+        Ok(is_own)
+    }
+
+    /// Makes a list that no version has.
+    pub(crate) fn create_list(
+        &mut self,
+        branch: u32,
+        list: u64,
+        hints: u16,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let is_being_removed = self.removals.contains(list);
+        if is_being_removed || (self.versions.epoch() > 1 && list < self.next_list) {
+            // What only deleted versions had of one with this number must not come back with it.
+            self.prune_list(list, nodes)?;
+        }
+        if is_being_removed {
+            self.end_removal(list, nodes)?;
+        }
+        self.put_list(branch, list, hints, nodes)
+    }
+
+    pub(crate) fn put_list(
+        &mut self,
+        branch: u32,
+        list: u64,
+        hints: u16,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let epoch = self.versions.epoch();
+        if self.young_lists.epoch != epoch {
+            self.young_lists = YoungLists { epoch, first: self.next_list };
+        }
+        self.next_list = self.next_list.max(list + 1);
+        self.put_entry(branch, ItemKey::list(list), Value::List(hints), nodes).map(drop)
+    }
+
+    /// Takes a list out that no other version sees, with all that it holds, if it lies in one leaf;
+    /// says whether it does.
+    pub(crate) fn take_small_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
+        let Some(taken) = self.map.take_from_leaf(&from, &to, nodes)? else { return Ok(false) };
+        for (_, value) in &taken {
+            let Value::Chunk(chunk) = value else { continue };
+            chunk.iter().for_each(|(_, page)| self.segments.block_died(&page, self.clock));
+        }
+        Ok(true)
+    }
+
+    /// Takes away the entry that says that a list exists, or hides it.
+    pub(crate) fn delete_list_entry(
+        &mut self,
+        branch: u32,
+        list: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        self.delete_entry(branch, ItemKey::list(list), nodes).map(drop)
+    }
+
+    /// Puts a record; says whether the head had put it in its epoch before.
+    pub(crate) fn put_record(
+        &mut self,
+        branch: u32,
+        list: u64,
+        index: u64,
+        value: Arc<[u8]>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        self.put_entry(branch, ItemKey::record(list, index), Value::Record(value), nodes)
+    }
+
+    /// Deletes a record; says whether the head had put it in its epoch.
+    pub(crate) fn delete_record(
+        &mut self,
+        branch: u32,
+        list: u64,
+        index: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        self.delete_entry(branch, ItemKey::record(list, index), nodes)
+    }
+
+    /// Puts a record of a list of the disk's own, or removes it.
+    pub(crate) fn put_system_record(
+        &mut self,
+        list: u64,
+        index: u64,
+        value: Option<&[u8]>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let key = system_key(list, index);
+        match value {
+            Some(value) => drop(self.map.put(key, Value::Record(Arc::from(value)), nodes)?),
+            None => drop(self.map.remove(&key, nodes)?),
+        }
+        Ok(())
+    }
+}
