@@ -23,6 +23,7 @@ use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition};
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::usage::USAGE_LEN_BYTES;
+use dendro_format::usage::USAGE_LIST;
 use dendro_format::{
     Checkpoint, ChildPtr, Head, NodePtr, PartialHeader, Record, SegmentNo, Superblock, Usage,
     checksum,
@@ -30,15 +31,16 @@ use dendro_format::{
 
 use dendro_policy::Class;
 
-use crate::core::{Core, PARTIAL_LEN_BYTES};
 use crate::disk::LogDisk;
+use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::Fault;
-use crate::host::no_space;
-use crate::node::{Child, Node, Resident};
-use crate::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
-use crate::segments::{Filling, node_footprint_bytes};
-use crate::store::Held;
-use crate::superblocks;
+use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
+use crate::log::segments::{Generation, node_footprint_bytes};
+use crate::log::superblocks;
+use crate::map::node::{Child, Node, Resident};
+use crate::map::store::PinnedNodes;
+use crate::space::host::no_space;
+use crate::state::system_key;
 use crate::walk::SLICE_LEN;
 
 /// Where the map's head stands.
@@ -57,7 +59,7 @@ pub(crate) struct Checkpoints {
     /// The number of the last one that is durable.
     pub(crate) seq: u64,
     pub(crate) taken: Timestamp,
-    job: Option<Job>,
+    job: Option<CheckpointJob>,
     buf: Option<AlignedBuf>,
     waiting: Option<WaitingNodes>,
     /// There was no room for the superblock.
@@ -81,31 +83,31 @@ impl Checkpoints {
 
 /// A checkpoint being taken.
 #[derive(Debug)]
-struct Job {
+struct CheckpointJob {
     checkpoint: Checkpoint,
     /// The dirty nodes of the frozen tree, children before parents.
     order: Vec<Arc<Resident>>,
     /// How many of them have been written.
     written: usize,
     /// Usage at the freeze of the segments whose record in the map is out of date, or that the
-    /// map's head was filling.
+    /// map's head is filling.
     usage: BTreeMap<SegmentNo, Usage>,
     /// What the checkpoint itself has added to each segment.
     added: BTreeMap<SegmentNo, u32>,
     /// Segments that were empty at the freeze.
-    pending: Vec<Filling>,
+    pending: Vec<Generation>,
 }
 
 impl LogDisk {
     /// Whether enough has changed since the last checkpoint that one should be taken.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
-        self.checkpoint_is_due_in(&self.core.read())
+        self.checkpoint_is_due_in(&self.engine.read())
     }
 
-    pub(crate) fn checkpoint_is_due_in(&self, core: &Core) -> bool {
-        core.replay_bytes >= self.options.checkpoint_log_bytes
-            || core.state.map.dirty_bytes() > self.dirty_limit_bytes
-            || self.space_wants_checkpoint(core)
+    pub(crate) fn checkpoint_is_due_in(&self, engine: &Engine) -> bool {
+        engine.replay_bytes >= self.options.checkpoint_log_bytes
+            || engine.state.map.dirty_bytes() > self.dirty_limit_bytes
+            || self.space_wants_checkpoint(engine)
     }
 
     /// Takes a whole checkpoint of the state at some moment after the call.
@@ -120,10 +122,10 @@ impl LogDisk {
     }
 
     /// Takes a whole checkpoint, unless one that was under way does for what it is wanted for.
-    pub(crate) fn checkpoint_unless(&self, is_enough: &dyn Fn(&Core) -> bool) -> Result<()> {
+    pub(crate) fn checkpoint_unless(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
-        if is_enough(&self.core.read()) {
+        if is_enough(&self.engine.read()) {
             return Ok(());
         }
         self.freeze(&mut checkpoints, false)?;
@@ -134,7 +136,7 @@ impl LogDisk {
     pub(crate) fn relieve_memory(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
-        if self.core.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
+        if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
             self.freeze(&mut checkpoints, false)?;
             self.finish_job(&mut checkpoints, false)?;
         }
@@ -183,40 +185,37 @@ impl LogDisk {
     }
 
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
-        // What cannot be read is found before anything has changed, and no lock is held over reading.
-        let nodes = self.nodes_of_usage_records()?;
-        let ((), mut core, nodes) = self.look_to_change_with(nodes, |core, nodes| {
-            core.state
-                .look_at_usage_records(core.state.segments.unrecorded(), nodes)
-                .map_err(|(_, fault)| fault)
+        let mut nodes = self.nodes_of_usage_records()?;
+        let (is_due, mut engine) = self.change_with(&mut nodes, |engine, nodes| {
+            let is_unchanged = engine.log_bytes == 0
+                && engine.log.open.as_ref().is_none_or(Partial::is_empty)
+                && engine.state.segments.unrecorded().is_empty()
+                && engine.state.map.dirty_bytes() == 0
+                && !engine.state.segments.has_pending();
+            if is_unchanged && !always {
+                return Ok(false);
+            }
+            engine.close_partial();
+            engine.transact(nodes, |engine| engine.state.record_usage(nodes))?;
+            Ok(true)
         })?;
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
-        let is_unchanged = core.log_bytes == 0
-            && core.log.open.as_ref().is_none_or(Partial::is_empty)
-            && core.state.segments.unrecorded().is_empty()
-            && core.state.map.dirty_bytes() == 0
-            && !core.state.segments.has_pending();
-        if is_unchanged && !always {
+        if !is_due {
             return Ok(());
         }
-        core.close_partial();
-        core.state.record_usage(&nodes).map_err(|fault| self.latch(fault))?;
         // A place for the log to go on that recovery can find without a header naming it.
-        let room =
-            core.state.segments.layout().segment_size_bytes() - u64::from(core.log.offset_bytes);
+        let room = engine.state.segments.layout().segment_size_bytes()
+            - u64::from(engine.log.offset_bytes);
         let must_go_on = room < MIN_CAPACITY_BYTES as u64;
-        if must_go_on && core.log.next_segment.is_none() && !core.state.segments.has_free(0) {
+        if must_go_on && engine.log.next_segment.is_none() && !engine.state.segments.has_free(0) {
             let needed_bytes = MIN_CAPACITY_BYTES as u64;
             return Err(Error::NoSpace { needed_bytes, available_bytes: room });
         }
-        if must_go_on || core.log.next_segment.is_none() {
-            core.open_partial().map_err(|fault| self.latch(fault))?;
+        if must_go_on || engine.log.next_segment.is_none() {
+            engine.open_partial().map_err(|fault| self.latch(fault))?;
         }
-        let frozen_len_bytes = core.state.map.dirty_len_bytes();
-        let (root, root_level) = core.state.map.freeze().unzip();
-        let segments = &core.state.segments;
+        let frozen_len_bytes = engine.state.map.dirty_len_bytes();
+        let (root, root_level) = engine.state.map.freeze().unzip();
+        let segments = &engine.state.segments;
         let mut usage: BTreeMap<_, _> = (segments.unrecorded().iter())
             .map(|&number| (SegmentNo(number), segments.usage(SegmentNo(number))))
             .collect();
@@ -232,45 +231,56 @@ impl LogDisk {
             _ => None,
         };
         let checkpoint = Checkpoint {
-            uuid: core.uuid,
+            uuid: engine.uuid,
             seq: checkpoints.seq + 1,
             root: placed.zip(root_level),
-            log: HeadPosition { segment: core.log.segment, offset_bytes: core.log.offset_bytes },
-            log_seq: core.log.seq,
-            log_prev_crc32c: core.log.prev_crc32c,
-            next_segment: core.log.next_segment.unwrap_or(SegmentNo(0)),
+            log: HeadPosition {
+                segment: engine.log.segment,
+                offset_bytes: engine.log.offset_bytes,
+            },
+            log_seq: engine.log.seq,
+            log_prev_crc32c: engine.log.prev_crc32c,
+            next_segment: engine.log.next_segment.unwrap_or(SegmentNo(0)),
             map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
-            next_list: self.next_list().max(core.state.next_list),
-            commit_seq: core.commit_seq,
-            epoch: core.state.versions.epoch(),
+            next_list: self.next_list().max(engine.state.next_list),
+            commit_seq: engine.commit_seq,
+            epoch: engine.state.versions.epoch(),
             live_bytes: segments.live_bytes(),
-            time: core.clock.now(),
-            log_clock: core.state.clock,
+            time: engine.clock.now(),
+            log_clock: engine.state.clock,
             short_count: segments.page_counts().short,
             zero_count: segments.page_counts().zero,
             counts_are_exact: segments.page_counts().are_exact,
             usage_overrides: Vec::new(),
         };
-        let pending = core.state.segments.freeze();
-        (core.log_bytes, core.replay_bytes) = (0, 0);
-        checkpoints.job =
-            Some(Job { checkpoint, order, written: 0, usage, added: BTreeMap::new(), pending });
+        let pending = engine.state.segments.freeze();
+        (engine.log_bytes, engine.replay_bytes) = (0, 0);
+        checkpoints.job = Some(CheckpointJob {
+            checkpoint,
+            order,
+            written: 0,
+            usage,
+            added: BTreeMap::new(),
+            pending,
+        });
         self.frozen_len_bytes.store(frozen_len_bytes, Ordering::Relaxed);
-        drop(core);
+        drop(engine);
         self.writer.wake();
         Ok(())
     }
 
     /// The nodes that usage records lie in which are out of date, as far as it is known now: each is read
     /// once, and the lock is held for a slice of them at a time.
-    fn nodes_of_usage_records(&self) -> Result<Held<'_>> {
-        let mut nodes = Held::keeping(&self.store);
-        let numbers = self.core.read().state.segments.unrecorded().to_vec();
-        self.walk_with(&mut nodes, &mut 0, |core, next, nodes| {
+    fn nodes_of_usage_records(&self) -> Result<PinnedNodes<'_>> {
+        let mut nodes = PinnedNodes::keeping(&self.store);
+        let numbers = self.engine.read().state.segments.unrecorded().to_vec();
+        self.walk_with(&mut nodes, &mut 0, |engine, next, nodes| {
             let slice = &numbers[*next..numbers.len().min(*next + SLICE_LEN)];
-            let looked = core.state.look_at_usage_records(slice, nodes);
-            *next += looked.as_ref().map_or_else(|(count, _)| *count, |()| slice.len());
-            looked.map_err(|(_, fault)| fault)?;
+            for number in slice {
+                let key = system_key(USAGE_LIST, u64::from(*number));
+                engine.state.map.look(&key, nodes, |_| ())?;
+                *next += 1;
+            }
             let is_done = *next == numbers.len();
             Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
@@ -314,7 +324,11 @@ impl LogDisk {
     }
 
     /// Writes nodes until a partial segment is full; returns the open one when all are written.
-    fn write_nodes(&self, checkpoints: &mut Checkpoints, job: &mut Job) -> Result<Option<Partial>> {
+    fn write_nodes(
+        &self,
+        checkpoints: &mut Checkpoints,
+        job: &mut CheckpointJob,
+    ) -> Result<Option<Partial>> {
         let mut partial = self.open_map_partial(checkpoints)?;
         let info = NodeInfo {
             level: 0,
@@ -357,7 +371,7 @@ impl LogDisk {
     fn commit_job(
         &self,
         checkpoints: &mut Checkpoints,
-        job: &mut Job,
+        job: &mut CheckpointJob,
         mut partial: Partial,
         clean: bool,
     ) -> Result<()> {
@@ -427,13 +441,13 @@ impl LogDisk {
     }
 
     /// The checkpoint of a job of which all nodes are written, but for where the map's head will stand.
-    fn finished_checkpoint(&self, job: &Job) -> Checkpoint {
+    fn finished_checkpoint(&self, job: &CheckpointJob) -> Checkpoint {
         let mut usage = job.usage.clone();
-        let core = self.core.read();
+        let engine = self.engine.read();
         for (&segment, added) in &job.added {
             // It may have been emptied, and filled anew with nodes, since the freeze: the log
             // tells how the blocks died that the frozen map has there.
-            let frozen_bytes = core.state.segments.frozen_bytes_of(segment);
+            let frozen_bytes = engine.state.segments.frozen_bytes_of(segment);
             let before = usage.get(&segment).filter(|_| frozen_bytes > 0);
             let written_at = before.map_or(job.checkpoint.log_clock, |usage| usage.written_at);
             // Only an image that was made to deceive has more than fits into a segment.
@@ -449,19 +463,19 @@ impl LogDisk {
         }
     }
 
-    fn settle(&self, job: Job) {
-        let Job { checkpoint, order, pending, .. } = job;
+    fn settle(&self, job: CheckpointJob) {
+        let CheckpointJob { checkpoint, order, pending, .. } = job;
         let reusable = {
-            let mut core = self.core.write();
+            let mut engine = self.engine.write();
             for resident in &order {
                 let place = resident.written().expect("the checkpoint wrote it").place;
-                core.state.segments.node_born(&place, checkpoint.log_clock);
+                engine.state.segments.node_born(&place, checkpoint.log_clock);
                 if resident.is_superseded() {
-                    core.state.segments.node_died(&place, checkpoint.log_clock);
+                    engine.state.segments.node_died(&place, checkpoint.log_clock);
                 }
             }
             drop(order);
-            core.state.map.settle(&mut |place, resident| {
+            engine.state.map.settle(&mut |place, resident| {
                 let resident = match &resident.node {
                     Node::Leaf(_) => resident,
                     // The cached copy holds its children by their places, so that each can be
@@ -471,17 +485,17 @@ impl LogDisk {
                 self.store.keep(place, resident);
             });
             self.frozen_len_bytes.store(0, Ordering::Relaxed);
-            core.state.segments.note_settled();
-            self.store.leave_room(core.state.segments.memory_bytes());
-            let segments = &core.state.segments;
+            engine.state.segments.note_settled();
+            self.store.leave_room(engine.state.segments.memory_bytes());
+            let segments = &engine.state.segments;
             // Somebody may still read what was there; the next checkpoint will find it again. And
             // some may have been filled anew already.
-            let is_free = |filling: &Filling| {
-                segments.is_still_pending(*filling) && !segments.is_pinned(filling.segment)
+            let is_free = |generation: &Generation| {
+                segments.is_still_pending(*generation) && !segments.is_pinned(generation.segment)
             };
-            let free = pending.into_iter().filter(is_free).map(|filling| filling.segment);
+            let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
             let reusable = free.collect::<Vec<_>>();
-            core.withdraw_emptied(&reusable);
+            engine.withdraw_emptied(&reusable);
             reusable
         };
         if self.options.discard {
@@ -491,9 +505,9 @@ impl LogDisk {
                 let _ = self.device.discard(self.layout.segment_offset(*segment), size);
             }
         }
-        let mut core = self.core.write();
+        let mut engine = self.engine.write();
         for segment in reusable {
-            core.state.segments.set_clean(segment);
+            engine.state.segments.set_clean(segment);
         }
     }
 
@@ -509,11 +523,11 @@ impl LogDisk {
 
     fn open_next_map_segment(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
         let segment = {
-            let mut core = self.core.write();
+            let mut engine = self.engine.write();
             if let Some(full) = checkpoints.head.segment.take() {
-                core.state.segments.close(full);
+                engine.state.segments.close(full);
             }
-            core.state.segments.open(Head::Map, Class::MAIN)
+            engine.state.segments.open(Head::Map, Class::MAIN)
         };
         let Some(segment) = segment else {
             let needed_bytes = self.frozen_len_bytes.load(Ordering::Relaxed).max(1);
@@ -539,7 +553,7 @@ impl LogDisk {
             .buf
             .take()
             .unwrap_or_else(|| AlignedBuf::zeroed(PARTIAL_LEN_BYTES.min(size as usize)));
-        let epoch = self.core.read().state.versions.epoch();
+        let epoch = self.engine.read().state.versions.epoch();
         Partial::new(buf, capacity, segment, self.layout.segment_offset(segment), offset, epoch)
     }
 
@@ -548,7 +562,7 @@ impl LogDisk {
         &self,
         checkpoints: &mut Checkpoints,
         mut partial: Partial,
-        job: &Job,
+        job: &CheckpointJob,
     ) -> Result<()> {
         if partial.is_empty() {
             checkpoints.buf = Some(partial.into_buf());
@@ -570,7 +584,7 @@ impl LogDisk {
         head.seq += 1;
         head.prev_crc32c = crc32c;
         self.note_map_room(checkpoints);
-        self.core.write().written_bytes += len_bytes as u64;
+        self.engine.write().written_bytes += len_bytes as u64;
         checkpoints.waiting = Some(nodes);
         self.try_waiting_nodes(checkpoints)
     }

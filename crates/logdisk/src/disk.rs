@@ -1,7 +1,7 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: `coalescing`, `removal`, `sweep`, `cleaner`, `checkpoints`, `flushing`, `superblock`, `core`, then the writer's queue.
-//! `core` and the queue are not held over device I/O, but for nodes of the map that a change turns
+//! Lock order: `coalescing`, `removal`, `collection`, `cleaner`, `checkpoints`, `group_commit`, `superblock`, `engine`, then the writer's queue.
+//! `engine` and the queue are not held over device I/O, but for nodes of the map that a change turns
 //! out to need; the others are taken by background work and by those who wait for it.
 
 use std::ops::Range;
@@ -17,24 +17,24 @@ use dendro_disk::{
 };
 use dendro_format::{Layout, Superblock};
 
-use crate::budget;
 use crate::checkpoint::{Checkpoints, unless_put_off};
-use crate::cleaner::{Cleaned, Cleaner};
-use crate::coalesce::Coalescing;
-use crate::core::{Contents, Core, Worst};
+use crate::clean::cleaner::{Cleaned, Cleaner};
+use crate::clean::coalesce::Coalescing;
+use crate::clean::external;
+use crate::commit::group_commit::GroupCommit;
+use crate::commit::unit::{Contents, Worst, check_arguments};
 use crate::damage::DamageLog;
-use crate::external;
+use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::flush::Flushing;
-use crate::host::Host;
+use crate::log::segments::SegmentCounts;
+use crate::log::writer::{Refusal, Writer};
+use crate::map::budget;
+use crate::map::store::{NodeStore, PinnedNodes};
 use crate::options::OpenOptions;
-use crate::prepare;
 use crate::removal::{MAX_WAITING, Progress};
-use crate::segments::SegmentCounts;
+use crate::snapshots::collection::Collection;
+use crate::space::host::Host;
 use crate::space::{Pacing, Tries};
-use crate::store::{Held, NodeStore};
-use crate::sweep::Sweep;
-use crate::writer::{Refusal, Writer};
 
 /// The log-structured logical disk.
 ///
@@ -46,7 +46,7 @@ pub struct LogDisk {
     pub(crate) options: OpenOptions,
     pub(crate) layout: Layout,
     pub(crate) store: NodeStore,
-    pub(crate) core: BriefRwLock<Core>,
+    pub(crate) engine: BriefRwLock<Engine>,
     pub(crate) writer: Arc<Writer>,
     pub(crate) cleaner: Mutex<Cleaner>,
     /// A segment being cleaned is left to whoever takes it, or done with.
@@ -68,19 +68,19 @@ pub struct LogDisk {
     /// The number and time of the last durable checkpoint, for those who do not wait for the next.
     pub(crate) checkpoint_seq: AtomicU64,
     pub(crate) checkpoint_time_ns: AtomicI64,
-    pub(crate) flushing: Flushing,
+    pub(crate) group_commit: GroupCommit,
     next_list: AtomicU64,
     pub(crate) ledger: Arc<Ledger>,
     failure: Mutex<Option<String>>,
     pub(crate) host: Host,
     /// Whether nodes of a checkpoint wait for room on the host.
     pub(crate) map_waits: AtomicBool,
-    pub(crate) sweep: Mutex<Option<Sweep>>,
+    pub(crate) collection: Mutex<Option<Collection>>,
     pub(crate) removal: Mutex<Progress>,
     /// Whether the next step in the background looks for something to take out of the map first.
     frees_next: AtomicBool,
     /// The log clock when a walk was last begun for what branches have replaced; 0: none was.
-    pub(crate) forks_swept_at: AtomicU64,
+    pub(crate) forks_collected_at: AtomicU64,
     pub(crate) pacing: Pacing,
     /// What opening it found that users should know.
     pub(crate) recovery_notes: Vec<String>,
@@ -156,21 +156,21 @@ impl LogDisk {
         options: OpenOptions,
         superblock: Superblock,
         store: NodeStore,
-        core: Core,
+        engine: Engine,
         checkpoints: Checkpoints,
     ) -> Self {
         let layout = superblock.layout;
         let dirty_limit_bytes =
             budget::dirty_limit_bytes(options.cache_size_bytes, layout.len_bytes());
-        store.leave_room(core.state.segments.memory_bytes());
+        store.leave_room(engine.state.segments.memory_bytes());
         Self {
-            writer: Arc::clone(&core.writer),
-            durable: AtomicU64::new(core.commit_seq),
+            writer: Arc::clone(&engine.writer),
+            durable: AtomicU64::new(engine.commit_seq),
             checkpoint_seq: AtomicU64::new(checkpoints.seq),
             checkpoint_time_ns: AtomicI64::new(checkpoints.taken.0),
-            next_list: AtomicU64::new(core.state.next_list),
+            next_list: AtomicU64::new(engine.state.next_list),
             pacing: Pacing::new(options.cleaning),
-            flushing: Flushing::new(Arc::clone(&core.clock)),
+            group_commit: GroupCommit::new(Arc::clone(&engine.clock)),
             device,
             options,
             layout,
@@ -187,15 +187,15 @@ impl LogDisk {
             map_room_bytes: AtomicU64::new(0),
             ledger: Arc::new(Ledger::default()),
             failure: Mutex::new(None),
-            host: Host::new(Arc::clone(&core.clock)),
+            host: Host::new(Arc::clone(&engine.clock)),
             map_waits: AtomicBool::new(false),
-            sweep: Mutex::new(None),
+            collection: Mutex::new(None),
             removal: Mutex::new(None),
             frees_next: AtomicBool::new(false),
             client_reads: AtomicU64::new(0),
-            forks_swept_at: AtomicU64::new(0),
+            forks_collected_at: AtomicU64::new(0),
             recovery_notes: Vec::new(),
-            core: BriefRwLock::new(core),
+            engine: BriefRwLock::new(engine),
         }
     }
 
@@ -220,8 +220,8 @@ impl LogDisk {
     }
 
     /// Whether commits must wait until a checkpoint gives memory back.
-    pub(crate) fn is_crowded(&self, core: &Core) -> bool {
-        core.state.map.resident_bytes() > budget::crowded_bytes(self.dirty_limit_bytes)
+    pub(crate) fn is_over_memory_limit(&self, engine: &Engine) -> bool {
+        engine.state.map.resident_bytes() > budget::memory_limit_bytes(self.dirty_limit_bytes)
     }
 
     /// Figures of the disk at work.
@@ -229,31 +229,31 @@ impl LogDisk {
         let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaned.totals();
         let (coalesced_bytes, coalesced_reads) = self.coalescing.totals();
         let (external_moved_bytes, external_released_segments) = self.external.totals();
-        let core = self.core.read();
+        let engine = self.engine.read();
         Stats {
-            commit_seq: core.commit_seq,
+            commit_seq: engine.commit_seq,
             durable_seq: self.durable.load(Ordering::Acquire),
             checkpoint_seq: self.checkpoint_seq.load(Ordering::Acquire),
             checkpoint_time: Timestamp(self.checkpoint_time_ns.load(Ordering::Acquire)),
-            log_bytes: core.log_bytes,
-            written_bytes: core.written_bytes,
-            dirty_node_bytes: core.state.map.dirty_bytes(),
-            superseded_node_bytes: core.state.map.superseded_bytes(),
+            log_bytes: engine.log_bytes,
+            written_bytes: engine.written_bytes,
+            dirty_node_bytes: engine.state.map.dirty_bytes(),
+            superseded_node_bytes: engine.state.map.superseded_bytes(),
             cached_node_bytes: self.store.cached_bytes(),
-            log_buffer_bytes: core.buffer_bytes(),
-            segment_table_bytes: core.state.segments.memory_bytes(),
-            live_bytes: core.state.segments.live_bytes(),
-            segments: core.state.segments.counts(),
+            log_buffer_bytes: engine.buffer_bytes(),
+            segment_table_bytes: engine.state.segments.memory_bytes(),
+            live_bytes: engine.state.segments.live_bytes(),
+            segments: engine.state.segments.counts(),
             cleaned_segments,
-            reused_segments: core.emptied.reused(),
+            reused_segments: engine.reuse_queue.reused(),
             moved_bytes,
             cleaned_live_bytes,
             coalesced_bytes,
             coalesced_reads,
             external_moved_bytes,
             external_released_segments,
-            user_page_bytes: core.user_page_bytes,
-            user_record_bytes: core.user_record_bytes,
+            user_page_bytes: engine.user_page_bytes,
+            user_record_bytes: engine.user_record_bytes,
             stalled: self.pacing.stalled(),
         }
     }
@@ -271,13 +271,6 @@ impl LogDisk {
         Error::Failed(self.failure.lock().get_or_insert(why).clone())
     }
 
-    /// As [`Self::latch`], when a unit stopped half-way: on the device it does not exist, and from
-    /// memory nothing is told any more.
-    pub(crate) fn latch_torn(&self, core: &mut Core, fault: Fault) -> Error {
-        let error = self.latch(fault);
-        core.torn.get_or_insert(error).clone()
-    }
-
     pub(crate) fn latch_write(&self, why: String) -> Error {
         self.latch(Fault::Error(Error::Failed(why)))
     }
@@ -286,11 +279,11 @@ impl LogDisk {
         self.failure.lock().clone().map(Error::Failed)
     }
 
-    pub(crate) fn check_writable(&self, core: &Core) -> Result<()> {
+    pub(crate) fn check_writable(&self, engine: &Engine) -> Result<()> {
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        core.closed_reason.clone().map_or(Ok(()), Err)
+        engine.closed_reason.clone().map_or(Ok(()), Err)
     }
 
     /// Writes one full buffer of log if one waits, else waits up to `timeout` for one. The loop of
@@ -312,7 +305,7 @@ impl LogDisk {
     /// # Errors
     /// As [`Self::write_step`].
     pub fn background_step(&self) -> Result<bool> {
-        if self.failure().is_some() || self.core.read().closed_reason.is_some() {
+        if self.failure().is_some() || self.engine.read().closed_reason.is_some() {
             return Ok(false);
         }
         if self.waits_for_host() {
@@ -337,9 +330,9 @@ impl LogDisk {
             Err(Refusal::Failed(why)) => return Err(self.latch_write(why)),
             Err(Refusal::NoSpace(error)) => return Err(error),
         };
-        // Whoever holds the core must not keep the device waiting for the next; it will see to it.
-        if let Some(mut core) = self.core.try_write() {
-            core.forget_written();
+        // Whoever holds the engine must not keep the device waiting for the next; it will see to it.
+        if let Some(mut engine) = self.engine.try_write() {
+            engine.forget_written();
         }
         Ok(wrote)
     }
@@ -376,7 +369,7 @@ impl LogDisk {
 
 impl LogicalDisk for LogDisk {
     fn allocate_list(&self) -> Result<Lid> {
-        self.check_writable(&self.core.read())?;
+        self.check_writable(&self.engine.read())?;
         Ok(Lid(self.next_list.fetch_add(1, Ordering::AcqRel)))
     }
 
@@ -384,81 +377,89 @@ impl LogicalDisk for LogDisk {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
+        check_arguments(&aru)?;
         let worst = Worst::of(&aru);
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());
         let contents = Contents::of(&aru);
         self.look_at_host();
-        let mut nodes = Held::keeping(&self.store);
+        let mut nodes = PinnedNodes::keeping(&self.store);
         let mut tries = Tries::default();
-        let mut cleared = None;
+        let mut removed = None;
         let seq = loop {
-            let mut core = self.core.write();
-            self.check_writable(&core)?;
-            let sole = match prepare::check(&aru, &core.state, &nodes) {
-                Ok(sole) => sole,
-                Err(Fault::Error(error)) => return Err(error),
-                Err(Fault::Miss(place)) => {
-                    let _pin = core.state.segments.pin(place.addr);
-                    drop(core);
-                    nodes.load(&place)?;
-                    continue;
-                }
-                Err(Fault::Leftover(list)) => {
-                    drop(core);
-                    if cleared.replace(list) == Some(list) {
-                        return Err(Error::ListExists(Lid(list)));
-                    }
-                    self.finish_removal(list)?;
-                    nodes = Held::keeping(&self.store);
-                    continue;
-                }
-                Err(Fault::Shared(list, group)) => {
-                    drop(core);
-                    self.unshare(aru.view(), list, group)?;
-                    nodes = Held::keeping(&self.store);
-                    continue;
-                }
-            };
+            let mut engine = self.engine.write();
+            self.check_writable(&engine)?;
+            engine.state.versions.head_ancestry(aru.view().branch)?;
             if aru.ops().is_empty() {
-                return Ok(CommitSeq(core.commit_seq));
+                return Ok(CommitSeq(engine.commit_seq));
             }
             let needed_bytes = worst.len_bytes();
-            let (need, shortage) = self.shortage_of(&core, &aru, worst, &nodes);
-            if let Some(shortage) = shortage {
-                drop(core);
-                self.mend_shortage(shortage, need, &mut tries)?;
-                // The nodes that were looked at have moved.
-                nodes = Held::keeping(&self.store);
-                continue;
-            }
-            nodes = nodes.into_loading();
-            let partial_seq = core.log.seq;
-            core.kept_segments = self.reserve_segments(&core) as usize;
-            let seq = match core.apply(&aru, contents, sole, worst, &nodes) {
-                Ok(seq) => seq,
-                Err(fault) => return Err(self.latch_torn(&mut core, fault)),
+            let partial_seq = engine.log.seq;
+            let applied = match self.shortage_of(&engine, &aru, worst, &nodes) {
+                Ok((_, None)) => {
+                    engine.kept_segments = self.reserve_segments(&engine) as usize;
+                    engine.apply(&aru, &contents, worst, &nodes)
+                }
+                Ok((need, Some(shortage))) => {
+                    drop(engine);
+                    self.mend_shortage(shortage, need, &mut tries)?;
+                    // The nodes that were looked at have moved.
+                    nodes = PinnedNodes::keeping(&self.store);
+                    continue;
+                }
+                Err(fault) => Err(fault),
             };
-            debug_assert!(self.checkpoints_fit(&core), "{}", self.tell_reserve(&core));
-            if core.log.seq != partial_seq {
-                self.wake_background(&core);
+            let seq = match applied {
+                Ok(seq) => seq,
+                Err(fault) => {
+                    let pin = match &fault {
+                        Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
+                        _ => None,
+                    };
+                    let is_over_memory_limit = self.is_over_memory_limit(&engine);
+                    drop(engine);
+                    if is_over_memory_limit {
+                        // An attempt leaves the nodes dirty that it would have changed.
+                        unless_put_off(self.relieve_memory())?;
+                    }
+                    match fault {
+                        Fault::NotYetRemoved(list) => {
+                            if removed.replace(list) == Some(list) {
+                                return Err(Error::ListExists(Lid(list)));
+                            }
+                            self.finish_removal(list)?;
+                            nodes = PinnedNodes::keeping(&self.store);
+                        }
+                        Fault::Shared(list, chunk) => {
+                            self.unshare(aru.view(), list, chunk)?;
+                            nodes = PinnedNodes::keeping(&self.store);
+                        }
+                        fault => self.recover_from(fault, &nodes)?,
+                    }
+                    drop(pin);
+                    continue;
+                }
+            };
+            debug_assert!(self.checkpoints_fit(&engine), "{}", self.tell_reserve(&engine));
+            if engine.log.seq != partial_seq {
+                self.wake_background(&engine);
             }
-            if core.state.next_list > self.next_list() {
-                self.next_list.fetch_max(core.state.next_list, Ordering::AcqRel);
+            if engine.state.next_list > self.next_list() {
+                self.next_list.fetch_max(engine.state.next_list, Ordering::AcqRel);
             }
-            let is_crowded = self.is_crowded(&core);
-            let owed_bytes = self.share_of_cleaning(&core, needed_bytes);
-            let waits_for_removal = core.state.removals.len() > MAX_WAITING;
-            drop(core);
+            let is_over_memory_limit = self.is_over_memory_limit(&engine);
+            let owed_bytes = self.share_of_cleaning(&engine, needed_bytes);
+            let waits_for_removal = engine.state.removals.len() > MAX_WAITING;
+            drop(engine);
             // The unit is committed, whatever becomes of what is done for others.
             if waits_for_removal {
                 unless_put_off(self.removal_step().map(drop))?;
             }
-            if is_crowded {
+            if is_over_memory_limit {
                 unless_put_off(self.relieve_memory())?;
             }
             if owed_bytes > 0 {
-                unless_put_off(self.lend_a_hand(owed_bytes))?;
+                unless_put_off(self.assist_cleaning(owed_bytes))?;
             }
             break seq;
         };
@@ -471,21 +472,21 @@ impl LogicalDisk for LogDisk {
     }
 
     fn flush_list(&self, view: View, _list: Lid) -> Result<()> {
-        self.core.read().state.versions.table().check(view)?;
+        self.engine.read().state.versions.table().check(view)?;
         self.flush(CommitSeq::LATEST)
     }
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.look_at_host();
         loop {
-            let core = self.core.read();
-            self.check_writable(&core)?;
+            let engine = self.engine.read();
+            self.check_writable(&engine)?;
             let limit =
-                self.present_capacity_bytes(&core).saturating_sub(self.charged_bytes(&core));
+                self.present_capacity_bytes(&engine).saturating_sub(self.charged_bytes(&engine));
             if let Some(reservation) = self.ledger.reserve(len_bytes, limit) {
                 return Ok(reservation);
             }
-            drop(core);
+            drop(engine);
             if !self.free_step()? {
                 let available_bytes = limit.saturating_sub(self.ledger.reserved_bytes());
                 return Err(Error::NoSpace { needed_bytes: len_bytes, available_bytes });
@@ -497,9 +498,9 @@ impl LogicalDisk for LogDisk {
         self.look_at_host();
         self.remove_for_a_while();
         let (live_bytes, charged_bytes, present_capacity_bytes) = {
-            let core = self.core.read();
-            let charged_bytes = self.charged_bytes(&core);
-            (self.used_bytes(&core), charged_bytes, self.present_capacity_bytes(&core))
+            let engine = self.engine.read();
+            let charged_bytes = self.charged_bytes(&engine);
+            (self.used_bytes(&engine), charged_bytes, self.present_capacity_bytes(&engine))
         };
         let reserved_bytes = self.ledger.reserved_bytes();
         Space {
@@ -512,21 +513,21 @@ impl LogicalDisk for LogDisk {
     }
 
     fn read_only_reason(&self) -> Option<String> {
-        let core = self.core.read();
-        self.check_writable(&core).err().map(|error| error.to_string())
+        let engine = self.engine.read();
+        self.check_writable(&engine).err().map(|error| error.to_string())
     }
 
     fn shut_down(&self) -> Result<()> {
         self.finish_small_removals();
         {
-            let mut core = self.core.write();
+            let mut engine = self.engine.write();
             if let Some(error) = self.failure() {
                 return Err(error);
             }
-            if core.closed_reason.is_some() {
+            if engine.closed_reason.is_some() {
                 return Ok(());
             }
-            core.closed_reason = Some(Error::ReadOnly("the disk was shut down".into()));
+            engine.closed_reason = Some(Error::ReadOnly("the disk was shut down".into()));
         }
         if unless_put_off(self.checkpoint_clean())? {
             return Ok(());
@@ -535,7 +536,7 @@ impl LogicalDisk for LogDisk {
         self.flush_up_to(CommitSeq::LATEST).inspect_err(|error| {
             if matches!(error, Error::NoSpace { .. }) {
                 // What waits for room can still be written by whoever asks again.
-                self.core.write().closed_reason = None;
+                self.engine.write().closed_reason = None;
             }
         })
     }

@@ -11,26 +11,35 @@ pub(crate) enum Fault {
     /// The head must have copies of its own of this group of a list's pages first.
     Shared(Lid, u64),
     /// Nothing must be left first of a deleted list of this number.
-    Leftover(u64),
+    NotYetRemoved(u64),
     /// It cannot be done at all.
     Error(Error),
+    /// The log holds a part of a unit of which the state has nothing: no other may follow.
+    Unfinished(Error),
 }
 
 impl Fault {
     /// What it is for those who cannot try again.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Self::Error(error) => error,
+            Self::Error(error) | Self::Unfinished(error) => error,
             Self::Miss(place) => {
                 Error::Corrupted(format!("the map's node at {} was not loaded", place.addr))
             }
-            Self::Leftover(list) => {
+            Self::NotYetRemoved(list) => {
                 Error::Corrupted(format!("list {list} is made again before it was removed"))
             }
             Self::Shared(list, _) => {
                 Error::Corrupted(format!("pages of list {list} are moved that other versions see"))
             }
         }
+    }
+}
+
+impl Fault {
+    /// What it is when a part of the unit is in the log.
+    pub(crate) fn unfinished(self) -> Self {
+        Self::Unfinished(self.into_error())
     }
 }
 

@@ -6,26 +6,33 @@
 //!    old one is marked superseded.
 //! 3. Every clean node that the live tree lets go of is reported once, in [`Map::take_released`],
 //!    so that its segment's usage stays exact.
+//! 4. Between [`Map::begin`] and [`Map::settle_changes`] no node is merged or dropped, so that undoing
+//!    a change finds every entry's leaf dirty, and needs no I/O.
 
-mod ledger;
+mod accounting;
+mod bounds;
+pub(crate) mod budget;
+pub(crate) mod node;
+mod path_cache;
 mod remove;
-mod spot;
+pub(crate) mod store;
 #[cfg(test)]
 mod tests;
-mod ways;
+mod undo;
 
 use std::mem;
 use std::ops::ControlFlow;
 
 use dendro_base::sync::Arc;
-use dendro_format::{ChildPtr, Key, NodePtr, Value};
+use dendro_format::{ChildPtr, Chunk, Key, NodePtr, PageRef, Value};
 
-use self::ledger::Ledger;
-use self::remove::{remove_under, take_under};
-use self::spot::Spot;
-use self::ways::{Way, Ways};
+use self::accounting::Ledger;
+use self::bounds::Bounds;
+use self::path_cache::{Path, PathCache};
+use self::remove::{remove_under, shrink_under, take_under};
+use self::undo::{Change, InMemory, Undo};
 use crate::fault::Outcome;
-use crate::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
+use crate::map::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
 
 /// Where nodes that are not dirty come from.
 pub(crate) trait Nodes {
@@ -45,7 +52,8 @@ pub(crate) struct Map {
     root: Option<Child>,
     level: u8,
     ledger: Ledger,
-    ways: Ways,
+    paths: PathCache,
+    undo: Undo,
 }
 
 /// What was found where an entry was put.
@@ -69,8 +77,8 @@ impl Map {
     }
 
     /// Where the root lies.
-    const fn spot(&self) -> Spot<'static> {
-        Spot::of_root(self.level)
+    const fn bounds(&self) -> Bounds<'static> {
+        Bounds::of_root(self.level)
     }
 
     /// About what the dirty nodes take in memory.
@@ -93,7 +101,7 @@ impl Map {
         self.ledger.dirty.len_bytes
     }
 
-    /// About what the checkpoint after the one under way, or the next one, will write.
+    /// About what the checkpoint after the one under path, or the next one, will write.
     pub(crate) const fn due_len_bytes(&self) -> u64 {
         self.ledger.due.len_bytes
     }
@@ -119,10 +127,12 @@ impl Map {
         look: impl FnOnce(Option<&Value>) -> T,
     ) -> Outcome<T> {
         let Some(root) = &self.root else { return Ok(look(None)) };
-        if let Some(value) = self.ways.to(key, self.level).and_then(|way| way.value_of(key, root)) {
+        if let Some(value) =
+            self.paths.to(key, self.level).and_then(|path| path.value_of(key, root))
+        {
             return Ok(look(Some(value)));
         }
-        look_under(root, self.spot(), key, nodes, |way| self.ways.keep(key, way), look)
+        look_under(root, self.bounds(), key, nodes, |path| self.paths.keep(key, path), look)
     }
 
     /// Calls `visit` with the entries from `to` back to `from`, both included, until it breaks.
@@ -134,7 +144,7 @@ impl Map {
         visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
     ) -> Outcome<()> {
         if let Some(root) = &self.root {
-            let _ = visit_child_back(root, self.spot(), from, to, nodes, visit)?;
+            let _ = visit_child_back(root, self.bounds(), from, to, nodes, visit)?;
         }
         Ok(())
     }
@@ -176,7 +186,7 @@ impl Map {
         visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
     ) -> Outcome<()> {
         if let Some(root) = &self.root {
-            let _ = visit_child(root, self.spot(), (from, to, epoch), nodes, visit)?;
+            let _ = visit_child(root, self.bounds(), (from, to, epoch), nodes, visit)?;
         }
         Ok(())
     }
@@ -190,13 +200,19 @@ impl Map {
         visit: &mut dyn FnMut(&NodePtr, u8, &Key) -> ControlFlow<()>,
     ) -> Outcome<()> {
         if let Some(root) = &self.root {
-            let _ = visit_places_under(root, self.spot(), &Key::MIN, from, nodes, visit)?;
+            let _ = visit_places_under(root, self.bounds(), &Key::MIN, from, nodes, visit)?;
         }
         Ok(())
     }
 
     /// Puts `value` under `key`; returns what was there.
     pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
+        let found = self.put_entry(key, value, nodes)?;
+        self.undo.note(|| Change::Entry(key, found.old.clone()));
+        Ok(found)
+    }
+
+    fn put_entry(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
         if self.root.is_none() {
             let node = Node::Leaf(Leaf::with(vec![(key, value)]));
             self.ledger.grow(node.weight());
@@ -219,21 +235,40 @@ impl Map {
         })
     }
 
-    /// Changes the value under `key` where it is.
+    /// Puts `block` at `slot` of the chunk under `key`, where it is.
     ///
     /// # Panics
-    /// When there is none.
-    pub(crate) fn change(
+    /// When there is no chunk under `key`.
+    pub(crate) fn set_page(
+        &mut self,
+        key: &Key,
+        slot: u32,
+        block: PageRef,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let (old, was_hole) = self.change_chunk(key, nodes, |chunk| {
+            let old = (chunk.get(slot), chunk.holes() >> slot & 1 == 1);
+            chunk.set(slot, block);
+            old
+        })?;
+        self.undo.note(|| Change::Page { key: *key, slot, old, was_hole });
+        Ok(())
+    }
+
+    fn change_chunk<T>(
         &mut self,
         key: &Key,
         nodes: &dyn Nodes,
-        change: impl FnOnce(&mut Value),
-    ) -> Outcome<()> {
+        change: impl FnOnce(&mut Chunk) -> T,
+    ) -> Outcome<T> {
         self.update_leaf(key, nodes, |leaf, position, ledger| {
             let at = position.expect("the key was just found");
-            let ((), weights) = leaf.change(at, change);
+            let (result, weights) = leaf.change(at, |value| match value {
+                Value::Chunk(chunk) => change(Arc::make_mut(chunk)),
+                _ => unreachable!("a chunk was just found"),
+            });
             ledger.exchange(weights);
-            ((), at)
+            (result, at)
         })
     }
 
@@ -246,23 +281,24 @@ impl Map {
         update: impl FnOnce(&mut Leaf, Result<usize, usize>, &mut Ledger) -> (T, usize),
     ) -> Outcome<T> {
         let mut child = self.root.as_mut().expect("the tree has a root");
-        let known = self.ways.to(key, self.level).filter(|way| way.value_of(key, child).is_some());
-        let mut way = known.unwrap_or_default();
+        let known =
+            self.paths.to(key, self.level).filter(|path| path.value_of(key, child).is_some());
+        let mut path = known.unwrap_or_default();
         let mut next = || {
-            let (step, rest) = way.next()?;
-            way = rest;
+            let (step, rest) = path.next()?;
+            path = rest;
             Some(step)
         };
-        let mut spot = Spot::of_root(self.level);
+        let mut bounds = Bounds::of_root(self.level);
         let (leaf, position) = loop {
-            match self.ledger.make_mut(child, spot, nodes)? {
+            match self.ledger.make_mut(child, bounds, nodes)? {
                 Node::Leaf(leaf) => {
                     let position = next().map_or_else(|| leaf.position(key), Ok);
                     break (leaf, position);
                 }
                 Node::Inner(inner) => {
                     let at = next().unwrap_or_else(|| inner.position(key));
-                    (child, spot) = child_mut(inner, at, spot);
+                    (child, bounds) = child_mut(inner, at, bounds);
                 }
             }
         };
@@ -270,7 +306,7 @@ impl Map {
         if !leaf.is_too_long() {
             return Ok(result);
         }
-        let at = self.spot();
+        let at = self.bounds();
         let root = self.root.as_mut().expect("the tree has a root");
         if let Some(right) = split_under(root, at, key, changed_at, nodes, &mut self.ledger)? {
             let left = self.root.take().expect("the root was just split");
@@ -283,13 +319,20 @@ impl Map {
         Ok(result)
     }
 
-    /// Takes the entry under `key` away; returns it.
+    /// Removes the entry under `key`; returns it.
     pub(crate) fn remove(&mut self, key: &Key, nodes: &dyn Nodes) -> Outcome<Option<Value>> {
-        let spot = self.spot();
+        let bounds = self.bounds();
         let Some(root) = self.root.as_mut() else { return Ok(None) };
-        let old = remove_under(root, spot, key, nodes, &mut self.ledger, false)?;
-        self.shrink_root();
-        Ok(old)
+        let removed = remove_under(root, bounds, key, nodes, &mut self.ledger, false)?;
+        let Some((old, is_leaf_small)) = removed else { return Ok(None) };
+        self.undo.note(|| Change::Entry(*key, Some(old.clone())));
+        if is_leaf_small {
+            self.undo.note_small(key);
+        }
+        if !self.undo.is_recording() {
+            self.shrink(nodes);
+        }
+        Ok(Some(old))
     }
 
     /// Takes the entries from `from` to before `to` out, in order, if they all lie in one leaf: in much
@@ -300,11 +343,76 @@ impl Map {
         to: &Key,
         nodes: &dyn Nodes,
     ) -> Outcome<Option<Vec<(Key, Value)>>> {
-        let spot = self.spot();
+        let bounds = self.bounds();
         let Some(root) = self.root.as_mut() else { return Ok(None) };
-        let taken = take_under(root, spot, from, to, nodes, &mut self.ledger)?;
-        self.shrink_root();
+        let taken = take_under(root, bounds, from, to, nodes, &mut self.ledger)?;
+        if let Some(taken) = &taken {
+            for (key, value) in taken {
+                self.undo.note(|| Change::Entry(*key, Some(value.clone())));
+            }
+            self.undo.note_small(from);
+        }
+        if !self.undo.is_recording() {
+            self.shrink(nodes);
+        }
         Ok(taken)
+    }
+
+    /// From here on what is changed can be undone.
+    pub(crate) fn begin(&mut self) {
+        self.undo.begin();
+    }
+
+    /// What was changed since [`Self::begin`] stays.
+    pub(crate) fn settle_changes(&mut self, nodes: &dyn Nodes) {
+        self.undo.end();
+        self.shrink(nodes);
+    }
+
+    /// Undoes what was changed since [`Self::begin`]: the entries are what they were. Nodes that were
+    /// made dirty stay so.
+    pub(crate) fn roll_back(&mut self) {
+        let changes = self.undo.take();
+        for change in changes.into_iter().rev() {
+            self.undo_change(change).expect("what was changed is in memory (invariant 4)");
+        }
+        self.shrink(&InMemory);
+    }
+
+    fn undo_change(&mut self, change: Change) -> Outcome<()> {
+        match change {
+            Change::Entry(key, Some(old)) => self.put_entry(key, old, &InMemory).map(drop),
+            Change::Entry(key, None) => {
+                let bounds = self.bounds();
+                let Some(root) = self.root.as_mut() else { return Ok(()) };
+                let removed = remove_under(root, bounds, &key, &InMemory, &mut self.ledger, true)?;
+                if removed.is_some_and(|(_, is_leaf_small)| is_leaf_small) {
+                    self.undo.note_small(&key);
+                }
+                Ok(())
+            }
+            Change::Page { key, slot, old, was_hole } => {
+                self.change_chunk(&key, &InMemory, |chunk| match old {
+                    Some(old) => chunk.set(slot, old),
+                    None => {
+                        let mut slots = chunk.slots();
+                        slots[slot as usize] = None;
+                        let holes = chunk.holes() & !(1 << slot) | u32::from(was_hole) << slot;
+                        *chunk = chunk.with_slots(&slots, holes);
+                    }
+                })
+            }
+        }
+    }
+
+    /// Merges the nodes that have become small.
+    fn shrink(&mut self, nodes: &dyn Nodes) {
+        for key in self.undo.take_small() {
+            if let Some(root) = self.root.as_mut() {
+                shrink_under(root, &key, nodes, &mut self.ledger);
+            }
+            self.shrink_root();
+        }
     }
 
     /// Drops roots that have no entry, or a single child.
@@ -333,14 +441,14 @@ impl Map {
         if !self.holds_node(place, level, key, nodes)? {
             return Ok(false);
         }
-        let mut spot = self.spot();
+        let mut bounds = self.bounds();
         let mut child = self.root.as_mut().expect("the node is in the tree");
         loop {
-            let node = self.ledger.make_mut(child, spot, nodes)?;
+            let node = self.ledger.make_mut(child, bounds, nodes)?;
             match node {
                 Node::Inner(inner) if inner.level > level => {
                     let at = inner.position(key);
-                    (child, spot) = child_mut(inner, at, spot);
+                    (child, bounds) = child_mut(inner, at, bounds);
                 }
                 _ => return Ok(true),
             }
@@ -373,8 +481,8 @@ impl Map {
             let resident = match &child {
                 Child::Dirty(resident) => Arc::clone(resident),
                 Child::Clean(child) => {
-                    let spot = Spot::new(at_level, &first, None);
-                    node_at(&child.place, spot, nodes)?
+                    let bounds = Bounds::new(at_level, &first, None);
+                    node_at(&child.place, bounds, nodes)?
                 }
             };
             let Node::Inner(inner) = &resident.node else { return Ok(None) };
@@ -407,32 +515,36 @@ fn find<'a>(leaf: &'a Leaf, key: &Key) -> Option<&'a Value> {
     leaf.position(key).ok().map(|at| &leaf.entries()[at].1)
 }
 
-/// The child of `inner` at `at`, to be changed, and where it lies if `inner` lies at `spot`.
-fn child_mut<'a>(inner: &'a mut Inner, at: usize, spot: Spot<'a>) -> (&'a mut Child, Spot<'a>) {
+/// The child of `inner` at `at`, to be changed, and where it lies if `inner` lies at `bounds`.
+fn child_mut<'a>(
+    inner: &'a mut Inner,
+    at: usize,
+    bounds: Bounds<'a>,
+) -> (&'a mut Child, Bounds<'a>) {
     let level = inner.level.saturating_sub(1);
     let (upto, behind) = inner.entries.split_at_mut(at + 1);
     let (first, child) = &mut upto[at];
     let end = behind.first().map(|(first, _)| first);
-    (child, Spot::new(level, first, end.or(spot.end())))
+    (child, Bounds::new(level, first, end.or(bounds.end())))
 }
 
-/// The node at `place`, which its parent says lies at `spot`.
-fn node_at(place: &NodePtr, spot: Spot<'_>, nodes: &dyn Nodes) -> Outcome<Arc<Resident>> {
+/// The node at `place`, which its parent says lies at `bounds`.
+fn node_at(place: &NodePtr, bounds: Bounds<'_>, nodes: &dyn Nodes) -> Outcome<Arc<Resident>> {
     let resident = nodes.node(place)?;
-    spot.check(place, &resident.node)?;
+    bounds.check(place, &resident.node)?;
     Ok(resident)
 }
 
 /// See [`Map::look`].
 fn look_under<'a, T>(
     mut child: &'a Child,
-    mut spot: Spot<'a>,
+    mut bounds: Bounds<'a>,
     key: &Key,
     nodes: &dyn Nodes,
-    note: impl FnOnce(Way),
+    note: impl FnOnce(Path),
     look: impl FnOnce(Option<&Value>) -> T,
 ) -> Outcome<T> {
-    let mut way = Way::default();
+    let mut path = Path::default();
     // The dirty top of the tree is borrowed, what is below it comes from the cache.
     let place = loop {
         match child {
@@ -440,26 +552,26 @@ fn look_under<'a, T>(
             Child::Dirty(resident) => match &resident.node {
                 Node::Leaf(leaf) => {
                     let Ok(at) = leaf.position(key) else { return Ok(look(None)) };
-                    note(way.then(at));
+                    note(path.then(at));
                     return Ok(look(Some(&leaf.entries()[at].1)));
                 }
                 Node::Inner(inner) => {
                     let at = inner.position(key);
-                    way = way.then(at);
-                    spot = spot.below(inner, at);
+                    path = path.then(at);
+                    bounds = bounds.below(inner, at);
                     child = &inner.entries[at].1;
                 }
             },
         }
     };
-    let mut resident = node_at(&place, spot, nodes)?;
+    let mut resident = node_at(&place, bounds, nodes)?;
     loop {
         let next = match &resident.node {
             Node::Leaf(leaf) => return Ok(look(find(leaf, key))),
             Node::Inner(inner) => {
                 let at = inner.position(key);
                 match &inner.entries[at].1 {
-                    Child::Clean(child) => node_at(&child.place, Spot::within(inner, at), nodes)?,
+                    Child::Clean(child) => node_at(&child.place, Bounds::within(inner, at), nodes)?,
                     Child::Dirty(child) => Arc::clone(child),
                 }
             }
@@ -468,29 +580,29 @@ fn look_under<'a, T>(
     }
 }
 
-/// The node of `child` at `spot`, which is kept in `loaded` if it is not held by its parent.
+/// The node of `child` at `bounds`, which is kept in `loaded` if it is not held by its parent.
 fn resident_of<'a>(
     child: &'a Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     nodes: &dyn Nodes,
     loaded: &'a mut Option<Arc<Resident>>,
 ) -> Outcome<&'a Resident> {
     match child {
         Child::Dirty(resident) => Ok(resident),
-        Child::Clean(child) => Ok(loaded.insert(node_at(&child.place, spot, nodes)?)),
+        Child::Clean(child) => Ok(loaded.insert(node_at(&child.place, bounds, nodes)?)),
     }
 }
 
 fn visit_child_back(
     child: &Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     from: &Key,
     to: &Key,
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
     let mut loaded = None;
-    match &resident_of(child, spot, nodes, &mut loaded)?.node {
+    match &resident_of(child, bounds, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let end = leaf.position(to).map_or_else(|at| at, |at| at + 1);
             for (key, value) in leaf.entries()[..end].iter().rev() {
@@ -502,7 +614,7 @@ fn visit_child_back(
         Node::Inner(inner) => {
             for at in (0..=inner.position(to)).rev() {
                 let (first, child) = &inner.entries[at];
-                let below = spot.below(inner, at);
+                let below = bounds.below(inner, at);
                 if visit_child_back(child, below, from, to, nodes, visit)?.is_break()
                     || first <= from
                 {
@@ -516,13 +628,13 @@ fn visit_child_back(
 
 fn visit_child(
     child: &Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     (from, to, epoch): (&Key, &Key, u64),
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
     let mut loaded = None;
-    match &resident_of(child, spot, nodes, &mut loaded)?.node {
+    match &resident_of(child, bounds, nodes, &mut loaded)?.node {
         Node::Leaf(leaf) => {
             let start = leaf.position(from).unwrap_or_else(|at| at);
             for (key, value) in &leaf.entries()[start..] {
@@ -540,7 +652,7 @@ fn visit_child(
                 if matches!(child, Child::Clean(child) if child.newest_epoch <= epoch) {
                     continue;
                 }
-                let below = spot.below(inner, at);
+                let below = bounds.below(inner, at);
                 if visit_child(child, below, (from, to, epoch), nodes, visit)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -552,22 +664,22 @@ fn visit_child(
 
 fn visit_places_under(
     child: &Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     first: &Key,
     from: &Key,
     nodes: &dyn Nodes,
     visit: &mut dyn FnMut(&NodePtr, u8, &Key) -> ControlFlow<()>,
 ) -> Outcome<ControlFlow<()>> {
     if let Child::Clean(ChildPtr { place, .. }) = child {
-        let flow = visit(place, spot.level, first);
-        if flow.is_break() || spot.level == 0 {
+        let flow = visit(place, bounds.level, first);
+        if flow.is_break() || bounds.level == 0 {
             return Ok(flow);
         }
     }
     let mut loaded = None;
-    if let Node::Inner(inner) = &resident_of(child, spot, nodes, &mut loaded)?.node {
+    if let Node::Inner(inner) = &resident_of(child, bounds, nodes, &mut loaded)?.node {
         for at in inner.position(from)..inner.entries.len() {
-            let ((first, child), below) = (&inner.entries[at], spot.below(inner, at));
+            let ((first, child), below) = (&inner.entries[at], bounds.below(inner, at));
             if visit_places_under(child, below, first, from, nodes, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -580,13 +692,13 @@ fn visit_places_under(
 /// and becomes too long.
 fn split_under(
     child: &mut Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     key: &Key,
     changed_at: usize,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
 ) -> Outcome<Split> {
-    match ledger.make_mut(child, spot, nodes)? {
+    match ledger.make_mut(child, bounds, nodes)? {
         Node::Leaf(leaf) => {
             let split = split_leaf(leaf, changed_at);
             if split.is_some() {
@@ -596,8 +708,8 @@ fn split_under(
         }
         Node::Inner(inner) => {
             let at = inner.position(key);
-            let (below, spot) = child_mut(inner, at, spot);
-            let Some(right) = split_under(below, spot, key, changed_at, nodes, ledger)? else {
+            let (below, bounds) = child_mut(inner, at, bounds);
+            let Some(right) = split_under(below, bounds, key, changed_at, nodes, ledger)? else {
                 return Ok(None);
             };
             inner.entries.insert(at + 1, right);

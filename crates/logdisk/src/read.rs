@@ -9,15 +9,16 @@ use dendro_disk::{Error, Lid, MAX_PAGE_COUNT, Record, Result, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Addr, Key, PageRef, Space, Value, checksum};
 
-use crate::core::{Core, decode_hints};
+use crate::commit::unit::{check_range, decode_hints};
 use crate::disk::LogDisk;
+use crate::engine::Engine;
 use crate::fault::Outcome;
-use crate::group::mask;
-use crate::line::Thing;
-use crate::lineage::Line;
+use crate::log::segments::Pin;
 use crate::map::Nodes;
-use crate::segments::Pin;
+use crate::state::chunk_edit::mask;
 use crate::state::slots_of;
+use crate::state::visibility::ItemKey;
+use crate::versions::ancestry::Ancestry;
 use crate::walk::Slice;
 
 /// A page to be read from the device, and where it goes in the caller's buffer.
@@ -93,11 +94,11 @@ impl LogDisk {
     fn look_from<T>(
         &self,
         view: View,
-        mut look: impl FnMut(&Core, Line<'_>, &dyn Nodes) -> Outcome<T>,
+        mut look: impl FnMut(&Engine, Ancestry<'_>, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
-        self.look(|core, nodes| {
-            let line = core.state.versions.line(view)?;
-            look(core, line, nodes)
+        self.look(|engine, nodes| {
+            let ancestry = engine.state.versions.ancestry(view)?;
+            look(engine, ancestry, nodes)
         })
     }
 
@@ -106,8 +107,8 @@ impl LogDisk {
         view: View,
         list: Lid,
     ) -> Result<Option<dendro_disk::ListHints>> {
-        self.look_from(view, |core, line, nodes| {
-            match core.state.newest(line, Thing::list(list.0), nodes)? {
+        self.look_from(view, |engine, ancestry, nodes| {
+            match engine.state.newest(ancestry, ItemKey::list(list.0), nodes)? {
                 Some((_, Value::List(hints))) if list < Lid::CLIENT_END => {
                     Ok(Some(decode_hints(hints)))
                 }
@@ -122,16 +123,16 @@ impl LogDisk {
         let mut lists = Vec::new();
         let mut next = from.0;
         while lists.len() < max {
-            let found = self.look_from(view, |core, line, nodes| {
+            let found = self.look_from(view, |engine, ancestry, nodes| {
                 let mut found = None;
                 let start = Key::first(next, Space::List, 0);
                 let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
-                core.state.map.visit(&start, &end, nodes, &mut |key, _| {
+                engine.state.map.visit(&start, &end, nodes, &mut |key, _| {
                     found = Some(key.list);
                     ControlFlow::Break(())
                 })?;
                 let Some(list) = found else { return Ok(None) };
-                Ok(Some((list, core.state.has_list(line, list, nodes)?)))
+                Ok(Some((list, engine.state.has_list(ancestry, list, nodes)?)))
             })?;
             let Some((list, exists)) = found else { break };
             if exists {
@@ -143,24 +144,24 @@ impl LogDisk {
     }
 
     pub(crate) fn read_record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
-        self.look_from(view, |core, line, nodes| {
+        self.look_from(view, |engine, ancestry, nodes| {
             if list >= Lid::CLIENT_END {
                 return Ok(None);
             }
-            let thing = Thing::record(list.0, index);
-            let may_be_left = core.state.removals.contains(list.0);
-            if let Some(key) = core.state.sole_key(line, thing).filter(|_| !may_be_left) {
-                return core.state.map.look(&key, nodes, |value| match value {
+            let item = ItemKey::record(list.0, index);
+            let may_be_left = engine.state.removals.contains(list.0);
+            if let Some(key) = engine.state.sole_key(ancestry, item).filter(|_| !may_be_left) {
+                return engine.state.map.look(&key, nodes, |value| match value {
                     Some(Value::Record(bytes)) => Some(Record::clone(bytes)),
                     _ => None,
                 });
             }
-            let newest = core.state.newest(line, thing, nodes)?;
+            let newest = engine.state.newest(ancestry, item, nodes)?;
             let Some((key, Value::Record(bytes))) = newest else { return Ok(None) };
             // What the head wrote in this epoch goes with its list.
-            let own = (line.nearest().branch, core.state.versions.epoch());
+            let own = (ancestry.nearest().branch, engine.state.versions.epoch());
             let is_own = own == (key.branch, key.epoch) && !may_be_left;
-            let is_there = is_own || core.state.may_hold(line, list.0, nodes)?;
+            let is_there = is_own || engine.state.may_hold(ancestry, list.0, nodes)?;
             Ok(is_there.then_some(bytes))
         })
     }
@@ -176,12 +177,12 @@ impl LogDisk {
         if max == 0 || list >= Lid::CLIENT_END {
             return Ok(records);
         }
-        self.look_in_slices(from, |core, slice, nodes| {
-            let line = core.state.versions.line(view)?;
-            if !core.state.may_hold(line, list.0, nodes)? {
+        self.look_in_slices(from, |engine, slice, nodes| {
+            let ancestry = engine.state.versions.ancestry(view)?;
+            if !engine.state.may_hold(ancestry, list.0, nodes)? {
                 return Ok(());
             }
-            core.state.visit_records(line, list.0, slice, nodes, &mut |index, bytes| {
+            engine.state.visit_records(ancestry, list.0, slice, nodes, &mut |index, bytes| {
                 records.push((index, Record::clone(bytes)));
                 if records.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })
@@ -197,13 +198,13 @@ impl LogDisk {
         pages: &Range<u64>,
         mut visit: impl FnMut(u64, u32) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.look_in_slices(pages.start / CHUNK_PAGES, |core, slice, nodes| {
-            let line = core.state.versions.line(view)?;
-            if !core.state.may_hold(line, list.0, nodes)? {
+        self.look_in_slices(pages.start / CHUNK_PAGES, |engine, slice, nodes| {
+            let ancestry = engine.state.versions.ancestry(view)?;
+            if !engine.state.may_hold(ancestry, list.0, nodes)? {
                 return Ok(());
             }
             let rest = pages.start.max(slice.next * CHUNK_PAGES)..pages.end;
-            core.state.visit_chunks(line, list.0, &rest, slice, nodes, &mut |group, chunk| {
+            engine.state.visit_chunks(ancestry, list.0, &rest, slice, nodes, &mut |group, chunk| {
                 visit(group, chunk.present())
             })
         })
@@ -256,18 +257,18 @@ impl LogDisk {
         buf: &mut [u8],
     ) -> Result<()> {
         let count = (buf.len() / PAGE_SIZE) as u64;
-        crate::prepare::check_range(first_page, count)?;
+        check_range(first_page, count)?;
         let pages = first_page..first_page + count;
-        let fetches = self.look_from(view, |core, line, nodes| {
+        let fetches = self.look_from(view, |engine, ancestry, nodes| {
             let mut fetches = Vec::new();
             let mut filled = 0;
-            if !core.state.may_hold(line, list.0, nodes)? {
+            if !engine.state.may_hold(ancestry, list.0, nodes)? {
                 buf.fill(0);
                 return Ok(fetches);
             }
             let mut slice = Slice::whole(0);
-            core.state.visit_chunks(
-                line,
+            engine.state.visit_chunks(
+                ancestry,
                 list.0,
                 &pages,
                 &mut slice,
@@ -282,12 +283,12 @@ impl LogDisk {
                         if block.len_bytes == 0 {
                             page.fill(0);
                         } else if let Some(stored) =
-                            core.block_in_memory(block.addr, usize::from(block.len_bytes))
+                            engine.block_in_memory(block.addr, usize::from(block.len_bytes))
                         {
                             page[..stored.len()].copy_from_slice(stored);
                             page[stored.len()..].fill(0);
                         } else {
-                            let pin = core.state.segments.pin(block.addr);
+                            let pin = engine.state.segments.pin(block.addr);
                             fetches.push(Fetch { page_index, block, at, _pin: pin });
                         }
                     }

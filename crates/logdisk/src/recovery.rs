@@ -18,6 +18,7 @@ mod salvage;
 mod start;
 #[cfg(test)]
 mod tests;
+pub(crate) mod wipe;
 
 use std::ops::ControlFlow;
 
@@ -45,20 +46,20 @@ use self::replay::replay;
 use self::salvage::{Salvaged, salvage};
 use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};
-use crate::core::{Core, MainHead};
 use crate::disk::LogDisk;
+use crate::engine::{Engine, MainHead};
 use crate::fault::Fault;
-use crate::heads::Heads;
+use crate::log::segments::{PageCounts, Segments};
+use crate::log::streams::Streams;
+use crate::log::superblocks::{self, Superblocks};
+use crate::log::writer::Writer;
+use crate::map::store::{NodeStore, PinnedNodes};
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
+use crate::recovery::wipe::invalidate;
 use crate::removal::Removals;
-use crate::segments::{PageCounts, Segments};
-use crate::state::{State, YoungLists};
-use crate::store::{Held, NodeStore};
-use crate::superblocks::{self, Superblocks};
+use crate::state::State;
 use crate::versions::Versions;
-use crate::wipe::invalidate;
-use crate::writer::Writer;
 
 /// What nodes and records written from now on may have.
 const WRITTEN_FEATURES: u64 =
@@ -136,24 +137,23 @@ pub fn create(
     segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
     let log =
         fresh_head(&mut segments, seq, 0).ok_or_else(|| Error::Io("too few segments".into()))?;
-    let state = State {
-        map: Map::from_root(None),
+    let state = State::new(
+        Map::from_root(None),
         segments,
-        versions: Versions::new(now),
-        removals: Removals::default(),
-        next_list: Lid::FIRST.0,
-        young_lists: YoungLists::default(),
-        clock: 0,
-    };
+        Versions::new(now),
+        Removals::default(),
+        Lid::FIRST.0,
+        0,
+    );
     let mut options = open_options;
     options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
     let store =
         NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
     let writer = Arc::new(Writer::default());
-    let heads = Heads::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-    let core = Core::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
+    let heads = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
+    let engine = Engine::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
     let checkpoints = Checkpoints::default();
-    Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, core, checkpoints))
+    Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, engine, checkpoints))
 }
 
 /// The number of the first partial segment of a new volume: behind all of an earlier one with the same
@@ -211,7 +211,7 @@ impl LogDisk {
             superblock.layout,
             options.cache_size_bytes,
         );
-        let nodes = Held::loading(&store);
+        let nodes = PinnedNodes::loading(&store);
         let mut state = restore(&superblock, &checkpoint, &nodes)?;
         let clean = state.segments.clean_segments();
         let reader = || SegmentReader::new(&*device, superblock.layout, superblock.uuid);
@@ -252,7 +252,7 @@ impl LogDisk {
         let log = if options.read_only {
             head_of(&checkpoint, None)
         } else if continues {
-            continue_heads(&mut state.segments, &checkpoint, &mut map_head)
+            continue_streams(&mut state.segments, &checkpoint, &mut map_head)
         } else {
             for segment in chain.segments(&checkpoint) {
                 state.segments.close(segment);
@@ -270,17 +270,18 @@ impl LogDisk {
         let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
         let read_only = options.read_only;
         let writer = Arc::new(Writer::default());
-        let heads = Heads::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-        let core = Core::new(state, log, heads, commit_seq, superblock.uuid, clock, writer);
-        let mut disk = Self::assemble(device, options, superblock, store, core, checkpoints);
+        let heads =
+            Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
+        let engine = Engine::new(state, log, heads, commit_seq, superblock.uuid, clock, writer);
+        let mut disk = Self::assemble(device, options, superblock, store, engine, checkpoints);
         disk.recovery_notes = notes;
         if read_only {
-            let mut core = disk.core.write();
-            core.log_bytes =
+            let mut engine = disk.engine.write();
+            engine.log_bytes =
                 chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes)).sum();
-            core.closed_reason =
+            engine.closed_reason =
                 Some(Error::ReadOnly("the volume is open for reading only".into()));
-            drop(core);
+            drop(engine);
         } else {
             disk.begin_writing(continues, is_adopted)?;
         }
@@ -303,7 +304,7 @@ impl LogDisk {
     fn mark_unclean(&self) -> Result<()> {
         let mut superblock = self.superblock.lock();
         let seq = superblock.seq.wrapping_add(1);
-        let written = self.core.read().clock.now();
+        let written = self.engine.read().clock.now();
         let next = Superblock { seq, clean: false, written, ..superblock.clone() };
         self.append_superblock(&mut superblock, next)
     }
@@ -387,7 +388,7 @@ fn take_reused(
 }
 
 /// The heads as a clean shutdown left them.
-fn continue_heads(
+fn continue_streams(
     segments: &mut Segments,
     checkpoint: &Checkpoint,
     map_head: &mut MapHead,
@@ -458,9 +459,8 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     }
     let versions = restore_versions(superblock, &map, nodes)?;
     let (next_list, clock) = (checkpoint.next_list, checkpoint.log_clock);
-    let young_lists = YoungLists::default();
     let removals = restore_removals(&map, nodes)?;
-    Ok(State { map, segments, versions, removals, next_list, young_lists, clock })
+    Ok(State::new(map, segments, versions, removals, next_list, clock))
 }
 
 /// The lists that the map says are being removed.

@@ -3,7 +3,7 @@
 //! Deleting a list is a change of a bounded number of entries: it takes away, or hides, the entry
 //! that says that the list exists. What a list of more than [`MAX_REMOVED_AT_ONCE`] entries holds is
 //! taken out afterwards in bounded steps, in the background, by commits that lack space, and by the
-//! next mount. Like sweeping ([`crate::sweep`]) these steps are not in the log: they change nothing
+//! next mount. Like collecting ([`crate::snapshots::collection`]) these steps are not in the log: they change nothing
 //! that anyone can see, and what a crash undoes of them is done again, because the map names the
 //! lists that are not done with ([`REMOVALS_LIST`]).
 //!
@@ -21,11 +21,11 @@ use dendro_disk::{Error, Result};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::{Key, Space};
 
-use crate::core::Core;
 use crate::disk::LogDisk;
+use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::state::{State, space_end, system_key};
+use crate::state::{State, space_end};
 
 /// Entries of a list that the deletion itself takes out at most.
 pub(crate) const MAX_REMOVED_AT_ONCE: usize = 64;
@@ -43,41 +43,79 @@ const ASKED_PATIENCE: Duration = Duration::from_millis(50);
 /// The lists that are being removed, and how often each was deleted: by the heads of several branches,
 /// one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Removals(BTreeMap<u64, u64>);
+pub(crate) struct Removals {
+    lists: BTreeMap<u64, u64>,
+    /// While changes can be undone: the lists that were entered or taken out since, and how often each
+    /// had been deleted.
+    undo: Option<Vec<(u64, Option<u64>)>>,
+}
 
 impl Removals {
     /// Whether something may be left of a deleted list of this number.
     pub(crate) fn contains(&self, list: u64) -> bool {
-        !self.0.is_empty() && self.0.contains_key(&list)
+        !self.lists.is_empty() && self.lists.contains_key(&list)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.lists.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.lists.len()
     }
 
     /// The list of the lowest number from `list` on, or the first of all.
     fn next(&self, list: u64) -> Option<u64> {
-        let next = self.0.range(list..).next().or_else(|| self.0.first_key_value());
+        let next = self.lists.range(list..).next().or_else(|| self.lists.first_key_value());
         next.map(|(&list, _)| list)
     }
 
     /// All of them.
     pub(crate) fn lists(&self) -> Vec<u64> {
-        self.0.keys().copied().collect()
+        self.lists.keys().copied().collect()
     }
 
     /// How often the list was deleted.
     fn times(&self, list: u64) -> u64 {
-        self.0.get(&list).copied().unwrap_or(0)
+        self.lists.get(&list).copied().unwrap_or(0)
     }
 
     /// Enters a list that the map names, or that was deleted once more.
     pub(crate) fn enter(&mut self, list: u64) {
-        *self.0.entry(list).or_default() += 1;
+        self.note(list);
+        *self.lists.entry(list).or_default() += 1;
+    }
+
+    /// Takes a list out of which nothing is left.
+    fn leave(&mut self, list: u64) {
+        self.note(list);
+        self.lists.remove(&list);
+    }
+
+    fn note(&mut self, list: u64) {
+        if let Some(undo) = &mut self.undo {
+            undo.push((list, self.lists.get(&list).copied()));
+        }
+    }
+
+    /// From here on changes can be undone.
+    pub(crate) fn begin(&mut self) {
+        self.undo = Some(Vec::new());
+    }
+
+    /// What was changed since [`Self::begin`] stays.
+    pub(crate) fn settle_changes(&mut self) {
+        self.undo = None;
+    }
+
+    /// Undoes what was changed since [`Self::begin`].
+    pub(crate) fn roll_back(&mut self) {
+        for (list, times) in self.undo.take().into_iter().flatten().rev() {
+            match times {
+                Some(times) => self.lists.insert(list, times),
+                None => self.lists.remove(&list),
+            };
+        }
     }
 }
 
@@ -117,7 +155,7 @@ impl State {
         }
         self.delete_list_entry(branch, list, nodes)?;
         if self.is_small_list(list, nodes)? {
-            return self.reap_list(list, nodes);
+            return self.prune_list(list, nodes);
         }
         self.removals.enter(list);
         self.put_system_record(REMOVALS_LIST, list, Some(&removal::encode()), nodes)
@@ -147,7 +185,7 @@ impl State {
     /// Takes out all that is left of deleted lists.
     pub(crate) fn finish_removals(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
         for list in self.removals.lists() {
-            self.reap_list(list, nodes)?;
+            self.prune_list(list, nodes)?;
             self.end_removal(list, nodes)?;
         }
         Ok(())
@@ -156,12 +194,12 @@ impl State {
     /// Nothing is left of a deleted list.
     pub(crate) fn end_removal(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         self.put_system_record(REMOVALS_LIST, list, None, nodes)?;
-        self.removals.0.remove(&list);
+        self.removals.leave(list);
         Ok(())
     }
 }
 
-impl Core {
+impl Engine {
     /// The next piece of a list, from `from` on, and whether there is something in it that nobody sees.
     fn piece_of(&self, list: u64, from: &Key, nodes: &dyn Nodes) -> Outcome<(Piece, bool)> {
         let end = space_end(list, Space::Chunks);
@@ -206,7 +244,7 @@ impl LogDisk {
     /// has mostly just removed something, and wants to see it.
     pub(crate) fn remove_for_a_while(&self) {
         let began = self.now();
-        while !self.core.read().state.removals.is_empty()
+        while !self.engine.read().state.removals.is_empty()
             && self.now().since(began) < ASKED_PATIENCE
             && matches!(self.removal_step(), Ok(true))
         {}
@@ -221,9 +259,9 @@ impl LogDisk {
         let mut progress = self.removal.lock();
         *progress = None;
         loop {
-            self.check_writable(&self.core.read())?;
+            self.check_writable(&self.engine.read())?;
             self.remove_piece(&mut progress, Some(list))?;
-            if progress.is_none() && !self.core.read().state.removals.contains(list) {
+            if progress.is_none() && !self.engine.read().state.removals.contains(list) {
                 return Ok(());
             }
         }
@@ -233,10 +271,10 @@ impl LogDisk {
     /// it was taken out, and none when nothing is left of the list.
     fn remove_piece(&self, progress: &mut Progress, list: Option<u64>) -> Result<bool> {
         let at = {
-            let core = self.core.read();
-            let removals = &core.state.removals;
+            let engine = self.engine.read();
+            let removals = &engine.state.removals;
             let next = removals.next(progress.map_or(0, |at| at.key.list));
-            let Some(list) = list.or(next).filter(|_| self.check_writable(&core).is_ok()) else {
+            let Some(list) = list.or(next).filter(|_| self.check_writable(&engine).is_ok()) else {
                 return Ok(false);
             };
             let times = removals.times(list);
@@ -246,9 +284,10 @@ impl LogDisk {
         };
         *progress = Some(at);
         let list = at.key.list;
-        let (piece, has_unseen) = self.look(|core, nodes| core.piece_of(list, &at.key, nodes))?;
+        let (piece, has_unseen) =
+            self.look(|engine, nodes| engine.piece_of(list, &at.key, nodes))?;
         if has_unseen {
-            self.reap_ranges(&[(piece.from, piece.to)])?;
+            self.prune_ranges(&[(piece.from, piece.to)])?;
         }
         if piece.is_last {
             self.end_removal(list, at.times)?;
@@ -263,23 +302,19 @@ impl LogDisk {
     /// `times` since: then it goes on from the start.
     fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
-        let ((), mut core, nodes) = self.look_to_change(|core, nodes| {
-            core.state.has_unseen(&own.0, &own.1, nodes)?;
-            core.state.map.look(&system_key(REMOVALS_LIST, list), nodes, |_| ())
-        })?;
-        self.check_writable(&core)?;
-        let state = &mut core.state;
-        if state.removals.times(list) != times {
-            return Ok(());
-        }
-        // A version that was deleted meanwhile may have seen what this walk has passed: by the list's own
-        // entries the sweep finds that.
-        let reaped = match state.versions.sweep_since() {
-            None => state.reap(&own.0, &own.1, false, &nodes),
-            Some(_) => Ok(()),
-        };
-        reaped.and_then(|()| state.end_removal(list, &nodes)).map_err(|fault| self.latch(fault))?;
-        state.account_for_nodes();
-        Ok(())
+        self.change(|engine, nodes| {
+            self.check_writable(engine)?;
+            if engine.state.removals.times(list) != times {
+                return Ok(());
+            }
+            engine.transact(nodes, |engine| {
+                // A version that was deleted meanwhile may have seen what this walk has passed: by the
+                // list's own entries the collection finds that.
+                if engine.state.versions.collect_since().is_none() {
+                    engine.state.prune(&own.0, &own.1, false, nodes)?;
+                }
+                engine.state.end_removal(list, nodes)
+            })
+        })
     }
 }

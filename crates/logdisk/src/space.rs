@@ -10,6 +10,9 @@
 //! deleting works on a full volume. Cleaning in the background keeps some more ready, and commits
 //! lend it a hand the more, the fewer of these are left.
 
+pub(crate) mod host;
+pub(crate) mod reuse;
+
 use std::time::Duration;
 
 use dendro_base::Timestamp;
@@ -18,13 +21,13 @@ use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Result};
 
-use crate::coalesce::CoalesceSettings;
-use crate::core::{Core, PARTIAL_LEN_BYTES};
+use crate::clean::coalesce::CoalesceSettings;
+use crate::clean::pick::Choice;
 use crate::disk::LogDisk;
+use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::node::LEAF_LEN_BYTES;
-use crate::pick::Choice;
+use crate::map::node::LEAF_LEN_BYTES;
 
 /// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
 /// nodes that a checkpoint writes can take at first what cleaning frees.
@@ -39,7 +42,7 @@ const STUCK_AFTER: u32 = 4;
 /// So many segments of which next to nothing lives are cleaned when there is no room for more.
 const MAX_NEARLY_EMPTY: usize = 4;
 /// Pieces of background work that one commit does at most.
-const MAX_STEPS_LENT: usize = 8;
+const MAX_ASSIST_STEPS: usize = 8;
 /// So many segments a commit cleans before it takes a checkpoint, if they can be written to: on a
 /// small volume that is full, the nodes would take what fewer give.
 const MIN_CLEANED_AT_ONCE: u32 = 8;
@@ -124,7 +127,7 @@ impl Pacing {
     }
 }
 
-/// How often it was tried to make room for one thing.
+/// How often it was tried to make room for one unit.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     attempts: u32,
@@ -210,8 +213,8 @@ impl LogDisk {
     }
 
     /// Clean segments that are never filled with what clients write, as much as is dirty now.
-    pub(crate) fn reserve_segments(&self, core: &Core) -> u32 {
-        self.checkpoint_reserve(core) + self.reclaim_reserve()
+    pub(crate) fn reserve_segments(&self, engine: &Engine) -> u32 {
+        self.checkpoint_reserve(engine) + self.reclaim_reserve()
     }
 
     /// Waits up to `timeout` until background work is due. For the threads that do it, when
@@ -233,10 +236,10 @@ impl LogDisk {
     }
 
     /// Wakes the thread that does background work, if there is some. Called when the log has grown.
-    pub(crate) fn wake_background(&self, core: &Core) {
-        if self.checkpoint_is_due_in(core)
-            || self.room_is_short(core, 0)
-            || self.reuse_is_wanted(core)
+    pub(crate) fn wake_background(&self, engine: &Engine) {
+        if self.checkpoint_is_due_in(engine)
+            || self.room_is_short(engine, 0)
+            || self.reuse_is_wanted(engine)
         {
             self.pacing.wake();
         }
@@ -244,44 +247,45 @@ impl LogDisk {
 
     /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
     /// after a checkpoint.
-    pub(crate) fn room_is_short(&self, core: &Core, at_least: u32) -> bool {
-        let counts = core.state.segments.counts();
-        let ready = self.pool_segments(core).max(at_least);
+    pub(crate) fn room_is_short(&self, engine: &Engine, at_least: u32) -> bool {
+        let counts = engine.state.segments.counts();
+        let ready = self.pool_segments(engine).max(at_least);
         // What is not worth a checkpoint yet is not to be counted on.
-        let waiting = self.unreusable_segments(core);
-        let waiting = if self.is_worth_writing_nodes(core, waiting, false) { 0 } else { waiting };
-        counts.clean + counts.pending < (self.scarce_segments(core) + waiting).saturating_add(ready)
+        let waiting = self.unreusable_segments(engine);
+        let waiting = if self.is_worth_writing_nodes(engine, waiting, false) { 0 } else { waiting };
+        counts.clean + counts.pending
+            < (self.scarce_segments(engine) + waiting).saturating_add(ready)
     }
 
     /// Whether a checkpoint should be taken for the segments that it makes clean. Writing the dirty
     /// nodes takes segments too, and time: with some clean segments left it waits until it frees a
     /// good many at once.
-    pub(crate) fn space_wants_checkpoint(&self, core: &Core) -> bool {
-        let counts = core.state.segments.counts();
-        let pending = self.unreusable_segments(core);
-        let is_due = counts.clean <= self.scarce_segments(core) + self.pool_segments(core) / 4;
+    pub(crate) fn space_wants_checkpoint(&self, engine: &Engine) -> bool {
+        let counts = engine.state.segments.counts();
+        let pending = self.unreusable_segments(engine);
+        let is_due = counts.clean <= self.scarce_segments(engine) + self.pool_segments(engine) / 4;
         // Cleaning does not go on without.
-        let is_last = counts.clean <= self.checkpoint_reserve(core);
-        (is_due && self.is_worth_writing_nodes(core, pending, false))
-            || (is_last && self.is_worth_writing_nodes(core, pending, true))
+        let is_last = counts.clean <= self.checkpoint_reserve(engine);
+        (is_due && self.is_worth_writing_nodes(engine, pending, false))
+            || (is_last && self.is_worth_writing_nodes(engine, pending, true))
     }
 
-    /// With so many clean segments commits are about to find no room: the reserve, and what the heads
+    /// With so many clean segments commits are about to find no room: the reserve, and what the streams
     /// take next.
-    pub(crate) fn scarce_segments(&self, core: &Core) -> u32 {
-        self.reserve_segments(core) + 2
+    pub(crate) fn scarce_segments(&self, engine: &Engine) -> u32 {
+        self.reserve_segments(engine) + 2
     }
 
     /// Segments that only a checkpoint makes clean.
-    fn unreusable_segments(&self, core: &Core) -> u32 {
-        core.state.segments.counts().pending.saturating_sub(core.reusable_count())
+    fn unreusable_segments(&self, engine: &Engine) -> u32 {
+        engine.state.segments.counts().pending.saturating_sub(engine.reusable_count())
     }
 
     /// Whether so many segments are more than the nodes of a checkpoint take, several times over if it
     /// is not urgent: after it the nodes of the one before wait in their turn.
-    fn is_worth_writing_nodes(&self, core: &Core, segments: u32, is_urgent: bool) -> bool {
+    fn is_worth_writing_nodes(&self, engine: &Engine, segments: u32, is_urgent: bool) -> bool {
         let size = self.layout.segment_size_bytes();
-        let cost_bytes = core.state.map.dirty_len_bytes() + size / 2;
+        let cost_bytes = engine.state.map.dirty_len_bytes() + size / 2;
         let times = if is_urgent { 2 } else { 4 };
         u64::from(segments) * size > times * cost_bytes
     }
@@ -290,21 +294,21 @@ impl LogDisk {
     /// there are enough for the two flushes that it takes. Cleaning rests when clean and emptied ones
     /// are as many as the pool, so this must begin well before all of it is emptied: commits go on while
     /// the flushes take their time.
-    pub(crate) fn reuse_is_wanted(&self, core: &Core) -> bool {
-        core.reusable_count() >= (self.pace_segments() / 2).max(1)
-            && core.state.segments.clean_count()
-                <= self.scarce_segments(core) + self.pool_segments(core) / 2
+    pub(crate) fn reuse_is_wanted(&self, engine: &Engine) -> bool {
+        engine.reusable_count() >= (self.pace_segments() / 2).max(1)
+            && engine.state.segments.clean_count()
+                <= self.scarce_segments(engine) + self.pool_segments(engine) / 2
     }
 
     /// So many segments are clean when no more are to be filled anew without a checkpoint.
-    pub(crate) fn clean_after_reuse(&self, core: &Core) -> u32 {
-        self.scarce_segments(core) + self.pool_segments(core)
+    pub(crate) fn clean_after_reuse(&self, engine: &Engine) -> u32 {
+        self.scarce_segments(engine) + self.pool_segments(engine)
     }
 
     /// So many segments a checkpoint should free at least that is taken because commits wait for
     /// them: each takes two flushes, and nodes of the map that would be written fewer times.
-    fn checkpoint_batch(&self, core: &Core) -> u32 {
-        (self.pool_segments(core) / 4).max(1)
+    fn checkpoint_batch(&self, engine: &Engine) -> u32 {
+        (self.pool_segments(engine) / 4).max(1)
     }
 
     /// So many more clean segments than the reserve, those that the next checkpoint frees included,
@@ -312,8 +316,8 @@ impl LogDisk {
     /// wait for more of their blocks to die: where little is dead that costs much, and where much is,
     /// those who write much at a time need not wait. So what is added to the pace is a quarter of all
     /// segments times the third power of the share that is dead.
-    pub(crate) fn pool_segments(&self, core: &Core) -> u32 {
-        let live = core.state.segments.live_bytes().div_ceil(self.layout.segment_size_bytes());
+    pub(crate) fn pool_segments(&self, engine: &Engine) -> u32 {
+        let live = engine.state.segments.live_bytes().div_ceil(self.layout.segment_size_bytes());
         let all = self.layout.log_segments().count() as u64;
         let dead = u128::from(all.saturating_sub(live));
         let all = u128::from(all);
@@ -343,50 +347,52 @@ impl LogDisk {
 
     /// About what checkpoints have still to write of the map as it is, with the usage records that the
     /// next one brings up to date.
-    pub(crate) fn unwritten_len_bytes(&self, core: &Core) -> u64 {
-        let unrecorded = core.state.segments.unrecorded().len() as u64;
+    pub(crate) fn unwritten_len_bytes(&self, engine: &Engine) -> u64 {
+        let unrecorded = engine.state.segments.unrecorded().len() as u64;
         let all = u64::from(self.layout.segment_count()) * MAX_USAGE_LEN_BYTES;
         let usage_bytes = (unrecorded * LEAF_LEN_BYTES as u64).min(all);
-        self.frozen_len_bytes.load(Ordering::Relaxed) + core.state.map.due_len_bytes() + usage_bytes
+        self.frozen_len_bytes.load(Ordering::Relaxed)
+            + engine.state.map.due_len_bytes()
+            + usage_bytes
     }
 
     /// Clean segments that checkpoints take for the map as it is, beyond the one that they are filling.
-    pub(crate) fn node_segments(&self, core: &Core) -> u32 {
+    pub(crate) fn node_segments(&self, engine: &Engine) -> u32 {
         let here = self.map_room_bytes.load(Ordering::Relaxed) / 4 * 3;
-        let rest = self.unwritten_len_bytes(core).saturating_sub(here);
+        let rest = self.unwritten_len_bytes(engine).saturating_sub(here);
         rest.div_ceil(self.layout.segment_size_bytes()) as u32
     }
 
     /// Whether the checkpoint under way and the next one find the segments that they take, as the map is
     /// now. Every unit leaves it so: what it dirties is less than the reserve leaves over.
-    pub(crate) fn checkpoints_fit(&self, core: &Core) -> bool {
+    pub(crate) fn checkpoints_fit(&self, engine: &Engine) -> bool {
         let size = self.layout.segment_size_bytes();
         // What headers, records and nodes that do not fit leave unused of a segment.
         let unused = (2 * LEAF_LEN_BYTES + 3 * PAGE_SIZE) as u64;
-        let segments = self.unwritten_len_bytes(core).div_ceil(size - unused) + 1;
+        let segments = self.unwritten_len_bytes(engine).div_ceil(size - unused) + 1;
         let here = self.map_room_bytes.load(Ordering::Relaxed);
-        u64::from(core.state.segments.clean_count()) * size + here >= segments * size
+        u64::from(engine.state.segments.clean_count()) * size + here >= segments * size
     }
 
     /// For the message of a failed assertion.
-    pub(crate) fn tell_reserve(&self, core: &Core) -> String {
+    pub(crate) fn tell_reserve(&self, engine: &Engine) -> String {
         format!(
             "{:?}, {} bytes of nodes to be written",
-            core.state.segments.counts(),
-            self.unwritten_len_bytes(core)
+            engine.state.segments.counts(),
+            self.unwritten_len_bytes(engine)
         )
     }
 
     /// As much of that as is needed now, and what cleaning takes that moves nodes.
-    pub(crate) fn checkpoint_reserve(&self, core: &Core) -> u32 {
-        let to_clean = self.map_bytes(core) / MAP_SHARE_CLEAN / self.layout.segment_size_bytes();
-        self.reserve_for(self.unwritten_len_bytes(core).max(MIN_DIRTY_BYTES)) + to_clean as u32
+    pub(crate) fn checkpoint_reserve(&self, engine: &Engine) -> u32 {
+        let to_clean = self.map_bytes(engine) / MAP_SHARE_CLEAN / self.layout.segment_size_bytes();
+        self.reserve_for(self.unwritten_len_bytes(engine).max(MIN_DIRTY_BYTES)) + to_clean as u32
     }
 
     /// Clean segments that survivors leave alone: what a checkpoint takes, less the one that is for
     /// them. What they are moved from becomes clean in its turn.
-    pub(crate) fn left_by_survivors(&self, core: &Core) -> u32 {
-        self.checkpoint_reserve(core) - 1
+    pub(crate) fn left_by_survivors(&self, engine: &Engine) -> u32 {
+        self.checkpoint_reserve(engine) - 1
     }
 
     /// Segments that only units that give space back may use, and cleaning, beyond those for
@@ -417,52 +423,52 @@ impl LogDisk {
 
     /// What is wrong with the space a unit takes, if anything: it does not fit among what can be
     /// reached, or there is nowhere to write it before segments have been cleaned.
-    pub(crate) fn shortage(&self, core: &Core, need: Need) -> Option<Shortage> {
+    pub(crate) fn shortage(&self, engine: &Engine, need: Need) -> Option<Shortage> {
         if need.reclaims {
-            let room = core.room_bytes(self.checkpoint_reserve(core));
+            let room = engine.room_bytes(self.checkpoint_reserve(engine));
             let shortage = (need.log_bytes > room).then_some(Shortage::OfRoom(room));
-            return shortage.or_else(|| self.shortage_on_host(core, need));
+            return shortage.or_else(|| self.shortage_on_host(engine, need));
         }
-        let charged = self.charged_bytes(core).saturating_add(self.ledger.reserved_bytes());
+        let charged = self.charged_bytes(engine).saturating_add(self.ledger.reserved_bytes());
         let free = self.capacity_bytes().saturating_sub(charged);
         if need.log_bytes + need.kept_bytes > free + need.given_back_bytes {
             return Some(Shortage::OfSpace(free));
         }
-        let on_host = self.free_on_host(core, charged).unwrap_or(u64::MAX);
+        let on_host = self.free_on_host(engine, charged).unwrap_or(u64::MAX);
         if need.log_bytes > on_host.saturating_add(need.given_back_bytes) {
             return Some(Shortage::OfSpace(on_host));
         }
-        let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
+        let room = engine.room_bytes(self.checkpoint_reserve(engine) + self.reclaim_reserve());
         let shortage = (need.log_bytes > room).then_some(Shortage::OfRoom(room));
-        shortage.or_else(|| self.shortage_on_host(core, need))
+        shortage.or_else(|| self.shortage_on_host(engine, need))
     }
 
     /// What can be reached, as it lies on the device: nodes of the map that no checkpoint has written
     /// yet, and the records that short blocks have beside them in the log, included.
-    pub(crate) fn stored_bytes(&self, core: &Core) -> u64 {
-        let segments = &core.state.segments;
-        let nodes_bytes = core.state.map.dirty_len_bytes();
+    pub(crate) fn stored_bytes(&self, engine: &Engine) -> u64 {
+        let segments = &engine.state.segments;
+        let nodes_bytes = engine.state.map.dirty_len_bytes();
         segments.live_bytes() + segments.short_records_bytes() + nodes_bytes
     }
 
     /// That, and what pages of zeros take when they are written, so that they can be.
-    pub(crate) fn used_bytes(&self, core: &Core) -> u64 {
-        self.stored_bytes(core).saturating_add(core.state.segments.zero_pages_bytes())
+    pub(crate) fn used_bytes(&self, engine: &Engine) -> u64 {
+        self.stored_bytes(engine).saturating_add(engine.state.segments.zero_pages_bytes())
     }
 
     /// What the map takes.
-    pub(crate) fn map_bytes(&self, core: &Core) -> u64 {
-        core.state.segments.node_bytes() + core.state.map.dirty_len_bytes()
+    pub(crate) fn map_bytes(&self, engine: &Engine) -> u64 {
+        engine.state.segments.node_bytes() + engine.state.map.dirty_len_bytes()
     }
 
     /// What is not to be had by clients: what is used, what must be dead of the map's segments, and,
     /// where there are versions, as much as the map takes. For removing makes the map longer then, by no
     /// more than it is long: what hides an entry is no longer than that. So everything can be removed,
     /// however full the volume is.
-    pub(crate) fn charged_bytes(&self, core: &Core) -> u64 {
-        let map_bytes = self.map_bytes(core);
-        let kept_bytes = if core.state.versions.are_several() { map_bytes } else { 0 };
-        self.used_bytes(core).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
+    pub(crate) fn charged_bytes(&self, engine: &Engine) -> u64 {
+        let map_bytes = self.map_bytes(engine);
+        let kept_bytes = if engine.state.versions.are_several() { map_bytes } else { 0 };
+        self.used_bytes(engine).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
     }
 
     /// Does something about a shortage; nothing may be locked. When it returns, what was found to be
@@ -480,7 +486,7 @@ impl LogDisk {
             // What only deleted versions had is free to be used.
             Shortage::OfSpace(available_bytes) => {
                 let is_worth_it =
-                    self.free_step()? || self.sweep_behind_forks() || self.host_has_grown();
+                    self.free_step()? || self.collect_behind_forks() || self.host_has_grown();
                 (available_bytes, is_worth_it)
             }
             Shortage::OnHost(available_bytes) => {
@@ -492,16 +498,16 @@ impl LogDisk {
             Shortage::OfRoom(available_bytes) => {
                 tries.note(&self.make_room()?, self.layout.segment_size_bytes());
                 if tries.is_stuck() {
-                    // Segments that heads are filling may hold all that is left, or those that could
+                    // Segments that streams are filling may hold all that is left, or those that could
                     // not be read some time ago.
-                    self.core.write().retire_heads();
+                    self.engine.write().retire_streams();
                     self.try_set_aside_again();
                 }
                 let mut is_worth_it =
                     tries.fruitless <= MAX_FRUITLESS && tries.attempts <= MAX_ATTEMPTS;
                 // Nor is there anything to gain where only deleted versions had much of what is full.
-                // A sweep itself asks for room as what gives space back does.
-                if !is_worth_it && !need.reclaims && self.sweep_for_room()? {
+                // A collection itself asks for room as what gives space back does.
+                if !is_worth_it && !need.reclaims && self.collect_for_room()? {
                     *tries = Tries::default();
                     is_worth_it = true;
                 }
@@ -514,58 +520,62 @@ impl LogDisk {
 
     /// Takes out a piece of what nobody sees any more; says whether there was any.
     pub(crate) fn free_step(&self) -> Result<bool> {
-        Ok(self.removal_step()? || self.sweep_step()?)
+        Ok(self.removal_step()? || self.collection_step()?)
     }
 
     /// Sweeps out what only deleted versions had until cleaning gains some segments from it, or nothing
     /// is left; says whether there was anything.
-    fn sweep_for_room(&self) -> Result<bool> {
-        let live_bytes = || self.core.read().state.segments.live_bytes();
+    fn collect_for_room(&self) -> Result<bool> {
+        let live_bytes = || self.engine.read().state.segments.live_bytes();
         let freed_bytes = u64::from(MIN_CLEANED_AT_ONCE) * self.layout.segment_size_bytes();
         let enough = live_bytes().saturating_sub(freed_bytes);
         let mut has_swept = false;
-        while live_bytes() > enough && (self.free_step()? || self.sweep_behind_forks()) {
+        while live_bytes() > enough && (self.free_step()? || self.collect_behind_forks()) {
             has_swept = true;
         }
         Ok(has_swept)
     }
 
-    /// Makes room for what is needed and calls `work` with the lock held and the nodes that
-    /// `look` has looked at: when one of these cannot be read, `work` has not begun.
+    /// Makes room for what is needed and calls `change` as [`Self::change`] does.
     pub(crate) fn with_room<T>(
         &self,
         need: Need,
-        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<()>,
-        work: impl FnOnce(&mut Core, &dyn Nodes) -> Result<T>,
+        mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
         let mut tries = Tries::default();
         self.look_at_host();
         loop {
-            let ((), mut core, nodes) = self.look_to_change(&mut look)?;
-            self.check_writable(&core)?;
-            let Some(shortage) = self.shortage(&core, need) else {
-                let outcome = work(&mut core, &nodes);
-                debug_assert!(self.checkpoints_fit(&core), "{}", self.tell_reserve(&core));
-                return outcome;
-            };
-            drop(core);
-            drop(nodes);
-            self.mend_shortage(shortage, need, &mut tries)?;
+            let mut shortage = None;
+            let changed = self.change(|engine, nodes| {
+                self.check_writable(engine)?;
+                shortage = self.shortage(engine, need);
+                if shortage.is_some() {
+                    return Ok(None);
+                }
+                let changed = change(engine, nodes)?;
+                debug_assert!(self.checkpoints_fit(engine), "{}", self.tell_reserve(engine));
+                Ok(Some(changed))
+            })?;
+            match (changed, shortage) {
+                (Some(changed), _) => return Ok(changed),
+                (None, Some(shortage)) => self.mend_shortage(shortage, need, &mut tries)?,
+                (None, None) => unreachable!("without a shortage it was tried"),
+            }
         }
     }
 
     /// What can be written or will be once a checkpoint is durable.
     fn free_bytes(&self) -> u64 {
-        self.free_bytes_in(&self.core.read())
+        self.free_bytes_in(&self.engine.read())
     }
 
-    /// That of what payload heads and the map's go on in included: where little is dead, what cleaning
+    /// That of what payload streams and the map's go on in included: where little is dead, what cleaning
     /// one segment gains is less than a segment.
-    fn free_bytes_in(&self, core: &Core) -> u64 {
+    fn free_bytes_in(&self, engine: &Engine) -> u64 {
         let size = self.layout.segment_size_bytes();
-        let pending = u64::from(core.state.segments.counts().pending);
+        let pending = u64::from(engine.state.segments.counts().pending);
         let of_map = self.map_room_bytes.load(Ordering::Relaxed);
-        core.room_bytes(0) + core.heads.room_bytes(size) + of_map + pending * size
+        engine.room_bytes(0) + engine.streams.room_bytes(size) + of_map + pending * size
     }
 
     /// Tries to make room; says what that came to. What is empty already
@@ -580,18 +590,18 @@ impl LogDisk {
 
     fn try_to_make_room(&self) -> Result<Gain> {
         let (clean_before, taken_before) = {
-            let core = self.core.read();
-            (core.state.segments.clean_count(), core.user_bytes())
+            let engine = self.engine.read();
+            (engine.state.segments.clean_count(), engine.user_bytes())
         };
-        let is_enough = |core: &Core| core.state.segments.clean_count() > clean_before;
-        self.let_go_of_emptied();
+        let is_enough = |engine: &Engine| engine.state.segments.clean_count() > clean_before;
+        self.release_emptied();
         self.reuse_all()?;
-        if is_enough(&self.core.read()) {
+        if is_enough(&self.engine.read()) {
             return Ok(Gain::Room);
         }
         if self.is_worth_a_checkpoint() {
             self.checkpoint_if_it_fits(&is_enough)?;
-            if is_enough(&self.core.read()) {
+            if is_enough(&self.engine.read()) {
                 return Ok(Gain::Room);
             }
         }
@@ -600,7 +610,7 @@ impl LogDisk {
         // The first moves the least; crashes one after the other may have left little more than
         // it takes, or not even that.
         if self.may_clean_more(1) && self.clean_now(Choice::MostToGain, &is_enough)? {
-            while !is_enough(&self.core.read())
+            while !is_enough(&self.engine.read())
                 && self.may_clean_more(2)
                 && self.clean_now(Choice::MostToGain, &is_enough)?
             {}
@@ -612,20 +622,20 @@ impl LogDisk {
             }
         }
         self.reuse_all()?;
-        if !is_enough(&self.core.read()) {
+        if !is_enough(&self.engine.read()) {
             self.checkpoint_if_it_fits(&is_enough)?;
         }
         // What was gained may have been taken by another commit already.
-        let core = self.core.read();
-        let has_been_taken = core.user_bytes() > taken_before;
-        if is_enough(&core) || has_been_taken || self.free_bytes_in(&core) > free_before {
+        let engine = self.engine.read();
+        let has_been_taken = engine.user_bytes() > taken_before;
+        if is_enough(&engine) || has_been_taken || self.free_bytes_in(&engine) > free_before {
             return Ok(Gain::Room);
         }
         Ok(Gain::Moves(self.cleaned.moved_bytes.load(Ordering::Relaxed) - moved_before))
     }
 
     /// A checkpoint that finds no segment to go on in gains nothing now; cleaning may help it on.
-    pub(crate) fn checkpoint_if_it_fits(&self, is_enough: &dyn Fn(&Core) -> bool) -> Result<()> {
+    pub(crate) fn checkpoint_if_it_fits(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         match self.checkpoint_unless(is_enough) {
             Err(Error::NoSpace { .. }) => Ok(()),
             outcome => outcome,
@@ -634,28 +644,29 @@ impl LogDisk {
 
     /// Whether a checkpoint frees so many segments that commits that wait should not wait for more.
     fn is_worth_a_checkpoint(&self) -> bool {
-        let core = self.core.read();
-        let pending = self.unreusable_segments(&core);
-        pending >= self.checkpoint_batch(&core) && self.is_worth_writing_nodes(&core, pending, true)
+        let engine = self.engine.read();
+        let pending = self.unreusable_segments(&engine);
+        pending >= self.checkpoint_batch(&engine)
+            && self.is_worth_writing_nodes(&engine, pending, true)
     }
 
     /// How much room a commit that took `bytes` should make in its turn: nothing while clean
     /// segments are many, then more the fewer they are, up to twice what it took. So commits are
     /// slowed down bit by bit, long before one would have to stop.
-    pub(crate) fn share_of_cleaning(&self, core: &Core, bytes: u64) -> i64 {
+    pub(crate) fn share_of_cleaning(&self, engine: &Engine, bytes: u64) -> i64 {
         let size = self.layout.segment_size_bytes();
         let window = u64::from(self.pace_segments() + 2) * size;
-        let room = core.room_bytes(self.checkpoint_reserve(core) + self.reclaim_reserve());
-        let pending = u64::from(core.state.segments.counts().pending) * size;
+        let room = engine.room_bytes(self.checkpoint_reserve(engine) + self.reclaim_reserve());
+        let pending = u64::from(engine.state.segments.counts().pending) * size;
         let missing = window.saturating_sub(room + pending);
         (u128::from(2 * bytes) * u128::from(missing) / u128::from(window)) as i64
     }
 
     /// Does background work until it has made so much room, or there is nothing to do.
-    pub(crate) fn lend_a_hand(&self, owed_bytes: i64) -> Result<()> {
+    pub(crate) fn assist_cleaning(&self, owed_bytes: i64) -> Result<()> {
         let began = self.now();
         let mut owed = self.pacing.owe(owed_bytes);
-        for _ in 0..MAX_STEPS_LENT {
+        for _ in 0..MAX_ASSIST_STEPS {
             if owed <= 0 {
                 break;
             }
@@ -671,16 +682,16 @@ impl LogDisk {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.core.read().clock.now()
+        self.engine.read().clock.now()
     }
 
     /// Whether the clean segments suffice to move another segment's blocks, with `spare` of them
     /// for the nodes that this changes, and then to write a checkpoint: the more is cleaned before
     /// one, the less each costs.
     fn may_clean_more(&self, spare: u32) -> bool {
-        let core = self.core.read();
-        let counts = core.state.segments.counts();
-        counts.clean > self.node_segments(&core) + spare
-            && counts.pending < self.checkpoint_batch(&core).max(MIN_CLEANED_AT_ONCE)
+        let engine = self.engine.read();
+        let counts = engine.state.segments.counts();
+        counts.clean > self.node_segments(&engine) + spare
+            && counts.pending < self.checkpoint_batch(&engine).max(MIN_CLEANED_AT_ONCE)
     }
 }

@@ -2,24 +2,28 @@
 //! log alters them. Running and recovering go through the same functions, so a log replayed gives
 //! what was there when it was written.
 
+pub(crate) mod chunk_edit;
+pub(crate) mod prune;
+pub(crate) mod visibility;
+
 use std::ops::{ControlFlow, Range};
 
 use dendro_base::sync::Arc;
-use dendro_disk::{Error, MAX_PAGE_COUNT};
+use dendro_disk::{Error, MAX_PAGE_COUNT, MAX_UNIT_GROUPS};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{Chunk, Key, PageRef, SegmentNo, Space, Value};
 
 use dendro_policy::Present;
 
-use crate::fault::{Fault, Outcome};
-use crate::group::{Group, mask, past};
-use crate::line::Thing;
-use crate::lineage::Line;
+use crate::fault::Outcome;
+use crate::log::segments::Segments;
 use crate::map::{Map, Nodes};
 use crate::removal::Removals;
-use crate::segments::Segments;
+use crate::state::chunk_edit::{Group, mask, past};
+use crate::state::visibility::ItemKey;
 use crate::versions::Versions;
+use crate::versions::ancestry::Ancestry;
 use crate::walk::Slice;
 
 /// So many pages or fewer are looked for chunk by chunk.
@@ -49,11 +53,45 @@ pub(crate) struct State {
     pub(crate) young_lists: YoungLists,
     /// The log clock: bytes of blocks that clients have written.
     pub(crate) clock: u64,
+    before: Option<Before>,
+}
+
+/// What is small enough to be kept as it was before a change.
+#[derive(Debug)]
+struct Before {
+    next_list: u64,
+    young_lists: YoungLists,
+    clock: u64,
+}
+
+/// How many chunks a change may still visit that has pages in them.
+#[derive(Debug)]
+pub(crate) struct ChunkBudget(u64);
+
+impl ChunkBudget {
+    /// That of one unit of a client.
+    pub(crate) const fn of_unit() -> Self {
+        Self(MAX_UNIT_GROUPS)
+    }
+
+    /// For a unit that the log holds: it was found to be bounded when it was committed.
+    pub(crate) const fn unlimited() -> Self {
+        Self(u64::MAX)
+    }
+
+    /// Takes `count` chunks.
+    ///
+    /// # Errors
+    /// [`Error::UnitTooLong`] when that is more than are left.
+    pub(crate) fn take(&mut self, count: u64) -> Result<(), Error> {
+        self.0 = self.0.checked_sub(count).ok_or(Error::UnitTooLong)?;
+        Ok(())
+    }
 }
 
 /// Where a list of the disk's own has its record `index`: those have no versions.
 pub(crate) const fn system_key(list: u64, index: u64) -> Key {
-    Thing::record(list, index).key(0, 1)
+    ItemKey::record(list, index).key(0, 1)
 }
 
 /// The first key behind all of a list's keys in `space`.
@@ -63,6 +101,12 @@ pub(crate) const fn space_end(list: u64, space: Space) -> Key {
         Space::Records => Key::first(list, Space::Chunks, 0),
         Space::Chunks => Key::first(list + 1, Space::List, 0),
     }
+}
+
+/// Bytes of map that `count` pages of zeros take at least, though they have no blocks. Who asks
+/// for more of them than the volume can map asks in vain.
+pub(crate) const fn zeroed_map_bytes(count: u64) -> u64 {
+    count / CHUNK_PAGES * 8
 }
 
 /// The groups of 32 pages that `pages` touch, each with the slots of it that they touch.
@@ -86,6 +130,55 @@ pub(crate) fn page_range(first: u64, count: u64) -> Range<u64> {
 }
 
 impl State {
+    pub(crate) fn new(
+        map: Map,
+        segments: Segments,
+        versions: Versions,
+        removals: Removals,
+        next_list: u64,
+        clock: u64,
+    ) -> Self {
+        let young_lists = YoungLists::default();
+        Self { map, segments, versions, removals, next_list, young_lists, clock, before: None }
+    }
+
+    /// From here on changes can be undone, but for those of the table of versions.
+    pub(crate) fn begin(&mut self) {
+        // What is dead already stays so.
+        self.account_for_nodes();
+        self.map.begin();
+        self.segments.begin();
+        self.removals.begin();
+        self.before = Some(Before {
+            next_list: self.next_list,
+            young_lists: self.young_lists,
+            clock: self.clock,
+        });
+    }
+
+    /// What was changed since [`Self::begin`] stays.
+    pub(crate) fn settle_changes(&mut self, nodes: &dyn Nodes) {
+        self.map.settle_changes(nodes);
+        self.segments.settle_changes();
+        self.removals.settle_changes();
+        self.before = None;
+        self.account_for_nodes();
+    }
+
+    /// Undoes what was changed since [`Self::begin`].
+    pub(crate) fn roll_back(&mut self) {
+        self.map.roll_back();
+        self.segments.roll_back();
+        self.removals.roll_back();
+        if let Some(before) = self.before.take() {
+            self.next_list = before.next_list;
+            self.young_lists = before.young_lists;
+            self.clock = before.clock;
+        }
+        // Nodes that were made dirty stay so: what lies on the device of them is dead.
+        self.account_for_nodes();
+    }
+
     /// The volume as policies see it.
     pub(crate) fn present(&self) -> Present {
         let layout = self.segments.layout();
@@ -97,23 +190,28 @@ impl State {
         }
     }
 
-    pub(crate) fn has_list(&self, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    pub(crate) fn has_list(
+        &self,
+        ancestry: Ancestry<'_>,
+        list: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
         if list >= self.next_list {
             return Ok(false);
         }
-        let thing = Thing::list(list);
-        if let Some(key) = self.sole_key(line, thing) {
+        let item = ItemKey::list(list);
+        if let Some(key) = self.sole_key(ancestry, item) {
             return self.map.look(&key, nodes, |value| matches!(value, Some(Value::List(_))));
         }
-        let newest = self.newest(line, thing, nodes)?;
+        let newest = self.newest(ancestry, item, nodes)?;
         Ok(matches!(newest, Some((_, Value::List(_)))))
     }
 
-    /// The one key that `thing` can have, where there is but one version of its list.
-    pub(crate) fn sole_key(&self, line: Line<'_>, thing: Thing) -> Option<Key> {
-        let (branch, epoch) = (line.nearest().branch, self.versions.epoch());
-        let is_head = line.nearest().last_epoch >= epoch;
-        (is_head && self.has_no_past(branch, thing.list)).then(|| thing.key(branch, epoch))
+    /// The one key that `item` can have, where there is but one version of its list.
+    pub(crate) fn sole_key(&self, ancestry: Ancestry<'_>, item: ItemKey) -> Option<Key> {
+        let (branch, epoch) = (ancestry.nearest().branch, self.versions.epoch());
+        let is_head = ancestry.nearest().last_epoch >= epoch;
+        (is_head && self.has_no_past(branch, item.list)).then(|| item.key(branch, epoch))
     }
 
     /// Whether nothing of `list` that was written before this epoch can be seen from the head of
@@ -126,9 +224,14 @@ impl State {
 
     /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
     /// while other versions had it is not.
-    pub(crate) fn may_hold(&self, line: Line<'_>, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    pub(crate) fn may_hold(
+        &self,
+        ancestry: Ancestry<'_>,
+        list: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
         let is_only = self.versions.epoch() == 1 && !self.removals.contains(list);
-        Ok(is_only || self.has_list(line, list, nodes)?)
+        Ok(is_only || self.has_list(ancestry, list, nodes)?)
     }
 
     /// The chunk under exactly this key.
@@ -151,10 +254,10 @@ impl State {
     }
 
     /// Calls `visit` with the chunks that `pages` of `list` lie in, in order, as they are seen from
-    /// `line`, as far as `slice` goes.
+    /// `ancestry`, as far as `slice` goes.
     pub(crate) fn visit_chunks(
         &self,
-        line: Line<'_>,
+        ancestry: Ancestry<'_>,
         list: u64,
         pages: &Range<u64>,
         slice: &mut Slice,
@@ -165,7 +268,7 @@ impl State {
             return Ok(());
         }
         if pages.end - pages.start <= FEW_PAGES && self.versions.epoch() > 1 {
-            return self.visit_few_chunks(line, list, pages, slice, nodes, visit);
+            return self.visit_few_chunks(ancestry, list, pages, slice, nodes, visit);
         }
         let from = Key::first(list, Space::Chunks, pages.start / CHUNK_PAGES);
         let to = Key::first(list, Space::Chunks, pages.end.div_ceil(CHUNK_PAGES));
@@ -183,7 +286,7 @@ impl State {
                 }
                 layers.number = Some(key.index);
             }
-            if line.sees(key) {
+            if ancestry.sees(key) {
                 layers.add(chunk);
             }
             ControlFlow::Continue(())
@@ -198,7 +301,7 @@ impl State {
     /// the newest are all that is looked at. Tells of no other pages.
     fn visit_few_chunks(
         &self,
-        line: Line<'_>,
+        ancestry: Ancestry<'_>,
         list: u64,
         pages: &Range<u64>,
         slice: &mut Slice,
@@ -210,8 +313,8 @@ impl State {
             let mut wanted = mask(slots);
             let mut seen: Slots = [None; CHUNK_PAGES as usize];
             let mut has_any = false;
-            let thing = Thing::chunk(list, number);
-            self.look_back_past(line, thing, nodes, &mut |_, value| {
+            let item = ItemKey::chunk(list, number);
+            self.look_back_past(ancestry, item, nodes, &mut |_, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 for (slot, page) in chunk.iter_masked(wanted) {
                     seen[slot as usize] = Some(page);
@@ -232,10 +335,10 @@ impl State {
     }
 
     /// Calls `visit` with the records of `list`, in order, as they are seen
-    /// from `line`, until it breaks or `slice` ends, which tells where to begin.
+    /// from `ancestry`, until it breaks or `slice` ends, which tells where to begin.
     pub(crate) fn visit_records(
         &self,
-        line: Line<'_>,
+        ancestry: Ancestry<'_>,
         list: u64,
         slice: &mut Slice,
         nodes: &dyn Nodes,
@@ -257,7 +360,7 @@ impl State {
                     return ControlFlow::Break(());
                 }
             }
-            if line.sees(key) {
+            if ancestry.sees(key) {
                 newest = match value {
                     Value::Record(bytes) => Some((key.index, Arc::clone(bytes))),
                     _ => None,
@@ -271,47 +374,57 @@ impl State {
         Ok(())
     }
 
-    /// The numbers of the groups in which the head of `branch` has pages of `pages`: all if there are
-    /// no more than `max`, else one more than these.
-    pub(crate) fn groups_with_pages(
+    /// The numbers of the chunks in which the head of `branch` has pages of `pages`, which are taken
+    /// from `budget`.
+    ///
+    /// # Errors
+    /// [`Error::UnitTooLong`] when there are more than the budget has left.
+    fn chunks_with_pages(
         &self,
         branch: u32,
         list: u64,
         pages: &Range<u64>,
-        max: usize,
+        budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<u64>> {
-        let line = self.versions.head_line(branch)?;
+        let max = usize::try_from(budget.0).unwrap_or(usize::MAX);
+        let ancestry = self.versions.head_ancestry(branch)?;
         let mut groups = Vec::new();
         let mut slice = Slice::whole(0);
-        self.visit_chunks(line, list, pages, &mut slice, nodes, &mut |group, chunk| {
+        self.visit_chunks(ancestry, list, pages, &mut slice, nodes, &mut |group, chunk| {
             if chunk.present() & mask(slots_of(group, pages)) != 0 {
                 groups.push(group);
             }
             if groups.len() > max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
+        budget.take(groups.len() as u64)?;
         Ok(groups)
     }
 
-    /// Puts a list's or a record's entry into the epoch that heads write in.
+    /// Puts a list's or a record's entry into the epoch that heads write in; says whether the head
+    /// had put one in it before.
     fn put_entry(
         &mut self,
         branch: u32,
-        thing: Thing,
+        item: ItemKey,
         value: Value,
         nodes: &dyn Nodes,
-    ) -> Outcome<()> {
+    ) -> Outcome<bool> {
         let epoch = self.versions.epoch();
-        let found = self.map.put(thing.key(branch, epoch), value, nodes)?;
-        if found.old.is_some() || self.has_no_past(branch, thing.list) {
-            return Ok(());
+        let found = self.map.put(item.key(branch, epoch), value, nodes)?;
+        if let Some(old) = found.old {
+            return Ok(old != Value::Tombstone);
+        }
+        if self.has_no_past(branch, item.list) {
+            return Ok(false);
         }
         let pin = self.versions.newest_pin(branch);
         match found.before {
-            Some(before) if Thing::of(&before) != thing => Ok(()),
-            Some(before) if before.branch == branch && pin >= Some(before.epoch) => Ok(()),
-            _ => self.drop_unseen(branch, epoch, thing, nodes),
+            Some(before) if ItemKey::of(&before) != item => {}
+            Some(before) if before.branch == branch && pin >= Some(before.epoch) => {}
+            _ => self.drop_unseen(branch, epoch, item, nodes)?,
         }
+        Ok(false)
     }
 
     /// Removes the entry that the branch's head saw before `epoch` if no version sees it.
@@ -319,23 +432,23 @@ impl State {
         &mut self,
         branch: u32,
         epoch: u64,
-        thing: Thing,
+        item: ItemKey,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let (from, to) = (thing.key(branch, 0), thing.key(branch, epoch - 1));
+        let (from, to) = (item.key(branch, 0), item.key(branch, epoch - 1));
         if let Some(key) = self.map.last_between(&from, &to, nodes)? {
             if !self.versions.is_seen(branch, key.epoch, epoch) {
                 self.map.remove(&key, nodes)?;
             }
             return Ok(());
         }
-        let line = self.versions.head_line(branch)?;
-        if line.is_short() {
+        let ancestry = self.versions.head_ancestry(branch)?;
+        if ancestry.is_short() {
             return Ok(());
         }
         let mut older = None;
         let mut is_list = false;
-        self.look_back(line, thing, nodes, &mut |key, value| {
+        self.look_back(ancestry, item, nodes, &mut |key, value| {
             if key.branch == branch {
                 // As long as a list is there, what its ancestors have of it hangs on theirs.
                 is_list = matches!(value, Value::List(_));
@@ -351,20 +464,22 @@ impl State {
         }
     }
 
-    /// Removes a list's or a record's entry, and hides what older versions have.
-    fn delete_entry(&mut self, branch: u32, thing: Thing, nodes: &dyn Nodes) -> Outcome<()> {
+    /// Removes a list's or a record's entry, and hides what older versions have; says whether the
+    /// head had put one in its epoch.
+    fn delete_entry(&mut self, branch: u32, item: ItemKey, nodes: &dyn Nodes) -> Outcome<bool> {
         let epoch = self.versions.epoch();
-        self.map.remove(&thing.key(branch, epoch), nodes)?;
-        if self.has_no_past(branch, thing.list) {
-            return Ok(());
+        let old = self.map.remove(&item.key(branch, epoch), nodes)?;
+        let is_own = old.is_some_and(|old| old != Value::Tombstone);
+        if self.has_no_past(branch, item.list) {
+            return Ok(is_own);
         }
-        self.drop_unseen(branch, epoch, thing, nodes)?;
-        let line = self.versions.head_line(branch)?;
-        let shows = self.newest(line, thing, nodes)?;
+        self.drop_unseen(branch, epoch, item, nodes)?;
+        let ancestry = self.versions.head_ancestry(branch)?;
+        let shows = self.newest(ancestry, item, nodes)?;
         if shows.is_some_and(|(_, value)| value != Value::Tombstone) {
-            self.map.put(thing.key(branch, epoch), Value::Tombstone, nodes)?;
+            self.map.put(item.key(branch, epoch), Value::Tombstone, nodes)?;
         }
-        Ok(())
+        Ok(is_own)
     }
 
     /// Makes a list that no version has.
@@ -378,7 +493,7 @@ impl State {
         let is_being_removed = self.removals.contains(list);
         if is_being_removed || (self.versions.epoch() > 1 && list < self.next_list) {
             // What only deleted versions had of one with this number must not come back with it.
-            self.reap_list(list, nodes)?;
+            self.prune_list(list, nodes)?;
         }
         if is_being_removed {
             self.end_removal(list, nodes)?;
@@ -398,7 +513,7 @@ impl State {
             self.young_lists = YoungLists { epoch, first: self.next_list };
         }
         self.next_list = self.next_list.max(list + 1);
-        self.put_entry(branch, Thing::list(list), Value::List(hints), nodes)
+        self.put_entry(branch, ItemKey::list(list), Value::List(hints), nodes).map(drop)
     }
 
     /// Takes a list out that no other version sees, with all that it holds, if it lies in one leaf;
@@ -420,9 +535,10 @@ impl State {
         list: u64,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        self.delete_entry(branch, Thing::list(list), nodes)
+        self.delete_entry(branch, ItemKey::list(list), nodes).map(drop)
     }
 
+    /// Puts a record; says whether the head had put it in its epoch before.
     pub(crate) fn put_record(
         &mut self,
         branch: u32,
@@ -430,18 +546,19 @@ impl State {
         index: u64,
         value: Arc<[u8]>,
         nodes: &dyn Nodes,
-    ) -> Outcome<()> {
-        self.put_entry(branch, Thing::record(list, index), Value::Record(value), nodes)
+    ) -> Outcome<bool> {
+        self.put_entry(branch, ItemKey::record(list, index), Value::Record(value), nodes)
     }
 
+    /// Deletes a record; says whether the head had put it in its epoch.
     pub(crate) fn delete_record(
         &mut self,
         branch: u32,
         list: u64,
         index: u64,
         nodes: &dyn Nodes,
-    ) -> Outcome<()> {
-        self.delete_entry(branch, Thing::record(list, index), nodes)
+    ) -> Outcome<bool> {
+        self.delete_entry(branch, ItemKey::record(list, index), nodes)
     }
 
     /// Puts a record of a list of the disk's own, or removes it.
@@ -470,9 +587,9 @@ impl State {
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let (number, slot) = (page / CHUNK_PAGES, (page % CHUNK_PAGES) as u32);
-        let thing = Thing::chunk(list, number);
-        if let Some(before) = self.sole_page(branch, thing, slot, nodes)? {
-            return self.replace_own(branch, thing, (slot, before.own), block, nodes);
+        let item = ItemKey::chunk(list, number);
+        if let Some(before) = self.sole_page(branch, item, slot, nodes)? {
+            return self.replace_own(branch, item, (slot, before.own), block, nodes);
         }
         let mut group = self.open_group(branch, list, number, slot..slot + 1, nodes)?;
         self.replace(&mut group, slot, block);
@@ -491,7 +608,7 @@ impl State {
         let mut slots = chunk.slots();
         for (slot, block) in moved {
             let Some(there) = slots[*slot as usize] else { continue };
-            let written_at = self.segments.figures_at(there.addr).written_at;
+            let written_at = self.segments.policy_view_at(there.addr).written_at;
             self.segments.block_died(&there, self.clock);
             self.segments.block_born(block, written_at, self.clock);
             slots[*slot as usize] = Some(*block);
@@ -522,9 +639,10 @@ impl State {
         branch: u32,
         list: u64,
         pages: Range<u64>,
+        budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        self.change_pages(branch, list, &pages, nodes, &mut |state, group, _, slot| {
+        self.change_pages(branch, list, &pages, budget, nodes, &mut |state, group, _, slot| {
             state.punch(group, slot);
             Ok(())
         })
@@ -536,10 +654,11 @@ impl State {
         branch: u32,
         list: u64,
         pages: &Range<u64>,
+        budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
         change: &mut dyn FnMut(&mut Self, &mut Group, u64, u32) -> Outcome<()>,
     ) -> Outcome<()> {
-        for number in self.groups_with_pages(branch, list, pages, usize::MAX, nodes)? {
+        for number in self.chunks_with_pages(branch, list, pages, budget, nodes)? {
             let slots = slots_of(number, pages);
             let mut group = self.open_group_whole(branch, list, number, slots.clone(), nodes)?;
             for slot in slots {
@@ -558,13 +677,21 @@ impl State {
         branch: u32,
         list: u64,
         pages: &Range<u64>,
+        budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
     ) -> Outcome<Vec<(u64, PageRef)>> {
         let mut taken = Vec::new();
-        self.change_pages(branch, list, pages, nodes, &mut |state, group, page_index, slot| {
-            taken.extend(state.take_page(group, slot)?.map(|page| (page_index, page)));
-            Ok(())
-        })?;
+        self.change_pages(
+            branch,
+            list,
+            pages,
+            budget,
+            nodes,
+            &mut |state, group, page_index, slot| {
+                taken.extend(state.take_page(group, slot)?.map(|page| (page_index, page)));
+                Ok(())
+            },
+        )?;
         Ok(taken)
     }
 
@@ -593,10 +720,12 @@ impl State {
         (from, from_page): (u64, u64),
         (to, to_page): (u64, u64),
         count: u64,
+        budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let mut pages = self.take_pages(branch, from, &page_range(from_page, count), nodes)?;
-        self.punch_pages(branch, to, page_range(to_page, count), nodes)?;
+        let there = page_range(from_page, count);
+        let mut pages = self.take_pages(branch, from, &there, budget, nodes)?;
+        self.punch_pages(branch, to, page_range(to_page, count), budget, nodes)?;
         for (page, _) in &mut pages {
             *page = *page - from_page + to_page;
         }
@@ -608,14 +737,15 @@ impl State {
         branch: u32,
         a: u64,
         b: u64,
+        budget: &mut ChunkBudget,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         if a == b {
             return Ok(());
         }
         let all = 0..MAX_PAGE_COUNT;
-        let of_a = self.take_pages(branch, a, &all, nodes)?;
-        let of_b = self.take_pages(branch, b, &all, nodes)?;
+        let of_a = self.take_pages(branch, a, &all, budget, nodes)?;
+        let of_b = self.take_pages(branch, b, &all, budget, nodes)?;
         self.give_pages(branch, a, &of_b, nodes)?;
         self.give_pages(branch, b, &of_a, nodes)
     }
@@ -629,32 +759,19 @@ impl State {
         }
     }
 
-    /// Looks at usage records that [`Self::record_usage`] will change, those of `segments`. A failure
-    /// comes with the count of those that were found before.
-    pub(crate) fn look_at_usage_records(
-        &self,
-        segments: &[u32],
-        nodes: &dyn Nodes,
-    ) -> Result<(), (usize, Fault)> {
-        for (count, number) in segments.iter().enumerate() {
-            let key = system_key(USAGE_LIST, u64::from(*number));
-            self.map.look(&key, nodes, |_| ()).map_err(|fault| (count, fault))?;
-        }
-        Ok(())
-    }
-
     /// Brings the usage records in the map up to date. What doing so changes in its turn is left
     /// in [`Segments::unrecorded`], for the checkpoint itself to tell.
     pub(crate) fn record_usage(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
-        self.account_for_nodes();
-        for number in self.segments.take_unrecorded() {
+        let mut numbers = self.segments.unrecorded().to_vec();
+        numbers.sort_unstable();
+        for number in numbers {
             let usage = self.segments.usage(SegmentNo(number));
             let index = u64::from(number);
             let record = usage.encode();
             let value = (usage.live_bytes > 0).then_some(&record[..]);
             self.put_system_record(USAGE_LIST, index, value, nodes)?;
         }
-        self.account_for_nodes();
+        self.segments.note_recorded();
         Ok(())
     }
 }

@@ -1,8 +1,10 @@
 //! The table of versions, as the engine looks at it with every change.
 //!
-//! Beside the table itself there are facts of each branch, and the lines of all ([`crate::lineage`]).
+//! Beside the table itself there are facts of each branch, and the ancestries of all ([`crate::versions::ancestry`]).
 //! They follow the table entry by entry: one more version costs the same beside thousands.
 
+pub(crate) mod ancestry;
+pub(crate) mod inheritance;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +18,7 @@ use dendro_format::VersionRecord;
 use dendro_format::versions::{COUNTERS_INDEX, Counters, branch_index, snapshot_index};
 use rustc_hash::FxHashMap;
 
-use crate::lineage::{Line, Lineage, Stretch};
+use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
 
 /// A record of the table to be put, or removed.
 type Change = (u64, Option<Vec<u8>>);
@@ -74,10 +76,10 @@ pub(crate) struct Seers<'a> {
 pub(crate) struct Versions {
     table: VersionTable,
     facts: FxHashMap<u32, Facts>,
-    lineage: Lineage,
+    tree: BranchTree,
     /// See [`dendro_format::versions::CountersV1`].
-    sweep_since: Option<u64>,
-    /// How often there has come to be something to sweep.
+    collect_since: Option<u64>,
+    /// How often there has come to be something to collect.
     deletions: u64,
 }
 
@@ -87,8 +89,8 @@ impl Versions {
         let mut versions = Self {
             table: VersionTable::new(created),
             facts: FxHashMap::default(),
-            lineage: Lineage::default(),
-            sweep_since: None,
+            tree: BranchTree::default(),
+            collect_since: None,
             deletions: 0,
         };
         versions.refresh();
@@ -109,11 +111,11 @@ impl Versions {
         self.table.epoch
     }
 
-    pub(crate) const fn sweep_since(&self) -> Option<u64> {
-        self.sweep_since
+    pub(crate) const fn collect_since(&self) -> Option<u64> {
+        self.collect_since
     }
 
-    /// How often there has come to be something to sweep since the volume was opened.
+    /// How often there has come to be something to collect since the volume was opened.
     pub(crate) const fn deletions(&self) -> u64 {
         self.deletions
     }
@@ -123,18 +125,18 @@ impl Versions {
         branch == 0 && epoch <= 1
     }
 
-    /// The lines of all branches.
-    pub(crate) const fn lineage(&self) -> &Lineage {
-        &self.lineage
+    /// The ancestries of all branches.
+    pub(crate) const fn tree(&self) -> &BranchTree {
+        &self.tree
     }
 
     /// What the head of `branch` sees.
     ///
     /// # Errors
     /// When it has none.
-    pub(crate) fn head_line(&self, branch: u32) -> Result<Line<'_>> {
+    pub(crate) fn head_ancestry(&self, branch: u32) -> Result<Ancestry<'_>> {
         match self.facts.get(&branch) {
-            Some(facts) if facts.has_head => Ok(self.lineage.line(branch, u64::MAX)),
+            Some(facts) if facts.has_head => Ok(self.tree.ancestry(branch, u64::MAX)),
             _ => Err(Error::NoSuchView(View { branch, epoch: None })),
         }
     }
@@ -143,18 +145,18 @@ impl Versions {
     ///
     /// # Errors
     /// When there is no such view.
-    pub(crate) fn line(&self, view: View) -> Result<Line<'_>> {
-        let Some(epoch) = view.epoch else { return self.head_line(view.branch) };
+    pub(crate) fn ancestry(&self, view: View) -> Result<Ancestry<'_>> {
+        let Some(epoch) = view.epoch else { return self.head_ancestry(view.branch) };
         match self.table.snapshot_of(view) {
-            Some(_) => Ok(self.lineage.line(view.branch, epoch)),
+            Some(_) => Ok(self.tree.ancestry(view.branch, epoch)),
             None => Err(Error::NoSuchView(view)),
         }
     }
 
     /// What the head of `branch` sees, or would see if it had one; `None` when there is no such
     /// branch.
-    pub(crate) fn whole_line(&self, branch: u32) -> Option<Line<'_>> {
-        self.facts.contains_key(&branch).then(|| self.lineage.line(branch, u64::MAX))
+    pub(crate) fn whole_ancestry(&self, branch: u32) -> Option<Ancestry<'_>> {
+        self.facts.contains_key(&branch).then(|| self.tree.ancestry(branch, u64::MAX))
     }
 
     /// The moments that branches were made from, where no snapshot is: branch and epoch, and the
@@ -213,7 +215,7 @@ impl Versions {
         snapshot.or_else(head)
     }
 
-    /// Whether nobody but the head of `branch` looks at what was written in `older`, on its line, in
+    /// Whether nobody but the head of `branch` looks at what was written in `older`, on its ancestry, in
     /// `epoch`, and can be seen from there: all branches between are ancestors that have no other
     /// child and no snapshot since.
     pub(crate) fn is_alone_with(&self, branch: u32, older: u32, epoch: u64) -> bool {
@@ -226,9 +228,10 @@ impl Versions {
         if older != end {
             return older > end;
         }
-        let line = self.lineage.line(branch, u64::MAX);
-        let at = line.next_at_most(line.nearest(), older).filter(|at| at.branch == older);
-        let (Some(Stretch { last_epoch: fork, .. }), Some(facts)) = (at, self.facts.get(&older))
+        let ancestry = self.tree.ancestry(branch, u64::MAX);
+        let at = ancestry.next_at_most(ancestry.nearest(), older).filter(|at| at.branch == older);
+        let (Some(AncestrySpan { last_epoch: fork, .. }), Some(facts)) =
+            (at, self.facts.get(&older))
         else {
             return false;
         };
@@ -254,10 +257,10 @@ impl Versions {
     fn end_of_passages(&self, branch: u32) -> Option<u32> {
         let next = |at: u32| {
             let known = self.facts.get(&at)?.passage_end.load(Ordering::Relaxed);
-            let parent = || self.is_passage(at).then(|| self.lineage.parent(at)).flatten();
+            let parent = || self.is_passage(at).then(|| self.tree.parent(at)).flatten();
             if known == NO_BRANCH { parent().map(|parent| parent.branch) } else { Some(known) }
         };
-        let first = self.lineage.parent(branch)?.branch;
+        let first = self.tree.parent(branch)?.branch;
         let end = std::iter::successors(Some(first), |at| next(*at)).last()?;
         // Whoever comes this way again finds it in a step.
         let mut at = first;
@@ -272,7 +275,7 @@ impl Versions {
     /// Looks at the whole table again.
     pub(crate) fn refresh(&mut self) {
         self.facts.clear();
-        self.lineage = Lineage::default();
+        self.tree = BranchTree::default();
         let mut all: Vec<_> = self.table.parents().collect();
         // A parent comes before those that were made from it.
         all.sort_unstable_by_key(|(branch, _)| *branch);
@@ -286,7 +289,7 @@ impl Versions {
     }
 
     fn add_branch(&mut self, branch: u32, parent: Option<(u32, u64)>) {
-        self.lineage.add(branch, parent);
+        self.tree.add(branch, parent);
         let has_head = self.table.has_head(branch);
         self.facts.entry(branch).or_default().has_head = has_head;
         if let Some((parent, epoch)) = parent
@@ -298,14 +301,14 @@ impl Versions {
     }
 
     fn remove_branch(&mut self, branch: u32) {
-        if let Some(Stretch { branch: parent, last_epoch }) = self.lineage.parent(branch)
+        if let Some(AncestrySpan { branch: parent, last_epoch }) = self.tree.parent(branch)
             && let Some(facts) = self.facts.get_mut(&parent)
         {
             facts.forks.remove(&(last_epoch, branch));
             self.pin(parent, last_epoch);
         }
         self.facts.remove(&branch);
-        self.lineage.remove(branch);
+        self.tree.remove(branch);
     }
 
     /// Changes the table, and says which of its records change.
@@ -357,10 +360,10 @@ impl Versions {
         let had_head = self.facts.get(&branch).map(|facts| facts.has_head);
         let head = self.table.branch(branch);
         if head.is_none() && !self.table.is_ancestor(branch) {
-            let parent = self.lineage.parent(branch);
-            self.sweep_from(parent.map_or(0, |parent| parent.last_epoch));
+            let parent = self.tree.parent(branch);
+            self.collect_from(parent.map_or(0, |parent| parent.last_epoch));
             if let Some(parent) = parent {
-                self.sweep_behind(parent.branch, parent.last_epoch);
+                self.collect_behind(parent.branch, parent.last_epoch);
             }
             self.remove_branch(branch);
             return (branch_index(branch), None);
@@ -373,7 +376,7 @@ impl Versions {
         };
         match (had_head, head.is_some()) {
             (None, _) => self.add_branch(branch, self.table.parent(branch)),
-            (Some(true), false) => self.sweep_behind(branch, u64::MAX),
+            (Some(true), false) => self.collect_behind(branch, u64::MAX),
             _ => {}
         }
         self.note_head(branch);
@@ -385,7 +388,7 @@ impl Versions {
     fn follow_snapshot(&mut self, branch: u32, epoch: u64) -> Change {
         let snapshot = self.table.snapshot_of(View { branch, epoch: Some(epoch) }).cloned();
         if snapshot.is_none() {
-            self.sweep_behind(branch, epoch);
+            self.collect_behind(branch, epoch);
         }
         self.pin(branch, epoch);
         (snapshot_index(epoch), snapshot.map(|snapshot| record_of(snapshot).encode()))
@@ -400,7 +403,7 @@ impl Versions {
 
     /// What was kept for a moment of `branch` that is gone, 2⁶⁴ − 1 for its head, is to be swept. Of
     /// a branch that is gone as a whole, all is ([`Self::follow_branch`]).
-    fn sweep_behind(&mut self, branch: u32, epoch: u64) {
+    fn collect_behind(&mut self, branch: u32, epoch: u64) {
         let is_ancestor = self.table.is_ancestor(branch);
         if !is_ancestor && !self.table.has_head(branch) {
             return;
@@ -413,27 +416,32 @@ impl Versions {
         } else {
             epoch
         };
-        self.sweep_from(since);
+        self.collect_from(since);
     }
 
-    fn sweep_from(&mut self, epoch: u64) {
-        self.sweep_since = Some(self.sweep_since.map_or(epoch, |since| since.min(epoch)));
+    fn collect_from(&mut self, epoch: u64) {
+        self.collect_since = Some(self.collect_since.map_or(epoch, |since| since.min(epoch)));
         self.deletions += 1;
     }
 
     /// What both a branch and one that was made from it have replaced waits to be swept, though
     /// nothing was deleted. Says whether there are such branches.
-    pub(crate) fn sweep_behind_forks(&mut self) -> bool {
+    pub(crate) fn collect_behind_forks(&mut self) -> bool {
         let forks = self.table.parents().filter_map(|(_, parent)| parent);
         let Some(oldest) = forks.map(|(_, epoch)| epoch).min() else { return false };
-        self.sweep_from(oldest);
+        self.collect_from(oldest);
         true
     }
 
-    /// Nothing waits to be swept any more. Returns the record that says so.
-    pub(crate) fn has_been_swept(&mut self) -> Change {
-        self.sweep_since = None;
-        (COUNTERS_INDEX, Some(self.counters_record()))
+    /// The record that says that nothing is left to collect.
+    pub(crate) fn record_of_nothing_to_collect(&self) -> Change {
+        let counters = Counters { sweep_since: None, ..self.counters() };
+        (COUNTERS_INDEX, Some(VersionRecord::Counters(counters).encode()))
+    }
+
+    /// Nothing is left to collect.
+    pub(crate) const fn note_collected(&mut self) {
+        self.collect_since = None;
     }
 
     /// The record of the counters as they are.
@@ -446,7 +454,7 @@ impl Versions {
             epoch: self.table.epoch,
             main: self.table.main,
             next_branch: self.table.next_branch,
-            sweep_since: self.sweep_since,
+            sweep_since: self.collect_since,
         }
     }
 
@@ -478,9 +486,9 @@ impl Versions {
                 self.table.epoch = counters.epoch;
                 self.table.main = counters.main;
                 self.table.next_branch = counters.next_branch;
-                // Sweeping is not in the log: what a crash undid of it must be done again.
+                // Collecting is not in the log: what a crash undid of it must be done again.
                 if let Some(since) = counters.sweep_since {
-                    self.sweep_from(since);
+                    self.collect_from(since);
                 }
             }
             VersionRecord::Branch { branch, name, parent, time } => {

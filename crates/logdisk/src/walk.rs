@@ -16,18 +16,18 @@ use dendro_base::sync::RwLockWriteGuard;
 use dendro_disk::Result;
 use dendro_format::{Key, NodePtr, Value};
 
-use crate::core::Core;
 use crate::disk::LogDisk;
+use crate::engine::Engine;
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
-use crate::store::Held;
+use crate::map::store::PinnedNodes;
 
 /// Entries visited with the lock held once: some hundred microseconds.
 pub(crate) const SLICE_LEN: usize = 2048;
 /// Nodes loaded for one bounded step of a longer walk.
 const STEP_LOADS: usize = 64;
 
-/// How far a walk has come through the things of a list, by their index, and how much further it may go
+/// How far a walk has come through the items of a list, by their index, and how much further it may go
 /// before it lets others in.
 #[derive(Debug)]
 pub(crate) struct Slice {
@@ -38,7 +38,7 @@ pub(crate) struct Slice {
 }
 
 impl Slice {
-    /// From the things with index `next` on.
+    /// From the items with index `next` on.
     pub(crate) const fn from(next: u64) -> Self {
         Self { next, left: SLICE_LEN, is_cut: false }
     }
@@ -53,7 +53,7 @@ impl Slice {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// The walk comes to the thing with this index. It ends here when the slice is used up.
+    /// The walk comes to the item with this index. It ends here when the slice is used up.
     pub(crate) const fn come_to(&mut self, index: u64) -> ControlFlow<()> {
         self.next = index;
         self.is_cut = self.left == 0;
@@ -100,23 +100,22 @@ impl LogDisk {
     pub(crate) fn walk<P: Copy + PartialEq, T>(
         &self,
         place: &mut P,
-        step: impl FnMut(&Core, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
+        step: impl FnMut(&Engine, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
     ) -> Result<T> {
-        self.walk_with(&mut Held::cached(&self.store), place, step)
+        self.walk_with(&mut PinnedNodes::cached(&self.store), place, step)
     }
 
     /// As [`Self::walk`], with nodes that are held already, or are to be.
     pub(crate) fn walk_with<P: Copy + PartialEq, T>(
         &self,
-        nodes: &mut Held<'_>,
+        nodes: &mut PinnedNodes<'_>,
         place: &mut P,
-        mut step: impl FnMut(&Core, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
+        mut step: impl FnMut(&Engine, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
     ) -> Result<T> {
         loop {
-            let core = self.core.read();
-            core.check_whole()?;
+            let engine = self.engine.read();
             let before = *place;
-            let stepped = step(&core, place, nodes);
+            let stepped = step(&engine, place, nodes);
             if *place != before {
                 nodes.pass_on();
             }
@@ -124,8 +123,8 @@ impl LogDisk {
                 Ok(ControlFlow::Break(found)) => return Ok(found),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(Fault::Miss(missed)) => {
-                    let _pin = core.state.segments.pin(missed.addr);
-                    drop(core);
+                    let _pin = engine.state.segments.pin(missed.addr);
+                    drop(engine);
                     nodes.load(&missed)?;
                 }
                 Err(fault) => return Err(fault.into_error()),
@@ -136,39 +135,61 @@ impl LogDisk {
     /// As [`Self::walk`], of a walk that is so short that it may begin again where it missed a node.
     pub(crate) fn look<T>(
         &self,
-        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
+        mut look: impl FnMut(&Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
-        self.walk(&mut (), |core, (), nodes| look(core, nodes).map(ControlFlow::Break))
+        self.walk(&mut (), |engine, (), nodes| look(engine, nodes).map(ControlFlow::Break))
     }
 
-    /// As [`Self::look`], before a change: the lock is held still when this returns, and all nodes
-    /// that were looked at are in memory. So one that cannot be read is found before anything has
-    /// changed.
-    pub(crate) fn look_to_change<T>(
+    /// Calls `change` with the lock held, again and again until it misses no node. An attempt that
+    /// misses one must leave no trace ([`Engine::transact`]).
+    ///
+    /// # Errors
+    /// What reading a node answers, or `change` itself; [`Error::Failed`] when the disk takes no writes.
+    ///
+    /// [`Error::Failed`]: dendro_disk::Error::Failed
+    pub(crate) fn change<T>(
         &self,
-        look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
-    ) -> Result<(T, RwLockWriteGuard<'_, Core>, Held<'_>)> {
-        self.look_to_change_with(Held::keeping(&self.store), look)
+        change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<T> {
+        let mut nodes = PinnedNodes::keeping(&self.store);
+        self.change_with(&mut nodes, change).map(|(changed, _)| changed)
     }
 
-    /// As [`Self::look_to_change`], with nodes that were looked at before.
-    pub(crate) fn look_to_change_with<'a, T>(
-        &'a self,
-        nodes: Held<'a>,
-        mut look: impl FnMut(&Core, &dyn Nodes) -> Outcome<T>,
-    ) -> Result<(T, RwLockWriteGuard<'a, Core>, Held<'a>)> {
+    /// As [`Self::change`], with nodes that were looked at before; the lock is still held when it returns.
+    pub(crate) fn change_with<T>(
+        &self,
+        nodes: &mut PinnedNodes<'_>,
+        mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<(T, RwLockWriteGuard<'_, Engine>)> {
         loop {
-            let core = self.core.write();
-            core.check_whole()?;
-            match look(&core, &nodes) {
-                Ok(found) => return Ok((found, core, nodes.into_loading())),
-                Err(Fault::Miss(place)) => {
-                    let _pin = core.state.segments.pin(place.addr);
-                    drop(core);
-                    nodes.load(&place)?;
-                }
-                Err(fault) => return Err(fault.into_error()),
+            let mut engine = self.engine.write();
+            if let Some(error) = self.failure() {
+                return Err(error);
             }
+            match change(&mut engine, nodes) {
+                Ok(changed) => return Ok((changed, engine)),
+                Err(fault) => {
+                    let pin = match &fault {
+                        Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
+                        _ => None,
+                    };
+                    drop(engine);
+                    self.recover_from(fault, nodes)?;
+                    drop(pin);
+                }
+            }
+        }
+    }
+
+    /// Sees that a change can be tried again: loads the node that it missed. The lock is not held.
+    ///
+    /// # Errors
+    /// What reading the node answers, or why it is not to be tried again.
+    pub(crate) fn recover_from(&self, fault: Fault, nodes: &PinnedNodes<'_>) -> Result<()> {
+        match fault {
+            Fault::Miss(place) => nodes.load(&place),
+            Fault::Unfinished(_) => Err(self.latch(fault)),
+            fault => Err(fault.into_error()),
         }
     }
 
@@ -176,12 +197,12 @@ impl LogDisk {
     pub(crate) fn look_in_slices(
         &self,
         from: u64,
-        mut walk: impl FnMut(&Core, &mut Slice, &dyn Nodes) -> Outcome<()>,
+        mut walk: impl FnMut(&Engine, &mut Slice, &dyn Nodes) -> Outcome<()>,
     ) -> Result<()> {
         let mut next = from;
-        self.walk(&mut next, |core, next, nodes| {
+        self.walk(&mut next, |engine, next, nodes| {
             let mut slice = Slice::from(*next);
-            let walked = walk(core, &mut slice, nodes);
+            let walked = walk(engine, &mut slice, nodes);
             *next = slice.next;
             walked?;
             Ok(if slice.is_done() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -191,21 +212,21 @@ impl LogDisk {
     /// Goes on with a walk over the map, as far as a bounded number of nodes; says whether there is more.
     pub(crate) fn walk_step(&self, walk: &mut MapWalk, visit: &mut dyn Visit) -> Result<bool> {
         let mut loads_left = STEP_LOADS;
-        self.walk(walk, |core, walk, nodes| {
+        self.walk(walk, |engine, walk, nodes| {
             if loads_left == 0 {
                 return Ok(ControlFlow::Break(true));
             }
             loads_left -= 1;
             let is_done = match walk.entries_from {
-                Some(from) => core.walk_entries(from, walk, visit, nodes)?,
-                None => core.walk_nodes(walk, visit, nodes)?,
+                Some(from) => engine.walk_entries(from, walk, visit, nodes)?,
+                None => engine.walk_nodes(walk, visit, nodes)?,
             };
             Ok(if is_done { ControlFlow::Break(false) } else { ControlFlow::Continue(()) })
         })
     }
 }
 
-impl Core {
+impl Engine {
     /// Visits a slice of the entries from `from` on.
     fn walk_entries(
         &self,

@@ -155,7 +155,7 @@ fn what_a_sweep_freed_waits_for_a_checkpoint() {
         volume.overwrite(PAGES / 16);
         volume.disk.delete(snapshot.view()).expect("it is there");
         // The crash undoes the sweep; what it freed must still be there.
-        while volume.disk.sweep_step().expect("the device works") {}
+        while volume.disk.collection_step().expect("the device works") {}
         volume.overwrite(PAGES / 4);
         volume.check_crashed();
     }

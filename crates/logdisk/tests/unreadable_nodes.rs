@@ -82,7 +82,7 @@ fn records(disk: &LogDisk, list: Lid) -> dendro_disk::Result<Vec<Option<Vec<u8>>
 }
 
 #[test]
-fn a_unit_that_stops_half_way_is_never_seen() {
+fn a_unit_that_meets_an_unreadable_node_half_way_leaves_no_trace() {
     let device = Arc::new(SimDevice::new(32 * MIB, 1));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
@@ -98,7 +98,7 @@ fn a_unit_that_stops_half_way_is_never_seen() {
     disk.shut_down().expect("the device works");
     drop(disk);
     let whole = Ok(vec![Some(vec![1; 200]); RECORDS as usize]);
-    let (mut failed_count, mut torn_count) = (0, 0);
+    let mut failed_count = 0;
     // One of these is the first of its leaf.
     for (first, nth) in (100..140).flat_map(|first| (1..10).map(move |nth| (first, nth))) {
         let disk = open(&device);
@@ -119,16 +119,12 @@ fn a_unit_that_stops_half_way_is_never_seen() {
                 assert_eq!(disk.read_only_reason(), None, "read {nth}, from {first}");
                 assert_eq!(found, whole, "read {nth}, from {first}");
             }
-            Err(Error::Failed(why)) => {
-                torn_count += 1;
-                assert_eq!(found, Err(Error::Failed(why)), "read {nth}, from {first}");
-            }
             Err(error) => panic!("read {nth}, from {first}: {error}"),
         }
         drop(disk);
         assert_eq!(records(&open(&device), list), whole, "read {nth}, from {first}");
     }
-    assert!(failed_count > 0 && torn_count > 0, "{failed_count} whole, {torn_count} torn");
+    assert!(failed_count > 40, "{failed_count} units met one");
 }
 
 /// Lists of a page and some records each: their nodes take many times the cache.
@@ -210,7 +206,7 @@ fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
                 0 => (0..30).try_for_each(|_| disk.clean_step().map(drop)),
                 1 => rewrite_some(&disk, &mut rng),
                 2 => disk.coalesce(View::HEAD, Place::START, Lid::CLIENT_END, false).map(drop),
-                _ => (0..30).try_for_each(|_| disk.sweep_step().map(drop)),
+                _ => (0..30).try_for_each(|_| disk.collection_step().map(drop)),
             };
             device.clear_faults();
             *struck += device.struck_count() - struck_before;
@@ -219,7 +215,7 @@ fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
         }
         let found = ModelState::read_from(&disk).expect("the device works");
         assert_eq!(found.diff(&state), None, "round {round}");
-        while disk.sweep_step().expect("the device works") {}
+        while disk.collection_step().expect("the device works") {}
         disk.shut_down().expect("the device works");
     }
     assert!(struck.iter().all(|&struck| struck > 1), "{struck:?}");

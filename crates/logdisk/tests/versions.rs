@@ -461,7 +461,7 @@ fn a_sweep_that_a_crash_ended_inside_a_deleted_list_finds_the_rest() {
     rig.settle();
     rig.disk.delete(view).expect("it is not held");
     for _ in 0..3 {
-        assert!(rig.disk.sweep_step().expect("the disk works"));
+        assert!(rig.disk.collection_step().expect("the disk works"));
         rig.disk.checkpoint().expect("the disk works");
     }
     let rig = rig.reopen();

@@ -132,7 +132,7 @@ impl Subject {
                 disk.delete(*view).expect("it is not held");
             }
         });
-        let sweep = time(|| while disk.sweep_step().expect("the device works") {});
+        let sweep = time(|| while disk.collection_step().expect("the device works") {});
         (delete.as_secs_f64() * 1e6 / SAMPLES as f64, sweep.as_secs_f64() * 1e6 / SAMPLES as f64)
     }
 }

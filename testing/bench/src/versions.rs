@@ -166,7 +166,7 @@ fn deleting() {
     let before = live(&old.tree.disk);
     let took = time(|| {
         old.tree.disk.delete(snapshot.view()).expect("it is not held");
-        while old.tree.disk.sweep_step().expect("the map can be read") {}
+        while old.tree.disk.collection_step().expect("the map can be read") {}
     });
     let freed = before - live(&old.tree.disk);
     print_alone("deleting a snapshot, for each GiB", " ms", took.as_secs_f64() * 1e3 / freed);

@@ -1,46 +1,50 @@
-//! Entries are taken out of the tree, and nodes that become small are merged.
+//! Entries are removed from the tree, and nodes that become small are merged.
+//!
+//! The two are apart: while a change may still be undone, every entry that it removed must find its
+//! leaf again (map invariant 4). So removing an entry only reports that its leaf has become small, and
+//! the nodes on the path to it are merged once the change is settled.
 
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, Value};
 
-use super::{Ledger, Spot, child_mut, look_under};
+use super::{Bounds, Ledger, child_mut, look_under};
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::node::{
-    Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Node, Resident, Weight,
+use crate::map::node::{
+    Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Leaf, Node, Resident,
+    Weight,
 };
 
-/// Takes the entry under `key` away, if there is one: unless that `is_known`, it is looked for
-/// before anything is made dirty.
+/// An entry that was removed, and whether its leaf has become small.
+pub(super) type Removed = Option<(Value, bool)>;
+
+/// Removes the entry under `key`, if there is one: unless that `is_known`, it is looked for before
+/// anything is made dirty.
 pub(super) fn remove_under(
     child: &mut Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     key: &Key,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
     mut is_known: bool,
-) -> Outcome<Option<Value>> {
+) -> Outcome<Removed> {
     if !is_known && !child.is_own() {
-        if look_under(child, spot, key, nodes, |_| (), |value| value.is_none())? {
+        if look_under(child, bounds, key, nodes, |_| (), |value| value.is_none())? {
             return Ok(None);
         }
         is_known = true;
     }
-    match ledger.make_mut(child, spot, nodes)? {
+    match ledger.make_mut(child, bounds, nodes)? {
         Node::Leaf(leaf) => {
             let Ok(at) = leaf.position(key) else { return Ok(None) };
             let old = leaf.remove(at);
             ledger.shrink(Weight::of_entry(&old));
-            Ok(Some(old))
+            Ok(Some((old, is_small(leaf))))
         }
         Node::Inner(inner) => {
             let at = inner.position(key);
-            let (below, spot) = child_mut(inner, at, spot);
-            let old = remove_under(below, spot, key, nodes, ledger, is_known)?;
-            if old.is_some() {
-                shrink_child(inner, at, nodes, ledger);
-            }
-            Ok(old)
+            let (below, bounds) = child_mut(inner, at, bounds);
+            remove_under(below, bounds, key, nodes, ledger, is_known)
         }
     }
 }
@@ -48,15 +52,15 @@ pub(super) fn remove_under(
 /// See [`Map::take_from_leaf`].
 pub(super) fn take_under(
     child: &mut Child,
-    spot: Spot<'_>,
+    bounds: Bounds<'_>,
     from: &Key,
     to: &Key,
     nodes: &dyn Nodes,
     ledger: &mut Ledger,
 ) -> Outcome<Option<Vec<(Key, Value)>>> {
-    match ledger.make_mut(child, spot, nodes)? {
+    match ledger.make_mut(child, bounds, nodes)? {
         Node::Leaf(leaf) => {
-            if spot.end().is_some_and(|end| end.is_before(to)) {
+            if bounds.end().is_some_and(|end| end.is_before(to)) {
                 return Ok(None);
             }
             let [start, end] = [from, to].map(|key| leaf.position(key).unwrap_or_else(|at| at));
@@ -66,13 +70,26 @@ pub(super) fn take_under(
         }
         Node::Inner(inner) => {
             let at = inner.position(from);
-            let (below, spot) = child_mut(inner, at, spot);
-            let taken = take_under(below, spot, from, to, nodes, ledger)?;
-            if taken.as_ref().is_some_and(|taken| !taken.is_empty()) {
-                shrink_child(inner, at, nodes, ledger);
-            }
-            Ok(taken)
+            let (below, bounds) = child_mut(inner, at, bounds);
+            take_under(below, bounds, from, to, nodes, ledger)
         }
+    }
+}
+
+fn is_small(leaf: &Leaf) -> bool {
+    leaf.len_bytes() < LEAF_MIN_LEN_BYTES
+}
+
+/// Merges the nodes on the path to `key` that have become small, from the leaf up. Nodes that were
+/// changed are dirty; where a clean one is met, nothing below it has changed.
+pub(super) fn shrink_under(child: &mut Child, key: &Key, nodes: &dyn Nodes, ledger: &mut Ledger) {
+    let Child::Dirty(resident) = child else { return };
+    if let Node::Inner(_) = resident.node
+        && let Node::Inner(inner) = ledger.unshare(resident)
+    {
+        let at = inner.position(key);
+        shrink_under(&mut inner.entries[at].1, key, nodes, ledger);
+        shrink_child(inner, at, nodes, ledger);
     }
 }
 
@@ -91,7 +108,7 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
         return;
     }
     let is_small = match &child.node {
-        Node::Leaf(leaf) => leaf.len_bytes() < LEAF_MIN_LEN_BYTES,
+        Node::Leaf(leaf) => is_small(leaf),
         Node::Inner(child) => child.entries.len() < FANOUT_MIN,
     };
     if !is_small || inner.entries.len() < 2 {
@@ -103,7 +120,9 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
     let clean = match &inner.entries[neighbour].1 {
         Child::Dirty(_) => None,
         Child::Clean(child) => match nodes.node_if_cached(&child.place) {
-            Some(resident) if Spot::within(inner, neighbour).fits(&resident.node) => Some(resident),
+            Some(resident) if Bounds::within(inner, neighbour).fits(&resident.node) => {
+                Some(resident)
+            }
             _ => return,
         },
     };

@@ -6,7 +6,7 @@ use dendro_format::{Chunk, PageRef, Space};
 
 use super::*;
 use crate::fault::Fault;
-use crate::node::LEAF_LEN_BYTES;
+use crate::map::node::LEAF_LEN_BYTES;
 
 /// For trees all of which is in memory.
 struct NoNodes;
@@ -64,12 +64,7 @@ fn random_changes_are_those_of_a_sorted_table_and_leave_frozen_trees_alone() {
                 let old = map.put(key, value.clone(), &NoNodes).unwrap().old;
                 assert_eq!(old, model.insert(key, value));
             }
-            5..7 if model.contains_key(&key) => {
-                let value = value(&mut rng);
-                map.change(&key, &NoNodes, |old| *old = value.clone()).unwrap();
-                model.insert(key, value);
-            }
-            7..9 => assert_eq!(map.remove(&key, &NoNodes).unwrap(), model.remove(&key)),
+            5..9 => assert_eq!(map.remove(&key, &NoNodes).unwrap(), model.remove(&key)),
             9 => {
                 let (from, to) = (record(key.list, 0), record(key.list, 1 + rng.below(60)));
                 if let Some(taken) = map.take_from_leaf(&from, &to, &NoNodes).unwrap() {
@@ -114,13 +109,75 @@ fn leaves_are_split_when_what_they_hold_grows_where_it_is() {
         map.put(key(index), Value::Chunk(Arc::new(chunk)), &NoNodes).unwrap();
     }
     for index in 0..3000 {
-        map.change(&key(index), &NoNodes, |value| {
-            let Value::Chunk(chunk) = value else { panic!("a chunk was put") };
-            (0..CHUNK_PAGES as u32).for_each(|slot| Arc::make_mut(chunk).set(slot, PageRef::ZERO));
-        })
-        .unwrap();
+        for slot in 0..CHUNK_PAGES as u32 {
+            map.set_page(&key(index), slot, PageRef::ZERO, &NoNodes).unwrap();
+        }
     }
     assert!(longest_leaf(map.root.as_ref().unwrap()) <= LEAF_LEN_BYTES);
     let is_full = |value: &Value| matches!(value, Value::Chunk(chunk) if chunk.len() == 32);
     assert_eq!(entries(&map).iter().filter(|(_, value)| is_full(value)).count(), 3000);
+}
+
+#[test]
+fn what_is_undone_leaves_the_entries_as_they_were_and_no_empty_leaf() {
+    let mut rng = Rng::new(11);
+    let (mut map, mut model) = (Map::default(), BTreeMap::new());
+    let chunk_key = |index| Key { space: Space::Chunks, ..record(7, index) };
+    for round in 0..600_u32 {
+        map.begin();
+        let mut changed = model.clone();
+        for _ in 0..rng.below(60) {
+            let key = record(rng.below(4), rng.below(400));
+            match rng.below(12) {
+                0..4 => {
+                    let value = value(&mut rng);
+                    map.put(key, value.clone(), &NoNodes).unwrap();
+                    changed.insert(key, value);
+                }
+                4..8 => assert_eq!(map.remove(&key, &NoNodes).unwrap(), changed.remove(&key)),
+                8 => {
+                    let to = record(key.list, key.index + 1 + rng.below(60));
+                    if map.take_from_leaf(&key, &to, &NoNodes).unwrap().is_some() {
+                        changed.retain(|at, _| *at < key || *at >= to);
+                    }
+                }
+                _ => {
+                    let (key, slot) = (chunk_key(rng.below(30)), rng.below(32) as u32);
+                    let mut chunk = match changed.get(&key) {
+                        Some(Value::Chunk(chunk)) => Chunk::clone(chunk),
+                        _ => Chunk::with_holes(&[None; CHUNK_PAGES as usize], 1 << 9),
+                    };
+                    if changed.contains_key(&key) {
+                        map.set_page(&key, slot, PageRef::ZERO, &NoNodes).unwrap();
+                        chunk.set(slot, PageRef::ZERO);
+                    } else {
+                        let value = Value::Chunk(Arc::new(chunk.clone()));
+                        map.put(key, value, &NoNodes).unwrap();
+                    }
+                    changed.insert(key, Value::Chunk(Arc::new(chunk)));
+                }
+            }
+        }
+        assert_eq!(entries(&map), listed(&changed), "round {round}, as changed");
+        if rng.below(2) == 0 {
+            map.roll_back();
+        } else {
+            map.settle_changes(&NoNodes);
+            model = changed;
+        }
+        assert_eq!(entries(&map), listed(&model), "round {round}");
+        assert!(map.root.as_ref().is_none_or(has_no_empty_leaf), "round {round}");
+    }
+    assert!(!model.is_empty());
+}
+
+fn has_no_empty_leaf(child: &Child) -> bool {
+    let Child::Dirty(resident) = child else { return true };
+    match &resident.node {
+        Node::Leaf(leaf) => !leaf.entries().is_empty(),
+        Node::Inner(inner) => {
+            !inner.entries.is_empty()
+                && inner.entries.iter().all(|(_, child)| has_no_empty_leaf(child))
+        }
+    }
 }

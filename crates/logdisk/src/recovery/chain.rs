@@ -13,7 +13,7 @@ use dendro_format::{
 use super::beyond::{Beyond, Candidates, LogEnd};
 use super::reader::SegmentReader;
 use super::start::LogPosition;
-use crate::partial::MIN_CAPACITY_BYTES;
+use crate::log::partial::MIN_CAPACITY_BYTES;
 
 /// A partial segment of the chain.
 pub(super) struct Scanned {
@@ -73,7 +73,7 @@ impl Chain {
     }
 
     /// Segments that the log says are to be filled anew, and that it has not gone on to fill. Once the
-    /// chain is durable they are as good as clean, as they were to who wrote it ([`crate::reuse`]).
+    /// chain is durable they are as good as clean, as they were to who wrote it ([`crate::space::reuse`]).
     pub(super) fn left_to_fill(&self, layout: Layout) -> BTreeSet<SegmentNo> {
         let mut left = BTreeSet::new();
         for partial in &self.partials {

@@ -10,7 +10,7 @@ use super::start::Doubt;
 use crate::disk::LogDisk;
 
 /// Says what is lost, if anything that was durable is, or may be: where an older checkpoint leads to the
-/// same state, its map has things that were swept out since, and whose blocks may be written over.
+/// same state, its map has items that were swept out since, and whose blocks may be written over.
 pub(super) fn find(
     checkpoint: &Checkpoint,
     chain: &Chain,
@@ -60,7 +60,7 @@ fn state_of(checkpoint: &Checkpoint, chain: &Chain) -> (u64, Timestamp) {
 impl LogDisk {
     /// Keeps what every head is now, before anything is written over it, under a name that says why.
     pub(super) fn keep_recovered(&mut self) -> Result<()> {
-        let now = self.core.read().clock.now();
+        let now = self.engine.read().clock.now();
         let heads: Vec<(u32, String)> =
             self.versions().branches().map(|branch| (branch.branch, branch.name.clone())).collect();
         for (branch, branch_name) in heads {

@@ -8,12 +8,11 @@ use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
 use dendro_format::{Head, Layout, PageRef, PartialHeader, Record, SegmentNo};
 
 use super::chain::Chain;
-use crate::core::zeroed_map_bytes;
 use crate::fault::{Fault, Outcome};
-use crate::line::Thing;
+use crate::log::partial::RecordContext;
 use crate::map::Nodes;
-use crate::partial::About;
-use crate::state::{State, page_range};
+use crate::state::visibility::ItemKey;
+use crate::state::{ChunkBudget, State, page_range, zeroed_map_bytes};
 
 /// Applies the complete units of the chain; what follows the last complete one is dropped.
 ///
@@ -25,16 +24,16 @@ pub(super) fn replay(
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> std::result::Result<(), (usize, Error)> {
-    let mut pending: Vec<(About, &[u8])> = Vec::new();
+    let mut pending: Vec<(RecordContext, &[u8])> = Vec::new();
     for (at, partial) in chain.partials.iter().enumerate() {
         let (complete, begun) =
             partial.records.split_at(partial.header.complete_len_bytes as usize);
-        let start = About::start(partial.header.epoch);
-        let mut about = start;
+        let start = RecordContext::start(partial.header.epoch);
+        let mut context = start;
         if !complete.is_empty() {
             for (start, records) in pending.drain(..).chain([(start, complete)]) {
-                about = start;
-                apply_records(state, records, &mut about, layout, nodes).map_err(|error| {
+                context = start;
+                apply_records(state, records, &mut context, layout, nodes).map_err(|error| {
                     let PartialHeader { offset_bytes, segment, .. } = partial.header;
                     let place = format!("the log at byte {offset_bytes} of segment {segment}");
                     (at, Error::Corrupted(format!("{place}: {error}")))
@@ -42,7 +41,7 @@ pub(super) fn replay(
             }
         }
         if !begun.is_empty() {
-            pending.push((about, begun));
+            pending.push((context, begun));
         }
     }
     Ok(())
@@ -51,13 +50,13 @@ pub(super) fn replay(
 fn apply_records(
     state: &mut State,
     records: &[u8],
-    about: &mut About,
+    context: &mut RecordContext,
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> Result<()> {
     for record in Records::new(records) {
         let record = record.map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
-        apply_record(state, &record, about, layout, nodes).map_err(Fault::into_error)?;
+        apply_record(state, &record, context, layout, nodes).map_err(Fault::into_error)?;
         state.account_for_nodes();
         // What was committed fits: a log that says otherwise is to fill the memory.
         if state.map.dirty_len_bytes() > layout.len_bytes() {
@@ -70,7 +69,7 @@ fn apply_records(
 pub(super) fn apply_record(
     state: &mut State,
     record: &Record<'_>,
-    about: &mut About,
+    context: &mut RecordContext,
     layout: Layout,
     nodes: &dyn Nodes,
 ) -> Outcome<()> {
@@ -83,11 +82,11 @@ pub(super) fn apply_record(
     {
         return apply_version(state, record, nodes);
     }
-    let branch = about.branch;
+    let branch = context.branch;
     let write = |state: &mut State, list, page: u64, block: PageRef| {
         check_block(&block)?;
-        if about.is_moved {
-            let key = Thing::chunk(list, page / CHUNK_PAGES).key(branch, about.epoch);
+        if context.is_moved {
+            let key = ItemKey::chunk(list, page / CHUNK_PAGES).key(branch, context.epoch);
             let slot = (page % CHUNK_PAGES) as u32;
             state.move_blocks_of(&key, &[(slot, block)], nodes)
         } else {
@@ -107,9 +106,11 @@ pub(super) fn apply_record(
         }
         Record::DeleteList { list } => state.delete_list(branch, list, nodes),
         Record::PutRecord { list, index, value } => {
-            state.put_record(branch, list, index, value.into(), nodes)
+            state.put_record(branch, list, index, value.into(), nodes).map(drop)
         }
-        Record::DeleteRecord { list, index } => state.delete_record(branch, list, index, nodes),
+        Record::DeleteRecord { list, index } => {
+            state.delete_record(branch, list, index, nodes).map(drop)
+        }
         Record::WriteRun { list, first_page, addr, crcs } => {
             for (index, crc) in (0_u64..).zip(crcs) {
                 let block = PageRef {
@@ -130,12 +131,16 @@ pub(super) fn apply_record(
             state.zero_pages(branch, list, page_range(first_page, count), nodes)
         }
         Record::PunchPages { list, first_page, count } => {
-            state.punch_pages(branch, list, page_range(first_page, count), nodes)
+            let pages = page_range(first_page, count);
+            state.punch_pages(branch, list, pages, &mut ChunkBudget::unlimited(), nodes)
         }
         Record::MovePages { from, from_page, to, to_page, count } => {
-            state.move_pages(branch, (from, from_page), (to, to_page), count, nodes)
+            let budget = &mut ChunkBudget::unlimited();
+            state.move_pages(branch, (from, from_page), (to, to_page), count, budget, nodes)
         }
-        Record::SwapPages { a, b } => state.swap_pages(branch, a, b, nodes),
+        Record::SwapPages { a, b } => {
+            state.swap_pages(branch, a, b, &mut ChunkBudget::unlimited(), nodes)
+        }
         Record::Version { branch, epoch, is_moved } => {
             if !is_moved && epoch != state.versions.epoch() {
                 let now = state.versions.epoch();
@@ -143,7 +148,7 @@ pub(super) fn apply_record(
                     format!("it goes on in epoch {epoch} of branch {branch}, and not in {now}");
                 return Err(Error::Corrupted(what).into());
             }
-            *about = About { branch, epoch, is_moved };
+            *context = RecordContext { branch, epoch, is_moved };
             Ok(())
         }
         Record::Reuse { segment } => {
@@ -182,7 +187,7 @@ pub(super) fn apply_version(
         _ => return Ok(()),
     };
     state.versions.enter(index, value)?;
-    // Sweeping that a crash undid must be done again, whatever the log says later.
+    // Collecting that a crash undid must be done again, whatever the log says later.
     let counters = (index == COUNTERS_INDEX).then(|| state.versions.counters_record());
     let value = counters.as_deref().or(value);
     state.put_system_record(VERSIONS_LIST, index, value, nodes)

@@ -19,8 +19,8 @@ use dendro_format::{Layout, PartialHeader, Record};
 
 use super::replay::{apply_record, apply_version};
 use crate::fault::{Fault, Outcome};
+use crate::log::partial::RecordContext;
 use crate::map::Nodes;
-use crate::partial::About;
 use crate::state::State;
 
 /// A partial segment behind the damage.
@@ -66,17 +66,17 @@ pub(super) fn salvage<'a>(
     // What a unit has begun counts if it is seen to end.
     let mut begun = (0, Vec::new());
     for Later { header, records } in later {
-        let mut about = About::start(header.epoch);
+        let mut context = RecordContext::start(header.epoch);
         let (complete, rest) = records.split_at(header.complete_len_bytes as usize);
         let (next_seq, mut pending) = begun;
         if next_seq != header.seq {
             pending.clear();
         }
         if !complete.is_empty() {
-            for (start, records) in pending.drain(..).chain([(about, complete)]) {
-                about = start;
+            for (start, records) in pending.drain(..).chain([(context, complete)]) {
+                context = start;
                 if let Err(error) =
-                    apply_records(state, records, &mut about, layout, nodes, &mut salvaged)
+                    apply_records(state, records, &mut context, layout, nodes, &mut salvaged)
                 {
                     salvaged.stopped = Some(error.into_error().to_string());
                     return salvaged;
@@ -85,7 +85,7 @@ pub(super) fn salvage<'a>(
             salvaged.last_unit = Some(header.commit_seq);
         }
         if !rest.is_empty() {
-            pending.push((about, rest));
+            pending.push((context, rest));
         }
         begun = (header.seq.saturating_add(1), pending);
     }
@@ -96,7 +96,7 @@ pub(super) fn salvage<'a>(
 fn apply_records(
     state: &mut State,
     records: &[u8],
-    about: &mut About,
+    context: &mut RecordContext,
     layout: Layout,
     nodes: &dyn Nodes,
     salvaged: &mut Salvaged,
@@ -111,17 +111,17 @@ fn apply_records(
             }
             // Of what the segment held before, reading tells.
             Record::Reuse { .. } => continue,
-            Record::Version { .. } => apply_record(state, &record, about, layout, nodes)?,
+            Record::Version { .. } => apply_record(state, &record, context, layout, nodes)?,
             _ => {
-                if !about.is_moved && about.epoch != state.versions.epoch() {
+                if !context.is_moved && context.epoch != state.versions.epoch() {
                     let why = format!(
                         "it goes on in epoch {}, and the lost part has begun that",
-                        about.epoch
+                        context.epoch
                     );
                     return Err(Error::Corrupted(why).into());
                 }
-                let applied = match is_applicable(state, &record, about, nodes) {
-                    Ok(true) => apply_record(state, &record, about, layout, nodes).is_ok(),
+                let applied = match is_applicable(state, &record, context, nodes) {
+                    Ok(true) => apply_record(state, &record, context, layout, nodes).is_ok(),
                     _ => false,
                 };
                 let count =
@@ -142,16 +142,16 @@ fn apply_records(
 fn is_applicable(
     state: &State,
     record: &Record<'_>,
-    about: &About,
+    context: &RecordContext,
     nodes: &dyn Nodes,
 ) -> Outcome<bool> {
     let has = |list: u64| {
-        let line = state.versions.head_line(about.branch)?;
-        Ok(list < Lid::CLIENT_END.0 && state.has_list(line, list, nodes)?)
+        let ancestry = state.versions.head_ancestry(context.branch)?;
+        Ok(list < Lid::CLIENT_END.0 && state.has_list(ancestry, list, nodes)?)
     };
     match *record {
         Record::CreateList { list, .. } => has(list).map(|is_there| !is_there),
-        Record::WriteRun { .. } | Record::WriteBlock { .. } if about.is_moved => Ok(true),
+        Record::WriteRun { .. } | Record::WriteBlock { .. } if context.is_moved => Ok(true),
         Record::SetHints { list, .. }
         | Record::DeleteList { list }
         | Record::PutRecord { list, .. }

@@ -14,7 +14,7 @@ use dendro_format::superblock::{KNOWN_INCOMPATIBLE, SuperblockRemains};
 use dendro_format::{Addr, Checkpoint, Head, Layout, Record, Superblock, checksum};
 
 use super::reader::SegmentReader;
-use crate::superblocks::{Behind, Superblocks};
+use crate::log::superblocks::{Behind, Superblocks};
 
 /// What recovery starts from.
 pub(super) struct Start {

@@ -47,7 +47,7 @@ impl Found {
     /// Rolls the log forward.
     fn forward(&mut self, device: &dyn Device, is_lost: bool) -> Result<(u64, State, Vec<String>)> {
         let Self { superblock, checkpoint, chain, store } = self;
-        let (nodes, mut notes) = (Held::loading(store), Vec::new());
+        let (nodes, mut notes) = (PinnedNodes::loading(store), Vec::new());
         let mut state = restore(superblock, checkpoint, &nodes)?;
         let roll = Roll { device, superblock, checkpoint };
         let last_unit = roll.forward(&mut state, chain, &nodes, is_lost, &mut notes)?;
@@ -130,7 +130,7 @@ fn what_was_clean_before_a_crash_is_clean_after_it_without_a_checkpoint_too() {
             page = write(page);
         }
         disk.flush(CommitSeq::LATEST).expect("the device works");
-        let clean = disk.core.read().state.segments.clean_segments();
+        let clean = disk.engine.read().state.segments.clean_segments();
         let found = clean_after_crash(&*device);
         let lacking: Vec<_> = clean.iter().filter(|segment| !found.contains(segment)).collect();
         assert!(lacking.is_empty(), "{lacking:?} of {clean:?}; found are {found:?}");

@@ -32,8 +32,9 @@ fn assert_alike(followed: &Versions, read: &Versions, context: &str) {
         assert_eq!(facts.has_head, other.has_head, "{context}: {branch}");
         assert_eq!(facts.pins, other.pins, "{context}: {branch}");
         assert_eq!(facts.forks, other.forks, "{context}: {branch}");
-        let lines = [followed, read].map(|all| all.whole_line(*branch).expect("it is there"));
-        assert!(lines[0].stretches().eq(lines[1].stretches()), "{context}: {branch}");
+        let ancestries =
+            [followed, read].map(|all| all.whole_ancestry(*branch).expect("it is there"));
+        assert!(ancestries[0].spans().eq(ancestries[1].spans()), "{context}: {branch}");
     }
 }
 
@@ -69,11 +70,11 @@ fn what_follows_each_change_is_what_is_read_from_its_records() {
 /// [`Versions::is_alone_with`], ancestor by ancestor.
 fn is_alone(versions: &Versions, branch: u32, older: u32, epoch: u64) -> bool {
     let table = versions.table();
-    let line = table.line(View { branch, epoch: None });
+    let ancestry = table.line(View { branch, epoch: None });
     if table.pins(branch).next().is_some() || older >= branch {
         return false;
     }
-    line[1..].iter().take_while(|(ancestor, _)| *ancestor >= older).all(|(ancestor, fork)| {
+    ancestry[1..].iter().take_while(|(ancestor, _)| *ancestor >= older).all(|(ancestor, fork)| {
         let since = if *ancestor == older { epoch } else { 0 };
         let has_other = table.forks_on(*ancestor).filter(|(at, _)| at == fork).count() > 1;
         let is_pinned = table.snapshots_on(*ancestor).any(|of| of.epoch >= since)
@@ -92,8 +93,8 @@ fn who_is_alone_with_what_an_ancestor_wrote_is_found_past_all_passages() {
             change_at_random(&mut versions, &mut rng, step);
             let heads: Vec<_> = versions.table().branches().map(|of| of.branch).collect();
             let branch = heads[rng.below(heads.len() as u64) as usize];
-            let line = versions.table().line(View { branch, epoch: None });
-            for (at, (older, last)) in line.iter().enumerate().skip(1) {
+            let ancestry = versions.table().line(View { branch, epoch: None });
+            for (at, (older, last)) in ancestry.iter().enumerate().skip(1) {
                 let epoch = 1 + rng.below(*last);
                 let expected = is_alone(&versions, branch, *older, epoch);
                 let found = versions.is_alone_with(branch, *older, epoch);
@@ -144,12 +145,12 @@ fn a_deletion_is_told_of_though_what_forks_have_replaced_waits_to_be_swept() {
             replayed.enter(index, record.as_deref()).unwrap();
         }
     }
-    assert!(versions.sweep_behind_forks());
+    assert!(versions.collect_behind_forks());
     let parent = View { branch: clone.branch - 1, epoch: None };
     let (_, changes) = versions.change(|table| table.delete(parent)).unwrap();
     for (index, record) in changes {
         replayed.enter(index, record.as_deref()).unwrap();
     }
-    let since = replayed.sweep_since().expect("what the head alone saw waits to be swept");
-    assert!(since <= versions.sweep_since().unwrap());
+    let since = replayed.collect_since().expect("what the head alone saw waits to be swept");
+    assert!(since <= versions.collect_since().unwrap());
 }

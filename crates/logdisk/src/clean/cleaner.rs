@@ -1,0 +1,571 @@
+//! Cleaning: what can be reached in a segment is written to the log again, so that the segment
+//! becomes empty (BSD-LFS; DESIGN §8).
+//!
+//! A segment is cleaned in steps that the caller paces: it is read and its live blocks are found;
+//! they are moved a few at a time; then its nodes of the map are marked dirty, to be written by the
+//! next checkpoint. The segment is filled anew only after one. Which segment is next, and where its
+//! blocks go, is for the policy to say ([`dendro_policy`]).
+//!
+//! Pages that were moved from one list to another are not where their records say; when a segment's
+//! usage shows that some were missed, the whole map is asked.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use dendro_base::Timestamp;
+use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::units::PAGE_SIZE;
+use dendro_device::AlignedBuf;
+use dendro_disk::Result;
+use dendro_format::{Addr, Key, NodePtr, SegmentNo};
+use dendro_policy::Policy;
+
+use crate::clean::pick::{Choice, Picking};
+use crate::clean::relocate::{Block, Search};
+use crate::clean::victim::Body;
+use crate::disk::LogDisk;
+use crate::engine::Engine;
+use crate::log::segments::Pin;
+
+/// How nice a thread should be that does nothing but clean.
+///
+/// Who waits for a read of the device waits for the kernel's threads too, and those for whoever has
+/// the CPU. Nicer than this would be too nice: a commit may wait for a lock that a cleaner holds
+/// which is not given the CPU. With few clean segments commits lend a hand, at their own priority.
+pub const CLEANER_NICENESS: i32 = 5;
+
+/// Blocks moved in one step, with the lock held once.
+const BATCH_LEN: usize = 64;
+/// What they take in the log, their records included.
+const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
+/// Segments that are cleaned at a time: by the two threads of a daemon that do so, and by a writer
+/// that waits for room.
+const MAX_JOBS: usize = 3;
+/// Who waits for those that clean looks again after so long, though they tell.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// Buffers of a segment's size that are kept between them.
+const SPARE_BUFS: usize = MAX_JOBS;
+
+/// What cleaning keeps between its steps. It is locked for moments: several callers may clean at a
+/// time, each another segment, so that one is read while the blocks of another are moved.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaner {
+    bufs: Vec<AlignedBuf>,
+    /// Segments with blocks that could not be read, and since when they are left alone.
+    pub(crate) set_aside: BTreeMap<SegmentNo, Timestamp>,
+    /// Segments that have been begun and that nobody works on now, the oldest first.
+    jobs: VecDeque<CleaningJob>,
+    /// These, and those that somebody works on.
+    pub(crate) victims: BTreeSet<SegmentNo>,
+    /// What [`LogDisk::client_reads`] was when a segment was begun last.
+    client_reads_before: u64,
+    pub(crate) picking: Picking,
+    /// Those who wait for room ask the whole map what lives in a segment, too: there is nothing else left
+    /// to gain from.
+    is_last_resort: bool,
+}
+
+impl Cleaner {
+    fn keep_buf(&mut self, bytes: AlignedBuf) {
+        if self.bufs.len() < SPARE_BUFS {
+            self.bufs.push(bytes);
+        }
+    }
+}
+
+/// A segment being cleaned.
+#[derive(Debug)]
+struct CleaningJob {
+    victim: SegmentNo,
+    /// What lived in it when its turn came.
+    live_bytes: u32,
+    /// It may become empty by itself meanwhile, and must not be filled anew then: what was found in
+    /// it would be taken for what is there.
+    _pin: Pin,
+    body: Body,
+    blocks: Vec<Block>,
+    /// How many of the blocks have had their turn.
+    moved: usize,
+    nodes: Vec<(NodePtr, u8, Key)>,
+    /// The whole map is asked for what the segment's records do not tell, or was.
+    search: Option<Box<Search>>,
+    has_searched: bool,
+    is_sound: bool,
+}
+
+impl CleaningJob {
+    /// How many bytes of room a step makes, as it were.
+    fn gain_of_step(&self) -> i64 {
+        let dead_bytes = self.body.bytes().len() as u64 - u64::from(self.live_bytes);
+        let batches = self.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
+        (dead_bytes / batches) as i64
+    }
+}
+
+/// What has been cleaned since the disk was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaned {
+    segments: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
+    live_bytes: AtomicU64,
+    /// The last commit, and how many segments had been cleaned by then.
+    commit_seq_before: AtomicU64,
+    segments_before: AtomicU64,
+}
+
+impl Cleaned {
+    /// Whether each segment has had its turn, twice over, since the last commit: then cleaning gains
+    /// nothing more, whatever is wanted of it, and goes on only after the next.
+    fn is_in_vain(&self, commit_seq: u64, segment_count: u32) -> bool {
+        let segments = self.segments.load(Ordering::Relaxed);
+        if self.commit_seq_before.swap(commit_seq, Ordering::Relaxed) != commit_seq {
+            self.segments_before.store(segments, Ordering::Relaxed);
+        }
+        let before = self.segments_before.load(Ordering::Relaxed);
+        segments.saturating_sub(before) > 2 * u64::from(segment_count)
+    }
+
+    /// Segments, bytes of blocks moved, and bytes that were alive in the segments.
+    pub(crate) fn totals(&self) -> (u64, u64, u64) {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (value(&self.segments), value(&self.moved_bytes), value(&self.live_bytes))
+    }
+}
+
+/// See [`LogDisk::await_job`].
+enum NextStep {
+    /// Others have cleaned what was needed.
+    Over,
+    GoOn(CleaningJob),
+    Begin,
+}
+
+impl LogDisk {
+    /// The policy that cleaning follows.
+    pub fn policy(&self) -> Arc<dyn Policy> {
+        Arc::clone(self.engine.read().streams.policy())
+    }
+
+    /// From now on cleaning follows another policy.
+    pub fn set_policy(&self, policy: Arc<dyn Policy>) {
+        self.engine.write().set_policy(policy);
+    }
+
+    /// Does a piece of cleaning if clean segments are getting few; says whether it did. Several
+    /// threads may do so at a time, each with a segment of its own.
+    ///
+    /// # Errors
+    /// [`dendro_disk::Error::Failed`] when the device fails.
+    pub fn clean_step(&self) -> Result<bool> {
+        if self.failure().is_some() || self.engine.read().closed_reason.is_some() {
+            return Ok(false);
+        }
+        self.clean_towards(0, Choice::Policy)
+    }
+
+    /// Does a piece of cleaning for later, as long as there are segments of which little lives; says
+    /// whether it did. For times in which nobody writes.
+    ///
+    /// # Errors
+    /// As [`Self::clean_step`].
+    pub fn idle_step(&self) -> Result<bool> {
+        if self.failure().is_some() || self.engine.read().closed_reason.is_some() {
+            return Ok(false);
+        }
+        self.clean_towards(self.idle_segments(), Choice::Idle)
+    }
+
+    fn clean_towards(&self, at_least: u32, choice: Choice) -> Result<bool> {
+        if self.clean_settings().is_suspended {
+            return Ok(false);
+        }
+        Ok(self.do_step(at_least, choice)?.is_some())
+    }
+
+    /// Does a piece of cleaning for a commit; says how many bytes of room it will have made when
+    /// its segment is empty, or `None` when there is nothing to be done.
+    pub(crate) fn clean_for_room(&self) -> Result<Option<i64>> {
+        self.do_step(0, Choice::Policy)
+    }
+
+    /// Goes on with a segment that was begun, or begins one if that is due. Returns what the step
+    /// gains, or `None` when there is nothing to be done.
+    fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
+        self.release_emptied();
+        // A job that was begun with room enough may have to wait for a checkpoint.
+        let may_go_on = self.may_go_on(choice);
+        let job = {
+            let mut cleaner = self.cleaner.lock();
+            if !may_go_on && !cleaner.jobs.is_empty() {
+                return Ok(None);
+            }
+            cleaner.jobs.pop_front()
+        };
+        if let Some(job) = job {
+            let gain = job.gain_of_step();
+            if let Some(job) = self.go_on_cleaning(job)? {
+                self.put_back(job);
+            }
+            return Ok(Some(gain));
+        }
+        let begun = self.cleaning_is_due(at_least) && self.begin_and_keep(choice)?;
+        Ok(begun.then_some(0))
+    }
+
+    /// Begins a segment, for whoever goes on next; says whether there was one.
+    fn begin_and_keep(&self, choice: Choice) -> Result<bool> {
+        let (found_one, job) = self.begin_cleaning(choice)?;
+        if let Some(job) = job {
+            self.put_back(job);
+        }
+        Ok(found_one)
+    }
+
+    /// Leaves a segment that was begun to whoever goes on next.
+    fn put_back(&self, job: CleaningJob) {
+        self.cleaner.lock().jobs.push_back(job);
+        self.cleaner_got_on.notify_all();
+    }
+
+    /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
+    /// after a checkpoint, and there is something to gain and room to do it in.
+    fn cleaning_is_due(&self, at_least: u32) -> bool {
+        let engine = self.engine.read();
+        let counts = engine.state.segments.counts();
+        // What lives would take so many segments if it lay close; no cleaning gets below.
+        let packed = self.stored_bytes(&engine).div_ceil(self.fillable_bytes());
+        let possible = (self.layout.log_segments().count() as u64)
+            .saturating_sub(packed + u64::from(counts.open));
+        self.room_is_short(&engine, at_least)
+            && !self.cleaned.is_in_vain(engine.commit_seq, self.layout.segment_count())
+            && u64::from(counts.clean + counts.pending) < possible
+            && counts.clean > self.checkpoint_reserve(&engine)
+    }
+
+    /// Whether the clean segments suffice to move some more blocks, by each of those that clean,
+    /// and then to write a checkpoint.
+    fn may_go_on(&self, choice: Choice) -> bool {
+        let cleaning = {
+            let cleaner = self.cleaner.lock();
+            (cleaner.victims.len() - cleaner.jobs.len()).max(1) as u64
+        };
+        let engine = self.engine.read();
+        let size = self.layout.segment_size_bytes();
+        let nodes = u64::from(self.node_segments(&engine));
+        let moves = match choice {
+            Choice::NearlyEmpty => 0,
+            // What survives leaves alone what is in reserve, and goes to the main log.
+            Choice::MostToGain => {
+                (cleaning * BATCH_BYTES).saturating_sub(engine.log_room_bytes()).div_ceil(size)
+            }
+            Choice::Policy | Choice::Idle => cleaning + 1,
+        };
+        u64::from(engine.state.segments.clean_count()) > nodes + moves
+            && self.host_takes(&engine, cleaning * BATCH_BYTES)
+    }
+
+    /// Cleans one segment to its end, or as far as there is room; says whether there was one to
+    /// gain from, and room to get on with it. As long as others clean as many as may be cleaned at a
+    /// time, it waits for one of these to go on with, and no longer than until there `is_enough`.
+    pub(crate) fn clean_now(
+        &self,
+        choice: Choice,
+        is_enough: &dyn Fn(&Engine) -> bool,
+    ) -> Result<bool> {
+        let mut job = match self.await_job(choice, is_enough) {
+            NextStep::Over => return Ok(true),
+            NextStep::GoOn(job) => Some(job),
+            NextStep::Begin => match self.begin_cleaning(choice)? {
+                (false, _) => return Ok(false),
+                (true, job) => job,
+            },
+        };
+        let mut has_got_on = job.is_none();
+        while let Some(current) = job {
+            if !self.may_go_on(choice) {
+                self.cleaner.lock().jobs.push_front(current);
+                self.cleaner_got_on.notify_all();
+                break;
+            }
+            job = self.go_on_cleaning(current)?;
+            has_got_on = true;
+            // Nobody waits for that, while other segments can be emptied.
+            if let Some(searching) =
+                job.take_if(|job| job.search.is_some() && !self.is_last_resort())
+            {
+                self.end_job(searching.victim, searching.body.into_buf(), false);
+            }
+        }
+        Ok(has_got_on)
+    }
+
+    /// What a thread that is to clean a segment now, for room, should do.
+    fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Engine) -> bool) -> NextStep {
+        let mut cleaner = self.cleaner.lock();
+        loop {
+            if let Some(job) = self.take_best_job(&mut cleaner, choice) {
+                return NextStep::GoOn(job);
+            }
+            if cleaner.victims.len() < MAX_JOBS {
+                return NextStep::Begin;
+            }
+            self.cleaner_got_on.wait_for(&mut cleaner, LONGEST_WAIT);
+            if self.failure().is_some() || is_enough(&self.engine.read()) {
+                return NextStep::Over;
+            }
+        }
+    }
+
+    /// Takes what was begun if of no other segment less lives. Otherwise all that was begun is given
+    /// up: the policy may have begun what moves a lot and gains little. What was moved stays moved.
+    fn take_best_job(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<CleaningJob> {
+        if cleaner.jobs.is_empty() {
+            return None;
+        }
+        let least = self.emptiest(cleaner, choice).map(|segment| segment.live_bytes);
+        let engine = self.engine.read();
+        let live_bytes_of = |segment| engine.state.segments.live_bytes_of(segment);
+        let most = match choice {
+            Choice::NearlyEmpty => self.most_live_bytes(choice),
+            _ => u32::MAX,
+        };
+        let jobs = cleaner.jobs.iter().enumerate();
+        let best = jobs.map(|(at, job)| (live_bytes_of(job.victim), at)).min();
+        let is_best = |live: u32| live < most && least.is_none_or(|least| live <= least);
+        if let Some((_, at)) = best.filter(|&(live, _)| is_best(live)) {
+            return cleaner.jobs.remove(at);
+        }
+        for job in std::mem::take(&mut cleaner.jobs) {
+            self.abandon(cleaner, job.victim, job.body.into_buf());
+        }
+        None
+    }
+
+    /// What was begun and has become empty meanwhile must not be kept from being filled anew until
+    /// there is room to go on: that room may be its own.
+    pub(crate) fn release_emptied(&self) {
+        let mut cleaner = self.cleaner.lock();
+        let engine = self.engine.read();
+        let is_empty = |job: &CleaningJob| engine.state.segments.live_bytes_of(job.victim) == 0;
+        let (emptied, others): (VecDeque<_>, _) =
+            std::mem::take(&mut cleaner.jobs).into_iter().partition(is_empty);
+        cleaner.jobs = others;
+        for job in emptied {
+            self.abandon(&mut cleaner, job.victim, job.body.into_buf());
+        }
+    }
+
+    /// Nobody goes on with a segment that was begun.
+    fn abandon(&self, cleaner: &mut Cleaner, victim: SegmentNo, bytes: AlignedBuf) {
+        cleaner.victims.remove(&victim);
+        cleaner.keep_buf(bytes);
+        self.cleaner_got_on.notify_all();
+    }
+
+    /// Picks a segment, reads it and finds what lives in it. Says whether there was one, and
+    /// returns what is to be done with it, unless it could not be read.
+    fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<CleaningJob>)> {
+        let (victim, pin, live_bytes, buf, clients_read) = {
+            let mut cleaner = self.cleaner.lock();
+            if cleaner.victims.len() >= MAX_JOBS {
+                return Ok((false, None));
+            }
+            let Some((victim, engine)) = self.pick_victim(&mut cleaner, choice) else {
+                return Ok((false, None));
+            };
+            cleaner.victims.insert(victim);
+            let base = Addr::from_bytes(self.layout.segment_offset(victim));
+            let segments = &engine.state.segments;
+            if cleaner.bufs.is_empty() {
+                let size = self.layout.segment_size_bytes() as usize;
+                cleaner.bufs = AlignedBuf::several(SPARE_BUFS, size);
+            }
+            let client_reads = self.client_reads.load(Ordering::Relaxed);
+            let before = std::mem::replace(&mut cleaner.client_reads_before, client_reads);
+            let (pin, live_bytes) = (segments.pin(base), segments.live_bytes_of(victim));
+            (victim, pin, live_bytes, cleaner.bufs.pop(), client_reads != before)
+        };
+        let size = self.layout.segment_size_bytes() as usize;
+        let base = Addr::from_bytes(self.layout.segment_offset(victim));
+        let bytes = buf.unwrap_or_else(|| AlignedBuf::zeroed(size));
+        let mut body = Body::new(base, bytes, clients_read);
+        let found = body.begin(self, live_bytes).and_then(|()| {
+            let summary = self.summarize(victim, &mut body)?;
+            let blocks = self.filter_live(summary.blocks)?;
+            let is_short = |block: &&Block| usize::from(block.page.len_bytes) < PAGE_SIZE;
+            let short_count = blocks.iter().filter(is_short).count();
+            self.engine.write().state.segments.set_short_count(victim, short_count);
+            self.read_blocks(&blocks, &mut body)?;
+            Ok((blocks, summary.nodes))
+        });
+        self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
+        self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
+        let job = match found {
+            // It looked as if there were something to gain.
+            Ok(_) if !self.is_worth_moving(victim, choice) => {
+                self.abandon(&mut self.cleaner.lock(), victim, body.into_buf());
+                None
+            }
+            Ok((blocks, nodes)) => Some(CleaningJob {
+                victim,
+                live_bytes,
+                _pin: pin,
+                body,
+                blocks,
+                moved: 0,
+                nodes,
+                search: None,
+                has_searched: false,
+                is_sound: true,
+            }),
+            // A segment that cannot be read is left as it is; others can be cleaned.
+            Err(_) => {
+                self.end_job(victim, body.into_buf(), false);
+                None
+            }
+        };
+        self.failure().map_or(Ok((true, job)), Err)
+    }
+
+    /// Whether what lives in a segment takes less than all of it where it is moved to.
+    fn is_worth_moving(&self, segment: SegmentNo, choice: Choice) -> bool {
+        let engine = self.engine.read();
+        engine.state.segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
+    }
+
+    /// A segment is no longer worked on. One that cannot be emptied is left as it is for a while;
+    /// others can be cleaned.
+    fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
+        let now = self.now();
+        let mut cleaner = self.cleaner.lock();
+        if is_done {
+            cleaner.set_aside.remove(&victim);
+            cleaner.is_last_resort = false;
+        } else {
+            cleaner.set_aside.insert(victim, now);
+        }
+        self.abandon(&mut cleaner, victim, bytes);
+    }
+
+    /// Segments that could not be emptied may be picked again at once.
+    pub(crate) fn try_set_aside_again(&self) {
+        let mut cleaner = self.cleaner.lock();
+        cleaner.set_aside.clear();
+        cleaner.is_last_resort = true;
+    }
+
+    fn is_last_resort(&self) -> bool {
+        self.cleaner.lock().is_last_resort
+    }
+
+    /// Moves a few blocks, or what else is next; returns the job if it goes on.
+    fn go_on_cleaning(&self, mut job: CleaningJob) -> Result<Option<CleaningJob>> {
+        let goes_on = match self.advance(&mut job) {
+            Ok(true) => Some(job),
+            result => {
+                let is_empty = self.engine.read().state.segments.live_bytes_of(job.victim) == 0;
+                self.end_job(
+                    job.victim,
+                    job.body.into_buf(),
+                    result.is_ok() && job.is_sound && is_empty,
+                );
+                None
+            }
+        };
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        self.relieve_writer()?;
+        Ok(goes_on)
+    }
+
+    fn advance(&self, job: &mut CleaningJob) -> Result<bool> {
+        if job.moved < job.blocks.len() {
+            let upto = job.blocks.len().min(job.moved + BATCH_LEN);
+            let batch = &job.blocks[job.moved..upto];
+            job.is_sound &= self.move_blocks(batch, &job.body)?;
+            job.moved = upto;
+            return Ok(true);
+        }
+        self.move_nodes(&std::mem::take(&mut job.nodes))?;
+        let is_empty = self.engine.read().state.segments.live_bytes_of(job.victim) == 0;
+        if is_empty || job.has_searched {
+            return Ok(false);
+        }
+        let search = job.search.get_or_insert_with(|| Box::new(Search::new(job.victim)));
+        if let Some(missed) = search.step(self)? {
+            (job.search, job.has_searched) = (None, true);
+            self.read_blocks(&missed.blocks, &mut job.body)?;
+            (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use dendro_base::{Clock, ManualClock};
+    use dendro_device::{Device, MemoryDevice};
+    use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
+    use dendro_format::Head;
+
+    use crate::space::{Need, Shortage, Tries};
+    use crate::{FormatOptions, OpenOptions, format};
+
+    const SIZE: u64 = 1 << 20;
+
+    /// A disk whose segments hold a list that was written over here and there.
+    pub(crate) fn disk_half_alive() -> LogDisk {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * SIZE));
+        let options = FormatOptions { segment_size_bytes: SIZE, ..FormatOptions::default() };
+        format(&device, &options, &clock).unwrap();
+        let options = OpenOptions { stream_bytes: 0, ..OpenOptions::default() };
+        let disk = LogDisk::open(device, options, clock).unwrap();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        disk.commit(aru).unwrap();
+        for page in 0..20 * 256 {
+            write(&disk, list, page);
+        }
+        for page in (0..20 * 256).step_by(2) {
+            write(&disk, list, page);
+        }
+        disk.checkpoint().unwrap();
+        disk
+    }
+
+    fn write(disk: &LogDisk, list: Lid, page: u64) {
+        let mut aru = Aru::new(View::HEAD);
+        aru.write_pages(list, page, vec![1; PAGE_SIZE]);
+        disk.commit(aru).unwrap();
+    }
+
+    #[test]
+    fn what_was_emptied_is_let_go_of_though_nothing_more_can_be_moved() {
+        let disk = disk_half_alive();
+        for _ in 0..MAX_JOBS {
+            assert!(disk.begin_and_keep(Choice::MostToGain).unwrap());
+        }
+        let mut emptied = disk.cleaner.lock().jobs.pop_front().unwrap();
+        while disk.engine.read().state.segments.live_bytes_of(emptied.victim) > 0 {
+            assert!(disk.advance(&mut emptied).unwrap());
+        }
+        disk.put_back(emptied);
+        // Nothing is dirty, and too few segments are clean for even a batch to be moved.
+        disk.checkpoint().unwrap();
+        disk.reuse_all().unwrap();
+        {
+            let segments = &mut disk.engine.write().state.segments;
+            while segments.clean_count() > 0 {
+                segments.open(Head::Payload, dendro_policy::Class::MAIN).unwrap();
+            }
+        }
+        let shortage = Shortage::OfRoom(0);
+        disk.mend_shortage(shortage, Need::space(SIZE), &mut Tries::default()).unwrap();
+        assert!(disk.engine.read().state.segments.clean_count() > 0);
+    }
+}

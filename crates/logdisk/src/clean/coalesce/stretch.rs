@@ -1,0 +1,230 @@
+//! A stretch of a list: how it lies on the device, and what of it is worth moving.
+
+use std::ops::ControlFlow;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::View;
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::{Key, Space, Value};
+use dendro_policy::Class;
+
+use super::{CoalesceSettings, Place};
+use crate::clean::relocate::Block;
+use crate::engine::Engine;
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::read::{Fetch, gap_between};
+use crate::state::chunk_edit::past;
+use crate::state::visibility::ItemKey;
+use crate::versions::ancestry::Ancestry;
+
+/// Pages of a stretch: what the kernel asks for at a time, at most.
+const STRETCH_PAGES: u64 = 256;
+/// The same in bytes.
+pub(super) const STRETCH_BYTES: u64 = STRETCH_PAGES * PAGE_SIZE as u64;
+
+/// Moving is worth it from so many reads on that it saves,
+const LEAST_SAVED: u64 = 2;
+/// if these are half of all, or so many.
+const MANY_SAVED: u64 = 4;
+
+/// So many segments' worth must have been written since a page for it to be left alone by its
+/// writers,
+const QUIET_SEGMENTS: u64 = 4;
+/// and this share of the time over which the stretch came to be scattered. Pages that are written at
+/// random all the time are hardly ever quiet for so long all at once.
+const QUIET_SHARE: u64 = 4;
+
+/// What is found when a stretch is looked for.
+pub(super) enum RunSearch {
+    /// There are no more pages.
+    Nothing,
+    /// Not yet; they may begin here.
+    Elsewhere(Place),
+    Here(Stretch),
+}
+
+/// A stretch with pages.
+pub(super) struct Stretch {
+    pub(super) place: Place,
+    /// Bytes of its pages, those of nothing but zeros left out.
+    pub(super) page_bytes: u64,
+    /// Reads of the device that these take.
+    pub(super) reads: u64,
+    /// How many of these are saved when all small pieces become one.
+    pub(super) saved_reads: u64,
+    /// Whether that is worth it.
+    pub(super) is_worth_it: bool,
+    /// What small pieces hold, in the order of the pages.
+    pub(super) scattered: Vec<Block>,
+    /// How to read that, each page behind the one before; in the order of addresses.
+    pub(super) fetches: Vec<Fetch>,
+    /// Where they should go.
+    pub(super) class: Class,
+    /// Whether it has been left alone for a while.
+    pub(super) is_quiet: bool,
+}
+
+impl Stretch {
+    /// Where the next one may begin.
+    pub(super) const fn end(&self) -> Place {
+        Place { page: self.place.page + STRETCH_PAGES, ..self.place }
+    }
+
+    pub(super) fn scattered_bytes(&self) -> u64 {
+        self.scattered.len() as u64 * PAGE_SIZE as u64
+    }
+}
+
+/// What one read of the device fetches together, of `blocks` sorted by [`order`].
+fn pieces(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
+    blocks.chunk_by(|a, b| gap_between(&a.page, &b.page).is_some())
+}
+
+/// The order in which blocks are read: whole pages as they lie, then those that each take a read.
+fn order(block: &Block) -> (bool, dendro_format::Addr) {
+    (!block.page.is_whole(), block.page.addr)
+}
+
+impl Engine {
+    /// The first stretch from `from` on that has entries in the map, of lists before `until`.
+    pub(super) fn stretch_from(
+        &self,
+        view: View,
+        from: Place,
+        until: u64,
+        settings: &CoalesceSettings,
+        nodes: &dyn Nodes,
+    ) -> Outcome<RunSearch> {
+        let start = Key::first(from.list, Space::Chunks, from.page / CHUNK_PAGES);
+        let end = Key::first(until, Space::List, 0);
+        let mut first = None;
+        self.state.map.visit(&start, &end, nodes, &mut |key, _| {
+            first = Some(*key);
+            ControlFlow::Break(())
+        })?;
+        let Some(Key { list, space, index, .. }) = first else { return Ok(RunSearch::Nothing) };
+        if space != Space::Chunks {
+            return Ok(RunSearch::Elsewhere(Place { list, page: 0 }));
+        }
+        let ancestry = self.state.versions.ancestry(view)?;
+        if !self.state.may_hold(ancestry, list, nodes)? {
+            return Ok(RunSearch::Elsewhere(Place { list: list + 1, page: 0 }));
+        }
+        let page = index * CHUNK_PAGES / STRETCH_PAGES * STRETCH_PAGES;
+        self.stretch_at(ancestry, Place { list, page }, settings, nodes).map(RunSearch::Here)
+    }
+
+    fn stretch_at(
+        &self,
+        ancestry: Ancestry<'_>,
+        place: Place,
+        settings: &CoalesceSettings,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Stretch> {
+        let mut blocks = self.blocks_of(ancestry, place, nodes)?;
+        blocks.sort_by_key(order);
+        let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
+        let is_small = |piece: &&[Block]| {
+            piece.iter().all(|block| block.page.is_whole())
+                && (piece.len() * PAGE_SIZE < settings.piece_bytes as usize
+                    || settings.moves_everything)
+                // What has not been written yet cannot be read.
+                && !piece.iter().any(|block| self.is_in_memory(block))
+        };
+        let (mut reads, mut small_pieces, mut small) = (0, 0, Vec::new());
+        for piece in pieces(&blocks) {
+            reads += 1;
+            if is_small(&piece) {
+                small_pieces += 1;
+                small.extend_from_slice(piece);
+            }
+        }
+        small.sort_by_key(|block| block.page_index);
+        let fetch = |(number, block): (usize, &Block)| {
+            let pin = self.state.segments.pin(block.page.addr);
+            Fetch::new(block.page_index, block.page, number * PAGE_SIZE, pin)
+        };
+        let mut fetches: Vec<Fetch> = small.iter().enumerate().map(fetch).collect();
+        fetches.sort_by_key(Fetch::addr);
+        let saved_reads = small_pieces.max(1) - 1;
+        let is_worth_it = saved_reads >= MANY_SAVED
+            || (saved_reads >= LEAST_SAVED && 2 * saved_reads >= reads)
+            || (settings.moves_everything && !small.is_empty());
+        Ok(Stretch {
+            place,
+            page_bytes,
+            reads,
+            saved_reads,
+            is_worth_it,
+            class: self.class_of(&small),
+            is_quiet: self.is_quiet(&small) || settings.moves_everything,
+            scattered: small,
+            fetches,
+        })
+    }
+
+    fn is_in_memory(&self, block: &Block) -> bool {
+        self.block_in_memory(block.page.addr, usize::from(block.page.len_bytes)).is_some()
+    }
+
+    /// The blocks of a stretch as they are seen from `ancestry`, in the order of their pages.
+    fn blocks_of(
+        &self,
+        ancestry: Ancestry<'_>,
+        place: Place,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Vec<Block>> {
+        let list = place.list;
+        let mut blocks = Vec::new();
+        let first = place.page / CHUNK_PAGES;
+        for number in first..first + STRETCH_PAGES / CHUNK_PAGES {
+            let mut wanted = u32::MAX;
+            let item = ItemKey::chunk(list, number);
+            self.state.look_back_past(ancestry, item, nodes, &mut |key, value| {
+                let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
+                let stored = chunk.iter_masked(wanted).filter(|(_, page)| page.len_bytes > 0);
+                blocks.extend(stored.map(|(slot, page)| Block {
+                    list,
+                    page_index: number * CHUNK_PAGES + u64::from(slot),
+                    version: (key.branch, key.epoch),
+                    page,
+                }));
+                wanted &= !chunk.said();
+                if wanted == 0 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(past(chunk, wanted))
+                }
+            })?;
+        }
+        Ok(blocks)
+    }
+
+    /// Where the policy wants blocks that are to lie together, as survivors as old as they are in the
+    /// mean.
+    fn class_of(&self, blocks: &[Block]) -> Class {
+        let segments = &self.state.segments;
+        let policy_view = |block: &Block| segments.policy_view_at(block.page.addr);
+        // Never hotter than the coldest that they come from.
+        let Some(coldest) = blocks.iter().map(policy_view).max_by_key(|from| from.class) else {
+            return Class::MAIN;
+        };
+        let sum: u128 = blocks.iter().map(|block| u128::from(policy_view(block).written_at)).sum();
+        let written_at = (sum / blocks.len() as u128) as u64;
+        let left = dendro_policy::Segment { written_at, ..coldest };
+        self.streams.policy().survivor_class(&left, &self.state.present())
+    }
+
+    /// Whether blocks have been left alone for a while. Of each it is known when those in its segment
+    /// were written, in the mean.
+    fn is_quiet(&self, blocks: &[Block]) -> bool {
+        let segments = &self.state.segments;
+        let times =
+            || blocks.iter().map(|block| segments.policy_view_at(block.page.addr).written_at);
+        let (Some(first), Some(last)) = (times().min(), times().max()) else { return false };
+        let quiet = self.state.clock.saturating_sub(last);
+        let least = QUIET_SEGMENTS * segments.layout().segment_size_bytes();
+        quiet >= least.max((last - first) / QUIET_SHARE)
+    }
+}

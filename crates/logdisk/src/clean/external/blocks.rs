@@ -1,0 +1,229 @@
+//! What a segment holds: as its own summaries tell, or, page by page, as the map does.
+
+use std::ops::ControlFlow;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::Records;
+use dendro_format::{Addr, Key, PartialHeader, Record, SegmentNo, Space, Value};
+
+use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, QuestionError};
+use crate::disk::LogDisk;
+use crate::state::visibility::ItemKey;
+
+/// Entries of the map looked at with the lock held once.
+const MAP_STEP_LEN: usize = 1024;
+/// Entries of the map looked at by one call.
+const MAP_CALL_LEN: usize = 16 * MAP_STEP_LEN;
+
+type Result<T> = std::result::Result<T, QuestionError>;
+
+/// Blocks of a segment, and where to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocks<C> {
+    /// The blocks, live or not.
+    pub blocks: Vec<Block>,
+    /// Where the next call goes on; nothing when there are no more.
+    pub next: Option<C>,
+}
+
+/// A place in a segment's summaries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SummaryCursor {
+    /// Where the partial segment starts, in bytes from the start of the segment.
+    pub offset_bytes: u32,
+    /// How many of its blocks have been told already.
+    pub skip: u32,
+}
+
+/// A place in the map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapCursor {
+    /// The list.
+    pub list: u64,
+    /// Which of its chunks of pages.
+    pub chunk: u64,
+}
+
+/// A partial segment's header, and what its records name.
+struct Partial {
+    len_bytes: u32,
+    blocks: Vec<Block>,
+}
+
+impl LogDisk {
+    /// The blocks of a segment as its own summaries tell, `max` of them and
+    /// [`MAX_BLOCKS_PER_CALL`] at most. Most will be dead, and pages that were moved to another
+    /// list are called what they were called before: for those there is [`Self::mapped_blocks`].
+    ///
+    /// # Errors
+    /// When the segment is not one that has been filled, or cannot be read.
+    pub fn segment_blocks(
+        &self,
+        number: u32,
+        from: SummaryCursor,
+        max: usize,
+    ) -> Result<Blocks<SummaryCursor>> {
+        let segment = self.filled_segment(number)?;
+        self.write_out(segment)?;
+        let base = Addr::from_bytes(self.layout.segment_offset(segment));
+        let _pin = self.engine.read().state.segments.pin(base);
+        let max = max.min(MAX_BLOCKS_PER_CALL);
+        let mut blocks = Vec::new();
+        let mut at = from;
+        while let Some(partial) = self.read_partial(segment, at.offset_bytes)? {
+            let rest = partial.blocks.get(at.skip as usize..).unwrap_or_default();
+            let taken = rest.len().min(max - blocks.len());
+            blocks.extend_from_slice(&rest[..taken]);
+            if taken < rest.len() {
+                at.skip += taken as u32;
+                return Ok(Blocks { blocks, next: Some(at) });
+            }
+            at = SummaryCursor { offset_bytes: at.offset_bytes + partial.len_bytes, skip: 0 };
+        }
+        Ok(Blocks { blocks, next: None })
+    }
+
+    /// The live pages of a segment as the map tells. The whole map is asked, a part of it with each
+    /// call, so that there may be calls that find nothing and still have a next.
+    ///
+    /// # Errors
+    /// As [`Self::segment_blocks`].
+    pub fn mapped_blocks(&self, number: u32, from: MapCursor) -> Result<Blocks<MapCursor>> {
+        let segment = self.filled_segment(number)?;
+        let mut blocks = Vec::new();
+        let mut at = from;
+        for _ in 0..MAP_CALL_LEN / MAP_STEP_LEN {
+            match self.look_on(segment, at, &mut blocks)? {
+                Some(next) if blocks.len() < MAX_BLOCKS_PER_CALL => at = next,
+                next => return Ok(Blocks { blocks, next }),
+            }
+        }
+        Ok(Blocks { blocks, next: Some(at) })
+    }
+
+    /// Looks at some entries of the map; returns where to go on. Entries whose blocks may be more
+    /// than a call tells are left to the next.
+    fn look_on(
+        &self,
+        segment: SegmentNo,
+        from: MapCursor,
+        blocks: &mut Vec<Block>,
+    ) -> Result<Option<MapCursor>> {
+        let start = ItemKey::chunk(from.list, from.chunk).key(0, 0);
+        let end = Key { list: u64::MAX, ..Key::MIN };
+        let told = blocks.len();
+        let next = self.look(|engine, nodes| {
+            blocks.truncate(told);
+            let (mut next, mut seen, mut last) = (None, 0, None);
+            engine.state.map.visit(&start, &end, nodes, &mut |key, value| {
+                seen += 1;
+                let is_full = blocks.len() + CHUNK_PAGES as usize > MAX_BLOCKS_PER_CALL;
+                // An item's entries stay together: a cursor does not tell its versions apart.
+                let is_other = last.replace(ItemKey::of(key)) != Some(ItemKey::of(key));
+                if is_other && (seen > MAP_STEP_LEN || is_full) {
+                    let chunk = if key.space == Space::Chunks { key.index } else { 0 };
+                    next = Some(MapCursor { list: key.list, chunk });
+                    return ControlFlow::Break(());
+                }
+                if let Value::Chunk(chunk) = value {
+                    let here = chunk.iter().filter(|(_, page)| {
+                        page.len_bytes > 0 && self.layout.segment_of(page.addr) == segment
+                    });
+                    blocks.extend(here.map(|(slot, page)| {
+                        let page_index = key.index * CHUNK_PAGES + u64::from(slot);
+                        let Key { list, branch, epoch, .. } = *key;
+                        let name = BlockName::Page { list, page_index, branch, epoch };
+                        Block { name, addr: page.addr }
+                    }));
+                }
+                ControlFlow::Continue(())
+            })?;
+            Ok(next)
+        })?;
+        Ok(next)
+    }
+
+    /// Sees that all of a segment that has been filled is on the device.
+    fn write_out(&self, segment: SegmentNo) -> Result<()> {
+        let last = {
+            let engine = self.engine.read();
+            let here = engine.in_memory.iter().filter(|closed| closed.segment == segment);
+            here.map(|closed| closed.seq).max()
+        };
+        Ok(last.map_or(Ok(()), |seq| self.write_log_through(seq))?)
+    }
+
+    /// The partial segment at `offset_bytes` of a segment, if one is there.
+    fn read_partial(&self, segment: SegmentNo, offset_bytes: u32) -> Result<Option<Partial>> {
+        let size = self.layout.segment_size_bytes();
+        let is_place = u64::from(offset_bytes) + PAGE_SIZE as u64 <= size
+            && (offset_bytes as usize).is_multiple_of(PAGE_SIZE);
+        if !is_place {
+            return Ok(None);
+        }
+        let base = self.layout.segment_offset(segment) + u64::from(offset_bytes);
+        let mut start = [0; PAGE_SIZE];
+        self.read_device(Addr::from_bytes(base), &mut start)?;
+        let Ok((header, _)) = PartialHeader::decode(&start) else { return Ok(None) };
+        let records_end =
+            u64::from(header.records_offset_bytes) + u64::from(header.records_len_bytes);
+        let is_here = header.uuid == self.superblock.lock().uuid
+            && header.segment == segment
+            && header.offset_bytes == offset_bytes
+            && u64::from(offset_bytes) + u64::from(header.len_bytes) <= size
+            && records_end <= u64::from(header.len_bytes)
+            && header.len_bytes as usize >= PAGE_SIZE;
+        if !is_here {
+            return Ok(None);
+        }
+        let records = match header.records_of(&start) {
+            Some(records) => records.to_vec(),
+            None => self.read_records_of(base, &header)?,
+        };
+        if !PartialHeader::verify(&start, &records) {
+            return Ok(None);
+        }
+        let mut blocks = Vec::new();
+        let mut version = (0, header.epoch);
+        for record in Records::new(&records).map_while(std::result::Result::ok) {
+            push_blocks(&record, &mut version, &mut blocks);
+        }
+        // The main log names blocks of other streams too; they are those segments' own concern.
+        blocks.retain(|block| self.layout.segment_of(block.addr) == segment);
+        Ok(Some(Partial { len_bytes: header.len_bytes, blocks }))
+    }
+
+    fn read_records_of(&self, base: u64, header: &PartialHeader) -> Result<Vec<u8>> {
+        // Read from the start of a block, since records begin anywhere.
+        let offset = header.records_offset_bytes as usize;
+        let before = offset % PAGE_SIZE;
+        let mut bytes = vec![0; before + header.records_len_bytes as usize];
+        self.read_device(Addr::from_bytes(base + (offset - before) as u64), &mut bytes)?;
+        bytes.drain(..before);
+        Ok(bytes)
+    }
+}
+
+/// Adds what a record names, which is of `version` unless the record says otherwise.
+fn push_blocks(record: &Record<'_>, version: &mut (u32, u64), blocks: &mut Vec<Block>) {
+    let (branch, epoch) = *version;
+    match *record {
+        Record::Version { branch, epoch, .. } => *version = (branch, epoch),
+        Record::WriteRun { list, first_page, addr, crcs } => {
+            blocks.extend((0..crcs.len() as u64).map(|index| {
+                let page_index = first_page.saturating_add(index);
+                let addr = addr.plus_bytes(index * PAGE_SIZE as u64);
+                Block { name: BlockName::Page { list, page_index, branch, epoch }, addr }
+            }));
+        }
+        Record::WriteBlock { list, page, block } => {
+            let name = BlockName::Page { list, page_index: page, branch, epoch };
+            blocks.push(Block { name, addr: block.addr });
+        }
+        Record::Node { place, level, first_key } => {
+            blocks.push(Block { name: BlockName::Node { level, first_key }, addr: place.addr });
+        }
+        _ => {}
+    }
+}

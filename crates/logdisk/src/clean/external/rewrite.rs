@@ -1,0 +1,251 @@
+//! Which blocks live, and writing them again.
+
+use dendro_base::sync::atomic::Ordering;
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
+use dendro_disk::Result;
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::{Addr, Key, NodePtr, PageRef, checksum};
+
+use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, Rewritten};
+use crate::checkpoint::unless_put_off;
+use crate::clean::relocate;
+use crate::disk::LogDisk;
+use crate::engine::Engine;
+use crate::fault::Outcome;
+use crate::log::partial::page_record_bytes;
+use crate::log::segments::{Pin, SegmentState};
+use crate::map::Nodes;
+use crate::state::visibility::ItemKey;
+
+/// Blocks looked at, and moved, with the lock held once.
+const BATCH_LEN: usize = 64;
+
+/// A page that was found where it was said to be, to be read and moved.
+struct Found {
+    /// Which of the batch it is.
+    at: usize,
+    block: relocate::Block,
+    /// Keeps its segment from being filled anew until it has been read and compared.
+    _pin: Pin,
+}
+
+/// What a look at the map says of a block.
+enum Look {
+    Page(Found),
+    Node,
+    Settled(Rewritten),
+}
+
+impl LogDisk {
+    /// Where the blocks with these names lie now, if they lie anywhere: those that lie where a
+    /// segment's summaries say are alive. Names beyond [`MAX_BLOCKS_PER_CALL`] are left out.
+    ///
+    /// A node of the map that has changed since it was written lies nowhere, and neither does a
+    /// page of nothing but zeros.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn locate(&self, names: &[BlockName]) -> Result<Vec<Option<Addr>>> {
+        let mut places = Vec::new();
+        for batch in names[..names.len().min(MAX_BLOCKS_PER_CALL)].chunks(BATCH_LEN) {
+            places.extend(self.look(|engine, nodes| {
+                batch.iter().map(|name| engine.place(name, nodes)).collect::<Outcome<Vec<_>>>()
+            })?);
+        }
+        Ok(places)
+    }
+
+    /// Writes these blocks again, each if the map names it at that address now, so that they are
+    /// no longer alive in the segment that they lay in. Says what became of each; blocks beyond
+    /// [`MAX_BLOCKS_PER_CALL`] are left out. Pages are in the log's order when this returns, and
+    /// durable with the next commit that is, or checkpoint: until then a crash leaves them where they
+    /// were. Nodes of the map are written by the next checkpoint.
+    ///
+    /// # Errors
+    /// [`dendro_disk::Error::Failed`] when the device fails, [`dendro_disk::Error::ReadOnly`] when
+    /// the disk takes no changes, and when the map cannot be read. Blocks may have been moved by
+    /// then, which is no loss.
+    pub fn rewrite(&self, blocks: &[Block]) -> Result<Vec<Rewritten>> {
+        self.check_cleanable()?;
+        let mut outcomes = Vec::new();
+        for batch in blocks[..blocks.len().min(MAX_BLOCKS_PER_CALL)].chunks(BATCH_LEN) {
+            outcomes.extend(self.rewrite_batch(batch)?);
+            self.relieve_writer()?;
+        }
+        Ok(outcomes)
+    }
+
+    fn rewrite_batch(&self, batch: &[Block]) -> Result<Vec<Rewritten>> {
+        if !self.may_write_batch() {
+            // What is empty already may be all that it takes.
+            if self.engine.read().state.segments.has_pending() {
+                self.checkpoint()?;
+            }
+            if !self.may_write_batch() {
+                return Ok(vec![Rewritten::NoRoom; batch.len()]);
+            }
+        }
+        let looks = self.look(|engine, nodes| {
+            let look = |(at, block)| engine.look_at(at, block, nodes);
+            batch.iter().enumerate().map(look).collect::<Outcome<Vec<_>>>()
+        })?;
+        let mut outcomes = vec![Rewritten::Dead; batch.len()];
+        let (mut pages, mut nodes) = (Vec::new(), Vec::new());
+        for (at, look) in looks.into_iter().enumerate() {
+            match look {
+                Look::Page(found) => pages.push(found),
+                Look::Node => nodes.push(at),
+                Look::Settled(outcome) => outcomes[at] = outcome,
+            }
+        }
+        self.rewrite_pages(pages, &mut outcomes)?;
+        self.rewrite_nodes(batch, &nodes, &mut outcomes)?;
+        Ok(outcomes)
+    }
+
+    /// Whether a batch can be written and the reserve for checkpoints stays untouched.
+    fn may_write_batch(&self) -> bool {
+        self.has_room(&self.engine.read(), BATCH_LEN)
+    }
+
+    /// Whether so many blocks can be written and the reserve for checkpoints stays untouched.
+    fn has_room(&self, engine: &Engine, block_count: usize) -> bool {
+        // Each page with a record of its own, and the end of a partial segment.
+        let bytes = block_count * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE;
+        engine.room_bytes(self.checkpoint_reserve(engine)) >= bytes as u64
+    }
+
+    fn rewrite_pages(&self, mut pages: Vec<Found>, outcomes: &mut [Rewritten]) -> Result<()> {
+        pages.sort_by_key(|found| found.block.page.addr);
+        let mut sound = Vec::new();
+        let joins = |a: &Found, b: &Found| {
+            let (a, b) = (&a.block.page, &b.block.page);
+            a.is_whole() && b.addr == a.addr.plus_bytes(PAGE_SIZE as u64)
+        };
+        let mut bytes = Vec::new();
+        for run in pages.chunk_by(joins) {
+            let start = bytes.len();
+            let (first, last) = (&run[0].block.page, &run[run.len() - 1].block.page);
+            let len = (last.addr.bytes() - first.addr.bytes()) as usize + last_room(last);
+            bytes.resize(start + len, 0);
+            let is_read = self.read_device(first.addr, &mut bytes[start..]).is_ok();
+            for found in run {
+                let page = &found.block.page;
+                let at = start + (page.addr.bytes() - first.addr.bytes()) as usize;
+                let stored = at..at + usize::from(page.len_bytes);
+                if is_read && checksum(&bytes[stored.clone()]) == page.crc32c {
+                    sound.push((found, stored));
+                } else {
+                    self.note_damage(&found.block);
+                    outcomes[found.at] = Rewritten::Unreadable;
+                }
+            }
+        }
+        // Neighbours in a file become neighbours in the log.
+        sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
+        for (found, stored) in sound {
+            let moved_bytes = self.change(|engine, nodes| {
+                self.check_writable(engine)?;
+                // Others may have written since it was asked for the whole batch.
+                if !self.has_room(engine, 1) {
+                    return Ok(None);
+                }
+                engine.kept_segments = self.left_by_survivors(engine) as usize;
+                engine.relocate(&[(found.block, &bytes[stored.clone()])], None, nodes).map(Some)
+            })?;
+            match moved_bytes {
+                None => outcomes[found.at] = Rewritten::NoRoom,
+                Some(0) => {}
+                Some(moved_bytes) => {
+                    outcomes[found.at] = Rewritten::Moved;
+                    self.external.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rewrite_nodes(
+        &self,
+        batch: &[Block],
+        found: &[usize],
+        outcomes: &mut [Rewritten],
+    ) -> Result<()> {
+        for &at in found {
+            let Block { name: BlockName::Node { level, first_key }, addr } = batch[at] else {
+                continue;
+            };
+            let (is_moved, is_over_memory_limit) = self.change(|engine, nodes| {
+                self.check_writable(engine)?;
+                let place = engine.state.map.node_place(level, &first_key, nodes)?;
+                let is_moved = match place.filter(|place| place.addr == addr) {
+                    Some(place) => engine.rewrite_node(&place, level, &first_key, nodes)?,
+                    None => false,
+                };
+                Ok((is_moved, self.is_over_memory_limit(engine)))
+            })?;
+            if is_moved {
+                outcomes[at] = Rewritten::Moved;
+            }
+            if is_over_memory_limit {
+                unless_put_off(self.relieve_memory())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that a block takes on the device.
+fn last_room(page: &PageRef) -> usize {
+    align_up(u64::from(page.len_bytes), GRAIN_SIZE as u64) as usize
+}
+
+impl Engine {
+    /// Where the block with this name lies, if it lies anywhere.
+    fn place(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<Addr>> {
+        Ok(match name {
+            BlockName::Page { .. } => self.page(name, nodes)?.map(|block| block.page.addr),
+            BlockName::Node { level, first_key } => {
+                self.node(*level, first_key, nodes)?.map(|place| place.addr)
+            }
+        })
+    }
+
+    /// The page with this name, if it has a block.
+    fn page(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<relocate::Block>> {
+        let BlockName::Page { list, page_index, branch, epoch } = *name else { return Ok(None) };
+        let key = ItemKey::chunk(list, page_index / CHUNK_PAGES).key(branch, epoch);
+        let chunk = self.state.chunk_at(&key, nodes)?;
+        let page = chunk.and_then(|chunk| chunk.get((page_index % CHUNK_PAGES) as u32));
+        let page = page.filter(|page| page.len_bytes > 0);
+        let version = (branch, epoch);
+        Ok(page.map(|page| relocate::Block { list, page_index, version, page }))
+    }
+
+    fn node(&self, level: u8, first_key: &Key, nodes: &dyn Nodes) -> Outcome<Option<NodePtr>> {
+        self.state.map.node_place(level, first_key, nodes)
+    }
+
+    /// What the map says of `block` now, number `at` of its batch.
+    fn look_at(&self, at: usize, block: &Block, nodes: &dyn Nodes) -> Outcome<Look> {
+        if self.place(&block.name, nodes)? != Some(block.addr) {
+            return Ok(Look::Settled(Rewritten::Dead));
+        }
+        let segment = self.state.segments.layout().segment_of(block.addr);
+        if self.state.segments.state(segment) != SegmentState::Dirty
+            || self.in_memory.iter().any(|closed| closed.segment == segment)
+        {
+            return Ok(Look::Settled(Rewritten::Open));
+        }
+        Ok(match block.name {
+            BlockName::Node { .. } => Look::Node,
+            BlockName::Page { .. } => match self.page(&block.name, nodes)? {
+                Some(block) => {
+                    let pin = self.state.segments.pin(block.page.addr);
+                    Look::Page(Found { at, block, _pin: pin })
+                }
+                None => Look::Settled(Rewritten::Dead),
+            },
+        })
+    }
+}

@@ -1,0 +1,308 @@
+//! Which segment is cleaned next.
+
+use std::time::Duration;
+
+use dendro_base::sync::{Arc, RwLockReadGuard};
+use dendro_base::units::PAGE_SIZE;
+use dendro_base::{Rng, Timestamp};
+use dendro_format::{Head, SegmentNo};
+use dendro_policy::{Kind, Segment};
+
+use crate::clean::cleaner::Cleaner;
+use crate::disk::LogDisk;
+use crate::engine::Engine;
+use crate::log::segments::SegmentState;
+
+/// A segment of which a larger share lives is not worth cleaning.
+const MOST_LIVE: f64 = 0.98;
+/// Nor in idle times one of which more lives than this.
+const MOST_LIVE_IN_IDLE_TIMES: f64 = 0.6;
+/// A sixteenth: four such take less than what is left of the segments that streams are filling.
+const MOST_LIVE_OF_NEARLY_EMPTY: f64 = 0.0625;
+/// Nor, unless space is needed now, one where less is dead: moving what lives, and the checkpoint
+/// that follows, leave about as much unused in their turn, and cleaning would never end.
+const LEAST_DEAD_BYTES: f64 = (8 * PAGE_SIZE) as f64;
+/// Segments of the map's head are left alone for so many segments' worth of writing.
+const NODES_LIVE_SEGMENTS: u64 = 64;
+/// A segment with blocks that could not be read is left alone for so long: then the device may read
+/// them after all. What is damaged is never moved, for that would lose the evidence.
+const SET_ASIDE_FOR: Duration = Duration::from_secs(60);
+/// Of so many segments a policy picks one at a time, of more several, which are cleaned before it is
+/// asked again: looking at all takes longer than cleaning one.
+const SEGMENTS_PER_PICK: u32 = 256;
+/// A policy chooses among so many at most: of more it gets to see some, others each time. The best of so
+/// many is next to as good as the best of all, and all would take much memory.
+const MAX_CANDIDATES: u32 = 1 << 18;
+/// So many segments are looked at while changes wait.
+const SEGMENTS_AT_ONCE: usize = 4096;
+
+/// Which segment to clean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The one that lives least: space is needed now.
+    MostToGain,
+    /// The same, if next to nothing of it lives: moving that takes no segment.
+    NearlyEmpty,
+    /// The one that the policy says.
+    Policy,
+    /// The same among those of which little lives: there is time to wait for more to die.
+    Idle,
+}
+
+/// What a policy has picked, and what it needs to do so.
+#[derive(Debug)]
+pub(crate) struct Picking {
+    /// The best is the last.
+    picked: Vec<Segment>,
+    /// What these were picked for, by which policy, and when.
+    picked_for: Option<(Choice, Kind)>,
+    picked_at: u64,
+    candidates: Vec<Segment>,
+    /// For policies that draw lots.
+    rng: Rng,
+}
+
+impl Default for Picking {
+    fn default() -> Self {
+        Self {
+            picked: Vec::new(),
+            picked_for: None,
+            picked_at: 0,
+            candidates: Vec::new(),
+            rng: Rng::new(0),
+        }
+    }
+}
+
+impl LogDisk {
+    /// The segment to clean next, and the state in which it is one.
+    pub(crate) fn pick_victim(
+        &self,
+        cleaner: &mut Cleaner,
+        choice: Choice,
+    ) -> Option<(SegmentNo, RwLockReadGuard<'_, Engine>)> {
+        loop {
+            let picked = match choice {
+                Choice::MostToGain | Choice::NearlyEmpty => self.emptiest(cleaner, choice)?,
+                Choice::Policy | Choice::Idle => self.picked_by_policy(cleaner, choice)?,
+            };
+            let engine = self.engine.read();
+            let segment = SegmentNo(picked.number);
+            let left_alone = self.left_alone(cleaner, &engine);
+            // Of what was emptied and filled anew since more lives.
+            if self.is_candidate(segment, &left_alone, &engine, choice)
+                && engine.state.segments.live_bytes_of(segment) <= picked.live_bytes
+            {
+                return Some((segment, engine));
+            }
+        }
+    }
+
+    /// The segment that lives least, as it was while it was looked at.
+    pub(crate) fn emptiest(&self, cleaner: &Cleaner, choice: Choice) -> Option<Segment> {
+        let mut emptiest: Option<Segment> = None;
+        self.each_candidate(cleaner, choice, |segment| {
+            if emptiest.is_none_or(|emptiest| segment.live_bytes < emptiest.live_bytes) {
+                emptiest = Some(*segment);
+            }
+        });
+        emptiest
+    }
+
+    /// The next of those that the policy picked, not long ago.
+    fn picked_by_policy(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<Segment> {
+        let (policy, present) = {
+            let engine = self.engine.read();
+            (Arc::clone(engine.streams.policy()), engine.state.present())
+        };
+        let looked_at = present.segment_count.min(MAX_CANDIDATES);
+        let count = (looked_at / SEGMENTS_PER_PICK).max(1);
+        let picked_for = Some((choice, policy.kind()));
+        let picking = &mut cleaner.picking;
+        let written_bytes = present.clock.saturating_sub(picking.picked_at);
+        let is_stale = written_bytes > u64::from(count) * present.segment_bytes;
+        if is_stale || picking.picked_for != picked_for {
+            picking.picked.clear();
+        }
+        if let Some(next) = picking.picked.pop() {
+            return Some(next);
+        }
+        let mut candidates = std::mem::take(&mut picking.candidates);
+        candidates.clear();
+        let is_seen = some_of(present.segment_count, MAX_CANDIDATES, &mut picking.rng);
+        self.each_candidate(cleaner, choice, |segment| {
+            if is_seen(segment.number) {
+                candidates.push(*segment);
+            }
+        });
+        let picking = &mut cleaner.picking;
+        picking.picked = policy.victims(&candidates, count as usize, &present, &mut picking.rng);
+        picking.picked.reverse();
+        (picking.picked_for, picking.picked_at) = (picked_for, present.clock);
+        picking.candidates = candidates;
+        picking.picked.pop()
+    }
+
+    /// Looks at all segments that may be cleaned now.
+    fn each_candidate(&self, cleaner: &Cleaner, choice: Choice, mut look: impl FnMut(&Segment)) {
+        let mut segments = self.layout.log_segments().peekable();
+        while segments.peek().is_some() {
+            let engine = self.engine.read();
+            let left_alone = self.left_alone(cleaner, &engine);
+            for segment in segments.by_ref().take(SEGMENTS_AT_ONCE) {
+                if self.is_candidate(segment, &left_alone, &engine, choice) {
+                    let segments = &engine.state.segments;
+                    let live_bytes = segments.packed_bytes_of(segment);
+                    look(&Segment { live_bytes, ..segments.policy_view(segment) });
+                }
+            }
+        }
+    }
+
+    /// Whether the segment may be cleaned, and is none of `left_alone`.
+    fn is_candidate(
+        &self,
+        segment: SegmentNo,
+        left_alone: &[SegmentNo],
+        engine: &Engine,
+        choice: Choice,
+    ) -> bool {
+        let segments = &engine.state.segments;
+        let figures = segments.policy_view(segment);
+        let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
+            && figures.live_bytes > 0
+            && segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
+            && left_alone.binary_search(&segment).is_err();
+        // Most nodes die with the next checkpoints anyway. But cleaning and collecting leave segments of
+        // which next to nothing lives, and time does not go on while clients rest.
+        let young_bytes = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
+        may_be_cleaned
+            && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
+                || segments.head(segment) != Head::Map
+                || figures.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
+                || engine.state.clock.saturating_sub(figures.filled_at) >= young_bytes)
+    }
+
+    /// Segments of which as much lives are not cleaned: moving what is nearly full gains less than its
+    /// headers cost.
+    pub(crate) fn most_live_bytes(&self, choice: Choice) -> u32 {
+        let size = self.layout.segment_size_bytes() as f64;
+        let share = match choice {
+            Choice::MostToGain => MOST_LIVE,
+            Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
+            Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
+            Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
+        };
+        (size * share) as u32
+    }
+
+    /// Segments that are not cleaned now, whatever lives in them: a few, each of them once. Every
+    /// segment is looked for among them while all changes wait.
+    fn left_alone(&self, cleaner: &Cleaner, engine: &Engine) -> Vec<SegmentNo> {
+        let now = engine.clock.now();
+        // A clock that was put back must not make it longer.
+        let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
+        let set_aside = cleaner.set_aside.iter().filter(|(_, at)| is_young(at));
+        // What has not been written yet cannot be read.
+        let unwritten = engine.in_memory.iter().map(|closed| closed.segment);
+        let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
+        all.extend(&cleaner.victims);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+/// Says of a segment whether it is one of about `most` out of `count`.
+fn some_of(count: u32, most: u32, rng: &mut Rng) -> impl Fn(u32) -> bool + use<> {
+    let step = count.div_ceil(most);
+    let first = if step > 1 { rng.below(u64::from(step)) as u32 } else { 0 };
+    move |number| number % step == first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::cleaner::tests::disk_half_alive;
+
+    /// As if the policy had picked these just now, the best last.
+    fn note_picked(disk: &LogDisk, picked: Vec<Segment>) {
+        let engine = disk.engine.read();
+        let picked_for = Some((Choice::Policy, engine.streams.policy().kind()));
+        let picked_at = engine.state.present().clock;
+        let picking = &mut disk.cleaner.lock().picking;
+        (picking.picked, picking.picked_for, picking.picked_at) = (picked, picked_for, picked_at);
+    }
+
+    fn pick(disk: &LogDisk) -> SegmentNo {
+        disk.pick_victim(&mut disk.cleaner.lock(), Choice::Policy).unwrap().0
+    }
+
+    fn policy_view(disk: &LogDisk, segment: SegmentNo) -> Segment {
+        disk.engine.read().state.segments.policy_view(segment)
+    }
+
+    #[test]
+    fn of_millions_of_segments_some_are_seen_and_others_the_next_time() {
+        let mut rng = Rng::new(1);
+        let all = some_of(1000, 1000, &mut rng);
+        assert!((0..1000).all(all));
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..200 {
+            let is_seen = some_of(10_000, 1000, &mut rng);
+            let now: Vec<u32> = (0..10_000).filter(|number| is_seen(*number)).collect();
+            assert_eq!(now.len(), 1000);
+            seen.extend(now);
+        }
+        assert_eq!(seen.len(), 10_000, "each has its turn");
+    }
+
+    /// Some segment that may be cleaned and is not the first to be.
+    fn another(disk: &LogDisk, first: SegmentNo) -> Segment {
+        let mut last = None;
+        disk.each_candidate(&disk.cleaner.lock(), Choice::Policy, |segment| last = Some(*segment));
+        last.filter(|last| last.number != first.0).unwrap()
+    }
+
+    #[test]
+    fn what_was_picked_together_is_cleaned_one_after_the_other() {
+        let disk = disk_half_alive();
+        let best = policy_view(&disk, pick(&disk));
+        let next = another(&disk, SegmentNo(best.number));
+        note_picked(&disk, vec![next, best]);
+        assert_eq!(pick(&disk).0, best.number);
+        assert_eq!(pick(&disk).0, next.number);
+        assert_eq!(pick(&disk).0, best.number, "it is picked anew: nobody has begun it");
+    }
+
+    #[test]
+    fn what_was_picked_and_then_emptied_or_filled_anew_is_passed_over() {
+        let disk = disk_half_alive();
+        let best = pick(&disk);
+        let refilled = another(&disk, best);
+        let refilled = Segment { live_bytes: refilled.live_bytes - 1, ..refilled };
+        let is_clean = |segment: &SegmentNo| {
+            disk.engine.read().state.segments.state(*segment) == SegmentState::Clean
+        };
+        let clean = disk.layout.log_segments().find(is_clean).unwrap();
+        note_picked(&disk, vec![refilled, policy_view(&disk, clean)]);
+        assert_eq!(pick(&disk), best);
+    }
+
+    #[test]
+    fn what_another_policy_picked_or_long_ago_or_for_idle_times_is_forgotten() {
+        let disk = disk_half_alive();
+        let best = pick(&disk);
+        let other = another(&disk, best);
+        let forget: [fn(&mut Picking); 3] = [
+            |picking| picking.picked_for = Some((Choice::Policy, Kind::DChoices)),
+            |picking| picking.picked_for = Some((Choice::Idle, Kind::Ladder)),
+            |picking| picking.picked_at = 0,
+        ];
+        for forget in forget {
+            note_picked(&disk, vec![other]);
+            forget(&mut disk.cleaner.lock().picking);
+            assert_eq!(pick(&disk), best);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Moving what can be reached out of a segment.
+//!
+//! Which blocks a segment holds is told by the records of its own partial segments, and which of
+//! them live by the map. A block moved is a page written again with what it held: recovery needs
+//! no word for it, and a crash in the middle loses nothing. Nodes of the map are marked dirty and
+//! move with the next checkpoint.
+
+use std::sync::atomic::Ordering;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Error, Lid, Result};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::Records;
+use dendro_format::{
+    Addr, Key, Layout, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Value, checksum,
+};
+use dendro_policy::Class;
+use smallvec::SmallVec;
+
+use crate::clean::victim::{Body, LEAST_SKIPPED_BYTES};
+use crate::disk::LogDisk;
+use crate::engine::Engine;
+use crate::fault::Outcome;
+use crate::log::partial::{Content, RecordContext, page_record_bytes};
+use crate::map::Nodes;
+use crate::state::visibility::ItemKey;
+use crate::walk::{MapWalk, Visit};
+
+/// A page that a segment's records name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) list: u64,
+    pub(crate) page_index: u64,
+    /// The branch and the epoch that it was written in.
+    pub(crate) version: (u32, u64),
+    pub(crate) page: PageRef,
+}
+
+impl Block {
+    /// Whether one entry of the map names both pages.
+    pub(crate) fn is_in_chunk_of(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+
+    /// Where in the map it is named.
+    pub(crate) fn key(&self) -> Key {
+        let (branch, epoch) = self.version;
+        ItemKey::chunk(self.list, self.page_index / CHUNK_PAGES).key(branch, epoch)
+    }
+}
+
+/// What a segment holds, as its records tell.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) nodes: Vec<(NodePtr, u8, Key)>,
+}
+
+impl LogDisk {
+    /// Reads the records of a segment's partial segments. Those of an earlier life of the segment
+    /// that follow are read too: what they name is not where the map says.
+    pub(crate) fn summarize(&self, segment: SegmentNo, body: &mut Body) -> Result<Summary> {
+        let uuid = self.superblock.lock().uuid;
+        let mut summary = Summary::default();
+        let mut offset = 0;
+        while body.bytes().len() - offset >= PAGE_SIZE {
+            body.read(self, offset..offset + PAGE_SIZE)?;
+            let rest = &body.bytes()[offset..];
+            let Ok((header, _)) = PartialHeader::decode(rest) else { break };
+            let len_bytes = header.len_bytes as usize;
+            let end = if len_bytes < LEAST_SKIPPED_BYTES {
+                body.bytes().len()
+            } else {
+                offset
+                    + (header.records_offset_bytes as usize)
+                        .saturating_add(header.records_len_bytes as usize)
+            };
+            body.read(self, offset..end)?;
+            let rest = &body.bytes()[offset..];
+            let partial = rest.get(..len_bytes);
+            let Some(records) = partial.and_then(|partial| header.records_of(partial)) else {
+                break;
+            };
+            let is_here = header.uuid == uuid
+                && header.segment == segment
+                && header.offset_bytes as usize == offset
+                && PartialHeader::verify(rest, records);
+            if !is_here {
+                break;
+            }
+            let mut version = (0, header.epoch);
+            for record in Records::new(records).map_while(std::result::Result::ok) {
+                summary.add(&record, &mut version);
+            }
+            offset += len_bytes;
+        }
+        // The main log names blocks of other streams too; they are those segments' own concern.
+        let layout = self.layout;
+        summary.blocks.retain(|block| layout.segment_of(block.page.addr) == segment);
+        Ok(summary)
+    }
+
+    /// Reads those blocks of a segment, as far as they are not there yet.
+    pub(crate) fn read_blocks(&self, blocks: &[Block], body: &mut Body) -> Result<()> {
+        let base = body.base();
+        let place = |block: &Block| {
+            let start = (block.page.addr.bytes() - base.bytes()) as usize;
+            start..start + usize::from(block.page.len_bytes)
+        };
+        body.read_all(self, blocks.iter().map(place))
+    }
+
+    /// Writes those blocks again that the map still names; says whether all of them were as they
+    /// should be in what was read of their segment. The lock is held for one chunk at a time.
+    pub(crate) fn move_blocks(&self, blocks: &[Block], body: &Body) -> Result<bool> {
+        let mut unsound = Vec::new();
+        let mut sound = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let start = (block.page.addr.bytes() - body.base().bytes()) as usize;
+            let stored = body.bytes().get(start..start + usize::from(block.page.len_bytes));
+            match stored.filter(|stored| checksum(stored) == block.page.crc32c) {
+                Some(stored) => sound.push((*block, stored)),
+                None => unsound.push(*block),
+            }
+        }
+        for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
+            let moved_bytes = self.change(|engine, nodes| {
+                engine.kept_segments = self.left_by_survivors(engine) as usize;
+                engine.relocate(chunk, None, nodes)
+            })?;
+            self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+        }
+        if unsound.is_empty() {
+            return Ok(true);
+        }
+        // What nothing names any more is no loss.
+        for block in self.filter_live(unsound)? {
+            self.note_damage(&block);
+        }
+        Ok(false)
+    }
+
+    /// Notes a block that does not hold what was written there, or cannot be read.
+    pub(crate) fn note_damage(&self, block: &Block) {
+        let Block { list, page_index, page, .. } = block;
+        let error = Error::Corrupted(format!(
+            "page {page_index} of list {list}, {} bytes at {} of the device: it cannot be read, or its \
+             checksum is wrong",
+            page.len_bytes, page.addr
+        ));
+        self.damage().note(page.addr, Some((Lid(*list), *page_index)), &error);
+    }
+
+    /// Those of `blocks` that the map names, in the order of files and their pages: neighbours in
+    /// a file become neighbours in the log.
+    pub(crate) fn filter_live(&self, mut blocks: Vec<Block>) -> Result<Vec<Block>> {
+        blocks.sort_by_key(|block| (block.key(), block.page_index));
+        let mut live = Vec::new();
+        for chunk in blocks.chunk_by(Block::is_in_chunk_of) {
+            let key = chunk[0].key();
+            let found = self.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
+            let Some(found) = found else { continue };
+            live.extend(chunk.iter().filter(|block| {
+                let slot = (block.page_index % CHUNK_PAGES) as u32;
+                found.get(slot) == Some(block.page)
+            }));
+        }
+        Ok(live)
+    }
+
+    /// Marks those nodes dirty that the map still has where they were found.
+    pub(crate) fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
+        for (place, level, first_key) in found {
+            self.change(|engine, nodes| engine.rewrite_node(place, *level, first_key, nodes))?;
+        }
+        Ok(())
+    }
+}
+
+/// A search of the whole map for what lives in a segment, for what its records do not tell.
+#[derive(Debug)]
+pub(crate) struct Search {
+    segment: SegmentNo,
+    walk: MapWalk,
+    found: Summary,
+}
+
+impl Search {
+    pub(crate) fn new(segment: SegmentNo) -> Self {
+        Self { segment, walk: MapWalk::new(), found: Summary::default() }
+    }
+
+    /// Does a bounded piece of it; answers what was found when it has come to its end.
+    pub(crate) fn step(&mut self, disk: &LogDisk) -> Result<Option<Summary>> {
+        let mut here = Here { layout: disk.layout, segment: self.segment, found: &mut self.found };
+        let has_more = disk.walk_step(&mut self.walk, &mut here)?;
+        Ok((!has_more).then(|| std::mem::take(&mut self.found)))
+    }
+}
+
+/// What of a walk lies in a segment.
+struct Here<'s> {
+    layout: Layout,
+    segment: SegmentNo,
+    found: &'s mut Summary,
+}
+
+impl Here<'_> {
+    fn is_here(&self, addr: Addr) -> bool {
+        self.layout.segment_of(addr) == self.segment
+    }
+}
+
+impl Visit for Here<'_> {
+    fn entry(&mut self, key: &Key, value: &Value) {
+        let Value::Chunk(chunk) = value else { return };
+        for (slot, page) in chunk.iter() {
+            if page.len_bytes > 0 && self.is_here(page.addr) {
+                let page_index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
+                let version = (key.branch, key.epoch);
+                self.found.blocks.push(Block { list: key.list, page_index, version, page });
+            }
+        }
+    }
+
+    fn node(&mut self, place: &NodePtr, level: u8, key: &Key) {
+        if self.is_here(place.addr) && !self.found.nodes.iter().any(|(known, ..)| known == place) {
+            self.found.nodes.push((*place, level, *key));
+        }
+    }
+}
+
+impl Summary {
+    /// Adds what a record names, which is of `version` unless the record says otherwise.
+    fn add(&mut self, record: &Record<'_>, version: &mut (u32, u64)) {
+        match *record {
+            Record::Version { branch, epoch, .. } => *version = (branch, epoch),
+            Record::WriteRun { list, first_page, addr, crcs } => {
+                self.blocks.extend((0_u64..).zip(crcs).map(|(index, crc)| Block {
+                    list,
+                    page_index: first_page.saturating_add(index),
+                    version: *version,
+                    page: PageRef {
+                        addr: addr.plus_bytes(index * PAGE_SIZE as u64),
+                        crc32c: crc.get(),
+                        len_bytes: PAGE_SIZE as u16,
+                        ..PageRef::ZERO
+                    },
+                }));
+            }
+            Record::WriteBlock { list, page, block } => {
+                self.blocks.push(Block { list, page_index: page, version: *version, page: block });
+            }
+            Record::Node { place, level, first_key } => self.nodes.push((place, level, first_key)),
+            _ => {}
+        }
+    }
+}
+
+impl Engine {
+    /// Makes the node at `place` dirty, if the map still has it there, so that the next checkpoint writes
+    /// it elsewhere; says whether it has.
+    pub(crate) fn rewrite_node(
+        &mut self,
+        place: &NodePtr,
+        level: u8,
+        first_key: &Key,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        // Nodes on the path that are dirty before one is missed stay so, which does no harm.
+        let is_live = self.state.map.rewrite_node(place, level, first_key, nodes)?;
+        self.state.account_for_nodes();
+        Ok(is_live)
+    }
+
+    /// Writes blocks of one chunk again as they are stored, those that the map still names at their
+    /// old places: to the stream of `class` or, without one, where the policy wants what survives in the
+    /// segments that they leave. Returns how many bytes they take.
+    ///
+    /// # Errors
+    /// Why not all of them can be moved, or not now: each of the others has been moved, or not.
+    ///
+    /// # Panics
+    /// When there are none.
+    pub(crate) fn relocate(
+        &mut self,
+        blocks: &[(Block, &[u8])],
+        class: Option<Class>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<u64> {
+        let mut moved_bytes = 0;
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            let (count, bytes) = self.relocate_some(rest, class, nodes)?;
+            moved_bytes += bytes;
+            rest = &rest[count..];
+        }
+        Ok(moved_bytes)
+    }
+
+    /// Relocates the first of `blocks`, as many as fit into one partial segment, as one unit; returns
+    /// their number and how many bytes were moved.
+    fn relocate_some(
+        &mut self,
+        blocks: &[(Block, &[u8])],
+        class: Option<Class>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<(usize, u64)> {
+        let key = blocks[0].0.key();
+        self.open_partial()?;
+        let (pages, short_bytes) = Content::stored(blocks[0].1, 0).room();
+        if !self.partial().fits(pages, short_bytes, page_record_bytes(1)) {
+            self.close_partial();
+            self.open_partial()?;
+        }
+        self.context = RecordContext { branch: key.branch, epoch: key.epoch, is_moved: true };
+        let moved = self.transact(nodes, |engine| {
+            let Some(chunk) = engine.state.chunk_at(&key, nodes)? else {
+                return Ok((blocks.len(), 0));
+            };
+            let mut placed: SmallVec<[(u64, PageRef); 4]> = SmallVec::new();
+            let (mut count, mut moved_bytes) = (0, 0);
+            for (Block { page_index, page: old, .. }, stored) in blocks {
+                if chunk.get((page_index % CHUNK_PAGES) as u32) == Some(*old) {
+                    let content = Content::stored(stored, old.crc32c);
+                    let (pages, short_bytes) = content.room();
+                    let record_bytes = page_record_bytes(placed.len() + 1);
+                    if !engine.partial().fits(pages, short_bytes, record_bytes) {
+                        break;
+                    }
+                    let class = class.unwrap_or_else(|| engine.survivor_class(old.addr));
+                    let block = engine.place_again(key.list, *page_index, &content, class);
+                    placed.push((*page_index, block));
+                    moved_bytes += u64::from(old.footprint_bytes());
+                }
+                count += 1;
+            }
+            let moved: SmallVec<[(u32, PageRef); 4]> = placed
+                .iter()
+                .map(|(page_index, block)| ((page_index % CHUNK_PAGES) as u32, *block))
+                .collect();
+            if !moved.is_empty() {
+                engine.state.move_blocks_of(&key, &moved, nodes)?;
+            }
+            for (page_index, block) in &placed {
+                engine.record_page(key.list, *page_index, block);
+            }
+            Ok((count, moved_bytes))
+        })?;
+        self.end_unit();
+        Ok(moved)
+    }
+
+    /// Places what is stored of a page once more.
+    fn place_again(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        content: &Content<'_>,
+        class: Class,
+    ) -> PageRef {
+        let class = self.class_with_room(class);
+        let apart = if class == Class::MAIN {
+            None
+        } else {
+            self.place_apart(class, list, page_index, content)
+        };
+        apart.unwrap_or_else(|| self.partial().place(content))
+    }
+}

@@ -1,0 +1,547 @@
+//! A unit is applied: to the state first, then to the log.
+//!
+//! Invariants, by number where they are relied on:
+//! 1. A unit is whole. What it changes in the state can be undone until all of it has been changed;
+//!    only then are its records entered in the log, which cannot fail.
+//! 2. Nothing is read from the device while the lock is held. A node that is not in memory ends the
+//!    attempt, which leaves no trace; the caller loads the node and tries again.
+//!
+//! Pages need their places before the map can name them. So the blocks of a unit's pages are laid down
+//! in the open partial segments first; a block that no record names is nothing but unused room. A unit
+//! that does not fit into one partial segment of the main log cannot keep its records back so long. It
+//! is rehearsed: the state alone is changed and that is undone, which leaves every node that the unit
+//! changes dirty. After that its changes need no other node, so nothing can stop them half-way.
+
+use dendro_base::sync::Arc;
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Aru, CommitSeq, Error, Lid, MAX_UNIT_GROUPS, Op};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
+use dendro_format::{PageRef, Record};
+use dendro_policy::Class;
+use smallvec::SmallVec;
+
+use crate::commit::unit::{Contents, Worst, encode_hints};
+use crate::engine::{Engine, PARTIAL_LEN_BYTES};
+use crate::fault::{Fault, Outcome};
+use crate::log::partial::{Content, page_record_bytes};
+use crate::map::Nodes;
+use crate::state::chunk_edit::OwnPage;
+use crate::state::visibility::ItemKey;
+use crate::state::{ChunkBudget, groups, page_range};
+
+/// When the records of a unit are entered in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Logging {
+    /// Never: the changes of the state are a rehearsal.
+    Rehearsal,
+    /// When all of the unit has been applied to the state (invariant 1).
+    AtEnd,
+    /// With each change: the unit takes several partial segments, and was rehearsed.
+    Along,
+}
+
+/// What became of one page that a unit writes.
+#[derive(Clone, Copy, Debug)]
+enum Placed {
+    /// It is all zeros, and has no block.
+    Zeros,
+    /// It lies in a new block.
+    New(PageRef),
+    /// It takes the place of a block that is still to be written.
+    InPlace(PageRef),
+}
+
+/// A unit while it is applied.
+struct Application<'e, 'a> {
+    engine: &'e mut Engine,
+    nodes: &'e dyn Nodes,
+    contents: &'e Contents<'a>,
+    branch: u32,
+    logging: Logging,
+    /// Whether its pages go to payload streams.
+    is_apart: bool,
+    budget: ChunkBudget,
+    /// Lists that are known to exist, and those that the unit itself has deleted.
+    known: SmallVec<[Lid; 4]>,
+    deleted: SmallVec<[Lid; 2]>,
+    /// How many of the pages and records have been applied to the state.
+    page_count: usize,
+    record_count: usize,
+    placed: SmallVec<[Placed; 1]>,
+}
+
+impl Engine {
+    /// Changes the state with `change`, whole or not at all.
+    ///
+    /// # Errors
+    /// What `change` answers: then nothing has changed.
+    pub(crate) fn transact<T>(
+        &mut self,
+        nodes: &dyn Nodes,
+        change: impl FnOnce(&mut Self) -> Outcome<T>,
+    ) -> Outcome<T> {
+        self.state.begin();
+        let outcome = change(self);
+        match outcome {
+            Ok(_) => self.state.settle_changes(nodes),
+            Err(_) => self.state.roll_back(),
+        }
+        outcome
+    }
+
+    /// Changes the state with `change` and undoes it. The same changes need no node from the device
+    /// after that, as long as the lock is held.
+    ///
+    /// # Errors
+    /// What `change` answers.
+    pub(crate) fn rehearse<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Outcome<T>,
+    ) -> Outcome<T> {
+        self.state.begin();
+        let outcome = change(self);
+        self.state.roll_back();
+        outcome
+    }
+
+    /// Applies a unit that fits, and whose arguments were checked.
+    ///
+    /// # Errors
+    /// Why it cannot be applied, or not now: nothing has changed then. [`Fault::Unfinished`] when the
+    /// log holds a part of it: no other may follow.
+    pub(crate) fn apply(
+        &mut self,
+        aru: &Aru<'_>,
+        contents: &Contents<'_>,
+        worst: Worst,
+        nodes: &dyn Nodes,
+    ) -> Outcome<CommitSeq> {
+        let branch = aru.view().branch;
+        self.set_context(branch);
+        let is_apart = worst.pages > 0 && self.streams.are_used() && self.has_segments_for(worst);
+        let spans = self.begin_unit(if is_apart { 0 } else { worst.pages }, worst.record_bytes)?;
+        if spans {
+            self.rehearse(|engine| {
+                let rehearsal = Logging::Rehearsal;
+                Application::new(engine, nodes, contents, branch, rehearsal, worst)
+                    .change_state(aru.ops())
+            })?;
+        }
+        let logging = if spans { Logging::Along } else { Logging::AtEnd };
+        let applied = self.transact(nodes, |engine| {
+            let mut application = Application::new(engine, nodes, contents, branch, logging, worst);
+            application.is_apart = is_apart;
+            application.change_state(aru.ops())?;
+            application.enter_records(aru.ops());
+            Ok(())
+        });
+        match applied {
+            Err(fault) if spans => return Err(Fault::Unfinished(fault.into_error())),
+            outcome => outcome?,
+        }
+        self.commit_seq += 1;
+        self.user_page_bytes += worst.user_page_bytes;
+        self.user_record_bytes += worst.user_record_bytes;
+        self.end_unit();
+        if self.partial().used_bytes() >= PARTIAL_LEN_BYTES {
+            self.close_partial();
+        }
+        Ok(CommitSeq(self.commit_seq))
+    }
+
+    /// Whether the payload streams will find segments for so much, wherever it goes.
+    fn has_segments_for(&self, worst: Worst) -> bool {
+        let size = self.state.segments.layout().segment_size_bytes();
+        // Headers, and what is too little for another partial segment, take a part of each.
+        let bytes = worst.len_bytes() + worst.len_bytes() / 4;
+        // Mostly there are more than it could take.
+        let at_most = bytes.div_ceil(size) as usize + worst.pages;
+        if self.state.segments.has_free(at_most.max(self.kept_segments)) {
+            return true;
+        }
+        let filled_up = self.streams.filled_up_by(worst.pages, bytes, size);
+        let needed = bytes.div_ceil(size) as usize + filled_up;
+        self.state.segments.has_free(needed.max(self.kept_segments))
+    }
+
+    /// Puts records of a list of the disk's own, or deletes them, as a unit of the epoch that
+    /// [`Self::set_context`] was last called in.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) fn apply_system_records(
+        &mut self,
+        list: u64,
+        changes: &[(u64, Option<Vec<u8>>)],
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let len =
+            |value: &Option<Vec<u8>>| PUT_RECORD_LEN_BYTES + value.as_ref().map_or(0, Vec::len);
+        let record_bytes = changes.iter().map(|(_, value)| len(value)).sum::<usize>();
+        self.begin_unit(0, VERSION_LEN_BYTES + record_bytes)?;
+        self.transact(nodes, |engine| {
+            changes.iter().try_for_each(|(index, value)| {
+                engine.state.put_system_record(list, *index, value.as_deref(), nodes)
+            })?;
+            for (index, value) in changes {
+                // Never in the place of an earlier one: what lies between depends on the order.
+                let index = *index;
+                let record = match value {
+                    Some(value) => Record::PutRecord { list, index, value },
+                    None => Record::DeleteRecord { list, index },
+                };
+                engine.make_room(0, 0, len(value)).map_err(Fault::unfinished)?;
+                engine.partial().push(&record);
+            }
+            Ok(())
+        })?;
+        self.commit_seq += 1;
+        self.end_unit();
+        Ok(())
+    }
+}
+
+impl<'e, 'a> Application<'e, 'a> {
+    fn new(
+        engine: &'e mut Engine,
+        nodes: &'e dyn Nodes,
+        contents: &'e Contents<'a>,
+        branch: u32,
+        logging: Logging,
+        worst: Worst,
+    ) -> Self {
+        let mut budget = ChunkBudget::of_unit();
+        budget.take(worst.chunk_count).expect("the unit's arguments were checked");
+        Self {
+            engine,
+            nodes,
+            contents,
+            branch,
+            logging,
+            is_apart: false,
+            budget,
+            known: SmallVec::new(),
+            deleted: SmallVec::new(),
+            page_count: 0,
+            record_count: 0,
+            placed: SmallVec::new(),
+        }
+    }
+
+    fn change_state(&mut self, ops: &[Op<'_>]) -> Outcome<()> {
+        let mut shared = None;
+        for op in ops {
+            match self.apply_op(op) {
+                // Pages are copied for a unit only if nothing else is wrong with it.
+                Err(fault @ Fault::Shared(..)) => {
+                    shared.get_or_insert(fault);
+                }
+                applied => applied?,
+            }
+        }
+        shared.map_or(Ok(()), Err)
+    }
+
+    fn apply_op(&mut self, op: &Op<'_>) -> Outcome<()> {
+        let (branch, nodes) = (self.branch, self.nodes);
+        match op {
+            Op::CreateList { list, hints } => {
+                self.check_new(*list)?;
+                self.engine.state.create_list(branch, list.0, encode_hints(*hints), nodes)?;
+                self.known.push(*list);
+            }
+            Op::DeleteList { list } => {
+                self.require(*list)?;
+                self.engine.state.delete_list(branch, list.0, nodes)?;
+                self.known.retain(|known| known != list);
+                self.deleted.push(*list);
+            }
+            Op::SetHints { list, hints } => {
+                self.require(*list)?;
+                self.engine.state.put_list(branch, list.0, encode_hints(*hints), nodes)?;
+            }
+            Op::PutRecord { list, index, .. } => {
+                let value = Arc::clone(&self.contents.records[self.record_count]);
+                let is_own = self.engine.state.put_record(branch, list.0, *index, value, nodes)?;
+                self.require_of(*list, is_own)?;
+            }
+            Op::DeleteRecord { list, index } => {
+                let is_own = self.engine.state.delete_record(branch, list.0, *index, nodes)?;
+                self.require_of(*list, is_own)?;
+            }
+            Op::WritePages { list, first_page, data } => {
+                let count = data.len().div_ceil(PAGE_SIZE);
+                let contents: &Contents<'a> = self.contents;
+                let pages = &contents.pages[self.page_count..self.page_count + count];
+                let is_own = self.write_pages(list.0, *first_page, pages)?;
+                self.page_count += count;
+                self.require_of(*list, is_own)?;
+            }
+            Op::ZeroPages { list, first_page, count } => {
+                self.require(*list)?;
+                let pages = page_range(*first_page, *count);
+                self.engine.state.zero_pages(branch, list.0, pages, nodes)?;
+            }
+            Op::PunchPages { list, first_page, count } => {
+                self.require(*list)?;
+                let pages = page_range(*first_page, *count);
+                let budget = &mut self.budget;
+                self.engine.state.punch_pages(branch, list.0, pages, budget, nodes)?;
+            }
+            Op::MovePages { from, from_page, to, to_page, count } => {
+                self.require(*from)?;
+                self.require(*to)?;
+                let (from, to) = ((from.0, *from_page), (to.0, *to_page));
+                let budget = &mut self.budget;
+                self.engine.state.move_pages(branch, from, to, *count, budget, nodes)?;
+            }
+            Op::SwapPages { a, b } => {
+                self.require(*a)?;
+                self.require(*b)?;
+                let budget = &mut self.budget;
+                self.engine.state.swap_pages(branch, a.0, b.0, budget, nodes)?;
+            }
+        }
+        if self.logging == Logging::Along && !matches!(op, Op::WritePages { .. }) {
+            let len = match op {
+                Op::PutRecord { value, .. } => PUT_RECORD_LEN_BYTES + value.len(),
+                _ => MAX_FIXED_LEN_BYTES,
+            };
+            self.engine.make_room(0, 0, len)?;
+            self.enter_record(op);
+        }
+        self.record_count += usize::from(matches!(op, Op::PutRecord { .. }));
+        Ok(())
+    }
+
+    /// Sees that a list exists.
+    fn require(&mut self, list: Lid) -> Outcome<()> {
+        if self.known.contains(&list) {
+            return Ok(());
+        }
+        let state = &self.engine.state;
+        let ancestry = state.versions.head_ancestry(self.branch)?;
+        if !state.has_list(ancestry, list.0, self.nodes)? {
+            return Err(Error::NoSuchList(list).into());
+        }
+        self.known.push(list);
+        Ok(())
+    }
+
+    /// As [`Self::require`]. If the head had an entry of its own in the list, written in its epoch, the
+    /// list exists: such entries are there only as long as it does, or as it is being removed.
+    fn require_of(&mut self, list: Lid, is_own_found: bool) -> Outcome<()> {
+        let is_own_found = is_own_found && self.deleted.is_empty();
+        if is_own_found && !self.engine.state.removals.contains(list.0) {
+            return Ok(());
+        }
+        self.require(list)
+    }
+
+    /// Sees that a list can be made.
+    fn check_new(&mut self, list: Lid) -> Outcome<()> {
+        let exists = Error::ListExists(list);
+        if list < Lid::FIRST {
+            return Err(exists.into());
+        }
+        let state = &self.engine.state;
+        let ancestry = state.versions.head_ancestry(self.branch)?;
+        if state.has_list(ancestry, list.0, self.nodes)? {
+            return Err(exists.into());
+        }
+        if self.deleted.contains(&list) {
+            // All that is left of it goes with this unit.
+            if state.has_more_entries(list.0, MAX_UNIT_GROUPS as usize, self.nodes)? {
+                return Err(Error::UnitTooLong.into());
+            }
+        } else if state.removals.contains(list.0) {
+            return Err(Fault::NotYetRemoved(list.0));
+        }
+        if state.versions.epoch() > 1 && list.0 < state.next_list {
+            if state.is_held(list.0, self.nodes)? {
+                return Err(exists.into());
+            }
+            // What deleted versions have left of it goes; if that is much, piece by piece.
+            let is_deleted = self.deleted.contains(&list);
+            if !is_deleted && !state.is_small_list(list.0, self.nodes)? {
+                return Err(Fault::NotYetRemoved(list.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes pages; says whether the head had an entry of one of their chunks in its epoch.
+    fn write_pages(&mut self, list: u64, first_page: u64, pages: &[Content<'_>]) -> Outcome<bool> {
+        let mut is_own_found = false;
+        let content_of = |page_index: u64| &pages[(page_index - first_page) as usize];
+        for (number, slots) in groups(first_page..first_page + pages.len() as u64) {
+            let item = ItemKey::chunk(list, number);
+            self.engine.last_class = None;
+            if slots.len() == 1 {
+                let slot = slots.start;
+                let state = &self.engine.state;
+                let (is_own, found) = state.look_at_page(self.branch, item, slot, self.nodes)?;
+                is_own_found |= is_own;
+                if let Some(OwnPage { own, seen }) = found {
+                    let page_index = number * CHUNK_PAGES + u64::from(slot);
+                    let block =
+                        self.put_page(list, page_index, content_of(page_index), (own, seen))?;
+                    let state = &mut self.engine.state;
+                    state.replace_own(self.branch, item, (slot, own), block, self.nodes)?;
+                    continue;
+                }
+            }
+            let state = &self.engine.state;
+            let mut edit =
+                state.open_group(self.branch, list, number, slots.clone(), self.nodes)?;
+            is_own_found |= edit.has_own();
+            for slot in slots {
+                let page_index = number * CHUNK_PAGES + u64::from(slot);
+                let old = (edit.own_page(slot), edit.page(slot));
+                let block = self.put_page(list, page_index, content_of(page_index), old)?;
+                self.engine.state.replace(&mut edit, slot, block);
+            }
+            self.engine.state.put_group(&edit, self.nodes)?;
+        }
+        Ok(is_own_found)
+    }
+
+    /// Finds a place for a page. `own` is the page that the head wrote in its epoch, and `old` the page
+    /// that it sees.
+    fn put_page(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        content: &Content<'_>,
+        (own, old): (Option<PageRef>, Option<PageRef>),
+    ) -> Outcome<PageRef> {
+        if self.logging == Logging::Rehearsal {
+            return Ok(PageRef::ZERO);
+        }
+        let unit_pages = self.contents.pages.len();
+        let placed = match own.and_then(|own| self.engine.fit_into(&own, content, unit_pages)) {
+            Some(changed) => Placed::InPlace(changed),
+            None if content.is_empty() => Placed::Zeros,
+            None => Placed::New(self.place(list, page_index, content, old)?),
+        };
+        match self.logging {
+            Logging::Along => {
+                if matches!(placed, Placed::Zeros) {
+                    self.engine.make_room(0, 0, MAX_FIXED_LEN_BYTES)?;
+                }
+                self.enter_page(list, page_index, content, placed);
+            }
+            _ => self.placed.push(placed),
+        }
+        Ok(match placed {
+            Placed::Zeros => PageRef::ZERO,
+            Placed::New(block) | Placed::InPlace(block) => block,
+        })
+    }
+
+    /// Lays down a block for a page, with room for its record.
+    fn place(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        content: &Content<'_>,
+        old: Option<PageRef>,
+    ) -> Outcome<PageRef> {
+        let engine = &mut *self.engine;
+        let class = match self.is_apart.then(|| engine.user_class(old)) {
+            // The room that the unit was found to have in the main log is for its records.
+            Some(Class::MAIN) => engine.streams.any_user_class(),
+            Some(class) => class,
+            None => Class::MAIN,
+        };
+        let is_main = class == Class::MAIN;
+        if self.logging == Logging::Along {
+            let (pages, short_bytes) = if is_main { content.room() } else { (0, 0) };
+            engine.make_room(pages, short_bytes, page_record_bytes(1))?;
+        }
+        let block = if is_main {
+            engine.partial().place(content)
+        } else {
+            engine.place_apart(class, list, page_index, content).ok_or_else(|| {
+                Error::Failed(format!("class {class} found no segment to go on in"))
+            })?
+        };
+        engine.streams.note_block(&block);
+        Ok(block)
+    }
+
+    /// Enters the unit's records, if that was not done along with its changes.
+    fn enter_records(&mut self, ops: &[Op<'_>]) {
+        if self.logging == Logging::Along {
+            return;
+        }
+        (self.page_count, self.record_count) = (0, 0);
+        let context = self.engine.context;
+        self.engine.partial().set_context(context);
+        for op in ops {
+            match op {
+                Op::WritePages { list, first_page, data } => {
+                    let count = data.len().div_ceil(PAGE_SIZE);
+                    for page_index in *first_page..*first_page + count as u64 {
+                        let contents: &Contents<'a> = self.contents;
+                        let (content, placed) =
+                            (&contents.pages[self.page_count], self.placed[self.page_count]);
+                        self.enter_page(list.0, page_index, content, placed);
+                        self.page_count += 1;
+                    }
+                }
+                op => self.enter_record(op),
+            }
+            self.record_count += usize::from(matches!(op, Op::PutRecord { .. }));
+        }
+    }
+
+    fn enter_page(&mut self, list: u64, page_index: u64, content: &Content<'_>, placed: Placed) {
+        let engine = &mut *self.engine;
+        match placed {
+            Placed::Zeros => {
+                let record = Record::ZeroPages { list, first_page: page_index, count: 1 };
+                engine.partial().push(&record);
+            }
+            Placed::New(block) => engine.record_page(list, page_index, &block),
+            Placed::InPlace(block) => engine.change_page(&block, content),
+        }
+    }
+
+    /// Enters the record of any change but that of pages written.
+    fn enter_record(&mut self, op: &Op<'_>) {
+        let record = match op {
+            Op::CreateList { list, hints } => {
+                Record::CreateList { list: list.0, hints: encode_hints(*hints) }
+            }
+            Op::DeleteList { list } => Record::DeleteList { list: list.0 },
+            Op::SetHints { list, hints } => {
+                Record::SetHints { list: list.0, hints: encode_hints(*hints) }
+            }
+            Op::PutRecord { list, index, .. } => {
+                let value = &self.contents.records[self.record_count];
+                return self.engine.partial().push_put(list.0, *index, value);
+            }
+            Op::DeleteRecord { list, index } => {
+                Record::DeleteRecord { list: list.0, index: *index }
+            }
+            Op::ZeroPages { list, first_page, count } => {
+                Record::ZeroPages { list: list.0, first_page: *first_page, count: *count }
+            }
+            Op::PunchPages { list, first_page, count } => {
+                Record::PunchPages { list: list.0, first_page: *first_page, count: *count }
+            }
+            Op::MovePages { from, from_page, to, to_page, count } => Record::MovePages {
+                from: from.0,
+                from_page: *from_page,
+                to: to.0,
+                to_page: *to_page,
+                count: *count,
+            },
+            Op::SwapPages { a, b } => Record::SwapPages { a: a.0, b: b.0 },
+            Op::WritePages { .. } => unreachable!("pages are entered one by one"),
+        };
+        self.engine.partial().push(&record);
+    }
+}

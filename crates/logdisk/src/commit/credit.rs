@@ -1,0 +1,91 @@
+//! What a unit gives back of what it takes.
+//!
+//! A page that takes the place of one that nobody else sees takes no more than that one did. So on a
+//! full volume whatever was written, or allocated as zeros, can be written again.
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Aru, Op};
+use dendro_format::PageRef;
+
+use crate::commit::unit::Worst;
+use crate::disk::LogDisk;
+use crate::engine::Engine;
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::space::{Need, Shortage};
+use crate::state::{State, groups, page_range};
+
+impl LogDisk {
+    /// What a unit needs, and what is short of it.
+    ///
+    /// # Errors
+    /// [`Fault::Miss`](crate::fault::Fault::Miss) when a node must be read to find that out.
+    pub(crate) fn shortage_of(
+        &self,
+        engine: &Engine,
+        aru: &Aru<'_>,
+        worst: Worst,
+        nodes: &dyn Nodes,
+    ) -> Outcome<(Need, Option<Shortage>)> {
+        let mut need = Need {
+            log_bytes: worst.len_bytes(),
+            kept_bytes: worst.zero_pages_bytes(),
+            given_back_bytes: 0,
+            // A page that a version keeps takes space when it is replaced.
+            reclaims: aru.reclaims() && !(worst.has_pages() && engine.state.versions.are_several()),
+        };
+        let shortage = self.shortage(engine, need);
+        if !matches!(shortage, Some(Shortage::OfSpace(_))) {
+            return Ok((need, shortage));
+        }
+        need.given_back_bytes = engine.state.given_back_bytes(aru, nodes)?;
+        need.reclaims = worst.pages_bytes() > 0
+            && need.given_back_bytes >= worst.pages_bytes()
+            && aru.ops().iter().all(changes_in_place);
+        Ok((need, self.shortage(engine, need)))
+    }
+}
+
+/// Whether a change takes nothing where all the pages that the unit writes were there before: the records
+/// that are put beside them are i-nodes'.
+const fn changes_in_place(op: &Op<'_>) -> bool {
+    !matches!(
+        op,
+        Op::CreateList { .. } | Op::SetHints { .. } | Op::MovePages { .. } | Op::SwapPages { .. }
+    )
+}
+
+impl State {
+    /// Bytes of the pages that the unit's pages take the place of, and nobody else sees.
+    fn given_back_bytes(&self, aru: &Aru<'_>, nodes: &dyn Nodes) -> Outcome<u64> {
+        let branch = aru.view().branch;
+        let moves = |op: &Op<'_>| matches!(op, Op::MovePages { .. } | Op::SwapPages { .. });
+        if aru.ops().iter().any(moves) {
+            // A page that was moved before does not die.
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        for op in aru.ops() {
+            let (list, pages) = match op {
+                Op::WritePages { list, first_page, data } => {
+                    (list, page_range(*first_page, data.len().div_ceil(PAGE_SIZE) as u64))
+                }
+                Op::ZeroPages { list, first_page, count } => {
+                    (list, page_range(*first_page, *count))
+                }
+                _ => continue,
+            };
+            for (number, slots) in groups(pages) {
+                let group = self.open_group(branch, list.0, number, slots.clone(), nodes)?;
+                bytes +=
+                    slots.filter_map(|slot| self.dying_page(&group, slot)).map(charge).sum::<u64>();
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// What is counted for a page.
+fn charge(page: PageRef) -> u64 {
+    if page.len_bytes == 0 { PAGE_SIZE as u64 } else { u64::from(page.footprint_bytes()) }
+}

@@ -1,0 +1,188 @@
+//! A recovery unit before it is applied: whether its arguments are sound, what it stores, and what it
+//! takes at worst.
+
+use dendro_base::sync::Arc;
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{
+    Aru, Error, GROUP_PAGES, Lid, ListHints, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS,
+    Op,
+};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
+use smallvec::SmallVec;
+
+use crate::log::partial::{Content, page_record_bytes};
+use crate::state::zeroed_map_bytes;
+
+/// The interface's groups are the map's chunks.
+const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it changes");
+
+/// Checks what can be checked of a unit without looking at the volume.
+///
+/// # Errors
+/// [`Error::RecordTooLong`], [`Error::OutOfRange`] or [`Error::UnitTooLong`].
+pub(crate) fn check_arguments(aru: &Aru<'_>) -> Result<(), Error> {
+    let mut chunk_count = 0_u64;
+    for op in aru.ops() {
+        if let Some(list) = lists_of(op).into_iter().flatten().find(|list| *list >= Lid::CLIENT_END)
+        {
+            let is_new = matches!(op, Op::CreateList { .. });
+            return Err(if is_new { Error::ListExists(list) } else { Error::NoSuchList(list) });
+        }
+        match op {
+            Op::PutRecord { value, .. } if !(1..=MAX_RECORD_LEN_BYTES).contains(&value.len()) => {
+                return Err(Error::RecordTooLong(value.len()));
+            }
+            Op::WritePages { first_page, data, .. } => {
+                let count = data.len().div_ceil(PAGE_SIZE) as u64;
+                check_range(*first_page, count)?;
+                chunk_count = chunk_count.saturating_add(chunks_in(*first_page, count));
+            }
+            Op::ZeroPages { first_page, count, .. } => {
+                check_range(*first_page, *count)?;
+                chunk_count = chunk_count.saturating_add(chunks_in(*first_page, *count));
+            }
+            Op::PunchPages { first_page, count, .. } => check_range(*first_page, *count)?,
+            Op::MovePages { from_page, to_page, count, .. } => {
+                check_range(*from_page, *count)?;
+                check_range(*to_page, *count)?;
+            }
+            _ => {}
+        }
+    }
+    if chunk_count > MAX_UNIT_GROUPS { Err(Error::UnitTooLong) } else { Ok(()) }
+}
+
+/// The lists that a change concerns.
+const fn lists_of(op: &Op<'_>) -> [Option<Lid>; 2] {
+    match *op {
+        Op::CreateList { list, .. }
+        | Op::DeleteList { list }
+        | Op::SetHints { list, .. }
+        | Op::PutRecord { list, .. }
+        | Op::DeleteRecord { list, .. }
+        | Op::WritePages { list, .. }
+        | Op::ZeroPages { list, .. }
+        | Op::PunchPages { list, .. } => [Some(list), None],
+        Op::MovePages { from, to, .. } => [Some(from), Some(to)],
+        Op::SwapPages { a, b } => [Some(a), Some(b)],
+    }
+}
+
+/// The number of chunks that so many pages lie in.
+pub(crate) const fn chunks_in(first_page: u64, count: u64) -> u64 {
+    match count {
+        0 => 0,
+        count => (first_page + (count - 1)) / CHUNK_PAGES - first_page / CHUNK_PAGES + 1,
+    }
+}
+
+pub(crate) fn check_range(first_page: u64, count: u64) -> Result<(), Error> {
+    match first_page.checked_add(count) {
+        Some(end) if end <= MAX_PAGE_COUNT => Ok(()),
+        _ => Err(Error::OutOfRange { first_page, count }),
+    }
+}
+
+/// What a unit stores, in its order: the pages that it writes, and the records that it puts. Finding
+/// it out takes longer than all else that a commit does with them, and needs no lock.
+pub(crate) struct Contents<'a> {
+    pub(super) pages: SmallVec<[Content<'a>; 1]>,
+    pub(super) records: SmallVec<[Arc<[u8]>; 3]>,
+}
+
+impl<'a> Contents<'a> {
+    pub(crate) fn of(aru: &'a Aru<'_>) -> Self {
+        let (mut pages, mut records) = (SmallVec::new(), SmallVec::new());
+        for op in aru.ops() {
+            match op {
+                Op::WritePages { data, .. } => {
+                    pages.extend(data.chunks(PAGE_SIZE).map(Content::of_page));
+                }
+                Op::PutRecord { value, .. } => records.push(Arc::from(&**value)),
+                _ => {}
+            }
+        }
+        Self { pages, records }
+    }
+}
+
+/// What a unit takes at worst.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Worst {
+    pub(super) pages: usize,
+    pub(super) record_bytes: usize,
+    map_bytes: u64,
+    zero_pages: u64,
+    /// The chunks that pages are written to.
+    pub(super) chunk_count: u64,
+    /// What clients count of it: bytes of pages, and of records.
+    pub(super) user_page_bytes: u64,
+    pub(super) user_record_bytes: u64,
+}
+
+impl Worst {
+    pub(crate) fn of(aru: &Aru<'_>) -> Self {
+        let mut worst = Self { record_bytes: VERSION_LEN_BYTES, ..Self::default() };
+        for op in aru.ops() {
+            match op {
+                Op::PutRecord { value, .. } => {
+                    worst.record_bytes += PUT_RECORD_LEN_BYTES + value.len();
+                    worst.user_record_bytes += value.len() as u64;
+                }
+                Op::WritePages { first_page, data, .. } => {
+                    let pages = data.len().div_ceil(PAGE_SIZE);
+                    worst.chunk_count += chunks_in(*first_page, pages as u64);
+                    worst.user_page_bytes += data.len() as u64;
+                    worst.pages += pages;
+                    worst.record_bytes += page_record_bytes(pages);
+                }
+                Op::ZeroPages { first_page, count, .. } => {
+                    worst.chunk_count += chunks_in(*first_page, *count);
+                    worst.record_bytes += MAX_FIXED_LEN_BYTES;
+                    worst.map_bytes += zeroed_map_bytes(*count);
+                    worst.zero_pages = worst.zero_pages.saturating_add(*count);
+                }
+                _ => worst.record_bytes += MAX_FIXED_LEN_BYTES,
+            }
+        }
+        worst
+    }
+
+    pub(crate) const fn has_pages(self) -> bool {
+        self.pages > 0
+    }
+
+    /// What the pages of zeros take when they are written.
+    pub(crate) const fn zero_pages_bytes(self) -> u64 {
+        self.zero_pages.saturating_mul(PAGE_SIZE as u64)
+    }
+
+    /// What the pages take at worst, those of zeros included.
+    pub(crate) const fn pages_bytes(self) -> u64 {
+        (self.pages as u64).saturating_add(self.zero_pages).saturating_mul(PAGE_SIZE as u64)
+    }
+
+    /// Bytes of log, the blocks that partial segments leave unused included.
+    pub(crate) const fn len_bytes(self) -> u64 {
+        let bytes = self.pages * PAGE_SIZE + self.record_bytes;
+        (bytes + bytes / 64 + 4 * PAGE_SIZE) as u64 + self.map_bytes
+    }
+}
+
+/// The 16 bits that the map and the log keep of a list's hints.
+pub(crate) const fn encode_hints(hints: ListHints) -> u16 {
+    hints.compression as u16 | (hints.locality as u16) << 4
+}
+
+pub(crate) const fn decode_hints(bits: u16) -> ListHints {
+    use dendro_disk::{Compression, Locality};
+    let compression = match bits & 0xf {
+        1 => Compression::None,
+        2 => Compression::Lz4,
+        3 => Compression::Zstd,
+        _ => Compression::Default,
+    };
+    let locality = if bits >> 4 & 1 == 1 { Locality::Clustered } else { Locality::AsWritten };
+    ListHints { compression, locality }
+}

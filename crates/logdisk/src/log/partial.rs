@@ -1,0 +1,618 @@
+//! A partial segment under construction, in memory.
+//!
+//! Payload gets its place at once: whole pages one after the other from the second block on,
+//! shorter blocks in grains behind the header and then in blocks of their own. The records are
+//! kept apart and laid in at the end, wherever they fit. Until then a page or record written again
+//! is changed where it is: the whole takes effect or nothing does (DESIGN §4).
+
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
+use dendro_base::{Timestamp, Uuid};
+use dendro_device::AlignedBuf;
+use dendro_format::partial::HEADER_LEN_BYTES;
+use dendro_format::record::{
+    self, LEN_OFFSET, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES, WRITE_BLOCK_CRC_OFFSET,
+    WRITE_BLOCK_LEN_BYTES, WRITE_RUN_LEN_BYTES,
+};
+use dendro_format::{
+    Addr, Head, PageRef, PartialHeader, Record, SegmentNo, checksum, checksum_append,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The least room that a partial segment is begun in: any one change fits.
+pub(crate) const MIN_CAPACITY_BYTES: usize = 4 * PAGE_SIZE;
+
+/// The version that records are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordContext {
+    pub(crate) branch: u32,
+    pub(crate) epoch: u64,
+    /// They tell where its blocks lie now.
+    pub(crate) is_moved: bool,
+}
+
+impl RecordContext {
+    /// What the first records of a partial segment are about, if nothing else is said.
+    pub(crate) const fn start(epoch: u64) -> Self {
+        Self { branch: 0, epoch, is_moved: false }
+    }
+}
+
+/// The header of a partial segment of `head`, for [`Partial::close`] to complete: the first of its
+/// head, as long as nothing else is said.
+pub(crate) const fn header_of(head: Head, uuid: Uuid) -> PartialHeader {
+    PartialHeader {
+        head,
+        class: 0,
+        len_bytes: 0,
+        uuid,
+        seq: 0,
+        segment: SegmentNo(0),
+        offset_bytes: 0,
+        prev_crc32c: 0,
+        next_segment: SegmentNo(0),
+        records_offset_bytes: 0,
+        records_len_bytes: 0,
+        complete_len_bytes: 0,
+        commit_seq: 0,
+        durable_seq: 0,
+        time: Timestamp(0),
+        epoch: 0,
+    }
+}
+
+/// A partial segment that is being filled.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    buf: AlignedBuf,
+    segment: SegmentNo,
+    /// Where it starts, in bytes from the segment's start.
+    offset_bytes: u32,
+    /// Where it starts on the device.
+    base: Addr,
+    /// How long it may become.
+    capacity: usize,
+    /// Where the next whole page goes.
+    tail: usize,
+    /// Where the next short block goes, and the end of the room for it.
+    short_at: usize,
+    short_end: usize,
+    records: Vec<u8>,
+    /// What its header says, and what the last record is about.
+    epoch: u64,
+    context: RecordContext,
+    /// Bytes of `records` that were taken back.
+    void_bytes: usize,
+    complete_len: usize,
+    /// The run that a next whole page may join.
+    run: Option<Run>,
+    /// The whole pages that may still be changed, by ascending offset.
+    pages: Vec<Placed>,
+    /// The short blocks that may still be changed, by ascending offset.
+    shorts: Vec<Short>,
+    /// Records put in it that may still be changed, by branch, list and index.
+    puts: FxHashMap<(u32, u64, u64), usize>,
+    deleted_lists: FxHashSet<u64>,
+}
+
+/// Where the records tell of a block: of a whole page the place of its checksum, of a short block
+/// that of its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordRef(u32);
+
+/// A block that may still be changed where it is.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    offset: u32,
+    record_ref: RecordRef,
+    /// Where the records of the main log's open partial segment tell of it as well, if this is
+    /// one of another head.
+    named: Option<RecordRef>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Short {
+    placed: Placed,
+    room: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    record_at: usize,
+    list: u64,
+    next_page: u64,
+    next_addr: Addr,
+}
+
+/// A page as it is to be stored: trailing zeros cut off where that saves a grain.
+pub(crate) fn stored_len(page: &[u8]) -> usize {
+    let mut len = page.len();
+    // A word at a time: most pages end in something else than zeros at once.
+    while len >= 8 && page[len - 8..len] == [0; 8] {
+        len -= 8;
+    }
+    while len > 0 && page[len - 1] == 0 {
+        len -= 1;
+    }
+    if len + GRAIN_SIZE > PAGE_SIZE { PAGE_SIZE } else { len }
+}
+
+/// What is to be stored of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content<'a> {
+    /// If the page is stored whole, zeros may be missing at the end.
+    bytes: &'a [u8],
+    len_bytes: usize,
+    crc32c: u32,
+}
+
+impl<'a> Content<'a> {
+    /// That of a page, which may have been cut off where only zeros follow.
+    pub(crate) fn of_page(page: &'a [u8]) -> Self {
+        Self::of(page, stored_len(page))
+    }
+
+    /// The first `len_bytes` of a page that is stored so long ([`stored_len`]).
+    pub(crate) fn of(page: &'a [u8], len_bytes: usize) -> Self {
+        let bytes = &page[..len_bytes.min(page.len())];
+        Self { bytes, len_bytes, crc32c: padded_checksum(bytes, len_bytes) }
+    }
+
+    /// What was stored before, its checksum known.
+    pub(crate) const fn stored(bytes: &'a [u8], crc32c: u32) -> Self {
+        Self { bytes, len_bytes: bytes.len(), crc32c }
+    }
+
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.len_bytes == PAGE_SIZE
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+
+    /// Whole pages, and bytes of a short block, that it takes.
+    pub(crate) const fn room(&self) -> (usize, usize) {
+        if self.is_whole() { (1, 0) } else { (0, self.len_bytes) }
+    }
+}
+
+/// The checksum of `bytes` with zeros up to `len_bytes`, a page at most.
+fn padded_checksum(bytes: &[u8], len_bytes: usize) -> u32 {
+    let crc32c = checksum(bytes);
+    match len_bytes - bytes.len() {
+        0 => crc32c,
+        missing => checksum_append(crc32c, &[0; PAGE_SIZE][..missing]),
+    }
+}
+
+/// Copies `bytes` into a slot, with zeros behind them.
+fn copy_padded(slot: &mut [u8], bytes: &[u8]) {
+    let (data, rest) = slot.split_at_mut(bytes.len());
+    data.copy_from_slice(bytes);
+    rest.fill(0);
+}
+
+impl Partial {
+    /// An empty one at `offset_bytes` of `segment`, which starts at `segment_offset` on the device.
+    pub(crate) fn new(
+        buf: AlignedBuf,
+        capacity: usize,
+        segment: SegmentNo,
+        segment_offset: u64,
+        offset_bytes: u32,
+        epoch: u64,
+    ) -> Self {
+        let capacity = capacity.min(buf.len());
+        Self {
+            buf,
+            segment,
+            offset_bytes,
+            base: Addr::from_bytes(segment_offset + u64::from(offset_bytes)),
+            capacity,
+            tail: PAGE_SIZE,
+            short_at: HEADER_LEN_BYTES,
+            short_end: PAGE_SIZE,
+            records: Vec::new(),
+            epoch,
+            context: RecordContext::start(epoch),
+            void_bytes: 0,
+            complete_len: 0,
+            run: None,
+            pages: Vec::new(),
+            shorts: Vec::new(),
+            puts: FxHashMap::default(),
+            deleted_lists: FxHashSet::default(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// How much of it is used: what it takes on the device if it is closed now, about.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.tail + self.records.len() - self.void_bytes
+    }
+
+    /// Whether so much more fits for sure: whole pages, bytes of a short block, and records.
+    pub(crate) fn fits(&self, pages: usize, short_bytes: usize, record_bytes: usize) -> bool {
+        let short = align_up_usize(short_bytes, GRAIN_SIZE);
+        let short = if self.short_at + short <= self.short_end {
+            0
+        } else {
+            align_up_usize(short, PAGE_SIZE)
+        };
+        let records = self.records.len() - self.void_bytes + record_bytes;
+        self.tail + pages * PAGE_SIZE + short + align_up_usize(records, PAGE_SIZE) <= self.capacity
+    }
+
+    /// Where `addr` lies in the buffer, if it lies in this partial segment.
+    pub(crate) fn offset_of(&self, addr: Addr) -> Option<usize> {
+        let offset = addr.0.checked_sub(self.base.0)?.checked_mul(GRAIN_SIZE as u64)?;
+        usize::try_from(offset).ok().filter(|&offset| offset < self.tail)
+    }
+
+    /// The stored bytes of a block in this partial segment.
+    pub(crate) fn block(&self, offset: usize, len_bytes: usize) -> &[u8] {
+        &self.buf[offset..offset + len_bytes]
+    }
+
+    /// What is added from now on is about this version.
+    pub(crate) fn set_context(&mut self, context: RecordContext) {
+        if self.context == context {
+            return;
+        }
+        self.context = context;
+        self.run = None;
+        let RecordContext { branch, epoch, is_moved } = context;
+        Record::Version { branch, epoch, is_moved }.encode(&mut self.records);
+    }
+
+    /// Adds a record as it is.
+    pub(crate) fn push(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::DeleteRecord { list, index } => {
+                self.take_back_put(list, index);
+            }
+            // Its earlier records are not looked at again: a list made anew under the same number
+            // must not be mistaken for it.
+            Record::DeleteList { list } => {
+                self.deleted_lists.insert(list);
+            }
+            Record::CreateList { list, .. } if self.deleted_lists.contains(&list) => {
+                self.puts.clear();
+            }
+            _ => {}
+        }
+        self.run = None;
+        record.encode(&mut self.records);
+    }
+
+    /// Adds a put, in place of an earlier one of the same record that may still be changed.
+    pub(crate) fn push_put(&mut self, list: u64, index: u64, value: &[u8]) {
+        if let Some(&at) = self.puts.get(&(self.context.branch, list, index)) {
+            let old_len = self.u16_at(at + LEN_OFFSET);
+            if old_len == value.len() {
+                let start = at + PUT_RECORD_LEN_BYTES;
+                self.records[start..start + old_len].copy_from_slice(value);
+                return;
+            }
+            self.take_back_put(list, index);
+        }
+        self.puts.insert((self.context.branch, list, index), self.records.len());
+        self.run = None;
+        Record::PutRecord { list, index, value }.encode(&mut self.records);
+    }
+
+    fn u16_at(&self, at: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.records[at], self.records[at + 1]]))
+    }
+
+    fn take_back_put(&mut self, list: u64, index: u64) {
+        if let Some(at) = self.puts.remove(&(self.context.branch, list, index)) {
+            let len = self.u16_at(at + LEN_OFFSET);
+            record::void(&mut self.records[at..]);
+            self.void_bytes += PUT_RECORD_LEN_BYTES + len;
+        }
+    }
+
+    /// Ends the time in which what has been written so far may be changed: a recovery unit follows
+    /// that ends in a later partial segment, and its changes must not take effect with this one.
+    pub(crate) fn forget_changeable(&mut self) {
+        self.puts.clear();
+        self.pages.clear();
+        self.shorts.clear();
+        self.run = None;
+    }
+
+    /// Adds a page and its record. The caller has asked [`Self::fits`].
+    pub(crate) fn push_page(
+        &mut self,
+        list: u64,
+        page_index: u64,
+        content: &Content<'_>,
+    ) -> PageRef {
+        let block = self.place(content);
+        self.record_page(list, page_index, &block);
+        block
+    }
+
+    /// Lays down what is stored of a page; it counts once [`Self::record_page`] was called with the
+    /// block. The caller has asked [`Self::fits`].
+    pub(crate) fn place(&mut self, content: &Content<'_>) -> PageRef {
+        let offset = if content.is_whole() {
+            let offset = self.tail;
+            self.tail += PAGE_SIZE;
+            copy_padded(&mut self.buf[offset..offset + PAGE_SIZE], content.bytes);
+            offset
+        } else {
+            self.place_block(content.bytes)
+        };
+        PageRef {
+            addr: self.base.plus_bytes(offset as u64),
+            crc32c: content.crc32c,
+            len_bytes: content.len_bytes as u16,
+            compression: 0,
+            flags: 0,
+        }
+    }
+
+    /// Records that a page was written as `block`, which was placed here or in another stream's open
+    /// partial segment. Blocks are recorded in the order in which they were placed.
+    pub(crate) fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
+        let record_ref = if block.is_whole() {
+            self.record_whole(list, page_index, block)
+        } else {
+            self.record_short(list, page_index, block)
+        };
+        if let Some(offset) = self.offset_of(block.addr) {
+            let placed = Placed { offset: offset as u32, record_ref, named: None };
+            if block.is_whole() {
+                self.pages.push(placed);
+            } else {
+                let room = align_up_usize(usize::from(block.len_bytes), GRAIN_SIZE) as u32;
+                self.shorts.push(Short { placed, room });
+            }
+        }
+        record_ref
+    }
+
+    /// Records that a page was written whole, as part of a run if it continues one.
+    fn record_whole(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
+        let joins = self.run.filter(|run| {
+            run.list == list && run.next_page == page_index && run.next_addr == block.addr
+        });
+        let record_at = if let Some(run) = joins {
+            let count = ((self.records.len() - run.record_at - WRITE_RUN_LEN_BYTES) / 4 + 1) as u16;
+            let at = run.record_at + LEN_OFFSET;
+            self.records[at..at + 2].copy_from_slice(&count.to_le_bytes());
+            self.records.extend_from_slice(&block.crc32c.to_le_bytes());
+            run.record_at
+        } else {
+            let at = self.records.len();
+            let crcs = [block.crc32c.into()];
+            Record::WriteRun { list, first_page: page_index, addr: block.addr, crcs: &crcs }
+                .encode(&mut self.records);
+            at
+        };
+        let is_full = self.records.len() - record_at > WRITE_RUN_LEN_BYTES + 4 * 60_000;
+        self.run = (!is_full).then_some(Run {
+            record_at,
+            list,
+            next_page: page_index + 1,
+            next_addr: block.addr.plus_bytes(PAGE_SIZE as u64),
+        });
+        RecordRef(self.records.len() as u32 - 4)
+    }
+
+    /// Records that a page was written as a block shorter than itself.
+    fn record_short(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
+        let at = self.records.len();
+        self.run = None;
+        Record::WriteBlock { list, page: page_index, block: *block }.encode(&mut self.records);
+        RecordRef(at as u32)
+    }
+
+    /// The main log names `block`, which lies in here, at `named`.
+    pub(crate) fn set_named(&mut self, block: &PageRef, named: RecordRef) {
+        let Some(offset) = self.offset_of(block.addr) else { return };
+        if let Some(placed) = self.placed_at(offset, block.is_whole()) {
+            placed.named = Some(named);
+        }
+    }
+
+    /// The block at `offset`, if it may still be changed.
+    fn placed_at(&mut self, offset: usize, is_whole: bool) -> Option<&mut Placed> {
+        let offset = offset as u32;
+        if is_whole {
+            let at = self.pages.binary_search_by_key(&offset, |page| page.offset).ok()?;
+            Some(&mut self.pages[at])
+        } else {
+            let at = self.shorts.binary_search_by_key(&offset, |short| short.placed.offset).ok()?;
+            Some(&mut self.shorts[at].placed)
+        }
+    }
+
+    /// Changes what the records say of a block.
+    pub(crate) fn update_record(&mut self, record_ref: RecordRef, block: &PageRef) {
+        let mut crc_at = record_ref.0 as usize;
+        if !block.is_whole() {
+            let len_at = crc_at + LEN_OFFSET;
+            self.records[len_at..len_at + 2].copy_from_slice(&block.len_bytes.to_le_bytes());
+            crc_at += WRITE_BLOCK_CRC_OFFSET;
+        }
+        self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
+    }
+
+    /// Lays a block in grains down; returns its offset. The caller has asked [`Self::fits`].
+    pub(crate) fn place_block(&mut self, bytes: &[u8]) -> usize {
+        let room = align_up_usize(bytes.len(), GRAIN_SIZE);
+        if self.short_at + room > self.short_end {
+            if self.short_end == self.tail {
+                self.short_end = align_up_usize(self.short_at + room, PAGE_SIZE);
+            } else {
+                self.buf[self.short_at..self.short_end].fill(0);
+                self.short_at = self.tail;
+                self.short_end = self.tail + align_up_usize(room, PAGE_SIZE);
+            }
+            self.tail = self.short_end;
+        }
+        let offset = self.short_at;
+        self.short_at += room;
+        self.buf[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.buf[offset + bytes.len()..offset + room].fill(0);
+        offset
+    }
+
+    /// Fills a block that was laid down before its contents were known.
+    pub(crate) fn fill_block(&mut self, offset: usize, bytes: &[u8]) {
+        self.buf[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Gives the memory back without writing anything.
+    pub(crate) fn into_buf(self) -> AlignedBuf {
+        self.buf
+    }
+
+    /// What its buffer takes.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Where an offset in it lies on the device.
+    pub(crate) const fn addr_at(&self, offset: usize) -> Addr {
+        self.base.plus_bytes(offset as u64)
+    }
+
+    /// What the page at `old` becomes when [`Self::change_page`] is called with these contents, if it
+    /// lies in here, may still be changed, and the contents fit its place.
+    pub(crate) fn fit_into(&mut self, old: &PageRef, content: &Content<'_>) -> Option<PageRef> {
+        let offset = self.offset_of(old.addr)?;
+        if old.is_whole() {
+            self.placed_at(offset, true)?;
+            let crc32c = if content.is_whole() {
+                content.crc32c
+            } else {
+                padded_checksum(content.bytes, PAGE_SIZE)
+            };
+            return Some(PageRef { crc32c, ..*old });
+        }
+        let at =
+            self.shorts.binary_search_by_key(&(offset as u32), |short| short.placed.offset).ok()?;
+        let room = self.shorts[at].room as usize;
+        let len = content.len_bytes;
+        let is_last = offset + room == self.short_at;
+        let needed = align_up_usize(len, GRAIN_SIZE);
+        let limit = if is_last { self.short_end - offset } else { room };
+        if len == 0 || len == PAGE_SIZE || needed > limit {
+            return None;
+        }
+        if needed > room {
+            self.short_at = offset + needed;
+            self.shorts[at].room = needed as u32;
+            self.buf[offset + room..offset + needed].fill(0);
+        }
+        Some(PageRef { crc32c: content.crc32c, len_bytes: len as u16, ..*old })
+    }
+
+    /// Changes a page where it is to `block`, as [`Self::fit_into`] said; returns where the main log
+    /// names it too, or nothing if it does not lie in here.
+    pub(crate) fn change_page(
+        &mut self,
+        block: &PageRef,
+        content: &Content<'_>,
+    ) -> Option<Option<RecordRef>> {
+        let offset = self.offset_of(block.addr)?;
+        let (Placed { record_ref, named, .. }, room) = if block.is_whole() {
+            (*self.placed_at(offset, true)?, PAGE_SIZE)
+        } else {
+            let by_offset = |short: &Short| short.placed.offset;
+            let at = self.shorts.binary_search_by_key(&(offset as u32), by_offset).ok()?;
+            (self.shorts[at].placed, self.shorts[at].room as usize)
+        };
+        copy_padded(&mut self.buf[offset..offset + room], content.bytes);
+        self.update_record(record_ref, block);
+        Some(named)
+    }
+
+    /// All records so far end their recovery units.
+    pub(crate) fn complete(&mut self) {
+        self.complete_len = self.records.len();
+    }
+
+    /// What the partial segment takes on the device with `more_record_bytes` of records added.
+    pub(crate) fn final_len(&self, more_record_bytes: usize) -> usize {
+        let records = self.records.len() - self.void_bytes + more_record_bytes;
+        let at = self.records_place(records);
+        align_up_usize(at + records, PAGE_SIZE).max(self.tail)
+    }
+
+    /// Where the records go: behind the short blocks if they fit there, else at the end.
+    const fn records_place(&self, records_len: usize) -> usize {
+        if self.short_end == self.tail || self.short_at + records_len <= self.short_end {
+            self.short_at
+        } else {
+            self.tail
+        }
+    }
+
+    /// Ends it: lays the records in and writes the header, whose lengths and place are filled in
+    /// here. Returns the buffer, the bytes of it that count, and the header's checksum.
+    pub(crate) fn close(mut self, header: PartialHeader) -> (AlignedBuf, usize, u32) {
+        let complete_len = if self.void_bytes > 0 {
+            record::compact(&mut self.records, self.complete_len)
+        } else {
+            self.complete_len
+        };
+        self.void_bytes = 0;
+        let records_at = self.records_place(self.records.len());
+        let records_end = records_at + self.records.len();
+        let len = self.final_len(0);
+        debug_assert!(len <= self.capacity, "a partial segment keeps within its room");
+        if records_at != self.short_at {
+            self.buf[self.short_at..self.short_end].fill(0);
+        }
+        self.buf[records_at..records_end].copy_from_slice(&self.records);
+        let pad_end = if records_at == self.short_at && self.short_end < self.tail {
+            self.short_end
+        } else {
+            len
+        };
+        self.buf[records_end..pad_end].fill(0);
+        let header = PartialHeader {
+            len_bytes: len as u32,
+            segment: self.segment,
+            offset_bytes: self.offset_bytes,
+            records_offset_bytes: records_at as u32,
+            records_len_bytes: self.records.len() as u32,
+            complete_len_bytes: complete_len as u32,
+            epoch: self.epoch,
+            ..header
+        };
+        let crc32c = header.encode_into(&mut self.buf[..len]);
+        (self.buf, len, crc32c)
+    }
+
+    pub(crate) const fn segment(&self) -> SegmentNo {
+        self.segment
+    }
+
+    pub(crate) const fn offset_bytes(&self) -> u32 {
+        self.offset_bytes
+    }
+
+    pub(crate) const fn base(&self) -> Addr {
+        self.base
+    }
+}
+
+/// Bytes of records that `pages` pages may take at worst: each a record of its own, and of another
+/// version than the one before.
+pub(crate) const fn page_record_bytes(pages: usize) -> usize {
+    const LONGEST: usize = if WRITE_BLOCK_LEN_BYTES > WRITE_RUN_LEN_BYTES + 4 {
+        WRITE_BLOCK_LEN_BYTES
+    } else {
+        WRITE_RUN_LEN_BYTES + 4
+    };
+    pages * (LONGEST + VERSION_LEN_BYTES)
+}

@@ -1,0 +1,97 @@
+use dendro_base::Rng;
+
+use super::*;
+
+fn page(layout: Layout, segment: SegmentNo) -> PageRef {
+    PageRef {
+        addr: Addr::from_bytes(layout.segment_offset(segment)),
+        len_bytes: PAGE_SIZE as u16,
+        ..PageRef::ZERO
+    }
+}
+
+/// What each segment holds, all of them looked at.
+fn live_bytes(segments: &Segments) -> Vec<u32> {
+    (0..segments.layout.segment_count()).map(|at| segments.live_bytes_of(SegmentNo(at))).collect()
+}
+
+fn pending_by_looking(segments: &Segments) -> Vec<SegmentNo> {
+    let is_pending = |segment: &SegmentNo| segments.is_pending(*segment);
+    segments.layout.log_segments().filter(is_pending).collect()
+}
+
+/// DESIGN §5 tells these figures.
+#[test]
+fn a_segment_takes_32_bytes_once_it_was_filled_and_next_to_none_before() {
+    let sixteen_tib = Layout::new(22, 1 << 22).unwrap();
+    let pebibyte = Layout::new(26, 1 << 24).unwrap();
+    for (layout, most_mib) in [(sixteen_tib, 130), (pebibyte, 517)] {
+        let mut segments = Segments::new(layout);
+        assert!(segments.memory_bytes() < 5 << 20, "{}", segments.memory_bytes());
+        let count = layout.log_segments().count();
+        for _ in 0..count {
+            let segment = segments.open(Head::Payload, Class::MAIN).unwrap();
+            segments.close(segment);
+        }
+        assert_eq!(segments.open(Head::Main, Class::MAIN), None);
+        segments.take_emptied();
+        segments.emptied = Vec::new();
+        assert!(segments.memory_bytes() <= most_mib << 20, "{}", segments.memory_bytes());
+    }
+}
+
+/// A checkpoint's freeze looks only at what has changed, and finds what looking at all would.
+#[test]
+fn a_freeze_finds_what_looking_at_all_segments_finds() {
+    let layout = Layout::new(17, 60).unwrap();
+    let mut segments = Segments::new(layout);
+    let mut rng = Rng::new(5);
+    let mut clock = 0;
+    let (mut frozen, mut held) = (live_bytes(&segments), [BTreeSet::new(), BTreeSet::new()]);
+    for _ in 0..20_000 {
+        clock += PAGE_SIZE as u64;
+        let segment = SegmentNo(2 + rng.below(58) as u32);
+        match (rng.below(100), segments.state(segment)) {
+            (0..1, _) => {
+                let pending = segments.freeze();
+                frozen = live_bytes(&segments);
+                let [next, last] = &mut held;
+                last.append(next);
+                let found: Vec<_> = pending.iter().map(|generation| generation.segment).collect();
+                assert_eq!(found, pending_by_looking(&segments));
+                assert!(pending.iter().all(|generation| segments.is_still_pending(*generation)));
+                assert!(segments.frozen.is_empty());
+            }
+            (1..2, _) => {
+                segments.note_settled();
+                held[1].clear();
+            }
+            (2..10, _) => {
+                segments.hold(page(layout, segment).addr);
+                held[0].insert(segment);
+            }
+            (_, SegmentState::Clean) => {
+                let opened = segments.open(Head::Payload, Class::user(1)).unwrap();
+                assert!(opened <= segment, "the lowest is opened");
+            }
+            (10..30, SegmentState::Open) => segments.close(segment),
+            (_, SegmentState::Open) if segments.live_bytes_of(segment) < 120 << 10 => {
+                segments.block_born(&page(layout, segment), clock, clock);
+            }
+            (_, SegmentState::Dirty) if segments.live_bytes_of(segment) == 0 => {
+                segments.set_clean(segment);
+            }
+            _ => segments.block_died(&page(layout, segment), clock),
+        }
+        for segment in layout.log_segments() {
+            assert_eq!(segments.frozen_bytes_of(segment), frozen[segment.0 as usize]);
+            let is_held =
+                segments.table[segment.0 as usize].is_marked(HELD_FOR_NEXT | HELD_FOR_LAST);
+            assert_eq!(is_held, held.iter().any(|held| held.contains(&segment)));
+        }
+        let clean = layout.log_segments().filter(|at| segments.state(*at) == SegmentState::Clean);
+        assert_eq!(segments.clean_count() as usize, clean.count());
+        assert_eq!(u64::from(segments.clean_count()), segments.clean.len());
+        assert_eq!(segments.has_pending(), !segments.pending.is_empty());
+    }
+}

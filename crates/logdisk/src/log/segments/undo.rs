@@ -1,0 +1,44 @@
+//! How the usage of segments was before a change, so that the change can be undone.
+
+use std::mem;
+
+use dendro_format::SegmentNo;
+
+use super::PageCounts;
+use super::entry::Entry;
+
+/// The totals before a change, and the entries that it changed, each as it was before.
+type Saved = (u64, PageCounts, Vec<(SegmentNo, Entry)>);
+
+/// What [`super::Segments::roll_back`] needs.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    totals: Option<(u64, PageCounts)>,
+    entries: Vec<(SegmentNo, Entry)>,
+}
+
+impl Undo {
+    pub(super) fn begin(&mut self, live_bytes: u64, page_counts: PageCounts) {
+        debug_assert!(self.totals.is_none(), "changes do not nest");
+        self.totals = Some((live_bytes, page_counts));
+    }
+
+    /// The entry of `segment` is about to change.
+    pub(super) fn note(&mut self, segment: SegmentNo, entry: &Entry) {
+        // The oldest state of several counts: blocks next to each other need one.
+        let is_noted = self.entries.last().is_some_and(|(last, _)| *last == segment);
+        if self.totals.is_some() && !is_noted {
+            self.entries.push((segment, *entry));
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        self.totals = None;
+        self.entries.clear();
+    }
+
+    pub(super) fn take(&mut self) -> Option<Saved> {
+        let (live_bytes, page_counts) = self.totals.take()?;
+        Some((live_bytes, page_counts, mem::take(&mut self.entries)))
+    }
+}

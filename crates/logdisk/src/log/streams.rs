@@ -1,0 +1,329 @@
+//! The payload streams: where blocks go that lie apart from the main log, by temperature.
+//!
+//! A payload stream fills partial segments of its own. They carry no order: the main log's records
+//! name and check every block in them, and whatever is closed in the main log is preceded in the
+//! queue by what it names, so one flush covers both. Their own records are for the cleaner alone.
+
+use dendro_base::sync::Arc;
+use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
+use dendro_policy::{Class, Classes, Policy, Present};
+use smallvec::SmallVec;
+
+use crate::engine::{Engine, PARTIAL_LEN_BYTES};
+use crate::log::partial::{
+    Content, MIN_CAPACITY_BYTES, Partial, RecordRef, header_of, page_record_bytes,
+};
+use crate::log::writer::Closed;
+
+/// Rolling forward what names blocks in payload streams takes as long as for so much less of a log that
+/// holds them itself.
+const PAYLOAD_PER_REPLAYED: u64 = 4;
+
+/// Where one payload stream stands.
+#[derive(Debug)]
+struct PayloadStream {
+    class: Class,
+    segment: Option<SegmentNo>,
+    offset_bytes: u32,
+    seq: u64,
+    prev_crc32c: u32,
+    open: Option<Partial>,
+}
+
+impl PayloadStream {
+    /// What its segment still takes, about: no more than that.
+    fn room_bytes(&self, segment_size: u64) -> u64 {
+        let open_bytes = self.open.as_ref().map_or(0, Partial::used_bytes) as u64;
+        let filled = u64::from(self.offset_bytes) + open_bytes + MIN_CAPACITY_BYTES as u64;
+        if self.segment.is_some() { segment_size.saturating_sub(filled) } else { 0 }
+    }
+}
+
+/// All payload streams of a disk, and the policy that deals blocks out to them.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    policy: Arc<dyn Policy>,
+    classes: Classes,
+    all: Vec<PayloadStream>,
+    /// See [`crate::OpenOptions::stream_bytes`].
+    stream_bytes: u64,
+    /// Bytes of blocks since the last flush, and the mean of that over recent flushes.
+    since_flush: u64,
+    mean_between_flushes: u64,
+}
+
+impl Streams {
+    pub(crate) fn new(policy: Arc<dyn Policy>, stream_bytes: u64, present: &Present) -> Self {
+        let classes = policy.classes(present);
+        // A volume that was just opened is more often filled than synced.
+        Self {
+            policy,
+            classes,
+            all: Vec::new(),
+            stream_bytes,
+            since_flush: 0,
+            mean_between_flushes: 2 * stream_bytes,
+        }
+    }
+
+    pub(crate) const fn policy(&self) -> &Arc<dyn Policy> {
+        &self.policy
+    }
+
+    /// What their segments still take, all together.
+    pub(crate) fn room_bytes(&self, segment_size: u64) -> u64 {
+        self.all.iter().map(|stream| stream.room_bytes(segment_size)).sum()
+    }
+
+    /// How many streams of users' data may have to go on in another segment for `pages`, which take
+    /// no more than so many bytes, whichever of them these go to.
+    pub(crate) fn filled_up_by(&self, pages: usize, bytes: u64, segment_size: u64) -> usize {
+        let users = usize::from(self.classes.users);
+        // Asked with every unit.
+        let mut left: SmallVec<[u64; 8]> = (self.all.iter())
+            .filter(|stream| stream.class.user_index().is_some())
+            .map(|stream| stream.room_bytes(segment_size))
+            .collect();
+        left.resize(users, 0);
+        left.sort_unstable();
+        let mut filled_bytes = 0;
+        let is_filled = |left: &&u64| {
+            filled_bytes += **left;
+            filled_bytes <= bytes
+        };
+        left.iter().take_while(is_filled).count().min(pages)
+    }
+
+    /// Whether what clients write is kept apart now.
+    pub(crate) fn are_used(&self) -> bool {
+        self.classes.users > 0
+            && self.mean_between_flushes.max(self.since_flush) >= self.stream_bytes
+    }
+
+    /// A class of users' data, the coldest. Only if there is one: see [`Self::are_used`].
+    pub(crate) const fn any_user_class(&self) -> Class {
+        Class::user(self.classes.users.saturating_sub(1))
+    }
+
+    pub(crate) const fn note_block(&mut self, block: &PageRef) {
+        self.since_flush += block.footprint_bytes() as u64;
+    }
+
+    pub(crate) const fn note_flush(&mut self) {
+        self.mean_between_flushes = (self.mean_between_flushes * 7 + self.since_flush) / 8;
+        self.since_flush = 0;
+    }
+
+    /// The open partial segments.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Partial> {
+        self.all.iter().filter_map(|stream| stream.open.as_ref())
+    }
+
+    /// The stored bytes of a block in an open partial segment.
+    pub(crate) fn block(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
+        self.all.iter().find_map(|stream| {
+            let open = stream.open.as_ref()?;
+            Some(open.block(open.offset_of(addr)?, len_bytes))
+        })
+    }
+
+    /// See [`Partial::fit_into`].
+    pub(crate) fn fit_into(
+        &mut self,
+        old: &PageRef,
+        content: &Content<'_>,
+        unit_pages: usize,
+    ) -> Option<PageRef> {
+        let has_room = |open: &Partial| open.fits(unit_pages, 0, page_record_bytes(unit_pages));
+        self.open_mut().filter(|open| has_room(open)).find_map(|open| open.fit_into(old, content))
+    }
+
+    /// See [`Partial::change_page`].
+    pub(crate) fn change_page(
+        &mut self,
+        block: &PageRef,
+        content: &Content<'_>,
+    ) -> Option<Option<RecordRef>> {
+        self.open_mut().find_map(|open| open.change_page(block, content))
+    }
+
+    /// The main log names `block` at `named`.
+    pub(crate) fn set_named(&mut self, block: &PageRef, named: RecordRef) {
+        self.open_mut().for_each(|open| open.set_named(block, named));
+    }
+
+    fn open_mut(&mut self) -> impl Iterator<Item = &mut Partial> {
+        self.all.iter_mut().filter_map(|stream| stream.open.as_mut())
+    }
+
+    /// See [`Partial::forget_changeable`].
+    pub(crate) fn forget_changeable(&mut self) {
+        self.open_mut().for_each(Partial::forget_changeable);
+    }
+
+    /// The number of the stream of `class`, if that is a class in use.
+    fn find(&mut self, class: Class) -> Option<usize> {
+        if let Some(at) = self.all.iter().position(|stream| stream.class == class) {
+            return Some(at);
+        }
+        self.classes.position(class)?;
+        self.all.push(PayloadStream {
+            class,
+            segment: None,
+            offset_bytes: 0,
+            seq: 0,
+            prev_crc32c: 0,
+            open: None,
+        });
+        Some(self.all.len() - 1)
+    }
+}
+
+impl Engine {
+    /// From now on another policy deals out blocks.
+    pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
+        self.retire_streams();
+        self.streams = Streams::new(policy, self.streams.stream_bytes, &self.state.present());
+    }
+
+    /// No payload stream goes on in its segment: they can be cleaned as any others.
+    pub(crate) fn retire_streams(&mut self) {
+        self.close_streams();
+        for stream in std::mem::take(&mut self.streams.all) {
+            if let Some(segment) = stream.segment {
+                self.state.segments.close(segment);
+            }
+        }
+    }
+
+    /// Where the policy wants a page that a client writes over `old`.
+    pub(crate) fn user_class(&mut self, old: Option<PageRef>) -> Class {
+        let segments = &self.state.segments;
+        let left = old.filter(|old| old.len_bytes > 0);
+        let left = left.map(|old| segments.layout().segment_of(old.addr));
+        if let Some((_, class)) = self.last_class.filter(|&(last, _)| last == left) {
+            return class;
+        }
+        let figures = left.map(|left| segments.policy_view(left));
+        let class = self.streams.policy.user_class(figures.as_ref(), &self.state.present());
+        self.last_class = Some((left, class));
+        class
+    }
+
+    /// Where the policy wants what survives in the segment of `addr`.
+    pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
+        self.streams
+            .policy
+            .survivor_class(&self.state.segments.policy_view_at(addr), &self.state.present())
+    }
+
+    /// The class, of those of survivors, that a block goes to which the policy wants in `class`: that
+    /// one or, when clean segments are few and it would take one, the next colder or else hotter one
+    /// that goes on in its own. None of them: the main log's.
+    pub(crate) fn class_with_room(&self, class: Class) -> Class {
+        let Some(index) = class.survivor_index() else { return class };
+        let size = self.state.segments.layout().segment_size_bytes();
+        let has_room = |class: &Class| {
+            let mut streams = self.streams.all.iter();
+            streams.any(|stream| stream.class == *class && stream.room_bytes(size) > 0)
+        };
+        if has_room(&class) || self.state.segments.has_free(self.kept_segments) {
+            return class;
+        }
+        let colder = index + 1..self.streams.classes.survivors;
+        let mut others = colder.chain((0..index).rev()).map(Class::survivor);
+        others.find(has_room).unwrap_or(Class::MAIN)
+    }
+
+    /// Places what is stored of a page in the stream of `class`, for [`Self::record_page`] to name it in
+    /// the main log. `None` when there is no such stream or it finds no segment: the main log must take
+    /// the block.
+    pub(crate) fn place_apart(
+        &mut self,
+        class: Class,
+        list: u64,
+        page_index: u64,
+        content: &Content<'_>,
+    ) -> Option<PageRef> {
+        let number = self.streams.find(class)?;
+        let (pages, short) = content.room();
+        let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
+        if !self.streams.all[number].open.as_ref().is_some_and(fits) {
+            self.close_stream(number);
+            self.open_stream(number)?;
+        }
+        let open = self.streams.all[number].open.as_mut()?;
+        open.set_context(self.context);
+        Some(open.push_page(list, page_index, content))
+    }
+
+    /// Records in the main log that a page was written as `block`, which was placed there or in a
+    /// stream.
+    pub(crate) fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) {
+        let main = self.log.open.as_mut().expect("a partial segment was opened");
+        main.set_context(self.context);
+        let record_ref = main.record_page(list, page_index, block);
+        if main.offset_of(block.addr).is_none() {
+            self.streams.set_named(block, record_ref);
+        }
+    }
+
+    fn open_stream(&mut self, number: usize) -> Option<()> {
+        let layout = self.state.segments.layout();
+        let size = layout.segment_size_bytes();
+        let stream = &mut self.streams.all[number];
+        let is_full = size - u64::from(stream.offset_bytes) < MIN_CAPACITY_BYTES as u64;
+        if let Some(full) = stream.segment.filter(|_| is_full) {
+            self.state.segments.close(full);
+            stream.segment = None;
+        }
+        if stream.segment.is_none() {
+            stream.segment = Some(self.state.segments.open(Head::Payload, stream.class)?);
+            stream.offset_bytes = 0;
+        }
+        let (segment, offset_bytes) = (stream.segment?, stream.offset_bytes);
+        let room = (size - u64::from(offset_bytes)) as usize;
+        let buf = self.take_buf();
+        // The last partial segment takes what would be too little for one of its own.
+        let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
+        let segment_offset = layout.segment_offset(segment);
+        let epoch = self.state.versions.epoch();
+        self.streams.all[number].open =
+            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
+        Some(())
+    }
+
+    /// Hands what the payload streams hold to the writer, before the main log's partial segment
+    /// that names it.
+    pub(crate) fn close_streams(&mut self) {
+        for number in 0..self.streams.all.len() {
+            self.close_stream(number);
+        }
+    }
+
+    fn close_stream(&mut self, number: usize) {
+        let stream = &mut self.streams.all[number];
+        let Some(mut partial) = stream.open.take() else { return };
+        if partial.is_empty() {
+            stream.open = Some(partial);
+            return;
+        }
+        partial.complete();
+        let (segment, base) = (partial.segment(), partial.base());
+        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+            class: stream.class.number(),
+            seq: stream.seq,
+            prev_crc32c: stream.prev_crc32c,
+            commit_seq: self.commit_seq,
+            time: self.began,
+            ..header_of(Head::Payload, self.uuid)
+        });
+        stream.offset_bytes += len_bytes as u32;
+        stream.seq += 1;
+        stream.prev_crc32c = crc32c;
+        // It counts as written with the main log's partial segment that will name it.
+        let seq = self.log.seq;
+        self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
+        self.hand_to_writer(Arc::new(Closed { buf, len_bytes, base, segment, seq }));
+    }
+}

@@ -1,0 +1,238 @@
+//! The two superblock logs.
+//!
+//! What counts is the newest superblock. One that is damaged or cannot be read was perhaps newer than
+//! the newest that can be: it is told of ([`Behind`]), and never passed over in silence.
+
+use dendro_base::Uuid;
+use dendro_base::sync::Arc;
+use dendro_device::{AlignedBuf, Device};
+use dendro_disk::Error;
+use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
+use dendro_format::superblock::{
+    COMPATIBLE_ALLOCATED, KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, SUPERBLOCK_LEN_BYTES,
+    SuperblockRemains,
+};
+use dendro_format::{Layout, Superblock};
+
+use crate::space::host::no_space;
+
+/// The superblocks of a volume.
+pub(crate) struct Superblocks {
+    /// Those that are valid, the newest first: one at least.
+    pub(crate) valid: Vec<Superblock>,
+    /// What lies in the slots behind the newest, up to the first in which nothing was written since
+    /// the logs last came round.
+    pub(crate) behind: Vec<Behind>,
+}
+
+/// What lies in the slot of a superblock that would be newer than the newest valid one.
+pub(crate) enum Behind {
+    /// A damaged superblock of this volume: what it seems to say, and whether it may be one that was
+    /// left when the logs last came round.
+    Damaged { remains: SuperblockRemains, may_be_older: bool },
+    /// The device fails to read it.
+    Unreadable,
+}
+
+impl Superblocks {
+    /// Finds the superblocks of the volume on `device`.
+    ///
+    /// The first slot of either log tells the shape of the volume, and with it where all slots are;
+    /// while one log is begun anew the other holds the newest.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] when there is none, [`Error::Io`] when there is none that can be read.
+    pub(crate) fn find(device: &dyn Device) -> Result<Self, Error> {
+        let mut problems = Problems { text: "no superblock was found", io: None };
+        let valid = find_valid(device, &mut problems);
+        let Some(newest) = valid.first() else {
+            return Err(problems.io.map_or_else(
+                || {
+                    let what = "this is not a dendrofs volume, or its start is damaged";
+                    Error::Corrupted(format!("{what}: {}", problems.text))
+                },
+                |error| Error::Io(format!("reading the superblock: {error}")),
+            ));
+        };
+        check(newest, device)?;
+        let behind = find_behind(device, newest);
+        Ok(Self { valid, behind })
+    }
+}
+
+/// Whether this software can read the volume, and the device holds it.
+fn check(newest: &Superblock, device: &dyn Device) -> Result<(), Error> {
+    if newest.layout.len_bytes() > device.len_bytes() {
+        return Err(Error::Corrupted(format!(
+            "the volume is {} bytes long, but the device has only {}: it was cut off",
+            newest.layout.len_bytes(),
+            device.len_bytes()
+        )));
+    }
+    if newest.incompatible & !KNOWN_INCOMPATIBLE != 0 {
+        return Err(Error::Corrupted(format!(
+            "the volume uses features that this version of dendrofs does not know ({:#x})",
+            newest.incompatible & !KNOWN_INCOMPATIBLE
+        )));
+    }
+    Ok(())
+}
+
+/// Whether this version may write to the volume.
+pub(crate) const fn is_writable(superblock: &Superblock) -> bool {
+    superblock.read_only & !KNOWN_READ_ONLY_COMPATIBLE == 0
+}
+
+/// Why there is no superblock, should there be none.
+struct Problems {
+    text: &'static str,
+    io: Option<dendro_device::Error>,
+}
+
+/// The valid superblocks, the newest first.
+fn find_valid(device: &dyn Device, problems: &mut Problems) -> Vec<Superblock> {
+    let second_log = (MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2).map(|log2| 1_u64 << log2);
+    for offset in std::iter::once(0).chain(second_log) {
+        if offset + SUPERBLOCK_LEN_BYTES as u64 > device.len_bytes() {
+            break;
+        }
+        match read(device, offset, SUPERBLOCK_LEN_BYTES).map(|slot| Superblock::decode(&slot)) {
+            Ok(Ok(first)) => {
+                let found = of_layout(device, first.layout, Some(first.uuid));
+                if !found.is_empty() {
+                    return found;
+                }
+                break;
+            }
+            Ok(Err(malformed)) if malformed.problem != "there is none" => {
+                problems.text = malformed.problem;
+            }
+            Ok(Err(_)) => {}
+            Err(error) => problems.io = Some(error),
+        }
+    }
+    // A log whose first slot is damaged may still hold newer ones: look at every shape.
+    for log2 in MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2 {
+        let count = u32::try_from(device.len_bytes() >> log2).unwrap_or(u32::MAX);
+        let Ok(layout) = Layout::new(log2, count) else { continue };
+        let found = of_layout(device, layout, None);
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+/// The valid superblocks of a volume with segments as in `layout`, the newest first.
+fn of_layout(device: &dyn Device, layout: Layout, uuid: Option<Uuid>) -> Vec<Superblock> {
+    let mut all: Vec<Superblock> = Vec::new();
+    for area in [0, 1] {
+        for_each_slot(device, layout, area, |offset, slot| {
+            all.extend(slot.and_then(|slot| Superblock::decode(slot).ok()).filter(|found| {
+                found.layout.segment_size_log2() == layout.segment_size_log2()
+                    && found.layout.superblock_offset(found.seq) == offset
+                    && uuid.is_none_or(|uuid| found.uuid == uuid)
+            }));
+        });
+    }
+    all.sort_by_key(|found| std::cmp::Reverse(found.seq));
+    let uuid = all.first().map(|newest| newest.uuid);
+    all.retain(|found| Some(found.uuid) == uuid);
+    all
+}
+
+/// Calls `visit` with the place of each slot of a log, and what lies there if it can be read.
+fn for_each_slot(
+    device: &dyn Device,
+    layout: Layout,
+    area: u32,
+    mut visit: impl FnMut(u64, Option<&[u8]>),
+) {
+    let range = layout.superblock_area(area);
+    if range.end > device.len_bytes() {
+        return;
+    }
+    let offsets = range.clone().step_by(SUPERBLOCK_LEN_BYTES);
+    match read(device, range.start, (range.end - range.start) as usize) {
+        Ok(bytes) => {
+            for (offset, slot) in offsets.zip(bytes.chunks_exact(SUPERBLOCK_LEN_BYTES)) {
+                visit(offset, Some(slot));
+            }
+        }
+        // One that fails must not take the others with it.
+        Err(_) => {
+            for offset in offsets {
+                visit(offset, read(device, offset, SUPERBLOCK_LEN_BYTES).ok().as_deref());
+            }
+        }
+    }
+}
+
+/// See [`Superblocks::behind`].
+fn find_behind(device: &dyn Device, newest: &Superblock) -> Vec<Behind> {
+    let slot_count = 2 * newest.layout.superblock_slot_count();
+    let mut behind = Vec::new();
+    for seq in (newest.seq + 1..).take(slot_count as usize - 1) {
+        let offset = newest.layout.superblock_offset(seq);
+        let Ok(slot) = read(device, offset, SUPERBLOCK_LEN_BYTES) else {
+            behind.push(Behind::Unreadable);
+            continue;
+        };
+        let is_from_before =
+            |seq| seq < newest.seq && newest.layout.superblock_offset(seq) == offset;
+        if Superblock::decode(&slot).is_ok_and(|older| is_from_before(older.seq)) {
+            break;
+        }
+        let Some(remains) = SuperblockRemains::find(&slot, &newest.uuid) else { break };
+        behind.push(Behind::Damaged { remains, may_be_older: is_from_before(remains.seq) });
+    }
+    behind
+}
+
+fn read(
+    device: &dyn Device,
+    offset: u64,
+    len_bytes: usize,
+) -> Result<AlignedBuf, dendro_device::Error> {
+    let mut bytes = AlignedBuf::zeroed(len_bytes);
+    device.read_at(offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Has the place of the next superblock allocated. What is there then is none.
+///
+/// # Errors
+/// As [`append`].
+pub(crate) fn allocate_next(device: &Arc<dyn Device>, newest: &Superblock) -> Result<(), Error> {
+    let offset = newest.layout.superblock_offset(newest.seq.wrapping_add(1));
+    let zeros = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
+    device.write_at(offset, &zeros).map_err(failed)
+}
+
+/// Why nothing was appended.
+fn failed(error: dendro_device::Error) -> Error {
+    no_space(&error, SUPERBLOCK_LEN_BYTES as u64)
+        .unwrap_or_else(|| Error::Failed(format!("writing the superblock: {error}")))
+}
+
+/// Appends a superblock and makes it durable.
+///
+/// # Errors
+/// [`Error::NoSpace`] when the file system that holds the image is full: the same one may be appended
+/// again. [`Error::Failed`] when the device fails.
+pub(crate) fn append(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<(), Error> {
+    let offset = superblock.layout.superblock_offset(superblock.seq);
+    for area in [0, 1] {
+        let range = superblock.layout.superblock_area(area);
+        if offset == range.start && superblock.compatible & COMPATIBLE_ALLOCATED == 0 {
+            // The log is begun anew; the other one holds what counts. A device that does not
+            // take it keeps old superblocks, which their numbers tell from new ones.
+            let _ = device.discard(range.start, range.end - range.start);
+        }
+    }
+    let slot = superblock.encode();
+    let mut aligned = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
+    aligned.copy_from_slice(slot.as_slot());
+    device.write_at(offset, &aligned).map_err(failed)?;
+    device.flush().map_err(failed)
+}

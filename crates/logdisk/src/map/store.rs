@@ -1,0 +1,208 @@
+//! Nodes of the map from the device, through a bounded cache.
+
+use std::cell::RefCell;
+
+use dendro_base::Uuid;
+use dendro_base::sync::Arc;
+use dendro_device::Device;
+use dendro_disk::Error;
+use dendro_format::node::{self, Entries, MAX_NODE_LEN_BYTES};
+use dendro_format::{Layout, NodePtr, Value};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use rustc_hash::FxHashMap;
+
+use crate::damage::DamageLog;
+use crate::fault::{Fault, Outcome};
+use crate::map::Nodes;
+use crate::map::budget;
+use crate::map::node::{Node, Resident};
+
+/// No tree is higher: even nodes of two children would map more than there can be.
+const MAX_LEVEL: u8 = 32;
+
+#[derive(Clone, Debug)]
+struct ByMemory;
+
+impl Weighter<NodePtr, Arc<Resident>> for ByMemory {
+    fn weight(&self, _: &NodePtr, resident: &Arc<Resident>) -> u64 {
+        resident.node.memory_bytes()
+    }
+}
+
+/// Where clean nodes come from.
+pub(crate) struct NodeStore {
+    device: Arc<dyn Device>,
+    uuid: Uuid,
+    layout: Layout,
+    cache_size_bytes: u64,
+    cache: Cache<NodePtr, Arc<Resident>, ByMemory>,
+    damage: DamageLog,
+}
+
+impl std::fmt::Debug for NodeStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NodeStore({} bytes cached)", self.cache.weight())
+    }
+}
+
+impl NodeStore {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        uuid: Uuid,
+        layout: Layout,
+        cache_size_bytes: u64,
+    ) -> Self {
+        let capacity_bytes = budget::clean_bytes(cache_size_bytes, 0);
+        let items = (capacity_bytes / 16384).max(16) as usize;
+        let cache = Cache::with_weighter(items, capacity_bytes, ByMemory);
+        let damage = DamageLog::default();
+        Self { device, uuid, layout, cache_size_bytes, cache, damage }
+    }
+
+    /// What was met that the device does not return as it was written.
+    pub(crate) const fn damage(&self) -> &DamageLog {
+        &self.damage
+    }
+
+    /// Leaves room for a table of segments of so many bytes.
+    pub(crate) fn leave_room(&self, table_bytes: u64) {
+        let capacity_bytes = budget::clean_bytes(self.cache_size_bytes, table_bytes);
+        // With each change of its size the cache forgets some of what it has learnt.
+        let difference_bytes = capacity_bytes.abs_diff(self.cache.capacity());
+        if difference_bytes > self.cache_size_bytes / 64 {
+            self.cache.set_capacity(capacity_bytes);
+        }
+    }
+
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+
+    pub(crate) fn keep(&self, place: NodePtr, resident: Arc<Resident>) {
+        self.cache.insert(place, resident);
+    }
+
+    /// Reads the node at `place`, and keeps it in the cache.
+    pub(crate) fn load(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
+        let resident =
+            self.read(place).inspect_err(|error| self.damage.note(place.addr, None, error))?;
+        self.cache.insert(*place, Arc::clone(&resident));
+        Ok(resident)
+    }
+
+    /// Reads and checks the node at `place`.
+    fn read(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
+        if !self.layout.holds(place.addr, u64::from(place.len_bytes))
+            || place.len_bytes as usize > MAX_NODE_LEN_BYTES
+        {
+            return Err(damaged(place, "its place is not on the device"));
+        }
+        let mut bytes = vec![0; place.len_bytes as usize];
+        self.device
+            .read_at(place.addr.bytes(), &mut bytes)
+            .map_err(|error| Error::Io(format!("reading the map: {error}")))?;
+        let (info, entries) = node::decode(&bytes, &self.uuid)
+            .map_err(|malformed| damaged(place, malformed.problem))?;
+        let stored = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        if stored != place.crc32c {
+            return Err(damaged(place, "it is another node than the one meant"));
+        }
+        if info.level > MAX_LEVEL || !self.refers_soundly(&entries) {
+            return Err(damaged(place, "it refers to places that are not on the device"));
+        }
+        Ok(Resident::new(Node::from_entries(info.level, entries)))
+    }
+
+    fn refers_soundly(&self, entries: &Entries) -> bool {
+        let holds = |addr, len_bytes: u32| self.layout.holds(addr, u64::from(len_bytes));
+        match entries {
+            Entries::Inner(children) => {
+                children.iter().all(|(_, child)| holds(child.place.addr, child.place.len_bytes))
+            }
+            Entries::Leaf(entries) => entries.iter().all(|(_, value)| match value {
+                Value::Chunk(chunk) => chunk.iter().all(|(_, page)| {
+                    page.len_bytes == 0 || holds(page.addr, page.footprint_bytes())
+                }),
+                _ => true,
+            }),
+        }
+    }
+}
+
+fn damaged(place: &NodePtr, problem: &str) -> Error {
+    Error::Corrupted(format!("the map's node at {}: {problem}", place.addr))
+}
+
+/// Nodes for one call. What it has loaded stays in memory until it ends, so that trying again
+/// after a [`Fault::Miss`] gets further each time, however small the cache.
+pub(crate) struct PinnedNodes<'a> {
+    store: &'a NodeStore,
+    pinned: RefCell<FxHashMap<NodePtr, Arc<Resident>>>,
+    /// What comes from the cache stays in memory, too.
+    keeps: bool,
+    loads: bool,
+}
+
+impl<'a> PinnedNodes<'a> {
+    /// Answers [`Fault::Miss`] for what is not in memory.
+    pub(crate) fn cached(store: &'a NodeStore) -> Self {
+        Self { store, pinned: RefCell::default(), keeps: false, loads: false }
+    }
+
+    /// As [`Self::cached`], and all that it has found once it finds again without I/O: what was
+    /// looked at before a change can be changed then, and no error can come in between.
+    pub(crate) fn keeping(store: &'a NodeStore) -> Self {
+        Self { keeps: true, ..Self::cached(store) }
+    }
+
+    /// Reads from the device what is not in memory, locks held or not.
+    pub(crate) fn loading(store: &'a NodeStore) -> Self {
+        Self { loads: true, ..Self::cached(store) }
+    }
+
+    /// What was loaded is not needed any more, unless all is to be kept.
+    pub(crate) fn pass_on(&mut self) {
+        if !self.keeps {
+            self.pinned.get_mut().clear();
+        }
+    }
+
+    pub(crate) fn load(&self, place: &NodePtr) -> Result<(), Error> {
+        let resident = self.store.load(place)?;
+        self.pinned.borrow_mut().insert(*place, resident);
+        Ok(())
+    }
+}
+
+impl Nodes for PinnedNodes<'_> {
+    fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+        match self.node_if_cached(place) {
+            Some(resident) => Ok(resident),
+            None if self.loads => Ok(self.store.load(place)?),
+            None => Err(Fault::Miss(*place)),
+        }
+    }
+
+    fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+        let cached = self.store.cache.remove(place).map(|(_, resident)| resident);
+        // Let go of in both places, so that it need not be copied.
+        let pinned = self.pinned.borrow_mut().remove(place);
+        match cached.or(pinned) {
+            Some(resident) => Ok(resident),
+            None if self.loads => Ok(self.store.read(place)?),
+            None => Err(Fault::Miss(*place)),
+        }
+    }
+
+    fn node_if_cached(&self, place: &NodePtr) -> Option<Arc<Resident>> {
+        if let Some(resident) = self.pinned.borrow().get(place) {
+            return Some(Arc::clone(resident));
+        }
+        let resident = self.store.cache.get(place)?;
+        if self.keeps {
+            self.pinned.borrow_mut().insert(*place, Arc::clone(&resident));
+        }
+        Some(resident)
+    }
+}

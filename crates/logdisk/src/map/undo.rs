@@ -1,0 +1,88 @@
+//! What a change has done to the tree, so that it can be undone.
+//!
+//! A change that meets a node which is not in memory, or cannot be read, leaves no trace: what it did
+//! until then is undone in reverse order. Undoing needs no node from the device, since each entry that
+//! was changed lies in a leaf that is dirty by then, and no leaf is merged before the change is settled
+//! (map invariant 4).
+
+use std::mem;
+
+use dendro_base::sync::Arc;
+use dendro_format::{Key, NodePtr, PageRef, Value};
+
+use super::Nodes;
+use crate::fault::{Fault, Outcome};
+use crate::map::node::Resident;
+
+/// How one entry was before a change.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// What was under this key.
+    Entry(Key, Option<Value>),
+    /// What was at one slot of the chunk under this key, and whether the chunk had a hole there.
+    Page { key: Key, slot: u32, old: Option<PageRef>, was_hole: bool },
+}
+
+/// The changes since [`Undo::begin`], in their order.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    is_recording: bool,
+    changes: Vec<Change>,
+    /// Keys of removed entries whose leaves have become small.
+    small: Vec<Key>,
+}
+
+impl Undo {
+    pub(super) fn begin(&mut self) {
+        debug_assert!(!self.is_recording, "changes do not nest");
+        self.is_recording = true;
+    }
+
+    pub(super) const fn is_recording(&self) -> bool {
+        self.is_recording
+    }
+
+    pub(super) fn note(&mut self, change: impl FnOnce() -> Change) {
+        if self.is_recording {
+            self.changes.push(change());
+        }
+    }
+
+    pub(super) fn note_small(&mut self, key: &Key) {
+        self.small.push(*key);
+    }
+
+    /// The changes cannot be undone any more.
+    pub(super) fn end(&mut self) {
+        self.is_recording = false;
+        self.changes.clear();
+    }
+
+    /// The changes, which are to be undone.
+    pub(super) fn take(&mut self) -> Vec<Change> {
+        self.is_recording = false;
+        self.small.clear();
+        mem::take(&mut self.changes)
+    }
+
+    pub(super) fn take_small(&mut self) -> Vec<Key> {
+        mem::take(&mut self.small)
+    }
+}
+
+/// Answers for trees all of whose nodes that matter are dirty.
+pub(super) struct InMemory;
+
+impl Nodes for InMemory {
+    fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+        Err(Fault::Miss(*place))
+    }
+
+    fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+        Err(Fault::Miss(*place))
+    }
+
+    fn node_if_cached(&self, _: &NodePtr) -> Option<Arc<Resident>> {
+        None
+    }
+}

@@ -1,0 +1,85 @@
+//! Taking the volume that is on a device away, so that no part of it is ever found again.
+//!
+//! Power may be cut at any time meanwhile, and what was written since the last flush be lost in any
+//! order. The device then holds the volume as it was, or none. The steps, each made durable before
+//! the next, and the loss that this prevents:
+//!
+//! 1. *Superblocks of earlier volumes*, of other shapes. While a superblock of the present one is there
+//!    they are not looked at; without it they would be found.
+//! 2. *All superblocks of the present one but the newest*. The newest alone says how the volume is. An
+//!    older one names a checkpoint that may have been written over since.
+//! 3. *The newest*: one block, and if it is torn its checksum says so.
+//!
+//! Only then may anything else be written or discarded.
+
+use std::collections::BTreeSet;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_device::{AlignedBuf, Device};
+use dendro_disk::{Error, Result};
+use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
+use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
+use dendro_format::{Layout, Superblock};
+
+use crate::log::superblocks::Superblocks;
+
+const _: () = assert!(SUPERBLOCK_LEN_BYTES <= PAGE_SIZE);
+
+/// Takes the volume on `device` away, if there is one. Whatever happens meanwhile, what is found
+/// afterwards is all of it or nothing.
+///
+/// # Errors
+/// [`Error::Failed`] when the device cannot be written, [`Error::Io`] when it cannot be read.
+pub fn invalidate(device: &dyn Device) -> Result<()> {
+    let all = offsets(device)?;
+    // Where there are several, the one that would be mounted.
+    let found = Superblocks::find(device).ok();
+    let newest = found.and_then(|found| found.valid.into_iter().next());
+    let own: BTreeSet<u64> = newest.iter().flat_map(|of| slots(of.layout)).collect();
+    let last = newest.map(|of| of.layout.superblock_offset(of.seq));
+    zero(device, all.difference(&own).copied())?;
+    zero(device, all.intersection(&own).copied().filter(|offset| Some(*offset) != last))?;
+    zero(device, last.into_iter())
+}
+
+/// Where the superblocks of a volume of this shape are.
+fn slots(layout: Layout) -> impl Iterator<Item = u64> {
+    let areas = [0, 1].map(|area| layout.superblock_area(area));
+    areas.into_iter().flat_map(|area| area.step_by(PAGE_SIZE))
+}
+
+/// Where superblocks are, in any place where one is looked for.
+fn offsets(device: &dyn Device) -> Result<BTreeSet<u64>> {
+    let mut places = BTreeSet::new();
+    for log2 in MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2 {
+        // A volume may be smaller than its device, and its superblocks lie at the start.
+        if let Ok(layout) = Layout::new(log2, u32::MAX) {
+            places.extend(slots(layout));
+        }
+        places.insert(1 << log2);
+    }
+    let mut found = BTreeSet::new();
+    let mut slot = AlignedBuf::zeroed(PAGE_SIZE);
+    for offset in places {
+        if offset + PAGE_SIZE as u64 > device.len_bytes() {
+            break;
+        }
+        let read = device.read_at(offset, &mut slot);
+        read.map_err(|error| Error::Io(format!("reading what is there: {error}")))?;
+        if Superblock::decode(&slot[..SUPERBLOCK_LEN_BYTES]).is_ok() {
+            found.insert(offset);
+        }
+    }
+    Ok(found)
+}
+
+fn zero(device: &dyn Device, offsets: impl Iterator<Item = u64>) -> Result<()> {
+    let failed = |error: dendro_device::Error| Error::Failed(error.to_string());
+    let zeros = AlignedBuf::zeroed(PAGE_SIZE);
+    let mut is_changed = false;
+    for offset in offsets {
+        device.write_at(offset, &zeros).map_err(failed)?;
+        is_changed = true;
+    }
+    if is_changed { device.flush().map_err(failed) } else { Ok(()) }
+}

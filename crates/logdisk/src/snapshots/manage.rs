@@ -1,0 +1,243 @@
+//! Making, naming and deleting versions.
+//!
+//! A change of the table is a unit of its own in the log: records of the list that the table is kept
+//! in. One that ends an epoch also ends the time in which what lies in the open partial segments may
+//! be changed where it is: a version sees it from now on.
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Branch, Lid, Result, Share, Snapshot, VersionTable, Versions, View};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::MAX_FIXED_LEN_BYTES;
+use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
+use dendro_format::versions::VERSIONS_LIST;
+use dendro_format::{PageRef, Record, checksum};
+
+use crate::disk::LogDisk;
+use crate::engine::Engine;
+use crate::fault::{Fault, Outcome};
+use crate::log::partial::{Content, page_record_bytes};
+use crate::log::segments::Pin;
+use crate::log::superblocks;
+use crate::map::Nodes;
+use crate::space::Need;
+
+impl LogDisk {
+    /// Says on the device that the volume has versions, before anything tells of them that older
+    /// software would not understand; unless the change will be refused.
+    fn mark_feature<T>(&self, change: impl Fn(&mut VersionTable) -> Result<T>) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        if superblock.incompatible & INCOMPATIBLE_VERSIONS != 0 {
+            return Ok(());
+        }
+        {
+            let engine = self.engine.read();
+            self.check_writable(&engine)?;
+            change(&mut engine.state.versions.table().clone())?;
+        }
+        superblock.incompatible |= INCOMPATIBLE_VERSIONS;
+        superblock.seq = superblock.seq.wrapping_add(1);
+        superblock.written = self.engine.read().clock.now();
+        superblocks::append(&self.device, &superblock)
+            .map_err(|error| self.latch(Fault::Error(error)))
+    }
+
+    /// Changes the table of versions, as a commit.
+    fn change_versions<T>(
+        &self,
+        reclaims: bool,
+        change: impl Fn(&mut VersionTable) -> Result<T>,
+    ) -> Result<T> {
+        self.mark_feature(&change)?;
+        // A deletion may take all ancestors with it.
+        let branches = self.engine.read().state.versions.table().ancestors().len() as u64;
+        let need = Need {
+            log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
+            kept_bytes: self.kept_for_versions(reclaims),
+            given_back_bytes: 0,
+            reclaims,
+        };
+        let changed =
+            self.with_room(need, |engine, nodes| engine.change_versions(&change, nodes))?;
+        self.relieve_writer()?;
+        Ok(changed)
+    }
+
+    /// What must be left free besides for a volume that has its first version.
+    fn kept_for_versions(&self, reclaims: bool) -> u64 {
+        let engine = self.engine.read();
+        let has_none = !engine.state.versions.are_several();
+        if has_none && !reclaims { self.map_bytes(&engine) } else { 0 }
+    }
+
+    /// Gives the head of a branch copies of its own of those pages of a group that other versions
+    /// see too.
+    pub(crate) fn unshare(&self, view: View, list: Lid, number: u64) -> Result<()> {
+        let shared = self.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
+        let mut copies = Vec::with_capacity(shared.len());
+        for (slot, page, in_memory, _pin) in shared {
+            let bytes = match in_memory {
+                Some(bytes) => bytes,
+                None => {
+                    let mut bytes = vec![0; usize::from(page.len_bytes)];
+                    self.read_device(page.addr, &mut bytes)?;
+                    bytes
+                }
+            };
+            let page_index = number * CHUNK_PAGES + u64::from(slot);
+            if page.len_bytes > 0 {
+                self.check_block(list, page_index, &page, &bytes)?;
+            }
+            copies.push((slot, page, bytes));
+        }
+        let needed_bytes =
+            (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
+        self.with_room(Need::space(needed_bytes), |engine, nodes| {
+            copies.iter().try_for_each(|(slot, page, bytes)| {
+                engine.write_copy(view.branch, (list.0, number, *slot), page, bytes, nodes)
+            })
+        })?;
+        self.relieve_writer()
+    }
+}
+
+/// A page that is to be copied: its slot, where it lies, its bytes if they are in memory, and what
+/// keeps it from being overwritten.
+type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
+
+impl Engine {
+    /// Changes the table of versions, as a unit of its own.
+    fn change_versions<T>(
+        &mut self,
+        change: &impl Fn(&mut VersionTable) -> Result<T>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<T> {
+        // The table itself cannot be undone: so its records are rehearsed.
+        let indexes = self.state.versions.touched_by(change);
+        self.rehearse(|engine| {
+            indexes.iter().try_for_each(|&index| {
+                engine.state.put_system_record(VERSIONS_LIST, index, Some(&[0]), nodes)
+            })
+        })?;
+        let epoch = self.state.versions.epoch();
+        self.set_context(0);
+        let (result, changes) = self.state.versions.change(change)?;
+        if changes.is_empty() {
+            return Ok(result);
+        }
+        self.apply_system_records(VERSIONS_LIST, &changes, nodes).map_err(Fault::unfinished)?;
+        if self.state.versions.epoch() != epoch {
+            self.end_changes();
+        }
+        Ok(result)
+    }
+
+    fn shared_pages(
+        &self,
+        view: View,
+        list: u64,
+        number: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Vec<Shared>> {
+        let slots = 0..CHUNK_PAGES as u32;
+        let group = self.state.open_group_whole(view.branch, list, number, slots.clone(), nodes)?;
+        let mut shared = Vec::new();
+        for slot in slots.filter(|slot| self.state.is_shared(&group, *slot)) {
+            let Some(page) = group.page(slot) else { continue };
+            let in_memory = match usize::from(page.len_bytes) {
+                0 => Some(Vec::new()),
+                len => self.block_in_memory(page.addr, len).map(<[u8]>::to_vec),
+            };
+            shared.push((slot, page, in_memory, self.state.segments.pin(page.addr)));
+        }
+        Ok(shared)
+    }
+
+    /// Writes a page of the head again, as a unit of its own, if it is still what it was.
+    fn write_copy(
+        &mut self,
+        branch: u32,
+        (list, number, slot): (u64, u64, u32),
+        page: &PageRef,
+        stored: &[u8],
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        debug_assert!(page.len_bytes == 0 || checksum(stored) == page.crc32c);
+        self.set_context(branch);
+        self.begin_unit(1, page_record_bytes(1) + MAX_FIXED_LEN_BYTES)?;
+        self.transact(nodes, |engine| {
+            let slots = 0..CHUNK_PAGES as u32;
+            let mut edit = engine.state.open_group_whole(branch, list, number, slots, nodes)?;
+            if edit.page(slot) != Some(*page) || !engine.state.is_shared(&edit, slot) {
+                return Ok(());
+            }
+            let block = match stored.len() {
+                0 => PageRef::ZERO,
+                len => engine.partial().place(&Content::of(stored, len)),
+            };
+            engine.state.replace(&mut edit, slot, block);
+            engine.state.put_group(&edit, nodes)?;
+            let page_index = number * CHUNK_PAGES + u64::from(slot);
+            let context = engine.context;
+            engine.partial().set_context(context);
+            if block.len_bytes == 0 {
+                let record = Record::ZeroPages { list, first_page: page_index, count: 1 };
+                engine.partial().push(&record);
+            } else {
+                engine.record_page(list, page_index, &block);
+            }
+            Ok(())
+        })?;
+        self.end_unit();
+        Ok(())
+    }
+}
+
+impl Versions for LogDisk {
+    fn versions(&self) -> VersionTable {
+        self.engine.read().state.versions.table().clone()
+    }
+
+    fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot> {
+        let time = self.engine.read().clock.now();
+        self.change_versions(false, |table| table.snapshot(branch, name, time))
+    }
+
+    fn branch_off(&self, view: View, name: &str) -> Result<Branch> {
+        let time = self.engine.read().clock.now();
+        self.change_versions(false, |table| table.branch_off(view, name, time))
+    }
+
+    fn rename(&self, view: View, name: &str) -> Result<()> {
+        self.change_versions(true, |table| table.rename(view, name))
+    }
+
+    fn hold(&self, view: View, is_held: bool) -> Result<()> {
+        // What is let go of can be deleted, on a full disk too.
+        self.change_versions(true, |table| table.hold(view, is_held))
+    }
+
+    fn delete(&self, view: View) -> Result<()> {
+        self.change_versions(true, |table| table.delete(view))
+    }
+
+    fn promote(&self, branch: u32) -> Result<()> {
+        self.change_versions(true, |table| table.promote(branch))
+    }
+
+    fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
+        let time = self.engine.read().clock.now();
+        self.change_versions(true, |table| table.roll_back(branch, to, time))
+    }
+
+    fn shares(&self) -> Result<Vec<Share>> {
+        self.count_shares()
+    }
+
+    fn freed_by(&self, views: &[View]) -> Result<u64> {
+        self.count_freed_by(views)
+    }
+
+    fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
+        self.find_changed_lists(a, b, from, max)
+    }
+}

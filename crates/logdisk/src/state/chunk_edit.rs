@@ -1,0 +1,492 @@
+//! A chunk's pages as the head of a branch sees them, taken out of the map to be changed.
+//!
+//! The head writes in an epoch of its own. What an older entry holds, it may take away when nobody
+//! else sees that: when no version lies between that entry and now; what others see it must leave alone and
+//! cover: with a page of its own, or with a hole. So each block is named by one entry, whatever
+//! number of versions there are.
+
+use std::ops::{ControlFlow, Range};
+
+use dendro_base::sync::Arc;
+use dendro_disk::Lid;
+use dendro_format::chunk::{CHUNK_PAGES, Skip};
+use dendro_format::{Chunk, PageRef, Value};
+use smallvec::SmallVec;
+
+use crate::fault::{Fault, Outcome};
+use crate::map::Nodes;
+use crate::state::visibility::ItemKey;
+use crate::state::{Slots, State};
+
+/// So many entries that a version keeps from being changed are looked at for what the page was
+/// before, which tells the policy how long it lived.
+const MAX_KEPT: usize = 1;
+
+/// Fewer entries are walked over faster than the one behind them is looked for.
+const MIN_SKIPPED: u32 = 7;
+
+/// A page that shows through from an older entry.
+#[derive(Clone, Copy, Debug)]
+struct Below {
+    page: PageRef,
+    branch: u32,
+    epoch: u64,
+}
+
+/// What a page was before the head writes it, where it can be entered in the chunk that the head has
+/// put in its epoch, and nothing else changes: no group is needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnPage {
+    /// The page that the head wrote in its epoch, which dies.
+    pub(crate) own: Option<PageRef>,
+    /// The page that the head sees, if that was looked for: it tells the policy how long it lived.
+    pub(crate) seen: Option<PageRef>,
+}
+
+impl OwnPage {
+    const fn own(page: Option<PageRef>) -> Self {
+        Self { own: page, seen: page }
+    }
+}
+
+/// The pages of one chunk, out of the map: what is changed takes effect with
+/// [`State::put_group`].
+#[derive(Debug)]
+pub(crate) struct Group {
+    item: ItemKey,
+    branch: u32,
+    epoch: u64,
+    /// Whether the map has an entry of this epoch.
+    is_own: bool,
+    own: Slots,
+    holes: u32,
+    /// What older entries have, where it was asked for: it shows through where [`Self::own`] and
+    /// [`Self::holes`] say nothing. What a version keeps anyway may be missing, unless the group was
+    /// opened whole.
+    below: Option<Box<[Option<Below>; CHUNK_PAGES as usize]>>,
+    skip: Option<Skip>,
+    /// Pages that older entries lose: the entry's branch and epoch, and the slot.
+    taken: SmallVec<[(u32, u64, u32); 4]>,
+}
+
+/// A bit for each slot of `slots`.
+pub(crate) fn mask(slots: Range<u32>) -> u32 {
+    slots.fold(0, |mask, slot| mask | 1 << slot)
+}
+
+/// The epoch to look on from for `wanted` behind `chunk`, if nearer entries say nothing of it and are
+/// more than the search that this takes is worth.
+pub(crate) fn past(chunk: &Chunk, wanted: u32) -> Option<u64> {
+    let skip = chunk.skip()?;
+    (skip.len >= MIN_SKIPPED && skip.said & wanted == 0).then_some(skip.epoch)
+}
+
+impl Group {
+    /// The page at `slot`, as the head sees it.
+    pub(crate) fn page(&self, slot: u32) -> Option<PageRef> {
+        self.own[slot as usize].or_else(|| self.below_at(slot).map(|below| below.page))
+    }
+
+    /// Whether the head had put an entry of the chunk in its epoch.
+    pub(crate) const fn has_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// The page at `slot` if the head wrote it in the epoch that it writes in now.
+    pub(crate) fn own_page(&self, slot: u32) -> Option<PageRef> {
+        self.own[slot as usize]
+    }
+
+    /// Takes what the head wrote in the epoch that it writes in now.
+    fn hold(&mut self, chunk: &Chunk) {
+        self.is_own = true;
+        (self.own, self.holes, self.skip) = (chunk.slots(), chunk.holes(), chunk.skip());
+    }
+
+    fn below_at(&self, slot: u32) -> Option<Below> {
+        let shows = self.own[slot as usize].is_none() && self.holes >> slot & 1 == 0;
+        self.below.as_ref().filter(|_| shows).and_then(|below| below[slot as usize])
+    }
+}
+
+impl State {
+    /// The group of pages that `branch`'s head sees, `slots` of it. They can be written; to be made
+    /// holes they must be opened with [`Self::open_group_whole`].
+    pub(crate) fn open_group(
+        &self,
+        branch: u32,
+        list: u64,
+        number: u64,
+        slots: Range<u32>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Group> {
+        self.open_slots(branch, ItemKey::chunk(list, number), slots, false, nodes)
+    }
+
+    /// As [`Self::open_group`], and what lies below the head's own pages too.
+    pub(crate) fn open_group_whole(
+        &self,
+        branch: u32,
+        list: u64,
+        number: u64,
+        slots: Range<u32>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Group> {
+        self.open_slots(branch, ItemKey::chunk(list, number), slots, true, nodes)
+    }
+
+    fn open_slots(
+        &self,
+        branch: u32,
+        item: ItemKey,
+        slots: Range<u32>,
+        looks_below: bool,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Group> {
+        let epoch = self.versions.epoch();
+        let mut group = Group {
+            item,
+            branch,
+            epoch,
+            is_own: false,
+            own: [None; CHUNK_PAGES as usize],
+            holes: 0,
+            below: None,
+            skip: None,
+            taken: SmallVec::new(),
+        };
+        if self.has_no_past(branch, item.list) {
+            if let Some(chunk) = self.chunk_at(&item.key(branch, epoch), nodes)? {
+                group.hold(&chunk);
+            }
+            return Ok(group);
+        }
+        let mut wanted = mask(slots);
+        let mut below: Option<Box<[_; CHUNK_PAGES as usize]>> = None;
+        let ancestry = self.versions.head_ancestry(branch)?;
+        let newest_pin = self.versions.newest_pin(branch).filter(|_| !looks_below);
+        let mut kept = 0;
+        let mut before: Option<(u64, Arc<Chunk>)> = None;
+        let mut is_new = true;
+        self.look_back_past(ancestry, item, nodes, &mut |key, value| {
+            let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
+            if newest_pin.is_some_and(|pin| key.branch != branch || key.epoch <= pin) {
+                kept += 1;
+            }
+            if (key.branch, key.epoch) == (branch, epoch) {
+                group.hold(chunk);
+                is_new = false;
+                if looks_below {
+                    // Its holes were made because something lies below.
+                    wanted &= !chunk.holes();
+                    return ControlFlow::Continue(past(chunk, wanted));
+                }
+            } else {
+                if is_new && key.branch == branch && before.is_none() {
+                    before = Some((key.epoch, Arc::clone(chunk)));
+                }
+                for (slot, page) in chunk.iter_masked(wanted) {
+                    let (branch, epoch) = (key.branch, key.epoch);
+                    let below = below.get_or_insert_with(|| Box::new([None; _]));
+                    below[slot as usize] = Some(Below { page, branch, epoch });
+                }
+            }
+            wanted &= !chunk.said();
+            if wanted == 0 || kept == MAX_KEPT {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(past(chunk, wanted))
+            }
+        })?;
+        if let Some((epoch, chunk)) = before {
+            group.skip = Some(self.skip_over(item, branch, epoch, &chunk, nodes)?);
+        }
+        group.below = below;
+        Ok(group)
+    }
+
+    /// The way past older entries for one that is made right above `chunk`, which was written in
+    /// `epoch`.
+    fn skip_over(
+        &self,
+        item: ItemKey,
+        branch: u32,
+        epoch: u64,
+        chunk: &Chunk,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Skip> {
+        let next = Skip { depth: 1, epoch, len: 1, said: 0 };
+        let Some(skip) = chunk.skip() else { return Ok(next) };
+        let depth = skip.depth.saturating_add(1);
+        let next = Skip { depth, ..next };
+        let Some(target) = self.chunk_at(&item.key(branch, skip.epoch), nodes)? else {
+            return Ok(next);
+        };
+        Ok(match target.skip() {
+            Some(further) if further.len == skip.len => Skip {
+                depth,
+                epoch: further.epoch,
+                len: skip.len.saturating_add(further.len).saturating_add(1),
+                said: chunk.said() | skip.said | target.said() | further.said,
+            },
+            _ => next,
+        })
+    }
+
+    fn is_taken_by_others(&self, group: &Group, below: &Below) -> bool {
+        if below.branch == group.branch {
+            self.versions.is_seen(below.branch, below.epoch, group.epoch)
+        } else {
+            !self.versions.is_alone_with(group.branch, below.branch, below.epoch)
+        }
+    }
+
+    /// The page at `slot` that dies when the head writes another there.
+    pub(crate) fn dying_page(&self, group: &Group, slot: u32) -> Option<PageRef> {
+        let below = group.below_at(slot).filter(|below| !self.is_taken_by_others(group, below));
+        group.own_page(slot).or(below.map(|below| below.page))
+    }
+
+    /// Whether the page at `slot` belongs to an older version too, and so cannot be moved.
+    pub(crate) fn is_shared(&self, group: &Group, slot: u32) -> bool {
+        group.below_at(slot).is_some_and(|below| self.is_taken_by_others(group, &below))
+    }
+
+    /// The page at `slot` of a chunk that the head has written to in its epoch, where a page needs no
+    /// more than to be put with [`Self::replace_own`]: nothing older can show, or a version keeps it
+    /// as it is. `None`: it takes a group.
+    pub(crate) fn sole_page(
+        &self,
+        branch: u32,
+        item: ItemKey,
+        slot: u32,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<OwnPage>> {
+        Ok(self.look_at_page(branch, item, slot, nodes)?.1)
+    }
+
+    /// Whether the head has put an entry of the chunk in its epoch, and what [`Self::sole_page`] says.
+    pub(crate) fn look_at_page(
+        &self,
+        branch: u32,
+        item: ItemKey,
+        slot: u32,
+        nodes: &dyn Nodes,
+    ) -> Outcome<(bool, Option<OwnPage>)> {
+        let epoch = self.versions.epoch();
+        let has_no_past = self.has_no_past(branch, item.list);
+        let (is_there, before) =
+            self.map.look(&item.key(branch, epoch), nodes, |value| match value {
+                Some(Value::Chunk(chunk)) => {
+                    let nothing_shows = has_no_past || chunk.said() >> slot & 1 == 1;
+                    (true, nothing_shows.then(|| OwnPage::own(chunk.get(slot))))
+                }
+                value => (value.is_some(), None),
+            })?;
+        if is_there && before.is_none() {
+            return Ok((true, self.page_kept_below(branch, item, slot, nodes)?));
+        }
+        Ok((is_there, before))
+    }
+
+    /// As [`Self::sole_page`], of a page of which the head's own chunk says nothing: when the entry
+    /// right below is one that the newest pin of its branch sees, nothing may be taken out of any.
+    fn page_kept_below(
+        &self,
+        branch: u32,
+        item: ItemKey,
+        slot: u32,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<OwnPage>> {
+        let Some(pin) = self.versions.newest_pin(branch) else { return Ok(None) };
+        let mut before = None;
+        let ancestry = self.versions.head_ancestry(branch)?;
+        self.look_back(ancestry, item, nodes, &mut |key, value| match value {
+            Value::Chunk(_) if (key.branch, key.epoch) == (branch, self.versions.epoch()) => {
+                ControlFlow::Continue(())
+            }
+            Value::Chunk(chunk) if key.branch != branch || key.epoch <= pin => {
+                before = Some(OwnPage { own: None, seen: chunk.get(slot) });
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Break(()),
+        })?;
+        Ok(before)
+    }
+
+    /// Puts a page's new block in the place of the head's own one, which [`Self::sole_page`] has found.
+    pub(crate) fn replace_own(
+        &mut self,
+        branch: u32,
+        item: ItemKey,
+        (slot, own): (u32, Option<PageRef>),
+        block: PageRef,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        self.clock += u64::from(block.footprint_bytes());
+        if let Some(own) = own {
+            self.segments.block_died(&own, self.clock);
+        }
+        self.segments.block_born(&block, self.clock, self.clock);
+        let key = item.key(branch, self.versions.epoch());
+        self.map.set_page(&key, slot, block, nodes)
+    }
+
+    /// Puts a page's new block in the place of its old one.
+    pub(crate) fn replace(&mut self, group: &mut Group, slot: u32, block: PageRef) {
+        self.clock += u64::from(block.footprint_bytes());
+        self.drop_page(group, slot);
+        group.own[slot as usize] = Some(block);
+        group.holes &= !(1 << slot);
+        self.segments.block_born(&block, self.clock, self.clock);
+    }
+
+    /// Makes a page a hole, its block with it unless others see it.
+    pub(crate) fn punch(&mut self, group: &mut Group, slot: u32) {
+        self.drop_page(group, slot);
+        Self::cover(group, slot);
+    }
+
+    /// Makes a page a hole and returns it, its block still alive.
+    ///
+    /// # Errors
+    /// When an older version has it too: see [`Self::is_shared`].
+    pub(crate) fn take_page(&self, group: &mut Group, slot: u32) -> Outcome<Option<PageRef>> {
+        if self.is_shared(group, slot) {
+            return Err(Fault::Shared(Lid(group.item.list), group.item.index));
+        }
+        let page = group.page(slot);
+        if let (None, Some(below)) = (group.own[slot as usize], group.below_at(slot)) {
+            group.taken.push((below.branch, below.epoch, slot));
+        }
+        group.own[slot as usize] = None;
+        Self::cover(group, slot);
+        Ok(page)
+    }
+
+    /// Puts a page that was taken elsewhere where a hole is.
+    pub(crate) const fn give_page(group: &mut Group, slot: u32, page: PageRef) {
+        group.own[slot as usize] = Some(page);
+        group.holes &= !(1 << slot);
+    }
+
+    /// Lets go of the page at `slot`; its block dies unless others see it.
+    fn drop_page(&mut self, group: &mut Group, slot: u32) {
+        if let Some(old) = group.own[slot as usize].take() {
+            self.segments.block_died(&old, self.clock);
+        } else if let Some(below) = group.below_at(slot)
+            && !self.is_taken_by_others(group, &below)
+        {
+            self.segments.block_died(&below.page, self.clock);
+            group.taken.push((below.branch, below.epoch, slot));
+        }
+    }
+
+    /// Sees that nothing older shows through at `slot`, where the head has no page of its own.
+    fn cover(group: &mut Group, slot: u32) {
+        if group.below.as_ref().is_some_and(|below| below[slot as usize].is_some()) {
+            group.holes |= 1 << slot;
+        }
+    }
+
+    /// Puts a group back.
+    pub(crate) fn put_group(&mut self, group: &Group, nodes: &dyn Nodes) -> Outcome<()> {
+        let key = group.item.key(group.branch, group.epoch);
+        let chunk = Chunk::with_holes(&group.own, group.holes).with_skip(group.skip);
+        self.put_chunk(&key, chunk, nodes)?;
+        for (branch, epoch, slot) in &group.taken {
+            let key = group.item.key(*branch, *epoch);
+            let Some(chunk) = self.chunk_at(&key, nodes)? else { continue };
+            let mut slots = chunk.slots();
+            slots[*slot as usize] = None;
+            let rest = chunk.with_slots(&slots, chunk.holes());
+            self.put_chunk(&key, rest, nodes)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendro_base::{Clock, ManualClock};
+    use dendro_device::{Device, MemoryDevice};
+    use dendro_disk::{Aru, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+
+    use crate::{FormatOptions, LogDisk, OpenOptions, format};
+
+    fn disk() -> LogDisk {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+        format(&device, &FormatOptions::default(), &clock).unwrap();
+        LogDisk::open(device, OpenOptions::default(), clock).unwrap()
+    }
+
+    #[test]
+    fn skips_that_lead_nowhere_or_overflow_do_no_harm() {
+        let disk = disk();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        disk.commit(aru).unwrap();
+        let head = disk.branch_off(View::HEAD, "branch").unwrap().head();
+        let forged = |epoch: u64| {
+            let mut slots = [None; CHUNK_PAGES as usize];
+            slots[3] = Some(PageRef::ZERO);
+            let skip = Skip { depth: u32::MAX, epoch, len: u32::MAX, said: 0 };
+            Value::Chunk(Arc::new(Chunk::from_slots(&slots).with_skip(Some(skip))))
+        };
+        let snapshot = disk.snapshot(head.branch, None).unwrap();
+        {
+            let nodes = crate::map::store::PinnedNodes::loading(&disk.store);
+            let mut engine = disk.engine.write();
+            let item = ItemKey::chunk(list.0, 0);
+            for (epoch, to) in [(0, 9), (snapshot.epoch, 0)] {
+                engine.state.map.put(item.key(head.branch, epoch), forged(to), &nodes).unwrap();
+            }
+        }
+        let mut page = [1; PAGE_SIZE];
+        disk.read_pages(head, list, 5, &mut page).unwrap();
+        assert_eq!(page, [0; PAGE_SIZE]);
+        let mut aru = Aru::new(head);
+        aru.write_pages(list, 5, vec![2; PAGE_SIZE]);
+        disk.commit(aru).unwrap();
+        disk.read_pages(head, list, 5, &mut page).unwrap();
+        assert_eq!(page, [2; PAGE_SIZE]);
+    }
+
+    #[test]
+    fn a_page_below_a_thousand_versions_of_its_neighbours_is_found_in_few_steps() {
+        let disk = disk();
+        let list = disk.allocate_list().unwrap();
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints::default());
+        aru.write_pages(list, 0, vec![1; 32 * PAGE_SIZE]);
+        disk.commit(aru).unwrap();
+        for number in 0..1000 {
+            disk.snapshot(0, None).unwrap();
+            let mut aru = Aru::new(View::HEAD);
+            aru.write_pages(list, number % 3, vec![2; PAGE_SIZE]);
+            disk.commit(aru).unwrap();
+        }
+        let engine = disk.engine.read();
+        let nodes = crate::map::store::PinnedNodes::loading(&disk.store);
+        let ancestry = engine.state.versions.head_ancestry(0).unwrap();
+        let (mut step_count, mut found) = (0, None);
+        let item = ItemKey::chunk(list.0, 0);
+        engine
+            .state
+            .look_back_past(ancestry, item, &nodes, &mut |_, value| {
+                let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
+                step_count += 1;
+                found = chunk.get(17);
+                match found {
+                    Some(_) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(past(chunk, 1 << 17)),
+                }
+            })
+            .unwrap();
+        assert!(found.is_some());
+        assert!(step_count < 40, "{step_count} steps");
+    }
+}

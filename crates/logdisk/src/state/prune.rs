@@ -1,0 +1,244 @@
+//! What no version sees any more, taken out of the map.
+//!
+//! An entry of a branch is seen by those of the branch's versions that lie between its epoch and
+//! the next entry of the same item; of a chunk, page by page. A version is a snapshot, a point that
+//! another branch was made from, or the head. What is seen by none goes, its blocks die, and with it
+//! go tombstones and holes that hide nothing any more. A point that a branch was made from counts only
+//! as long as the branch does not hide the item from all who look through it ([`Inheritance`]).
+
+use std::ops::ControlFlow;
+
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::{Chunk, Key, PageRef, Space, Value};
+
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::state::visibility::ItemKey;
+use crate::state::{State, space_end};
+use crate::versions::inheritance::Inheritance;
+
+/// The end of time: what is seen up to here is seen by the head.
+const FOREVER: u64 = u64::MAX;
+
+/// An entry of the map.
+pub(crate) type Entry = (Key, Value);
+
+/// What is to become of entries.
+#[derive(Debug, Default)]
+struct Fate {
+    /// Entries that go, or hold less.
+    changes: Vec<(Key, Option<Chunk>)>,
+    dead: Vec<PageRef>,
+}
+
+impl State {
+    /// Takes out what no version sees of `list`.
+    pub(crate) fn prune_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
+        let from = Key::first(list, Space::List, 0);
+        let to = space_end(list, Space::Chunks);
+        self.prune(&from, &to, true, nodes)
+    }
+
+    /// Takes out what no version sees of the items from `from` to before `to`, which are lists of
+    /// clients. If no record tells of it, the segments that lose blocks wait for a checkpoint.
+    pub(crate) fn prune(
+        &mut self,
+        from: &Key,
+        to: &Key,
+        is_told: bool,
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        let fate = self.fate(from, to, nodes)?;
+        for block in &fate.dead {
+            if !is_told && block.len_bytes > 0 {
+                self.segments.hold(block.addr);
+            }
+            self.segments.block_died(block, self.clock);
+        }
+        for (key, chunk) in fate.changes {
+            match chunk {
+                Some(chunk) => self.put_chunk(&key, chunk, nodes)?,
+                None => drop(self.map.remove(&key, nodes)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some version has the list.
+    pub(crate) fn is_held(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+        let mut entries = Vec::new();
+        let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::List));
+        self.map.visit(&from, &to, nodes, &mut |key, value| {
+            entries.push((*key, value.clone()));
+            ControlFlow::Continue(())
+        })?;
+        Ok(entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch).any(|own| {
+            let branch = own[0].0.branch;
+            let mut next = FOREVER;
+            own.iter().rev().any(|(key, value)| {
+                let upto = std::mem::replace(&mut next, key.epoch);
+                *value != Value::Tombstone && self.versions.is_seen(branch, key.epoch, upto)
+            })
+        }))
+    }
+
+    /// Whether [`Self::prune`] would find anything.
+    pub(crate) fn has_unseen(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<bool> {
+        Ok(!self.fate(from, to, nodes)?.changes.is_empty())
+    }
+
+    fn fate(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<Fate> {
+        let mut fate = Fate::default();
+        self.visit_items(from, to, nodes, &mut |entries, list_entries| {
+            self.judge(entries, list_entries, &mut fate);
+        })?;
+        Ok(fate)
+    }
+
+    /// Calls `visit` with all entries of each item, and with those of its list itself.
+    pub(crate) fn visit_items(
+        &self,
+        from: &Key,
+        to: &Key,
+        nodes: &dyn Nodes,
+        visit: &mut dyn FnMut(&[Entry], &[Entry]),
+    ) -> Outcome<()> {
+        let mut list_entries: Vec<Entry> = Vec::new();
+        let first = Key::first(from.list, Space::List, 0);
+        self.map.visit(&first, from, nodes, &mut |key, value| {
+            if key.space != Space::List {
+                return ControlFlow::Break(());
+            }
+            list_entries.push((*key, value.clone()));
+            ControlFlow::Continue(())
+        })?;
+        let mut entries: Vec<Entry> = Vec::new();
+        self.map.visit(from, to, nodes, &mut |key, value| {
+            if entries.first().is_some_and(|(first, _)| ItemKey::of(first) != ItemKey::of(key)) {
+                visit(&entries, &list_entries);
+                entries.clear();
+            }
+            // A list's own entries come before what it holds.
+            if list_entries.first().is_some_and(|(first, _)| first.list != key.list) {
+                list_entries.clear();
+            }
+            if key.space == Space::List {
+                list_entries.push((*key, value.clone()));
+            }
+            entries.push((*key, value.clone()));
+            ControlFlow::Continue(())
+        })?;
+        if !entries.is_empty() {
+            visit(&entries, &list_entries);
+        }
+        Ok(())
+    }
+
+    /// Up to which epoch versions of `branch` can see what a list holds.
+    fn list_end(&self, branch: u32, list_entries: &[Entry]) -> u64 {
+        let Some(ancestry) = self.versions.whole_ancestry(branch) else { return 0 };
+        match list_entries.iter().rev().find(|(key, _)| ancestry.sees(key)) {
+            Some((key, Value::Tombstone)) if key.branch == branch => key.epoch,
+            Some((_, Value::List(_))) => FOREVER,
+            _ => 0,
+        }
+    }
+
+    fn judge(&self, entries: &[Entry], list_entries: &[Entry], fate: &mut Fate) {
+        let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+        let through = Inheritance::new(&self.versions, entries, list_entries);
+        for own in entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch) {
+            let branch = own[0].0.branch;
+            let is_list = own[0].0.space == Space::List;
+            let end = if is_list { FOREVER } else { self.list_end(branch, list_entries) };
+            if own[0].0.space == Space::Chunks {
+                self.judge_chunks(own, end, &through, &mut kept, fate);
+            } else {
+                self.judge_values(own, end, &through, &mut kept, fate);
+            }
+        }
+    }
+
+    /// A branch's entries of a list or a record; `kept` are those of the branches before it.
+    fn judge_values(
+        &self,
+        own: &[Entry],
+        end: u64,
+        through: &Inheritance<'_>,
+        kept: &mut Vec<Entry>,
+        fate: &mut Fate,
+    ) {
+        let branch = own[0].0.branch;
+        let mut next = end;
+        let mut seen = vec![false; own.len()];
+        for (at, (key, _)) in own.iter().enumerate().rev() {
+            seen[at] = through.seen(branch, key.epoch, next.min(end)) & 1 == 1;
+            next = key.epoch;
+        }
+        for ((key, value), seen) in own.iter().zip(seen) {
+            let hides = || {
+                let ancestry = self.versions.whole_ancestry(branch);
+                ancestry.is_some_and(|ancestry| kept.iter().any(|(key, _)| ancestry.sees(key)))
+            };
+            if seen && (*value != Value::Tombstone || hides()) {
+                kept.push((*key, value.clone()));
+            } else {
+                fate.changes.push((*key, None));
+            }
+        }
+    }
+
+    /// A branch's entries of a chunk; `kept` are those of the branches before it.
+    fn judge_chunks(
+        &self,
+        own: &[Entry],
+        end: u64,
+        through: &Inheritance<'_>,
+        kept: &mut Vec<Entry>,
+        fate: &mut Fate,
+    ) {
+        let branch = own[0].0.branch;
+        let ancestry = self.versions.whole_ancestry(branch);
+        // What shows through from other branches where this one says nothing.
+        let under = kept
+            .iter()
+            .filter(|(key, _)| ancestry.as_ref().is_some_and(|ancestry| ancestry.sees(key)));
+        let mut under = under.fold(0, |under, (_, value)| under | present(value));
+        let mut next = [end; CHUNK_PAGES as usize];
+        let mut seen = vec![0_u32; own.len()];
+        for (at, (key, value)) in own.iter().enumerate().rev() {
+            let said = said(value);
+            for slot in (0..CHUNK_PAGES as u32).filter(|slot| said >> slot & 1 == 1) {
+                let upto = &mut next[slot as usize];
+                seen[at] |= through.seen(branch, key.epoch, (*upto).min(end)) & 1 << slot;
+                *upto = key.epoch;
+            }
+        }
+        for ((key, value), seen) in own.iter().zip(seen) {
+            let Value::Chunk(chunk) = value else { continue };
+            let holes = chunk.holes() & seen & under;
+            if chunk.present() & !seen == 0 && holes == chunk.holes() {
+                under |= chunk.present();
+                kept.push((*key, value.clone()));
+                continue;
+            }
+            let mut slots = chunk.slots();
+            for (slot, page) in chunk.iter().filter(|(slot, _)| seen >> slot & 1 == 0) {
+                fate.dead.push(page);
+                slots[slot as usize] = None;
+            }
+            let rest = chunk.with_slots(&slots, holes);
+            under |= rest.present();
+            fate.changes.push((*key, (!rest.is_empty()).then(|| rest.clone())));
+            kept.push((*key, Value::Chunk(dendro_base::sync::Arc::new(rest))));
+        }
+    }
+}
+
+fn present(value: &Value) -> u32 {
+    if let Value::Chunk(chunk) = value { chunk.present() } else { 0 }
+}
+
+fn said(value: &Value) -> u32 {
+    if let Value::Chunk(chunk) = value { chunk.said() } else { 0 }
+}

@@ -1,0 +1,282 @@
+//! Which branches were made from which, and what a view sees: its ancestry (DESIGN §7).
+//!
+//! A view sees of its own branch what was written up to its epoch, of the branch that this was made from
+//! what was written up to that point, and so on. Lines are not kept, since those of a long chain of
+//! branches would take space as its square. What is kept of each branch is its parent, and one ancestor
+//! farther back, chosen so that every span of an ancestry is found in O(log n) steps: the distances are
+//! those of the skew-binary numbers (Myers, *An applicative random-access stack*, 1983). What is kept
+//! of a branch never changes, whatever becomes of others.
+
+use dendro_format::Key;
+use rustc_hash::FxHashMap;
+
+/// A part of an ancestry that lies on one branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AncestrySpan {
+    pub(crate) branch: u32,
+    /// The last epoch that is seen of it.
+    pub(crate) last_epoch: u64,
+}
+
+/// Where the ancestry of a branch goes on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// How many spans follow.
+    depth: u32,
+    parent: Option<AncestrySpan>,
+    /// The parent, or one farther back.
+    jump: Option<AncestrySpan>,
+}
+
+/// The ancestries of all branches, with a head or without.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BranchTree(FxHashMap<u32, Link>);
+
+impl BranchTree {
+    /// Adds a branch. Its parent must be there, with a lower number: else it counts as one that was
+    /// made from none.
+    pub(crate) fn add(&mut self, branch: u32, parent: Option<(u32, u64)>) {
+        let parent = parent.map(|(branch, last_epoch)| AncestrySpan { branch, last_epoch });
+        let link = parent
+            .filter(|parent| parent.branch < branch)
+            .and_then(|parent| Some(self.link_to(parent, self.0.get(&parent.branch)?)));
+        self.0.insert(branch, link.unwrap_or_default());
+    }
+
+    fn link_to(&self, parent: AncestrySpan, its: &Link) -> Link {
+        let depth = its.depth.saturating_add(1);
+        // Two jumps of the same length make one.
+        let twice = its.jump.and_then(|first| {
+            let next = self.0.get(&first.branch)?;
+            let last = next.jump?;
+            let (from, mid, to) = (its.depth, next.depth, self.0.get(&last.branch)?.depth);
+            (from.checked_sub(mid) == mid.checked_sub(to)).then_some(last)
+        });
+        Link { depth, parent: Some(parent), jump: Some(twice.unwrap_or(parent)) }
+    }
+
+    /// Takes out a branch that no other was made from.
+    pub(crate) fn remove(&mut self, branch: u32) {
+        self.0.remove(&branch);
+    }
+
+    /// What `branch` was made from.
+    pub(crate) fn parent(&self, branch: u32) -> Option<AncestrySpan> {
+        self.0.get(&branch)?.parent
+    }
+
+    /// What is seen of `branch` up to `last_epoch`, and from there.
+    pub(crate) const fn ancestry(&self, branch: u32, last_epoch: u64) -> Ancestry<'_> {
+        self.ancestry_of(AncestrySpan { branch, last_epoch })
+    }
+
+    /// The ancestry that begins with `nearest`.
+    pub(crate) const fn ancestry_of(&self, nearest: AncestrySpan) -> Ancestry<'_> {
+        Ancestry { tree: self, nearest }
+    }
+
+    fn link(&self, branch: u32) -> Link {
+        self.0.get(&branch).copied().unwrap_or_default()
+    }
+
+    /// The ancestor of `from` that has `depth` spans behind it, or `from` if it has no more.
+    fn at_depth(&self, mut from: AncestrySpan, depth: u32) -> AncestrySpan {
+        loop {
+            let link = self.link(from.branch);
+            let (Some(parent), Some(jump)) = (link.parent, link.jump) else { return from };
+            if link.depth <= depth {
+                return from;
+            }
+            from = if self.link(jump.branch).depth >= depth { jump } else { parent };
+        }
+    }
+}
+
+/// The ancestry of a view, the nearest span first; the branches' numbers fall.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ancestry<'a> {
+    tree: &'a BranchTree,
+    nearest: AncestrySpan,
+}
+
+impl<'a> Ancestry<'a> {
+    /// The view's own branch, and the last epoch that it sees of it.
+    pub(crate) const fn nearest(&self) -> AncestrySpan {
+        self.nearest
+    }
+
+    /// All of it, nearest first.
+    #[cfg(test)]
+    pub(crate) fn spans(self) -> impl Iterator<Item = AncestrySpan> + use<'a> {
+        let next = move |at: &AncestrySpan| self.tree.parent(at.branch);
+        std::iter::successors(Some(self.nearest), next)
+    }
+
+    /// Whether it has one span alone.
+    pub(crate) fn is_short(&self) -> bool {
+        self.tree.parent(self.nearest.branch).is_none()
+    }
+
+    /// Where the ancestry, followed on from its span `from`, first meets a branch with a number of at
+    /// most `branch`.
+    pub(crate) fn next_at_most(&self, from: AncestrySpan, branch: u32) -> Option<AncestrySpan> {
+        let mut at = from;
+        while at.branch > branch {
+            let link = self.tree.0.get(&at.branch)?;
+            at = match link.jump {
+                Some(jump) if jump.branch >= branch => jump,
+                _ => link.parent?,
+            };
+        }
+        Some(at)
+    }
+
+    /// Whether what was written under `key` can be seen.
+    pub(crate) fn sees(&self, key: &Key) -> bool {
+        self.next_at_most(self.nearest, key.branch)
+            .is_some_and(|at| at.branch == key.branch && key.epoch <= at.last_epoch)
+    }
+
+    /// Whether nothing older than what was written under `key`, which is on the ancestry, can be seen.
+    pub(crate) fn ends_with(&self, key: &Key) -> bool {
+        key.epoch <= 1 && self.tree.parent(key.branch).is_none()
+    }
+
+    /// The last epoch that it has in common with `other`: what was written up to that is seen from
+    /// both, or from neither.
+    pub(crate) fn parts_after(&self, other: &Self) -> u64 {
+        let tree = self.tree;
+        let depth_of = |at: AncestrySpan| tree.link(at.branch).depth;
+        let depth = depth_of(self.nearest).min(depth_of(other.nearest));
+        let mut a = tree.at_depth(self.nearest, depth);
+        let mut b = tree.at_depth(other.nearest, depth);
+        // Jumps are as long from one as from the other.
+        while a.branch != b.branch {
+            let (of_a, of_b) = (tree.link(a.branch), tree.link(b.branch));
+            let jumps = of_a.jump.zip(of_b.jump).filter(|(a, b)| a.branch != b.branch);
+            let Some(next) = jumps.or_else(|| of_a.parent.zip(of_b.parent)) else { return 0 };
+            (a, b) = next;
+        }
+        // What was written in a branch is younger than the moment that it was made from.
+        a.last_epoch.min(b.last_epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendro_base::Rng;
+    use dendro_format::Space;
+
+    const fn span(branch: u32, last_epoch: u64) -> AncestrySpan {
+        AncestrySpan { branch, last_epoch }
+    }
+
+    const fn key(branch: u32, epoch: u64) -> Key {
+        Key { list: 1, space: Space::Chunks, index: 0, branch, epoch }
+    }
+
+    /// An ancestry step by step.
+    fn walk(parents: &[Option<(u32, u64)>], branch: u32) -> Vec<AncestrySpan> {
+        let mut ancestry = vec![span(branch, u64::MAX)];
+        let mut next = parents[branch as usize];
+        while let Some((parent, epoch)) = next {
+            ancestry.push(span(parent, epoch));
+            next = parents[parent as usize];
+        }
+        ancestry
+    }
+
+    /// Branches of which each was made from one of the last `reach`.
+    fn random(rng: &mut Rng, count: u32, reach: u64) -> (BranchTree, Vec<Option<(u32, u64)>>) {
+        let (mut tree, mut parents) = (BranchTree::default(), Vec::new());
+        for branch in 0..count {
+            let back = 1 + rng.below(reach.min(u64::from(branch).max(1))) as u32;
+            let parent =
+                (branch > 0).then(|| (branch - back, u64::from(branch) * 3 + rng.below(3)));
+            tree.add(branch, parent);
+            parents.push(parent);
+        }
+        (tree, parents)
+    }
+
+    #[test]
+    fn a_line_found_in_jumps_is_the_one_that_is_walked() {
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let (tree, parents) = random(&mut rng, 120, 1 + seed % 6 * 4);
+            for branch in 0..120 {
+                let walked = walk(&parents, branch);
+                let ancestry = tree.ancestry(branch, u64::MAX);
+                assert!(ancestry.spans().eq(walked.iter().copied()), "seed {seed}");
+                assert_eq!(ancestry.is_short(), walked.len() == 1);
+                for other in 0..120 {
+                    let expected = walked.iter().find(|at| at.branch <= other).copied();
+                    assert_eq!(
+                        ancestry.next_at_most(ancestry.nearest(), other),
+                        expected,
+                        "seed {seed}"
+                    );
+                    let in_ancestry = walked.iter().find(|at| at.branch == other);
+                    let epoch = rng.below(400);
+                    let expected = in_ancestry.is_some_and(|at| epoch <= at.last_epoch);
+                    assert_eq!(ancestry.sees(&key(other, epoch)), expected, "seed {seed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lines_part_where_the_first_stretch_differs_that_both_have() {
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let (tree, parents) = random(&mut rng, 100, 1 + seed % 6 * 4);
+            for _ in 0..500 {
+                let (a, b) = (rng.below(100) as u32, rng.below(100) as u32);
+                let (of_a, of_b) = (walk(&parents, a), walk(&parents, b));
+                let met = of_a.iter().find_map(|at| {
+                    let other = of_b.iter().find(|other| other.branch == at.branch)?;
+                    Some(at.last_epoch.min(other.last_epoch))
+                });
+                let (of_a, of_b) = (tree.ancestry(a, u64::MAX), tree.ancestry(b, u64::MAX));
+                assert_eq!(Some(of_a.parts_after(&of_b)), met, "seed {seed}: {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stretch_of_a_line_of_100_000_is_found_in_few_steps() {
+        let mut tree = BranchTree::default();
+        let count = 100_000_u32;
+        for branch in 0..count {
+            tree.add(branch, branch.checked_sub(1).map(|parent| (parent, u64::from(branch))));
+        }
+        let mut rng = Rng::new(1);
+        for _ in 0..1000 {
+            let target = rng.below(u64::from(count)) as u32;
+            let (mut at, mut steps) = (count - 1, 0);
+            while at > target {
+                let link = tree.link(at);
+                let jump = link.jump.filter(|jump| jump.branch >= target);
+                at = jump.or(link.parent).expect("the ancestry goes on").branch;
+                steps += 1;
+            }
+            assert!(steps <= 60, "{steps} steps to {target}");
+        }
+    }
+
+    #[test]
+    fn a_branch_of_a_damaged_table_ends_its_line() {
+        let mut tree = BranchTree::default();
+        tree.add(3, Some((7, 1)));
+        tree.add(4, Some((4, 1)));
+        tree.add(5, Some((3, 2)));
+        assert!(tree.ancestry(3, 9).is_short());
+        assert!(tree.ancestry(4, 9).is_short());
+        assert!(tree.ancestry(5, 9).spans().eq([span(5, 9), span(3, 2)]));
+        tree.remove(3);
+        assert!(tree.ancestry(5, 9).spans().eq([span(5, 9), span(3, 2)]));
+        assert!(!tree.ancestry(5, 9).sees(&key(1, 1)));
+        assert_eq!(tree.ancestry(5, 9).parts_after(&tree.ancestry(4, 9)), 0);
+    }
+}
