@@ -1,5 +1,9 @@
 //! What can be said on the command line.
 
+pub(crate) mod cleaning;
+pub(crate) mod fork;
+pub(crate) mod versions;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,16 +12,15 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dendro_base::Uuid;
+use dendro_daemon::text;
 
-use crate::cleaning::args::{CleanArgs, CleanerdArgs};
-use crate::failure::code;
-use crate::fork::args::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
-use crate::generate::Candidates;
-use crate::text;
-use crate::versions::args::{
+use self::cleaning::{CleanArgs, CleanerdArgs};
+use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
+use self::versions::{
     CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
     UndeleteArgs, UsageArgs,
 };
+use crate::failure::code;
 
 /// One run of the command.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Show what a volume is like
     Info(TargetArgs),
-    /// Tell what damage was met while a volume was in use, until it is taken note of
+    /// Report what damage was met while a volume was in use, until it is taken note of
     Damage(DamageArgs),
     /// Change how a mounted volume is served, or show it
     Set(SetOptionsArgs),
@@ -109,12 +112,24 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Complete {
         what: Candidates,
-        #[arg(last = true)]
-        word: String,
+        /// That word, and then all words of the line, the command first
+        #[arg(last = true, required = true)]
+        words: Vec<String>,
     },
     /// Write the man pages into a directory
     #[command(hide = true)]
     Man { directory: PathBuf },
+}
+
+/// What a shell asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Candidates {
+    /// What may follow `-o`.
+    Options,
+    /// What `dendro set` changes.
+    Settings,
+    /// `TARGET@NAME` and `TARGET:BRANCH`.
+    Versions,
 }
 
 #[derive(Debug, Args)]
@@ -417,7 +432,8 @@ pub(crate) struct DumpArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status, as fsck(8) has it: 0 nothing is wrong, 4 something is and stays so, \
-                        8 it could not be checked, 16 the command line is wrong."
+                        8 it could not be checked, 16 the command line is wrong.\n\
+                        fsck(8) checks only what is named by a path that begins with a slash: fsck -t dendro /srv/home.img"
 )]
 pub(crate) struct CheckArgs {
     /// The image file or block device, also as UUID=… or LABEL=…
@@ -566,6 +582,16 @@ pub(crate) const LINKED_NAMES: [(&str, &str); 7] = [
     ("umount.fuse.dendro", "umount"),
     ("umount.fuseblk.dendro", "umount"),
 ];
+
+/// What mount(8) and umount(8) say to their helper `name`, which stands for `verb`; `None` for those that
+/// are called as people call `dendro`.
+pub(crate) fn helper_command(name: &'static str, verb: &str) -> Option<clap::Command> {
+    match verb {
+        "mount" => Some(MountHelper::command().name(name)),
+        "umount" => Some(UmountHelper::command().name(name)),
+        _ => None,
+    }
+}
 
 /// Reads the command line of a process that was called as `name`. On failure the message has been
 /// printed, and the exit code is returned.

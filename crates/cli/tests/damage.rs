@@ -70,6 +70,23 @@ fn read(path: &Path, number: usize) {
 }
 
 #[test]
+fn as_often_as_damage_was_met_it_is_kept() {
+    let Some(scratch) = volume() else { return };
+    damage(&scratch, "file", 3);
+    scratch.mount();
+    for _ in 0..5 {
+        read(&scratch.inside("dir/file"), 3);
+    }
+    let met = told(&scratch, &scratch.mount_point())["met_count"].as_u64().unwrap();
+    assert!(met >= 5, "{met}");
+    // Right before it is unmounted.
+    read(&scratch.inside("dir/file"), 3);
+    scratch.umount();
+    let kept = told(&scratch, &scratch.image())["met_count"].as_u64().unwrap();
+    assert!(kept > met, "{kept} of {met} and more");
+}
+
+#[test]
 fn damage_is_told_once_with_its_path_and_kept_until_it_is_taken_note_of() {
     let Some(scratch) = volume() else { return };
     damage(&scratch, "file", 3);

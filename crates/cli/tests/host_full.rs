@@ -11,6 +11,8 @@ use std::process::Command;
 use common::{Scratch, is_root, skips_mounts, wait_until};
 
 const MIB: u64 = 1 << 20;
+/// ext4 that keeps half of its blocks for root.
+const WITH_RESERVE: &str = "ext4 with a reserve";
 
 /// A small file system with an image on it that is larger.
 struct Host {
@@ -32,7 +34,9 @@ impl Host {
             _ => {
                 let disk = host.scratch.path("disk");
                 fs::File::create(&disk).unwrap().set_len(size_mib * MIB).unwrap();
-                let made = Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&disk).status();
+                let reserve = if fs_type == WITH_RESERVE { "50" } else { "0" };
+                let made =
+                    Command::new("mkfs.ext4").args(["-q", "-m", reserve]).arg(&disk).status();
                 assert!(made.unwrap().success());
                 mount(&["-o", "loop", disk.to_str().unwrap()]);
             }
@@ -158,6 +162,36 @@ fn a_volume_on_a_full_ext4_answers_enospc_and_goes_on_when_there_is_room() {
 fn a_volume_on_a_loop_device_over_a_full_file_system_does_so_too() {
     if !skips_mounts() && is_root() {
         goes_on_by_itself("ext4", "loop,commit=1");
+    }
+}
+
+#[test]
+fn root_writes_to_what_its_host_keeps_for_root() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    for options in ["nofuseblk,commit=1", "loop,commit=1"] {
+        let host = Host::new(WITH_RESERVE, 200);
+        // All that others may use.
+        host.fill(0);
+        assert_eq!(host.free_bytes("host"), 0);
+        host.mount(options);
+        assert!(host.free_bytes("mnt") > 40 * MIB, "{options}: {}", host.free_bytes("mnt"));
+        let file = |number: u64| host.scratch.inside(&format!("file{number}"));
+        let mut accepted = 0;
+        while fs::write(file(accepted), content(accepted)).is_ok() {
+            accepted += 1;
+            assert!(accepted < 150, "{options}: more than there is");
+        }
+        assert!(accepted > 40, "{options}: {accepted}");
+        synced(file(0)).unwrap();
+        assert!(!host.log().contains("full"), "{options}: {}", host.log());
+        host.scratch.umount();
+        host.mount(options);
+        for number in 0..accepted {
+            assert!(fs::read(file(number)).unwrap() == content(number), "{options}: {number}");
+        }
+        host.scratch.umount();
     }
 }
 

@@ -335,6 +335,10 @@ fn try_versions(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "rollback", &["--force", &at("@first")]);
     drop(held);
     printed.run(scratch, "promote", &["--force", &at(":work")]);
+    // What is replaced then is of a branch that is gone, and was made from another.
+    fs::write(scratch.inside("new"), "x").unwrap();
+    scratch.dendro(["rollback", "--force", &at("@first")]).succeeds();
+    printed.run(scratch, "snapshot list", &[mount]);
     if common::is_root() {
         fs::write(scratch.inside("d"), "moved later").unwrap();
         let script = format!("echo 1 > {mount}/e");

@@ -391,9 +391,18 @@ fn umount_waits_for_the_daemon_and_refuses_what_is_busy() {
     scratch.mount();
     let pid = scratch.daemon_pid();
     let file = File::create(scratch.inside("file")).unwrap();
-    scratch.dendro(["umount", &mount_point]).fails(32, &[&mount_point, "busy", "fuser"]);
+    let own = format!("{mount_point}/file by process {} (", std::process::id());
+    scratch.dendro(["umount", &mount_point]).fails(32, &["is busy: in use are ", &own]);
     assert!(scratch.is_mounted());
     drop(file);
+    // Who works in a directory keeps it busy too, without a file.
+    fs::create_dir(scratch.inside("directory")).unwrap();
+    let mut sleeper = Command::new("sleep");
+    let mut sleeper = sleeper.arg("60").current_dir(scratch.inside("directory")).spawn().unwrap();
+    let its = format!("{mount_point}/directory by process {} (sleep", sleeper.id());
+    scratch.dendro(["umount", &mount_point]).fails(32, &["is busy: in use are ", &its]);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
     // By the image's name too.
     scratch.dendro(["umount", &image]).succeeds();
     assert!(!is_running(pid));

@@ -216,6 +216,44 @@ fn completions_and_man_pages_are_generated() {
 }
 
 #[test]
+fn a_volume_has_as_many_segments_whoever_counts_them() {
+    let scratch = Scratch::new();
+    let image = scratch.image();
+    let made = scratch.dendro(["mkfs", "--segment-size", "1M", "--size", "64M", &image]).succeeds();
+    assert!(made.out.contains("segments  64 of 1 MiB; 2 hold superblocks"), "{made:?}");
+    let info = scratch.dendro(["info", &image]).succeeds();
+    assert!(info.out.contains(": 64 segments of 1 MiB, 61 clean; 2 hold superblocks"), "{info:?}");
+    let shown = scratch.dendro(["segments", &image]).succeeds();
+    let counted = "segments  64 of 1 MiB: 61 clean, 1 dirty, 0 open, 0 pending; 2 hold superblocks";
+    assert!(shown.out.contains(counted), "{shown:?}");
+    for command in ["info", "segments"] {
+        let printed = scratch.dendro([command, "--json", &image]).succeeds();
+        let printed: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
+        assert_eq!(printed["total_segments"], 64, "{command}");
+        assert_eq!(printed["superblock_segments"], 2, "{command}");
+    }
+}
+
+#[test]
+fn versions_that_a_mount_option_names_are_completed() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.dendro(["clone", &image, "draft"]).succeeds();
+    scratch.dendro(["snapshot", "create", &format!("{image}@before")]).succeeds();
+    let complete = |word: &str, line: &[&str]| {
+        let before = ["complete", "options", "--", word].into_iter();
+        scratch.dendro(before.chain(line.iter().copied())).succeeds().out
+    };
+    let line = ["dendro", "mount", &image, &scratch.mount_point(), "-o", "clone="];
+    assert_eq!(complete("clone=", &line), "clone=main\nclone=draft\n");
+    assert_eq!(complete("ro,clone=d", &line), "ro,clone=draft\n");
+    assert_eq!(complete("snapshot=", &line), "snapshot=before\n");
+    assert_eq!(complete("clone=", &["mount.dendro", &image]), "clone=main\nclone=draft\n");
+    assert_eq!(complete("clone=", &["dendro", "mount", "/no/such/image"]), "");
+    assert_eq!(complete("noat", &line), "noatime\n");
+}
+
+#[test]
 fn help_and_version_go_to_standard_output() {
     let scratch = Scratch::new();
     assert!(scratch.dendro(["--help"]).succeeds().out.contains("mkfs"));

@@ -362,6 +362,78 @@ fn a_delegate_tries_a_command_on_a_clone() {
 }
 
 #[test]
+fn a_delegate_takes_back_what_is_its_own() {
+    let Some(scratch) = volume("users=54321:54322") else { return };
+    fs::create_dir(scratch.inside("pub")).unwrap();
+    open(&scratch.inside("pub"), 0o777);
+    let mount = scratch.mount_point();
+    let file = scratch.inside("pub/file");
+    let run = |line: &str| dendro(&scratch, ALICE, &["try", &mount, "--", "sh", "-c", line]);
+    let undo = |user| dendro(&scratch, user, &["rollback", "--undo", &mount]);
+    undo(ALICE).fails(1, &["nothing to be taken back"]);
+    run(&format!("echo one >{mount}/pub/file")).succeeds();
+    // It is not another delegate's.
+    undo(BOB).fails(1, &["permission denied", "only a try of your own"]);
+    undo(ALICE).succeeds();
+    assert!(!file.exists());
+    // That can be taken back, too, and so on.
+    for _ in 0..2 {
+        undo(BOB).fails(1, &["permission denied"]);
+        undo(ALICE).succeeds();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "one\n");
+        undo(ALICE).succeeds();
+        assert!(!file.exists());
+    }
+    undo(0).succeeds();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one\n");
+    undo(ALICE).fails(1, &["permission denied"]);
+    run(&format!("echo two >{mount}/pub/file")).succeeds();
+    // Others have changed something since.
+    fs::write(scratch.inside("roots"), "root's").unwrap();
+    undo(ALICE).fails(1, &["permission denied", "nothing was changed since"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "two\n");
+    run(&format!("echo three >{mount}/pub/file")).succeeds();
+    undo(ALICE).succeeds();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "two\n");
+    assert!(scratch.inside("roots").exists());
+    // Of all this nothing is left but the last; and that is the user's who took it back.
+    let list = scratch.dendro(["snapshot", "list", &mount]).succeeds().out;
+    assert_eq!(list.matches("after-try-").count(), 1, "{list}");
+    let kept = list.split_whitespace().rfind(|word| word.contains("before-undo-"));
+    let kept = kept.unwrap().trim_start_matches('@');
+    let of_kept = format!("{mount}@{kept}");
+    dendro(&scratch, BOB, &["snapshot", "delete", &of_kept]).fails(1, &["permission denied"]);
+    dendro(&scratch, ALICE, &["snapshot", "delete", &of_kept]).succeeds();
+}
+
+#[test]
+fn a_delegates_fork_goes_back_to_its_past() {
+    let Some(scratch) = volume("users=54321:54322") else { return };
+    let own = directory_of(&scratch, ALICE, "own");
+    fs::create_dir(scratch.inside("pub")).unwrap();
+    open(&scratch.inside("pub"), 0o777);
+    let fork = own.join("fork").to_str().unwrap().to_owned();
+    let alice = |words: &[&str]| dendro(&scratch, ALICE, words);
+    alice(&["fork", &scratch.mount_point(), &fork]).succeeds();
+    let sh = |line: &str| shell(&scratch, ALICE, line);
+    sh(&format!("echo one >{fork}/pub/file")).succeeds();
+    alice(&["snapshot", "create", &format!("{fork}@one")]).succeeds();
+    sh(&format!("echo two >{fork}/pub/file")).succeeds();
+    let back = format!("{fork}@one");
+    dendro(&scratch, BOB, &["rollback", &back]).fails(1, &[]);
+    alice(&["rollback", "--force", &back]).fails(1, &["permission denied"]);
+    for _ in 0..2 {
+        alice(&["rollback", &back]).succeeds();
+        let read = || sh(&format!("cat {fork}/pub/file")).succeeds().out;
+        assert_eq!(read(), "one\n");
+        alice(&["rollback", "--undo", &fork]).succeeds();
+        assert_eq!(read(), "two\n");
+    }
+    // It is still the user's.
+    alice(&["drop", &fork]).succeeds();
+}
+
+#[test]
 fn a_mount_by_the_words_of_fstab_delegates() {
     let Some(scratch) = volume("defaults") else { return };
     scratch.umount();

@@ -216,6 +216,10 @@ pub struct VersionList {
     pub epoch: u64,
     /// The branches, the main one among them.
     pub branches: Vec<BranchInfo>,
+    /// Other branches that those here, and the snapshots' branches, were made from: their heads are
+    /// gone, or not to be seen.
+    #[serde(default)]
+    pub ancestors: Vec<AncestorInfo>,
     /// The snapshots, by branch and age, the oldest first.
     pub snapshots: Vec<SnapshotInfo>,
 }
@@ -238,6 +242,17 @@ pub struct BranchInfo {
     /// What it has taken the place of just now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<ReplacedInfo>,
+}
+
+/// A branch of which only its place in the history is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AncestorInfo {
+    /// Its number.
+    pub branch: u32,
+    /// The number of the branch that it was made from; nothing for the first.
+    pub parent: Option<u32>,
+    /// The epoch that it was made from; nothing for the first.
+    pub parent_epoch: Option<u64>,
 }
 
 /// What became of a head that another one took the place of.

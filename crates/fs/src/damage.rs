@@ -1,41 +1,42 @@
-//! Damage that was met, kept with the volume until somebody has taken note of it: records of the list that
-//! describes the volume, in the main branch's head. Software that does not know them leaves them alone.
+//! Damage that was found, recorded in the volume until a user acknowledges it. The records are in
+//! the list that describes the volume, in the main branch's head. Software that does not know them
+//! ignores them.
 
 use dendro_base::Timestamp;
 use dendro_disk::{Aru, LogicalDisk, View};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
-use crate::format::{
+use crate::layout::format::{
     DAMAGE_BASE, DAMAGE_END, DAMAGE_NO_VERSION, DAMAGE_OF_HEAD, DamageV1, RECORD_VERSION,
     VOLUME_LIST, split_bytes, split_head,
 };
 
-/// So many places are kept.
+/// The most places that are recorded.
 pub const MAX_KEPT_DAMAGE: usize = (DAMAGE_END - DAMAGE_BASE) as usize;
 
-/// The longest path, and the longest description, that are kept whole.
+/// The longest path, and the longest description, that are not cut off.
 const MAX_PATH_LEN: usize = 640;
 const MAX_PROBLEM_LEN: usize = 240;
 
-/// A place on the device that did not hold what was written there.
+/// A place on the device whose content is not what was written there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptDamage {
-    /// Where it lies, in bytes.
+    /// The address in bytes.
     pub addr_bytes: u64,
-    /// The list, and the index of the page in it; nothing for what no file has.
+    /// The list, and the index of the page in it; `None` if it does not belong to a file.
     pub page: Option<(u64, u64)>,
-    /// A version that has it, if one was found.
+    /// A version that contains it, if one was found.
     pub view: Option<View>,
-    /// The file's path there; empty where none was found.
+    /// The path of the file in that version; empty if none was found.
     pub path: Vec<u8>,
     /// What is wrong.
     pub problem: String,
-    /// When it was met first,
+    /// When it was found first.
     pub first: Timestamp,
-    /// and last.
+    /// When it was found last.
     pub last: Timestamp,
-    /// How often it was met.
+    /// How often it was found.
     pub met_count: u64,
 }
 
@@ -89,10 +90,11 @@ impl KeptDamage {
     }
 }
 
-/// What is kept in the main branch's `head`, in the order of its records. What makes no sense is passed over.
+/// The damage that is recorded in the main branch's `head`, in the order of the records. Malformed
+/// records are skipped.
 ///
 /// # Errors
-/// What the disk says.
+/// Errors of the disk.
 pub fn kept_damage(disk: &dyn LogicalDisk, head: View) -> Result<Vec<KeptDamage>> {
     let records = disk.records(head, VOLUME_LIST, DAMAGE_BASE, MAX_KEPT_DAMAGE)?;
     let ours = records
@@ -101,21 +103,22 @@ pub fn kept_damage(disk: &dyn LogicalDisk, head: View) -> Result<Vec<KeptDamage>
     Ok(ours.filter_map(|(_, record)| KeptDamage::decode(record).ok()).collect())
 }
 
-/// Keeps `all`, [`MAX_KEPT_DAMAGE`] of them at most, in the place of what was kept; none: nothing any more.
+/// Records `all` damage, but at most [`MAX_KEPT_DAMAGE`] places, in place of what was recorded
+/// before.
 ///
 /// # Errors
-/// What the disk says.
+/// Errors of the disk.
 pub fn keep_damage(disk: &dyn LogicalDisk, head: View, all: &[KeptDamage]) -> Result<()> {
-    let present = disk.records(head, VOLUME_LIST, DAMAGE_BASE, MAX_KEPT_DAMAGE)?;
+    let recorded = disk.records(head, VOLUME_LIST, DAMAGE_BASE, MAX_KEPT_DAMAGE)?;
     let mut aru = Aru::new(head);
     for (index, damage) in (DAMAGE_BASE..DAMAGE_END).zip(all) {
         let record = damage.encode();
-        if !present.iter().any(|(at, old)| *at == index && **old == *record) {
+        if !recorded.iter().any(|(at, old)| *at == index && **old == *record) {
             aru.put_record(VOLUME_LIST, index, record);
         }
     }
     let end = DAMAGE_BASE + all.len().min(MAX_KEPT_DAMAGE) as u64;
-    for (index, _) in present.iter().filter(|(index, _)| (end..DAMAGE_END).contains(index)) {
+    for (index, _) in recorded.iter().filter(|(index, _)| (end..DAMAGE_END).contains(index)) {
         aru.delete_record(VOLUME_LIST, *index);
     }
     if !aru.ops().is_empty() {

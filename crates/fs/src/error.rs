@@ -1,23 +1,23 @@
-//! What the file system can answer, and the numbers Linux has for it.
+//! The errors of the file system, and the numbers that Linux has for them.
 
 use dendro_disk::Error as DiskError;
 
-/// What a call to the file system answers.
+/// The result of a call to the file system.
 pub type Result<T> = std::result::Result<T, FsError>;
 
-/// One kind for each answer that a caller can tell apart.
+/// One kind for each error that callers distinguish.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FsError {
     /// There is no entry of that name.
     #[error("no such file or directory")]
     NotFound,
-    /// There is an entry of that name, or an attribute that was to be made.
+    /// An entry or attribute of that name exists already.
     #[error("it exists already")]
     Exists,
-    /// A name was looked for in something that is not a directory.
+    /// A name was looked up in a file that is not a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory, where it can't be one.
+    /// A directory, where none is allowed.
     #[error("is a directory")]
     IsDirectory,
     /// A directory to be removed or replaced has entries.
@@ -29,13 +29,13 @@ pub enum FsError {
     /// The link count would overflow.
     #[error("too many links")]
     TooManyLinks,
-    /// Arguments that make no sense together.
+    /// Arguments that contradict each other.
     #[error("invalid: {0}")]
     Invalid(&'static str),
     /// Past the largest file offset.
     #[error("the file would be too large")]
     FileTooBig,
-    /// A limit other than the disk's space is used up: a directory's or a file's attributes'.
+    /// A limit other than the disk's space is reached: of a directory, or of a file's attributes.
     #[error("no room: {0}")]
     Full(&'static str),
     /// The file system was opened read-only, or shows the past.
@@ -44,37 +44,37 @@ pub enum FsError {
     /// The file's flags forbid it, or its type does.
     #[error("not permitted: {0}")]
     NotPermitted(&'static str),
-    /// What was asked for may not be had by anybody.
+    /// The file's permissions do not allow it, or it is never allowed.
     #[error("denied: {0}")]
     Denied(&'static str),
-    /// The file was removed, and nothing holds it open.
-    #[error("the file is gone")]
+    /// The file was removed, and is not open.
+    #[error("the file was removed")]
     Stale,
     /// There is no such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
-    /// An attribute's name of no or more than 255 bytes.
+    /// An attribute's name is empty, or longer than 255 bytes.
     #[error("the attribute's name has a bad length")]
     AttributeName,
-    /// An attribute's value of more than 64 KiB.
+    /// An attribute's value is longer than 64 KiB.
     #[error("the attribute's value is too long")]
     AttributeTooBig,
-    /// This file system, or this kind of file, does not do that.
+    /// This file system does not support that, or not for this kind of file.
     #[error("not supported: {0}")]
     NotSupported(&'static str),
-    /// Whoever asked does not wait for the rest any longer.
+    /// The caller cancelled the operation, of which a part is done.
     #[error("interrupted")]
     Interrupted,
-    /// No data, or no hole, at or past the offset.
+    /// There is no data, or no hole, at or after the offset.
     #[error("nothing there")]
     NoData,
-    /// What was read makes no sense.
+    /// What was read is damaged.
     #[error("damaged: {0}")]
     Corrupted(String),
-    /// What was written is lost if it was not durable before: the disk stopped taking writes.
+    /// What was written and is not durable yet is lost: the disk accepts no more writes.
     #[error("what was written is not durable: {0}")]
     NotDurable(String),
-    /// What the logical disk said.
+    /// An error of the logical disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
@@ -106,9 +106,9 @@ mod errno {
 }
 
 impl FsError {
-    /// What it is to those who ask for what was written to be kept. They are told that it is lost,
-    /// each time that they ask, so that nobody takes a later call for a success; all others, that
-    /// the disk takes no changes.
+    /// The error as a sync reports it. After the disk has failed, each sync reports that data are
+    /// lost, so that no later sync looks successful. Other calls report that the disk accepts no
+    /// changes.
     #[must_use]
     pub fn when_syncing(self) -> Self {
         match self {
@@ -117,7 +117,12 @@ impl FsError {
         }
     }
 
-    /// Linux's number for it, positive.
+    /// Whether there is no room on the disk.
+    pub(crate) const fn is_no_space(&self) -> bool {
+        matches!(self, Self::Disk(DiskError::NoSpace { .. }))
+    }
+
+    /// Linux's number for the error, positive.
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {

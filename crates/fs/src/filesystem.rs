@@ -1,162 +1,62 @@
-//! The file system as a whole: making, opening, and closing it.
+//! The file system as callers see it: a façade. Each method calls the module that does the work.
 
-use std::collections::BTreeMap;
+use dendro_base::Clock;
+use dendro_base::sync::Arc;
+use dendro_disk::{LogicalDisk, View};
 
-use dendro_base::sync::atomic::{AtomicU8, Ordering};
-use dendro_base::sync::{Arc, Mutex};
-use dendro_base::{Clock, Timestamp};
-use dendro_disk::{
-    Aru, CommitSeq, Error as DiskError, Lid, ListHints, LogicalDisk, PAGE_SIZE, View,
-};
-use zerocopy::IntoBytes;
-
-use crate::error::{FsError, Result};
-use crate::format::{
-    HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST, VOLUME_MAGIC, VolumeV1, split_bytes, split_head,
-};
-use crate::inode::Inode;
-use crate::names::NameHasher;
-use crate::node::{Node, NodeCache, RefTable, WriteGuard};
-use crate::records::RecordEdits;
+use crate::data::{copy, fallocate, read, write};
+use crate::error::Result;
+use crate::namespace::{create, link, lookup, readdir, remove, rename, symlink};
+use crate::state::FsState;
 use crate::types::{
-    AtimePolicy, FileFlags, FileKind, FileTime, FormatOptions, Ino, MAX_NAME_LEN_BYTES, MemoryUse,
-    Options, StatFs,
+    AtimePolicy, Attr, Caller, DirEntry, FallocateFlags, FileFlags, FormatOptions, Ino, LongChange,
+    MemoryUse, OpenOptions, Options, RenameFlags, Seek, SetAttr, StatFs, XattrFlags,
 };
-
-/// How old an access time may get under [`AtimePolicy::Relatime`].
-const RELATIME_AGE_NANOS: i64 = 24 * 60 * 60 * 1_000_000_000;
-
-/// What a small file takes at least, for an estimate of how many more there could be.
-const SMALL_FILE_LEN: u64 = 512;
+use crate::{attributes, durability, mount, no_space, open, orphans, xattr};
 
 /// A mounted file system. All calls may come from any thread.
 ///
-/// **Lookups.** Each [`crate::Attr`] that [`Self::lookup`], [`Self::mknod`], [`Self::mkdir`],
-/// [`Self::symlink`], [`Self::link`], [`Self::create`], [`Self::tmpfile`] and
-/// [`Self::readdirplus`] (for an entry that was taken, other than `.` and `..`) give out counts as
-/// one lookup, to be taken back with [`Self::forget`].
+/// **Lookups.** [`Self::lookup`], [`Self::mknod`], [`Self::mkdir`], [`Self::symlink`],
+/// [`Self::link`], [`Self::create`], [`Self::tmpfile`] and [`Self::readdirplus`] (for each entry
+/// that the sink takes, except `.` and `..`) return an [`Attr`] and count one lookup of that file.
+/// [`Self::forget`] takes lookups back.
 ///
-/// **Views.** Several can be open over one disk, one for each head that is written to and any number
-/// for the past. A view of the past changes nothing, not even access times or what a crash left
-/// unfinished.
+/// **Views.** Several file systems can be open on one disk: one for each head, which can be
+/// written, and any number for snapshots. A file system on a snapshot changes nothing, not even
+/// access times or what a crash left unfinished.
 ///
-/// **Opens.** [`Self::open`], [`Self::create`] and [`Self::tmpfile`] count one open, to be taken
-/// back with [`Self::release`]. There are no handles: all calls name i-nodes. A file that was
-/// unlinked lives on while it is open; directories need no opening. A file that is gone but not
-/// forgotten still answers [`Self::getattr`]; other calls answer [`FsError::Stale`].
+/// **Opens.** [`Self::open`], [`Self::create`] and [`Self::tmpfile`] count one open of the file.
+/// [`Self::release`] takes it back. There are no handles: all calls name i-nodes. A file without a
+/// name exists while it is open. Directories need not be opened. A file that was removed and is not
+/// forgotten still answers [`Self::getattr`]; other calls fail with
+/// [`FsError::Stale`](crate::FsError::Stale).
+#[derive(Debug)]
 pub struct FileSystem {
-    pub(crate) disk: Arc<dyn LogicalDisk>,
-    pub(crate) view: View,
-    clock: Arc<dyn Clock>,
-    /// An [`AtimePolicy`].
-    atime: AtomicU8,
-    read_only: bool,
-    label: String,
-    pub(crate) hasher: NameHasher,
-    pub(crate) nodes: NodeCache,
-    pub(crate) refs: RefTable,
-    /// Files on the orphan list that something holds, and whether they may be linked.
-    pub(crate) orphans: Mutex<BTreeMap<Ino, bool>>,
-    /// Held by renames between directories: first in the lock order.
-    pub(crate) rename_lock: Mutex<()>,
+    state: FsState,
 }
 
-impl std::fmt::Debug for FileSystem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FileSystem")
-            .field("label", &self.label)
-            .field("view", &self.view)
-            .field("read_only", &self.read_only)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What the volume's description says.
-pub(crate) struct Volume {
-    pub(crate) label: String,
-    pub(crate) hasher: NameHasher,
-}
-
-impl Volume {
-    /// Reads the description; `writing` says whether features that only readers may ignore matter.
-    pub(crate) fn read(disk: &dyn LogicalDisk, view: View, writing: bool) -> Result<Self> {
-        let record = disk
-            .record(view, VOLUME_LIST, HEAD_INDEX)?
-            .ok_or_else(|| FsError::Corrupted("the disk has no file system".into()))?;
-        let (head, _) = split_head::<VolumeV1>(&record, "the volume's description")?;
-        if head.magic != VOLUME_MAGIC || head.version.get() != 1 {
-            return Err(FsError::Corrupted("not a file system that is known here".into()));
-        }
-        let unknown =
-            head.incompatible.get() | if writing { head.read_only_compatible.get() } else { 0 };
-        if unknown != 0 {
-            return Err(FsError::NotSupported("features of a later version"));
-        }
-        let header_len = usize::from(head.header_len.get()).max(size_of::<VolumeV1>());
-        let (_, rest) = split_bytes(&record, header_len, "the volume's description")?;
-        let (label, _) = split_bytes(rest, usize::from(head.label_len.get()), "the label")?;
-        Ok(Self {
-            label: String::from_utf8_lossy(label).into_owned(),
-            hasher: NameHasher::new(&head.hash_key),
-        })
-    }
-}
-
+/// Creating, opening and closing.
 impl FileSystem {
-    /// Makes an empty file system on an empty disk, and makes it durable.
+    /// Creates an empty file system on an empty disk, and makes it durable.
     ///
     /// # Errors
-    /// [`FsError::Exists`] when the disk has lists; [`FsError::NameTooLong`] for the label; what
-    /// the disk says.
+    /// [`Exists`](crate::FsError::Exists) if the disk has lists;
+    /// [`NameTooLong`](crate::FsError::NameTooLong) for the label; errors of the disk.
     pub fn create_on(
         disk: &dyn LogicalDisk,
         options: &FormatOptions,
         clock: &dyn Clock,
     ) -> Result<()> {
-        if options.label.len() > MAX_NAME_LEN_BYTES {
-            return Err(FsError::NameTooLong);
-        }
-        if !disk.lists(View::HEAD, Lid(0), 1)?.is_empty() {
-            return Err(FsError::Exists);
-        }
-        let now = FileTime::from(clock.now());
-        let mut root = Inode::new(FileKind::Directory, options.mode, now);
-        (root.uid, root.gid, root.nlink) = (options.uid, options.gid, 2);
-        root.parent = Ino::ROOT.0;
-        let volume = VolumeV1 {
-            magic: VOLUME_MAGIC,
-            version: 1.into(),
-            header_len: (size_of::<VolumeV1>() as u16).into(),
-            compatible: 0.into(),
-            read_only_compatible: 0.into(),
-            incompatible: 0.into(),
-            hash_key: options.hash_key,
-            created_secs: now.secs.into(),
-            created_nanos: now.nanos.into(),
-            label_len: (options.label.len() as u16).into(),
-            reserved: [0; 10],
-        };
-        let mut volume = volume.as_bytes().to_vec();
-        volume.extend_from_slice(options.label.as_bytes());
-        let mut aru = Aru::new(View::HEAD);
-        for list in [Ino::ROOT.lid(), VOLUME_LIST, ORPHAN_LIST] {
-            if disk.allocate_list()? != list {
-                return Err(FsError::Exists);
-            }
-            aru.create_list(list, ListHints::default());
-        }
-        aru.put_record(Ino::ROOT.lid(), HEAD_INDEX, root.encode());
-        aru.put_record(VOLUME_LIST, HEAD_INDEX, volume);
-        disk.commit(aru)?;
-        Ok(disk.flush(CommitSeq::LATEST)?)
+        mount::create_on(disk, options, clock)
     }
 
-    /// Opens the file system on `disk`, and finishes removals and truncations that a crash
-    /// interrupted.
+    /// Opens the file system on `disk`. Unless it is read-only, this finishes removals and
+    /// truncations that a crash interrupted.
     ///
     /// # Errors
-    /// [`FsError::Corrupted`] when there is none or it makes no sense; [`FsError::NotSupported`]
-    /// when a later version made it; what the disk says.
+    /// [`Corrupted`](crate::FsError::Corrupted) if there is no file system or it is malformed;
+    /// [`NotSupported`](crate::FsError::NotSupported) if a later version created it; errors of the
+    /// disk.
     pub fn mount(
         disk: Arc<dyn LogicalDisk>,
         options: Options,
@@ -165,263 +65,428 @@ impl FileSystem {
         Self::mount_with_hash_mask(disk, options, clock, u64::MAX)
     }
 
-    /// As [`Self::mount`], with only those bits of names' hashes that `hash_mask` has.
+    /// As [`Self::mount`], but of the hashes of names only the bits in `hash_mask` count.
     pub(crate) fn mount_with_hash_mask(
         disk: Arc<dyn LogicalDisk>,
         options: Options,
         clock: Arc<dyn Clock>,
         hash_mask: u64,
     ) -> Result<Self> {
-        let view = options.view;
-        let read_only =
-            options.read_only || view.epoch.is_some() || disk.read_only_reason().is_some();
-        let volume = Volume::read(&*disk, view, !read_only)?;
-        let fs = Self {
-            disk,
-            view,
-            clock,
-            atime: AtomicU8::new(if read_only { AtimePolicy::Noatime } else { options.atime } as u8),
-            read_only,
-            label: volume.label,
-            hasher: volume.hasher.with_mask(hash_mask),
-            nodes: NodeCache::new(options.inode_cache_len),
-            refs: RefTable::new(options.lookups_hold_files),
-            orphans: Mutex::default(),
-            rename_lock: Mutex::default(),
-        };
-        let root = fs.node(Ino::ROOT);
-        match root.read(&*fs.disk, view) {
-            Ok(inode) => inode.check_directory(),
-            Err(error) => Err(error),
-        }
-        .map_err(|error| match error {
-            FsError::Stale | FsError::NotDirectory => {
-                FsError::Corrupted("there is no root directory".into())
-            }
-            other => other,
-        })?;
-        if !read_only {
-            fs.finish_orphans()?;
-            fs.clear_staged();
-        }
-        Ok(fs)
+        mount::mount(disk, &options, clock, hash_mask).map(|state| Self { state })
+    }
+
+    /// The state, for modules above the façade.
+    pub(crate) const fn state(&self) -> &FsState {
+        &self.state
     }
 
     /// The volume's label.
     #[must_use]
     pub fn label(&self) -> &str {
-        &self.label
+        self.state.label()
     }
 
-    /// Which version of the disk this is.
+    /// The view of the disk that this file system shows.
     #[must_use]
     pub const fn view(&self) -> View {
-        self.view
+        self.state.view()
     }
 
     /// Whether all changes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.read_only || self.disk.read_only_reason().is_some()
+        self.state.is_read_only()
     }
 
-    /// Says when reading changes access times from now on; where all changes are refused, it never
-    /// does.
+    /// Sets when reads change access times from now on. On a read-only file system they never do.
     pub fn set_atime_policy(&self, policy: AtimePolicy) {
-        if !self.read_only {
-            self.atime.store(policy as u8, Ordering::Relaxed);
-        }
+        self.state.set_atime_policy(policy);
     }
 
-    /// What the file system holds and could hold.
+    /// The used and the available space.
     #[must_use]
     pub fn statfs(&self) -> StatFs {
-        let space = self.disk.space();
-        let used = space.live_bytes.saturating_add(space.reserved_bytes);
-        let free = space.capacity_bytes.saturating_sub(used);
-        StatFs {
-            block_size: PAGE_SIZE as u32,
-            blocks: space.capacity_bytes / PAGE_SIZE as u64,
-            blocks_free: free / PAGE_SIZE as u64,
-            blocks_available: space.available_bytes.min(free) / PAGE_SIZE as u64,
-            files: space.capacity_bytes / SMALL_FILE_LEN,
-            files_free: space.available_bytes.min(free) / SMALL_FILE_LEN,
-            name_max: MAX_NAME_LEN_BYTES as u32,
-        }
+        no_space::statfs(&self.state)
     }
 
-    /// What it has in memory beside what the disk has.
+    /// The memory that the file system takes, apart from the disk.
     #[must_use]
     pub fn memory_use(&self) -> MemoryUse {
-        let (inode_count, inode_bytes) = self.nodes.size();
-        let (looked_up_count, looked_up_bytes) = self.refs.size();
-        MemoryUse { inode_count, inode_bytes, looked_up_count, looked_up_bytes }
+        self.state.memory_use()
     }
 
-    /// Takes over the lookups of `other`, another view of the same disk, in whose place this one is
-    /// served from now on: they are taken back here. Call it when nothing else is running on either.
+    /// Adds the lookups of `other`, another view of the same disk that this one replaces, to its
+    /// own. No other call may be running on either of them.
     pub fn take_lookups(&self, other: &Self) {
-        self.refs.take_lookups(&other.refs);
+        self.state.references().take_lookups(other.state.references());
     }
 
-    /// Makes everything that was done before the call durable.
+    /// Makes everything durable, and deletes files that existed only because they were open. The
+    /// disk stays usable for other views. No other call may be running on this one.
     ///
     /// # Errors
-    /// `NotDurable`; what else the disk says.
-    pub fn sync_all(&self) -> Result<()> {
-        let sync = || {
-            self.write_back_all_atimes()?;
-            Ok(self.disk.flush(CommitSeq::LATEST)?)
-        };
-        sync().map_err(FsError::when_syncing)
-    }
-
-    /// Makes everything durable, and removes files that were only held open. The disk goes on, for
-    /// other views of it. Call it when nothing else is running on this one.
-    ///
-    /// # Errors
-    /// What the disk says.
+    /// Errors of the disk.
     pub fn close(&self) -> Result<()> {
-        if self.is_read_only() {
-            return Ok(());
-        }
-        self.finish_orphans()?;
-        self.orphans.lock().clear();
-        self.sync_all()
+        mount::close(&self.state)
     }
 
-    /// As [`Self::close`], and shuts the disk down. Call it when nothing else is running.
+    /// As [`Self::close`], and shuts the disk down. No other call may be running.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk.
     pub fn shut_down(&self) -> Result<()> {
-        if !self.is_read_only() {
-            self.finish_orphans()?;
-            self.orphans.lock().clear();
-            self.write_back_all_atimes()?;
-        }
-        Ok(self.disk.shut_down()?)
+        mount::shut_down(&self.state)
+    }
+}
+
+/// Durability.
+impl FileSystem {
+    /// Makes everything durable that was done before the call.
+    ///
+    /// # Errors
+    /// `NotDurable`; other errors of the disk.
+    pub fn sync_all(&self) -> Result<()> {
+        durability::sync_all(&self.state)
     }
 
-    /// Makes a file durable, and with it everything that was done before the call.
+    /// Makes a file durable, and everything that was done before the call.
     ///
     /// # Errors
     /// As [`Self::sync_all`].
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        let node = self.node(ino);
-        let sync = || {
-            if !datasync && node.pending_atime().is_some() {
-                self.write_back_atime(&mut node.write(&*self.disk, self.view)?)?;
-            }
-            // Order is a promise: what came before is durable too, even if this file did not change.
-            Ok(self.disk.flush(CommitSeq::LATEST)?)
-        };
-        sync().map_err(FsError::when_syncing)
+        durability::fsync(&self.state, ino, datasync)
     }
 
-    /// Makes everything that was done before the call durable, in whatever directory.
+    /// Makes everything durable that was done before the call, in any directory.
     ///
     /// # Errors
     /// As [`Self::sync_all`].
     pub fn fsyncdir(&self, ino: Ino, datasync: bool) -> Result<()> {
-        if datasync { self.fsync(ino, datasync) } else { self.sync_all() }
+        durability::fsyncdir(&self.state, ino, datasync)
+    }
+}
+
+/// Names.
+impl FileSystem {
+    /// Finds an entry of a directory. Counts a lookup.
+    ///
+    /// The names `.` and `..` are known, too. Any file has a `.`: by that name the kernel looks up
+    /// the file of an NFS file handle.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NameTooLong`; `Stale` for `.` of a file that does not exist.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        lookup::lookup(&self.state, parent, name)
     }
 
-    /// The time of an operation.
-    pub(crate) fn now(&self) -> FileTime {
-        self.clock.now().into()
+    /// Takes `count` lookups back.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        orphans::forget(&self.state, ino, count);
     }
 
-    /// Refuses changes to what cannot be changed.
-    pub(crate) const fn check_writable(&self) -> Result<()> {
-        if self.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
-    }
-
-    /// The node of `ino`, which may turn out not to exist when it is locked.
-    pub(crate) fn node(&self, ino: Ino) -> Arc<Node> {
-        let (node, dirty) = self.nodes.get(ino);
-        if let Some(mut victim) = dirty.as_deref().and_then(Node::try_write) {
-            // An access time is not worth failing for; it is tried again.
-            if let Err(error) = self.write_back_atime(&mut victim) {
-                tracing::debug!(%error, "an access time was not written");
-            }
-        }
-        node
-    }
-
-    /// A unit that changes this view.
-    pub(crate) const fn aru<'a>(&self) -> Aru<'a> {
-        Aru::new(self.view)
-    }
-
-    /// No changes to records yet.
-    pub(crate) fn edits(&self) -> RecordEdits<'_> {
-        RecordEdits::new(&*self.disk, self.view)
-    }
-
-    /// Commits `aru` with `inode` in it, and enters it.
-    pub(crate) fn commit_inode(
+    /// Creates a file of any kind except directories and symbolic links. `mode` includes the bits
+    /// of the type; without these the file is regular. Counts a lookup.
+    ///
+    /// # Errors
+    /// `Exists`, `NotDirectory`, `NameTooLong`, `Invalid`.
+    pub fn mknod(
         &self,
-        aru: Aru<'_>,
-        guard: &mut WriteGuard<'_>,
-        inode: Inode,
-    ) -> Result<()> {
-        self.commit_edits(aru, self.edits(), guard, inode)
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Attr> {
+        create::mknod(&self.state, caller, parent, name, mode, rdev)
     }
 
-    /// As [`Self::commit_inode`], with `edits`. The i-node, which shows by itself that there is such a
-    /// file, goes first: the disk need not look for that.
-    pub(crate) fn commit_edits(
+    /// Creates a directory. Counts a lookup.
+    ///
+    /// # Errors
+    /// As [`Self::mknod`], and `TooManyLinks`.
+    pub fn mkdir(&self, caller: &Caller<'_>, parent: Ino, name: &[u8], mode: u32) -> Result<Attr> {
+        create::mkdir(&self.state, caller, parent, name, mode)
+    }
+
+    /// Creates a symbolic link to `target`, which has 1 to 4095 bytes. Counts a lookup.
+    ///
+    /// # Errors
+    /// As [`Self::mknod`].
+    pub fn symlink(
         &self,
-        mut aru: Aru<'_>,
-        edits: RecordEdits<'_>,
-        guard: &mut WriteGuard<'_>,
-        inode: Inode,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Attr> {
+        create::symlink(&self.state, caller, parent, name, target)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Invalid` for other kinds of files.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        symlink::readlink(&self.state, ino)
+    }
+
+    /// Creates a regular file and opens it, or opens the one that exists. Counts a lookup and an
+    /// open.
+    ///
+    /// # Errors
+    /// As [`Self::mknod`] and [`Self::open`].
+    pub fn create(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        options: OpenOptions,
+    ) -> Result<Attr> {
+        create::create(&self.state, caller, parent, name, mode, options)
+    }
+
+    /// Creates a regular file without a name, as if in the directory `parent`, and opens it
+    /// (`O_TMPFILE`). It is deleted when it is closed, unless it was linked. Counts a lookup and an
+    /// open.
+    ///
+    /// # Errors
+    /// `NotDirectory`.
+    pub fn tmpfile(&self, caller: &Caller<'_>, parent: Ino, mode: u32) -> Result<Attr> {
+        create::tmpfile(&self.state, caller, parent, mode)
+    }
+
+    /// Gives a file one more name, or the first name to a file that [`Self::tmpfile`] created.
+    /// Counts a lookup.
+    ///
+    /// # Errors
+    /// As [`Self::mknod`]; `NotPermitted` for a directory; `NotFound` for a file that was unlinked;
+    /// `TooManyLinks`.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        link::link(&self.state, ino, parent, name)
+    }
+
+    /// Removes a name that is not a directory's. With its last name the file is deleted, unless it
+    /// is open.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `IsDirectory`, `NotPermitted`.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        remove::unlink(&self.state, parent, name)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NotEmpty`, `Invalid` for `.`.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        remove::rmdir(&self.state, parent, name)
+    }
+
+    /// Renames a file. A file that has the new name is replaced, unless `flags` say otherwise. A
+    /// whiteout belongs to the caller.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `IsDirectory`, `NotEmpty`, `Exists`, `TooManyLinks`; `Invalid`
+    /// if a directory would be moved into itself, or if the flags contradict each other.
+    pub fn rename(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
     ) -> Result<()> {
-        aru.put_record(guard.ino().lid(), HEAD_INDEX, inode.encode());
-        edits.apply(&mut aru);
-        self.disk.commit(aru)?;
-        guard.set(inode);
-        Ok(())
+        rename::rename(&self.state, caller, parent, name, new_parent, new_name, flags)
     }
 
-    /// Notes that a file was read; the caller holds its shared lock.
-    pub(crate) fn touch_atime(&self, node: &Node, inode: &Inode) {
-        let policy = self.atime.load(Ordering::Relaxed);
-        if policy == AtimePolicy::Noatime as u8 || inode.flags.contains(FileFlags::NO_ATIME) {
-            return;
-        }
-        let now = self.clock.now();
-        if policy == AtimePolicy::Relatime as u8 {
-            let atime = node.pending_atime().unwrap_or(inode.atime);
-            let day_ago = Timestamp(now.0.saturating_sub(RELATIME_AGE_NANOS));
-            if atime > inode.mtime && atime > inode.ctime && atime > day_ago.into() {
-                return;
-            }
-        }
-        node.set_pending_atime(now);
+    /// Passes a directory's entries after `cookie` to `sink` until `sink` returns false, which
+    /// means that it did not take that entry. Cookie 0 is the start; `.` and `..` come first. No
+    /// lock is locked while `sink` runs. A directory that was removed has no entries.
+    ///
+    /// # Errors
+    /// `NotDirectory`.
+    pub fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        readdir::readdir(&self.state, ino, cookie, sink)
     }
 
-    /// On a full disk the time waits for room: that somebody read is no reason for fsync to fail.
-    fn write_back_atime(&self, guard: &mut WriteGuard<'_>) -> Result<()> {
-        let inode = guard.edit();
-        if inode.atime == guard.inode().atime {
-            return Ok(());
-        }
-        match self.commit_inode(self.aru(), guard, inode) {
-            Err(FsError::Disk(DiskError::NoSpace { .. })) => Ok(()),
-            other => other,
-        }
+    /// As [`Self::readdir`], with attributes. Counts a lookup for each entry that `sink` took,
+    /// except `.` and `..`.
+    ///
+    /// # Errors
+    /// `NotDirectory`.
+    pub fn readdirplus(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>, &Attr) -> bool,
+    ) -> Result<()> {
+        readdir::readdirplus(&self.state, ino, cookie, sink)
+    }
+}
+
+/// Data.
+impl FileSystem {
+    /// Opens a file. Counts an open.
+    ///
+    /// # Errors
+    /// `Stale`; `IsDirectory` for writing to a directory; `ReadOnly`; `NotPermitted`.
+    pub fn open(&self, ino: Ino, options: OpenOptions) -> Result<()> {
+        open::open(&self.state, ino, options)
     }
 
-    fn write_back_all_atimes(&self) -> Result<()> {
-        for node in self.nodes.with_pending_atime() {
-            match node.write(&*self.disk, self.view) {
-                Ok(mut guard) => self.write_back_atime(&mut guard)?,
-                Err(FsError::Stale) => (),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    /// Takes an open back. The last one deletes a file that has no name.
+    pub fn release(&self, ino: Ino) {
+        orphans::release(&self.state, ino);
+    }
+
+    /// Reads from `offset` on. Returns how many bytes: fewer than `buf` has only at the end of the
+    /// file. The bytes of `buf` behind these may change.
+    ///
+    /// # Errors
+    /// `IsDirectory`; `Invalid` for other files without data.
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        read::read(&self.state, ino, offset, buf)
+    }
+
+    /// Writes `data` at `offset`, in one atomic recovery unit. `kill_priv` clears the set-id bits
+    /// (FUSE's `WRITE_KILL_SUIDGID`). Returns how many bytes were written: fewer than all only at
+    /// the largest file offset.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and `FileTooBig`, `NotPermitted`.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_priv: bool) -> Result<usize> {
+        write::write(&self.state, ino, offset, data, kill_priv)
+    }
+
+    /// The first offset that is not below `offset` and lies in data, or in a hole.
+    ///
+    /// # Errors
+    /// `NoData` if `offset` is not below the size of the file, or if there is no more data.
+    pub fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+        read::seek(&self.state, ino, offset, seek)
+    }
+
+    /// Allocates, punches, zeroes, collapses or inserts a range. To allocate, punch or zero, each
+    /// 64 MiB of the range are an atomic recovery unit of their own. A size that changes does so in
+    /// the last unit.
+    ///
+    /// Allocated pages read as zeros and count as data. The disk counts them in full, so they can
+    /// be written on a full volume, too, as long as no other version shares them.
+    ///
+    /// # Errors
+    /// `Invalid` for an empty range and, to collapse or insert, for a range that is not of whole
+    /// pages; `FileTooBig`; `NotSupported` for flags that contradict each other; `NotPermitted`;
+    /// `Interrupted` if the caller cancelled it in the middle, after which a part is done.
+    pub fn fallocate(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        flags: FallocateFlags,
+        how: &LongChange<'_>,
+    ) -> Result<()> {
+        fallocate::fallocate(&self.state, ino, offset, len, flags, how)
+    }
+
+    /// Copies up to `len` bytes between files, or between ranges of one file that do not overlap.
+    /// Holes stay holes. Returns how many bytes were copied: fewer than `len` at the end of the
+    /// source. Each MiB, and each run of data or holes, is an atomic recovery unit of its own. If
+    /// the caller cancels it, the copy ends after one of these.
+    ///
+    /// # Errors
+    /// As [`Self::read`] and [`Self::write`]; `Invalid` if the ranges overlap.
+    pub fn copy_file_range(
+        &self,
+        ino_in: Ino,
+        offset_in: u64,
+        ino_out: Ino,
+        offset_out: u64,
+        len: u64,
+        how: &LongChange<'_>,
+    ) -> Result<u64> {
+        copy::copy_file_range(&self.state, ino_in, offset_in, ino_out, offset_out, len, how)
+    }
+}
+
+/// Attributes.
+impl FileSystem {
+    /// The attributes of a file, with creation time and flags.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        attributes::get(&self.state, ino)
+    }
+
+    /// Changes attributes of a file, all of them or none. Only the superuser may set or clear the
+    /// flags immutable and append-only.
+    ///
+    /// # Errors
+    /// `IsDirectory` or `Invalid` for the size of a file without data, `FileTooBig`,
+    /// `NotPermitted`.
+    pub fn setattr(&self, caller: &Caller<'_>, ino: Ino, changes: &SetAttr) -> Result<Attr> {
+        attributes::set(&self.state, caller, ino, changes)
+    }
+
+    /// Changes the flags of a file. Only a caller who `is_privileged` may set or clear the flags
+    /// immutable and append-only.
+    ///
+    /// # Errors
+    /// `NotPermitted`, `NotSupported`.
+    pub fn set_flags(&self, ino: Ino, flags: FileFlags, is_privileged: bool) -> Result<Attr> {
+        attributes::set_flags(&self.state, ino, flags, is_privileged)
+    }
+
+    /// Clears the set-id bits and removes the capabilities of a file, before a user changes its
+    /// data who may not keep them. The set-group-id bit of a file that its group cannot execute
+    /// stays if `is_member` returns that the user is in the file's group. Directories keep the
+    /// bits, which give no privileges there.
+    ///
+    /// # Errors
+    /// `Stale`, `NotPermitted`.
+    pub fn drop_set_ids(&self, ino: Ino, is_member: impl FnOnce(u32) -> bool) -> Result<Attr> {
+        attributes::drop_set_ids(&self.state, ino, is_member)
+    }
+
+    /// Sets an extended attribute. ACLs (`system.posix_acl_*`) are checked, and change the mode.
+    ///
+    /// # Errors
+    /// `Exists`, `NoAttribute`, `AttributeName`, `AttributeTooBig`; `NotSupported` for an unknown
+    /// namespace; `Invalid` for a malformed ACL; `Full`.
+    pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+        xattr::set(&self.state, ino, name, value, flags)
+    }
+
+    /// The value of an extended attribute. A file that was removed has none.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `NotSupported`.
+    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        xattr::get(&self.state, ino, name)
+    }
+
+    /// The names of all extended attributes, each with a zero byte behind it. A file that was
+    /// removed has none.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
+        xattr::list(&self.state, ino)
+    }
+
+    /// Removes an extended attribute. It is no error if an ACL does not exist: the mode expresses
+    /// the whole list then.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `NotSupported`.
+    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        xattr::remove(&self.state, ino, name)
     }
 }

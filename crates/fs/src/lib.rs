@@ -1,48 +1,68 @@
 //! Files and directories: a client of [`dendro_disk::LogicalDisk`] that knows neither how the disk
-//! lays things out nor how requests arrive.
+//! stores things nor how requests arrive.
 //!
-//! - [`FileSystem`]: the operations, safe to call from any number of threads.
+//! - [`FileSystem`]: the operations, which any number of threads may call.
 //! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
-//! - [`FsError`]: what can go wrong, with Linux's number for it.
-//! - [`KeptDamage`]: damage that was met, until somebody has taken note of it.
-//! - [`verify`]: checks that what a disk holds is a file system.
-//! - [`paths_of`]: what files are called whose numbers are known.
-//! - [`versions`]: what changed between two views, the past of a file, and bringing it back.
-//! - [`mod@format`]: what it keeps in the disk's records.
+//! - [`FsError`]: the errors, with Linux's numbers.
+//! - [`KeptDamage`]: damage that was found, recorded until it is acknowledged.
+//! - [`verify`]: checks that a disk holds a sound file system.
+//! - [`paths_of`]: the paths of files whose numbers are known.
+//! - [`versions`]: what changed between two views, the versions of a file, and restoring it.
+//! - [`mod@format`]: what the file system stores in the disk's records.
 //!
 //! A file is a list (DESIGN §10). Each operation is one atomic recovery unit, so that after a crash
-//! it has happened or it has not; the exceptions are named at [`FileSystem::fallocate`] and
-//! [`FileSystem::copy_file_range`]. Permissions are the kernel's to check (`default_permissions`); what follows from
-//! ownership (set-id bits, ACL inheritance, the sticky group of directories) is done here. Only what is asked
-//! of [`versions`] for another user ([`Who`]) does not come through the kernel, and is checked here.
+//! all of it has happened, or nothing. The exceptions are documented at [`FileSystem::fallocate`]
+//! and [`FileSystem::copy_file_range`]. The kernel checks permissions (`default_permissions`). This
+//! crate does what follows from ownership: set-id bits, inheritance of ACLs, the group of
+//! set-group-id directories. Only the functions of [`versions`] check the permissions of a user
+//! ([`Credentials`]) themselves, since their requests do not come through the kernel.
 //!
 //! Left out: the transport (FUSE), caching of data, background threads.
+//!
+//! # Modules, each of which uses only those above it
+//!
+//! | module | what it is |
+//! |--------|------------|
+//! | `types`, `error` | the values and errors of the interface |
+//! | `layout` | records on the disk: i-nodes, directory entries, attributes |
+//! | `permission` | permission checks for requests that do not come through the kernel |
+//! | `state` | a mounted view: i-nodes in memory, locks, commits |
+//! | `no_space` | how much space there is, and where ENOSPC comes from |
+//! | `durability` | fsync and sync |
+//! | `xattr` | extended attributes and ACLs |
+//! | `privileges` | set-id bits and capabilities that changes remove |
+//! | `data` | reading, writing, truncating, allocating, copying |
+//! | `orphans` | files without a name |
+//! | `attributes` | stat, chmod, chown, truncate |
+//! | `open` | opening files |
+//! | `namespace` | looking up, creating, linking, removing, renaming, listing |
+//! | `staged` | incomplete trees of an undelete |
+//! | `mount` | creating, opening and closing a file system |
+//! | `filesystem` | [`FileSystem`], the façade of all these |
+//! | `verify`, `paths`, `damage` | readers and writers of a disk without a mount; use `layout` only |
+//! | `versions` | uses `layout`, `permission`, `staged` and `filesystem` |
 
 #![forbid(unsafe_code)]
 
-mod acl;
 mod attributes;
-mod copy;
 mod damage;
 mod data;
-mod dir;
+mod durability;
 mod error;
-mod fallocate;
 mod filesystem;
-pub mod format;
-mod inode;
-mod names;
+mod layout;
+mod mount;
 mod namespace;
-mod naming;
-mod node;
-mod orphan;
+mod no_space;
+mod open;
+mod orphans;
+mod paths;
 mod permission;
-mod readdir;
-mod records;
-mod rename;
+mod privileges;
+mod staged;
+mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod truncate;
 mod types;
 mod verify;
 pub mod versions;
@@ -54,12 +74,12 @@ mod tests;
 pub use damage::{KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_damage};
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
-pub use naming::paths_of;
-pub use permission::Who;
+pub use layout::format;
+pub use paths::paths_of;
 pub use types::{
-    AtimePolicy, Attr, Caller, DirEntry, FallocateFlags, FileFlags, FileKind, FileTime,
-    FormatOptions, Ino, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES, MAX_SYMLINK_LEN_BYTES,
-    MAX_XATTR_LEN_BYTES, MemoryUse, OpenOptions, Options, Patron, RenameFlags, Seek, SetAttr,
-    SetTime, StatFs, XattrFlags,
+    AtimePolicy, Attr, Caller, Credentials, DirEntry, FallocateFlags, FileFlags, FileKind,
+    FileTime, FormatOptions, Ino, LongChange, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES,
+    MAX_SYMLINK_LEN_BYTES, MAX_XATTR_LEN_BYTES, MemoryUse, OpenOptions, Options, RenameFlags, Seek,
+    SetAttr, SetTime, StatFs, XattrFlags,
 };
 pub use verify::{Finding, FindingCode, Severity, verify};

@@ -1,15 +1,15 @@
 //! A reference model of a file system, random operations, and comparison of whole trees: for the
 //! tests of the file system over any disk.
 //!
-//! - [`Step`]: an operation and who asks for it; [`Generator`] draws them from a seed.
-//! - [`Model`]: does them on plain maps; [`Driver`] does them on a [`crate::FileSystem`]. Both
-//!   answer an [`Outcome`].
-//! - [`Tree`]: everything that can be seen of a file system, to be compared.
+//! - [`Step`]: an operation and its caller; [`Generator`] draws them from a seed.
+//! - [`Model`]: executes them on plain maps; [`Driver`] executes them on a [`crate::FileSystem`].
+//!   Both return an [`Outcome`].
+//! - [`Tree`]: everything that users can see of a file system, for comparisons.
 //! - [`StepClock`]: the time of a step, the same for both.
 //!
-//! With [`Profile::one_unit_only`] each step is one atomic recovery unit so far as can be seen:
-//! after a crash the tree is the model's after some number of steps. Mount without access times then
-//! ([`crate::AtimePolicy::Noatime`]): they are written late.
+//! With [`Profile::one_unit_only`] each step is one atomic recovery unit, as far as users can see.
+//! So after a crash the tree is that of the model after some number of steps. Mount without access
+//! times then ([`crate::AtimePolicy::Noatime`]), since these are written later.
 
 mod driver;
 mod generator;
@@ -26,18 +26,18 @@ pub use tree::{Tree, TreeNode};
 
 use crate::types::{Caller, FallocateFlags, FileKind, FileTime, RenameFlags, XattrFlags};
 
-/// How many files can be held open by number.
+/// How many files can be open, each under a number.
 pub const SLOT_COUNT: usize = 4;
 
 /// When the first step happens: 2026-01-01T00:00:00Z.
 const START_SECS: i64 = 1_767_225_600;
 
-/// A clock that stands still during a step.
+/// A clock that does not advance during a step.
 #[derive(Debug, Default)]
 pub struct StepClock(AtomicI64);
 
 impl StepClock {
-    /// Sets the clock to the time of step number `step`, and answers it.
+    /// Sets the clock to the time of step number `step`, and returns that time.
     pub fn set_step(&self, step: u64) -> FileTime {
         self.0.store(i64::try_from(step).unwrap_or(0), Ordering::Relaxed);
         self.now().into()
@@ -50,22 +50,22 @@ impl Clock for StepClock {
     }
 }
 
-/// A file, by path or by the number it is held open with. Paths have names with `/` between; the
-/// empty one is the root.
+/// A file, by its path or by the number under which it is open. The names of a path are separated
+/// by `/`. The empty path is the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileRef {
-    /// What has this name.
+    /// The file at this path.
     Path(String),
-    /// What is open under this number, below [`SLOT_COUNT`].
+    /// The file that is open under this number, which is below [`SLOT_COUNT`].
     Slot(usize),
 }
 
-/// Bytes that follow from a seed.
+/// Bytes that a seed determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// How many.
+    /// The number of bytes.
     pub len: usize,
-    /// Which.
+    /// The seed.
     pub seed: u64,
 }
 
@@ -79,31 +79,31 @@ impl Pattern {
     }
 }
 
-/// Something to do.
+/// An operation of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are the arguments of the calls they are named after")]
 pub enum Operation {
-    /// Makes a regular file, or opens the one that is there, and holds it open under a number.
+    /// Creates a regular file or opens the one that exists, and keeps it open under a number.
     Create { path: String, mode: u32, exclusive: bool, slot: Option<usize> },
-    /// Makes a fifo, socket or device.
+    /// Creates a fifo, socket or device.
     Mknod { path: String, kind: FileKind, mode: u32, rdev: u32 },
-    /// Makes a directory.
+    /// Creates a directory.
     Mkdir { path: String, mode: u32 },
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     Symlink { path: String, target: String },
     /// Gives a file another name.
     Link { from: FileRef, path: String },
-    /// Takes a name away.
+    /// Removes a name.
     Unlink { path: String },
     /// Removes a directory.
     Rmdir { path: String },
     /// Renames.
     Rename { from: String, to: String, flags: RenameFlags },
-    /// Makes a file without name and holds it open.
+    /// Creates a file without a name, and keeps it open.
     Tmpfile { path: String, mode: u32, slot: usize },
-    /// Holds a regular file open.
+    /// Opens a regular file, and keeps it open.
     Open { path: String, slot: usize },
-    /// Lets go of it.
+    /// Closes an open file.
     Close { slot: usize },
     /// Reads.
     Read { file: FileRef, offset: u64, len: usize },
@@ -132,26 +132,26 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether everything before it is durable when it has succeeded.
+    /// Whether everything before it is durable after it has succeeded.
     #[must_use]
     pub const fn is_barrier(&self) -> bool {
         matches!(self, Self::Fsync { .. } | Self::Sync)
     }
 }
 
-/// An operation and who asks for it.
+/// An operation and its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Who.
+    /// The caller.
     pub caller: Caller<'static>,
-    /// What.
+    /// The operation.
     pub operation: Operation,
 }
 
-/// What came of a step: what was read, how much was written or copied; or Linux's error number.
+/// The result of a step: what was read, how much was written or copied; or Linux's error number.
 pub type Outcome = Result<Answer, i32>;
 
-/// What a step answers when it succeeds.
+/// The result of a step that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing.

@@ -5,7 +5,7 @@ mod damage;
 mod data;
 mod differential;
 mod names;
-mod naming;
+mod paths;
 mod threads;
 
 use dendro_base::sync::Arc;
@@ -19,8 +19,8 @@ use crate::{
     verify,
 };
 
-/// Who owns what tests make, unless they say otherwise.
-pub(crate) const USER: Caller<'_> = Caller { uid: 1000, gid: 100, umask: 0, labels: &[] };
+/// The default owner of files in tests.
+pub(crate) const USER: Caller<'_> = Caller { uid: 1000, gid: 100, umask: 0, security_context: &[] };
 
 /// A file system on a model disk.
 pub(crate) struct Fixture {
@@ -49,19 +49,20 @@ impl Fixture {
         Self::over(disk, options, hash_mask)
     }
 
-    /// Over a disk that has one already.
+    /// A fixture over a disk that has a file system already.
     pub(crate) fn over(disk: ModelDisk, options: Options, hash_mask: u64) -> Self {
         let (disk, clock) = (Arc::new(disk), Arc::new(StepClock::default()));
         let fs = mount(&disk, &clock, &options, hash_mask);
         Self { disk, clock, fs, options, hash_mask }
     }
 
-    /// Drops the file system without a word, as a crash of the process does, and mounts anew.
+    /// Drops the file system without closing it, as a crash of the process does, and mounts it
+    /// again.
     pub(crate) fn remount(&mut self) {
         self.fs = mount(&self.disk, &self.clock, &self.options, self.hash_mask);
     }
 
-    /// Makes a file in the root directory, not open.
+    /// Creates a file in the root directory, which is not open.
     pub(crate) fn file(&self, name: &str) -> Ino {
         let attr = self
             .fs
@@ -71,14 +72,14 @@ impl Fixture {
         attr.ino
     }
 
-    /// Makes a file in the root directory with contents.
+    /// Creates a file with contents in the root directory.
     pub(crate) fn file_with(&self, name: &str, data: &[u8]) -> Ino {
         let ino = self.file(name);
         assert_eq!(self.fs.write(ino, 0, data, false), Ok(data.len()));
         ino
     }
 
-    /// Makes a directory in the root directory.
+    /// Creates a directory in the root directory.
     pub(crate) fn dir(&self, name: &str) -> Ino {
         self.fs.mkdir(&USER, Ino::ROOT, name.as_bytes(), 0o755).unwrap().ino
     }
@@ -95,14 +96,14 @@ impl Fixture {
         self.set(ino, SetAttr { size_bytes: Some(size), ..SetAttr::default() });
     }
 
-    /// All of a file.
+    /// The contents of a file.
     pub(crate) fn contents(&self, ino: Ino) -> Vec<u8> {
         let mut bytes = vec![0xee; self.attr(ino).size_bytes as usize];
         assert_eq!(self.fs.read(ino, 0, &mut bytes), Ok(bytes.len()));
         bytes
     }
 
-    /// The names in a directory, `.` and `..` left out, in the order of the listing.
+    /// The names in a directory without `.` and `..`, in the order of the listing.
     pub(crate) fn list(&self, ino: Ino) -> Vec<String> {
         let mut names = Vec::new();
         let sink = &mut |entry: crate::DirEntry<'_>| {
@@ -133,7 +134,7 @@ fn mount(
     Arc::new(fs.unwrap())
 }
 
-/// The number of what went wrong.
+/// The number of the error.
 pub(crate) fn errno<T: std::fmt::Debug>(result: crate::Result<T>) -> i32 {
     result.unwrap_err().errno()
 }

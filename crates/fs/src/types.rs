@@ -1,4 +1,4 @@
-//! What callers pass in and get back.
+//! The values that callers pass in and get back.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub const MAX_XATTR_LEN_BYTES: usize = 65_536;
 /// The largest size of a file, in bytes: what a signed file offset can name.
 pub const MAX_FILE_SIZE_BYTES: u64 = i64::MAX as u64;
 
-/// An i-node's number, which is its list's: never reused.
+/// An i-node's number, which is the number of its list. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
@@ -25,7 +25,7 @@ impl Ino {
     /// The root directory.
     pub const ROOT: Self = Self(Lid::FIRST.0);
 
-    /// The list that holds the file.
+    /// The list of the file.
     pub(crate) const fn lid(self) -> Lid {
         Lid(self.0)
     }
@@ -89,7 +89,7 @@ impl FileKind {
         (self.dirent_type() as u32) << 12
     }
 
-    /// The number that directory entries have for it (`DT_*`).
+    /// The number of the kind in directory entries (`DT_*`).
     #[must_use]
     pub const fn dirent_type(self) -> u8 {
         match self {
@@ -126,16 +126,16 @@ impl FileKind {
 }
 
 bitflags::bitflags! {
-    /// Flags that users give a file, with the numbers of Linux's `FS_IOC_GETFLAGS`.
+    /// Flags that users set on a file, with the numbers of Linux's `FS_IOC_GETFLAGS`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FileFlags: u32 {
-        /// Nothing of it may change.
+        /// Nothing in the file may change.
         const IMMUTABLE = 0x10;
-        /// It may only grow at its end; a directory may only gain entries.
+        /// The file may only grow at its end; a directory may only get more entries.
         const APPEND = 0x20;
-        /// Backups leave it out.
+        /// Backups leave the file out.
         const NO_DUMP = 0x40;
-        /// Reading it does not change its access time.
+        /// Reading the file does not change its access time.
         const NO_ATIME = 0x80;
     }
 
@@ -150,116 +150,137 @@ bitflags::bitflags! {
         const WHITEOUT = 4;
     }
 
-    /// What `fallocate` does, with the numbers of Linux. No flag: allocate, and grow the file.
+    /// What `fallocate` does, with the numbers of Linux. Without a flag it allocates, and the file
+    /// grows.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FallocateFlags: u32 {
         /// Leave the size as it is.
         const KEEP_SIZE = 0x01;
-        /// Make a hole; goes with [`Self::KEEP_SIZE`] only.
+        /// Make a hole; only together with [`Self::KEEP_SIZE`].
         const PUNCH_HOLE = 0x02;
-        /// Take the range out; goes alone.
+        /// Remove the range, so that the rest of the file moves down; only alone.
         const COLLAPSE_RANGE = 0x08;
-        /// Make the range read as zeros; goes alone or with [`Self::KEEP_SIZE`].
+        /// Make the range read as zeros; alone or together with [`Self::KEEP_SIZE`].
         const ZERO_RANGE = 0x10;
-        /// Push the rest of the file up; goes alone.
+        /// Insert a hole, so that the rest of the file moves up; only alone.
         const INSERT_RANGE = 0x20;
     }
 
     /// How to set an extended attribute.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct XattrFlags: u32 {
-        /// Fail when it exists (`XATTR_CREATE`).
+        /// Fail if the attribute exists (`XATTR_CREATE`).
         const CREATE = 1;
-        /// Fail when it does not exist (`XATTR_REPLACE`).
+        /// Fail if the attribute does not exist (`XATTR_REPLACE`).
         const REPLACE = 2;
-        /// Setting an access ACL takes the set-group-id bit away: the caller is not in the file's
+        /// Setting an access ACL clears the set-group-id bit, since the caller is not in the file's
         /// group (FUSE's `SETXATTR_ACL_KILL_SGID`).
         const ACL_KILL_SGID = 4;
     }
 }
 
-/// Who asks. Whether they may is the kernel's to check (`default_permissions`); this is what the
-/// file system needs to own and shape what they make.
+/// The caller of an operation. The kernel checks permissions (`default_permissions`). The file
+/// system needs the caller to set the owner, the mode and the attributes of new files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller<'a> {
-    /// The owner of what is made.
+    /// The owner of new files.
     pub uid: u32,
-    /// The group of what is made, unless the directory is set-group-id.
+    /// The group of new files, unless the directory is set-group-id.
     pub gid: u32,
-    /// Permission bits to leave out, unless a default ACL says otherwise; zero when the kernel has
-    /// done so already.
+    /// Permission bits that new files do not get, unless the directory has a default ACL. Zero if
+    /// the kernel has applied the umask already.
     pub umask: u32,
-    /// Attributes in the namespace `security` that what is made has from its beginning.
-    pub labels: &'a [(&'a [u8], &'a [u8])],
+    /// Extended attributes in the namespace `security` that a new file gets when it is created.
+    pub security_context: &'a [(&'a [u8], &'a [u8])],
 }
 
-/// Who asks for a change of data that may take long.
-#[derive(Clone, Copy)]
-pub struct Patron<'a> {
-    /// The change takes set-id bits and capabilities away.
-    pub kill_priv: bool,
-    /// Asked now and then: nobody waits for the rest any longer.
-    pub has_left: &'a dyn Fn() -> bool,
+/// A user, and the groups that the user is in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user.
+    pub uid: u32,
+    /// The primary group, which new files get.
+    pub gid: u32,
+    /// The other groups.
+    pub groups: Vec<u32>,
 }
 
-impl Patron<'_> {
-    /// Waits to the end.
+impl Credentials {
+    /// Whether the user is in the group.
     #[must_use]
-    pub const fn patient(kill_priv: bool) -> Self {
-        Self { kill_priv, has_left: &|| false }
+    pub fn is_in(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
     }
 }
 
-impl fmt::Debug for Patron<'_> {
+/// How to do a change of data that may take long.
+#[derive(Clone, Copy)]
+pub struct LongChange<'a> {
+    /// The change clears the set-id bits and removes capabilities.
+    pub kill_priv: bool,
+    /// Called between two steps; true ends the operation.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+}
+
+impl LongChange<'_> {
+    /// A change that is never cancelled.
+    #[must_use]
+    pub const fn uncancelled(kill_priv: bool) -> Self {
+        Self { kill_priv, is_cancelled: &|| false }
+    }
+}
+
+impl fmt::Debug for LongChange<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Patron").field("kill_priv", &self.kill_priv).finish_non_exhaustive()
+        f.debug_struct("LongChange").field("kill_priv", &self.kill_priv).finish_non_exhaustive()
     }
 }
 
-/// What there is to know about a file.
+/// The attributes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Its number.
     pub ino: Ino,
-    /// Tells a number's users apart; numbers are not reused, so it says little.
+    /// Distinguishes files that had the same number. Numbers are not reused, except after a crash
+    /// that lost the file which had the number.
     pub generation: u32,
     /// Its kind.
     pub kind: FileKind,
     /// Permission, set-id and sticky bits (`0o7777`).
     pub perm: u32,
-    /// How many names it has; a directory: two, and one for each directory in it.
+    /// The number of names. For a directory: two, and one for each directory in it.
     pub nlink: u32,
     /// Its owner.
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// A device's number, as Linux's 32-bit encoding has it.
+    /// The number of a device, in Linux's 32-bit encoding.
     pub rdev: u32,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// What it takes, in units of 512 bytes.
+    /// The space that it takes, in units of 512 bytes.
     pub blocks_512: u64,
     /// When it was last read.
     pub atime: FileTime,
     /// When its contents last changed.
     pub mtime: FileTime,
-    /// When anything of it last changed.
+    /// When its contents or attributes last changed.
     pub ctime: FileTime,
-    /// When it was made.
+    /// When it was created.
     pub btime: FileTime,
-    /// Its users' flags.
+    /// The flags that users have set.
     pub flags: FileFlags,
 }
 
 impl Attr {
-    /// Type and permission bits together, as `st_mode` has them.
+    /// Type and permission bits together, as in `st_mode`.
     #[must_use]
     pub const fn mode(&self) -> u32 {
         self.kind.mode_bits() | self.perm
     }
 }
 
-/// A time to set.
+/// A timestamp to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     /// The time of the call.
@@ -268,7 +289,7 @@ pub enum SetTime {
     At(FileTime),
 }
 
-/// What to change of a file; `None` leaves it.
+/// Changes of a file's attributes; `None` leaves an attribute as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission, set-id and sticky bits; type bits are ignored.
@@ -277,40 +298,41 @@ pub struct SetAttr {
     pub uid: Option<u32>,
     /// The group.
     pub gid: Option<u32>,
-    /// The size: shorter cuts off, longer adds a hole.
+    /// The size: a smaller one cuts off, a larger one adds a hole.
     pub size_bytes: Option<u64>,
     /// The access time.
     pub atime: Option<SetTime>,
     /// The modification time.
     pub mtime: Option<SetTime>,
-    /// The change time; that of the call when left out.
+    /// The change time; `None`: the time of the call.
     pub ctime: Option<FileTime>,
-    /// The users' flags.
+    /// The flags that users set.
     pub flags: Option<FileFlags>,
-    /// A change of size takes the set-id bits away (FUSE's `FATTR_KILL_SUIDGID`). A change of
-    /// owner always does.
+    /// A change of size clears the set-id bits (FUSE's `FATTR_KILL_SUIDGID`). A change of owner
+    /// always does.
     pub kill_priv: bool,
 }
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// For writing: fails on what cannot be written.
+    /// Open for writing; fails for what cannot be written.
     pub write: bool,
-    /// Cut it to nothing (`O_TRUNC`).
+    /// Truncate it to length 0 (`O_TRUNC`).
     pub truncate: bool,
-    /// Cutting it takes the set-id bits away (FUSE's `OPEN_KILL_SUIDGID`).
+    /// The truncation clears the set-id bits (FUSE's `OPEN_KILL_SUIDGID`).
     pub kill_priv: bool,
-    /// [`crate::FileSystem::create`] alone: fail when the name exists (`O_EXCL`).
+    /// For [`crate::FileSystem::create`] only: fail if the name exists (`O_EXCL`).
     pub exclusive: bool,
 }
 
-/// An entry of a directory, as readdir passes it on.
+/// An entry of a directory, as readdir returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
-    /// What it names.
+    /// The file that it names.
     pub ino: Ino,
-    /// Where to go on after it: positive as an `i64`, and stable while entries come and go.
+    /// Where a listing goes on after this entry: positive as an `i64`, and stable while other
+    /// entries are added and removed.
     pub cookie: u64,
     /// What kind of file it names.
     pub kind: FileKind,
@@ -318,7 +340,7 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// What to look for from an offset on.
+/// What to search for, starting at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// `SEEK_DATA`.
@@ -327,30 +349,30 @@ pub enum Seek {
     Hole,
 }
 
-/// What the file system holds and could hold.
+/// The used and the available space of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
-    /// Unit of the counts that follow, in bytes.
+    /// The unit of the counts that follow, in bytes.
     pub block_size: u32,
-    /// All blocks.
+    /// The capacity in blocks.
     pub blocks: u64,
     /// Blocks without data.
     pub blocks_free: u64,
     /// Blocks that can be written.
     pub blocks_available: u64,
-    /// How many files could be made, and how many there are, together: an estimate.
+    /// How many files there can be: an estimate.
     pub files: u64,
-    /// How many files could be made.
+    /// How many more files there can be: an estimate.
     pub files_free: u64,
     /// The longest name, in bytes.
     pub name_max: u32,
 }
 
-/// When reading changes a file's access time. It is kept in memory and written with the i-node's
-/// next change, at fsync or sync, or when the i-node leaves the cache.
+/// When reading changes a file's access time. The new time is kept in memory. It is written with
+/// the i-node's next change, at fsync or sync, or when the i-node leaves the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AtimePolicy {
-    /// When it is not past the last change, or older than a day: Linux's default.
+    /// If the access time is not later than the last change, or older than a day: Linux's default.
     #[default]
     Relatime,
     /// Never.
@@ -359,7 +381,7 @@ pub enum AtimePolicy {
     Strictatime,
 }
 
-/// How to make a file system.
+/// How to create a file system.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
     /// The root directory's owner.
@@ -368,22 +390,22 @@ pub struct FormatOptions {
     pub gid: u32,
     /// The root directory's permission bits.
     pub mode: u32,
-    /// A name for people: up to 255 bytes.
+    /// A name for people, up to 255 bytes.
     pub label: String,
-    /// 16 random bytes that key the hash of names, so that nobody can craft collisions.
+    /// The key of the hash of names: 16 random bytes, so that users cannot craft collisions.
     pub hash_key: [u8; 16],
 }
 
-/// What a file system has in memory beside what the disk has.
+/// The memory that a file system takes, apart from the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// I-nodes in memory.
+    /// The number of i-nodes in memory.
     pub inode_count: u64,
-    /// About what they take.
+    /// Approximately how many bytes these take.
     pub inode_bytes: u64,
-    /// I-nodes that were looked up and not forgotten.
+    /// The number of i-nodes that were looked up and not forgotten.
     pub looked_up_count: u64,
-    /// About what it takes to know how often each was.
+    /// Approximately how many bytes their counts take.
     pub looked_up_bytes: u64,
 }
 
@@ -399,18 +421,17 @@ impl std::ops::AddAssign for MemoryUse {
 /// How to open a file system.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which version of the disk; one of the past is read-only.
+    /// The view of the disk to open; a snapshot is read-only.
     pub view: View,
-    /// Refuse all changes, finishing what a crash left among them.
+    /// Refuse all changes. Removals and truncations that a crash interrupted are not finished.
     pub read_only: bool,
     /// When reading changes access times.
     pub atime: AtimePolicy,
     /// How many i-nodes to keep in memory beyond those in use.
     pub inode_cache_len: usize,
-    /// The front end never calls [`crate::FileSystem::open`] and
-    /// [`crate::FileSystem::release`] (FUSE's no-open mode): a removed file stays for as long as
-    /// it is known by a lookup.
-    pub lookups_hold_files: bool,
+    /// The front end never calls [`crate::FileSystem::open`] and [`crate::FileSystem::release`]
+    /// (FUSE's no-open mode). So a removed file stays until its lookups are forgotten.
+    pub lookups_keep_files: bool,
 }
 
 impl Default for Options {
@@ -420,7 +441,7 @@ impl Default for Options {
             read_only: false,
             atime: AtimePolicy::Relatime,
             inode_cache_len: 65_536,
-            lookups_hold_files: false,
+            lookups_keep_files: false,
         }
     }
 }

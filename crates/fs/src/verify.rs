@@ -1,83 +1,83 @@
-//! Checks that what a disk holds is a file system: the counterpart of fsck, for tests and tools.
+//! Checks that a disk holds a sound file system: the counterpart of fsck, for tests and tools.
 //!
-//! It reads through the disk's interface alone and keeps what it learned of every file in memory.
-//! Nothing may change meanwhile.
+//! It uses only the disk's interface, and keeps the i-nodes of all files in memory. Nothing may
+//! change during the check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use dendro_disk::{Error as DiskError, Lid, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, View};
 
-use crate::dir;
 use crate::error::{FsError, Result};
-use crate::filesystem::Volume;
-use crate::format::{
+use crate::layout::dirent;
+use crate::layout::format::{
     DIR_BASE, FIRST_FILE_LIST, HEAD_INDEX, ORPHAN_LIST, ORPHAN_REMOVE, OrphanV1, VOLUME_LIST,
     XATTR_BASE, XATTR_END, split_head,
 };
-use crate::inode::{Inode, State};
-use crate::names::NameHasher;
+use crate::layout::inode::{Inode, InodeState};
+use crate::layout::names::NameHasher;
+use crate::layout::volume::Volume;
+use crate::layout::xattr_records;
 use crate::types::{FileKind, Ino};
-use crate::xattr;
 
-/// How many lists or records a walk takes at a time.
+/// How many lists or records a walk reads at a time.
 const BATCH_LEN: usize = 256;
 
-/// What can be wrong. The numbers are stable.
+/// The kinds of findings. The numbers are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum FindingCode {
     /// The volume's description or one of its lists is missing or malformed.
     BadVolume = 1,
-    /// A list has no i-node, or one that makes no sense.
+    /// A list has no i-node, or a malformed one.
     BadInode = 2,
-    /// A record lies where none may be.
+    /// A record has an index at which there must be none.
     StrayRecord = 3,
-    /// A directory record makes no sense.
+    /// A directory record is malformed.
     BadDirectoryRecord = 4,
-    /// A name is in the record of another hash.
+    /// A name is in a record to which it does not hash.
     WrongHash = 5,
     /// Two entries of a directory have the same name or slot.
     DuplicateEntry = 6,
-    /// An entry names a file that is not there.
+    /// An entry names a file that does not exist.
     DanglingEntry = 7,
-    /// An entry says another type than the file does.
+    /// The type in an entry differs from that of the file.
     WrongKind = 8,
-    /// A directory says it is in another one than it is.
+    /// The parent in a directory's i-node is not the directory that has an entry for it.
     WrongParent = 9,
-    /// A file has another number of names than it says.
+    /// The link count of a file differs from its number of names.
     WrongLinkCount = 10,
-    /// A directory has another size than its entries.
+    /// The size of a directory differs from that of its entries.
     WrongDirectorySize = 11,
-    /// A file has another number of pages than it says.
+    /// The page count of a file differs from its number of pages.
     WrongPageCount = 12,
-    /// A file has pages past its end and does not say so.
+    /// A file has pages behind its end, and its state does not allow that.
     PagesPastEnd = 13,
-    /// A file has something else than zeros past its end.
+    /// A file has bytes other than zeros behind its end.
     DataPastEnd = 14,
     /// A file has no name and is not on the orphan list.
     Unreachable = 15,
-    /// The orphan list names what is no orphan.
+    /// The orphan list has a file that is not an orphan, or lacks one that is.
     BadOrphan = 16,
-    /// An extended attribute makes no sense.
+    /// An extended attribute is malformed or misplaced.
     BadXattr = 17,
-    /// A file says another length of its attributes' names, or of having a capability.
+    /// The i-node's account of its attributes (length of names, capability) is wrong.
     WrongXattrAccount = 18,
-    /// A page in which a file ends, or one past its end, cannot be read.
+    /// The page in which a file ends, or one behind its end, cannot be read.
     UnreadablePage = 19,
 }
 
-/// Whether a finding loses anything.
+/// Whether data is affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Space or a number is off; no data is.
+    /// Space is lost or a number is wrong, but no data is affected.
     Minor,
-    /// Something cannot be read, reached or trusted.
+    /// Data cannot be read or reached, or may be wrong.
     Major,
 }
 
 impl FindingCode {
-    /// How bad it is.
+    /// How severe a finding of this kind is.
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
@@ -104,14 +104,14 @@ impl FindingCode {
     }
 }
 
-/// Something that is wrong.
+/// Something that is wrong with the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of thing.
+    /// The kind of finding.
     pub code: FindingCode,
-    /// Which file has it.
+    /// The file that it concerns.
     pub ino: Ino,
-    /// What exactly.
+    /// A description.
     pub detail: String,
 }
 
@@ -121,10 +121,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is wrong with the file system in `view`, in the order in which it was found.
+/// Everything that is wrong with the file system in `view`, in the order in which it was found.
 ///
 /// # Errors
-/// What the disk says when it can't be read. Damage that reading shows is a finding.
+/// Errors of the disk, except damage, which is a finding.
 pub fn verify(disk: &dyn LogicalDisk, view: View) -> Result<Vec<Finding>> {
     verify_with_hash_mask(disk, view, u64::MAX)
 }
@@ -145,7 +145,7 @@ pub(crate) fn verify_with_hash_mask(
     let mut verifier = Verifier {
         disk,
         view,
-        hasher: volume.hasher.with_mask(hash_mask),
+        hasher: volume.hasher().with_mask(hash_mask),
         findings: Vec::new(),
         inodes: BTreeMap::new(),
         entries: Vec::new(),
@@ -157,7 +157,7 @@ pub(crate) fn verify_with_hash_mask(
     Ok(verifier.findings)
 }
 
-/// An entry of some directory.
+/// An entry of a directory.
 struct Named {
     parent: Ino,
     child: Ino,
@@ -172,11 +172,11 @@ struct Verifier<'d> {
     findings: Vec<Finding>,
     inodes: BTreeMap<Ino, Inode>,
     entries: Vec<Named>,
-    /// What the orphan list has: the kind of each.
+    /// The files on the orphan list, and the kind of each.
     orphans: BTreeMap<Ino, u8>,
 }
 
-/// Turns damage into a finding; other errors end the check.
+/// Turns damage into a finding. Other errors end the check.
 macro_rules! found {
     ($self:ident, $code:ident, $ino:expr, $result:expr) => {
         match $result {
@@ -250,7 +250,7 @@ impl Verifier<'_> {
     fn check_pages(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let lid = ino.lid();
         if self.orphans.get(&ino) == Some(&ORPHAN_REMOVE) {
-            // It may have been half freed.
+            // It may be freed in part.
             return Ok(());
         }
         if !matches!(inode.kind, FileKind::Regular | FileKind::Symlink) {
@@ -260,7 +260,7 @@ impl Verifier<'_> {
             return Ok(());
         }
         let size_pages = inode.size_pages();
-        let truncating = inode.state.contains(State::TRUNCATING);
+        let truncating = inode.state.contains(InodeState::TRUNCATING);
         let end = if truncating { size_pages } else { MAX_PAGE_COUNT };
         let pages = match end {
             0 => 0,
@@ -271,14 +271,14 @@ impl Verifier<'_> {
             self.find(FindingCode::WrongPageCount, ino, detail);
         }
         let in_tail = (inode.size % PAGE_SIZE as u64) as usize;
-        if in_tail != 0 && !inode.state.contains(State::INLINE) {
+        if in_tail != 0 && !inode.state.contains(InodeState::INLINE) {
             self.check_zeros(ino, size_pages - 1, in_tail)?;
         }
         if truncating {
             return Ok(());
         }
         let mut next = self.disk.next_data(self.view, lid, size_pages)?;
-        if next.is_some() && !inode.state.contains(State::EOF_PAGES) {
+        if next.is_some() && !inode.state.contains(InodeState::EOF_PAGES) {
             self.find(FindingCode::PagesPastEnd, ino, "there are pages past the end");
         }
         while let Some(page) = next {
@@ -291,7 +291,7 @@ impl Verifier<'_> {
     fn check_zeros(&mut self, ino: Ino, page: u64, from: usize) -> Result<()> {
         let mut bytes = vec![0; PAGE_SIZE];
         match self.disk.read_pages(self.view, ino.lid(), page, &mut bytes) {
-            // Of others, too, it is to be known what is wrong with them.
+            // The check goes on with the other files.
             Err(DiskError::Corrupted(why) | DiskError::Io(why)) => {
                 self.find(FindingCode::UnreadablePage, ino, why);
                 return Ok(());
@@ -311,13 +311,13 @@ impl Verifier<'_> {
         let mut problems = Vec::new();
         let (disk, view, hasher) = (self.disk, self.view, self.hasher);
         let mut names = BTreeSet::new();
-        let walk = xattr::for_each(disk, view, ino, &mut |index, stored| {
-            names_len += u64::from(xattr::listed_len(stored.name));
-            has_capability |= stored.name == xattr::CAPABILITY;
+        let walk = xattr_records::for_each(disk, view, ino, &mut |index, stored| {
+            names_len += u64::from(xattr_records::listed_len(stored.name));
+            has_capability |= stored.name == xattr_records::CAPABILITY;
             if hasher.xattr_index(stored.name) != index || !names.insert(stored.name.to_vec()) {
                 problems.push("an attribute is misplaced".to_owned());
             }
-            match xattr::value(disk, view, ino, index, stored) {
+            match xattr_records::value(disk, view, ino, index, stored) {
                 Err(FsError::Corrupted(detail)) => problems.push(detail),
                 other => drop(other?),
             }
@@ -327,7 +327,8 @@ impl Verifier<'_> {
         for problem in problems {
             self.find(FindingCode::BadXattr, ino, problem);
         }
-        let account = (u64::from(inode.xattr_names_len), inode.state.contains(State::CAPABILITY));
+        let account =
+            (u64::from(inode.xattr_names_len), inode.state.contains(InodeState::CAPABILITY));
         if account != (names_len, has_capability) {
             let detail = format!("attributes: {names_len}, {has_capability}; says {account:?}");
             self.find(FindingCode::WrongXattrAccount, ino, detail);
@@ -335,7 +336,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// No records but the i-node, attributes and, in a directory, entries.
+    /// Finds records other than the i-node, attributes and, in a directory, entries.
     fn check_strays(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let mut ends = vec![(1, XATTR_BASE), (XATTR_END, DIR_BASE)];
         if inode.kind != FileKind::Directory {
@@ -356,7 +357,7 @@ impl Verifier<'_> {
         loop {
             let batch = self.disk.records(self.view, ino.lid(), from, BATCH_LEN)?;
             for (index, record) in &batch {
-                let entries: Result<Vec<_>> = dir::entries(record).collect();
+                let entries: Result<Vec<_>> = dirent::entries(record).collect();
                 let Some(entries) = found!(self, BadDirectoryRecord, ino, entries) else {
                     continue;
                 };
@@ -371,7 +372,7 @@ impl Verifier<'_> {
                         self.find(FindingCode::DuplicateEntry, ino, format!("entry {name}"));
                     }
                     last_slot = Some(entry.slot);
-                    size += dir::entry_len(entry.name) as u64;
+                    size += dirent::entry_len(entry.name) as u64;
                     self.entries.push(Named {
                         parent: ino,
                         child: entry.ino,
@@ -392,7 +393,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// What holds between files: names, link counts, parents, orphans.
+    /// Checks the relations between files: names, link counts, parents, orphans.
     fn check_tree(&mut self) {
         let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
         let mut subdirs: BTreeMap<Ino, u32> = BTreeMap::new();
@@ -456,7 +457,7 @@ impl Verifier<'_> {
             let detail = format!("{expected} links, and it says {}", inode.nlink);
             find(FindingCode::WrongLinkCount, detail);
         }
-        let truncating = inode.state.contains(State::TRUNCATING);
+        let truncating = inode.state.contains(InodeState::TRUNCATING);
         if (is_removed && names > 0) || (orphan.is_some() && !is_removed && !truncating) {
             find(FindingCode::BadOrphan, "it is on the list, and no orphan".into());
         }
@@ -469,7 +470,7 @@ impl Verifier<'_> {
         findings
     }
 
-    /// Every directory leads up to the root.
+    /// Checks that every directory leads up to the root.
     fn check_reachable(&mut self) {
         let mut rooted = BTreeSet::from([Ino::ROOT]);
         let mut lost = Vec::new();

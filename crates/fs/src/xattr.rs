@@ -1,280 +1,166 @@
-//! Extended attributes: the records at the hashes of their names.
+//! Extended attributes: setting, reading, listing and removing them. ACLs, which are such
+//! attributes, change the mode.
 
-use dendro_disk::{LogicalDisk, MAX_RECORD_LEN_BYTES, View};
-use zerocopy::IntoBytes;
+use dendro_disk::PAGE_SIZE;
 
 use crate::error::{FsError, Result};
-use crate::format::{
-    RECORD_VERSION, XATTR_BASE, XATTR_END, XATTR_PART_LEN, XattrV1, split_bytes, split_head,
-    split_version,
+use crate::layout::acl::Acl;
+use crate::layout::inode::{Inode, InodeState, S_ISGID};
+use crate::layout::record_edits::RecordEdits;
+use crate::layout::xattr_records::{
+    self, ACL_DEFAULT, CAPABILITY, MAX_XATTR_NAMES_LEN, check_name, is_acl, listed_len,
 };
-use crate::names::NameHasher;
-use crate::records::RecordEdits;
-use crate::types::{FileKind, Ino, MAX_NAME_LEN_BYTES, MAX_XATTR_LEN_BYTES};
+use crate::state::FsState;
+use crate::types::{FileKind, Ino, MAX_XATTR_LEN_BYTES, XattrFlags};
 
-/// The most that all names of a file's attributes may take: what a listing can have on Linux.
-pub(crate) const MAX_XATTR_NAMES_LEN: usize = 65_536;
-
-/// The attribute whose presence gives a program rights; changing the program takes it away.
-pub(crate) const CAPABILITY: &[u8] = b"security.capability";
-/// The attribute that is a file's ACL.
-pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute that is the ACL of what will be made in a directory.
-pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
-
-/// Whether the attribute is an ACL, which the mode goes with.
-pub(crate) fn is_acl(name: &[u8]) -> bool {
-    name == ACL_ACCESS || name == ACL_DEFAULT
-}
-
-/// How many records a walk takes at a time.
-const BATCH_LEN: usize = 64;
-/// Low bits of an attribute record's index: slot and part.
-const SLOT_AND_PART: u64 = 0xffff;
-
-/// An attribute as its record has it.
-#[derive(Clone, Copy)]
-pub(crate) struct Stored<'a> {
-    pub(crate) name: &'a [u8],
-    pub(crate) value_len: usize,
-    /// 0 when the value is here.
-    pub(crate) slot: u8,
-    value: &'a [u8],
-}
-
-/// Refuses names outside the namespaces there are, and where they may not be.
-pub(crate) fn check_name(name: &[u8], kind: FileKind) -> Result<()> {
-    if name.is_empty() || name.len() > MAX_NAME_LEN_BYTES {
-        return Err(FsError::AttributeName);
-    }
-    if is_acl(name) {
-        return match kind {
-            FileKind::Symlink => Err(FsError::NotSupported("links have no ACL")),
-            _ => Ok(()),
-        };
-    }
-    let prefix = [b"user.".as_slice(), b"trusted.", b"security."]
-        .into_iter()
-        .find(|prefix| name.starts_with(prefix))
-        .ok_or(FsError::NotSupported("unknown attribute namespace"))?;
-    if name.len() == prefix.len() || name.contains(&0) {
-        return Err(FsError::Invalid("an attribute without a name"));
-    }
-    if prefix == b"user." && !matches!(kind, FileKind::Regular | FileKind::Directory) {
-        return Err(FsError::NotPermitted("only files and directories have user attributes"));
-    }
-    Ok(())
-}
-
-/// Refuses what a file cannot have from its beginning.
-pub(crate) fn check_label(name: &[u8], value: &[u8]) -> Result<()> {
-    if !name.starts_with(b"security.") {
-        return Err(FsError::NotSupported("a label outside the namespace \"security\""));
-    }
-    // Any type of file may have those.
-    check_name(name, FileKind::Regular)?;
-    if value.len() > MAX_XATTR_LEN_BYTES { Err(FsError::AttributeTooBig) } else { Ok(()) }
-}
-
-/// What a name takes of the listing.
-pub(crate) const fn listed_len(name: &[u8]) -> u32 {
-    name.len() as u32 + 1
-}
-
-/// The attributes of a record.
-pub(crate) fn decode(record: &[u8]) -> Result<Vec<Stored<'_>>> {
-    let mut stored = Vec::new();
-    if record.is_empty() {
-        return Ok(stored);
-    }
-    let mut rest = split_version(record, "an attribute record")?;
-    while !rest.is_empty() {
-        let (head, after) = split_head::<XattrV1>(rest, "an attribute")?;
-        let (name, after) = split_bytes(after, usize::from(head.name_len), "an attribute's name")?;
-        let value_len = head.value_len.get() as usize;
-        if value_len > MAX_XATTR_LEN_BYTES || name.is_empty() {
-            return Err(FsError::Corrupted("an attribute has a bad length".into()));
-        }
-        let inline_len = if head.slot == 0 { value_len } else { 0 };
-        let (value, after) = split_bytes(after, inline_len, "an attribute's value")?;
-        stored.push(Stored { name, value_len, slot: head.slot, value });
-        rest = after;
-    }
-    Ok(stored)
-}
-
-fn push(record: &mut Vec<u8>, stored: &Stored<'_>) {
-    if record.is_empty() {
-        record.push(RECORD_VERSION);
-    }
-    let head = XattrV1 {
-        value_len: (stored.value_len as u32).into(),
-        slot: stored.slot,
-        name_len: stored.name.len() as u8,
-        reserved: 0.into(),
-    };
-    record.extend_from_slice(head.as_bytes());
-    record.extend_from_slice(stored.name);
-    record.extend_from_slice(stored.value);
-}
-
-/// The index of a part of the long value in `slot` beside the record at `index`.
-const fn part_index(index: u64, slot: u8, part: usize) -> u64 {
-    index | (slot as u64) << 8 | part as u64
-}
-
-/// The whole value of an attribute in the record at `index` of `ino`.
-pub(crate) fn value(
-    disk: &dyn LogicalDisk,
-    view: View,
-    ino: Ino,
-    index: u64,
-    stored: &Stored<'_>,
-) -> Result<Vec<u8>> {
-    if stored.slot == 0 {
-        return Ok(stored.value.to_vec());
-    }
-    let mut value = Vec::with_capacity(stored.value_len);
-    for part in 0..stored.value_len.div_ceil(XATTR_PART_LEN) {
-        let record =
-            disk.record(view, ino.lid(), part_index(index, stored.slot, part))?.ok_or_else(
-                || FsError::Corrupted(format!("i-node {ino} lacks part of an attribute")),
-            )?;
-        value.extend_from_slice(&record);
-    }
-    if value.len() != stored.value_len {
-        return Err(FsError::Corrupted(format!("i-node {ino} has an attribute of wrong length")));
-    }
-    Ok(value)
-}
-
-/// The value of the attribute `name`.
-pub(crate) fn get(
-    disk: &dyn LogicalDisk,
-    view: View,
-    hasher: &NameHasher,
+/// See [`crate::FileSystem::setxattr`].
+pub(crate) fn set(
+    fs: &FsState,
     ino: Ino,
     name: &[u8],
-) -> Result<Option<Vec<u8>>> {
-    let index = hasher.xattr_index(name);
-    let Some(record) = disk.record(view, ino.lid(), index)? else { return Ok(None) };
-    match decode(&record)?.iter().find(|stored| stored.name == name) {
-        Some(stored) => value(disk, view, ino, index, stored).map(Some),
-        None => Ok(None),
-    }
-}
-
-/// Passes each attribute of `ino` to `visit`, with the index of its record.
-pub(crate) fn for_each(
-    disk: &dyn LogicalDisk,
-    view: View,
-    ino: Ino,
-    visit: &mut dyn FnMut(u64, &Stored<'_>) -> Result<()>,
+    value: &[u8],
+    flags: XattrFlags,
 ) -> Result<()> {
-    let mut from = XATTR_BASE;
-    'walk: while from < XATTR_END {
-        let batch = disk.records(view, ino.lid(), from, BATCH_LEN)?;
-        let Some(&(last, _)) = batch.last() else { break };
-        for (index, record) in &batch {
-            if *index >= XATTR_END {
-                break 'walk;
-            }
-            if index & SLOT_AND_PART != 0 {
-                // Long values lie between; the next hash is past them.
-                from = (index | SLOT_AND_PART) + 1;
-                continue 'walk;
-            }
-            for stored in decode(record)? {
-                visit(*index, &stored)?;
-            }
-        }
-        from = last + 1;
+    if value.len() > MAX_XATTR_LEN_BYTES {
+        return Err(FsError::AttributeTooBig);
     }
-    Ok(())
+    change(fs, ino, name, Some(value), flags)
 }
 
-/// Sets the attribute `name` of `ino`, or takes it away, and says whether it was there.
-pub(crate) fn store(
-    edits: &mut RecordEdits<'_>,
-    hasher: &NameHasher,
+/// See [`crate::FileSystem::removexattr`].
+pub(crate) fn remove(fs: &FsState, ino: Ino, name: &[u8]) -> Result<()> {
+    let may_be_absent = is_acl(name);
+    let flags = if may_be_absent { XattrFlags::empty() } else { XattrFlags::REPLACE };
+    change(fs, ino, name, None, flags)
+}
+
+fn change(
+    fs: &FsState,
     ino: Ino,
     name: &[u8],
     value: Option<&[u8]>,
-) -> Result<bool> {
-    let index = hasher.xattr_index(name);
-    let old = edits.load(ino.lid(), index)?.clone();
-    let mut record = Vec::with_capacity(old.len());
-    let mut replaced = None;
-    let mut slots_used = [false; 256];
-    for stored in decode(&old)? {
-        if stored.name == name {
-            replaced = Some(stored);
-        } else {
-            slots_used[usize::from(stored.slot)] = true;
-            push(&mut record, &stored);
-        }
+    flags: XattrFlags,
+) -> Result<()> {
+    fs.check_writable()?;
+    let node = fs.node(ino);
+    let mut guard = fs.write(&node)?;
+    let mut inode = guard.edit();
+    check_name(name, inode.kind)?;
+    inode.check_rewritable()?;
+    let exists = inode.xattr_names_len > 0 && find(fs, ino, name)?.is_some();
+    if exists && flags.contains(XattrFlags::CREATE) {
+        return Err(FsError::Exists);
     }
-    let old_parts = replaced
-        .filter(|stored| stored.slot != 0)
-        .map(|stored| (stored.slot, stored.value_len.div_ceil(XATTR_PART_LEN)));
-    if let Some((slot, count)) = old_parts {
-        for part in 0..count {
-            edits.put(ino.lid(), part_index(index, slot, part), Vec::new());
-        }
+    if !exists && flags.contains(XattrFlags::REPLACE) {
+        return Err(FsError::NoAttribute);
     }
-    if let Some(value) = value {
-        let here_len = record.len() + 1 + size_of::<XattrV1>() + name.len() + value.len();
-        let mut stored = Stored { name, value_len: value.len(), slot: 0, value };
-        if here_len > MAX_RECORD_LEN_BYTES {
-            let slot = (1..=255_u8)
-                .find(|&slot| !slots_used[usize::from(slot)])
-                .ok_or(FsError::Full("too many attributes have the same hash"))?;
-            stored = Stored { slot, value: &[], ..stored };
-            for (part, bytes) in value.chunks(XATTR_PART_LEN).enumerate() {
-                edits.put(ino.lid(), part_index(index, slot, part), bytes.to_vec());
-            }
-        }
-        push(&mut record, &stored);
-        if record.len() > MAX_RECORD_LEN_BYTES {
-            return Err(FsError::Full("too many attributes have the same hash"));
-        }
+    if !exists && value.is_none() {
+        return Ok(());
     }
-    let existed = replaced.is_some();
-    *edits.load(ino.lid(), index)? = record;
-    Ok(existed)
+    inode.ctime = fs.now();
+    let mut edits = fs.edits();
+    let acl_value;
+    let value = match value {
+        Some(value) if is_acl(name) => {
+            acl_value = set_acl(&mut inode, name, value, flags)?;
+            acl_value.as_deref()
+        }
+        other => other,
+    };
+    let mut aru = fs.aru();
+    if value.is_none() {
+        aru.set_reclaims();
+    }
+    if exists || value.is_some() {
+        put(fs, &mut edits, ino, &mut inode, name, value)?;
+    }
+    edits.apply(&mut aru);
+    fs.commit_inode(aru, &mut guard, inode)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_outside_the_namespaces_are_refused() {
-        let errno = |name: &[u8], kind| check_name(name, kind).map_err(|error| error.errno());
-        assert_eq!(errno(b"user.a", FileKind::Regular), Ok(()));
-        assert_eq!(errno(b"user.a", FileKind::Fifo), Err(1));
-        assert_eq!(errno(b"user.", FileKind::Regular), Err(22));
-        assert_eq!(errno(b"trusted.a", FileKind::Symlink), Ok(()));
-        assert_eq!(errno(b"system.x", FileKind::Regular), Err(95));
-        assert_eq!(errno(b"other", FileKind::Regular), Err(95));
-        assert_eq!(errno(b"", FileKind::Regular), Err(34));
-        assert_eq!(errno(&[b'x'; 256], FileKind::Regular), Err(34));
-        assert_eq!(errno(ACL_ACCESS, FileKind::Symlink), Err(95));
+/// See [`crate::FileSystem::getxattr`].
+pub(crate) fn get(fs: &FsState, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    let node = fs.node(ino);
+    let (inode, is_removed) = fs.read_last_state(&node)?;
+    if is_removed || inode.xattr_names_len == 0 || name.is_empty() {
+        check_name(name, FileKind::Regular)?;
+        return Err(FsError::NoAttribute);
     }
+    match find(fs, ino, name)? {
+        Some(value) => Ok(value),
+        None => check_name(name, FileKind::Regular).and(Err(FsError::NoAttribute)),
+    }
+}
 
-    #[test]
-    fn no_damage_to_a_record_panics() {
-        let mut record = Vec::new();
-        push(&mut record, &Stored { name: b"user.a", value_len: 3, slot: 0, value: b"abc" });
-        push(&mut record, &Stored { name: b"user.b", value_len: 3000, slot: 1, value: b"" });
-        assert_eq!(decode(&record).unwrap().len(), 2);
-        for at in 0..record.len() {
-            for flip in [1, 0x80, 0xff] {
-                let mut damaged = record.clone();
-                damaged[at] ^= flip;
-                let _ = decode(&damaged);
-            }
-            let _ = decode(&record[..at]);
+/// See [`crate::FileSystem::listxattr`].
+pub(crate) fn list(fs: &FsState, ino: Ino) -> Result<Vec<u8>> {
+    let node = fs.node(ino);
+    let (inode, is_removed) = fs.read_last_state(&node)?;
+    let mut names = Vec::with_capacity((inode.xattr_names_len as usize).min(PAGE_SIZE));
+    if !is_removed && inode.xattr_names_len > 0 {
+        xattr_records::for_each(fs.disk(), fs.view(), ino, &mut |_, stored| {
+            names.extend_from_slice(stored.name);
+            names.push(0);
+            Ok(())
+        })?;
+    }
+    Ok(names)
+}
+
+/// The value of an attribute of a locked i-node.
+pub(crate) fn find(fs: &FsState, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    xattr_records::get(fs.disk(), fs.view(), fs.hasher(), ino, name)
+}
+
+/// Sets an attribute of an i-node that is being changed, or removes it if `value` is `None`, and
+/// keeps the i-node's account of its attributes.
+pub(crate) fn put(
+    fs: &FsState,
+    edits: &mut RecordEdits<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+    name: &[u8],
+    value: Option<&[u8]>,
+) -> Result<()> {
+    let existed = xattr_records::store(edits, fs.hasher(), ino, name, value)?;
+    let len = listed_len(name);
+    match (existed, value.is_some()) {
+        (false, true) => {
+            inode.xattr_names_len = inode
+                .xattr_names_len
+                .checked_add(len)
+                .filter(|&sum| sum as usize <= MAX_XATTR_NAMES_LEN)
+                .ok_or(FsError::Full("too many attributes"))?;
         }
+        (true, false) => inode.xattr_names_len = inode.xattr_names_len.saturating_sub(len),
+        (true, true) | (false, false) => (),
     }
+    if name == CAPABILITY {
+        inode.state.set(InodeState::CAPABILITY, value.is_some());
+    }
+    Ok(())
+}
+
+/// Checks an ACL that is to be set, and changes the mode accordingly. Returns the value to store:
+/// none if the mode expresses the whole list.
+fn set_acl(
+    inode: &mut Inode,
+    name: &[u8],
+    value: &[u8],
+    flags: XattrFlags,
+) -> Result<Option<Vec<u8>>> {
+    let acl = Acl::decode(value)?;
+    if name == ACL_DEFAULT {
+        return match (acl, inode.kind) {
+            (None, _) => Ok(None),
+            (Some(acl), FileKind::Directory) => Ok(Some(acl.encode())),
+            (Some(_), _) => Err(FsError::Denied("only directories have default ACLs")),
+        };
+    }
+    let Some(acl) = acl else { return Ok(None) };
+    inode.perm = inode.perm & !0o777 | acl.mode_bits();
+    if flags.contains(XattrFlags::ACL_KILL_SGID) {
+        inode.perm &= !S_ISGID;
+    }
+    Ok((!acl.is_minimal()).then(|| acl.encode()))
 }

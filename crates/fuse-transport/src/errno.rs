@@ -1,19 +1,22 @@
-//! Error numbers that the kernel takes as an answer.
+//! Error numbers that the kernel accepts in a reply.
 
-/// Why a request fails, from 1 to 511: the kernel refuses an answer with any other number.
+/// Why a request fails: a number from 1 to 511. The kernel refuses a reply with any other number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{}", std::io::Error::from_raw_os_error(*.0))]
 pub struct Errno(i32);
 
-/// The first number that is the kernel's own (`ERESTARTSYS`).
+/// The first number that only the kernel itself uses (`ERESTARTSYS`).
 const FIRST_INTERNAL: i32 = 512;
 
+/// The result of a request.
+pub type Result<T> = std::result::Result<T, Errno>;
+
 impl Errno {
-    /// Not known to this file system; for most requests the kernel does not ask again.
+    /// The file system does not have this request. Most of these the kernel does not send again.
     pub const NOSYS: Self = Self(libc::ENOSYS);
-    /// The request makes no sense.
+    /// The request is invalid.
     pub const INVAL: Self = Self(libc::EINVAL);
-    /// It failed, for no better reason.
+    /// It failed for a reason that has no number of its own.
     pub const IO: Self = Self(libc::EIO);
     /// There is nothing of that name.
     pub const NOENT: Self = Self(libc::ENOENT);
@@ -21,7 +24,7 @@ impl Errno {
     pub const RANGE: Self = Self(libc::ERANGE);
     /// No such ioctl.
     pub const NOTTY: Self = Self(libc::ENOTTY);
-    /// Not for this user.
+    /// This user may not do that.
     pub const ACCES: Self = Self(libc::EACCES);
     /// The name exists.
     pub const EXIST: Self = Self(libc::EEXIST);
@@ -37,11 +40,11 @@ impl Errno {
     pub const NXIO: Self = Self(libc::ENXIO);
     /// The name is too long.
     pub const NAMETOOLONG: Self = Self(libc::ENAMETOOLONG);
-    /// Not in this way.
+    /// It is not supported.
     pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
     /// A number is too large for its field.
     pub const OVERFLOW: Self = Self(libc::EOVERFLOW);
-    /// The file is gone, though its number is known.
+    /// The file was removed, though its number is still known.
     pub const STALE: Self = Self(libc::ESTALE);
     /// There is no room.
     pub const NOSPC: Self = Self(libc::ENOSPC);

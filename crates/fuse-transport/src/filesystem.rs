@@ -1,51 +1,49 @@
-//! What a file system does for a mount.
+//! The trait that a file system implements.
 
-use crate::dirent::{Entries, EntriesPlus};
-use crate::errno::Errno;
-use crate::init::Agreed;
-use crate::timings::Timings;
-use crate::types::{
+use crate::errno::{Errno, Result};
+use crate::protocol::dirent::{Entries, EntriesPlus};
+use crate::protocol::init::Agreed;
+use crate::protocol::types::{
     AttrReply, CopyRange, CreateHow, Entry, OpenHow, Opened, Request, SetAttr, SetxattrHow, StatFs,
     WriteHow,
 };
+use crate::timings::Timings;
 
-/// What a request is answered.
-pub type Result<T> = std::result::Result<T, Errno>;
-
-/// A file system: one method for each request, called on the thread that took it, from many
-/// threads at a time. What a method returns is the answer; answers that may be long are written
-/// into `out`, which is the buffer that the kernel reads.
+/// A file system: one method for each kind of request. Methods are called on the thread that has
+/// received the request, by many threads at the same time. What a method returns is the reply. Long
+/// replies are written to `out`, which is the buffer that the kernel reads.
 ///
-/// Every method that is left out answers `ENOSYS`; the kernel then does without.
+/// Methods that are not implemented fail with `ENOSYS`. The kernel then does without them.
 #[allow(unused_variables, reason = "the names document the methods")]
 pub trait FileSystem: Send + Sync {
-    /// Kernel and server have met. Called once, before all others.
+    /// The handshake is done. Called once, before all other methods.
     fn init(&self, agreed: &Agreed) {}
 
-    /// The mount goes, and umount(2) waits for the answer. All other requests have been answered, but
-    /// some calls of [`Self::forget`] may still come. Only mounts of block devices say so.
+    /// The file system is being unmounted, and umount(2) waits until this returns. All other
+    /// requests were answered, but calls of [`Self::forget`] may still come. Only mounts of block
+    /// devices call this.
     fn destroy(&self) {}
 
-    /// Where requests are to be counted; nothing: nowhere.
+    /// Where requests are counted; `None`: nowhere.
     fn timings(&self) -> Option<&Timings> {
         None
     }
 
-    /// Finds `name` in the directory `parent`, and counts one more reference to what it finds.
-    /// [`Entry::absent`] is remembered by the kernel, `ENOENT` is not.
+    /// Looks up `name` in the directory `parent`, and counts one lookup of the file that it finds.
+    /// The kernel caches [`Entry::absent`], but not `ENOENT`.
     fn lookup(&self, request: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
         Err(Errno::NOSYS)
     }
 
-    /// The kernel drops `count` references to `node`.
+    /// The kernel takes back `count` lookups of `node`.
     fn forget(&self, node: u64, count: u64) {}
 
-    /// Attributes.
+    /// Returns attributes.
     fn getattr(&self, request: &Request, node: u64, handle: Option<u64>) -> Result<AttrReply> {
         Err(Errno::NOSYS)
     }
 
-    /// Attributes with the time the file was made. `mask` says which are of interest.
+    /// Returns attributes with the creation time. `mask` says which the caller wants.
     fn statx(
         &self,
         request: &Request,
@@ -56,22 +54,22 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Changes attributes, and answers the new ones.
+    /// Changes attributes, and returns the new ones.
     fn setattr(&self, request: &Request, node: u64, changes: &SetAttr) -> Result<AttrReply> {
         Err(Errno::NOSYS)
     }
 
-    /// Writes what the symbolic link says to `out`, and answers its length.
+    /// Writes the target of a symbolic link to `out`, and returns its length.
     fn readlink(&self, request: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
         Err(Errno::NOSYS)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn symlink(&self, request: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
         Err(Errno::NOSYS)
     }
 
-    /// Makes a file of any kind but directories and symbolic links.
+    /// Creates a file of any kind except directories and symbolic links.
     fn mknod(
         &self,
         request: &Request,
@@ -84,7 +82,7 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     fn mkdir(
         &self,
         request: &Request,
@@ -96,17 +94,17 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Takes a name away, which is no directory's.
+    /// Removes a name that is not a directory's.
     fn unlink(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()> {
         Err(Errno::NOSYS)
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     fn rmdir(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()> {
         Err(Errno::NOSYS)
     }
 
-    /// Moves a name, with the flags of renameat2(2).
+    /// Renames, with the flags of renameat2(2).
     fn rename(
         &self,
         request: &Request,
@@ -130,14 +128,14 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Opens a file. `ENOSYS` is success, and saves the kernel from asking ever again, if
-    /// [`InitFlags::NO_OPEN_SUPPORT`](crate::InitFlags::NO_OPEN_SUPPORT) is offered.
+    /// Opens a file. If [`InitFlags::NO_OPEN_SUPPORT`](crate::InitFlags::NO_OPEN_SUPPORT) is
+    /// offered, `ENOSYS` means success, and the kernel does not call this again.
     fn open(&self, request: &Request, node: u64, how: OpenHow) -> Result<Opened> {
         Err(Errno::NOSYS)
     }
 
-    /// Fills `out` from `offset`; answers how much there was. Less than asked for is the end of
-    /// the file.
+    /// Reads from `offset` to `out`, and returns the length. A length below that of `out` means the
+    /// end of the file.
     fn read(
         &self,
         request: &Request,
@@ -149,12 +147,12 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Writes `data`; answers how much of it.
+    /// Writes `data`, and returns how much was written.
     fn write(&self, request: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
         Err(Errno::NOSYS)
     }
 
-    /// How full the file system is.
+    /// Returns how full the file system is.
     fn statfs(&self, request: &Request, node: u64) -> Result<StatFs> {
         Err(Errno::NOSYS)
     }
@@ -181,13 +179,13 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Answers the length of an extended attribute, and copies it to `out` if there is room.
+    /// Returns the length of an extended attribute, and copies its value to `out` if there is room.
     fn getxattr(&self, request: &Request, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
         Err(Errno::NOSYS)
     }
 
-    /// Answers the length of the list of attributes' names, each with a zero behind it, and copies
-    /// it to `out` if there is room.
+    /// Returns the length of the list of attributes' names, each with a zero byte behind it, and
+    /// copies the list to `out` if there is room.
     fn listxattr(&self, request: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
         Err(Errno::NOSYS)
     }
@@ -197,7 +195,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Someone closes an open file. `ENOSYS` is success, and saves the kernel from asking again.
+    /// A process closes a descriptor of an open file. `ENOSYS` means success, and the kernel does
+    /// not call this again.
     fn flush(&self, request: &Request, node: u64, handle: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
@@ -207,8 +206,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Lists a directory from behind the entry with the cookie `offset` (0: the beginning), as far
-    /// as there is room.
+    /// Lists the entries of a directory behind the one with the cookie `offset` (0: from the
+    /// start), as long as there is room.
     fn readdir(
         &self,
         request: &Request,
@@ -220,8 +219,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// As `readdir`, with what LOOKUP says of each entry; each but `.` and `..` counts as one more
-    /// reference.
+    /// As `readdir`, with the reply to a LOOKUP of each entry. Counts one lookup of each, except
+    /// `.` and `..`.
     fn readdirplus(
         &self,
         request: &Request,
@@ -243,13 +242,13 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// access(2), unless the mount has `default_permissions`.
+    /// Checks access(2). Not called on mounts with `default_permissions`.
     fn access(&self, request: &Request, node: u64, mask: u32) -> Result<()> {
         Err(Errno::NOSYS)
     }
 
-    /// Makes and opens a file. After `ENOSYS` the kernel calls [`Self::mknod`] and [`Self::open`]
-    /// instead: where it does without the second, there will be no [`Self::release`] either.
+    /// Creates and opens a file. After `ENOSYS` the kernel calls [`Self::mknod`] and [`Self::open`]
+    /// instead. If it does not call `open`, it does not call [`Self::release`] either.
     fn create(
         &self,
         request: &Request,
@@ -260,22 +259,22 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Makes and opens a file without a name.
+    /// Creates and opens a file without a name.
     fn tmpfile(&self, request: &Request, parent: u64, how: &CreateHow) -> Result<(Entry, Opened)> {
-        // ENOSYS would be taken to mean "never".
+        // The kernel does not call it again after ENOSYS.
         Err(Errno::NOSYS)
     }
 
-    /// The caller of the request `unique`, which is being served or has been, does not want to
-    /// wait any longer.
+    /// The caller of the request `unique` got a signal. The request may be in progress, finished,
+    /// or not received yet.
     ///
     /// # Errors
-    /// `ENOSYS` saves the kernel from telling again, over `/dev/fuse`.
+    /// After `ENOSYS` the kernel does not call this again, over `/dev/fuse`.
     fn interrupt(&self, unique: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
 
-    /// fallocate(2).
+    /// Does fallocate(2).
     fn fallocate(
         &self,
         request: &Request,
@@ -288,7 +287,7 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// `SEEK_DATA` and `SEEK_HOLE`.
+    /// Does lseek(2) with `SEEK_DATA` and `SEEK_HOLE`.
     fn lseek(
         &self,
         request: &Request,
@@ -300,13 +299,14 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Copies; answers how much, in bytes.
+    /// Copies, and returns how many bytes.
     fn copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u64> {
         Err(Errno::NOSYS)
     }
 
-    /// ioctl(2), of a command whose number says how long its argument is: `input` is what it passes, and `out`
-    /// what it wants to have, zeroed. The argument is 64 bytes long at most.
+    /// Does ioctl(2), for commands whose number contains the length of the argument. `input` is
+    /// what the caller passes. `out`, which is zeroed, is what it gets back. Both have at most 64
+    /// bytes.
     fn ioctl(
         &self,
         request: &Request,
@@ -318,7 +318,7 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::NOTTY)
     }
 
-    /// Makes everything durable. Mounts of block devices alone are asked this.
+    /// Makes everything durable. Only mounts of block devices get this request.
     fn syncfs(&self, request: &Request, node: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }

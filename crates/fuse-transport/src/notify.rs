@@ -1,4 +1,4 @@
-//! What a server tells the kernel of its own accord: that something has changed behind its back.
+//! Notifications to the kernel: changes that were not made through the mount.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -8,12 +8,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as SystemErrno;
 use zerocopy::IntoBytes;
 
-use crate::abi::{
+use crate::protocol::abi::{
     EXPIRE_ONLY, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, notify_code,
 };
 
-/// Tells the kernel to drop what it has cached. All calls may wait for locks that system calls on
-/// the mount hold, so they must not be made while such a call is being served.
+/// Makes the kernel drop what it has cached. All calls may wait for locks of system calls on the
+/// mount. So they must not be made by a thread that is serving a request.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     device: Arc<OwnedFd>,
@@ -24,16 +24,16 @@ impl Notifier {
         Self { device }
     }
 
-    /// Whether the mount is there. Once the kernel has unmounted it, it gives the file system's device
-    /// number to another one; this is false before that happens. Waits for nothing.
+    /// Whether the file system is still mounted. After an unmount the kernel may give the device
+    /// number to another file system; this returns false before that. It does not wait.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        // The device has an error as soon as nothing more will come from it, which needs no asking for.
+        // The device reports an error after the unmount, even if the poll asks for no events.
         let mut polled = [PollFd::new(&self.device, PollFlags::empty())];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         match rustix::io::retry_on_intr(|| poll(&mut polled, Some(&at_once))) {
             Ok(_) => !polled[0].revents().contains(PollFlags::ERR),
-            // It cannot be told; who serves the mount will find out.
+            // This is not known. The threads that serve the mount will find out.
             Err(_) => true,
         }
     }
@@ -41,16 +41,17 @@ impl Notifier {
     /// The attributes of `node` have changed.
     ///
     /// # Errors
-    /// Those of the connection. What the kernel does not know is no error.
+    /// Errors of the connection. It is no error if the kernel does not know the file.
     pub fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
         self.invalidate(node, -1, 0)
     }
 
-    /// Attributes of `node` and `len` bytes of its data from `offset` have changed; `None`: all to
-    /// the end.
+    /// The attributes of `node`, and `len` bytes of its data from `offset` on, have changed.
+    /// `None`: all data to the end.
     ///
     /// # Errors
-    /// As [`Self::invalidate_attributes`]; `InvalidInput` for an offset or length that no file has.
+    /// As [`Self::invalidate_attributes`]; `InvalidInput` for an offset or length that no file can
+    /// have.
     pub fn invalidate_data(&self, node: u64, offset: u64, len: Option<u64>) -> io::Result<()> {
         let signed = |number| i64::try_from(number).map_err(|_| io::ErrorKind::InvalidInput);
         let len = len.map_or(Ok(0), signed)?;
@@ -62,7 +63,7 @@ impl Notifier {
         self.send(notify_code::INVAL_INODE, wire.as_bytes(), None)
     }
 
-    /// `name` in the directory `parent` is another file's now, or nobody's.
+    /// `name` in the directory `parent` names another file now, or does not exist.
     ///
     /// # Errors
     /// As [`Self::invalidate_attributes`].
@@ -70,8 +71,8 @@ impl Notifier {
         self.entry(parent, name, 0)
     }
 
-    /// `name` in the directory `parent` is to be looked up again before it is used; what is mounted
-    /// or open there stays.
+    /// `name` in the directory `parent` is to be looked up again before it is used. Mounts and open
+    /// files below it stay.
     ///
     /// # Errors
     /// As [`Self::invalidate_attributes`].
@@ -84,8 +85,8 @@ impl Notifier {
         self.send(notify_code::INVAL_ENTRY, wire.as_bytes(), Some(name))
     }
 
-    /// `name` in the directory `parent`, which was `child`'s, is gone; those who watch the
-    /// directory are told.
+    /// `name` in the directory `parent`, which named `child`, was removed. Processes that watch the
+    /// directory (inotify) get an event.
     ///
     /// # Errors
     /// As [`Self::invalidate_attributes`].
@@ -95,14 +96,14 @@ impl Notifier {
     }
 
     fn send(&self, code: i32, wire: &[u8], name: Option<&[u8]>) -> io::Result<()> {
-        // Names come with a zero behind them.
+        // A name is followed by a zero byte.
         let (name, zero) = name.map_or((&[][..], &[][..]), |name| (name, &[0][..]));
         let len = size_of::<OutHeader>() + wire.len() + name.len() + zero.len();
         let len = u32::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
         let header = OutHeader { len, error: code, unique: 0 };
         let parts = [header.as_bytes(), wire, name, zero].map(IoSlice::new);
         match rustix::io::writev(&*self.device, &parts) {
-            // The kernel has not heard of it, so it has nothing to drop.
+            // The kernel does not know the file, so it has nothing to drop.
             Ok(_) | Err(SystemErrno::NOENT) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

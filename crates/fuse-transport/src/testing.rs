@@ -1,36 +1,37 @@
-//! For fuzzers and hostile tests: any bytes, taken for what the kernel sends.
+//! For fuzzers and hostile tests: any bytes, served as requests of the kernel.
 
 use std::time::Duration;
 
-use crate::abi::InHeader;
-use crate::dirent::{Entries, EntriesPlus};
-use crate::dispatch::{Body, Server};
-use crate::errno::Errno;
-use crate::filesystem::{FileSystem, Result};
-use crate::init::{self, Agreed, Wishes};
-use crate::parse;
-use crate::types::{
+use crate::errno::{Errno, Result};
+use crate::filesystem::FileSystem;
+use crate::protocol::abi::InHeader;
+use crate::protocol::dirent::{Entries, EntriesPlus};
+use crate::protocol::init::{self, Agreed, Wishes};
+use crate::protocol::parse;
+use crate::protocol::types::{
     Attr, AttrReply, CopyRange, CreateHow, Entry, InitFlags, OpenHow, Opened, Request, SetAttr,
     SetxattrHow, StatFs, WriteHow,
 };
+use crate::server::dispatch::{Body, Dispatcher};
 
-/// What the answer to a request may take here.
-const OUT_LEN: usize = 8192;
+/// The space for replies. Miri takes long for each byte.
+const OUT_LEN: usize = if cfg!(miri) { 512 } else { 8192 };
 
-/// Serves `bytes` as a request, from the device and from a ring, to a file system that looks at
-/// every byte it is given and fills every buffer.
+/// Serves `bytes` as a request, as from `/dev/fuse` and as from a ring, with a file system that
+/// reads every byte it gets and fills every buffer.
 ///
 /// # Panics
-/// When an answer is longer than its buffer, or the two ways do not agree.
+/// If a reply is longer than its buffer, or if the two replies differ.
 pub fn request(bytes: &[u8]) {
     for setxattr_ext in [false, true] {
         let flags = if setxattr_ext { InitFlags::SETXATTR_EXT } else { InitFlags::empty() };
         let agreed =
             Agreed { kernel_minor: 45, offered: flags, flags, max_write_bytes: OUT_LEN as u32 };
-        let server = Server::new(Touches, agreed, Some(1000));
+        let dispatcher = Dispatcher::new(Touches, agreed, Some(1000));
         let Ok((header, arguments, rest)) = parse::split(bytes, setxattr_ext) else { continue };
         let mut out = vec![0; OUT_LEN];
-        let apart = server.serve(&header, arguments, Body::Apart { request: rest, out: &mut out });
+        let apart =
+            dispatcher.serve(&header, arguments, Body::Apart { request: rest, out: &mut out });
         assert!(
             apart.is_none_or(|answer| answer.is_ok_and(|len| len <= OUT_LEN) || answer.is_err())
         );
@@ -39,7 +40,7 @@ pub fn request(bytes: &[u8]) {
         let mut op_in = [0; 128];
         op_in[..arguments.len()].copy_from_slice(arguments);
         let body = Body::Shared { buffer: &mut buffer, len: rest.len() };
-        let shared = server.serve(&header, &op_in, body);
+        let shared = dispatcher.serve(&header, &op_in, body);
         if rest.len() <= OUT_LEN {
             assert_eq!(apart, shared);
             if let Some(Ok(len)) = apart {
@@ -55,10 +56,10 @@ pub fn request(bytes: &[u8]) {
     }
 }
 
-/// A ring's three parts, of which the lengths need not fit together.
+/// Serves the three parts of a ring's entry, whose lengths need not fit together.
 ///
 /// # Panics
-/// When an answer is longer than its buffer.
+/// If a reply is longer than its buffer.
 pub fn arrival(header: [u8; 40], op_in: &[u8; 128], len: usize, payload: &[u8]) {
     let header: InHeader = zerocopy::transmute!(header);
     let agreed = Agreed {
@@ -70,20 +71,20 @@ pub fn arrival(header: [u8; 40], op_in: &[u8; 128], len: usize, payload: &[u8]) 
     let mut buffer = payload.to_vec();
     let room = buffer.len();
     let body = Body::Shared { buffer: &mut buffer, len };
-    let answer = Server::new(Touches, agreed, None).serve(&header, op_in, body);
+    let answer = Dispatcher::new(Touches, agreed, None).serve(&header, op_in, body);
     assert!(answer.is_none_or(|answer| answer.map_or(true, |len| len <= room)));
 }
 
-/// Has everything, and looks at everything.
+/// A file system that has all files, and reads all its input.
 struct Touches;
 
 fn touch(bytes: &[u8]) -> u64 {
     bytes.iter().fold(bytes.len() as u64, |sum, &byte| sum.rotate_left(5) ^ u64::from(byte))
 }
 
-/// Looks at who asks and at what labels the request carries.
-fn looked_at(request: &Request) -> u64 {
-    request.labels.iter().fold(u64::from(request.uid), |sum, (name, value)| {
+/// Reads the caller and the security context of a request.
+fn touch_request(request: &Request) -> u64 {
+    request.security_context.iter().fold(u64::from(request.uid), |sum, (name, value)| {
         assert!(!name.is_empty() && !name.contains(&0));
         sum ^ touch(name) ^ touch(value)
     })
@@ -133,7 +134,7 @@ impl FileSystem for Touches {
     }
 
     fn symlink(&self, request: &Request, _: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
-        entry(looked_at(request) ^ touch(name) ^ touch(target))
+        entry(touch_request(request) ^ touch(name) ^ touch(target))
     }
 
     fn mknod(&self, _: &Request, _: u64, name: &[u8], _: u32, _: u32, _: u32) -> Result<Entry> {
@@ -169,7 +170,7 @@ impl FileSystem for Touches {
     }
 
     fn write(&self, _: &Request, _: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
-        // More than there was, too.
+        // This may be more than there was.
         Ok((touch(data) ^ how.offset) as usize)
     }
 
@@ -239,7 +240,7 @@ impl FileSystem for Touches {
         name: &[u8],
         how: &CreateHow,
     ) -> Result<(Entry, Opened)> {
-        Ok((entry(looked_at(request) ^ touch(name))?, self.open(request, parent, how.open)?))
+        Ok((entry(touch_request(request) ^ touch(name))?, self.open(request, parent, how.open)?))
     }
 
     fn tmpfile(&self, request: &Request, parent: u64, how: &CreateHow) -> Result<(Entry, Opened)> {

@@ -1,67 +1,68 @@
-//! How many requests there were, of which kind, and how long they took.
+//! Statistics of requests: how many there were of each kind, and how long they took.
 //!
-//! A request is measured from where it has been read to where its answer is ready: what the kernel's
-//! queue and the way back take is not in it. Counting takes no lock: each thread adds to one of some
-//! shards, which are added up when somebody asks. That may then be off by what is under way.
+//! The time of a request is measured from when it has been read until its reply is ready. The time
+//! in the kernel's queue, and of the reply on its way back, is not included. Counting takes no
+//! lock: each thread adds to a shard, and the shards are summed up when the statistics are read. So
+//! the sums may miss requests that are in progress.
 //!
-//! Looking at the clock twice, and counting, takes a fiftieth of the shortest requests. So of kinds that are
-//! short and many, each thread does so for one of eight. With the next one it counts those between as having
-//! taken as long as the one before: as many are missing meanwhile, seven of a thread and kind at most.
+//! To read the clock twice and to count takes 2 % of the time of the shortest requests. So of the
+//! kinds that are short and frequent, each thread measures only one request in eight. The requests
+//! between two measured ones are counted together with the second, and with the time of the first.
+//! Until then they are missing: at most seven for each thread and kind.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::abi::opcode;
-use crate::errno::Errno;
-use crate::filesystem::Result;
+use crate::errno::{Errno, Result};
+use crate::protocol::abi::opcode;
 
-/// What requests are told apart by.
+/// The kinds of requests that are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Data is read.
+    /// Reads data.
     Read,
-    /// Data is written.
+    /// Writes data.
     Write,
-    /// What was written is made durable.
+    /// Makes data durable.
     Sync,
-    /// Names, attributes and listings are looked up.
+    /// Reads names, attributes or listings.
     Lookup,
-    /// Names, attributes or whole ranges of data are changed.
+    /// Changes names, attributes or ranges of data.
     Change,
 }
 
-/// Errors that say something of the volume, rather than of who asked.
+/// Errors that are caused by the volume, not by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Something cannot be read or written (`EIO`).
+    /// Data cannot be read or written (`EIO`).
     Io,
     /// There is no room (`ENOSPC`).
     NoSpace,
-    /// Nothing is written any more, or never was (`EROFS`).
+    /// The file system accepts no changes (`EROFS`).
     ReadOnly,
 }
 
-/// Threads that count at the same place, where there are more than this.
+/// The number of shards. If there are more threads, some share one.
 const SHARDS: usize = 16;
 
-/// Of so many requests of a kind that is short one is timed.
+/// Of a short kind, one in this many requests is measured.
 const SAMPLED: u8 = 8;
 
-/// Durations are told apart by so many parts of each power of two, …
+/// Durations have this many buckets for each power of two, …
 const PARTS: u32 = 4;
-/// … from this many bits on, which is about a microsecond, …
+/// … beginning with this power, which is about a microsecond, …
 const LOW_BITS: u32 = 10;
-/// … for so many powers: to about a minute.
+/// … for this many powers: up to about a minute.
 const POWERS: u32 = 26;
-/// What is shorter, and what is longer, has a bucket each.
+/// One more bucket is for all shorter durations, and one for all longer ones.
 const BUCKETS: usize = (POWERS * PARTS + 2) as usize;
 
 impl Kind {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Sync, Self::Lookup, Self::Change];
 
-    /// What it is called.
+    /// The name in statistics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// How many requests of this kind one look at the clock is for.
+    /// One in this many requests of the kind is measured.
     const fn sampled(self) -> u8 {
         match self {
             Self::Sync => 1,
@@ -81,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// That of a request; nothing where nobody waits for it, or it does nothing.
+    /// The kind of a request; `None` if no caller waits for it, or if it does nothing.
     const fn of(number: u32) -> Option<Self> {
         Some(match number {
             opcode::READ => Self::Read,
@@ -123,7 +124,7 @@ impl Failure {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Io, Self::NoSpace, Self::ReadOnly];
 
-    /// What it is called.
+    /// The name in statistics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -156,7 +157,7 @@ const fn bucket(ns: u64) -> usize {
     (1 + power * PARTS + part) as usize
 }
 
-/// What all durations of a bucket are below; nothing for the last one.
+/// The upper bound of the durations in a bucket; `None` for the last one.
 const fn bound(bucket: usize) -> Option<u64> {
     if bucket >= BUCKETS - 1 {
         return None;
@@ -166,7 +167,7 @@ const fn bound(bucket: usize) -> Option<u64> {
     Some(unit * (PARTS + part) as u64)
 }
 
-/// Counts by one thread, or some. On cache lines of its own.
+/// The counts of one or more threads, on cache lines of its own.
 #[repr(align(128))]
 #[derive(Debug)]
 struct Shard {
@@ -188,7 +189,7 @@ impl Shard {
     }
 }
 
-/// Counts of what all threads have served, of any number of mounts.
+/// The statistics of all threads, for any number of mounts.
 #[derive(Debug)]
 pub struct Timings {
     shards: Vec<Shard>,
@@ -200,14 +201,14 @@ impl Default for Timings {
     }
 }
 
-/// What a thread knows of its own requests of a kind. A process has one [`Timings`]; of several, the counts
-/// of one might be another's.
+/// What a thread keeps about its own requests of a kind. A process has only one [`Timings`]: with
+/// several, requests of one could be counted in another.
 struct Own {
-    /// So many are not timed,
+    /// How many of the next requests are not measured.
     left: Cell<u8>,
-    /// so many have not been counted yet,
+    /// How many requests were not counted yet.
     uncounted: Cell<u8>,
-    /// and so long the last one took that was timed.
+    /// How long the last measured request took.
     last_ns: Cell<u64>,
 }
 
@@ -219,8 +220,8 @@ thread_local! {
 }
 
 impl Own {
-    /// Whether the next request need not be timed; it is noted if so.
-    fn is_untimed(&self) -> bool {
+    /// Whether the next request is not measured. If so, it is added to those to be counted later.
+    fn skips_next(&self) -> bool {
         let Some(left) = self.left.get().checked_sub(1) else { return false };
         self.left.set(left);
         self.uncounted.set(self.uncounted.get() + 1);
@@ -229,7 +230,7 @@ impl Own {
 }
 
 /// The shard of this thread.
-fn own_shard() -> usize {
+fn shard_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
@@ -237,39 +238,39 @@ fn own_shard() -> usize {
     SHARD.with(|shard| *shard)
 }
 
-#[allow(clippy::disallowed_methods, reason = "how long something took is all that is wanted")]
+#[allow(clippy::disallowed_methods, reason = "only durations are measured")]
 fn now() -> Instant {
     Instant::now()
 }
 
 impl Timings {
-    /// Calls `serve`, and counts it as a request with this number.
+    /// Calls `serve`, and counts it as a request with this opcode.
     pub(crate) fn count(
         &self,
         number: u32,
         serve: impl FnOnce() -> Option<Result<usize>>,
     ) -> Option<Result<usize>> {
         let Some(kind) = Kind::of(number) else { return serve() };
-        if OWN.with(|own| own[kind as usize].is_untimed()) {
-            let answer = serve();
-            if let Some(result) = &answer {
+        if OWN.with(|own| own[kind as usize].skips_next()) {
+            let reply = serve();
+            if let Some(result) = &reply {
                 self.note(kind, result);
             }
-            return answer;
+            return reply;
         }
         let since = now();
-        let answer = serve();
-        if let Some(result) = &answer {
+        let reply = serve();
+        if let Some(result) = &reply {
             let took = now().saturating_duration_since(since);
             self.note_timed(kind, took.as_nanos().try_into().unwrap_or(u64::MAX));
             self.note(kind, result);
         }
-        answer
+        reply
     }
 
-    /// Counts a request that took so long, and those before it that were not timed.
+    /// Counts a measured request, and the requests before it that were not measured.
     fn note_timed(&self, kind: Kind, ns: u64) {
-        let shard = &self.shards[own_shard()];
+        let shard = &self.shards[shard_of_thread()];
         let (uncounted, last_ns) = OWN.with(|own| {
             let own = &own[kind as usize];
             own.left.set(kind.sampled() - 1);
@@ -286,19 +287,19 @@ impl Timings {
         shard.total_ns[kind as usize].fetch_add(total_ns, Ordering::Relaxed);
     }
 
-    /// Counts what a request has read, or why it failed.
+    /// Counts the bytes that a request has read, or why it failed.
     fn note(&self, kind: Kind, result: &Result<usize>) {
         let add = |counter: &AtomicU64, more| {
             counter.fetch_add(more, Ordering::Relaxed);
         };
         match result {
             Ok(len) if kind == Kind::Read => {
-                add(&self.shards[own_shard()].read_bytes, *len as u64);
+                add(&self.shards[shard_of_thread()].read_bytes, *len as u64);
             }
             Ok(_) => {}
             Err(errno) => {
                 if let Some(failure) = Failure::of(*errno) {
-                    add(&self.shards[own_shard()].failures[failure as usize], 1);
+                    add(&self.shards[shard_of_thread()].failures[failure as usize], 1);
                 }
             }
         }
@@ -320,13 +321,13 @@ impl Timings {
         Requests { total_ns, counts: counts.map(|(at, count)| (bound(at), count)).collect() }
     }
 
-    /// Bytes that were read.
+    /// The bytes that were read.
     #[must_use]
     pub fn read_bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.read_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// How many requests failed so.
+    /// How many requests failed in this way.
     #[must_use]
     pub fn failures(&self, failure: Failure) -> u64 {
         let of = |shard: &Shard| shard.failures[failure as usize].load(Ordering::Relaxed);
@@ -334,13 +335,13 @@ impl Timings {
     }
 }
 
-/// How long requests took.
+/// How long the requests of a kind took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// All of them together.
+    /// The sum of all durations.
     pub total_ns: u64,
-    /// How many took less than so many nanoseconds, and not less than the bound before; nothing: more
-    /// than any bound. Bounds without any are left out.
+    /// Upper bounds in nanoseconds, each with the number of requests below it that are not below
+    /// the bound before. `None`: above all bounds. Bounds without requests are left out.
     pub counts: Vec<(Option<u64>, u64)>,
 }
 
@@ -396,7 +397,7 @@ mod tests {
     fn one_of_many_short_requests_is_timed_and_all_are_counted() {
         let timings = Timings::default();
         let pause = std::time::Duration::from_millis(2);
-        // The first and the ninth, and no other, take long; the last is a ninth, too.
+        // The first and the ninth take long, and no others. The 17th is measured, too.
         for number in 0..17_u8 {
             let is_slow = number.is_multiple_of(SAMPLED) && number < 16;
             let serve = || {
@@ -416,7 +417,7 @@ mod tests {
         assert_eq!((counted(true), counted(false)), (16, 1), "{reads:?}");
         assert!(reads.total_ns >= 16 * 2_000_000, "{reads:?}");
         assert_eq!(timings.read_bytes(), 170);
-        // Each sync is.
+        // Each sync is measured.
         for must_wait in [true, false] {
             let serve = || {
                 if must_wait {

@@ -1,8 +1,9 @@
 //! Each request, sent by the kernel, over both transports.
 //!
-//! The mounts need /dev/fuse and root; `DENDRO_SKIP_MOUNT=1` leaves them out. The half over
-//! io_uring needs a kernel that has it and allows it.
+//! The mounts need /dev/fuse and root; `DENDRO_SKIP_MOUNT=1` skips them. The tests over io_uring
+//! need a kernel that has it and allows it. Miri has no kernel.
 
+#![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod common;
@@ -36,7 +37,7 @@ fn data_of_all_lengths_goes_in_and_comes_out() {
             assert!(fs::read(&path).unwrap() == bytes, "{len}");
             assert_eq!(fs::metadata(&path).unwrap().len(), len as u64);
         }
-        // Past the page cache: from the buffer of the caller to the server and back.
+        // Direct I/O: from the buffer of the caller to the server and back, without the page cache.
         let path = test.path("direct");
         let bytes = pattern(3 * MIB);
         fs::write(&path, &bytes).unwrap();
@@ -223,7 +224,7 @@ fn every_reference_is_given_back() {
         for number in 0..300 {
             fs::remove_file(test.path(&format!("{number}"))).unwrap();
         }
-        // The root is left.
+        // Only the root remains.
         wait_until(|| test.memory.len() == 1);
         assert!(test.memory.forgotten.load(Ordering::Relaxed) >= 300);
     });
@@ -275,7 +276,7 @@ fn the_kernel_says_when_set_id_bits_go() {
         fs::write(&path, "x").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o4777)).unwrap();
         fs::set_permissions(test.root, fs::Permissions::from_mode(0o777)).unwrap();
-        // The directory above is private to root; the working directory leads past it.
+        // The directory above is private to root. The working directory avoids it.
         let before = test.memory.kills.load(Ordering::Relaxed);
         let status = std::process::Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -387,7 +388,7 @@ fn a_server_that_panics_leaves_nobody_waiting() {
         });
         assert!(served.is_err());
 
-        // One that answers nothing at all is no harm.
+        // A server that never replies does no harm.
         let mounted = mount(directory.path(), &request()).unwrap();
         let session =
             Session::start(mounted, Broken, Options { choice, ..Options::default() }).unwrap();
@@ -432,11 +433,11 @@ fn a_detached_mount_serves_those_who_use_it() {
     }
 }
 
-/// Where the process that is to be killed mounts, and how.
+/// Where the process that will be killed mounts, and over which transport.
 const KILLED_AT: &str = "FUSE_TRANSPORT_KILLED_AT";
 const KILLED_WITH: &str = "FUSE_TRANSPORT_KILLED_WITH";
 
-/// No test by itself: what the next one starts, and kills.
+/// Not a test of its own: the next test starts this, and kills it.
 #[test]
 fn a_server_to_be_killed() {
     let Some(directory) = std::env::var_os(KILLED_AT) else { return };
@@ -473,7 +474,7 @@ fn what_a_killed_server_leaves_is_unmounted_and_mounted_over_again() {
             let file = File::open(&probe).unwrap();
             let stopper = thread::scope(|scope| {
                 let writer = scope.spawn(|| {
-                    // Until the server is gone, whatever moment of a request that is.
+                    // Until the server is killed, at any point of a request.
                     for number in 0.. {
                         if fs::write(directory.path().join(format!("{number}")), "x").is_err() {
                             return;
@@ -486,7 +487,7 @@ fn what_a_killed_server_leaves_is_unmounted_and_mounted_over_again() {
                 writer.join()
             });
             stopper.unwrap();
-            // Over io_uring the kernel takes a moment until it has cut the connection.
+            // Over io_uring the kernel takes a moment to abort the connection.
             wait_until(|| {
                 let answer = rustix::fs::statvfs(directory.path()).map(|_| ());
                 assert!(answer.is_err());

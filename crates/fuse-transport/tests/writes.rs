@@ -1,8 +1,9 @@
-//! How many requests the kernel makes of one write(2): what the promise rests on that a write is one
-//! operation (docs/SEMANTICS.md).
+//! How many requests the kernel makes of one write(2). The promise that a write is one operation
+//! (docs/SEMANTICS.md) relies on this.
 //!
-//! As `mounted.rs`, it needs /dev/fuse and root.
+//! As `mounted.rs`, it needs /dev/fuse and root. Miri has no kernel.
 
+#![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod common;
@@ -18,7 +19,7 @@ const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
 impl Test<'_> {
-    /// A file of `len` bytes of which the kernel has cached nothing.
+    /// A file of `len` bytes, none of which the kernel has cached.
     fn uncached(&self, name: &str, len: u64) -> File {
         let path = self.path(name);
         File::create(&path).unwrap();
@@ -27,7 +28,7 @@ impl Test<'_> {
         OpenOptions::new().read(true).write(true).open(&path).unwrap()
     }
 
-    /// What requests `write` comes in, without the data that it was to have.
+    /// The requests that the kernel makes of `write`: offset and length of each.
     fn requests(&self, write: impl FnOnce()) -> Vec<(u64, u64)> {
         self.memory.writes.lock().unwrap().clear();
         write();
@@ -41,8 +42,8 @@ impl Test<'_> {
     }
 }
 
-/// Asserts that the requests are one after the other and together what was written, of which the
-/// first ends with its page.
+/// Asserts that the requests are consecutive, that together they are what was written, and that the
+/// first ends at the end of its page.
 fn assert_first_page_and_rest(requests: &[(u64, u64)], offset: u64, len: u64) {
     match *requests {
         [whole] => assert_eq!(whole, (offset, len)),
@@ -100,7 +101,7 @@ fn a_write_that_begins_inside_a_page_that_is_not_cached_is_two_requests_at_most(
         let (offset, len) = (5 * PAGE + 100, 3 * PAGE);
         assert_first_page_and_rest(&test.written(&file, offset, len), offset, len);
 
-        // What was written of a page does not make the page a cached one.
+        // A write of a part of a page does not put the page into the cache.
         let path = test.path("log");
         let mut log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
         for number in 0..10 {
@@ -130,7 +131,7 @@ fn a_write_past_the_page_cache_is_one_request_wherever_it_begins() {
 #[test]
 fn data_that_is_not_in_memory_is_cut_where_its_pages_or_those_of_the_file_begin() {
     over_both(|test| {
-        // So much is mapped and never touched.
+        // This much is mapped and never used.
         let untouched = vec![0; (4 * MIB) as usize];
         let file = test.uncached("file", MIB);
         let start = untouched.as_ptr().align_offset(PAGE as usize);

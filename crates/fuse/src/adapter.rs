@@ -1,10 +1,10 @@
-//! One method for each request: unpack, call, answer.
+//! One method for each kind of request: unpack it, call the file system, return the reply.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use dendro_fs::{
-    Attr, Caller, FallocateFlags, FsError, Ino, OpenOptions, Patron, Seek, SetAttr, XattrFlags,
+    Attr, Caller, FallocateFlags, FsError, Ino, LongChange, OpenOptions, Seek, SetAttr, XattrFlags,
 };
 use dendro_fuse_transport::{
     Agreed, AttrReply, CopyRange, CreateHow, Entries, EntriesPlus, Entry, Errno, FileSystem,
@@ -12,32 +12,33 @@ use dendro_fuse_transport::{
     Wishes, WriteHow,
 };
 
+use crate::callers::capabilities::{self, Capability};
+use crate::callers::groups;
+use crate::callers::interrupts::Interrupts;
 use crate::convert;
-use crate::flags;
-use crate::groups;
-use crate::interrupts::Interrupts;
-use crate::live::Live;
+use crate::current_fs::CurrentFs;
+use crate::file_flags::{self, FlagsRequest};
 
-/// The most that one request carries: what the kernel does without being configured.
+/// The most bytes that one request transfers: the kernel's default limit.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
 
-/// How many requests nobody waits for (read-ahead, direct I/O of many) may be under way.
+/// How many background requests (read-ahead, asynchronous direct I/O) may be in progress.
 const MAX_BACKGROUND: u16 = 64;
 
-/// How much of a copy one request does: it holds its thread.
+/// The most that one request copies, since it occupies its thread.
 const MAX_COPY_BYTES: u64 = 1 << 30;
 
-/// Where a file's access ACL is kept; setting it sets permissions.
+/// The attribute that holds a file's access ACL. Setting it changes the mode.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
-/// The protocol's version in Linux 6.1, from which on the kernel looks before fallocate whether
-/// set-id bits must go, as it does before writing and copying.
-const LOOKS_BEFORE_FALLOCATE_MINOR: u32 = 37;
+/// The minor protocol version of Linux 6.1. From that version on, the kernel checks before
+/// fallocate whether set-id bits must be cleared, as it does before writes and copies.
+const FALLOCATE_CHECK_MINOR: u32 = 37;
 
-/// The mode's bit that runs a program in the group of its file.
+/// The set-group-id bit of a mode.
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// What is asked of the kernel where it has it.
+/// The features to use if the kernel has them.
 #[must_use]
 pub fn wishes() -> Wishes {
     let defaults = Wishes::default();
@@ -60,85 +61,82 @@ pub fn wishes() -> Wishes {
     }
 }
 
-/// Is told of what a request ran into that its errno does not say, damage and failed I/O: the
-/// operation's name, and what happened.
+/// Called for errors whose errno does not say what happened (damage and failed I/O), with the name
+/// of the operation.
 pub type Report = dyn Fn(&str, &FsError) + Send + Sync;
 
-/// The file system, as the transport calls it.
+/// Serves requests with the file system that the mount shows.
 pub(crate) struct Adapter {
-    live: Arc<Live>,
+    current: Arc<CurrentFs>,
     report: Arc<Report>,
     has_no_open: AtomicBool,
-    /// Whether the kernel may have allocated, punched or zeroed without a look at set-id bits.
-    allocates_blindly: AtomicBool,
-    looks_at_flags: AtomicBool,
-    at_once: AtOnce,
-    end: OnceLock<Box<End>>,
+    /// Whether the kernel sends fallocate without a check of set-id bits.
+    skips_fallocate_check: AtomicBool,
+    kernel_checks_flags: AtomicBool,
+    sync_mode: SyncMode,
+    on_unmount: OnceLock<Box<OnUnmount>>,
     notifier: OnceLock<Notifier>,
     interrupts: Interrupts,
 }
 
-/// Which changes are durable before they are answered.
+/// Which changes are durable before the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtOnce {
-    /// What the kernel says of a write, at its file's or the mount's behest.
+pub(crate) enum SyncMode {
+    /// Writes for which the kernel requests it, because of the open file or the mount.
     Writes,
-    /// Those of names too (`dirsync`).
+    /// These, and changes of names (`dirsync`).
     Names,
-    /// All (`sync`).
+    /// All changes (`sync`).
     All,
 }
 
-/// What is done when the mount goes away.
-pub(crate) type End = dyn Fn() + Send + Sync;
+/// Called when the file system is unmounted.
+pub(crate) type OnUnmount = dyn Fn() + Send + Sync;
 
 impl Adapter {
-    pub(crate) fn new(live: Arc<Live>, report: Arc<Report>, at_once: AtOnce) -> Self {
+    pub(crate) fn new(current: Arc<CurrentFs>, report: Arc<Report>, sync_mode: SyncMode) -> Self {
         Self {
-            live,
+            current,
             report,
             has_no_open: AtomicBool::new(false),
-            allocates_blindly: AtomicBool::new(false),
-            looks_at_flags: AtomicBool::new(false),
-            at_once,
-            end: OnceLock::new(),
+            skips_fallocate_check: AtomicBool::new(false),
+            kernel_checks_flags: AtomicBool::new(false),
+            sync_mode,
+            on_unmount: OnceLock::new(),
             notifier: OnceLock::new(),
             interrupts: Interrupts::default(),
         }
     }
 
-    /// Does `end` when the mount goes away, if the kernel says so; the first one that is set.
-    pub(crate) fn set_end(&self, end: Box<End>) {
-        let _ = self.end.set(end);
+    /// Sets what to do when the file system is unmounted, if the kernel reports that. Only the
+    /// first call counts.
+    pub(crate) fn set_on_unmount(&self, work: Box<OnUnmount>) {
+        let _ = self.on_unmount.set(work);
     }
 
-    /// Tells the kernel of changes that it does not look for; the first one that is set.
+    /// Sets how to notify the kernel of changes that it does not expect. Only the first call
+    /// counts.
     pub(crate) fn set_notifier(&self, notifier: Notifier) {
         let _ = self.notifier.set(notifier);
     }
 
-    /// Tells the kernel that attributes have changed by a request that is none for that. It takes no lock for
-    /// it that those who wait for the request may hold.
-    pub(crate) fn note_changed_attributes(&self, node: u64) {
+    /// Notifies the kernel that a request has changed attributes, though it is of a kind that does
+    /// not. The kernel takes no lock for this that the caller of the request may have.
+    fn notify_changed_attributes(&self, node: u64) {
         if let Some(notifier) = self.notifier.get() {
-            // Without a connection nobody sees them.
+            // If this fails, the file system is being unmounted.
             let _ = notifier.invalidate_attributes(node);
         }
     }
 
-    /// Whether the kernel looks who may change a file's flags.
-    pub(crate) fn kernel_looks_at_flags(&self) -> bool {
-        self.looks_at_flags.load(Ordering::Relaxed)
-    }
-
-    /// The file system as it is now.
+    /// The file system that the mount shows now.
     pub(crate) fn fs(&self) -> Arc<dendro_fs::FileSystem> {
-        self.live.get()
+        self.current.get()
     }
 
     /// Whether a directory has an entry of this name.
     pub(crate) fn has_entry(&self, parent: Ino, name: &[u8]) -> Result<bool> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         match fs.lookup(parent, name) {
             Err(FsError::NotFound) => Ok(false),
             found => {
@@ -149,12 +147,12 @@ impl Adapter {
         }
     }
 
-    /// The errno for an error, which is reported if nobody expects it.
-    pub(crate) fn answer<T>(&self, operation: &str, answer: dendro_fs::Result<T>) -> Result<T> {
-        answer.map_err(|error| {
-            // That the disk stopped is told by those who have it, once.
-            let is_known = matches!(error, FsError::NotDurable(_));
-            if !is_known && error.errno() == libc::EIO {
+    /// Converts an error to its errno, and reports it if it is damage or failed I/O.
+    pub(crate) fn answer<T>(&self, operation: &str, result: dendro_fs::Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            // The owner of the disk reports once that the disk has failed.
+            let is_reported = matches!(error, FsError::NotDurable(_));
+            if !is_reported && error.errno() == libc::EIO {
                 (self.report)(operation, &error);
             }
             convert::errno(&error)
@@ -169,26 +167,26 @@ impl Adapter {
         self.answer(operation, answer).map(|attr| convert::attributes(&attr))
     }
 
-    /// Makes a change of names durable, if that was asked for.
-    fn named<T>(&self, fs: &dendro_fs::FileSystem, done: Result<T>) -> Result<T> {
+    /// Makes a change of names durable if the mount requires that.
+    fn sync_names<T>(&self, fs: &dendro_fs::FileSystem, done: Result<T>) -> Result<T> {
         let done = done?;
-        if self.at_once != AtOnce::Writes {
+        if self.sync_mode != SyncMode::Writes {
             self.answer("fsyncdir", fs.fsyncdir(Ino::ROOT, false))?;
         }
         Ok(done)
     }
 
-    /// Makes a change of a file other than a write durable, if that was asked for.
-    fn changed<T>(&self, fs: &dendro_fs::FileSystem, node: u64, done: Result<T>) -> Result<T> {
+    /// Makes a change of a file other than a write durable if the mount requires that.
+    fn sync_file<T>(&self, fs: &dendro_fs::FileSystem, node: u64, done: Result<T>) -> Result<T> {
         let done = done?;
-        if self.at_once == AtOnce::All {
+        if self.sync_mode == SyncMode::All {
             self.answer("fsync", fs.fsync(Ino(node), false))?;
         }
         Ok(done)
     }
 
-    /// What was made and opened. The lookup keeps the file: the kernel sends no release once it has
-    /// been told that there is no open.
+    /// The reply for a file that was created and opened. The lookup keeps the file: the kernel
+    /// sends no release after an open has failed with `ENOSYS`.
     fn created(
         &self,
         fs: &dendro_fs::FileSystem,
@@ -199,36 +197,64 @@ impl Adapter {
         fs.release(attr.ino);
         Ok((convert::entry(&attr), keeping_cache()))
     }
+
+    /// Serves a request for a file's flags, or for setting them.
+    fn flags(
+        &self,
+        fs: &dendro_fs::FileSystem,
+        request: &Request,
+        node: u64,
+        wanted: FlagsRequest,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let attr = self.answer("ioctl", fs.getattr(Ino(node)))?;
+        let FlagsRequest::Set(flags) = wanted else {
+            return file_flags::encode(wanted, attr.flags, out);
+        };
+        // A kernel that has checked the caller need not name it in the request.
+        let is_checked = self.kernel_checks_flags.load(Ordering::Relaxed);
+        let is_able = |capability| {
+            let seen = capabilities::has(request.pid, capability);
+            seen.unwrap_or(is_checked || request.uid == 0)
+        };
+        if !is_checked && request.uid != attr.uid && !is_able(Capability::AnyOwner) {
+            return self.answer("ioctl", Err(FsError::NotPermitted("it is another user's file")));
+        }
+        let is_privileged = is_able(Capability::Immutable);
+        self.answer("ioctl", fs.set_flags(Ino(node), flags, is_privileged))?;
+        self.notify_changed_attributes(node);
+        Ok(())
+    }
 }
 
-/// Every open file: requests name i-nodes, so it needs no handle.
+/// The reply to each open. It has no handle, since requests name i-nodes.
 fn keeping_cache() -> Opened {
     Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE }
 }
 
-/// Calls `make` with who asks, and with the labels of what is to be made.
+/// Calls `make` with the caller of a request that creates a file.
 fn with_caller<T>(request: &Request, umask: u32, make: impl FnOnce(&Caller<'_>) -> T) -> T {
-    // Without a security module that gives labels there are none.
-    let labels: Vec<_> = request.labels.iter().collect();
-    make(&Caller { uid: request.uid, gid: request.gid, umask, labels: &labels })
+    // This is empty unless the kernel has a security module that labels files.
+    let security_context: Vec<_> = request.security_context.iter().collect();
+    make(&Caller { uid: request.uid, gid: request.gid, umask, security_context: &security_context })
 }
 
-/// Who asks for a change that makes nothing.
-fn changer(request: &Request) -> Caller<'static> {
+/// The caller of a request that creates nothing.
+fn caller_of(request: &Request) -> Caller<'static> {
     Caller { uid: request.uid, gid: request.gid, ..Caller::default() }
 }
 
-/// Whether SETATTR changes none of the attributes. The kernel sends such a request in place of the
-/// new mode when it has found that set-id bits must go: before somebody changes a file's data who
-/// may not keep them, and for a chown(2) to nobody. From the answer it learns the mode without
-/// them. What it sends for the change itself would come too late: it does not ask for the mode
-/// after it, and goes on with the old one.
+/// Whether SETATTR changes no attribute. The kernel sends such a request when set-id bits must be
+/// cleared: before a user changes a file's data who may not keep them, and for a chown(2) that
+/// changes neither owner nor group. It takes the new mode from the reply. With the request for the
+/// change of data itself it would be too late to clear them: the kernel does not read the mode
+/// after that.
 fn changes_nothing(changes: &dendro_fuse_transport::SetAttr) -> bool {
     let dendro_fuse_transport::SetAttr { handle, kill_priv, .. } = *changes;
     *changes == dendro_fuse_transport::SetAttr { handle, kill_priv, ..Default::default() }
 }
 
-/// Copies `value` to `out` if there is room; its length.
+/// Copies `value` to `out` if there is room. Returns the length of `value`.
 pub(crate) fn copy_out(value: &[u8], out: &mut [u8]) -> usize {
     if let Some(out) = out.get_mut(..value.len()) {
         out.copy_from_slice(value);
@@ -240,20 +266,20 @@ impl FileSystem for Adapter {
     fn init(&self, agreed: &Agreed) {
         let has_no_open = agreed.offered.contains(InitFlags::NO_OPEN_SUPPORT);
         self.has_no_open.store(has_no_open, Ordering::Relaxed);
-        let looks = agreed.kernel_minor >= LOOKS_BEFORE_FALLOCATE_MINOR;
-        self.allocates_blindly.store(!looks, Ordering::Relaxed);
-        let looks_at_flags = agreed.kernel_minor >= flags::KERNEL_LOOKS_MINOR;
-        self.looks_at_flags.store(looks_at_flags, Ordering::Relaxed);
+        let has_check = agreed.kernel_minor >= FALLOCATE_CHECK_MINOR;
+        self.skips_fallocate_check.store(!has_check, Ordering::Relaxed);
+        let checks_flags = agreed.kernel_minor >= file_flags::KERNEL_CHECKS_MINOR;
+        self.kernel_checks_flags.store(checks_flags, Ordering::Relaxed);
     }
 
     fn destroy(&self) {
-        if let Some(end) = self.end.get() {
-            end();
+        if let Some(work) = self.on_unmount.get() {
+            work();
         }
     }
 
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         match fs.lookup(Ino(parent), name) {
             Err(FsError::NotFound) => Ok(convert::absent()),
             answer => self.entry("lookup", answer),
@@ -261,17 +287,17 @@ impl FileSystem for Adapter {
     }
 
     fn forget(&self, node: u64, count: u64) {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         fs.forget(Ino(node), count);
     }
 
     fn getattr(&self, _: &Request, node: u64, _: Option<u64>) -> Result<AttrReply> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         self.attributes("getattr", fs.getattr(Ino(node)))
     }
 
     fn statx(&self, _: &Request, node: u64, _: Option<u64>, _: u32) -> Result<AttrReply> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         self.attributes("statx", fs.getattr(Ino(node)))
     }
 
@@ -281,13 +307,13 @@ impl FileSystem for Adapter {
         node: u64,
         changes: &dendro_fuse_transport::SetAttr,
     ) -> Result<AttrReply> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let is_bare = changes_nothing(changes);
         if is_bare || changes.kill_priv && changes.size_bytes.is_some() {
             let is_member = |gid| groups::is_member(request.pid, gid);
             let answer = self.attributes("setattr", fs.drop_set_ids(Ino(node), is_member))?;
             if is_bare {
-                return self.changed(&fs, node, Ok(answer));
+                return self.sync_file(&fs, node, Ok(answer));
             }
         }
         let changes = SetAttr {
@@ -301,8 +327,8 @@ impl FileSystem for Adapter {
             flags: None,
             kill_priv: changes.kill_priv,
         };
-        let answer = fs.setattr(&changer(request), Ino(node), &changes);
-        self.changed(&fs, node, self.attributes("setattr", answer))
+        let answer = fs.setattr(&caller_of(request), Ino(node), &changes);
+        self.sync_file(&fs, node, self.attributes("setattr", answer))
     }
 
     fn ioctl(
@@ -313,22 +339,22 @@ impl FileSystem for Adapter {
         input: &[u8],
         out: &mut [u8],
     ) -> Result<()> {
-        let fs = self.live.enter();
-        let answer = self.flags(&fs, request, node, flags::asked(command, input)?, out);
-        self.changed(&fs, node, answer)
+        let fs = self.current.lock();
+        let answer = self.flags(&fs, request, node, file_flags::parse(command, input)?, out);
+        self.sync_file(&fs, node, answer)
     }
 
     fn readlink(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let target = self.answer("readlink", fs.readlink(Ino(node)))?;
         Ok(copy_out(&target, out))
     }
 
     fn symlink(&self, request: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let answer =
             with_caller(request, 0, |caller| fs.symlink(caller, Ino(parent), name, target));
-        self.named(&fs, self.entry("symlink", answer))
+        self.sync_names(&fs, self.entry("symlink", answer))
     }
 
     fn mknod(
@@ -340,10 +366,10 @@ impl FileSystem for Adapter {
         umask: u32,
         rdev: u32,
     ) -> Result<Entry> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let answer =
             with_caller(request, umask, |caller| fs.mknod(caller, Ino(parent), name, mode, rdev));
-        self.named(&fs, self.entry("mknod", answer))
+        self.sync_names(&fs, self.entry("mknod", answer))
     }
 
     fn mkdir(
@@ -354,20 +380,20 @@ impl FileSystem for Adapter {
         mode: u32,
         umask: u32,
     ) -> Result<Entry> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let answer =
             with_caller(request, umask, |caller| fs.mkdir(caller, Ino(parent), name, mode));
-        self.named(&fs, self.entry("mkdir", answer))
+        self.sync_names(&fs, self.entry("mkdir", answer))
     }
 
     fn unlink(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
-        let fs = self.live.enter();
-        self.named(&fs, self.answer("unlink", fs.unlink(Ino(parent), name)))
+        let fs = self.current.lock();
+        self.sync_names(&fs, self.answer("unlink", fs.unlink(Ino(parent), name)))
     }
 
     fn rmdir(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
-        let fs = self.live.enter();
-        self.named(&fs, self.answer("rmdir", fs.rmdir(Ino(parent), name)))
+        let fs = self.current.lock();
+        self.sync_names(&fs, self.answer("rmdir", fs.rmdir(Ino(parent), name)))
     }
 
     fn rename(
@@ -379,21 +405,21 @@ impl FileSystem for Adapter {
         new_name: &[u8],
         flags: u32,
     ) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let answer = fs.rename(
-            &changer(request),
+            &caller_of(request),
             Ino(parent),
             name,
             Ino(new_parent),
             new_name,
             dendro_fs::RenameFlags::from_bits_retain(flags),
         );
-        self.named(&fs, self.answer("rename", answer))
+        self.sync_names(&fs, self.answer("rename", answer))
     }
 
     fn link(&self, _: &Request, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
-        let fs = self.live.enter();
-        self.named(&fs, self.entry("link", fs.link(Ino(node), Ino(new_parent), new_name)))
+        let fs = self.current.lock();
+        self.sync_names(&fs, self.entry("link", fs.link(Ino(node), Ino(new_parent), new_name)))
     }
 
     fn open(&self, _: &Request, _: u64, _: OpenHow) -> Result<Opened> {
@@ -405,19 +431,19 @@ impl FileSystem for Adapter {
     }
 
     fn read(&self, _: &Request, node: u64, _: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         self.answer("read", fs.read(Ino(node), offset, out))
     }
 
     fn write(&self, _: &Request, node: u64, how: &WriteHow, data: &[u8]) -> Result<usize> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let mut written = fs.write(Ino(node), how.offset, data, how.kill_priv);
         if how.is_cached {
-            // Of a mapped file: its fsync gets this answer.
+            // This writes back a mapped file. Its fsync gets this error.
             written = written.map_err(FsError::when_syncing);
         }
         let len = self.answer("write", written)?;
-        // After a direct write that it did not wait for, the kernel asks for no fsync of its own.
+        // After an asynchronous direct write the kernel sends no fsync.
         if how.flags & libc::O_DSYNC as u32 != 0 {
             let data_only = how.flags & libc::O_SYNC as u32 != libc::O_SYNC as u32;
             self.answer("write", fs.fsync(Ino(node), data_only))?;
@@ -426,7 +452,7 @@ impl FileSystem for Adapter {
     }
 
     fn statfs(&self, _: &Request, _: u64) -> Result<StatFs> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let stat = fs.statfs();
         Ok(StatFs {
             blocks: stat.blocks,
@@ -441,7 +467,7 @@ impl FileSystem for Adapter {
     }
 
     fn fsync(&self, _: &Request, node: u64, _: u64, data_only: bool) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         self.answer("fsync", fs.fsync(Ino(node), data_only))
     }
 
@@ -453,7 +479,7 @@ impl FileSystem for Adapter {
         value: &[u8],
         how: SetxattrHow,
     ) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let flags = XattrFlags::from_bits_truncate(how.flags);
         self.answer("setxattr", fs.setxattr(Ino(node), name, value, flags))?;
         if how.kill_sgid && name == ACCESS_ACL {
@@ -461,35 +487,35 @@ impl FileSystem for Adapter {
             if attr.perm & SET_GROUP_ID != 0 {
                 let mode = Some(attr.perm & !SET_GROUP_ID);
                 let changes = SetAttr { mode, ..SetAttr::default() };
-                let answer = fs.setattr(&changer(request), Ino(node), &changes);
+                let answer = fs.setattr(&caller_of(request), Ino(node), &changes);
                 self.answer("setxattr", answer)?;
             }
         }
-        self.changed(&fs, node, Ok(()))
+        self.sync_file(&fs, node, Ok(()))
     }
 
     fn getxattr(&self, _: &Request, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let value = self.answer("getxattr", fs.getxattr(Ino(node), name))?;
         Ok(copy_out(&value, out))
     }
 
     fn listxattr(&self, _: &Request, node: u64, out: &mut [u8]) -> Result<usize> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let names = self.answer("listxattr", fs.listxattr(Ino(node)))?;
         Ok(copy_out(&names, out))
     }
 
     fn removexattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let answer = fs.removexattr(Ino(node), name);
-        self.changed(&fs, node, self.answer("removexattr", answer))
+        self.sync_file(&fs, node, self.answer("removexattr", answer))
     }
 
-    /// The kernel's cache of listings stays off, so `ENOSYS`, which turns it on for all
-    /// directories, is no answer. Where several list a directory that changes, the kernel lets one
-    /// go on in the middle with the cache that another began to fill before the change, and misses
-    /// entries that were there from the beginning of its own listing.
+    /// `ENOSYS` would make the kernel cache the listings of all directories, so this does not
+    /// return it. That cache loses entries: when several processes list a directory that changes,
+    /// the kernel lets one go on in the middle of a cached listing that another began before the
+    /// change. Then it misses entries that existed since it began its own listing.
     fn opendir(&self, _: &Request, _: u64, _: OpenHow) -> Result<Opened> {
         Ok(Opened::default())
     }
@@ -502,7 +528,7 @@ impl FileSystem for Adapter {
         offset: u64,
         entries: &mut Entries<'_>,
     ) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let answer = fs.readdir(Ino(node), offset, &mut |entry| {
             entries.add(entry.ino.0, entry.cookie, entry.kind.mode_bits(), entry.name)
         });
@@ -517,7 +543,7 @@ impl FileSystem for Adapter {
         offset: u64,
         entries: &mut EntriesPlus<'_>,
     ) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let answer = fs.readdirplus(Ino(node), offset, &mut |entry, attr| {
             entries.add(&convert::entry(attr), entry.cookie, entry.name)
         });
@@ -525,12 +551,13 @@ impl FileSystem for Adapter {
     }
 
     fn fsyncdir(&self, _: &Request, node: u64, _: u64, data_only: bool) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         self.answer("fsyncdir", fs.fsyncdir(Ino(node), data_only))
     }
 
-    /// Where the kernel can do without `open`, it is told, once, to make files by `mknod`: one that
-    /// it has opened with CREATE it would also release, a request that does nothing here.
+    /// If the kernel can do without `open`, the first call makes it create files by `mknod`. It
+    /// would send a release for each file that it has opened with CREATE, and that does nothing
+    /// here.
     fn create(
         &self,
         request: &Request,
@@ -541,7 +568,7 @@ impl FileSystem for Adapter {
         if self.has_no_open.load(Ordering::Relaxed) {
             return Err(Errno::NOSYS);
         }
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let flags = how.open.flags.cast_signed();
         let options = OpenOptions {
             write: flags & libc::O_ACCMODE != libc::O_RDONLY,
@@ -552,11 +579,11 @@ impl FileSystem for Adapter {
         let answer = with_caller(request, how.umask, |caller| {
             fs.create(caller, Ino(parent), name, how.mode, options)
         });
-        self.named(&fs, self.created(&fs, "create", answer))
+        self.sync_names(&fs, self.created(&fs, "create", answer))
     }
 
     fn tmpfile(&self, request: &Request, parent: u64, how: &CreateHow) -> Result<(Entry, Opened)> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let answer =
             with_caller(request, how.umask, |caller| fs.tmpfile(caller, Ino(parent), how.mode));
         self.created(&fs, "tmpfile", answer)
@@ -576,18 +603,18 @@ impl FileSystem for Adapter {
         length: u64,
         mode: u32,
     ) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let flags = FallocateFlags::from_bits_retain(mode);
         let watch = self.interrupts.watch(request.unique, request.pid);
-        // Such a kernel says who asks. That root alone may keep the bits is near enough for it.
-        let kill_priv = self.allocates_blindly.load(Ordering::Relaxed) && request.uid != 0;
-        let patron = Patron { kill_priv, has_left: &|| watch.has_left() };
-        let answer = fs.fallocate(Ino(node), offset, length, flags, &patron);
-        self.changed(&fs, node, self.answer("fallocate", answer))
+        // Such a kernel names the caller. It is close enough that only root may keep the bits.
+        let kill_priv = self.skips_fallocate_check.load(Ordering::Relaxed) && request.uid != 0;
+        let how = LongChange { kill_priv, is_cancelled: &|| watch.is_cancelled() };
+        let answer = fs.fallocate(Ino(node), offset, length, flags, &how);
+        self.sync_file(&fs, node, self.answer("fallocate", answer))
     }
 
     fn lseek(&self, _: &Request, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let seek = match whence.cast_signed() {
             libc::SEEK_DATA => Seek::Data,
             libc::SEEK_HOLE => Seek::Hole,
@@ -601,113 +628,26 @@ impl FileSystem for Adapter {
     }
 
     fn copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u64> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         let watch = self.interrupts.watch(request.unique, request.pid);
-        // The kernel has looked whether set-id bits must go.
-        let patron = Patron { kill_priv: false, has_left: &|| watch.has_left() };
+        // The kernel has checked whether set-id bits must be cleared.
+        let how = LongChange { kill_priv: false, is_cancelled: &|| watch.is_cancelled() };
         let answer = fs.copy_file_range(
             Ino(range.source.node),
             range.source.offset,
             Ino(range.target.node),
             range.target.offset,
             range.len_bytes.min(MAX_COPY_BYTES),
-            &patron,
+            &how,
         );
-        self.changed(&fs, range.target.node, self.answer("copy_file_range", answer))
+        self.sync_file(&fs, range.target.node, self.answer("copy_file_range", answer))
     }
 
     fn syncfs(&self, _: &Request, _: u64) -> Result<()> {
-        let fs = self.live.enter();
+        let fs = self.current.lock();
         self.answer("syncfs", fs.sync_all())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use dendro_base::SystemClock;
-    use dendro_disk::LogicalDisk;
-    use dendro_disk::model::ModelDisk;
-    use dendro_fs::{FormatOptions, Options};
-    use dendro_fuse_transport::{FileRange, Labels, SetAttr as Change};
-
-    use super::*;
-
-    fn request() -> Request<'static> {
-        Request { unique: 1, uid: 0, gid: 0, pid: 1, labels: Labels::default() }
-    }
-
-    /// A file system over a disk, and a file in it.
-    fn adapter_with_file(at_once: AtOnce) -> (Arc<ModelDisk>, Adapter, u64) {
-        let disk = Arc::new(ModelDisk::new(None));
-        let options = FormatOptions {
-            uid: 0,
-            gid: 0,
-            mode: 0o755,
-            label: String::new(),
-            hash_key: *b"sixteen bytes...",
-        };
-        dendro_fs::FileSystem::create_on(&*disk, &options, &SystemClock).unwrap();
-        let dynamic = Arc::clone(&disk) as Arc<dyn LogicalDisk>;
-        let clock = Arc::new(SystemClock);
-        let fs = dendro_fs::FileSystem::mount(dynamic, Options::default(), clock).unwrap();
-        let adapter = Adapter::new(Arc::new(Live::new(Arc::new(fs))), Arc::new(|_, _| ()), at_once);
-        let file = adapter.mknod(&request(), 1, b"file", libc::S_IFREG | 0o600, 0, 0).unwrap().node;
-        (disk, adapter, file)
-    }
-
-    fn how(flags: i32, is_cached: bool) -> WriteHow {
-        WriteHow { handle: 0, offset: 0, flags: flags as u32, is_cached, kill_priv: false }
-    }
-
-    #[test]
-    fn a_write_to_a_file_opened_with_o_dsync_is_durable_when_it_is_answered() {
-        let (disk, adapter, file) = adapter_with_file(AtOnce::Writes);
-        let write = |flags| {
-            adapter.write(&request(), file, &how(flags, false), &[7; 5000]).unwrap();
-            disk.flushed()
-        };
-        let before = disk.flushed();
-        assert_eq!(write(0), before, "nobody asked for it to be durable");
-        let after = write(libc::O_DSYNC);
-        assert!(after > before);
-        assert!(write(libc::O_SYNC) > after);
-    }
-
-    #[test]
-    fn all_that_changes_a_file_on_a_mount_with_sync_is_durable_when_it_is_answered() {
-        for at_once in [AtOnce::Writes, AtOnce::Names, AtOnce::All] {
-            let (disk, adapter, file) = adapter_with_file(at_once);
-            let request = request();
-            adapter.write(&request, file, &how(0, false), &[7; 5000]).unwrap();
-            let check = |change: &dyn Fn()| {
-                let before = disk.flushed();
-                change();
-                assert_eq!(disk.flushed() > before, at_once == AtOnce::All);
-            };
-            check(&|| adapter.fallocate(&request, file, 0, 0, 10_000, 0).unwrap());
-            check(&|| {
-                let end = |offset| FileRange { node: file, handle: 0, offset };
-                let (source, target) = (end(0), end(20_000));
-                let range = CopyRange { source, target, len_bytes: 5000, flags: 0 };
-                assert_eq!(adapter.copy_file_range(&request, &range), Ok(5000));
-            });
-            check(&|| {
-                let cut = Change { size_bytes: Some(10), ..Change::default() };
-                adapter.setattr(&request, file, &cut).unwrap();
-            });
-            let how = SetxattrHow { flags: 0, kill_sgid: false };
-            check(&|| adapter.setxattr(&request, file, b"user.a", b"x", how).unwrap());
-            check(&|| adapter.removexattr(&request, file, b"user.a").unwrap());
-        }
-    }
-
-    #[test]
-    fn what_the_kernel_writes_back_to_a_disk_that_failed_is_lost_and_what_programs_write_refused() {
-        let (disk, adapter, file) = adapter_with_file(AtOnce::Writes);
-        disk.fail("the device is gone");
-        let write = |is_cached| adapter.write(&request(), file, &how(0, is_cached), b"x");
-        assert_eq!(write(true), Err(Errno::IO));
-        assert_eq!(write(false), Err(Errno::ROFS));
-        assert_eq!(adapter.fsync(&request(), file, 0, true), Err(Errno::IO));
-    }
-}
+mod tests;

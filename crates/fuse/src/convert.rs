@@ -5,11 +5,12 @@ use std::time::Duration;
 use dendro_fs::FileTime;
 use dendro_fuse_transport::{Attr, AttrReply, Entry, Errno, SetTime, Time};
 
-/// How long the kernel may believe what it was told: for good, as it is told of every change.
+/// How long the kernel may cache replies: forever, since it is notified of every change that does
+/// not come from itself.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// What stat(2) advises as the size of transfers: 64 KiB, so that programs which go by it make
-/// fewer round trips.
+/// The preferred size of transfers in stat(2): 64 KiB, so that programs that follow it need fewer
+/// requests.
 const PREFERRED_TRANSFER_BYTES: u32 = 64 << 10;
 
 pub(crate) fn errno(error: &dendro_fs::FsError) -> Errno {
@@ -48,7 +49,7 @@ pub(crate) fn entry(found: &dendro_fs::Attr) -> Entry {
     }
 }
 
-/// An answer to a lookup that found nothing, which the kernel remembers.
+/// The reply to a lookup that found nothing, which the kernel caches.
 pub(crate) fn absent() -> Entry {
     Entry::absent(FOREVER)
 }

@@ -1,61 +1,75 @@
 //! The file system as a mount, over FUSE.
 //!
 //! - [`Mount`]: mounts a [`dendro_fs::FileSystem`] and serves it. Each request is unpacked, passed
-//!   to the file system, and answered, from beginning to end on the thread that took it.
-//! - [`MountOptions`] says how; [`Mount::transport`] which way requests come.
-//! - [`mount_for_others`] mounts, and [`Mount::serving`] serves, where these are two processes.
+//!   to the file system, and answered, from beginning to end on the thread that has received it.
+//! - [`MountOptions`]: how to mount; [`Mount::transport`]: how requests come.
+//! - [`mount_for_others`] mounts, and [`Mount::serving`] serves, if these are two processes.
 //! - [`Timings`]: how long requests took, by kind.
-//! - [`Past`]: what the hidden directory `.dendro` shows.
-//! - [`Switch`]: shows another file system in a mount that stays.
-//! - [`unmount`]: takes a mount away, with the rights there are.
+//! - [`Past`]: the snapshots that the hidden directory `.dendro` shows.
+//! - [`Switch`]: replaces the file system that a mount shows.
+//! - [`unmount()`]: unmounts a file system.
 //!
-//! What the kernel says and how, `dendro_fuse_transport` knows.
+//! The protocol of the kernel is in `dendro_fuse_transport`.
 //!
 //! # What is agreed with the kernel
-//! - The kernel checks permissions (`default_permissions`, with ACLs); the file system takes set-id
-//!   bits away (`HANDLE_KILLPRIV_V2`, `SETXATTR_EXT`) and applies the umask (`DONT_MASK`, as default
-//!   ACLs need). Where the kernel can map ids (`ALLOW_IDMAP`), it names a user only where a file is
-//!   made.
-//! - Attributes, names, absent names, symbolic links and data are cached by the kernel for good:
-//!   nothing changes behind its back. Listings are not: the kernel's cache of them loses entries
-//!   where several list a directory that changes.
-//! - There is no writeback cache: when write(2) has returned, the file system has the data, so
-//!   that recovery keeps the order of writes.
-//! - Files are not opened: `open` says `ENOSYS` once and is not called again, and so does `create`, in
-//!   whose place the kernel then uses `mknod`. That saves opening and releasing each file. So the file
-//!   system must be mounted with [`dendro_fs::Options::lookups_hold_files`].
+//! - The kernel checks permissions (`default_permissions`, with ACLs). The file system clears
+//!   set-id bits (`HANDLE_KILLPRIV_V2`, `SETXATTR_EXT`) and applies the umask (`DONT_MASK`, which
+//!   default ACLs need). If the kernel can map ids (`ALLOW_IDMAP`), it names a user only in
+//!   requests that create a file.
+//! - The kernel caches attributes, names, absent names, symbolic links and data forever, since
+//!   nothing changes without its knowledge. It does not cache listings: its cache of them loses
+//!   entries if several processes list a directory that changes.
+//! - There is no writeback cache. When write(2) has returned, the file system has the data. So
+//!   recovery keeps the order of writes.
+//! - Files are not opened. `open` returns `ENOSYS` once and is not called again, and so does
+//!   `create`: the kernel then uses `mknod`. That saves an open and a release for each file. So the
+//!   file system must be mounted with [`dendro_fs::Options::lookups_keep_files`].
 //!
-//! # What does not get through
-//! - Whether fallocate takes set-id bits away, before Linux 6.1: it does unless the kernel names root
-//!   as the caller. Later kernels look at the bits before it, as they do before writes and copies,
-//!   and ask for them to be taken away by a SETATTR that changes nothing else.
-//! - How the file was opened that fallocate and copy_file_range change: `O_SYNC` and `O_DSYNC` come
-//!   with writes alone. To look them up in `/proc` would take longer than a short copy.
-//! - The users' flags of files (`chattr`) come by ioctl, and are not known to the kernel: who opens an
-//!   immutable file for writing is refused when they write.
-//! - `syncfs`: a plain FUSE mount gets none from the kernel.
-//! - Signals to who waits for a request, unless they kill: then copies and fallocate end between
-//!   two steps. Everything else is short, or waits for the device, as other file systems do.
+//! # What the kernel does not pass on
+//! - Before Linux 6.1, whether fallocate clears the set-id bits: it does unless the kernel names
+//!   root as the caller. Later kernels check the bits first, as they do before writes and copies,
+//!   and have them cleared by a SETATTR that changes nothing else.
+//! - `O_SYNC` and `O_DSYNC` of files that fallocate and copy_file_range change: only writes have
+//!   these flags. To look them up in `/proc` would take longer than a short copy.
+//! - The flags of files (`chattr`): they come by ioctl, and the kernel does not know them. So the
+//!   open of an immutable file for writing succeeds, and the write fails.
+//! - `syncfs`: plain FUSE mounts do not get it.
+//! - Signals to callers that wait for a request, unless the signal kills the caller: then copies
+//!   and fallocate end between two steps. All other requests are short, or wait for the device, as
+//!   in other file systems.
 //!
-//! # What is left to the kernel
-//! - Locks (flock and POSIX): a head is mounted once, so there is nobody else to share them with.
-//! - poll: `ENOSYS`, once, and files are always ready.
-//! - Whether a new file keeps its set-group-id bit. So nobody needs to know the caller's groups
+//! # What the kernel does itself
+//! - Locks (flock and POSIX): a head is mounted only once, so there are no other holders of locks.
+//! - poll: it gets `ENOSYS` once, and files are always ready.
+//! - Whether a new file keeps its set-group-id bit. So the groups of the caller are not needed
 //!   (`CREATE_SUPP_GROUP`).
+//!
+//! # Modules, each of which uses only those above it
+//!
+//! | module | what it is |
+//! |--------|------------|
+//! | `convert` | the protocol's values and the file system's |
+//! | `callers` | what `/proc` shows of callers |
+//! | `file_flags` | the ioctls of chattr and lsattr |
+//! | `current_fs` | the file system that a mount shows, which can be replaced |
+//! | `past` | the trait for snapshots |
+//! | `adapter` | serves requests with the current file system |
+//! | `snapshot_dir` | serves requests for the hidden directory of snapshots |
+//! | `router` | passes each request to one of these two |
+//! | `switch` | replaces the file system of a mount |
+//! | `mount` | mounting and serving |
 
 #![forbid(unsafe_code)]
 
 mod adapter;
-mod capabilities;
+mod callers;
 mod convert;
-mod flags;
-mod groups;
-mod hidden;
-mod interrupts;
-mod layer;
-mod live;
+mod current_fs;
+mod file_flags;
 mod mount;
 mod past;
+mod router;
+mod snapshot_dir;
 mod switch;
 
 pub use adapter::{Report, wishes};
@@ -64,5 +78,5 @@ pub use dendro_fuse_transport::{
     Transport, UnmountMode, unmount,
 };
 pub use mount::{Mount, MountOptions, mount_for_others, mount_for_user};
-pub use past::{Moment, Past};
+pub use past::{Past, SnapshotId};
 pub use switch::Switch;

@@ -1,4 +1,4 @@
-//! Mounting and serving.
+//! Mounting a file system and serving it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,41 +11,40 @@ use dendro_fuse_transport::{
     Session, Timings, Transport, UnmountMode, enable_uring, mount, mount_detached, unmount,
 };
 
-use crate::adapter::{Adapter, AtOnce, Report, wishes};
-use crate::hidden::Hidden;
-use crate::layer::Layer;
-use crate::live::Live;
+use crate::adapter::{Adapter, Report, SyncMode, wishes};
+use crate::current_fs::CurrentFs;
 use crate::past::Past;
+use crate::router::Router;
+use crate::snapshot_dir::SnapshotDir;
 use crate::switch::Switch;
 
 const SUBTYPE: &str = "dendro";
 
-/// How many requests can be served at a time, unless it is said: on `/dev/fuse` so many more than
-/// there are cores, as requests wait for the device, and those that could share one flush wait
-/// together …
+/// The default number of threads. Over `/dev/fuse`: this many more than there are cores, since
+/// requests wait for the device, and those that can share one flush wait together …
 const SPARE_THREADS: usize = 2;
-/// … and over io_uring, where a request waits for a thread of its own core, so many in all, …
+/// … Over io_uring, where a request waits for a thread of its own core: this many in all, …
 const RING_THREADS: usize = 16;
-/// … but for each core no fewer and no more than these.
+/// … but for each core within these bounds.
 const RING_THREADS_PER_CORE: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// How far the kernel reads ahead of programs that read in order: so far that several requests of the
-/// largest size are under way while the answers to as many more are being used. With half of it the
-/// device rests now and then.
+/// How far the kernel reads ahead of programs that read sequentially. Several requests of the
+/// largest size are in progress then, while the program uses the replies to as many more. With half
+/// of this the device is idle now and then.
 const READ_AHEAD_BYTES: usize = 8 << 20;
 
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// What the table of mounts shows as the source: the image's or device's path.
+    /// The source in the table of mounts: the path of the image or device.
     pub source: String,
     /// Refuse changes.
     pub read_only: bool,
-    /// Whose requests are served.
+    /// The users whose requests are served.
     pub access: Access,
-    /// Let device files work. Users who are not root cannot have this.
+    /// Let device files work. Only root can have this.
     pub dev: bool,
-    /// Let set-id bits work. Users who are not root cannot have this.
+    /// Let set-id bits work. Only root can have this.
     pub suid: bool,
     /// Let programs be run.
     pub exec: bool,
@@ -55,20 +54,21 @@ pub struct MountOptions {
     pub dirsync: bool,
     /// Show in the table of mounts that access times are not kept.
     pub noatime: bool,
-    /// Do not follow symbolic links. Users who are not root cannot have this.
+    /// Do not follow symbolic links. Only root can have this.
     pub nosymfollow: bool,
-    /// The source is a block device, which the kernel claims for the mount, so that sync(2) and
-    /// syncfs(2) reach the file system and umount(2)
-    /// waits for [`Mount::set_end`]'s work. Root alone can have this.
+    /// The source is a block device, which the kernel claims for the mount. Then sync(2) and
+    /// syncfs(2) reach the file system, and umount(2) waits for the work of
+    /// [`Mount::set_on_unmount`]. Only root can have this.
     pub block_device: bool,
-    /// How many requests can be served at a time; over io_uring, in equal parts on all cores.
-    /// `None`: as befits the machine.
+    /// How many requests can be served at the same time. Over io_uring the threads are distributed
+    /// equally to all cores. `None`: a default that depends on the number of cores.
     pub threads: Option<usize>,
-    /// Which way requests shall come.
+    /// How requests are to come.
     pub transport: Choice,
-    /// Allow FUSE over io_uring on this machine first, which root alone can.
+    /// Allow FUSE over io_uring on this machine first. Only root can do this.
     pub enable_uring: bool,
-    /// What the hidden directory `.dendro` in the root shows; `None`: there is none.
+    /// The snapshots that the hidden directory `.dendro` in the root shows; `None`: there is no
+    /// such directory.
     pub past: Option<Arc<dyn Past>>,
     /// Where requests are counted; `None`: nowhere.
     pub timings: Option<Arc<Timings>>,
@@ -97,26 +97,26 @@ impl Default for MountOptions {
     }
 }
 
-/// A file system that is mounted, and served by [`Self::serve`]. Dropping it unserved leaves a
-/// dead mount behind; [`unmount`] it.
+/// A mounted file system, which [`Self::serve`] serves. If it is dropped without being served, a
+/// dead mount remains; [`unmount`] it.
 #[derive(Debug)]
 pub struct Mount {
-    session: Session<Layer>,
-    live: Arc<Live>,
+    session: Session<Router>,
+    current: Arc<CurrentFs>,
     mount_point: PathBuf,
     is_elsewhere: bool,
 }
 
 impl Mount {
-    /// Mounts `fs` on the directory `mount_point`. Root's mounts are made by mount(2); others go
-    /// through fusermount3.
+    /// Mounts `fs` on the directory `mount_point`: for root by mount(2), for others through
+    /// fusermount3.
     ///
-    /// `report` is told of damage and failed I/O, which the caller of the system call sees as a
-    /// bare `EIO`.
+    /// `report` is called for damage and failed I/O, of which the caller of the system call sees
+    /// only `EIO`.
     ///
     /// # Errors
-    /// [`Error::NoFuse`], [`Error::MountPoint`], [`Error::Mount`]; the last also when io_uring is
-    /// asked for and not to be had.
+    /// [`Error::NoFuse`], [`Error::MountPoint`], [`Error::Mount`]; the last also if
+    /// io_uring is required and not available.
     pub fn new(
         fs: Arc<FileSystem>,
         mount_point: &Path,
@@ -126,13 +126,13 @@ impl Mount {
         let mounted = mount_for_others(mount_point, options)?;
         let mount_point = mounted.mount_point().to_path_buf();
         Self::serving(mounted, fs, options, report).inspect_err(|_| {
-            // The handshake failed; the error that matters is that one.
+            // The error of the handshake is the one to return.
             let _ = unmount(&mount_point, UnmountMode::Detach);
         })
     }
 
-    /// Takes over a mount that is there, and that nobody has served yet; of `options`, what says how
-    /// to serve it. On failure it stays, dead, for the one who made it to [`unmount`].
+    /// Takes over a mount that exists and was not served yet. Of `options` those count that say how
+    /// to serve it. After an error the mount remains, dead; its creator must [`unmount`] it.
     ///
     /// # Errors
     /// [`Error::Mount`].
@@ -144,25 +144,25 @@ impl Mount {
     ) -> Result<Self> {
         let (mount_point, is_elsewhere) =
             (mounted.mount_point().to_path_buf(), mounted.is_elsewhere());
-        let live = Arc::new(Live::new(fs));
-        let at_once = match options {
-            MountOptions { sync: true, .. } => AtOnce::All,
-            MountOptions { dirsync: true, .. } => AtOnce::Names,
-            _ => AtOnce::Writes,
+        let current = Arc::new(CurrentFs::new(fs));
+        let sync_mode = match options {
+            MountOptions { sync: true, .. } => SyncMode::All,
+            MountOptions { dirsync: true, .. } => SyncMode::Names,
+            _ => SyncMode::Writes,
         };
-        let adapter = Adapter::new(Arc::clone(&live), report, at_once);
-        let layer =
-            Layer::new(adapter, options.past.clone().map(Hidden::new), options.timings.clone());
-        let session = Session::start(mounted, layer, serving(options))
+        let adapter = Adapter::new(Arc::clone(&current), report, sync_mode);
+        let snapshots = options.past.clone().map(SnapshotDir::new);
+        let router = Router::new(adapter, snapshots, options.timings.clone());
+        let session = Session::start(mounted, router, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
         session.file_system().set_notifier(session.notifier());
-        Ok(Self { session, live, mount_point, is_elsewhere })
+        Ok(Self { session, current, mount_point, is_elsewhere })
     }
 
-    /// Does `work` when the mount of a block device goes away; umount(2) waits for it. Before that, all
-    /// requests have been answered, and none comes after it.
-    pub fn set_end(&self, work: impl Fn() + Send + Sync + 'static) {
-        self.session.file_system().set_end(Box::new(work));
+    /// Sets what to do when a mount of a block device is unmounted; umount(2) waits for it. All
+    /// requests were answered before, and none comes after it.
+    pub fn set_on_unmount(&self, work: impl Fn() + Send + Sync + 'static) {
+        self.session.file_system().set_on_unmount(Box::new(work));
     }
 
     /// The directory, as an absolute path without symbolic links.
@@ -171,13 +171,13 @@ impl Mount {
         &self.mount_point
     }
 
-    /// Shows another file system in this mount, also while it is served.
+    /// The switch that makes this mount show another file system, also while it is being served.
     #[must_use]
     pub fn switch(&self) -> Switch {
-        Switch::new(Arc::clone(&self.live), self.session.notifier())
+        Switch::new(Arc::clone(&self.current), self.session.notifier())
     }
 
-    /// Which way requests come.
+    /// How requests come.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.session.transport()
@@ -189,10 +189,10 @@ impl Mount {
         self.session.why_no_uring()
     }
 
-    /// Serves requests until the file system is unmounted by anyone.
+    /// Serves requests until the file system is unmounted.
     ///
     /// # Errors
-    /// When the connection to the kernel fails; the mount is gone then too.
+    /// If the connection to the kernel fails. Then the file system is unmounted, too.
     pub fn serve(self) -> io::Result<()> {
         let Self { session, mount_point, is_elsewhere, .. } = self;
         session.run().inspect_err(|_| {
@@ -203,8 +203,8 @@ impl Mount {
     }
 }
 
-/// Mounts on the directory `mount_point` for another process, which is passed the connection and
-/// serves it by [`Mount::serving`].
+/// Mounts on the directory `mount_point` for another process, which gets the connection and serves
+/// it by [`Mount::serving`].
 ///
 /// # Errors
 /// As [`Mount::new`].
@@ -216,8 +216,8 @@ pub fn mount_for_others(mount_point: &Path, options: &MountOptions) -> Result<Mo
     mount(mount_point, &request(options))
 }
 
-/// Mounts for another user, and puts it nowhere yet; to be served by [`Mount::serving`]. The descriptor is of
-/// the mount. See [`mount_detached`].
+/// Creates a mount for another user that is not attached to a directory yet, to be served by
+/// [`Mount::serving`]. The descriptor is that of the mount. See [`mount_detached`].
 ///
 /// # Errors
 /// As [`Mount::new`].
@@ -259,7 +259,7 @@ fn serving(options: &MountOptions) -> Options {
     let only_user = match options.access {
         Access::OwnerAndRoot => Some(rustix::process::geteuid().as_raw()),
         Access::Owner | Access::All => {
-            // Requests then do not say whose they are, so nobody can be left out by that.
+            // Requests do not name their user then, so the server could not refuse other users.
             wishes.flags |= InitFlags::ALLOW_IDMAP;
             None
         }

@@ -1,36 +1,37 @@
-//! What the hidden directory shows.
+//! The snapshots that the hidden directory `.dendro` shows.
 
 use std::fmt;
 
 use dendro_fs::FileSystem;
 
-/// Names a snapshot for good.
+/// Identifies a snapshot permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Moment {
+pub struct SnapshotId {
     /// Its branch.
     pub branch: u32,
-    /// The last epoch that it sees, which no two snapshots have in common; from 1 on.
+    /// The last epoch that it contains, from 1 on. No two snapshots have the same.
     pub epoch: u64,
 }
 
-/// The past of a disk.
+/// The snapshots of a disk.
 pub trait Past: Send + Sync + fmt::Debug {
-    /// The snapshots that have names.
-    fn snapshots(&self) -> Vec<(String, Moment)>;
+    /// All snapshots that have names.
+    fn snapshots(&self) -> Vec<(String, SnapshotId)>;
 
     /// The snapshot called `name`.
-    fn snapshot(&self, name: &str) -> Option<Moment>;
+    fn snapshot(&self, name: &str) -> Option<SnapshotId>;
 
-    /// The snapshots that what `head` shows has gone through, called by their times as
-    /// [`Self::at`] reads them.
-    fn moments(&self, head: &FileSystem) -> Vec<(String, Moment)>;
+    /// The snapshots that `head` descends from. Their names are times, in the form that
+    /// [`Self::at`] accepts.
+    fn moments(&self, head: &FileSystem) -> Vec<(String, SnapshotId)>;
 
-    /// What was kept of `head` last before a time; `None` when nothing was, or it is no time.
-    fn at(&self, head: &FileSystem, time: &str) -> Option<Moment>;
+    /// The last snapshot that `head` descends from before a time; `None` if there is none, or if
+    /// the text is not a time.
+    fn at(&self, head: &FileSystem, time: &str) -> Option<SnapshotId>;
 
     /// Opens the file system of a snapshot.
     ///
     /// # Errors
-    /// What the disk says, also when the snapshot was deleted.
-    fn open(&self, moment: Moment) -> dendro_fs::Result<FileSystem>;
+    /// Errors of the disk, also if the snapshot was deleted.
+    fn open(&self, id: SnapshotId) -> dendro_fs::Result<FileSystem>;
 }

@@ -1,7 +1,7 @@
-//! The file system over the model of the logical disk, mounted for real.
+//! The file system on the model of the logical disk, in a real mount.
 //!
-//! The mounts need /dev/fuse and, unless run by root, fusermount3. `DENDRO_SKIP_MOUNT=1` leaves
-//! them out.
+//! The mounts need /dev/fuse and, unless run by root, fusermount3. `DENDRO_SKIP_MOUNT=1` skips
+//! them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -87,7 +87,7 @@ fn a_file_is_changed_in_the_middle_appended_to_truncated_and_extended() {
     expected.resize(20_000, 0);
     assert_eq!(fs::read(&path).unwrap(), expected);
 
-    // O_TRUNC of a file that exists, which must not get lost without an open request.
+    // O_TRUNC of a file that exists must have its effect though there is no open request.
     drop(File::create(&path).unwrap());
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
     drop(file);
@@ -168,7 +168,7 @@ fn an_unlinked_file_lives_until_it_is_closed_and_then_gives_its_space_back() {
     let before = free();
     let bytes = random_bytes(4, 3 * MIB);
     fs::write(mounted.path("reopened"), &bytes).unwrap();
-    // Once by the descriptor that made it, once by another.
+    // Once through the descriptor that created it, once through another one.
     let mut created = File::create_new(mounted.path("created")).unwrap();
     created.write_all(&bytes).unwrap();
     let mut reopened = File::open(mounted.path("reopened")).unwrap();
@@ -183,7 +183,7 @@ fn an_unlinked_file_lives_until_it_is_closed_and_then_gives_its_space_back() {
     assert!(actual == bytes);
     assert!(free() < before);
     drop((created, reopened));
-    // The kernel forgets in its own time.
+    // The kernel sends FORGET later.
     let mut tries_left = 200;
     while free() < before && tries_left > 0 {
         tries_left -= 1;
@@ -239,7 +239,7 @@ fn copy_and_kill(transport: Choice) {
     // Copies by copy_file_range(2), all at once.
     let mut copier =
         Command::new("cp").arg(mounted.path("from")).arg(mounted.path("to")).spawn().unwrap();
-    // The kernel does not ask for the size before it has its answer.
+    // The kernel does not read the size before it has the reply.
     let to = mounted.fs.lookup(dendro_fs::Ino::ROOT, b"to").unwrap().ino;
     let copied = || mounted.fs.getattr(to).unwrap().size_bytes;
     while copied() == 0 && copier.try_wait().unwrap().is_none() {
@@ -262,7 +262,7 @@ fn files_are_always_ready_and_locks_are_the_kernels() {
     use rustix::event::{PollFd, PollFlags};
     let wanted = PollFlags::IN | PollFlags::OUT;
     for _ in 0..2 {
-        // The kernel asks once, and never again.
+        // The kernel sends the request only once.
         let mut ready = [PollFd::new(&file, wanted)];
         assert_eq!(rustix::event::poll(&mut ready, None), Ok(1));
         assert_eq!(ready[0].revents(), wanted);
@@ -345,7 +345,7 @@ fn the_umask_holds_and_a_strangers_write_takes_the_set_id_bits_away() {
             .unwrap();
         assert!(status.success(), "{script}");
     };
-    // The way to the mount, which is in a private temporary directory's place.
+    // Other users must be able to reach the mount, which is in a private temporary directory.
     as_stranger("umask 027; echo data > $M/file; mkdir $M/dir");
     let metadata = fs::metadata(mounted.path("file")).unwrap();
     assert_eq!((metadata.uid(), metadata.gid()), (65_534, 65_534));
@@ -450,7 +450,7 @@ fn a_file_without_a_name_can_be_given_one() {
     drop(file);
     assert!(fs::read(&named).unwrap() == bytes);
     assert_eq!(fs::metadata(&named).unwrap().nlink(), 1);
-    // One that stays without is gone.
+    // A file that stays without a name is deleted.
     drop(open().unwrap());
     assert_eq!(names(mounted.root()), ["named"].map(String::from).into());
     mounted.finish();

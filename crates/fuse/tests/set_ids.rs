@@ -1,7 +1,7 @@
-//! Set-id bits, which go when somebody changes a file who may not keep them: on the volume, and at
-//! once for the kernel, which would run the changed program with them otherwise.
+//! Set-id bits are cleared when a user changes a file who may not keep them: on the volume, and at
+//! the same time in the kernel, which would otherwise run the changed program with them.
 //!
-//! It takes root, to act for another user. `DENDRO_SKIP_MOUNT=1` leaves the mounts out.
+//! The tests need root, to act as another user. `DENDRO_SKIP_MOUNT=1` skips them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -21,12 +21,12 @@ use dendro_fuse::{Access, Choice, MountOptions};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags};
 use rustix::process::{Gid, Uid};
 
-/// Somebody who owns nothing here.
+/// A user who owns none of the files.
 const NOBODY: u32 = 65_534;
 
 const LEN: usize = 3 * 4096;
 
-/// What is open before the bits are set.
+/// How a file is opened before the bits are set.
 struct Opened {
     file: File,
     appending: File,
@@ -45,7 +45,7 @@ impl Opened {
     }
 }
 
-/// A way to change a file's data.
+/// An operation that changes a file's data.
 type Way = (&'static str, fn(&Opened, &Path));
 
 fn allocate(opened: &Opened, flags: FallocateFlags, offset: u64) {
@@ -82,7 +82,7 @@ const WAYS: &[Way] = &[
     }),
 ];
 
-/// Who changes a file: a user with a group, and one more.
+/// The user who changes a file, with two groups.
 #[derive(Clone, Copy, Debug)]
 struct User {
     uid: u32,
@@ -111,8 +111,8 @@ fn as_user(user: User, work: impl FnOnce() + Send) {
     });
 }
 
-/// The mode that the kernel goes by when it runs a program, that which stat(2) tells, and the one on
-/// the volume.
+/// The mode that the kernel uses when it runs a program, the mode in stat(2), and the mode on the
+/// volume.
 fn modes(mounted: &Mounted, path: &Path) -> [u32; 3] {
     let known = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MODE).unwrap();
     let told = fs::metadata(path).unwrap().mode();
@@ -122,7 +122,7 @@ fn modes(mounted: &Mounted, path: &Path) -> [u32; 3] {
     [u32::from(known.stx_mode) & 0o7777, told & 0o7777, attr.perm]
 }
 
-/// Lets `user` change a file that has `mode`, and checks what it has then.
+/// Changes a file that has `mode` as `user`, and checks the mode after that.
 fn check(mounted: &Mounted, user: User, (name, change): &Way, mode: u32, expected: u32) {
     let path = mounted.path("program");
     fs::write(&path, [7; LEN]).unwrap();

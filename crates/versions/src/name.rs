@@ -257,21 +257,35 @@ fn utc_time(time: Timestamp) -> String {
 
 fn no_such_branch(table: &VersionTable, name: &str) -> String {
     let names: Vec<_> = table.branches().map(|branch| &*branch.name).collect();
-    format!("there is no branch called {name}; there is {}", some_of(&names))
+    format!("there is no branch called {name}; there is {}", some_of(&names, name))
 }
 
 fn no_such_snapshot(table: &VersionTable, name: &str) -> String {
     let names: Vec<_> = table.snapshots().filter_map(|snapshot| snapshot.name.as_deref()).collect();
     match names.is_empty() {
         true => format!("there is no snapshot called {name}, and none that has a name"),
-        false => format!("there is no snapshot called {name}; there is {}", some_of(&names)),
+        false => format!("there is no snapshot called {name}; there is {}", some_of(&names, name)),
     }
 }
 
-/// A few names, not all when there are many.
-fn some_of(names: &[&str]) -> String {
+/// How many letters two words begin with that are the same.
+fn common_len(a: impl Iterator<Item = char>, b: impl Iterator<Item = char>) -> usize {
+    a.zip(b).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
+}
+
+/// A few names, not all when there are many: those that are like what was asked for, and then the newest.
+fn some_of(names: &[&str], asked: &str) -> String {
     const SHOWN: usize = 8;
-    let shown = names[names.len().saturating_sub(SHOWN)..].join(", ");
+    let is_alike = |name: &str| {
+        let common = common_len(name.chars(), asked.chars())
+            + common_len(name.chars().rev(), asked.chars().rev());
+        common >= 2 && common + 2 >= name.chars().count().max(asked.chars().count())
+    };
+    let (mut shown, others): (Vec<&str>, Vec<&str>) =
+        names.iter().copied().partition(|name| is_alike(name));
+    shown.truncate(SHOWN);
+    shown.extend(&others[others.len().saturating_sub(SHOWN - shown.len())..]);
+    let shown = shown.join(", ");
     match names.len() > SHOWN {
         true => format!("{shown} and {} more", names.len() - SHOWN),
         false => shown,

@@ -367,6 +367,7 @@ fn list(table: &VersionTable) -> VersionList {
     VersionList {
         epoch: table.epoch,
         branches: table.branches().map(|branch| facts::branch(branch, table)).collect(),
+        ancestors: table.ancestors().map(|(of, parent)| facts::ancestor(of, parent)).collect(),
         snapshots: table.snapshots().map(|of| facts::snapshot_of(of, table, &lines)).collect(),
     }
 }

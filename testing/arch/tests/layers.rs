@@ -8,7 +8,7 @@ use workspace::{Package, packages, root};
 
 /// What each crate of the engine may use of the others; a crate that is not here is refused.
 /// Tests of a crate may use any.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("dendro-base", &[]),
     ("dendro-format", &["dendro-base"]),
     ("dendro-device", &["dendro-base"]),
@@ -28,9 +28,25 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("dendro-control", &["dendro-base", "dendro-policy"]),
     // What front ends do with versions, on any disk that has them.
     ("dendro-versions", &["dendro-base", "dendro-control", "dendro-disk", "dendro-fs"]),
+    // Joins the concrete types of all layers but the verifier's.
+    (
+        "dendro-daemon",
+        &[
+            "dendro-base",
+            "dendro-control",
+            "dendro-device",
+            "dendro-disk",
+            "dendro-format",
+            "dendro-fs",
+            "dendro-fuse",
+            "dendro-logdisk",
+            "dendro-policy",
+            "dendro-versions",
+        ],
+    ),
 ];
 
-/// Only these join the concrete types of all layers, and nobody uses them.
+/// It joins the daemon, the verifier and all others, and nobody uses it.
 const JOINS_ALL: &str = "dendro";
 
 /// Crates from elsewhere that one crate alone may use.

@@ -78,7 +78,8 @@ impl Bench {
     }
 }
 
-pub(crate) const CALLER: Caller<'_> = Caller { uid: 0, gid: 0, umask: 0o022, labels: &[] };
+pub(crate) const CALLER: Caller<'_> =
+    Caller { uid: 0, gid: 0, umask: 0o022, security_context: &[] };
 
 pub(crate) fn run() {
     let bench = Bench::new();

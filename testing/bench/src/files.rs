@@ -8,7 +8,7 @@ use dendro_base::{Clock, Rng, SystemClock};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::PAGE_SIZE;
 use dendro_fs::{AtimePolicy, Caller, FileSystem, Ino, Options};
-use dendro_fuse_transport::{FileSystem as Transport, Labels, Request, WriteHow};
+use dendro_fuse_transport::{FileSystem as Transport, Request, SecurityContext, WriteHow};
 use dendro_logdisk::LogDisk;
 
 use crate::amplification::format_options;
@@ -105,7 +105,7 @@ impl Requests for FileSystem {
 }
 
 fn nobody() -> Request<'static> {
-    Request { unique: 0, uid: 0, gid: 0, pid: 0, labels: Labels::default() }
+    Request { unique: 0, uid: 0, gid: 0, pid: 0, security_context: SecurityContext::default() }
 }
 
 impl Requests for Null {
@@ -230,7 +230,7 @@ impl<'a> Kernel<'a> {
 /// Opens the file system on `disk`, which has one.
 fn mount(disk: &Arc<LogDisk>, clock: &Arc<dyn Clock>) -> FileSystem {
     let options =
-        Options { atime: AtimePolicy::Relatime, lookups_hold_files: true, ..Options::default() };
+        Options { atime: AtimePolicy::Relatime, lookups_keep_files: true, ..Options::default() };
     FileSystem::mount(Arc::clone(disk) as _, options, Arc::clone(clock)).expect("it was made")
 }
 

@@ -24,7 +24,7 @@ use crate::disk::Engine;
 use crate::log::LogEngine;
 use crate::system::Outcome;
 
-const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, umask: 0, labels: &[] };
+const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, umask: 0, security_context: &[] };
 const PAGE: u64 = 4096;
 /// Bytes of the pieces that the rest is filled up with.
 const PIECE_LEN_BYTES: usize = 256 << 10;

@@ -43,7 +43,7 @@ fn files_that_nobody_forgets_take_no_more_than_the_cache_and_a_bit() {
     let options =
         FsFormatOptions { uid: 0, gid: 0, mode: 0o755, label: String::new(), hash_key: [3; 16] };
     FileSystem::create_on(&*disk, &options, &*clock).unwrap();
-    let options = Options { inode_cache_len: 4096, lookups_hold_files: true, ..Options::default() };
+    let options = Options { inode_cache_len: 4096, lookups_keep_files: true, ..Options::default() };
     let fs = FileSystem::mount(Arc::clone(&disk) as _, options, Arc::clone(&clock)).unwrap();
     let caller = Caller { uid: 0, gid: 0, ..Caller::default() };
     let mut most_bytes = 0;

@@ -209,17 +209,46 @@ fn round_down(len_bytes: u64) -> u64 {
     len_bytes - len_bytes % BLOCK_SIZE as u64
 }
 
-/// What the file system of `file` gives it, if it says so.
-fn room_of(file: &OwnedFd) -> Option<HostRoom> {
+/// File systems whose free blocks that others may not use root may not use either: Btrfs, FUSE, NFS,
+/// CIFS (1, 2 and the old one), Ceph, 9P.
+const WITHOUT_ROOTS_RESERVE: [u32; 8] =
+    [0x9123_683E, 0x6573_5546, 0x6969, 0xFF53_4D42, 0xFE53_4D42, 0x517B, 0x00C3_6400, 0x0102_1997];
+
+/// What the file system of `file` gives it, if it says so: to root, if `by_root`, also what it keeps for
+/// root.
+fn room_of(file: &OwnedFd, by_root: bool) -> Option<HostRoom> {
     let (host, stat) = (rustix::fs::fstatvfs(file).ok()?, rustix::fs::fstat(file).ok()?);
     // Some say of nothing how much there is.
     if host.f_blocks == 0 {
         return None;
     }
+    // The type is 32 bits wide, whatever the field is.
+    let has_reserve = || {
+        rustix::fs::fstatfs(file)
+            .is_ok_and(|of| !WITHOUT_ROOTS_RESERVE.contains(&(of.f_type as u32)))
+    };
+    let free_blocks = match by_root && has_reserve() {
+        true => host.f_bavail.max(free_to_root(host.f_bfree, host.f_blocks)),
+        false => host.f_bavail,
+    };
     Some(HostRoom {
-        free_bytes: host.f_bavail.saturating_mul(host.f_frsize),
+        free_bytes: free_blocks.saturating_mul(host.f_frsize),
         allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
     })
+}
+
+/// Of so many blocks, `free` among them, what root can have: all but what ext4 keeps from everybody for
+/// its own use, which is a fiftieth of all of its blocks, f_blocks being a part of these, and 4096 at
+/// most.
+fn free_to_root(free: u64, blocks: u64) -> u64 {
+    free.saturating_sub((blocks / 40).min(4096))
+}
+
+/// Whether this process is root where file systems keep blocks for root: not only in a user namespace.
+fn is_root() -> bool {
+    let maps_all = |map: String| map.split_whitespace().eq(["0", "0", "4294967295"]);
+    rustix::process::geteuid().is_root()
+        && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(maps_all)
 }
 
 impl Device for FileDevice {
@@ -234,8 +263,9 @@ impl Device for FileDevice {
     /// Of a loop device, what the file system of the file behind it gives.
     fn host_room(&self) -> Option<HostRoom> {
         let room = match self.kind {
-            FileKind::Image => room_of(&self.fd)?,
-            FileKind::BlockDevice => room_of(self.held.lock().backing_file.as_ref()?)?,
+            FileKind::Image => room_of(&self.fd, is_root())?,
+            // The kernel writes to it, as root.
+            FileKind::BlockDevice => room_of(self.held.lock().backing_file.as_ref()?, true)?,
         };
         (room.allocated_bytes < self.len_bytes()).then_some(room)
     }

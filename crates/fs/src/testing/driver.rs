@@ -1,18 +1,18 @@
-//! Steps on a file system.
+//! Executes steps on a file system.
 
 use dendro_base::sync::Arc;
 
 use super::{Answer, EBADF, EINVAL, FileRef, Operation, Outcome, SLOT_COUNT, Step, split_path};
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
-use crate::types::{Attr, Caller, FileKind, Ino, OpenOptions, Patron, SetAttr, SetTime};
+use crate::types::{Attr, Caller, FileKind, Ino, LongChange, OpenOptions, SetAttr, SetTime};
 
-/// Does steps on a file system, as a kernel would ask for them: each name is looked up, and
-/// forgotten when the step ends.
+/// Executes steps on a file system with the calls that a kernel would make: each name is looked up,
+/// and forgotten when the step ends.
 pub struct Driver {
     fs: Arc<FileSystem>,
     slots: [Option<Ino>; SLOT_COUNT],
-    /// Looked up by this step.
+    /// The files that this step has looked up.
     looked_up: Vec<Ino>,
 }
 
@@ -29,7 +29,7 @@ impl From<FsError> for Failure {
 }
 
 impl Driver {
-    /// For `fs`, with nothing open.
+    /// A driver for `fs`, without open files.
     #[must_use]
     pub fn new(fs: Arc<FileSystem>) -> Self {
         Self { fs, slots: [None; SLOT_COUNT], looked_up: Vec::new() }
@@ -41,7 +41,7 @@ impl Driver {
         &self.fs
     }
 
-    /// Does a step.
+    /// Executes a step.
     pub fn run(&mut self, step: &Step) -> Outcome {
         let outcome = self.try_run(step).map_err(|failure| match failure {
             Failure::Fs(error) => error.errno(),
@@ -85,7 +85,7 @@ impl Driver {
         }
     }
 
-    fn hold(&mut self, slot: usize, ino: Ino) {
+    fn keep_open(&mut self, slot: usize, ino: Ino) {
         self.close(slot);
         self.slots[slot] = Some(ino);
     }
@@ -107,7 +107,7 @@ impl Driver {
         match &step.operation {
             Operation::Unlink { path } => {
                 let (parent, name) = self.place(path)?;
-                // The kernel knows what it unlinks.
+                // The kernel has looked up what it unlinks.
                 if let Ok(attr) = fs.lookup(parent, name) {
                     self.counted(attr);
                 }
@@ -128,7 +128,7 @@ impl Driver {
                     return Err(Failure::Errno(EINVAL));
                 }
                 fs.open(attr.ino, OpenOptions::default())?;
-                self.hold(*slot, attr.ino);
+                self.keep_open(*slot, attr.ino);
             }
             Operation::Close { slot } => self.close(*slot),
             Operation::Fsync { file } => {
@@ -166,7 +166,7 @@ impl Driver {
                 let attr = fs.create(caller, parent, name, *mode, options)?;
                 self.counted(attr);
                 match slot {
-                    Some(slot) => self.hold(*slot, attr.ino),
+                    Some(slot) => self.keep_open(*slot, attr.ino),
                     None => fs.release(attr.ino),
                 }
             }
@@ -195,7 +195,7 @@ impl Driver {
                 let parent = self.resolve(path)?.ino;
                 let attr = fs.tmpfile(caller, parent, *mode)?;
                 self.counted(attr);
-                self.hold(*slot, attr.ino);
+                self.keep_open(*slot, attr.ino);
             }
             other => unreachable!("{other:?} makes nothing"),
         }
@@ -227,7 +227,7 @@ impl Driver {
             }
             Operation::Fallocate { file, offset, len, flags } => {
                 let ino = self.file(file)?;
-                fs.fallocate(ino, *offset, *len, *flags, &Patron::patient(false))?;
+                fs.fallocate(ino, *offset, *len, *flags, &LongChange::uncancelled(false))?;
                 Ok(Answer::Done)
             }
             Operation::CopyRange { from, offset_in, to, offset_out, len } => {
@@ -238,7 +238,7 @@ impl Driver {
                     to,
                     *offset_out,
                     *len,
-                    &Patron::patient(false),
+                    &LongChange::uncancelled(false),
                 )?;
                 Ok(Answer::Len(copied))
             }

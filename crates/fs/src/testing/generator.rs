@@ -1,4 +1,4 @@
-//! Random steps, the same for the same seed.
+//! Random steps. The same seed gives the same steps.
 
 use dendro_base::Rng;
 
@@ -6,23 +6,23 @@ use super::tree::join;
 use super::{FileRef, Model, Operation, Pattern, SLOT_COUNT, Step};
 use crate::types::{Caller, FallocateFlags, FileKind, FileTime, RenameFlags, XattrFlags};
 
-/// What the steps are like.
+/// Which steps to generate.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// How many files there are before removals prevail.
+    /// With more files than this, removals are more frequent than creations.
     pub target_files: usize,
     /// The longest write.
     pub max_write_len: usize,
     /// Nearly all offsets are below this.
     pub max_offset: u64,
-    /// How many steps in a hundred go to a far offset.
+    /// The percentage of steps with a far offset.
     pub far_percent: u64,
     /// The longest value of an extended attribute.
     pub max_xattr_len: usize,
-    /// How many steps in a hundred make what came before durable.
+    /// The percentage of steps that make earlier ones durable.
     pub sync_percent: u64,
-    /// Leave out what takes several atomic recovery units with something to see in between:
-    /// `copy_file_range`.
+    /// Leave out operations of several atomic recovery units between which users can see a
+    /// difference: `copy_file_range`.
     pub one_unit_only: bool,
 }
 
@@ -40,14 +40,14 @@ impl Default for Profile {
     }
 }
 
-/// A source of steps that fit a model's state, mostly.
+/// A source of steps, most of which succeed in the state of a model.
 #[derive(Clone, Debug)]
 pub struct Generator {
     rng: Rng,
     profile: Profile,
 }
 
-/// Few names, so that they meet.
+/// Only a few names, so that steps often use the same ones.
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "long", "x y", "ü", "zz"];
 const XATTRS: [&str; 7] = [
     "user.a",
@@ -60,7 +60,7 @@ const XATTRS: [&str; 7] = [
 ];
 
 impl Generator {
-    /// The steps that `seed` names.
+    /// The steps of `seed`.
     #[must_use]
     pub const fn new(seed: u64, profile: Profile) -> Self {
         Self { rng: Rng::new(seed), profile }
@@ -92,7 +92,7 @@ impl Generator {
         self.existing(model, |kind| kind == FileKind::Directory)
     }
 
-    /// A path that may or may not exist, in a directory that does, mostly.
+    /// A path that may exist or not, mostly in a directory that exists.
     fn path(&mut self, model: &Model) -> String {
         let parent = self.directory(model);
         let name = self.name();
@@ -139,7 +139,7 @@ impl Generator {
         }
     }
 
-    /// A length, of any magnitude equally often.
+    /// A length. All magnitudes are equally frequent.
     fn len(&mut self, max: usize) -> usize {
         let bits = self.rng.below(u64::from(usize::BITS - max.leading_zeros()) + 1);
         (self.rng.below(1 << bits) as usize).min(max)
@@ -174,7 +174,7 @@ impl Generator {
             uid: self.rng.below(3) as u32 * 1000,
             gid: self.rng.below(3) as u32 * 100,
             umask: self.pick(&[0, 0o022, 0o077]),
-            labels: &[],
+            security_context: &[],
         };
         Step { caller, operation: self.operation(model) }
     }

@@ -1,4 +1,4 @@
-//! A file system on plain maps, written to be obviously right: no cache, no locks, no encoding.
+//! A file system on plain maps, written to be obviously correct: no cache, no locks, no encoding.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl Data {
         self.size = self.size.max(offset + bytes.len() as u64);
     }
 
-    /// Makes the range zeros, as far as there is anything.
+    /// Zeroes the range where there are bytes.
     fn zero(&mut self, offset: u64, end: u64) {
         for (&page, content) in &mut self.pages {
             let start = page * PAGE as u64;
@@ -70,13 +70,13 @@ impl Data {
         self.size = size;
     }
 
-    /// Moves all pages from `from` on by some pages; those it moves away from become zeros.
+    /// Moves all pages from `from` on by some pages. Pages that nothing is moved to become zeros.
     fn shift(&mut self, from: u64, by: i64) {
         let tail = self.pages.split_off(&from);
         self.pages.extend(tail.into_iter().map(|(page, c)| (page.wrapping_add_signed(by), c)));
     }
 
-    /// Calls `each` with page, offset in it, offset in the range, and length.
+    /// Calls `each` with a page, the offset in it, the offset in the range, and the length.
     fn each_page(&self, offset: u64, len: u64, mut each: impl FnMut(u64, usize, usize, usize)) {
         let mut at = 0;
         while at < len {
@@ -97,7 +97,7 @@ struct Node {
     gid: u32,
     rdev: u32,
     nlink: u32,
-    /// Made without a name, and not linked since.
+    /// It was created without a name, and not linked since.
     is_linkable: bool,
     parent: Id,
     entries: BTreeMap<String, Id>,
@@ -110,7 +110,7 @@ struct Node {
     btime: FileTime,
 }
 
-/// The reference.
+/// The reference model.
 #[derive(Clone, Debug)]
 pub struct Model {
     nodes: BTreeMap<Id, Node>,
@@ -122,7 +122,7 @@ pub struct Model {
 const ROOT: Id = 1;
 
 impl Model {
-    /// An empty file system whose root directory was made at `now` for `uid`, `gid` and `mode`.
+    /// An empty file system whose root directory was created at `now` for `uid`, `gid` and `mode`.
     #[must_use]
     pub fn new(now: FileTime, uid: u32, gid: u32, mode: u32) -> Self {
         let mut model = Self { nodes: BTreeMap::new(), next: ROOT, slots: [None; SLOT_COUNT], now };
@@ -133,43 +133,43 @@ impl Model {
         model
     }
 
-    /// Lets go of all that is open, as an unmount or a crash does.
+    /// Closes all open files, as an unmount or a crash does.
     pub fn close_all(&mut self) {
         self.slots = [None; SLOT_COUNT];
         self.collect();
     }
 
-    /// How many files there are.
+    /// The number of files.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is nothing but the root.
+    /// Whether there is only the root.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 1
     }
 
-    /// All paths with the kinds of what they name, in order; the root's is empty.
+    /// All paths with the kinds of their files, in order. The path of the root is empty.
     #[must_use]
     pub fn paths(&self) -> Vec<(String, FileKind)> {
         self.walk().into_iter().map(|(path, id)| (path, self.node(id).kind)).collect()
     }
 
-    /// The size of what `file` names, if there is such a file.
+    /// The size of `file`, if it exists.
     #[must_use]
     pub fn size_of(&self, file: &FileRef) -> Option<u64> {
         self.file(file).ok().map(|id| self.node(id).data.size)
     }
 
-    /// Which numbers have something open.
+    /// The numbers under which files are open.
     #[must_use]
     pub fn open_slots(&self) -> Vec<usize> {
         (0..SLOT_COUNT).filter(|&slot| self.slots[slot].is_some()).collect()
     }
 
-    /// Everything that can be seen.
+    /// Everything that users can see.
     #[must_use]
     pub fn tree(&self) -> Tree {
         let mut seen: BTreeMap<Id, String> = BTreeMap::new();
@@ -253,7 +253,7 @@ impl Model {
         id
     }
 
-    /// Forgets files without a name that are not open.
+    /// Deletes files without a name that are not open.
     fn collect(&mut self) {
         let slots = self.slots;
         self.nodes.retain(|id, node| node.nlink > 0 || slots.contains(&Some(*id)));
@@ -295,7 +295,7 @@ impl Model {
         }
     }
 
-    /// Makes a file in `dir` under a free name.
+    /// Creates a file in `dir` under a name that does not exist.
     fn make(
         &mut self,
         caller: &Caller<'_>,
@@ -338,7 +338,7 @@ impl Model {
         self.touch(dir);
     }
 
-    /// The contents changed.
+    /// Records that the contents changed.
     fn touch(&mut self, id: Id) {
         let now = self.now;
         let node = self.node_mut(id);
@@ -367,7 +367,7 @@ impl Model {
         }
     }
 
-    /// Does a step at the time `now`.
+    /// Executes a step at the time `now`.
     pub fn run(&mut self, step: &Step, now: FileTime) -> Outcome {
         self.now = now;
         let outcome = self.try_run(step);
@@ -375,7 +375,7 @@ impl Model {
         outcome
     }
 
-    fn hold(&mut self, slot: usize, id: Id) {
+    fn keep_open(&mut self, slot: usize, id: Id) {
         self.slots[slot] = Some(id);
     }
 
@@ -412,7 +412,7 @@ impl Model {
                 if self.node(id).kind != FileKind::Regular {
                     return Err(EINVAL);
                 }
-                self.hold(*slot, id);
+                self.keep_open(*slot, id);
             }
             Operation::Close { slot } => self.slots[*slot] = None,
             Operation::Fsync { file } => {
@@ -456,7 +456,7 @@ impl Model {
                     other => other?,
                 };
                 if let Some(slot) = slot {
-                    self.hold(*slot, id);
+                    self.keep_open(*slot, id);
                 }
             }
             Operation::Mknod { path, kind, mode, rdev } => {
@@ -483,7 +483,7 @@ impl Model {
                 }
                 let id = self.make_unnamed(caller, dir, FileKind::Regular, *mode);
                 self.node_mut(id).is_linkable = true;
-                self.hold(*slot, id);
+                self.keep_open(*slot, id);
             }
             other => unreachable!("{other:?} makes nothing"),
         }
@@ -570,7 +570,8 @@ impl Model {
                 _ => (),
             }
         }
-        // Every directory counts out of its old parent and into its new one.
+        // Each directory is subtracted from the link count of its old parent, and added to that of
+        // the new one.
         let moves = [(Some(source), old_dir, Some(new_dir)), {
             (target, new_dir, exchange.then_some(old_dir))
         }];

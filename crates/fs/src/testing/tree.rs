@@ -1,4 +1,4 @@
-//! Everything that can be seen of a file system.
+//! Everything that users can see of a file system.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -9,10 +9,10 @@ use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::types::{FileKind, FileTime, Ino, Seek};
 
-/// Bytes of a unit of data in [`TreeNode::pages`].
+/// The length of the units of data in [`TreeNode::pages`].
 pub(super) const PAGE: usize = 4096;
 
-/// What can be seen of a file.
+/// Everything that users can see of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named as in Attr")]
 pub struct TreeNode {
@@ -22,7 +22,7 @@ pub struct TreeNode {
     pub uid: u32,
     pub gid: u32,
     pub rdev: u32,
-    /// A directory's is the implementation's own, and 0 here.
+    /// 0 for directories, whose size depends on the implementation.
     pub size: u64,
     pub atime: FileTime,
     pub mtime: FileTime,
@@ -34,18 +34,19 @@ pub struct TreeNode {
     pub target: Vec<u8>,
     /// Extended attributes: names and hashes of their values.
     pub xattrs: BTreeMap<Vec<u8>, u64>,
-    /// The first path that names the same file, when there is an earlier one.
+    /// The first path of the same file, if that is an earlier one.
     pub same_as: Option<String>,
 }
 
-/// Everything that can be seen of a file system: its files by their paths, the root's empty.
+/// Everything that users can see of a file system: its files by their paths. The path of the root
+/// is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     /// The files.
     pub nodes: BTreeMap<String, TreeNode>,
 }
 
-/// A hash to tell contents apart.
+/// A hash to compare contents.
 pub(super) fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(bytes);
@@ -58,15 +59,15 @@ pub(super) fn join(parent: &str, name: &str) -> String {
 }
 
 impl Tree {
-    /// The tree of `fs`; nothing may change meanwhile.
+    /// The tree of `fs`, which must not change meanwhile.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn of_fs(fs: &FileSystem) -> Result<Self> {
         let mut tree = Self::default();
         let mut seen = BTreeMap::new();
         let mut queue = vec![(String::new(), Ino::ROOT)];
-        // Names are visited in the order of their paths, so that `same_as` is the same for all.
+        // Names are visited in the order of their paths, so that `same_as` is comparable.
         while let Some((path, ino)) = queue.pop() {
             let mut node = read_node(fs, ino)?;
             node.same_as = seen.get(&ino).cloned();
@@ -90,7 +91,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The first difference to `other`, in words; `None` when they are equal.
+    /// A description of the first difference to `other`; `None` if they are equal.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
         for (path, node) in &self.nodes {
@@ -136,7 +137,7 @@ fn read_node(fs: &FileSystem, ino: Ino) -> Result<TreeNode> {
     Ok(node)
 }
 
-/// Pages that are not zeros, found as a program would that skips holes.
+/// The pages that are not zeros, found as by a program that skips holes.
 fn read_pages(fs: &FileSystem, ino: Ino) -> Result<BTreeMap<u64, u64>> {
     let mut pages = BTreeMap::new();
     let mut at = 0;

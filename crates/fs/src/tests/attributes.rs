@@ -3,9 +3,9 @@
 use dendro_disk::model::ModelDisk;
 
 use super::{Fixture, USER, errno, noatime};
-use crate::{Caller, FallocateFlags, FileFlags, Ino, Patron, SetAttr, XattrFlags};
+use crate::{Caller, FallocateFlags, FileFlags, Ino, LongChange, SetAttr, XattrFlags};
 
-const ROOT_USER: Caller<'_> = Caller { uid: 0, gid: 0, umask: 0, labels: &[] };
+const ROOT_USER: Caller<'_> = Caller { uid: 0, gid: 0, umask: 0, security_context: &[] };
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
@@ -43,7 +43,7 @@ fn changes_by_others_take_set_id_bits_and_capabilities_away() {
     fixture.set(ino, SetAttr { uid: Some(5), ..SetAttr::default() });
     assert_eq!(perm(), 0o755);
     arm(0o6755);
-    fs.fallocate(ino, 0, 10, FallocateFlags::empty(), &Patron::patient(true)).unwrap();
+    fs.fallocate(ino, 0, 10, FallocateFlags::empty(), &LongChange::uncancelled(true)).unwrap();
     assert_eq!(perm(), 0o755);
     let dir = fixture.dir("d");
     chmod(&fixture, dir, 0o6755);

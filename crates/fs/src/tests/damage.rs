@@ -1,4 +1,4 @@
-//! What the disk may hold when something went wrong.
+//! Damaged disks.
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
@@ -7,11 +7,11 @@ use dendro_disk::{Aru, Lid, LogicalDisk, Op, View};
 
 use super::{Fixture, USER, noatime};
 use crate::format::{DIR_BASE, HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
-use crate::inode::{Inode, State};
+use crate::layout::inode::{Inode, InodeState};
 use crate::testing::{Driver, Generator, Model, Profile, StepClock, Tree};
 use crate::{FileKind, FileSystem, FindingCode, Ino, Options, XattrFlags, verify};
 
-/// A file system with one of everything.
+/// A file system with a file of each kind.
 fn sample() -> Fixture {
     let fixture = Fixture::new();
     let dir = fixture.dir("d");
@@ -29,7 +29,7 @@ fn find(fixture: &Fixture, path: &[u8]) -> Ino {
     fixture.fs.lookup(Ino::ROOT, path).unwrap().ino
 }
 
-/// Makes exactly one kind of damage, and expects exactly the findings that tell of it.
+/// Causes one kind of damage, and expects exactly the findings for it.
 fn expect(damage: impl FnOnce(&Fixture, &mut Aru<'_>), codes: &[FindingCode]) {
     let fixture = sample();
     let mut aru = Aru::new(View::HEAD);
@@ -68,8 +68,11 @@ fn the_verifier_finds_a_wrong_number_in_an_inode() {
         &[FindingCode::WrongParent, FindingCode::Unreachable],
     );
     expect(of(b"short", |inode| inode.xattr_names_len = 1), &[FindingCode::WrongXattrAccount]);
-    expect(of(b"f", |inode| inode.state |= State::CAPABILITY), &[FindingCode::WrongXattrAccount]);
-    expect(of(b"f", |inode| inode.state |= State::TRUNCATING), &[FindingCode::BadOrphan]);
+    expect(
+        of(b"f", |inode| inode.state |= InodeState::CAPABILITY),
+        &[FindingCode::WrongXattrAccount],
+    );
+    expect(of(b"f", |inode| inode.state |= InodeState::TRUNCATING), &[FindingCode::BadOrphan]);
     expect(
         of(b"f", |inode| inode.kind = FileKind::Fifo),
         &[FindingCode::WrongPageCount, FindingCode::WrongKind],
@@ -152,7 +155,7 @@ fn the_verifier_finds_lists_that_are_missing_or_too_many() {
     expect(
         |fixture, aru| {
             let (d, root) = (find(fixture, b"d").lid(), Ino::ROOT.lid());
-            let index = fixture.fs.hasher.dir_index(b"f");
+            let index = fixture.fs.state().hasher().dir_index(b"f");
             let record = fixture.disk.record(View::HEAD, root, index).unwrap().unwrap();
             aru.delete_record(root, index);
             aru.put_record(d, DIR_BASE | 77, record.to_vec());
@@ -161,7 +164,7 @@ fn the_verifier_finds_lists_that_are_missing_or_too_many() {
     );
 }
 
-/// Whatever a record holds, nothing panics, hangs, or is taken for more than an error.
+/// Malformed records cause errors, but no panic, and no endless loop.
 #[test]
 fn no_damage_to_records_panics() {
     survive_damage(0..150);
@@ -182,8 +185,8 @@ fn survive_damage(seeds: std::ops::Range<u64>) {
         let clock = Arc::new(StepClock::default());
         let Ok(fs) = FileSystem::mount(disk, noatime(), clock.clone()) else { continue };
         let fs = Arc::new(fs);
-        // Loops among directories make trees without end; those are found by the verifier.
-        if verify(&*fs.disk, View::HEAD).is_ok_and(|findings| findings.is_empty()) {
+        // A loop among directories makes an endless tree. The verifier finds it.
+        if verify(fs.state().disk(), View::HEAD).is_ok_and(|findings| findings.is_empty()) {
             let _ = Tree::of_fs(&fs);
         }
         for ino in 1..12 {
@@ -206,7 +209,7 @@ fn survive_damage(seeds: std::ops::Range<u64>) {
     }
 }
 
-/// The sample's disk with some bytes of some records changed.
+/// The disk of the sample, with some bytes of some records changed.
 fn damaged(fixture: &Fixture, rng: &mut Rng) -> Arc<ModelDisk> {
     let disk = Arc::new(ModelDisk::from_state(fixture.disk.state(), None));
     let mut records = Vec::new();

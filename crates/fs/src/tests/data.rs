@@ -1,12 +1,12 @@
-//! Contents of files.
+//! The contents of files.
 
 use dendro_base::Rng;
 use dendro_disk::{GROUP_PAGES, Lid, LogicalDisk, MAX_UNIT_GROUPS, PAGE_SIZE, View};
 
 use super::{Fixture, USER, errno, noatime};
-use crate::orphan::MAX_PAGES_FREED;
+use crate::data::freeing::MAX_PAGES_FREED;
 use crate::{
-    AtimePolicy, FallocateFlags, FileSystem, FileTime, Ino, OpenOptions, Options, Patron, Seek,
+    AtimePolicy, FallocateFlags, FileSystem, FileTime, Ino, LongChange, OpenOptions, Options, Seek,
     SetAttr, SetTime,
 };
 
@@ -110,8 +110,9 @@ fn holes_and_data_are_found_where_they_are() {
 fn preallocation_counts_blocks_and_is_given_back_by_truncation() {
     let fixture = Fixture::new();
     let ino = fixture.file_with("f", b"abc");
-    let allocate =
-        |offset, len, flags| fixture.fs.fallocate(ino, offset, len, flags, &Patron::patient(false));
+    let allocate = |offset, len, flags| {
+        fixture.fs.fallocate(ino, offset, len, flags, &LongChange::uncancelled(false))
+    };
     allocate(0, 10 * PAGE, FallocateFlags::KEEP_SIZE).unwrap();
     assert_eq!((fixture.attr(ino).size_bytes, fixture.attr(ino).blocks_512), (3, 80));
     fixture.assert_sound();
@@ -135,11 +136,11 @@ fn a_large_truncation_goes_in_steps_that_a_crash_may_interrupt_and_a_removal_is_
     let fixture = Fixture::with(disk, noatime(), u64::MAX);
     let make = |name| {
         let ino = fixture.file(name);
-        // Allocated pages cost the model nothing.
+        // The model disk does not charge allocated pages.
         let len = (3 * MAX_PAGES_FREED + 5) * PAGE;
         fixture
             .fs
-            .fallocate(ino, 0, len, FallocateFlags::empty(), &Patron::patient(false))
+            .fallocate(ino, 0, len, FallocateFlags::empty(), &LongChange::uncancelled(false))
             .unwrap();
         fixture.fs.write(ino, 0, &[1; 2 * PAGE_SIZE], false).unwrap();
         ino
@@ -189,8 +190,8 @@ fn a_file_with_a_page_here_and_there_is_cut_off_in_units_that_are_short() {
     fixture.truncate(ino, 3);
     assert_eq!(fixture.attr(ino).blocks_512, 8);
     fixture.assert_sound();
-    // What lies behind the end goes too, wherever it was allocated.
-    let (flags, patron) = (FallocateFlags::KEEP_SIZE, Patron::patient(false));
+    // Pages that were allocated behind the end are freed, too.
+    let (flags, patron) = (FallocateFlags::KEEP_SIZE, LongChange::uncancelled(false));
     for index in [1 << 12, 1 << 20, 1 << 30] {
         fixture.fs.fallocate(ino, index * PAGE, PAGE, flags, &patron).unwrap();
     }
@@ -208,19 +209,23 @@ fn copies_keep_holes_and_stop_at_the_end() {
     fixture.fs.write(from, 0, &data, false).unwrap();
     fixture.fs.write(from, 9 << 20, &data[..5000], false).unwrap();
     let to = fixture.file_with("to", &vec![3; 4 << 20]);
-    let copied = fixture.fs.copy_file_range(from, 0, to, 0, u64::MAX, &Patron::patient(false));
+    let copied =
+        fixture.fs.copy_file_range(from, 0, to, 0, u64::MAX, &LongChange::uncancelled(false));
     assert_eq!(copied, Ok((9 << 20) + 5000));
     assert_eq!(fixture.contents(to), fixture.contents(from));
     assert_eq!(fixture.attr(to).blocks_512, fixture.attr(from).blocks_512);
     let unaligned = fixture.file("unaligned");
     fixture
         .fs
-        .copy_file_range(from, 1000, unaligned, 77, 2 << 20, &Patron::patient(false))
+        .copy_file_range(from, 1000, unaligned, 77, 2 << 20, &LongChange::uncancelled(false))
         .unwrap();
     assert_eq!(fixture.contents(unaligned)[77..], data[1000..(2 << 20) + 1000]);
-    assert_eq!(errno(fixture.fs.copy_file_range(to, 0, to, 10, 100, &Patron::patient(false))), 22);
     assert_eq!(
-        fixture.fs.copy_file_range(to, 0, to, 20 << 20, 100, &Patron::patient(false)),
+        errno(fixture.fs.copy_file_range(to, 0, to, 10, 100, &LongChange::uncancelled(false))),
+        22
+    );
+    assert_eq!(
+        fixture.fs.copy_file_range(to, 0, to, 20 << 20, 100, &LongChange::uncancelled(false)),
         Ok(100)
     );
     fixture.assert_sound();
@@ -240,25 +245,25 @@ fn long_work_ends_between_two_steps_when_nobody_waits_for_it() {
     let (from, to) = (fixture.file("from"), fixture.file("to"));
     fixture.fs.write(from, 0, &vec![7; 5 << 20], false).unwrap();
     let leaves = patron(2);
-    let patron_of_copy = Patron { kill_priv: false, has_left: &|| leaves(&asked) };
+    let patron_of_copy = LongChange { kill_priv: false, is_cancelled: &|| leaves(&asked) };
     let copied = fixture.fs.copy_file_range(from, 0, to, 0, u64::MAX, &patron_of_copy);
-    assert_eq!(copied, Ok(3 << 20), "what is done is told");
+    assert_eq!(copied, Ok(3 << 20), "what is done is returned");
     assert_eq!(fixture.attr(to).size_bytes, 3 << 20);
 
     let step = 64 << 20;
     let leaves = patron(0);
-    let hasty = Patron { kill_priv: false, has_left: &|| leaves(&asked) };
+    let hasty = LongChange { kill_priv: false, is_cancelled: &|| leaves(&asked) };
     let allocate = |ino, len, flags| fixture.fs.fallocate(ino, 0, len, flags, &hasty);
     let long = fixture.file("long");
     assert_eq!(errno(allocate(long, 3 * step, FallocateFlags::empty())), 4);
-    // The kernel, which is told of a failure, goes on with the size that it knows.
+    // After an error the kernel keeps the size that it knows.
     let attr = fixture.attr(long);
     assert_eq!((attr.size_bytes, attr.blocks_512), (0, step / 512));
     assert_eq!(allocate(long, step, FallocateFlags::empty()), Ok(()), "no step is left out");
     assert_eq!(errno(allocate(long, 2 * step, FallocateFlags::ZERO_RANGE)), 4);
     assert_eq!(fixture.attr(long).size_bytes, step);
     let everything = FallocateFlags::empty();
-    fixture.fs.fallocate(long, 0, 3 * step, everything, &Patron::patient(false)).unwrap();
+    fixture.fs.fallocate(long, 0, 3 * step, everything, &LongChange::uncancelled(false)).unwrap();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     assert_eq!(errno(allocate(long, 3 * step, punch)), 4);
     assert_eq!(fixture.fs.lseek(long, 0, Seek::Data), Ok(step));
@@ -274,7 +279,7 @@ fn a_hole_reaching_far_past_all_data_is_punched_in_few_steps() {
     let before = fixture.disk.history().len();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let len = i64::MAX as u64 - 100;
-    fixture.fs.fallocate(ino, 100, len, punch, &Patron::patient(false)).unwrap();
+    fixture.fs.fallocate(ino, 100, len, punch, &LongChange::uncancelled(false)).unwrap();
     assert!(fixture.disk.history().len() - before <= 3);
     assert_eq!(fixture.attr(ino).blocks_512, 8);
     assert_eq!(fixture.fs.lseek(ino, PAGE, Seek::Data).map_err(|e| e.errno()), Err(6));
@@ -333,7 +338,11 @@ fn access_times_survive_a_cache_that_is_too_small() {
     for &ino in &files {
         fixture.fs.read(ino, 0, &mut [0; 1]).unwrap();
     }
-    assert!(fixture.fs.nodes.len() < 1000, "{}", fixture.fs.nodes.len());
+    assert!(
+        fixture.fs.state().cached_inode_count() < 1000,
+        "{}",
+        fixture.fs.state().cached_inode_count()
+    );
     fixture.fs.shut_down().unwrap();
     let state = fixture.disk.state();
     fixture.disk = std::sync::Arc::new(dendro_disk::model::ModelDisk::from_state(state, None));
@@ -349,7 +358,7 @@ fn once_the_disk_has_failed_changes_are_refused_and_each_sync_says_that_writes_a
         let fs = &fixture.fs;
         let ino = fixture.file_with("f", b"abc");
         fixture.disk.fail("the device is gone");
-        // An access time that waits to be written makes no difference.
+        // An access time that is only in memory makes no difference.
         fs.read(ino, 0, &mut [0; 3]).unwrap();
         for _ in 0..2 {
             assert_eq!(errno(fs.fsync(ino, true)), 5);
@@ -384,6 +393,6 @@ fn opening_can_truncate_and_creating_can_open_what_is_there() {
     assert_eq!(errno(fixture.fs.read(Ino::ROOT, 0, &mut [0; 10])), 21);
 }
 
-/// The library promises that this can be shared between threads.
+/// The interface guarantees that this can be shared between threads.
 const fn assert_shareable<T: Send + Sync>() {}
 const _: () = assert_shareable::<FileSystem>();

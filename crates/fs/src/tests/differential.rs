@@ -21,7 +21,7 @@ impl Run {
         Self { seed, steps, profile, options, hash_mask: u64::MAX }
     }
 
-    /// All names share a hash, and with it a record: keep their values short enough for it.
+    /// All names have the same hash, and so share a record. Their values must fit it.
     fn with_collisions(self) -> Self {
         let profile = Profile { max_xattr_len: 100, ..self.profile };
         Self { hash_mask: 0, profile, ..self }
@@ -66,9 +66,9 @@ fn random_steps_do_what_the_model_does() {
 }
 
 #[test]
-fn so_they_do_when_lookups_hold_files() {
+fn so_they_do_when_lookups_keep_files() {
     for seed in 100..106 {
-        let options = Options { lookups_hold_files: true, inode_cache_len: 16, ..noatime() };
+        let options = Options { lookups_keep_files: true, inode_cache_len: 16, ..noatime() };
         Run { options, ..Run::new(seed, 1500) }.compare();
     }
 }
@@ -94,8 +94,8 @@ fn most_random_steps_succeed() {
     assert!((1800..2900).contains(&succeeded), "{succeeded}");
 }
 
-/// After a crash, the disk is as it was after some commit. Each such state must mount, hold a sound
-/// file system, and show the tree after some step.
+/// After a crash, the disk is in the state after some commit. In each such state it must mount,
+/// hold a sound file system, and have the tree after some step.
 #[test]
 fn a_crash_after_any_commit_shows_the_tree_after_some_step() {
     for seed in 300..304 {
@@ -106,7 +106,7 @@ fn a_crash_after_any_commit_shows_the_tree_after_some_step() {
         let mut model = Model::new(fixture.clock.set_step(0), 0, 0, 0o755);
         let mut driver = Driver::new(Arc::clone(&fixture.fs));
         let first = fixture.disk.history().len() - 1;
-        // For each commit, the trees before and after the step that made it.
+        // For each commit, the trees before and after its step.
         let mut before = model.tree();
         let mut expected = vec![(before.clone(), before.clone()); first + 1];
         for number in 1..=200 {
@@ -142,9 +142,9 @@ fn a_crash_after_any_commit_shows_the_tree_after_some_step() {
 #[ignore = "takes minutes"]
 fn soak() {
     for seed in 10_000..14_000 {
-        let lookups_hold_files = seed % 2 == 0;
+        let lookups_keep_files = seed % 2 == 0;
         let inode_cache_len = if seed % 3 == 0 { 0 } else { 1000 };
-        let options = Options { lookups_hold_files, inode_cache_len, ..noatime() };
+        let options = Options { lookups_keep_files, inode_cache_len, ..noatime() };
         let run = Run { options, ..Run::new(seed, 2000) };
         if seed % 7 == 0 { run.with_collisions().compare() } else { run.compare() }
     }

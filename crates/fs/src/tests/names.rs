@@ -43,7 +43,7 @@ fn a_file_system_is_made_on_an_empty_disk_alone() {
 #[test]
 fn new_files_take_the_callers_identity_and_umask_or_the_directorys_group() {
     let fixture = Fixture::new();
-    let caller = Caller { uid: 7, gid: 8, umask: 0o027, labels: &[] };
+    let caller = Caller { uid: 7, gid: 8, umask: 0o027, security_context: &[] };
     let dir = fixture.fs.mkdir(&caller, Ino::ROOT, b"d", 0o777).unwrap();
     assert_eq!((dir.uid, dir.gid, dir.perm), (7, 8, 0o750));
     fixture.set(dir.ino, SetAttr { mode: Some(0o2770), gid: Some(55), ..SetAttr::default() });
@@ -55,12 +55,12 @@ fn new_files_take_the_callers_identity_and_umask_or_the_directorys_group() {
 }
 
 #[test]
-fn new_files_of_all_kinds_have_their_labels_in_the_unit_that_makes_them() {
+fn new_files_of_all_kinds_have_their_security_context_in_the_unit_that_creates_them() {
     let disk = ModelDisk::new(None).recording();
     let fixture = Fixture::with(disk, super::noatime(), u64::MAX);
-    let labels: &[(&[u8], &[u8])] =
+    let security_context: &[(&[u8], &[u8])] =
         &[(b"security.selinux", b"system_u:object_r:etc_t:s0\0"), (b"security.other", &[7; 3000])];
-    let caller = Caller { labels, ..USER };
+    let caller = Caller { security_context, ..USER };
     let fs = &fixture.fs;
     let before = fixture.disk.history().len();
     let made = [
@@ -72,17 +72,17 @@ fn new_files_of_all_kinds_have_their_labels_in_the_unit_that_makes_them() {
     ];
     assert_eq!(fixture.disk.history().len() - before, made.len(), "one unit each");
     for ino in made {
-        for (name, value) in labels {
+        for (name, value) in security_context {
             assert_eq!(fs.getxattr(ino, name).unwrap(), *value);
         }
     }
     fixture.assert_sound();
-    // Nothing is made with labels that cannot be had.
+    // Nothing is created with an attribute that is not allowed.
     let too_long = [0; 65_537];
     let refused: [(&[u8], &[u8], i32); 3] =
         [(b"user.mine", b"x", 95), (b"security.", b"x", 22), (b"security.long", &too_long, 7)];
     for (name, value, expected) in refused {
-        let caller = Caller { labels: &[(name, value)], ..USER };
+        let caller = Caller { security_context: &[(name, value)], ..USER };
         assert_eq!(errno(fs.mkdir(&caller, Ino::ROOT, b"x", 0o777)), expected);
         assert_eq!(errno(fs.lookup(Ino::ROOT, b"x")), 2);
     }
@@ -141,7 +141,7 @@ fn a_directory_of_a_hundred_thousand_lists_each_once() {
     for number in [0, 50_000, 99_999] {
         assert!(fixture.fs.lookup(Ino::ROOT, format!("file-{number}").as_bytes()).is_ok());
     }
-    assert!(fixture.fs.nodes.len() < 1000);
+    assert!(fixture.fs.state().cached_inode_count() < 1000);
     for name in names {
         fixture.fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();
     }
@@ -150,8 +150,8 @@ fn a_directory_of_a_hundred_thousand_lists_each_once() {
     assert_eq!(fixture.disk.state().list_count(), 3);
 }
 
-/// A listing in small pieces, with changes between them, shows every name once that was there all
-/// the time.
+/// A listing in small pieces, with changes between them, has every name once that existed all the
+/// time.
 fn list_under_change(hash_mask: u64, count: usize) {
     let fixture = Fixture::with(ModelDisk::new(None), noatime(), hash_mask);
     for number in 0..count {
@@ -218,7 +218,7 @@ fn a_record_of_colliding_names_fills_up_and_says_so() {
 
 #[test]
 fn readdirplus_counts_lookups_of_what_was_taken() {
-    let options = Options { lookups_hold_files: true, ..noatime() };
+    let options = Options { lookups_keep_files: true, ..noatime() };
     let fixture = Fixture::with(ModelDisk::new(None), options, u64::MAX);
     let ino = fixture.file_with("f", &[1; 5000]);
     fixture.fs.forget(ino, 1);

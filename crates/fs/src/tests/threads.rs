@@ -1,4 +1,4 @@
-//! Many threads at once.
+//! Many threads at the same time.
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
@@ -22,13 +22,13 @@ fn in_threads(work: impl Fn(u64) + Sync) {
 
 #[test]
 fn threads_on_the_same_files_end_and_leave_a_sound_file_system() {
-    for lookups_hold_files in [false, true] {
-        let options = Options { lookups_hold_files, inode_cache_len: 32, ..noatime() };
+    for lookups_keep_files in [false, true] {
+        let options = Options { lookups_keep_files, inode_cache_len: 32, ..noatime() };
         let mut fixture = Fixture::with(ModelDisk::new(None), options, u64::MAX);
         let (fs, clock) = (Arc::clone(&fixture.fs), StepClock::default());
         in_threads(|number| {
-            // Each thread does steps that fit a model of its own: on the common tree they meet
-            // whatever the others did.
+            // The steps of each thread fit a model of its own. On the common tree they run into the
+            // changes of other threads.
             let mut model = Model::new(clock.set_step(0), 0, 0, 0o755);
             let mut generator = Generator::new(number, Profile::default());
             let mut driver = Driver::new(Arc::clone(&fs));
@@ -45,7 +45,7 @@ fn threads_on_the_same_files_end_and_leave_a_sound_file_system() {
         drop(fs);
         fixture.remount();
         fixture.assert_sound();
-        assert!(fixture.fs.orphans.lock().is_empty());
+        assert!(fixture.fs.state().orphans().is_empty());
     }
 }
 

@@ -1,18 +1,21 @@
-//! Who made a version, of those that a user who is not root has made and may take away again.
+//! Which user created a version. Versions that a user other than root created, that user may
+//! delete.
 //!
-//! It stands in what the version itself sees, so it goes with it, and no rollback takes it away: in a
-//! branch's head, and in the head that a snapshot is made of, just before that. What goes on from a version
-//! has the record too; but that names the version that it is about.
+//! The record is part of the version itself: it is written to the new branch's head, and before a
+//! snapshot to the head of which the snapshot is taken. So it is deleted together with the version,
+//! and a rollback does not remove it. Descendants of the version inherit the record. So the record
+//! names the version that it belongs to.
 
 use dendro_disk::{Aru, LogicalDisk, View};
 use zerocopy::IntoBytes;
 
 use crate::error::{FsError, Result};
-use crate::format::{
+use crate::layout::format::{
     BRANCH_MAKER_INDEX, MakerV1, RECORD_VERSION, SNAPSHOT_MAKER_INDEX, VOLUME_LIST, split_head,
 };
 
-/// Where it stands: apart, since snapshots of a branch are made by others, too.
+/// The index of the record. Branches and snapshots have different ones, since other users may
+/// create snapshots of a branch.
 const fn index(of: View) -> u64 {
     match of.epoch {
         None => BRANCH_MAKER_INDEX,
@@ -20,27 +23,30 @@ const fn index(of: View) -> u64 {
     }
 }
 
-/// The user who made the version `of`; `None` where nobody is known to have, who is not root.
+/// The user who created the version `of`; `None` if that was root, or is not known.
 ///
 /// # Errors
-/// [`FsError::Corrupted`]; what the disk says.
+/// [`FsError::Corrupted`]; errors of the disk.
 pub fn maker(disk: &dyn LogicalDisk, of: View) -> Result<Option<u32>> {
     let Some(record) = disk.record(of, VOLUME_LIST, index(of))? else { return Ok(None) };
-    let (told, _) = split_head::<MakerV1>(&record, "the maker of a version")?;
-    if told.version != RECORD_VERSION {
-        return Err(FsError::Corrupted("the maker of a version is told in an unknown way".into()));
+    let (maker, _) = split_head::<MakerV1>(&record, "the maker of a version")?;
+    if maker.version != RECORD_VERSION {
+        return Err(FsError::Corrupted(
+            "the maker of a version has an unknown record version".into(),
+        ));
     }
-    let is_about_it = (told.branch.get(), told.epoch.get()) == (of.branch, of.epoch.unwrap_or(0));
-    Ok(is_about_it.then(|| told.uid.get()))
+    let belongs_to_it =
+        (maker.branch.get(), maker.epoch.get()) == (of.branch, of.epoch.unwrap_or(0));
+    Ok(belongs_to_it.then(|| maker.uid.get()))
 }
 
-/// Notes that the user `uid` makes, or has made, the version `of`: the head that is written to, or the
-/// snapshot that is made of it next.
+/// Records that the user `uid` created the version `of`: a branch's head, or the next snapshot of
+/// it.
 ///
 /// # Errors
-/// What the disk says.
+/// Errors of the disk.
 pub fn note_maker(disk: &dyn LogicalDisk, of: View, uid: u32) -> Result<()> {
-    let told = MakerV1 {
+    let maker = MakerV1 {
         version: RECORD_VERSION,
         reserved: [0; 3],
         uid: uid.into(),
@@ -49,15 +55,15 @@ pub fn note_maker(disk: &dyn LogicalDisk, of: View, uid: u32) -> Result<()> {
         epoch: of.epoch.unwrap_or(0).into(),
     };
     let mut aru = Aru::new(View { branch: of.branch, epoch: None });
-    aru.put_record(VOLUME_LIST, index(of), told.as_bytes().to_vec());
+    aru.put_record(VOLUME_LIST, index(of), maker.as_bytes().to_vec());
     disk.commit(aru)?;
     Ok(())
 }
 
-/// Forgets who made the branch with this head, if anybody did.
+/// Removes the record of who created the branch with this head, if there is one.
 ///
 /// # Errors
-/// What the disk says.
+/// Errors of the disk.
 pub fn forget_maker(disk: &dyn LogicalDisk, head: View) -> Result<()> {
     if disk.record(head, VOLUME_LIST, BRANCH_MAKER_INDEX)?.is_some() {
         let mut aru = Aru::new(head);

@@ -1,64 +1,67 @@
-//! Bringing files back.
+//! Restoring files and directory trees from another view.
 
 use std::collections::HashMap;
 
 use dendro_base::units::MIB;
 
-use super::check_depth;
-use super::staged::Staged;
+use super::tree::check_depth;
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
-use crate::permission::{Rules, Who, Wish};
+use crate::layout::xattr_records::{ACL_ACCESS, is_acl};
+use crate::permission::{self, Access, AccessRules};
+use crate::staged::Staged;
 use crate::types::{
-    Attr, Caller, FileFlags, FileKind, Ino, OpenOptions, Seek, SetAttr, SetTime, XattrFlags,
+    Attr, Caller, Credentials, FileFlags, FileKind, Ino, OpenOptions, Seek, SetAttr, SetTime,
+    XattrFlags,
 };
-use crate::xattr::{self, ACL_ACCESS};
 
-/// The bits of a mode by which a program runs as its owner or its group.
+/// The set-id bits of a mode: a program runs as its owner or its group.
 const SET_IDS: u32 = 0o6000;
 
-/// What one unit copies at most.
+/// The most that one unit copies.
 const CHUNK_LEN: usize = MIB as usize;
 
-/// What was brought back.
+/// How much was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Files that are no directories.
+    /// The number of files other than directories.
     pub file_count: u64,
-    /// Directories.
+    /// The number of directories.
     pub directory_count: u64,
-    /// Bytes of data.
+    /// The bytes of data.
     pub data_bytes: u64,
 }
 
-/// Copies `ino` of `from`, with all that is in it, to `to` as `name` in the directory `parent`:
-/// data and holes, types, owners, modes, times, flags, attributes, and hard links within the tree.
+/// Copies `ino` of `from`, with everything in it, to `to` as `name` in the directory `parent`: data
+/// and holes, types, owners, modes, times, flags, attributes, and hard links within the tree.
 ///
-/// A file appears whole, at once, and so does a directory: until all is in it, it has another name, which
-/// begins with `.undelete-`, and where a crash comes before that the next mount takes it away. Times of
-/// the last change (ctime) and of creation are those of the copy. `from` is a view that does not
-/// change meanwhile.
+/// The name appears when the copy is complete. Until then a directory has a temporary name that
+/// begins with `.undelete-`; after a crash the next mount removes it. The times of the last change
+/// (ctime) and of creation are those of the copy. `from` must be a view that does not change
+/// meanwhile.
 ///
-/// What is copied for `who` is made by that user: it belongs to it, and has of the owner's and the group's
-/// rights, attributes and flags what such a user can give its own files. Everything in it must be readable
-/// for `who`; whether `who` may go to `ino` and make names in `parent`, the caller has seen to.
+/// A copy for `user` is as if that user had created it. The files belong to the user, and get only
+/// those privileges, attributes and flags of the originals that such a user can set. The user must
+/// be able to read everything in the tree. The caller has checked that the user may go to `ino` and
+/// create names in `parent`.
 ///
 /// # Errors
-/// [`FsError::Denied`] where `who` may not read something, [`FsError::NotPermitted`] where it may not make
-/// it; [`FsError::Exists`] when `to` has the name; [`FsError::NotFound`], [`FsError::NotDirectory`],
-/// [`FsError::ReadOnly`]; what the disk says. What was done by then is taken away.
+/// [`FsError::Denied`] if `user` may not read a file; [`FsError::NotPermitted`] if the user may not
+/// create it; [`FsError::Exists`] if `to` has the name; [`FsError::NotFound`],
+/// [`FsError::NotDirectory`], [`FsError::ReadOnly`]; errors of the disk. After an error the partial
+/// copy is removed.
 pub fn restore(
     from: &FileSystem,
     ino: Ino,
     to: &FileSystem,
     parent: Ino,
     name: &[u8],
-    who: Option<&Who>,
+    user: Option<&Credentials>,
 ) -> Result<Restored> {
-    let mut copy = Copy::new(from, to, who);
+    let mut copy = Copy::new(from, to, user);
     if from.getattr(ino)?.kind == FileKind::Directory {
         check_free(to, parent, name)?;
-        let staged = Staged::begin(to, parent, ino)?;
+        let staged = Staged::begin(to.state(), parent, ino)?;
         match copy.tree(ino, parent, staged.name()) {
             Ok(()) => staged.finish(name)?,
             Err(error) => return Err(staged.give_up(error)),
@@ -66,7 +69,7 @@ pub fn restore(
     } else {
         copy.tree(ino, parent, name)?;
     }
-    // What is immutable can get neither names nor entries.
+    // Flags come last: an immutable file can get no names, and an immutable directory no entries.
     for (flags, new) in &copy.flagged {
         let changes = SetAttr { flags: Some(*flags), ..SetAttr::default() };
         to.setattr(&Caller::default(), *new, &changes)?;
@@ -74,7 +77,7 @@ pub fn restore(
     Ok(copy.restored)
 }
 
-/// Says at once that a name is taken, rather than when all has been copied.
+/// Fails at once if the name exists, rather than after everything was copied.
 fn check_free(fs: &FileSystem, parent: Ino, name: &[u8]) -> Result<()> {
     match fs.lookup(parent, name) {
         Ok(attr) => {
@@ -100,31 +103,31 @@ fn entries(fs: &FileSystem, dir: Ino) -> Result<Vec<(Ino, Vec<u8>)>> {
 struct Copy<'f> {
     from: &'f FileSystem,
     to: &'f FileSystem,
-    /// For whom; nothing: for somebody who may do everything.
-    who: Option<&'f Who>,
+    /// The user for whom the copy is made; `None`: one who may do everything.
+    user: Option<&'f Credentials>,
     /// The copies of files that have several names.
     links: HashMap<Ino, Ino>,
-    /// Copies that get users' flags in the end.
+    /// Copies that get flags at the end.
     flagged: Vec<(FileFlags, Ino)>,
     restored: Restored,
 }
 
 impl<'f> Copy<'f> {
-    fn new(from: &'f FileSystem, to: &'f FileSystem, who: Option<&'f Who>) -> Self {
+    fn new(from: &'f FileSystem, to: &'f FileSystem, user: Option<&'f Credentials>) -> Self {
         let restored = Restored::default();
-        Self { from, to, who, links: HashMap::new(), flagged: Vec::new(), restored }
+        Self { from, to, user, links: HashMap::new(), flagged: Vec::new(), restored }
     }
 
-    /// Refuses to copy for somebody what that one may not read, or make.
+    /// Refuses files that the user may not read, or may not create.
     fn check(&self, attr: &Attr) -> Result<()> {
-        let Some(who) = self.who else { return Ok(()) };
-        let wish = match attr.kind {
-            FileKind::Directory => Wish::READ | Wish::EXECUTE,
-            FileKind::Regular => Wish::READ,
+        let Some(user) = self.user else { return Ok(()) };
+        let wanted = match attr.kind {
+            FileKind::Directory => Access::READ | Access::EXECUTE,
+            FileKind::Regular => Access::READ,
             FileKind::CharDevice | FileKind::BlockDevice => {
                 return Err(FsError::NotPermitted("root alone makes device files"));
             }
-            // Whoever can go there may read a link; pipes and sockets hold nothing.
+            // Every user who can look up a link may read it; pipes and sockets contain nothing.
             FileKind::Symlink | FileKind::Fifo | FileKind::Socket => return Ok(()),
         };
         let acl = match self.from.getxattr(attr.ino, ACL_ACCESS) {
@@ -132,12 +135,14 @@ impl<'f> Copy<'f> {
             other => Some(other?),
         };
         let mode = attr.perm;
-        who.check(&Rules { uid: attr.uid, gid: attr.gid, mode, acl: acl.as_deref() }, wish)
+        let rules = AccessRules { uid: attr.uid, gid: attr.gid, mode, acl: acl.as_deref() };
+        permission::check(user, &rules, wanted)
     }
 
-    /// Makes a copy of `ino`, with all that is in it, but for flags.
+    /// Copies `ino` with everything in it, except flags.
     fn tree(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
-        // Directories get their times when all is in them: the innermost first, which come last.
+        // A directory gets its times after its entries were created. The innermost ones, which come
+        // last in this list, are finished first.
         let mut made = Vec::new();
         let mut todo = vec![(ino, parent, name.to_vec(), 0)];
         while let Some((ino, parent, name, depth)) = todo.pop() {
@@ -158,11 +163,11 @@ impl<'f> Copy<'f> {
         Ok(())
     }
 
-    /// Makes a copy of one file, or an empty directory, and answers its number. Only a directory
-    /// has not its own attributes yet.
+    /// Copies one file, or creates an empty directory. Returns the number of the copy. A directory
+    /// does not have its final attributes yet.
     fn node(&mut self, attr: &Attr, parent: Ino, name: &[u8]) -> Result<Ino> {
-        let (uid, gid) = self.who.map_or((attr.uid, attr.gid), |who| (who.uid, who.gid));
-        let caller = Caller { uid, gid, umask: 0, labels: &[] };
+        let (uid, gid) = self.user.map_or((attr.uid, attr.gid), |user| (user.uid, user.gid));
+        let caller = Caller { uid, gid, umask: 0, security_context: &[] };
         if attr.kind == FileKind::Directory {
             let new = self.to.mkdir(&caller, parent, name, attr.perm)?.ino;
             self.to.forget(new, 1);
@@ -195,8 +200,8 @@ impl<'f> Copy<'f> {
         Ok(new)
     }
 
-    /// Copies a regular file under no name, which it gets when it is whole. Its lookup is counted
-    /// once.
+    /// Copies a regular file to a file without a name, which gets its name when it is complete.
+    /// Counts one lookup of it.
     fn regular(
         &mut self,
         attr: &Attr,
@@ -256,20 +261,21 @@ impl<'f> Copy<'f> {
         self.to.setattr(&Caller::default(), new, &changes).map(drop)
     }
 
-    /// Gives a copy the attributes of what it was copied from, but for its flags.
+    /// Gives a copy the attributes of the original, except flags.
     fn finish(&mut self, attr: &Attr, new: Ino) -> Result<()> {
         let change = |changes| self.to.setattr(&Caller::default(), new, &changes).map(drop);
-        // The owner first, whose change takes rights away; then ACLs, which the mode follows.
+        // First the owner, since a change of owner clears set-id bits. Then ACLs, since these
+        // change the mode.
         let (is_owner, is_member) =
-            self.who.map_or((true, true), |who| (who.uid == attr.uid, who.is_in(attr.gid)));
+            self.user.map_or((true, true), |user| (user.uid == attr.uid, user.is_in(attr.gid)));
         change(SetAttr {
-            uid: self.who.is_none().then_some(attr.uid),
+            uid: self.user.is_none().then_some(attr.uid),
             gid: is_member.then_some(attr.gid),
             ..SetAttr::default()
         })?;
         self.extended_attributes(attr.ino, new)?;
         let is_link = attr.kind == FileKind::Symlink;
-        // What runs as its owner or its group does so with those alone that the bits were given for.
+        // The set-id bits stay only if owner and group are those that the bits were set for.
         let mode = match is_owner && is_member {
             true => attr.mode(),
             false => attr.mode() & !SET_IDS,
@@ -280,9 +286,9 @@ impl<'f> Copy<'f> {
             mtime: Some(SetTime::At(attr.mtime)),
             ..SetAttr::default()
         })?;
-        let flags = match self.who {
+        let flags = match self.user {
             None => attr.flags,
-            // Root alone gives the others, and takes them away.
+            // Only root may set the other flags.
             Some(_) => attr.flags & (FileFlags::NO_DUMP | FileFlags::NO_ATIME),
         };
         if !flags.is_empty() {
@@ -296,13 +302,14 @@ impl<'f> Copy<'f> {
             let names = list.split(|&byte| byte == 0).filter(|name| !name.is_empty());
             names.map(<[u8]>::to_vec).collect()
         };
-        // What `trusted.` and `security.` hold gives rights, or says what users are not to see.
-        let is_anybodys = |name: &[u8]| name.starts_with(b"user.") || xattr::is_acl(name);
+        // Users may not set attributes of `trusted.` and `security.`: these give privileges, or are
+        // not visible to users.
+        let is_settable = |name: &[u8]| name.starts_with(b"user.") || is_acl(name);
         let mut wanted = names(self.from.listxattr(ino)?);
-        wanted.retain(|name| self.who.is_none() || is_anybodys(name));
-        // ACLs that the copy got from the directory where it was made.
+        wanted.retain(|name| self.user.is_none() || is_settable(name));
+        // ACLs that the copy inherited from the directory where it was created.
         for name in names(self.to.listxattr(new)?) {
-            if !wanted.contains(&name) && (self.who.is_none() || is_anybodys(&name)) {
+            if !wanted.contains(&name) && (self.user.is_none() || is_settable(&name)) {
                 self.to.removexattr(new, &name)?;
             }
         }

@@ -1,35 +1,37 @@
-//! What was true in one view and need not be in another.
+//! What a cache must drop when it shows another view.
 
 use std::collections::BTreeMap;
 
 use dendro_disk::{Lid, Versions, View};
 
-use super::{BATCH_LEN, Tree};
-use crate::error::Result;
-use crate::format::FIRST_FILE_LIST;
+use super::tree::{BATCH_LEN, Tree};
+use crate::error::{FsError, Result};
+use crate::layout::format::FIRST_FILE_LIST;
 use crate::types::{FileKind, Ino};
 
-/// Something that is not to be believed any more.
+/// Something that is no longer valid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stale {
-    /// Attributes and data of an i-node.
+    /// The attributes and data of an i-node.
     Inode(Ino),
-    /// What a name in a directory names, or that it names nothing.
+    /// A name in a directory, or that there is no such name.
     Entry {
         /// The directory.
         parent: Ino,
         /// The name.
         name: Vec<u8>,
-        /// What it named, if that is no directory, and nothing in the other view.
+        /// The file that it named, if the new view does not have that file, and if it is not a
+        /// directory.
         gone: Option<Ino>,
     },
 }
 
-/// What a cache that was filled from `old` must drop before it shows `new`: everything in which they
-/// differ, access times included, and perhaps more. Takes time in proportion to that.
+/// What a cache that was filled from `old` must drop before it shows `new`: everything in which the
+/// views differ, access times included, and perhaps more. This takes time in proportion to the
+/// differences.
 ///
 /// # Errors
-/// What the disk says.
+/// Errors of the disk.
 pub fn stale(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Stale>> {
     let trees = [Tree::new(disk, old)?, Tree::new(disk, new)?];
     let mut stale = Vec::new();
@@ -56,16 +58,16 @@ pub fn stale(disk: &dyn Versions, old: View, new: View) -> Result<Vec<Stale>> {
     }
 }
 
-/// A name, and the file that has gone with it.
+/// A name, and the file that no longer exists in the new view.
 type Changed = (Vec<u8>, Option<Ino>);
 
-/// The names in `dir`, as far as it is a directory, that name something else in one of the trees.
+/// The names in `dir` that name different files in the two trees; none if it is not a directory.
 fn changed_names(trees: &[Tree<'_>; 2], dir: Ino) -> Result<Vec<Changed>> {
     let names = |tree: &Tree<'_>| {
         let is_directory = tree.inode(dir)?.is_some_and(|inode| inode.kind == FileKind::Directory);
         let entries = if is_directory { tree.entries(dir)? } else { Vec::new() };
         let named = entries.into_iter().map(|entry| (entry.name, (entry.ino, entry.kind)));
-        Ok::<_, crate::FsError>(named.collect::<BTreeMap<_, _>>())
+        Ok::<_, FsError>(named.collect::<BTreeMap<_, _>>())
     };
     let [old, new] = [names(&trees[0])?, names(&trees[1])?];
     let mut changed = Vec::new();
@@ -73,7 +75,7 @@ fn changed_names(trees: &[Tree<'_>; 2], dir: Ino) -> Result<Vec<Changed>> {
         let is_gone = *kind != FileKind::Directory && trees[1].inode(*ino)?.is_none();
         changed.push((name.clone(), is_gone.then_some(*ino)));
     }
-    let come = new.keys().filter(|name| !old.contains_key(*name));
-    changed.extend(come.map(|name| (name.clone(), None)));
+    let added = new.keys().filter(|name| !old.contains_key(*name));
+    changed.extend(added.map(|name| (name.clone(), None)));
     Ok(changed)
 }

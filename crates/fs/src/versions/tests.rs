@@ -1,5 +1,5 @@
+mod permissions;
 mod staged;
-mod whose;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     SetAttr, XattrFlags, verify,
 };
 
-/// Makes a snapshot; what follows happens later.
+/// Creates a snapshot, and advances the clock.
 fn snapshot(fixture: &Fixture) -> View {
     let snapshot = fixture.disk.snapshot(0, None).unwrap();
     fixture.clock.set_step(snapshot.epoch);
@@ -67,9 +67,9 @@ fn lines(fixture: &Fixture, old: View, new: View) -> Vec<String> {
 fn a_view_of_the_past_is_read_without_a_write() {
     let fixture = Fixture::with(ModelDisk::new(None).recording(), noatime(), u64::MAX);
     let ino = fixture.file_with("file", b"before");
-    let held = fixture.file_with("held", &[7; 10_000]);
-    fixture.fs.open(held, OpenOptions::default()).unwrap();
-    fixture.fs.unlink(Ino::ROOT, b"held").unwrap();
+    let opened = fixture.file_with("open", &[7; 10_000]);
+    fixture.fs.open(opened, OpenOptions::default()).unwrap();
+    fixture.fs.unlink(Ino::ROOT, b"open").unwrap();
     let view = snapshot(&fixture);
     write(&fixture, ino, b"after!");
     let commits = fixture.disk.history().len();
@@ -89,22 +89,22 @@ fn a_view_of_the_past_is_read_without_a_write() {
     past.close().unwrap();
     assert_eq!(fixture.disk.history().len(), commits, "nothing was committed");
     assert_eq!(read(&fixture.fs, ino), b"after!");
-    assert_eq!(fixture.contents(held), [7; 10_000]);
+    assert_eq!(fixture.contents(opened), [7; 10_000]);
 }
 
 #[test]
 fn a_clone_removes_what_was_only_open_where_it_was_made_and_that_stays_there() {
     let fixture = Fixture::new();
-    let held = fixture.file_with("held", &[7; 10_000]);
-    fixture.fs.open(held, OpenOptions::default()).unwrap();
-    fixture.fs.unlink(Ino::ROOT, b"held").unwrap();
+    let opened = fixture.file_with("open", &[7; 10_000]);
+    fixture.fs.open(opened, OpenOptions::default()).unwrap();
+    fixture.fs.unlink(Ino::ROOT, b"open").unwrap();
     let clone = fixture.disk.branch_off(View::HEAD, "clone").unwrap().head();
     let fs = mount(&fixture, clone);
-    assert_eq!(fs.getattr(held), Err(FsError::Stale));
+    assert_eq!(fs.getattr(opened), Err(FsError::Stale));
     assert_eq!(verify(&*fixture.disk, clone), Ok(vec![]));
-    assert_eq!(fixture.contents(held), [7; 10_000]);
-    fixture.fs.release(held);
-    fixture.fs.forget(held, 1);
+    assert_eq!(fixture.contents(opened), [7; 10_000]);
+    fixture.fs.release(opened);
+    fixture.fs.forget(opened, 1);
     fixture.assert_sound();
 }
 
@@ -148,7 +148,7 @@ fn several_heads_are_written_to_at_the_same_time() {
 }
 
 #[test]
-fn a_diff_tells_names_that_came_and_went_and_files_that_changed() {
+fn a_diff_reports_names_that_came_and_went_and_files_that_changed() {
     let fixture = Fixture::new();
     let (dir, sub) = (fixture.dir("dir"), fixture.dir("sub"));
     let (kept, doomed) = (file_in(&fixture, dir, "kept"), file_in(&fixture, dir, "doomed"));
@@ -184,7 +184,7 @@ fn a_diff_tells_names_that_came_and_went_and_files_that_changed() {
 }
 
 #[test]
-fn a_diff_tells_a_renamed_directory_and_not_what_is_in_it() {
+fn a_diff_reports_a_renamed_directory_and_not_what_is_in_it() {
     let fixture = Fixture::new();
     let (dir, other) = (fixture.dir("dir"), fixture.dir("other"));
     let ino = file_in(&fixture, dir, "file");
@@ -201,7 +201,7 @@ fn a_diff_tells_a_renamed_directory_and_not_what_is_in_it() {
 }
 
 #[test]
-fn a_diff_tells_hard_links_and_files_that_were_replaced() {
+fn a_diff_reports_hard_links_and_files_that_were_replaced() {
     let fixture = Fixture::new();
     let (dir, other) = (fixture.dir("dir"), fixture.dir("other"));
     let ino = file_in(&fixture, dir, "file");
@@ -210,7 +210,7 @@ fn a_diff_tells_hard_links_and_files_that_were_replaced() {
     fixture.fs.link(ino, other, b"link").unwrap();
     let linked = snapshot(&fixture);
     assert_eq!(lines(&fixture, old, linked), ["M /other", "+ /other/link"]);
-    // The i-node names the directory of the link, which goes: the file is still found.
+    // The i-node names the directory of the link, which is removed. The file is still found.
     fixture.fs.unlink(other, b"link").unwrap();
     write(&fixture, ino, b"data");
     assert_eq!(lines(&fixture, old, View::HEAD), ["M /dir/file", "M /other"]);
@@ -234,8 +234,8 @@ fn a_diff_leaves_out_reading_and_files_without_a_name() {
 
 type Walked = BTreeMap<String, (Ino, FileTime, FileTime)>;
 
-/// The paths of everything in a view but the root, with i-nodes and the times of the last writing
-/// and the last change.
+/// The paths of all files in a view except the root, with their i-nodes, modification and change
+/// times.
 fn walk(fs: &FileSystem) -> Walked {
     let mut found = BTreeMap::new();
     let mut dirs = vec![(Ino::ROOT, String::new())];
@@ -320,7 +320,7 @@ fn compare_with_walk(fixture: &Fixture, old: View, new: View, seed: u64) {
     };
     let mut modified = BTreeSet::new();
     let mut changes = diff(&*fixture.disk, old, new).unwrap();
-    // What was modified may have taken the place of another file; renames tell more.
+    // A modified file may have replaced another one. Renames are checked first.
     changes.sort_by_key(|change| change.sign() == 'M');
     for change in changes {
         let path = String::from_utf8(change.path().to_vec()).unwrap();
@@ -340,9 +340,9 @@ fn compare_with_walk(fixture: &Fixture, old: View, new: View, seed: u64) {
         }
     }
     assert!(gone.is_empty() && come.is_empty(), "seed {seed}: {gone:?} went, {come:?} came");
-    let told: BTreeSet<_> = modified.iter().filter_map(|path| after.get(path)).collect();
+    let reported: BTreeSet<_> = modified.iter().filter_map(|path| after.get(path)).collect();
     for (path, file) in &after {
-        assert!(!written(path) || told.contains(file), "seed {seed}: {path} was written");
+        assert!(!written(path) || reported.contains(file), "seed {seed}: {path} was written");
     }
 }
 
@@ -403,7 +403,7 @@ fn what_a_directory_had_is_found_in_the_newest_snapshot_that_has_it() {
     assert_eq!(found(b"/").len(), 1);
 }
 
-/// Everything that a copy has alike.
+/// Everything in which a copy equals the original.
 fn comparable(fs: &FileSystem, top: &str) -> Tree {
     let mut tree = Tree::of_fs(fs).unwrap();
     tree.nodes.retain(|path, _| path == top || path.starts_with(&format!("{top}/")));

@@ -1,4 +1,4 @@
-//! A file system in memory, with just enough in it to see each request come through.
+//! A file system in memory that is just large enough to check each request.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -37,9 +37,9 @@ pub(crate) struct Memory {
     pub lookups: AtomicU64,
     pub kills: AtomicU64,
     pub attribute_changes: AtomicU64,
-    /// Of any attribute, extended ones too.
+    /// The number of reads of attributes, extended ones included.
     pub attribute_reads: AtomicU64,
-    /// Of each write where it began and how long it was.
+    /// The offset and length of each write.
     pub writes: Mutex<Vec<(u64, u64)>>,
     pub agreed: Mutex<Option<Agreed>>,
 }
@@ -61,7 +61,7 @@ impl Memory {
         self.nodes.lock().unwrap()
     }
 
-    /// Changes a file's data as if in some other way than over the mount.
+    /// Changes a file's data, but not through the mount.
     pub(crate) fn change(&self, name: &[u8], data: &[u8]) -> u64 {
         let mut nodes = self.nodes();
         let id = nodes[&ROOT].names[name];
@@ -71,7 +71,7 @@ impl Memory {
         id
     }
 
-    /// Takes a name away as if in some other way than over the mount.
+    /// Removes a name, but not through the mount.
     pub(crate) fn take_away(&self, name: &[u8]) -> u64 {
         self.nodes().get_mut(&ROOT).unwrap().names.remove(name).unwrap()
     }

@@ -53,7 +53,7 @@ pub(crate) fn request() -> MountRequest {
     }
 }
 
-/// Takes the mount away, so that a failed assertion does not leave the server waiting.
+/// Unmounts when dropped, so that the server does not wait after a failed assertion.
 struct Unmount<'a>(&'a Path);
 
 impl Drop for Unmount<'_> {

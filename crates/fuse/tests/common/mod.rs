@@ -1,4 +1,4 @@
-//! A file system over the model of the logical disk, mounted for real.
+//! The file system on the model of the logical disk, in a real mount.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -15,14 +15,14 @@ use dendro_fuse::{Access, Mount, MountOptions, UnmountMode, unmount};
 
 pub(crate) const CAPACITY_BYTES: u64 = 1 << 30;
 
-/// A mounted file system; unmounted, whatever happens, when dropped.
+/// A mounted file system, which is unmounted when this is dropped, also after a panic.
 pub(crate) struct Mounted {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) fs: Arc<FileSystem>,
     pub(crate) server: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// Mounts a new file system, unless mounts are to be left out.
+/// Mounts a new file system, unless mounts are to be skipped.
 pub(crate) fn mounted() -> Option<Mounted> {
     mounted_with(&new_disk(), MountOptions { access: Access::All, ..MountOptions::default() })
 }
@@ -56,7 +56,7 @@ pub(crate) fn mounted_with(disk: &Arc<ModelDisk>, options: MountOptions) -> Opti
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let disk: Arc<dyn LogicalDisk> = Arc::clone(disk) as _;
     let fs_options =
-        Options { lookups_hold_files: true, read_only: options.read_only, ..Options::default() };
+        Options { lookups_keep_files: true, read_only: options.read_only, ..Options::default() };
     let fs = Arc::new(FileSystem::mount(disk, fs_options, clock).unwrap());
     let directory = tempfile::tempdir().unwrap();
     let report = |operation: &str, error: &_| panic!("{operation}: {error}");
@@ -75,7 +75,7 @@ impl Mounted {
         self.directory.path()
     }
 
-    /// Unmounts in good order and shuts the file system down.
+    /// Unmounts, and shuts the file system down.
     pub(crate) fn finish(mut self) {
         unmount(self.root(), UnmountMode::Idle).unwrap();
         self.server.take().unwrap().join().unwrap().unwrap();

@@ -177,3 +177,16 @@ fn what_is_not_there_is_said_with_what_there_is() {
     let answer = resolve(&empty, empty.main_head(), &name, Timestamp(100));
     assert!(answer.unwrap_err().contains("there is no snapshot"));
 }
+
+#[test]
+fn what_was_meant_comes_first() {
+    let names: Vec<String> = (0..20).map(|number| format!("backup-of-day-{number}")).collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.insert(0, "before");
+    for asked in ["befor", "bfore", "beforee", "Before"] {
+        let said = some_of(&names, asked);
+        assert!(said.starts_with("before, backup-of-day-13, "), "{said}");
+        assert!(said.ends_with("backup-of-day-19 and 13 more"), "{said}");
+    }
+    assert!(some_of(&names, "x").starts_with("backup-of-day-12, "));
+}

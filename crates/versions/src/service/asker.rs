@@ -5,19 +5,23 @@
 //! delegated may make versions too, and take away, and put in the tree's place, what they made themselves. All
 //! that could take something from others is refused.
 
+use std::collections::{BTreeMap, HashSet};
+
 use dendro_control::AdminError;
-use dendro_control::versions::{Replacing, VersionList, VersionName, VersionsRequest};
+use dendro_control::versions::{
+    AncestorInfo, Replacing, VersionList, VersionName, VersionsRequest,
+};
 use dendro_disk::{VersionTable, View};
-use dendro_fs::Who;
+use dendro_fs::Credentials;
 use dendro_fs::versions::{maker, note_maker};
 
-use super::{Answer, Service, facts, kept, refuse};
+use super::{Answer, Service, Succession, facts, kept, refuse};
 
 /// Somebody who may not do everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asker {
     /// The user.
-    pub who: Who,
+    pub who: Credentials,
     /// Whether making versions was delegated to that user.
     pub is_delegate: bool,
 }
@@ -34,7 +38,7 @@ fn deny<T>(why: &str) -> Answer<T> {
 
 impl Service {
     /// Whose permissions count, if they do.
-    pub(super) fn who(&self) -> Option<&Who> {
+    pub(super) fn who(&self) -> Option<&Credentials> {
         self.asker.as_ref().map(|asker| &asker.who)
     }
 
@@ -54,7 +58,7 @@ impl Service {
                 | Asked::Removed { .. }
                 | Asked::Undelete { .. }
         );
-        let can_be_delegated = !matches!(request, Asked::Promote { .. } | Asked::Rollback { .. });
+        let can_be_delegated = !matches!(request, Asked::Promote { .. });
         match (can_be_delegated, is_looking || asker.is_delegate) {
             (false, _) => return deny(NOT_FOR_OTHERS),
             (true, false) => return deny(NOT_DELEGATED),
@@ -86,12 +90,13 @@ impl Service {
             Asked::Replace { with, since, how } => {
                 self.check_replacement(table, with, since.as_ref(), *how)
             }
-            Asked::Promote { .. } | Asked::Rollback { .. } => deny(NOT_FOR_OTHERS),
+            Asked::Rollback { to, undo, how } => self.check_way_back(table, to, *undo, *how),
+            Asked::Promote { .. } => deny(NOT_FOR_OTHERS),
         }
     }
 
     /// Whether the one who asks made the version.
-    fn is_own(&self, view: View) -> Answer<bool> {
+    pub(super) fn is_own(&self, view: View) -> Answer<bool> {
         let Some(who) = self.who() else { return Ok(true) };
         Ok(maker(&*self.disk, view).map_err(refuse)? == Some(who.uid))
     }
@@ -147,6 +152,39 @@ impl Service {
         }
     }
 
+    /// A branch that the one who asks has made may go back, as that one may delete it. In other trees, a try of
+    /// that one's may be taken back, and that too, as long as nobody has changed anything since.
+    fn check_way_back(
+        &self,
+        table: &VersionTable,
+        to: &VersionName,
+        undo: bool,
+        how: Replacing,
+    ) -> Answer<()> {
+        if how.force {
+            return deny(NOT_FOR_OTHERS);
+        }
+        let Succession { head, like } = self.way_back(table, to, undo)?;
+        if head != table.main_head() && self.is_own(head)? {
+            return match self.is_seen(table, like)?
+                || table.past(head).iter().any(|of| of.view() == like)
+            {
+                true => Ok(()),
+                false => {
+                    deny(&format!("{} is not to be seen in this mount", facts::called(like, table)))
+                }
+            };
+        }
+        match undo && self.is_as_left(table, like, head)? {
+            true => Ok(()),
+            false => deny(&format!(
+                "{} was made by another user or is everybody's: only a try of your own can be taken back \
+                 there, and only as long as nothing was changed since; else {NOT_FOR_OTHERS}",
+                facts::called(head, table)
+            )),
+        }
+    }
+
     /// Notes whose the version is that is made now.
     pub(super) fn note_asker(&self, made: View) -> Answer<()> {
         match self.who() {
@@ -164,8 +202,24 @@ impl Service {
         let is_seen = |branch, epoch| self.is_seen(table, View { branch, epoch }).unwrap_or(false);
         all.branches.retain(|of| is_seen(of.branch, None));
         all.snapshots.retain(|of| is_seen(of.branch, Some(of.epoch)));
+        all.ancestors = ancestors(table, &all);
         all
     }
+}
+
+/// The branches that those in `all` go on from and that are not among its branches.
+fn ancestors(table: &VersionTable, all: &VersionList) -> Vec<AncestorInfo> {
+    let shown: HashSet<u32> = all.branches.iter().map(|of| of.branch).collect();
+    let mut ancestors = BTreeMap::new();
+    for branch in shown.iter().copied().chain(all.snapshots.iter().map(|of| of.branch)) {
+        let mut next = Some(branch);
+        while let Some(branch) = next {
+            let parent = table.parent(branch).filter(|(parent, _)| *parent < branch);
+            let is_known = ancestors.insert(branch, facts::ancestor(branch, parent)).is_some();
+            next = parent.filter(|_| !is_known).map(|(parent, _)| parent);
+        }
+    }
+    ancestors.into_values().filter(|of| !shown.contains(&of.branch)).collect()
 }
 
 /// Names by which others find what a rollback has kept are not for users to give.

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use dendro_control::versions::{
-    BranchInfo, ChangeInfo, FileInfo, HistoryInfo, RemovedInfo, SnapshotInfo, UsageInfo, path_text,
+    AncestorInfo, BranchInfo, ChangeInfo, FileInfo, HistoryInfo, RemovedInfo, SnapshotInfo,
+    UsageInfo, path_text,
 };
 use dendro_disk::{Branch, Share, Snapshot, VersionTable, View};
 use dendro_fs::versions::{Change, PathVersion, Removed};
@@ -20,6 +21,14 @@ pub(super) fn branch(branch: &Branch, table: &VersionTable) -> BranchInfo {
         parent_epoch: branch.parent.map(|(_, epoch)| epoch),
         created_unix_ns: branch.time.0,
         replaced: None,
+    }
+}
+
+pub(super) fn ancestor(branch: u32, parent: Option<(u32, u64)>) -> AncestorInfo {
+    AncestorInfo {
+        branch,
+        parent: parent.map(|(parent, _)| parent),
+        parent_epoch: parent.map(|(_, epoch)| epoch),
     }
 }
 

@@ -8,6 +8,7 @@ use dendro_base::Timestamp;
 use dendro_control::AdminError;
 use dendro_control::versions::{KeptInfo, Replacing};
 use dendro_disk::{Error, Lid, Snapshot, VersionTable, View};
+use dendro_fs::versions::diff;
 use jiff::tz::TimeZone;
 
 use super::{Answer, Service, facts, refuse};
@@ -22,9 +23,12 @@ pub(super) enum Before {
     Promote,
     /// A clone of what it was.
     Try,
+    /// Nothing yet: it is what a delegate has put in a head's place, by which is seen whether it is still so.
+    Next,
 }
 
-const ALL: [(Before, &str); 4] = [
+const ALL: [(Before, &str); 5] = [
+    (Before::Next, "after-try-"),
     (Before::Rollback, "before-rollback-"),
     (Before::Undo, "before-undo-"),
     (Before::Promote, "before-promote-"),
@@ -118,6 +122,7 @@ impl Service {
             return Ok(Some(same));
         }
         let name = name(before, head.branch, table, self.clock.now());
+        self.note_asker(View { branch: head.branch, epoch: Some(table.epoch) })?;
         let made = self.disk.snapshot(head.branch, Some(&name)).map_err(|error| match error {
             Error::NoSpace { .. } => AdminError(format!(
                 "there is no room to keep what {} is now: {error}; remove files or delete snapshots \
@@ -154,6 +159,36 @@ impl Service {
         refuse(why)
     }
 
+    /// Keeps what a delegate has put in the place of what is kept, so that this user can take it back as long
+    /// as it is still so.
+    pub(super) fn keep_made(&self, head: View) -> Answer<()> {
+        if self.who().is_none() {
+            return Ok(());
+        }
+        let table = self.disk.versions();
+        let name = name(Before::Next, head.branch, &table, self.clock.now());
+        self.note_asker(View { branch: head.branch, epoch: Some(table.epoch) })?;
+        self.disk.snapshot(head.branch, Some(&name)).map(drop).map_err(refuse)
+    }
+
+    /// Whether `kept` is how `head` was before the one who asks has put something in its place, by a try or by
+    /// taking one back, and `head` is still as that has left it.
+    pub(super) fn is_as_left(&self, table: &VersionTable, kept: View, head: View) -> Answer<bool> {
+        let before = |view: View| {
+            let name = table.snapshot_of(view).and_then(|of| of.name.as_deref());
+            name.and_then(parse).map(|(before, _)| before)
+        };
+        let mut made = table.snapshots_on(head.branch).map(Snapshot::view);
+        let Some(made) = made.rfind(|view| before(*view) == Some(Before::Next)) else {
+            return Ok(false);
+        };
+        // One was made right after the other: so nothing that others did lies between them.
+        let belong_together = made.epoch == kept.epoch.map(|epoch| epoch + 1)
+            && matches!(before(kept), Some(Before::Try | Before::Undo));
+        let is_own = belong_together && self.is_own(kept)? && self.is_own(made)?;
+        Ok(is_own && diff(&*self.disk, made, head).map_err(refuse)?.is_empty())
+    }
+
     /// What was kept last of what the branch of `head` had been, and is not in its past.
     pub(super) fn last_kept(&self, table: &VersionTable, head: View) -> Answer<View> {
         let own = label(head.branch, table);
@@ -163,7 +198,8 @@ impl Service {
         };
         let kept = table.snapshots().filter(|of| {
             let name = of.name.as_deref().and_then(parse);
-            name.is_some_and(|(_, label)| label == own) && !is_past(of)
+            let is_replaced = |(before, label)| label == own && before != Before::Next;
+            name.is_some_and(is_replaced) && !is_past(of)
         });
         let last = kept.max_by_key(|of| of.epoch).map(Snapshot::view);
         last.ok_or_else(|| {
@@ -175,13 +211,14 @@ impl Service {
         })
     }
 
-    /// Deletes what tries have kept, up to `table`, of the branch of `head`: each only says how it was
-    /// before the next.
-    pub(super) fn forget_tries(&self, table: &VersionTable, head: View) -> Answer<()> {
+    /// Deletes what was kept because of `which`, up to `table`, of the branch of `head`. Of tries, each only
+    /// says how it was before the next.
+    pub(super) fn forget(&self, table: &VersionTable, head: View, which: &[Before]) -> Answer<()> {
         let own = label(head.branch, table);
         for snapshot in table.snapshots() {
-            let name = snapshot.name.as_deref();
-            let is_older = name.and_then(parse) == Some((Before::Try, &*own));
+            let name = snapshot.name.as_deref().and_then(parse);
+            let is_older =
+                name.is_some_and(|(before, label)| label == own && which.contains(&before));
             let is_free =
                 !snapshot.is_held && self.check_not_mounted(table, snapshot.view()).is_ok();
             if is_older && is_free {

@@ -44,7 +44,12 @@ impl Service {
         self.head(table, &VersionName { branch: Some(name.to_owned()), moment: None })
     }
 
-    fn way_back(&self, table: &VersionTable, to: &VersionName, undo: bool) -> Answer<Succession> {
+    pub(super) fn way_back(
+        &self,
+        table: &VersionTable,
+        to: &VersionName,
+        undo: bool,
+    ) -> Answer<Succession> {
         let branch = VersionName { branch: to.branch.clone(), moment: None };
         let head = self.head(table, &branch)?;
         if to.moment.is_none() {
@@ -94,6 +99,7 @@ impl Service {
         let Succession { head, like } = self.way_back(table, to, undo)?;
         self.check_not_mounted(table, head)?;
         let before = if undo { Before::Undo } else { Before::Rollback };
+        let owner = maker(&*self.disk, head).ok().flatten();
         let kept = self.keep(table, [head, like], before, how)?;
         let made = self.disk.roll_back(head.branch, like);
         let made = made.map_err(|error| self.not_replaced(kept.as_ref(), error))?;
@@ -102,7 +108,29 @@ impl Service {
         if undo && !is_held && self.check_not_mounted(table, like).is_ok() {
             self.disk.delete(like).map_err(refuse_disk)?;
         }
-        self.replaced(made.head(), facts::called(like, table), kept)
+        if undo {
+            self.forget(table, head, &[Before::Next])?;
+        }
+        let is_kept = kept.is_some();
+        let reply = self.replaced(made.head(), facts::called(like, table), kept)?;
+        let reply = self.still_of(owner, made.head(), reply)?;
+        if undo && is_kept {
+            // It is done, even where there is no room for that.
+            let _ = self.keep_made(made.head());
+        }
+        self.done(reply)
+    }
+
+    /// Notes that the branch of `head` is still that user's whose it was before, if anybody's.
+    fn still_of(
+        &self,
+        owner: Option<u32>,
+        head: View,
+        reply: VersionsReply,
+    ) -> Answer<VersionsReply> {
+        let Some(uid) = owner else { return Ok(reply) };
+        note_maker(&*self.disk, head, uid).map_err(refuse)?;
+        self.done(reply)
     }
 
     pub(super) fn promote(
@@ -223,16 +251,15 @@ impl Service {
         }
         self.disk.delete(head).map_err(refuse)?;
         if since.is_some() {
-            self.forget_tries(table, head)?;
+            self.forget(table, head, &[Before::Try, Before::Next])?;
         }
+        let is_kept = kept.is_some();
         let reply = self.replaced(like, facts::called(like, table), kept)?;
-        match owner {
-            // The branch is still that user's whose head it had.
-            Some(uid) => {
-                note_maker(&*self.disk, like, uid).map_err(refuse)?;
-                self.done(reply)
-            }
-            None => Ok(reply),
+        let reply = self.still_of(owner, like, reply)?;
+        if since.is_some() && is_kept {
+            // The try has succeeded, even where there is no room for that.
+            let _ = self.keep_made(like);
         }
+        self.done(reply)
     }
 }

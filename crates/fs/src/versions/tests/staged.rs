@@ -1,9 +1,9 @@
-//! Trees that a crash finds half brought back.
+//! Crashes while a tree is being restored.
 
 use super::*;
 use crate::versions::Restored;
 
-/// A tree `top` in the directory `dir`, in the past.
+/// A tree `top` in the directory `dir` of a snapshot.
 fn with_a_past(fixture: &Fixture) -> (FileSystem, Ino, Ino) {
     let dir = fixture.dir("dir");
     let top = fixture.fs.mkdir(&USER, dir, b"top", 0o555).unwrap().ino;

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::Asker;
-use dendro_fs::{SetAttr, Who};
+use dendro_fs::{Credentials, SetAttr};
 
 fn asker(uid: u32, is_delegate: bool) -> Option<Asker> {
-    Some(Asker { who: Who { uid, gid: uid, groups: Vec::new() }, is_delegate })
+    Some(Asker { who: Credentials { uid, gid: uid, groups: Vec::new() }, is_delegate })
 }
 
 impl Fixture {
@@ -92,6 +92,58 @@ fn a_clone_takes_the_trees_place_only_if_it_was_made_of_that() {
     assert!(refusal(&here, &delete(&[of("main")])).contains("another user"));
     here.answer(&delete(&[at("now"), of("past")])).unwrap();
     assert_eq!(fixture.contents("old"), None);
+}
+
+#[test]
+fn a_try_is_taken_back_by_whoever_made_it_and_only_the_last() {
+    let fixture = Fixture::open_to_all();
+    let offline = || fixture.offline().at(fixture.disk.versions().main_head());
+    let alice = || offline().asked_by(asker(501, true));
+    let write = |view, name: &str| {
+        let fs = open(&fixture.disk, &fixture.clock, view);
+        let caller = Caller::default();
+        let made = fs.create(&caller, Ino::ROOT, name.as_bytes(), 0o666, OpenOptions::default());
+        fs.forget(made.unwrap().ino, 1);
+        fs.sync_all().unwrap();
+    };
+    let head_of = |name: &str| fixture.disk.versions().branch_named(name).unwrap().head();
+    let undo = |to| VersionsRequest::Rollback { to, undo: true, how: Replacing::default() };
+    let has = |name: &str| {
+        let fs = open(&fixture.disk, &fixture.clock, fixture.disk.versions().main_head());
+        fs.lookup(Ino::ROOT, name.as_bytes()).is_ok()
+    };
+    let attempt = |name: &str| {
+        snapshot(&alice(), name);
+        alice().answer(&clone(at(name), &format!("try-{name}"))).unwrap();
+        write(head_of(&format!("try-{name}")), name);
+        match alice().answer(&replace(&format!("try-{name}"), Some(at(name)))) {
+            Ok(VersionsReply::Branch(made)) => made.replaced.unwrap().kept.unwrap().name,
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = attempt("a");
+    // It is held, so the next one does not take its place.
+    alice().answer(&VersionsRequest::Hold { of: at(&first), held: true }).unwrap();
+    write(fixture.disk.versions().main_head(), "others");
+    assert!(refusal(&alice(), &undo(now())).contains("nothing was changed since"));
+    let second = attempt("b");
+    // Going back by two would take what others did in between.
+    let why = refusal(&alice(), &undo(at(&first)));
+    assert!(why.starts_with("permission denied: "), "{why}");
+    let bob = offline().asked_by(asker(502, true));
+    assert!(refusal(&bob, &undo(now())).starts_with("permission denied: "));
+    let forced = Replacing { force: true, ..Replacing::default() };
+    let forced = VersionsRequest::Rollback { to: now(), undo: true, how: forced };
+    assert!(refusal(&alice(), &forced).starts_with("permission denied: "));
+    // Nor is the first one what was there before, where the second one is gone.
+    let table = fixture.disk.versions();
+    assert!(table.snapshot_named(&second).is_some());
+    alice().answer(&undo(now())).unwrap();
+    assert!(has("a") && has("others") && !has("b"));
+    let third = attempt("c");
+    alice().answer(&delete(&[at(&third)])).unwrap();
+    assert!(refusal(&alice(), &undo(now())).starts_with("permission denied: "));
+    assert!(has("c"));
 }
 
 #[test]

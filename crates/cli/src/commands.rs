@@ -1,0 +1,24 @@
+//! The commands, a module for each or for a family of them.
+//!
+//! - [`mkfs`], [`mount`], [`umount`], [`check`], [`dump`], [`damage`]; [`volume`]: `sync`, `info` and `set`.
+//! - [`stat`], [`segments`]: what a volume has done, and how full it is. [`cleaning`]: `clean` and
+//!   `cleanerd`.
+//! - [`versions`]: snapshots, branches, and files in the past. [`fork`]: working trees that go on from
+//!   another one. [`try_command`]: `dendro try`.
+//! - [`udev`], [`generate`]: for other programs, and for man pages and completions.
+
+pub(crate) mod check;
+pub(crate) mod cleaning;
+pub(crate) mod damage;
+pub(crate) mod dump;
+pub(crate) mod fork;
+pub(crate) mod generate;
+pub(crate) mod mkfs;
+pub(crate) mod mount;
+pub(crate) mod segments;
+pub(crate) mod stat;
+pub(crate) mod try_command;
+pub(crate) mod udev;
+pub(crate) mod umount;
+pub(crate) mod versions;
+pub(crate) mod volume;

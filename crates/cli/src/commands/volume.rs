@@ -1,0 +1,215 @@
+//! `dendro sync`, `info` and `set`.
+
+use dendro_control::{FeatureInfo, MountInfo, SetRequest, ViewInfo, VolumeInfo};
+use dendro_daemon::text;
+use serde::Serialize;
+
+use crate::args::{SetOptionsArgs, SyncArgs, TargetArgs};
+use crate::commands::damage;
+use crate::failure::Failure;
+use crate::offline;
+use crate::output::{self, json};
+use crate::target::{self, Target};
+
+pub(crate) fn sync(args: &SyncArgs) -> Result<(), Failure> {
+    let served = target::find_mounted(&args.path)?;
+    let synced = served.client.sync();
+    synced.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
+    if !args.json {
+        return Ok(());
+    }
+    let (source, uuid) = (served.pong.source.clone(), served.pong.uuid.clone());
+    json::print(&Synced { source, uuid, mount_point: served.place().to_owned() })
+}
+
+/// What is durable now.
+#[derive(Serialize)]
+struct Synced {
+    source: String,
+    uuid: String,
+    mount_point: String,
+}
+
+pub(crate) fn set(args: &SetOptionsArgs, quiet: bool) -> Result<(), Failure> {
+    let served = target::find_mounted(&args.target)?;
+    let mount = served.device().map(str::to_owned);
+    let options = args.options.clone();
+    let request = SetRequest { mount, options, ..SetRequest::default() };
+    let view = served.client.set(request);
+    let view = view.map_err(|error| Failure::new(format_args!("{}: {error}", served.place())))?;
+    match (args.json, args.options.is_empty() || !quiet) {
+        (true, _) => json::print(&json::volume::View::from(&view)),
+        (false, true) => output::print(&format!("{}\n", view.options.join(","))),
+        (false, false) => Ok(()),
+    }
+}
+
+pub(crate) fn info(args: &TargetArgs) -> Result<(), Failure> {
+    let info = match target::find(&args.target)? {
+        Target::Mounted(served) => {
+            let mut info = served.client.info()?;
+            if let Some(mount) = &mut info.mount {
+                mount.socket = served.client.path().display().to_string();
+                // The mount that was named, of several.
+                let device = served.device();
+                let named = mount.views.iter().find(|view| Some(&*view.device) == device);
+                if let Some(view) = named {
+                    mount.mount_point = view.mount_point.clone();
+                    mount.read_only = view.read_only.clone();
+                    mount.since_unix_s = view.since_unix_s;
+                    mount.transport = view.transport.clone();
+                }
+            }
+            info
+        }
+        Target::Unmounted(source) => offline::info(&source)?,
+    };
+    match args.json {
+        true => json::print(&json::volume::Volume::from(&info)),
+        false => output::print(&info_text(&info)),
+    }
+}
+
+fn info_text(info: &VolumeInfo) -> String {
+    let space = &info.space;
+    let percent = match space.capacity_bytes {
+        0 => 0,
+        capacity => u128::from(space.live_bytes) * 100 / u128::from(capacity),
+    };
+    let clean = match info.segments.clean {
+        Some(clean) => format!(", {clean} clean"),
+        None => String::new(),
+    };
+    let state = match (info.checkpoint.clean, &info.mount) {
+        (_, Some(_)) => "",
+        (true, None) => "; shut down cleanly",
+        (false, None) => "; not shut down, the next mount recovers",
+    };
+    let mounted = match &info.mount {
+        None => "nowhere".into(),
+        Some(mount) => mounted_text(mount),
+    };
+    // Aligned with the rows above.
+    let socket = match &info.mount {
+        Some(mount) => {
+            let (transport, socket) = (&mount.transport, &mount.socket);
+            let options = options_text(mount);
+            let log = match &*mount.log {
+                "" => String::new(),
+                log => format!("  {:12}{log}\n", "log"),
+            };
+            format!("{options}  {:12}{transport}\n  {:12}{socket}\n{log}", "requests", "socket")
+        }
+        None => String::new(),
+    };
+    let met = info.met_damage.iter().map(damage::summary);
+    let damage: String = info
+        .damage
+        .iter()
+        .cloned()
+        .chain(met)
+        .map(|what| format!("  {:12}{what}\n", "damage"))
+        .collect();
+    format!("{}\n", info.source)
+        + &output::table(&[
+            (
+                "label",
+                if info.label.is_empty() { "none".into() } else { text::printable(&info.label) },
+            ),
+            ("UUID", info.uuid.clone()),
+            (
+                "format",
+                format!("{}, made {}", info.format_version, text::time(info.created_unix_s)),
+            ),
+            ("features", feature_text(&info.features)),
+            (
+                "size",
+                format!(
+                    "{}: {} segments of {}{clean}; {}",
+                    text::size(info.device_size_bytes),
+                    info.segments.total,
+                    text::size(info.segments.size_bytes),
+                    text::SUPERBLOCKS_HELD
+                ),
+            ),
+            (
+                "used",
+                format!(
+                    "{} of {} ({percent}%); {} can be written",
+                    text::size(space.live_bytes),
+                    text::size(space.capacity_bytes),
+                    text::size(space.available_bytes)
+                ),
+            ),
+            (
+                "superblock",
+                format!(
+                    "number {}, {}",
+                    info.superblock.sequence,
+                    text::time(info.superblock.written_unix_s)
+                ),
+            ),
+            (
+                "checkpoint",
+                format!(
+                    "number {}, {}; {} of log since{state}",
+                    info.checkpoint.sequence,
+                    text::time(info.checkpoint.written_unix_s),
+                    text::size(info.checkpoint.log_bytes)
+                ),
+            ),
+            (
+                "commits",
+                format!(
+                    "{}, of which {} durable",
+                    info.checkpoint.last_commit, info.checkpoint.durable_commit
+                ),
+            ),
+            ("mounted", mounted),
+        ])
+        + &socket
+        + &damage
+}
+
+/// Where it is mounted; each of several mounts on a line of its own.
+fn mounted_text(mount: &MountInfo) -> String {
+    let read_only = |why: &Option<String>| match why {
+        Some(why) => format!("; read-only: {why}"),
+        None => String::new(),
+    };
+    let process = format!("process {} (dendro {})", mount.pid, mount.software);
+    if let [_, _, ..] = mount.views[..] {
+        let lines = mount.views.iter().map(|view| {
+            let (version, place) = (&view.version, &view.mount_point);
+            let since = text::time(view.since_unix_s);
+            format!("\n    {version} on {place} since {since}{}", read_only(&view.read_only))
+        });
+        return format!("by {process}{}", lines.collect::<String>());
+    }
+    let since = text::time(mount.since_unix_s);
+    format!("{} since {since} by {process}{}", mount.mount_point, read_only(&mount.read_only))
+}
+
+/// The options in force, of each of several mounts.
+fn options_text(mount: &MountInfo) -> String {
+    let line = |place: &str, options: &[String]| {
+        format!("  {:12}{place}{}\n", "options", options.join(","))
+    };
+    match &mount.views[..] {
+        [view] => line("", &view.options),
+        views => {
+            let of = |view: &ViewInfo| line(&format!("{}: ", view.mount_point), &view.options);
+            views.iter().map(of).collect()
+        }
+    }
+}
+
+fn feature_text(features: &FeatureInfo) -> String {
+    let all: Vec<&str> =
+        [&features.compatible, &features.read_only_compatible, &features.incompatible]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+    if all.is_empty() { "none".into() } else { all.join(", ") }
+}

@@ -1,0 +1,143 @@
+//! Unmounted volumes, which the command opens itself.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dendro_control::VolumeInfo;
+use dendro_control::cleaning::Segments;
+use dendro_control::coalescing::{CoalesceRequest, Coalesced};
+use dendro_control::damage::{DamageInfo, DamageRequest};
+use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
+use dendro_daemon::volume::memory::default_cache_bytes;
+use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, explain_device, open_disk};
+use dendro_daemon::{Failure, cleaning, damage};
+use dendro_device::{Direct, OpenOptions as DeviceOptions};
+use dendro_disk::{LogicalDisk, Versions, View};
+use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
+use dendro_logdisk::{LogDisk, OpenOptions};
+use dendro_versions::Service;
+
+/// Facts about an unmounted volume.
+pub(crate) fn info(source: &Path) -> Result<VolumeInfo, Failure> {
+    let disk = open(source)?;
+    let met_damage = met_damage(&disk)?;
+    let met_damage = Some(DamageInfo { places: Vec::new(), ..met_damage });
+    let met_damage = met_damage.filter(|met| met.place_count > 0);
+    Ok(VolumeInfo { met_damage, ..describe(source, &disk) })
+}
+
+/// The damage that is kept with the volume.
+fn met_damage(disk: &LogDisk) -> Result<DamageInfo, Failure> {
+    let table = disk.versions();
+    Ok(damage::info(&kept_damage(disk, table.main_head())?, &table))
+}
+
+/// The damage that is kept with an unmounted volume; forgets it if `request` says so.
+pub(crate) fn damage(source: &Path, request: DamageRequest) -> Result<DamageInfo, Failure> {
+    if !request.clear {
+        return met_damage(&open(source)?);
+    }
+    let device = DeviceOptions::new()
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, false))?;
+    let disk = Arc::new(open_disk(source, &Arc::new(device), OpenOptions::default())?);
+    let info = met_damage(&disk);
+    let forgotten = keep_damage(&*disk, disk.versions().main_head(), &[]);
+    let shut_down = disk.shut_down();
+    let info = info?;
+    forgotten?;
+    shut_down.map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
+    Ok(info)
+}
+
+/// The files of a version of an unmounted volume.
+pub(crate) fn open_view(source: &Path, version: ViewName) -> Result<FileSystem, Failure> {
+    let view = View { branch: version.branch, epoch: version.epoch };
+    let options = FsOptions { view, read_only: true, ..FsOptions::default() };
+    FileSystem::mount(Arc::new(open(source)?) as _, options, clock())
+        .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))
+}
+
+/// Carries out a request about the versions of an unmounted volume.
+pub(crate) fn versions(source: &Path, request: &VersionsRequest) -> Result<VersionsReply, Failure> {
+    let refused = |error| Failure::new(format_args!("{}: {error}", source.display()));
+    if !request.is_change() {
+        let service = Service::new(Arc::new(open(source)?), clock());
+        return service.answer(request).map_err(refused);
+    }
+    let device = DeviceOptions::new()
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, false))?;
+    let disk = Arc::new(open_disk(source, &Arc::new(device), OpenOptions::default())?);
+    let answer = Service::new(Arc::clone(&disk) as _, clock()).answer(request);
+    let shut_down = disk.shut_down();
+    let reply = answer.map_err(refused)?;
+    shut_down.map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
+    Ok(reply)
+}
+
+/// Coalesces all of an unmounted volume; calls `show` after each part.
+pub(crate) fn coalesce(
+    source: &Path,
+    dry_run: bool,
+    mut show: impl FnMut(&Coalesced),
+) -> Result<Coalesced, Failure> {
+    let fail =
+        |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
+    let disk = if dry_run {
+        open(source)?
+    } else {
+        let device = DeviceOptions::new()
+            .lock_wait(LAST_DAEMON_GRACE)
+            .open(source)
+            .map_err(|error| explain_device(&error, false))?;
+        open_disk(source, &Arc::new(device), OpenOptions::default())?
+    };
+    let view = disk.versions().main_head();
+    let mut all = Coalesced::default();
+    let mut request = CoalesceRequest { dry_run, ..CoalesceRequest::default() };
+    let outcome = loop {
+        match cleaning::coalesce(&disk, view, &request) {
+            Err(error) => break Err(fail(&error)),
+            Ok(done) => all.add(&done),
+        }
+        show(&all);
+        request.from = all.next;
+        if all.next.is_none() || all.lacks_room {
+            break Ok(all);
+        }
+        // A daemon does this at the same time.
+        if let Err(error) = disk.background_step() {
+            break Err(fail(&error));
+        }
+    };
+    if !dry_run {
+        let shut_down = disk.shut_down();
+        outcome.as_ref().map_err(Clone::clone)?;
+        shut_down.map_err(|error| fail(&error))?;
+    }
+    outcome
+}
+
+/// The segments of an unmounted volume.
+pub(crate) fn segments(source: &Path) -> Result<Segments, Failure> {
+    Ok(cleaning::all_segments(&open(source)?))
+}
+
+fn open(source: &Path) -> Result<LogDisk, Failure> {
+    let device = DeviceOptions::new()
+        .read_only(true)
+        .direct(Direct::Never)
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, true))?;
+    open_disk(source, &Arc::new(device), OpenOptions { read_only: true, ..as_mounted() })
+}
+
+/// Options with the default cache of a mount: the number of dirty nodes limits how much can be
+/// written in all.
+pub(crate) fn as_mounted() -> OpenOptions {
+    OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() }
+}

@@ -1,0 +1,22 @@
+//! Requests about damage.
+
+use dendro_control::AdminError;
+use dendro_control::damage::{DamageInfo, DamageRequest};
+
+use super::refusal::refuse;
+use crate::state::Daemon;
+
+impl Daemon<'_> {
+    /// Reports the damage that is known, and forgets it if `request` says so.
+    pub(super) fn answer_damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
+        let disk = self.volume.disk();
+        self.record_damage();
+        let info = self.damage.info(disk, true);
+        if request.clear {
+            self.damage.forget(disk);
+            self.damage.keep(disk).map_err(refuse)?;
+            self.volume.commit().map_err(refuse)?;
+        }
+        Ok(info)
+    }
+}

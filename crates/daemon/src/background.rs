@@ -1,0 +1,14 @@
+//! Work that the daemon does without a request.
+//!
+//! - [`log_writer`]: writes full buffers of the log. [`cleaner`]: checkpoints and cleans.
+//! - [`commit`]: makes the tail of the log durable, and takes automatic snapshots.
+//! - [`damage_watch`]: records damaged blocks.
+//! - [`host_room`]: logs that there is no room below the device. [`pace`]: pauses and failures of
+//!   threads.
+
+mod cleaner;
+mod commit;
+mod damage_watch;
+mod host_room;
+mod log_writer;
+mod pace;

@@ -1,0 +1,41 @@
+//! Makes the tail of the log durable every few seconds, and takes automatic snapshots.
+
+use std::sync::Arc;
+
+use dendro_base::{Clock, SystemClock};
+
+use super::pace::Failing;
+use crate::state::Daemon;
+use crate::views::MountedView;
+
+impl Daemon<'_> {
+    pub(crate) fn commit_at_intervals(&self) {
+        let interval = || self.options.lock().commit_interval;
+        let mut failing = Failing::new("making the log durable");
+        let mut failing_snapshots = Failing::new("keeping how it was");
+        while !self.stop.wait(interval()) {
+            failing_snapshots.note(self.take_snapshots());
+            failing.note(self.unless_host_is_full(self.volume.commit(), ()));
+        }
+    }
+
+    /// Takes the automatic snapshots that mounts ask for.
+    fn take_snapshots(&self) -> Result<(), dendro_disk::Error> {
+        let views = self.views.all();
+        let keeps = |view: &&Arc<MountedView>| view.automatic.lock().is_some();
+        let mut keeping = views.iter().filter(keeps).peekable();
+        if keeping.peek().is_none() {
+            return Ok(());
+        }
+        // A snapshot must not be deleted while it is being mounted.
+        let _changes = self.changes.lock();
+        let mounted: Vec<_> = self.views.all_open().iter().map(|view| view.view()).collect();
+        keeping.try_for_each(|view| match &mut *view.automatic.lock() {
+            Some(automatic) => {
+                let now = SystemClock.now();
+                automatic.tick(self.volume.disk(), view.view(), &mounted, now)
+            }
+            None => Ok(()),
+        })
+    }
+}

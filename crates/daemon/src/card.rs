@@ -1,0 +1,62 @@
+//! The daemon's identity: its answer to a ping, and the card beside its socket.
+
+use std::sync::Arc;
+
+use dendro_control::{Gate, Pong, Server, card};
+use dendro_fuse::Access;
+
+use crate::state::Daemon;
+use crate::views::MountedView;
+
+impl Daemon<'_> {
+    pub(crate) fn pong(&self) -> Pong {
+        let views = self.views.all();
+        let has_gone = |view: &Arc<MountedView>| !views.iter().any(|of| Arc::ptr_eq(of, view));
+        let closing = self.views.all_open().into_iter().filter(has_gone);
+        let closing = closing.map(|view| view.info()).collect();
+        Pong {
+            software: env!("CARGO_PKG_VERSION").into(),
+            daemon: self.name.clone(),
+            pid: std::process::id(),
+            uuid: self.volume.uuid().to_string(),
+            source: self.volume.source().display().to_string(),
+            mount_point: self.mount_point.display().to_string(),
+            views: views.iter().map(|view| view.info()).collect(),
+            closing,
+        }
+    }
+
+    /// Makes the socket known, and writes the card beside it.
+    pub(crate) fn open_control_socket(&self, server: &Server) {
+        let _ = self.socket.set(server.path().to_path_buf());
+        let _ = self.gate.set(server.gate());
+        self.write_card();
+    }
+
+    /// Writes the card, which names the volume and the mounts of this process in case it does not
+    /// answer, and opens the socket to other users if a mount is open to them.
+    pub(crate) fn write_card(&self) {
+        let Some(socket) = self.socket.get() else { return };
+        let _one_at_a_time = self.card.lock();
+        // Other users get answers as soon as one of the mounts is open to them.
+        if self.is_for_others()
+            && let Some(Err(error)) = self.gate.get().map(Gate::open)
+        {
+            log::warn!("{}: others cannot be let in: {error}", socket.display());
+        }
+        if let Err(error) = card::leave(socket, &self.pong()) {
+            log::warn!("{}: no card can be left beside it: {error}", socket.display());
+        }
+    }
+
+    /// Whether other users may use a mount, as far as permissions in it allow.
+    pub(crate) fn is_for_everybody(&self, view: &MountedView) -> bool {
+        self.in_force(view).access == Some(Access::All)
+    }
+
+    /// Whether this daemon carries out requests of other users.
+    pub(crate) fn is_for_others(&self) -> bool {
+        rustix::process::geteuid().is_root()
+            && self.views.all().iter().any(|view| self.is_for_everybody(view))
+    }
+}

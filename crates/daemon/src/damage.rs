@@ -1,0 +1,10 @@
+//! Damage that was found in use.
+//!
+//! - [`info`] and [`where_text`]: reports of it. `DamageTable`: all of it that a daemon knows.
+
+mod report;
+mod table;
+
+pub(crate) use report::{exposition, facts};
+pub use report::{info, where_text};
+pub(crate) use table::DamageTable;

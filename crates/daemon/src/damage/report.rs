@@ -1,0 +1,156 @@
+//! Reports of damage that was found in use.
+
+use dendro_base::Timestamp;
+use dendro_base::units::PAGE_SIZE;
+use dendro_control::Facts;
+use dendro_control::damage::{DamageInfo, DamagedPlace};
+use dendro_control::versions::path_text;
+use dendro_disk::{Error, Lid, VersionTable, Versions, View};
+use dendro_fs::versions::path_of;
+use dendro_fs::{Ino, KeptDamage};
+
+use crate::metrics::exposition::Exposition;
+
+/// The most versions that are searched for a damaged page.
+const MAX_VIEWS: usize = 256;
+
+/// A version in which this page cannot be read, and the file's path there; the path is empty if it
+/// was not found. The main branch's head is searched first, then other heads, then the newest
+/// snapshots.
+pub(super) fn find(disk: &dyn Versions, list: Lid, page: u64) -> Option<(View, Vec<u8>)> {
+    let table = disk.versions();
+    let heads = table.branches().map(|branch| branch.head());
+    let mut snapshots: Vec<_> = table.snapshots().map(|snapshot| snapshot.view()).collect();
+    snapshots.sort_by_key(|view| std::cmp::Reverse(view.epoch));
+    let main = table.main_head();
+    let views = [main].into_iter().chain(heads.filter(|head| *head != main)).chain(snapshots);
+    let mut buf = vec![0; PAGE_SIZE];
+    let has_it = |view: &View| {
+        let read = disk.read_pages(*view, list, page, &mut buf);
+        matches!(read, Err(Error::Corrupted(_) | Error::Io(_)))
+    };
+    let view = views.take(MAX_VIEWS).find(has_it)?;
+    let path = path_of(disk, view, Ino(list.0)).ok().flatten();
+    Some((view, path.unwrap_or_default()))
+}
+
+/// The name of a version, as commands take it.
+fn version_text(view: View, table: &VersionTable) -> Option<String> {
+    match view.epoch {
+        None => table.branch_of(view).map(|branch| format!(":{}", branch.name)),
+        Some(epoch) => {
+            let snapshot = table.snapshot_of(view)?;
+            Some(format!("@{}", snapshot.name.clone().unwrap_or_else(|| epoch.to_string())))
+        }
+    }
+}
+
+/// The report of all damage in `kept`.
+pub fn info(kept: &[KeptDamage], table: &VersionTable) -> DamageInfo {
+    DamageInfo {
+        place_count: kept.len() as u64,
+        met_count: kept.iter().map(|of| of.met_count).sum(),
+        first_unix_ns: kept.iter().map(|of| of.first.0).min(),
+        last_unix_ns: kept.iter().map(|of| of.last.0).max(),
+        places: kept.iter().map(|of| place(of, table)).collect(),
+    }
+}
+
+fn place(kept: &KeptDamage, table: &VersionTable) -> DamagedPlace {
+    DamagedPlace {
+        path: (!kept.path.is_empty()).then(|| path_text(&kept.path)),
+        version: kept.view.and_then(|view| version_text(view, table)),
+        offset_bytes: kept.page.map(|(_, page)| page.saturating_mul(PAGE_SIZE as u64)),
+        inode: kept.page.map(|(list, _)| list),
+        addr_bytes: kept.addr_bytes,
+        problem: kept.problem.clone(),
+        first_unix_ns: kept.first.0,
+        last_unix_ns: kept.last.0,
+        met_count: kept.met_count,
+    }
+}
+
+/// Describes the place of damage in words.
+pub fn where_text(place: &DamagedPlace) -> String {
+    let offset_bytes = place.offset_bytes.unwrap_or(0);
+    let version = match &place.version {
+        Some(version) => format!(" in {version}"),
+        None => " in a version that is gone, or was not found".into(),
+    };
+    match (&place.path, place.inode) {
+        (Some(path), _) => format!("{path}{version}, at byte {offset_bytes}"),
+        (None, Some(inode)) => format!("i-node {inode}{version}, at byte {offset_bytes}"),
+        (None, None) => "the map, of whatever files are in that part of it".into(),
+    }
+}
+
+/// The message for the log.
+pub(super) fn text(kept: &KeptDamage, table: &VersionTable) -> String {
+    format!("{}: {}", where_text(&place(kept, table)), kept.problem)
+}
+
+/// Names and numbers, for `dendro stat`.
+pub(crate) fn facts(info: &DamageInfo) -> Facts {
+    Facts::from([
+        ("damage_places".to_owned(), info.place_count.into()),
+        ("damage_met".to_owned(), info.met_count.into()),
+        ("damage_first_unix_ns".to_owned(), info.first_unix_ns.into()),
+        ("damage_last_unix_ns".to_owned(), info.last_unix_ns.into()),
+    ])
+}
+
+/// The same in Prometheus's text format.
+pub(crate) fn exposition(info: &DamageInfo) -> String {
+    let secs = |ns: Option<i64>| ns.map_or(0, |ns| Timestamp(ns).secs());
+    let metrics = [
+        ("places", "Places that do not hold what was written there.", info.place_count.to_string()),
+        ("met", "How often one of these was met.", info.met_count.to_string()),
+        (
+            "first_timestamp_seconds",
+            "When one was met first; 0: none was.",
+            secs(info.first_unix_ns).to_string(),
+        ),
+        (
+            "last_timestamp_seconds",
+            "When one was met last; 0: none was.",
+            secs(info.last_unix_ns).to_string(),
+        ),
+    ];
+    let mut text = Exposition::default();
+    for (name, help, value) in metrics {
+        let name = format!("dendro_damage_{name}");
+        text.begin(&name, "gauge", help);
+        text.sample(&name, "", value);
+    }
+    text.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_met_is_told_in_words_and_figures() {
+        let table = VersionTable::new(Timestamp(0));
+        let page = KeptDamage {
+            addr_bytes: 1 << 20,
+            page: Some((7, 2)),
+            view: Some(View::HEAD),
+            path: b"/dir/file".to_vec(),
+            problem: "the checksum is wrong".into(),
+            first: Timestamp(1_000_000_000),
+            last: Timestamp(9_000_000_000),
+            met_count: 3,
+        };
+        assert_eq!(text(&page, &table), "/dir/file in :main, at byte 8192: the checksum is wrong");
+        let node = KeptDamage { page: None, view: None, path: Vec::new(), ..page.clone() };
+        let lost = KeptDamage { view: None, path: Vec::new(), ..page.clone() };
+        assert!(text(&node, &table).starts_with("the map"));
+        assert!(text(&lost, &table).starts_with("i-node 7 in a version that is gone"));
+        let damage = info(&[page, node], &table);
+        assert_eq!((damage.place_count, damage.met_count, damage.places.len()), (2, 6, 2));
+        assert_eq!(facts(&damage)["damage_last_unix_ns"], 9_000_000_000_i64);
+        assert!(exposition(&damage).contains("\ndendro_damage_places 2\n"));
+        assert_eq!(facts(&DamageInfo::default())["damage_first_unix_ns"], serde_json::Value::Null);
+    }
+}

@@ -1,0 +1,44 @@
+//! The daemon: the process behind all mounts of a volume.
+//!
+//! It joins the concrete types of all layers, and is the one place where threads are started. [`run`]
+//! begins and ends it; commands start it and ask it, and use what is known here of volumes and mounts.
+//!
+//! - [`volume`]: a volume, opened. [`options`] and `delegation`: what follows `-o`.
+//!   [`mount_config`]: what is mounted where. [`mounts`]: what the kernel has mounted.
+//! - `views`: the mounts that are served. `state`: what all threads share. `card`: what a daemon
+//!   says it is; [`holder`]: which daemon has a volume.
+//! - `serving`: mounts from their beginning to their end. `background`: what is done without being
+//!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
+//! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
+//!   [`logging`]: where messages go.
+//! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why something
+//!   was not done.
+//!
+//! What it leaves out: arguments and output of commands, which are the crate `dendro`'s.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod background;
+mod card;
+pub mod cleaning;
+pub mod damage;
+mod delegation;
+mod failure;
+pub mod holder;
+pub mod local_time;
+pub mod logging;
+pub mod metrics;
+pub mod mount_config;
+pub mod mounts;
+pub mod options;
+mod run;
+mod serving;
+mod state;
+pub mod text;
+mod threads;
+mod views;
+pub mod volume;
+
+pub use failure::Failure;
+pub use run::{NotServed, run};

@@ -1,0 +1,130 @@
+//! What all threads of the daemon share.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use dendro_base::sync::Mutex;
+use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
+use dendro_control::{AdminError, Gate, MountNamed};
+use dendro_fuse::{Access, Timings};
+use dendro_logdisk::OpenOptions;
+
+use crate::damage::DamageTable;
+use crate::failure::Failure;
+use crate::mount_config::Config;
+use crate::mounts;
+use crate::options::MountOptions;
+use crate::threads::Stop;
+use crate::views::{MountedView, Views};
+use crate::volume::memory::default_cache_bytes;
+use crate::volume::{Volume, random_bytes};
+
+/// What all threads share.
+pub(crate) struct Daemon<'volume> {
+    pub(crate) volume: &'volume Volume,
+    /// A random name of this run of the daemon.
+    pub(crate) name: String,
+    /// The control socket, if there is one,
+    pub(crate) socket: OnceLock<PathBuf>,
+    /// and the right of other users to connect to it.
+    pub(crate) gate: OnceLock<Gate>,
+    /// Held while the card beside the socket is written.
+    pub(crate) card: Mutex<()>,
+    /// The mount point of the first mount.
+    pub(crate) mount_point: PathBuf,
+    pub(crate) since: Timestamp,
+    /// How long the requests of all mounts took.
+    pub(crate) timings: Arc<Timings>,
+    /// The mount namespace of this process.
+    pub(crate) namespace: String,
+    pub(crate) views: Arc<Views>,
+    /// The options that apply to the whole volume: those of the first mount, with later changes.
+    pub(crate) options: Mutex<MountOptions>,
+    /// Held while a view is being mounted, and while versions are deleted.
+    pub(crate) changes: Mutex<()>,
+    /// Damaged blocks.
+    pub(crate) damage: DamageTable,
+    /// The first failure.
+    failure: Mutex<Option<Failure>>,
+    /// Whether it was logged that there is no room below the device.
+    pub(crate) is_host_full: AtomicBool,
+    pub(crate) stop: Stop,
+}
+
+impl<'volume> Daemon<'volume> {
+    /// A daemon for `volume`, which `config` is the first mount of.
+    pub(crate) fn new(volume: &'volume Volume, config: &Config) -> Result<Self, Failure> {
+        Ok(Self {
+            volume,
+            name: Uuid::from_random(random_bytes()?).to_string(),
+            socket: OnceLock::new(),
+            gate: OnceLock::new(),
+            card: Mutex::default(),
+            mount_point: config.mount_point.clone(),
+            since: SystemClock.now(),
+            timings: Arc::default(),
+            namespace: mounts::namespace(),
+            views: Arc::default(),
+            options: Mutex::new(config.options.clone()),
+            changes: Mutex::default(),
+            damage: DamageTable::of(volume),
+            failure: Mutex::default(),
+            is_host_full: AtomicBool::default(),
+            stop: Stop::default(),
+        })
+    }
+
+    /// Records a failure; the first one is the daemon's result.
+    pub(crate) fn note_failure(&self, failure: Failure) {
+        self.failure.lock().get_or_insert(failure);
+    }
+
+    /// The first failure.
+    pub(crate) fn into_failure(self) -> Option<Failure> {
+        self.failure.into_inner()
+    }
+
+    /// Adds the damage that the disk has found to the table, and keeps it with the volume if anything
+    /// is new.
+    pub(crate) fn record_damage(&self) {
+        let disk = self.volume.disk();
+        if self.damage.take_in(disk, SystemClock.now())
+            && let Err(error) = self.damage.keep(disk)
+        {
+            log::warn!("the damage that was met cannot be written down: {error}");
+        }
+    }
+
+    /// The mount that a request names.
+    pub(crate) fn mounted(&self, mount: MountNamed<'_>) -> Result<Arc<MountedView>, AdminError> {
+        let view = self.views.find(mount);
+        view.ok_or_else(|| AdminError("it is no longer mounted there".into()))
+    }
+
+    /// The options of a mount, with those of the whole volume, as they are now.
+    pub(crate) fn in_force(&self, view: &MountedView) -> MountOptions {
+        let own = view.options.lock().clone();
+        let of_volume = self.options.lock().clone();
+        let disk = self.volume.disk();
+        let default = OpenOptions::default();
+        let access = if rustix::process::geteuid().is_root() { Access::All } else { Access::Owner };
+        let mut in_force = MountOptions {
+            read_only: own.read_only || self.volume.is_read_only(),
+            access: own.access.or(Some(access)),
+            commit_interval: of_volume.commit_interval,
+            cache_bytes: of_volume.cache_bytes.or_else(|| Some(default_cache_bytes())),
+            checkpoint_bytes: of_volume.checkpoint_bytes.or(Some(default.checkpoint_log_bytes)),
+            policy: Some(disk.policy().kind()),
+            reserve_percent: of_volume.reserve_percent.or(Some(default.reserve_percent)),
+            coalesce: Some(disk.clean_settings().coalescing.is_on),
+            discard: of_volume.discard,
+            metrics: of_volume.metrics,
+            direct: of_volume.direct,
+            on_loss: of_volume.on_loss,
+            ..own
+        };
+        in_force.note_kernel_options(&view.kernel_options.lock());
+        in_force
+    }
+}

@@ -1,0 +1,161 @@
+//! One mounted view.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dendro_base::sync::Mutex;
+use dendro_base::{Clock, SystemClock};
+use dendro_control::ViewInfo;
+use dendro_disk::View;
+use dendro_fs::FileSystem;
+use dendro_fuse::{Mount, Switch, UnmountMode, unmount};
+
+use super::automatic_snapshots::AutomaticSnapshots;
+use super::closing::Closing;
+use crate::mounts;
+use crate::options::MountOptions;
+
+/// Where a view is mounted.
+pub(crate) struct MountPlace {
+    /// The number of the mount among all that the daemon has ever served.
+    pub(crate) id: u64,
+    pub(crate) mount_point: PathBuf,
+    /// The device number of the mounted file system, as the table of mounts has it.
+    pub(crate) device: String,
+    /// The unique number of the mount, if the kernel has such numbers.
+    pub(crate) mount_id: Option<u64>,
+    /// The mount namespace of the mount.
+    pub(crate) namespace: String,
+    /// Whether it is mounted as a block device, which the mount has claimed.
+    pub(crate) is_fuseblk: bool,
+    /// The user for whom the daemon has made the mount.
+    pub(crate) on_behalf_of: Option<u32>,
+}
+
+/// A mounted view.
+pub(crate) struct MountedView {
+    /// The number of this mount among all that the daemon has ever served.
+    pub(crate) id: u64,
+    /// Exchanges the file system that the mount shows.
+    pub(crate) switch: Switch,
+    /// The options, with later changes.
+    pub(crate) options: Mutex<MountOptions>,
+    /// Options that the kernel got when it was remounted, as far as they are known.
+    pub(crate) kernel_options: Mutex<Vec<String>>,
+    pub(crate) closing: Arc<Closing>,
+    /// Whether it is mounted as a block device, which the mount has claimed.
+    pub(crate) is_fuseblk: bool,
+    pub(crate) mount_point: PathBuf,
+    /// The device number of the mounted file system, as the table of mounts has it.
+    pub(crate) device: String,
+    /// The unique number of the mount, if the kernel has such numbers.
+    pub(crate) mount_id: Option<u64>,
+    /// The mount namespace of the mount.
+    namespace: String,
+    /// Whether that is another namespace than this process's, where the mount point has another
+    /// meaning.
+    pub(crate) is_elsewhere: bool,
+    pub(crate) since_unix_s: i64,
+    /// The transport of requests.
+    pub(crate) transport: String,
+    /// The user for whom the daemon has made the mount.
+    pub(crate) on_behalf_of: Option<u32>,
+    /// Takes snapshots of the view by the option `retain=`.
+    pub(crate) automatic: Mutex<Option<AutomaticSnapshots>>,
+}
+
+impl MountedView {
+    /// A mount with its place and options; `own_namespace` is the mount namespace of this process.
+    pub(crate) fn new(
+        mount: &Mount,
+        closing: Arc<Closing>,
+        place: MountPlace,
+        options: &MountOptions,
+        own_namespace: &str,
+    ) -> Self {
+        let MountPlace { id, mount_point, device, mount_id, namespace, is_fuseblk, on_behalf_of } =
+            place;
+        let retain = options.retain.clone().filter(|_| !options.read_only);
+        Self {
+            id,
+            switch: mount.switch(),
+            closing,
+            options: Mutex::new(options.clone()),
+            kernel_options: Mutex::default(),
+            mount_point,
+            device,
+            mount_id,
+            is_fuseblk,
+            on_behalf_of,
+            is_elsewhere: namespace != own_namespace,
+            namespace,
+            since_unix_s: SystemClock.now().secs(),
+            transport: mount.transport().to_string(),
+            automatic: Mutex::new(retain.map(AutomaticSnapshots::new)),
+        }
+    }
+
+    /// The file system that it shows.
+    pub(crate) fn fs(&self) -> Arc<FileSystem> {
+        self.switch.fs()
+    }
+
+    /// The view of the disk that it shows.
+    pub(crate) fn view(&self) -> View {
+        self.fs().view()
+    }
+
+    /// Whether the kernel has unmounted it.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.has_begun()
+    }
+
+    /// Whether its mount point leads to it from here. It does not from another mount namespace, nor
+    /// if a user can replace a directory on the path.
+    pub(crate) const fn is_at_hand(&self) -> bool {
+        !self.is_elsewhere && self.on_behalf_of.is_none()
+    }
+
+    /// Unmounts it, if that is possible from here.
+    pub(crate) fn unmount(&self, mode: UnmountMode) -> Result<(), String> {
+        let done = match self.on_behalf_of {
+            _ if self.is_elsewhere => return Ok(()),
+            None => unmount(&self.mount_point, mode).map_err(|error| error.to_string()),
+            Some(_) => {
+                mounts::unmount_exactly(&self.mount_point, (&self.device, self.mount_id), mode)
+            }
+        };
+        // A mount that has ended meanwhile is no failure.
+        done.or_else(|why| if self.is_closing() { Ok(()) } else { Err(why) })
+    }
+
+    /// Its place, for messages.
+    pub(crate) fn place(&self) -> String {
+        let note = match (self.is_closing(), self.is_elsewhere) {
+            (true, _) => ", from where it is just being unmounted",
+            (false, true) => " (in another mount namespace)",
+            (false, false) => "",
+        };
+        format!("{}{note}", self.mount_point.display())
+    }
+
+    /// The facts that are known without waiting.
+    pub(crate) fn info(&self) -> ViewInfo {
+        let View { branch, epoch } = self.view();
+        ViewInfo {
+            id: self.id,
+            mount_point: self.mount_point.display().to_string(),
+            device: self.device.clone(),
+            mount_id: self.mount_id,
+            namespace: self.namespace.clone(),
+            branch,
+            epoch,
+            is_main: false,
+            version: String::new(),
+            read_only: self.fs().is_read_only().then(|| "mounted so".into()),
+            since_unix_s: self.since_unix_s,
+            transport: self.transport.clone(),
+            options: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! An open volume: device, logical disk and file systems together.
+//!
+//! - `Volume`: a volume that a daemon has open. [`open_disk`]: the disk alone, for a short use.
+//!   [`describe()`]: facts about the volume.
+//! - [`block_source`]: the name by which it is opened. [`signature`]: other contents of a device.
+//! - [`memory`]: how much memory a volume takes.
+
+pub mod block_source;
+mod describe;
+mod disk;
+pub mod memory;
+mod opened;
+pub mod signature;
+
+use std::io::Read;
+use std::time::Duration;
+
+use crate::failure::Failure;
+
+pub(crate) use block_source::BlockSource;
+pub use describe::describe;
+pub(crate) use disk::shut_down;
+pub use disk::{clock, explain_device, open_disk};
+pub(crate) use opened::{NotOpened, Volume};
+
+/// How long to wait for the daemon of a mount that was just unmounted: umount(2) returns before the
+/// daemon has written its last checkpoint.
+pub const LAST_DAEMON_GRACE: Duration = Duration::from_secs(30);
+
+/// Random bytes that nobody can guess.
+pub fn random_bytes() -> Result<[u8; 16], Failure> {
+    const SOURCE: &str = "/dev/urandom";
+    let mut bytes = [0; 16];
+    std::fs::File::open(SOURCE)
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .map_err(|error| Failure::new(format_args!("{SOURCE}: {error}")))?;
+    Ok(bytes)
+}

@@ -1,0 +1,84 @@
+//! Facts about a volume, as commands show them.
+
+use std::path::Path;
+
+use dendro_control::{
+    CheckpointInfo, FeatureInfo, SegmentInfo, SpaceInfo, SuperblockInfo, VolumeInfo,
+};
+use dendro_disk::LogicalDisk;
+use dendro_format::Superblock;
+use dendro_format::superblock::{
+    COMPATIBLE_ALLOCATED, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
+    INCOMPATIBLE_VERSIONS, MAJOR_VERSION, READ_ONLY_REMOVALS,
+};
+use dendro_logdisk::LogDisk;
+
+/// The facts about the volume on `source`, without its mounts.
+pub fn describe(source: &Path, disk: &LogDisk) -> VolumeInfo {
+    let superblock = disk.superblock();
+    let stats = disk.stats();
+    let space = disk.space();
+    VolumeInfo {
+        source: source.display().to_string(),
+        uuid: superblock.uuid.to_string(),
+        label: superblock.label.clone(),
+        format_version: u32::from(MAJOR_VERSION),
+        created_unix_s: superblock.created.secs(),
+        device_size_bytes: superblock.layout.len_bytes(),
+        segments: SegmentInfo {
+            size_bytes: superblock.layout.segment_size_bytes(),
+            total: u64::from(superblock.layout.segment_count()),
+            clean: Some(u64::from(stats.segments.clean)),
+        },
+        features: features(&superblock),
+        space: SpaceInfo {
+            capacity_bytes: space.capacity_bytes,
+            live_bytes: space.live_bytes,
+            available_bytes: space.available_bytes,
+            reserved_bytes: space.reserved_bytes,
+        },
+        superblock: SuperblockInfo {
+            sequence: superblock.seq,
+            written_unix_s: superblock.written.secs(),
+        },
+        checkpoint: CheckpointInfo {
+            sequence: stats.checkpoint_seq,
+            written_unix_s: stats.checkpoint_time.secs(),
+            log_bytes: stats.log_bytes,
+            last_commit: stats.commit_seq,
+            durable_commit: stats.durable_seq,
+            clean: superblock.clean,
+        },
+        damage: disk.recovery_notes().to_vec(),
+        met_damage: None,
+        mount: None,
+    }
+}
+
+fn features(superblock: &Superblock) -> FeatureInfo {
+    // A flag of newer software is shown by its position.
+    let names = |flags: u64, known: &[(u64, &str)]| {
+        let set = (0..u64::BITS).map(|bit| 1 << bit).filter(|flag| flags & flag != 0);
+        let name = |flag: u64| {
+            let known = known.iter().find(|(known, _)| *known == flag);
+            known.map_or_else(
+                || format!("bit {}", flag.trailing_zeros()),
+                |(_, name)| (*name).into(),
+            )
+        };
+        set.map(name).collect()
+    };
+    FeatureInfo {
+        compatible: names(superblock.compatible, &[(COMPATIBLE_ALLOCATED, "allocated")]),
+        read_only_compatible: names(superblock.read_only, &[(READ_ONLY_REMOVALS, "removals")]),
+        incompatible: names(
+            superblock.incompatible,
+            &[
+                (INCOMPATIBLE_VERSIONS, "versions"),
+                (INCOMPATIBLE_MAP_EPOCHS, "map-epochs"),
+                (INCOMPATIBLE_CHUNK_SKIPS, "chunk-skips"),
+                (INCOMPATIBLE_REUSE, "reuse"),
+            ],
+        ),
+    }
+}

@@ -1,0 +1,98 @@
+//! Changes of size.
+
+use std::ops::Range;
+
+use dendro_disk::{Aru, MAX_PAGE_COUNT, PAGE_SIZE};
+
+use super::freeing::MAX_PAGES_FREED;
+use super::pages::{PAGE, prepare_pages, zero_in_page};
+use crate::error::Result;
+use crate::layout::format::ORPHAN_TRUNCATE;
+use crate::layout::inode::{Inode, InodeState, MAX_INLINE_FILE_LEN};
+use crate::layout::orphan_list;
+use crate::state::{FsState, WriteGuard};
+use crate::types::Ino;
+
+/// Prepares a locked file for [`resize`].
+pub(crate) fn prepare_resize(fs: &FsState, guard: &mut WriteGuard<'_>, size: u64) -> Result<()> {
+    let stays_inline =
+        guard.inode().state.contains(InodeState::INLINE) && size <= MAX_INLINE_FILE_LEN as u64;
+    if stays_inline { Ok(()) } else { prepare_pages(fs, guard) }
+}
+
+/// Changes the size of a file within `aru`. If it returns true, there is more to free than one unit
+/// may. Then [`super::freeing::finish_truncation`] must follow the commit, under the same lock.
+pub(crate) fn resize(
+    fs: &FsState,
+    aru: &mut Aru<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+    size: u64,
+) -> Result<bool> {
+    if inode.state.contains(InodeState::INLINE) {
+        inode.inline.resize(size as usize, 0);
+        inode.size = size;
+        inode.state.set(InodeState::INLINE, size > 0);
+        return Ok(false);
+    }
+    let frees_pages = size < inode.size || inode.state.contains(InodeState::EOF_PAGES);
+    if !frees_pages {
+        inode.size = size;
+        return Ok(false);
+    }
+    aru.set_reclaims();
+    if size < inode.size && !size.is_multiple_of(PAGE) {
+        zero_in_page(fs, aru, ino, size / PAGE, (size % PAGE) as usize, PAGE_SIZE)?;
+    }
+    let first_freed = size.div_ceil(PAGE);
+    let all_pages = inode.pages;
+    let is_truncating = inode.state.contains(InodeState::TRUNCATING);
+    // Behind the last page there are only preallocated pages, or those that a truncation left.
+    let has_more = is_truncating || inode.state.contains(InodeState::EOF_PAGES);
+    let end = if has_more { MAX_PAGE_COUNT } else { inode.size_pages() };
+    inode.pages = match first_freed {
+        0 => 0,
+        // Pages that an unfinished truncation left are in no count, so those that stay are counted.
+        _ if is_truncating => fs.disk().count_pages(fs.view(), ino.lid(), 0..first_freed)?,
+        // Only the freed pages are counted, which are mostly fewer.
+        _ => all_pages.saturating_sub(fs.disk().count_pages(
+            fs.view(),
+            ino.lid(),
+            first_freed..end,
+        )?),
+    };
+    inode.size = size;
+    inode.state -= InodeState::EOF_PAGES;
+    let freed_count = all_pages.saturating_sub(inode.pages);
+    let in_one_unit = match end.saturating_sub(first_freed) {
+        len if len <= MAX_PAGES_FREED => Some(first_freed..end),
+        _ if is_truncating => None,
+        _ => find_run(fs, ino, first_freed, freed_count)?,
+    };
+    if let Some(pages) = in_one_unit {
+        if !pages.is_empty() {
+            aru.punch_pages(ino.lid(), pages.start, pages.end - pages.start);
+        }
+        return Ok(false);
+    }
+    inode.state |= InodeState::TRUNCATING;
+    if inode.nlink > 0 {
+        // A file without a name is on the list already.
+        orphan_list::enter(aru, ino, ORPHAN_TRUNCATE);
+    }
+    Ok(true)
+}
+
+/// A run of pages that one unit can free and that has all pages from `first` on that are not holes.
+/// There are `count` of these. `None` if there is no such run.
+fn find_run(fs: &FsState, ino: Ino, first: u64, count: u64) -> Result<Option<Range<u64>>> {
+    if count > MAX_PAGES_FREED {
+        return Ok(None);
+    }
+    let Some(next) = fs.disk().next_data(fs.view(), ino.lid(), first)? else {
+        return Ok(Some(first..first));
+    };
+    let pages = next..next.saturating_add(MAX_PAGES_FREED).min(MAX_PAGE_COUNT);
+    let found = fs.disk().count_pages(fs.view(), ino.lid(), pages.clone())?;
+    Ok((found == count).then_some(pages))
+}

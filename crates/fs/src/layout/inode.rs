@@ -1,0 +1,311 @@
+//! The i-node: its record, and what must hold of any i-node.
+
+use dendro_disk::{MAX_PAGE_COUNT, PAGE_SIZE};
+use zerocopy::IntoBytes;
+
+use super::format::{
+    InodeV1, RECORD_VERSION, STATE_ALL, STATE_CAPABILITY, STATE_EOF_PAGES, STATE_INLINE,
+    STATE_TRUNCATING, split_bytes, split_head,
+};
+use crate::error::{FsError, Result};
+use crate::types::{Attr, FileFlags, FileKind, FileTime, Ino, MAX_FILE_SIZE_BYTES};
+
+/// The longest data of a regular file that are stored inline, in the i-node's record. Up to this
+/// length a record costs less than a page, and each write puts the i-node's record anyway.
+pub(crate) const MAX_INLINE_FILE_LEN: usize = 200;
+
+/// The set-user-id bit.
+pub(crate) const S_ISUID: u32 = 0o4000;
+/// The set-group-id bit. New files in a directory that has it get the directory's group.
+pub(crate) const S_ISGID: u32 = 0o2000;
+/// The bit that lets the group execute a file.
+pub(crate) const S_IXGRP: u32 = 0o010;
+
+/// The longest target of a symbolic link that is stored inline.
+pub(crate) const MAX_INLINE_LINK_LEN: usize = 512;
+
+bitflags::bitflags! {
+    /// What the file system itself records about the state of a file.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct InodeState: u32 {
+        const INLINE = STATE_INLINE;
+        const CAPABILITY = STATE_CAPABILITY;
+        const EOF_PAGES = STATE_EOF_PAGES;
+        const TRUNCATING = STATE_TRUNCATING;
+    }
+}
+
+/// An i-node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inode {
+    pub(crate) kind: FileKind,
+    /// Permission, set-id and sticky bits.
+    pub(crate) perm: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) nlink: u32,
+    pub(crate) flags: FileFlags,
+    pub(crate) state: InodeState,
+    pub(crate) generation: u32,
+    pub(crate) size: u64,
+    pub(crate) pages: u64,
+    /// A directory's parent. For any other file the directory that last gave it a name, or 0: a
+    /// hint where to look for one of its names.
+    pub(crate) parent: u64,
+    pub(crate) atime: FileTime,
+    pub(crate) mtime: FileTime,
+    pub(crate) ctime: FileTime,
+    pub(crate) btime: FileTime,
+    pub(crate) rdev: u32,
+    pub(crate) project: u32,
+    pub(crate) xattr_names_len: u32,
+    /// The data of a short file or link: `size` bytes if [`InodeState::INLINE`] is set, else none.
+    pub(crate) inline: Vec<u8>,
+}
+
+impl Inode {
+    /// A new file of `kind` without contents or names.
+    pub(crate) fn new(kind: FileKind, perm: u32, now: FileTime) -> Self {
+        Self {
+            kind,
+            perm: perm & 0o7777,
+            uid: 0,
+            gid: 0,
+            nlink: 0,
+            flags: FileFlags::empty(),
+            state: InodeState::empty(),
+            // A number is reused only if a crash lost the list that had it. The time tells the two
+            // files apart.
+            generation: (now.secs as u32).rotate_left(20) ^ now.nanos,
+            size: 0,
+            pages: 0,
+            parent: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            rdev: 0,
+            project: 0,
+            xattr_names_len: 0,
+            inline: Vec::new(),
+        }
+    }
+
+    /// The record of the i-node.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        debug_assert!(self.state.contains(InodeState::INLINE) || self.inline.is_empty());
+        let head = InodeV1 {
+            version: RECORD_VERSION,
+            reserved0: 0,
+            header_len: (size_of::<InodeV1>() as u16).into(),
+            mode: (self.kind.mode_bits() | self.perm).into(),
+            uid: self.uid.into(),
+            gid: self.gid.into(),
+            nlink: self.nlink.into(),
+            flags: self.flags.bits().into(),
+            state: self.state.bits().into(),
+            generation: self.generation.into(),
+            size: self.size.into(),
+            pages: self.pages.into(),
+            parent: self.parent.into(),
+            atime_secs: self.atime.secs.into(),
+            mtime_secs: self.mtime.secs.into(),
+            ctime_secs: self.ctime.secs.into(),
+            btime_secs: self.btime.secs.into(),
+            atime_nanos: self.atime.nanos.into(),
+            mtime_nanos: self.mtime.nanos.into(),
+            ctime_nanos: self.ctime.nanos.into(),
+            btime_nanos: self.btime.nanos.into(),
+            rdev: self.rdev.into(),
+            project: self.project.into(),
+            xattr_names_len: self.xattr_names_len.into(),
+            reserved1: 0.into(),
+        };
+        let mut bytes = Vec::with_capacity(size_of::<InodeV1>() + self.inline.len());
+        bytes.extend_from_slice(head.as_bytes());
+        bytes.extend_from_slice(&self.inline);
+        bytes
+    }
+
+    /// The i-node that a record holds.
+    pub(crate) fn decode(ino: Ino, bytes: &[u8]) -> Result<Self> {
+        let corrupted = |what: &str| FsError::Corrupted(format!("i-node {ino}: {what}"));
+        let (head, _) = split_head::<InodeV1>(bytes, "an i-node")
+            .map_err(|error| corrupted(&error.to_string()))?;
+        if head.version != RECORD_VERSION {
+            return Err(corrupted("unknown version"));
+        }
+        let header_len = usize::from(head.header_len.get());
+        if header_len < size_of::<InodeV1>() {
+            return Err(corrupted("its head is too short"));
+        }
+        let (_, inline) = split_bytes(bytes, header_len, "a head")
+            .map_err(|error| corrupted(&error.to_string()))?;
+        let kind = FileKind::from_mode(head.mode.get()).ok_or_else(|| corrupted("unknown type"))?;
+        if head.state.get() & !STATE_ALL != 0 {
+            return Err(corrupted("unknown state"));
+        }
+        let time = |secs: i64, nanos: u32| match nanos {
+            0..1_000_000_000 => Ok(FileTime { secs, nanos }),
+            _ => Err(corrupted("a time has too many nanoseconds")),
+        };
+        let inode = Self {
+            kind,
+            perm: head.mode.get() & 0o7777,
+            uid: head.uid.get(),
+            gid: head.gid.get(),
+            nlink: head.nlink.get(),
+            flags: FileFlags::from_bits_retain(head.flags.get()),
+            state: InodeState::from_bits_retain(head.state.get()),
+            generation: head.generation.get(),
+            size: head.size.get(),
+            pages: head.pages.get(),
+            parent: head.parent.get(),
+            atime: time(head.atime_secs.get(), head.atime_nanos.get())?,
+            mtime: time(head.mtime_secs.get(), head.mtime_nanos.get())?,
+            ctime: time(head.ctime_secs.get(), head.ctime_nanos.get())?,
+            btime: time(head.btime_secs.get(), head.btime_nanos.get())?,
+            rdev: head.rdev.get(),
+            project: head.project.get(),
+            xattr_names_len: head.xattr_names_len.get(),
+            inline: inline.to_vec(),
+        };
+        inode.check().map_err(corrupted)?;
+        Ok(inode)
+    }
+
+    /// Checks what must hold of any i-node.
+    fn check(&self) -> std::result::Result<(), &'static str> {
+        if self.size > MAX_FILE_SIZE_BYTES {
+            return Err("its size is past the limit");
+        }
+        if self.pages > MAX_PAGE_COUNT {
+            return Err("it has more pages than there are");
+        }
+        let has_inline = self.state.contains(InodeState::INLINE);
+        if has_inline && !matches!(self.kind, FileKind::Regular | FileKind::Symlink) {
+            return Err("it is of a type without data, but has inline data");
+        }
+        if has_inline && self.pages != 0 {
+            return Err("it has both inline data and pages");
+        }
+        let inline_len = if has_inline { self.size } else { 0 };
+        if inline_len != self.inline.len() as u64 {
+            return Err("its inline data are not as long as its size");
+        }
+        Ok(())
+    }
+
+    /// Pages from the start of the file to its end.
+    pub(crate) const fn size_pages(&self) -> u64 {
+        self.size.div_ceil(PAGE_SIZE as u64)
+    }
+
+    /// The attributes that callers see.
+    pub(crate) fn attr(&self, ino: Ino) -> Attr {
+        // Inline data take no page. Tools that look for holes take a file of 0 blocks for one that
+        // is all hole, so inline data are counted too.
+        let inline_blocks = (self.inline.len() as u64).div_ceil(512);
+        Attr {
+            ino,
+            generation: self.generation,
+            kind: self.kind,
+            perm: self.perm,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size_bytes: self.size,
+            blocks_512: self.pages.saturating_mul(PAGE_SIZE as u64 / 512) + inline_blocks,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.btime,
+            flags: self.flags,
+        }
+    }
+
+    /// Refuses any change of an immutable file.
+    pub(crate) fn check_changeable(&self) -> Result<()> {
+        if self.flags.contains(FileFlags::IMMUTABLE) {
+            return Err(FsError::NotPermitted("it is immutable"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a change other than growth of a file that is immutable or append-only.
+    pub(crate) fn check_rewritable(&self) -> Result<()> {
+        self.check_changeable()?;
+        if self.flags.contains(FileFlags::APPEND) {
+            return Err(FsError::NotPermitted("it is append-only"));
+        }
+        Ok(())
+    }
+
+    /// Refuses anything but a directory.
+    pub(crate) fn check_directory(&self) -> Result<()> {
+        match self.kind {
+            FileKind::Directory => Ok(()),
+            _ => Err(FsError::NotDirectory),
+        }
+    }
+
+    /// Refuses what has no data of its own.
+    pub(crate) fn check_regular(&self) -> Result<()> {
+        match self.kind {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::Invalid("not a regular file")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Inode {
+        let mut inode =
+            Inode::new(FileKind::Regular, 0o4755, FileTime { secs: -5, nanos: 999_999_999 });
+        inode.state = InodeState::INLINE;
+        inode.inline = b"hello".to_vec();
+        inode.size = 5;
+        inode.nlink = 1;
+        inode
+    }
+
+    #[test]
+    fn an_inode_reads_back_what_was_written() {
+        let inode = sample();
+        assert_eq!(Inode::decode(Ino(9), &inode.encode()).unwrap(), inode);
+    }
+
+    #[test]
+    fn no_damage_to_an_inode_panics() {
+        let bytes = sample().encode();
+        for len in 0..bytes.len() {
+            assert!(Inode::decode(Ino(9), &bytes[..len]).is_err());
+        }
+        for at in 0..bytes.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= flip;
+                let _ = Inode::decode(Ino(9), &damaged);
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_minor_version_may_have_a_longer_head() {
+        let inode = sample();
+        let mut bytes = inode.encode();
+        bytes[2] += 8;
+        bytes.splice(120..120, [0xaa; 8]);
+        assert_eq!(Inode::decode(Ino(9), &bytes).unwrap(), inode);
+    }
+
+    #[test]
+    fn blocks_count_data_that_take_no_page() {
+        assert_eq!(sample().attr(Ino(9)).blocks_512, 1);
+    }
+}

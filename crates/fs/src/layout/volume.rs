@@ -1,0 +1,71 @@
+//! The volume's description: label, hash key and feature flags.
+
+use dendro_disk::{LogicalDisk, View};
+use zerocopy::IntoBytes;
+
+use super::format::{HEAD_INDEX, VOLUME_LIST, VOLUME_MAGIC, VolumeV1, split_bytes, split_head};
+use super::names::NameHasher;
+use crate::error::{FsError, Result};
+use crate::types::FileTime;
+
+/// What the volume's description contains.
+pub(crate) struct Volume {
+    label: String,
+    hasher: NameHasher,
+}
+
+impl Volume {
+    /// Reads the description. `is_written` says whether the caller will change the file system, for
+    /// which it must know more features than a reader.
+    pub(crate) fn read(disk: &dyn LogicalDisk, view: View, is_written: bool) -> Result<Self> {
+        let record = disk
+            .record(view, VOLUME_LIST, HEAD_INDEX)?
+            .ok_or_else(|| FsError::Corrupted("the disk has no file system".into()))?;
+        let (head, _) = split_head::<VolumeV1>(&record, "the volume's description")?;
+        if head.magic != VOLUME_MAGIC || head.version.get() != 1 {
+            return Err(FsError::Corrupted("not a file system that is known here".into()));
+        }
+        let unknown =
+            head.incompatible.get() | if is_written { head.read_only_compatible.get() } else { 0 };
+        if unknown != 0 {
+            return Err(FsError::NotSupported("features of a later version"));
+        }
+        let header_len = usize::from(head.header_len.get()).max(size_of::<VolumeV1>());
+        let (_, rest) = split_bytes(&record, header_len, "the volume's description")?;
+        let (label, _) = split_bytes(rest, usize::from(head.label_len.get()), "the label")?;
+        Ok(Self {
+            label: String::from_utf8_lossy(label).into_owned(),
+            hasher: NameHasher::new(&head.hash_key),
+        })
+    }
+
+    /// The volume's label.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The hash of names on this volume.
+    pub(crate) const fn hasher(&self) -> NameHasher {
+        self.hasher
+    }
+}
+
+/// The record of a new volume's description.
+pub(crate) fn encode(label: &str, hash_key: [u8; 16], created: FileTime) -> Vec<u8> {
+    let head = VolumeV1 {
+        magic: VOLUME_MAGIC,
+        version: 1.into(),
+        header_len: (size_of::<VolumeV1>() as u16).into(),
+        compatible: 0.into(),
+        read_only_compatible: 0.into(),
+        incompatible: 0.into(),
+        hash_key,
+        created_secs: created.secs.into(),
+        created_nanos: created.nanos.into(),
+        label_len: (label.len() as u16).into(),
+        reserved: [0; 10],
+    };
+    let mut record = head.as_bytes().to_vec();
+    record.extend_from_slice(label.as_bytes());
+    record
+}

@@ -1,0 +1,93 @@
+//! Creating, opening and closing a file system.
+
+use dendro_base::Clock;
+use dendro_base::sync::Arc;
+use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, View};
+
+use crate::error::{FsError, Result};
+use crate::layout::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
+use crate::layout::inode::Inode;
+use crate::layout::volume;
+use crate::state::FsState;
+use crate::types::{FileKind, FileTime, FormatOptions, Ino, MAX_NAME_LEN_BYTES, Options};
+use crate::{durability, orphans, staged};
+
+/// See [`crate::FileSystem::create_on`].
+pub(crate) fn create_on(
+    disk: &dyn LogicalDisk,
+    options: &FormatOptions,
+    clock: &dyn Clock,
+) -> Result<()> {
+    if options.label.len() > MAX_NAME_LEN_BYTES {
+        return Err(FsError::NameTooLong);
+    }
+    if !disk.lists(View::HEAD, Lid(0), 1)?.is_empty() {
+        return Err(FsError::Exists);
+    }
+    let now = FileTime::from(clock.now());
+    let mut root = Inode::new(FileKind::Directory, options.mode, now);
+    (root.uid, root.gid, root.nlink) = (options.uid, options.gid, 2);
+    root.parent = Ino::ROOT.0;
+    let mut aru = Aru::new(View::HEAD);
+    for list in [Ino::ROOT.lid(), VOLUME_LIST, ORPHAN_LIST] {
+        if disk.allocate_list()? != list {
+            return Err(FsError::Exists);
+        }
+        aru.create_list(list, ListHints::default());
+    }
+    aru.put_record(Ino::ROOT.lid(), HEAD_INDEX, root.encode());
+    let description = volume::encode(&options.label, options.hash_key, now);
+    aru.put_record(VOLUME_LIST, HEAD_INDEX, description);
+    disk.commit(aru)?;
+    Ok(disk.flush(CommitSeq::LATEST)?)
+}
+
+/// See [`crate::FileSystem::mount`]. Of names' hashes only those bits count that `hash_mask` has.
+pub(crate) fn mount(
+    disk: Arc<dyn LogicalDisk>,
+    options: &Options,
+    clock: Arc<dyn Clock>,
+    hash_mask: u64,
+) -> Result<FsState> {
+    let fs = FsState::open(disk, options, clock, hash_mask)?;
+    check_root(&fs)?;
+    if !fs.is_mounted_read_only() {
+        orphans::finish_all(&fs)?;
+        staged::clear_all(&fs);
+    }
+    Ok(fs)
+}
+
+fn check_root(fs: &FsState) -> Result<()> {
+    let root = fs.node(Ino::ROOT);
+    let checked = match fs.read(&root) {
+        Ok(inode) => inode.check_directory(),
+        Err(error) => Err(error),
+    };
+    checked.map_err(|error| match error {
+        FsError::Stale | FsError::NotDirectory => {
+            FsError::Corrupted("there is no root directory".into())
+        }
+        other => other,
+    })
+}
+
+/// See [`crate::FileSystem::close`].
+pub(crate) fn close(fs: &FsState) -> Result<()> {
+    if fs.is_read_only() {
+        return Ok(());
+    }
+    orphans::finish_all(fs)?;
+    fs.orphans().clear();
+    durability::sync_all(fs)
+}
+
+/// See [`crate::FileSystem::shut_down`].
+pub(crate) fn shut_down(fs: &FsState) -> Result<()> {
+    if !fs.is_read_only() {
+        orphans::finish_all(fs)?;
+        fs.orphans().clear();
+        fs.write_back_all_atimes()?;
+    }
+    Ok(fs.disk().shut_down()?)
+}

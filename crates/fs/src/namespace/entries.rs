@@ -1,0 +1,62 @@
+//! The entries of a locked directory: finding, adding and removing one.
+
+use crate::error::{FsError, Result};
+use crate::layout::dirent;
+use crate::layout::format::DIR_BASE;
+use crate::layout::inode::Inode;
+use crate::layout::names::Name;
+use crate::layout::record_edits::RecordEdits;
+use crate::state::{FsState, WriteGuard};
+use crate::types::{FileKind, FileTime, Ino};
+
+/// The file that `name` names in the locked directory `parent`. A change of the entry with the same
+/// `edits` needs no further read.
+pub(super) fn find(
+    edits: &mut RecordEdits<'_>,
+    parent: Ino,
+    name: Name<'_>,
+) -> Result<Option<(Ino, FileKind)>> {
+    let record = edits.peek(parent.lid(), name.index)?;
+    Ok(dirent::find(record, name.bytes)?.map(|entry| (entry.ino, entry.kind)))
+}
+
+/// Adds an entry that does not exist yet. Returns the new state of the directory.
+pub(super) fn add(
+    edits: &mut RecordEdits<'_>,
+    dir: &WriteGuard<'_>,
+    name: Name<'_>,
+    (ino, kind): (Ino, FileKind),
+    now: FileTime,
+) -> Result<Inode> {
+    dir.inode().check_changeable()?;
+    let mut new_dir = dir.edit();
+    let record = edits.load(dir.ino().lid(), name.index)?;
+    dirent::insert(record, name.bytes, ino, kind)?;
+    new_dir.size = new_dir.size.saturating_add(dirent::entry_len(name.bytes) as u64);
+    (new_dir.mtime, new_dir.ctime) = (now, now);
+    Ok(new_dir)
+}
+
+/// Removes an entry that exists. Returns the new state of the directory.
+pub(super) fn remove(
+    edits: &mut RecordEdits<'_>,
+    dir: &WriteGuard<'_>,
+    name: Name<'_>,
+    now: FileTime,
+) -> Result<Inode> {
+    let mut new_dir = dir.edit();
+    let record = edits.load(dir.ino().lid(), name.index)?;
+    if !dirent::remove(record, name.bytes)? {
+        return Err(FsError::Corrupted(format!("directory {} lost an entry", dir.ino())));
+    }
+    new_dir.size = new_dir.size.saturating_sub(dirent::entry_len(name.bytes) as u64);
+    (new_dir.mtime, new_dir.ctime) = (now, now);
+    Ok(new_dir)
+}
+
+/// Refuses a directory that has entries.
+pub(super) fn check_empty(fs: &FsState, dir: &WriteGuard<'_>) -> Result<()> {
+    let lid = dir.ino().lid();
+    let first = fs.disk().records(fs.view(), lid, DIR_BASE, 1)?;
+    if first.is_empty() { Ok(()) } else { Err(FsError::NotEmpty) }
+}
