@@ -78,6 +78,8 @@ pub trait LogicalDisk: Send + Sync {
     /// - [`Error::ReadOnly`], [`Error::NoSuchView`]: it cannot be changed.
     /// - [`Error::Corrupted`], [`Error::Io`]: what it builds on cannot be read; nothing was changed.
     /// - [`Error::Failed`]: the disk has stopped taking writes.
+    ///
+    /// When more than one of these holds, any of them may be answered.
     fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq>;
 
     /// Returns once every commit up to and including `up_to` is durable; [`CommitSeq::LATEST`]

@@ -84,8 +84,17 @@ impl Engine {
         self.state.begin();
         let outcome = change(self);
         match outcome {
-            Ok(_) => self.state.settle_changes(nodes),
-            Err(_) => self.state.roll_back(),
+            Ok(_) => {
+                self.state.settle_changes(nodes);
+                self.streams.settle_placed();
+            }
+            Err(_) => {
+                self.state.roll_back();
+                self.streams.take_back_placed();
+                if let Some(open) = &mut self.log.open {
+                    open.take_back_placed();
+                }
+            }
         }
         outcome
     }

@@ -60,6 +60,26 @@ pub(crate) const fn header_of(head: Head, uuid: Uuid) -> PartialHeader {
     }
 }
 
+/// Where the next blocks go: whole pages, and short ones with the end of the room for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BlockRoom {
+    tail: usize,
+    short_at: usize,
+    short_end: usize,
+}
+
+/// How much had been put into a partial segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    base: Addr,
+    records_len: usize,
+    room: BlockRoom,
+    page_count: usize,
+    short_count: usize,
+    context: RecordContext,
+    run: Option<Run>,
+}
+
 /// A partial segment that is being filled.
 #[derive(Debug)]
 pub(crate) struct Partial {
@@ -83,6 +103,8 @@ pub(crate) struct Partial {
     /// Bytes of `records` that were taken back.
     void_bytes: usize,
     complete_len: usize,
+    /// What of the room for blocks the complete units have taken.
+    complete: BlockRoom,
     /// The run that a next whole page may join.
     run: Option<Run>,
     /// The whole pages that may still be changed, by ascending offset.
@@ -217,6 +239,11 @@ impl Partial {
             context: RecordContext::start(epoch),
             void_bytes: 0,
             complete_len: 0,
+            complete: BlockRoom {
+                tail: PAGE_SIZE,
+                short_at: HEADER_LEN_BYTES,
+                short_end: PAGE_SIZE,
+            },
             run: None,
             pages: Vec::new(),
             shorts: Vec::new(),
@@ -383,10 +410,8 @@ impl Partial {
             run.list == list && run.next_page == page_index && run.next_addr == block.addr
         });
         let record_at = if let Some(run) = joins {
-            let count = ((self.records.len() - run.record_at - WRITE_RUN_LEN_BYTES) / 4 + 1) as u16;
-            let at = run.record_at + LEN_OFFSET;
-            self.records[at..at + 2].copy_from_slice(&count.to_le_bytes());
             self.records.extend_from_slice(&block.crc32c.to_le_bytes());
+            self.set_run_count(run.record_at);
             run.record_at
         } else {
             let at = self.records.len();
@@ -403,6 +428,13 @@ impl Partial {
             next_addr: block.addr.plus_bytes(PAGE_SIZE as u64),
         });
         RecordRef(self.records.len() as u32 - 4)
+    }
+
+    /// Makes the run at `record_at`, which is the last record, as long as its checksums are many.
+    fn set_run_count(&mut self, record_at: usize) {
+        let count = ((self.records.len() - record_at - WRITE_RUN_LEN_BYTES) / 4) as u16;
+        let at = record_at + LEN_OFFSET;
+        self.records[at..at + 2].copy_from_slice(&count.to_le_bytes());
     }
 
     /// Records that a page was written as a block shorter than itself.
@@ -538,6 +570,58 @@ impl Partial {
     /// All records so far end their recovery units.
     pub(crate) fn complete(&mut self) {
         self.complete_len = self.records.len();
+        self.complete = self.block_room();
+    }
+
+    /// Takes back the blocks that were placed for a unit which has no records yet, and never will.
+    pub(crate) fn take_back_placed(&mut self) {
+        let BlockRoom { tail, short_at, short_end } = self.complete;
+        if self.complete == self.block_room() {
+            return;
+        }
+        (self.tail, self.short_at, self.short_end) = (tail, short_at, short_end);
+        // The last short block may have been given more room.
+        if let Some(last) = self.shorts.last_mut() {
+            let offset = last.placed.offset as usize;
+            if (offset..=offset + last.room as usize).contains(&short_at) {
+                last.room = (short_at - offset) as u32;
+            }
+        }
+    }
+
+    /// How much has been put in it.
+    pub(crate) const fn mark(&self) -> Mark {
+        Mark {
+            base: self.base,
+            records_len: self.records.len(),
+            room: self.block_room(),
+            page_count: self.pages.len(),
+            short_count: self.shorts.len(),
+            context: self.context,
+            run: self.run,
+        }
+    }
+
+    /// Takes back the pages that were added since `mark`, if that is one of this partial segment.
+    /// Nothing but pages was.
+    pub(crate) fn take_back_to(&mut self, mark: &Mark) {
+        if mark.base != self.base {
+            return;
+        }
+        self.records.truncate(mark.records_len);
+        self.pages.truncate(mark.page_count);
+        self.shorts.truncate(mark.short_count);
+        self.context = mark.context;
+        self.run = mark.run;
+        if let Some(run) = mark.run {
+            self.set_run_count(run.record_at);
+        }
+        self.complete = mark.room;
+        self.take_back_placed();
+    }
+
+    const fn block_room(&self) -> BlockRoom {
+        BlockRoom { tail: self.tail, short_at: self.short_at, short_end: self.short_end }
     }
 
     /// What the partial segment takes on the device with `more_record_bytes` of records added.

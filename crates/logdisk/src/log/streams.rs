@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::log::partial::{
-    Content, MIN_CAPACITY_BYTES, Partial, RecordRef, header_of, page_record_bytes,
+    Content, MIN_CAPACITY_BYTES, Mark, Partial, RecordRef, header_of, page_record_bytes,
 };
 use crate::log::writer::Closed;
 
@@ -28,6 +28,8 @@ struct PayloadStream {
     seq: u64,
     prev_crc32c: u32,
     open: Option<Partial>,
+    /// What the open partial segment held before the change under way, if that has added to it.
+    mark: Option<Mark>,
 }
 
 impl PayloadStream {
@@ -152,6 +154,21 @@ impl Streams {
         self.open_mut().for_each(|open| open.set_named(block, named));
     }
 
+    /// What was placed since the last call stays.
+    pub(crate) fn settle_placed(&mut self) {
+        self.all.iter_mut().for_each(|stream| stream.mark = None);
+    }
+
+    /// Takes back what was placed since [`Self::settle_placed`], as far as it is not on its way to the
+    /// device.
+    pub(crate) fn take_back_placed(&mut self) {
+        for stream in &mut self.all {
+            if let (Some(mark), Some(open)) = (stream.mark.take(), &mut stream.open) {
+                open.take_back_to(&mark);
+            }
+        }
+    }
+
     fn open_mut(&mut self) -> impl Iterator<Item = &mut Partial> {
         self.all.iter_mut().filter_map(|stream| stream.open.as_mut())
     }
@@ -174,6 +191,7 @@ impl Streams {
             seq: 0,
             prev_crc32c: 0,
             open: None,
+            mark: None,
         });
         Some(self.all.len() - 1)
     }
@@ -252,7 +270,9 @@ impl Engine {
             self.close_stream(number);
             self.open_stream(number)?;
         }
-        let open = self.streams.all[number].open.as_mut()?;
+        let stream = &mut self.streams.all[number];
+        let open = stream.open.as_mut()?;
+        stream.mark.get_or_insert_with(|| open.mark());
         open.set_context(self.context);
         Some(open.push_page(list, page_index, content))
     }

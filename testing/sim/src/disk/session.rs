@@ -327,6 +327,8 @@ impl<'a, E: Engine> Session<'a, E> {
             }
             (Err(Error::NoSpace { .. }), Ok(())) => self.make_room(),
             (Err(answer), Err(expected)) if answer == expected => Ok(()),
+            // It would not have fitted either.
+            (Err(Error::NoSpace { .. }), Err(_)) => Ok(()),
             // What branches were made from may have a list that no version has any more.
             (Err(Error::ListExists(_)), _) if has_forks(&self.life.state.contents) => Ok(()),
             // What the unit builds on could not be read.
