@@ -24,13 +24,26 @@ impl Timestamp {
         self.0.rem_euclid(1_000_000_000) as u32
     }
 
-    /// Date and time of day in UTC, to the second.
+    /// Date and time of day in UTC, to the second: `2026-01-31 12:00:00Z`.
     #[must_use]
     pub fn utc(self) -> String {
+        let (date, time) = self.date_and_time();
+        format!("{date} {time}Z")
+    }
+
+    /// The same as RFC 3339 writes it, with nanoseconds: `2026-01-31T12:00:00.000000000Z`.
+    #[must_use]
+    pub fn rfc3339(self) -> String {
+        let (date, time) = self.date_and_time();
+        format!("{date}T{time}.{:09}Z", self.subsec_nanos())
+    }
+
+    /// Date and time of day in UTC.
+    fn date_and_time(self) -> (String, String) {
         let (days, seconds) = (self.secs().div_euclid(86_400), self.secs().rem_euclid(86_400));
         let (year, month, day) = civil_date(days);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
+        (format!("{year:04}-{month:02}-{day:02}"), format!("{hour:02}:{minute:02}:{second:02}"))
     }
 
     /// Time from `earlier` to here; zero when `earlier` is later.
@@ -122,6 +135,19 @@ mod tests {
     fn a_time_before_1970_splits_into_a_floor_and_a_positive_rest() {
         let time = Timestamp(-1);
         assert_eq!((time.secs(), time.subsec_nanos()), (-1, 999_999_999));
+    }
+
+    #[test]
+    fn times_print_as_the_calendar_has_them() {
+        let at = |secs: i64| Timestamp(secs * 1_000_000_000).rfc3339();
+        assert_eq!(at(0), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.000000000Z");
+        assert_eq!(at(1_767_225_599), "2025-12-31T23:59:59.000000000Z");
+        assert_eq!(Timestamp(-1).rfc3339(), "1969-12-31T23:59:59.999999999Z");
+        assert_eq!(at(-2_203_977_600), "1900-02-28T00:00:00.000000000Z");
+        assert_eq!(Timestamp(i64::MAX).rfc3339(), "2262-04-11T23:47:16.854775807Z");
+        assert_eq!(Timestamp(i64::MIN).rfc3339(), "1677-09-21T00:12:43.145224192Z");
+        assert_eq!(Timestamp(951_782_400_000_000_000).utc(), "2000-02-29 00:00:00Z");
     }
 
     #[test]

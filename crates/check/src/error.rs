@@ -1,8 +1,9 @@
 //! Why a volume cannot be read.
 
 use dendro_format::{Addr, Malformed};
+use serde::Serialize;
 
-/// What a reader answers.
+/// The result of a reader.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a volume, or a part of it, cannot be read.
@@ -20,22 +21,22 @@ pub enum Error {
     /// The device is shorter than the volume.
     #[error("the volume is {volume_len_bytes} bytes long, but its device only {device_len_bytes}")]
     Truncated {
-        /// Bytes that the superblock speaks of.
+        /// The length of the volume, as its superblock says.
         volume_len_bytes: u64,
-        /// Bytes that there are.
+        /// The length of the device.
         device_len_bytes: u64,
     },
-    /// Something is named where nothing can be.
+    /// A structure is said to lie where none can.
     #[error("{what} is said to lie at {addr}, {len_bytes} bytes long: that is in no segment")]
     OutsideLog {
-        /// What is sought.
+        /// The structure.
         what: &'static str,
         /// Where.
         addr: Addr,
         /// How long.
         len_bytes: u64,
     },
-    /// Bytes are not what they should be.
+    /// The bytes are no valid structure.
     #[error("at {addr}: {problem}")]
     Damaged {
         /// Where.
@@ -43,21 +44,53 @@ pub enum Error {
         /// What is wrong.
         problem: Malformed,
     },
-    /// Bytes are sound but not the ones that were meant.
+    /// There is a valid structure, but not the one that was meant.
     #[error(
         "{what} at {addr} is another than the one meant: checksum {found:08x}, not {expected:08x}"
     )]
     Misdirected {
-        /// What is sought.
+        /// The structure.
         what: &'static str,
         /// Where.
         addr: Addr,
-        /// The checksum of what is there.
+        /// The checksum of the structure that is there.
         found: u32,
-        /// The checksum of what should be.
+        /// The checksum of the one that was meant.
         expected: u32,
     },
     /// The map cannot be walked.
     #[error(transparent)]
-    Map(#[from] crate::NodeProblem),
+    Map(#[from] NodeProblem),
+}
+
+/// The kind of a [`NodeProblem`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeProblemKind {
+    /// It is said to lie where no node can.
+    Outside,
+    /// The device failed to read it.
+    Unreadable,
+    /// It is damaged, or another node than the one that was meant.
+    Damaged,
+    /// Its level is not the one that follows from its parent's.
+    WrongLevel,
+    /// Some of its keys are not between those that its parent gives it.
+    WrongKeys,
+    /// It has entries of later epochs than its parent says.
+    WrongEpoch,
+}
+
+/// A map node that cannot be used. The nodes below it were not visited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("map node at byte {offset}, level {level}: {detail}")]
+pub struct NodeProblem {
+    /// Where, in bytes from the start of the device.
+    pub offset: u64,
+    /// The level it should have.
+    pub level: u8,
+    /// The kind of problem.
+    pub kind: NodeProblemKind,
+    /// The problem in words.
+    pub detail: String,
 }

@@ -10,11 +10,13 @@ use std::thread;
 use common::{Said, Scratch, skips_mounts};
 use dendro_base::{Clock, SystemClock};
 use dendro_control::cleaning::{
-    Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
-    Present, Released, Segments, SegmentsRequest,
+    Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
+    Places, Released, Segments, SegmentsRequest,
 };
 use dendro_control::versions::{VersionsReply, VersionsRequest};
-use dendro_control::{Admin, AdminError, Facts, MountNamed, Pong, Server, ViewInfo, VolumeInfo};
+use dendro_control::{
+    Admin, AdminError, Cleaning, Facts, MountNamed, Pong, Server, ViewInfo, VolumeInfo,
+};
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::{Caller, FileSystem, FormatOptions, Ino, OpenOptions, Options};
@@ -79,8 +81,8 @@ impl Admin for Daemon {
 }
 
 impl Cleaning for Daemon {
-    fn present(&self) -> Present {
-        Present::default()
+    fn present(&self) -> CleaningStatus {
+        CleaningStatus::default()
     }
 
     fn segments(&self, _: &SegmentsRequest) -> Result<Segments, AdminError> {
@@ -91,11 +93,11 @@ impl Cleaning for Daemon {
         not_here()
     }
 
-    fn bmapv(&self, _: &[Block]) -> Result<Places, AdminError> {
+    fn bmapv(&self, _: &[NamedBlock]) -> Result<Places, AdminError> {
         not_here()
     }
 
-    fn markv(&self, _: &[Block]) -> Result<Marked, AdminError> {
+    fn markv(&self, _: &[NamedBlock]) -> Result<Marked, AdminError> {
         not_here()
     }
 

@@ -1,83 +1,67 @@
 //! The daemon's side.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::caller::Caller;
-use crate::load::{Load, Other, Places, What, Work};
-use crate::protocol::{
-    Admin, AdminError, Command, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Outcome, Reply,
-    Request, parse_request,
+use crate::admin::Admin;
+use crate::messages::{
+    AdminError, Command, MAX_REPLY_LEN_BYTES, MAX_REQUEST_LEN_BYTES, Outcome, Reply, parse_request,
 };
-use crate::wait::{Waiter, Waiters, now};
-use crate::{card, farewell, http, passing, ping, socket};
+use crate::socket::{
+    self, Caller, closing_error, identity_file, line_of, newline, now, read_until, send_line,
+    write_line,
+};
+use answer::{refused_by, reply_to, reply_to_other};
+use limit::Limit;
+use waiters::{Waiter, Waiters};
+use workers::{OtherUser, Received, Work, Workers};
 
-/// How long a client may keep a thread waiting for all of its request, or for taking the reply.
+mod answer;
+mod gate;
+mod http;
+mod limit;
+mod scrape;
+mod waiters;
+mod workers;
+
+pub use gate::Gate;
+pub use scrape::Scrape;
+
+/// How long a client may take to send a whole request.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The same for other users, who are not to keep the daemon's own from being answered, …
+/// The same for other users' clients, which must not keep the daemon's own user from being served.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(1);
-/// … and of whom so many may be telling what they want, and so many wait for the answer, at a time.
-const MAX_OTHERS_HEARD: usize = 3;
+/// How many of other users' requests are read at a time.
+const MAX_OTHERS_READ: usize = 3;
+/// How many of other users' requests are carried out at a time.
 const MAX_OTHERS_SERVED: usize = 2;
 const TOO_MANY_OTHERS: &str = "too many requests of other users are under way; try again";
 
 /// How many copies of one volume can be mounted at a time.
 const MAX_COPIES: u32 = 64;
 
-/// A socket that listens. Dropping it removes the socket, and the card beside it.
+/// A socket that listens. Dropping it removes the socket, and the identity file beside it.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
     stopped: AtomicBool,
     waiters: Waiters,
-    load: Load,
+    workers: Workers,
     gate: Gate,
-    /// Of other users: who tells what it wants, and who waits for an answer.
-    others_heard: Places,
-    others_served: Places,
-}
-
-/// Lets others than the daemon's own user and root connect.
-#[derive(Clone, Debug)]
-pub struct Gate {
-    path: PathBuf,
-    is_open: Arc<AtomicBool>,
-}
-
-impl Gate {
-    /// Lets everybody connect. What others are answered, [`Admin::for_other`] says. They have to find the
-    /// socket, so its directory is opened with it.
-    ///
-    /// # Errors
-    /// When the permissions cannot be changed.
-    pub fn open(&self) -> io::Result<()> {
-        // From here on those who connect may be others.
-        if self.is_open.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let add = |path: &Path, more: u32| {
-            let now = fs::metadata(path)?.permissions().mode() & 0o7777;
-            fs::set_permissions(path, fs::Permissions::from_mode(now | more))
-        };
-        if let Some(directory) = self.path.parent() {
-            add(directory, 0o055)?;
-        }
-        add(&self.path, 0o066)
-    }
+    others_read: Limit,
+    others_served: Limit,
 }
 
 impl Server {
-    /// Listens for the daemon of the volume `uuid` in `directory`, which is made if need be. A
-    /// socket that a killed daemon left behind is replaced.
+    /// Listens for the daemon of the volume `uuid` in `directory`, which is made if it is missing.
+    /// A socket that a killed daemon left behind is replaced.
     ///
     /// # Errors
     /// When the directory cannot be made or written to, or belongs to another user.
@@ -88,9 +72,9 @@ impl Server {
         socket::create_directory(directory).map_err(annotate)?;
         for attempt in 0..MAX_COPIES {
             let path = directory.join(socket::file_name(uuid, attempt));
-            match ping::connect_at_once(&path) {
+            match socket::connect_at_once(&path) {
                 Ok(_) => continue,
-                Err(error) if ping::is_overrun(&error) => continue,
+                Err(error) if socket::is_overrun(&error) => continue,
                 Err(_) => {}
             }
             match fs::remove_file(&path) {
@@ -104,19 +88,19 @@ impl Server {
                 other => other.map_err(annotate)?,
             };
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(annotate)?;
-            // An earlier one's, which nobody has waited for.
-            let _ = farewell::take(&path);
-            card::take_away(&path);
-            let gate = Gate { path: path.clone(), is_open: Arc::default() };
+            // What an earlier daemon left beside its socket.
+            let _ = closing_error::take(&path);
+            identity_file::remove(&path);
+            let gate = Gate::new(path.clone());
             return Ok(Self {
                 listener,
                 path,
                 stopped: AtomicBool::new(false),
                 waiters: Waiters::default(),
-                load: Load::default(),
+                workers: Workers::default(),
                 gate,
-                others_heard: Places::new(MAX_OTHERS_HEARD),
-                others_served: Places::new(MAX_OTHERS_SERVED),
+                others_read: Limit::new(MAX_OTHERS_READ),
+                others_served: Limit::new(MAX_OTHERS_SERVED),
             });
         }
         Err(annotate(io::Error::other(format!("{MAX_COPIES} daemons have volume {uuid} open"))))
@@ -135,19 +119,18 @@ impl Server {
     }
 
     /// Serves one connection after the other until [`Self::stop`]. Several threads may call it at
-    /// a time, so that a long request does not keep a short one waiting; if there are at least two, one
-    /// of them always has time for [`Command::Ping`]. What goes wrong with a connection ends that
-    /// connection alone.
+    /// a time, so that a long request does not delay a short one. With at least two, one of them
+    /// always has time for [`Command::Ping`]. An error on a connection ends that connection alone.
     pub fn run(&self, admin: &dyn Admin) {
-        self.load.join();
+        self.workers.join();
         while !self.stopped.load(Ordering::Acquire) {
             match self.listener.accept() {
                 Ok((stream, _)) if !self.stopped.load(Ordering::Acquire) => {
-                    // The client may be gone by now; nobody else wants to know.
+                    // An error means that the client is gone, so there is nobody to report it to.
                     let _ = self.receive(stream, admin);
                 }
                 Err(_) if !self.stopped.load(Ordering::Acquire) => {
-                    // Out of descriptors or memory: give others time to return some.
+                    // Out of descriptors or memory: wait until other threads release some.
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 _ => {}
@@ -155,32 +138,32 @@ impl Server {
         }
     }
 
-    /// Answers those who wait for segments to become few, until [`Self::stop`]. One thread of its
-    /// own calls it; without it they wait for ever.
+    /// Answers the clients that wait for clean segments to become few ([`Command::Segwait`]),
+    /// until [`Self::stop`]. It needs a thread of its own; without it, they are never answered.
     pub fn run_waits(&self, admin: &dyn Admin) {
         while !self.stopped.load(Ordering::Acquire) {
-            self.waiters.rest();
+            self.waiters.pause();
             let (clean_count, now) = (admin.present().clean_count, now());
             for waiter in self.waiters.take(|waiter| waiter.is_over(clean_count, now)) {
-                let reply = Reply::to(&waiter.asked, None, admin);
-                // The reply is short and finds room in the socket; a client that is gone does not
-                // want it.
+                let reply = reply_to(&waiter.asked, None, admin);
+                // The reply is short, so the socket has room for it. An error means that the
+                // client is gone.
                 let _ = write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
             }
         }
         let refusal = Reply::refusal(AdminError("the daemon ends".into()));
         let waiting = self.waiters.take(|_| true).into_iter().map(|waiter| waiter.stream);
-        for stream in waiting.chain(self.load.drain().into_iter().map(|work| work.stream)) {
+        for stream in waiting.chain(self.workers.drain().into_iter().map(|work| work.stream)) {
             let _ = write_line(&stream, &refusal, MAX_REPLY_LEN_BYTES);
         }
     }
 
-    /// Lets every [`Self::run`] return once it is done with the connection it serves.
+    /// Makes every [`Self::run`] return once it has served its connection.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.waiters.wake();
-        // Wakes all that wait for a connection, also where somebody has removed the socket's name. A
-        // listening socket can be shut down.
+        // Shutting the listening socket down wakes all threads that wait for a connection. A
+        // connection made for the purpose would not: the socket's name may have been removed.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
@@ -189,22 +172,22 @@ impl Server {
         write_line(stream, &reply, MAX_REPLY_LEN_BYTES)
     }
 
-    /// Serves a connection of whoever it is.
+    /// Serves a connection, as far as the user at its other end may ask for anything.
     fn receive(&self, stream: UnixStream, admin: &dyn Admin) -> io::Result<()> {
-        let is_open = self.gate.is_open.load(Ordering::Acquire);
+        let is_open = self.gate.is_open();
         let refuse = |why: &str| {
             write_line(&stream, &Reply::refusal(AdminError(why.into())), MAX_REPLY_LEN_BYTES)
         };
         match Caller::of(&stream) {
-            // The socket's own permissions have decided.
+            // Only the daemon's own user and root could connect.
             None if !is_open => self.serve(stream, None, admin),
             None => refuse("it cannot be told whose process this is"),
-            Some(caller) if caller.is_master() => self.serve(stream, None, admin),
-            // Who came in the moment before the socket got its permissions.
+            Some(caller) if caller.may_do_anything() => self.serve(stream, None, admin),
+            // It connected before the socket got its permissions.
             Some(_) if !is_open => refuse("permission denied: this socket is for its owner"),
-            Some(caller) => match self.others_heard.take() {
+            Some(caller) => match self.others_read.acquire() {
                 None => Self::refuse_for_now(&stream),
-                Some(place) => self.serve(stream, Some(Other { caller, place }), admin),
+                Some(permit) => self.serve(stream, Some(OtherUser { caller, permit }), admin),
             },
         }
     }
@@ -212,17 +195,17 @@ impl Server {
     fn serve(
         &self,
         stream: UnixStream,
-        mut other: Option<Other>,
+        mut other: Option<OtherUser>,
         admin: &dyn Admin,
     ) -> io::Result<()> {
         let timeout = if other.is_some() { OTHERS_TIMEOUT } else { CLIENT_TIMEOUT };
         let refuse = |stream: &UnixStream, error| {
             write_line(stream, &Reply::refusal(error), MAX_REPLY_LEN_BYTES)
         };
-        let what = match read_request(&stream, MAX_REQUEST_LEN_BYTES, Some(timeout)) {
-            Ok((head, _)) if http::is_request(&head) => What::Http(head),
+        let received = match read_request(&stream, MAX_REQUEST_LEN_BYTES, Some(timeout)) {
+            Ok((head, _)) if http::is_request(&head) => Received::Http(head),
             Ok((line, descriptor)) => match parse_request(&line) {
-                Ok(request) => What::Request(Box::new(request), descriptor),
+                Ok(request) => Received::Request(Box::new(request), descriptor),
                 Err(error) => return refuse(&stream, error),
             },
             Err(error) => {
@@ -230,46 +213,51 @@ impl Server {
                 return refuse(&stream, AdminError(why));
             }
         };
-        let is_ping = matches!(&what, What::Request(of, _) if matches!(of.command, Command::Ping));
+        let is_ping =
+            matches!(&received, Received::Request(of, _) if matches!(of.command, Command::Ping));
         if let Some(other) = other.as_mut().filter(|_| !is_ping) {
-            match self.others_served.take() {
-                // The other place is free again.
-                Some(place) => other.place = place,
+            match self.others_served.acquire() {
+                // Dropping the former permit allows the next request to be read.
+                Some(permit) => other.permit = permit,
                 None => return Self::refuse_for_now(&stream),
             }
         }
-        let work = Work { stream, what, other };
+        let work = Work { stream, received, other };
         if is_ping {
             return self.carry_out(work, admin);
         }
-        // The client may be gone by then; nobody else wants to know.
-        let taken = self.load.take(work, |work| drop(self.carry_out(work, admin)));
-        taken.or_else(|work| {
+        // An error of `carry_out` means that the client is gone.
+        let run = self.workers.run_or_queue(work, |work| drop(self.carry_out(work, admin)));
+        run.or_else(|work| {
             refuse(&work.stream, AdminError("too many requests are under way; try again".into()))
         })
     }
 
-    fn carry_out(&self, Work { stream, what, other }: Work, admin: &dyn Admin) -> io::Result<()> {
-        let (request, descriptor) = match what {
-            What::Http(head) => return http::answer(&stream, &head, admin),
-            What::Request(request, descriptor) => (request, descriptor),
+    fn carry_out(
+        &self,
+        Work { stream, received, other }: Work,
+        admin: &dyn Admin,
+    ) -> io::Result<()> {
+        let (request, descriptor) = match received {
+            Received::Http(head) => return http::answer(&stream, &head, admin),
+            Received::Request(request, descriptor) => (request, descriptor),
         };
-        if let Some(Other { caller, .. }) = &other {
-            let (reply, descriptor) = Reply::to_other(caller, &request, descriptor, admin);
+        if let Some(OtherUser { caller, .. }) = &other {
+            let (reply, descriptor) = reply_to_other(caller, &request, descriptor, admin);
             let line = line_of(&reply, MAX_REPLY_LEN_BYTES)?;
             return send_line(&stream, &line, descriptor.as_ref().map(AsFd::as_fd));
         }
         if let Command::Segwait(segwait) = request.command
-            && request.refused_by(admin).is_none()
+            && refused_by(&request, admin).is_none()
         {
             let waiter = Waiter::new(stream, request, segwait);
             if !waiter.is_over(admin.present().clean_count, now()) {
                 return self.wait(waiter);
             }
-            let reply = Reply::to(&waiter.asked, None, admin);
+            let reply = reply_to(&waiter.asked, None, admin);
             return write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
         }
-        write_line(&stream, &Reply::to(&request, descriptor, admin), MAX_REPLY_LEN_BYTES)
+        write_line(&stream, &reply_to(&request, descriptor, admin), MAX_REPLY_LEN_BYTES)
     }
 
     fn wait(&self, waiter: Waiter) -> io::Result<()> {
@@ -286,152 +274,19 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-        card::take_away(&self.path);
+        identity_file::remove(&self.path);
     }
 }
 
-/// One line without its newline, of at most `max_len_bytes` with it, all of it within `timeout`; and a
-/// descriptor if one came with it.
-pub(crate) fn read_line(
-    stream: &UnixStream,
-    max_len_bytes: usize,
-    timeout: Option<Duration>,
-) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-    read_until(stream, max_len_bytes, timeout, newline)
-}
-
-/// The first newline at or after `from`.
-fn newline(bytes: &[u8], from: usize) -> Option<usize> {
-    bytes[from..].iter().position(|&byte| byte == b'\n').map(|at| from + at)
-}
-
-/// A line as [`read_line`] reads it, or the head of a request of HTTP; and a descriptor if one came
-/// with it.
+/// Reads a request, and the descriptor that came with it, if one did: a line, or the head of an
+/// HTTP request.
 fn read_request(
     stream: &UnixStream,
     max_len_bytes: usize,
     timeout: Option<Duration>,
 ) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let ends = |bytes: &[u8], from: usize| {
-        if http::is_request(bytes) {
-            // Across what was looked at before, too.
-            let from = from.saturating_sub(3);
-            let ends = |rest: &[u8]| rest.starts_with(b"\n\r\n") || rest.starts_with(b"\n\n");
-            return (from..bytes.len()).find(|&at| ends(&bytes[at..]));
-        }
-        newline(bytes, from)
+        if http::is_request(bytes) { http::head_end(bytes, from) } else { newline(bytes, from) }
     };
     read_until(stream, max_len_bytes, timeout, ends)
-}
-
-/// Reads until `ends`, called with all bytes and how many of them it has seen before, says where.
-fn read_until(
-    stream: &UnixStream,
-    max_len_bytes: usize,
-    timeout: Option<Duration>,
-    ends: impl Fn(&[u8], usize) -> Option<usize>,
-) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-    let deadline = timeout.map(|timeout| now() + timeout);
-    let mut bytes = Vec::new();
-    let mut descriptor = None;
-    let mut chunk = [0; 4096];
-    loop {
-        // A client that sends a byte now and then must not take longer than one that sends none.
-        if let Some(deadline) = deadline {
-            let left = deadline.saturating_duration_since(now());
-            if left.is_zero() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long"));
-            }
-            stream.set_read_timeout(Some(left))?;
-        }
-        let count = match passing::receive(stream, &mut chunk) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => {
-                let (count, received) = other?;
-                descriptor = descriptor.or(received);
-                count
-            }
-        };
-        let seen = bytes.len();
-        bytes.extend_from_slice(&chunk[..count]);
-        let end = ends(&bytes, seen);
-        if end.unwrap_or(bytes.len()) >= max_len_bytes {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("it is longer than {max_len_bytes} bytes"),
-            ));
-        }
-        match end {
-            Some(end) => {
-                bytes.truncate(end);
-                return Ok((bytes, descriptor));
-            }
-            None if count == 0 => {
-                return Err(io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "it ends before its newline",
-                ));
-            }
-            None => {}
-        }
-    }
-}
-
-pub(crate) fn write_line<T: serde::Serialize>(
-    stream: &UnixStream,
-    value: &T,
-    max_len_bytes: usize,
-) -> io::Result<()> {
-    write_all(stream, &line_of(value, max_len_bytes)?)
-}
-
-fn line_of<T: serde::Serialize>(value: &T, max_len_bytes: usize) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    if line.len() > max_len_bytes {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "longer than the protocol allows"));
-    }
-    Ok(line)
-}
-
-/// Writes all of `bytes`, and gives a client that does not take them [`CLIENT_TIMEOUT`].
-pub(crate) fn write_all(stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
-    let deadline = now() + CLIENT_TIMEOUT;
-    let (mut stream, mut rest) = (stream, bytes);
-    while !rest.is_empty() {
-        // One that takes a little now and then must not take longer than one that takes nothing.
-        let left = deadline.saturating_duration_since(now());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody takes the rest"));
-        }
-        stream.set_write_timeout(Some(left))?;
-        match stream.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => rest = &rest[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Sends `request` over `stream`, and `descriptor` with it.
-pub(crate) fn send(
-    stream: &UnixStream,
-    request: &Request,
-    descriptor: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    send_line(stream, &line_of(request, MAX_REQUEST_LEN_BYTES)?, descriptor)
-}
-
-fn send_line(
-    stream: &UnixStream,
-    line: &[u8],
-    descriptor: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    let sent = match descriptor {
-        Some(descriptor) => passing::send(stream, line, descriptor)?,
-        None => 0,
-    };
-    write_all(stream, &line[sent..])
 }

@@ -1,111 +1,20 @@
-//! Where the sockets are.
+//! The sockets: where they are, what travels over them as bytes, and the files beside them.
 //!
-//! Root's daemons keep theirs in `/run/dendro`, a user's in `$XDG_RUNTIME_DIR/dendro`, or in
-//! `/tmp/dendro-UID` where there is no such directory; `$DENDRO_RUNTIME_DIR` overrides all. A
-//! socket is named after its volume, `UUID.sock`, and `UUID-N.sock` where copies of one image are
-//! mounted at a time. Only the owner and root can connect, unless it has been opened to everybody, as those of
-//! root's mounts that everybody may use.
+//! Both sides use this; it knows lines of bytes and no commands.
 
-use std::env;
-use std::ffi::OsStr;
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+mod caller;
+mod connect;
+mod deadline;
+mod fd_passing;
+mod line;
+mod paths;
 
-/// The environment variable that names the directory of sockets.
-pub const DIRECTORY_VARIABLE: &str = "DENDRO_RUNTIME_DIR";
+pub mod closing_error;
+pub mod identity_file;
 
-const EXTENSION: &str = "sock";
-const ROOTS_DIRECTORY: &str = "/run/dendro";
-
-/// The directory where a daemon of this process's user puts its socket.
-#[must_use]
-pub fn directory() -> PathBuf {
-    if let Some(directory) = env::var_os(DIRECTORY_VARIABLE).filter(|value| !value.is_empty()) {
-        return PathBuf::from(directory);
-    }
-    let uid = effective_uid();
-    if uid == 0 {
-        return PathBuf::from(ROOTS_DIRECTORY);
-    }
-    match env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
-        Some(directory) => Path::new(&directory).join("dendro"),
-        None => PathBuf::from(format!("/tmp/dendro-{uid}")),
-    }
-}
-
-/// The directories where daemons that this process may talk to can have put their sockets.
-#[must_use]
-pub fn directories() -> Vec<PathBuf> {
-    let mut found = vec![directory()];
-    if env::var_os(DIRECTORY_VARIABLE).is_some() {
-        return found;
-    }
-    if effective_uid() != 0 {
-        // Nobody but root can make a socket there.
-        found.push(PathBuf::from(ROOTS_DIRECTORY));
-        return found;
-    }
-    let users = fs::read_dir("/run/user").into_iter().flatten().flatten();
-    found.extend(users.map(|user| user.path().join("dendro")));
-    let temporary = fs::read_dir("/tmp").into_iter().flatten().flatten();
-    found.extend(
-        temporary
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with("dendro-"))
-            .map(|entry| entry.path()),
-    );
-    found
-}
-
-/// The user that the directory of a socket belongs to, and with it the daemon, if that is another one than
-/// this process's. Root reaches those of all users, and their directories lie where anybody can make some.
-pub(crate) fn foreign_owner(socket: &Path) -> io::Result<Option<u32>> {
-    let directory = socket.parent().filter(|path| !path.as_os_str().is_empty());
-    let directory = fs::symlink_metadata(directory.unwrap_or(Path::new(".")))?;
-    if !directory.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::NotADirectory, "its directory is a link"));
-    }
-    Ok(Some(directory.uid()).filter(|&uid| uid != effective_uid()))
-}
-
-/// All sockets in `directory`, in the order of their names; none when it cannot be read.
-#[must_use]
-pub fn in_directory(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.extension() == Some(OsStr::new(EXTENSION)))
-        .collect();
-    found.sort();
-    found
-}
-
-/// The name of the `attempt`-th socket of a volume.
-pub(crate) fn file_name(uuid: &str, attempt: u32) -> String {
-    match attempt {
-        0 => format!("{uuid}.{EXTENSION}"),
-        _ => format!("{uuid}-{attempt}.{EXTENSION}"),
-    }
-}
-
-/// Makes `directory` for its owner alone, or sees that the one that is there belongs to nobody
-/// else: in a place that everyone may write to, another user could have made it to listen in.
-///
-/// # Errors
-/// When it cannot be made, or belongs to somebody else.
-pub fn create_directory(directory: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let owner = fs::symlink_metadata(directory)?;
-    if !owner.is_dir() || owner.uid() != effective_uid() {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("it belongs to user {}; set {DIRECTORY_VARIABLE} to another", owner.uid()),
-        ));
-    }
-    Ok(())
-}
-
-fn effective_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
+pub use caller::Caller;
+pub(crate) use connect::{connect_at_once, is_overrun, is_readable};
+pub(crate) use deadline::{Deadline, now};
+pub(crate) use line::{line_of, newline, read_line, read_until, send_line, write_all, write_line};
+pub use paths::{DIRECTORY_VARIABLE, create_directory, directories, directory, in_directory};
+pub(crate) use paths::{file_name, foreign_owner};

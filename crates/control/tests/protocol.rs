@@ -14,14 +14,14 @@ use std::thread;
 use std::time::Duration;
 
 use dendro_control::cleaning::{
-    Block, BlockOutcome, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning,
-    MAX_BLOCKS, MAX_SEGMENTS, Marked, NodeName, Places, Present, Released, SegmentOutcome,
+    BlockOutcome, Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus,
+    MAX_BLOCKS, MAX_SEGMENTS, Marked, NamedBlock, NodeName, Places, Released, SegmentOutcome,
     Segments, SegmentsRequest, SegwaitRequest,
 };
 use dendro_control::{
-    Admin, AdminError, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES, MountNamed,
-    MountReply, MountRequest, Pong, Request, Scrape, Server, SetRequest, ViewInfo, VolumeInfo,
-    parse_request,
+    Admin, AdminError, Cleaning, Client, ClientError, Command, Facts, MAX_REQUEST_LEN_BYTES,
+    MountNamed, MountReply, MountRequest, Pong, Request, Scrape, Server, SetRequest, ViewInfo,
+    VolumeInfo, parse_request,
 };
 
 /// How many threads serve.
@@ -38,8 +38,11 @@ struct Volume {
 
 /// Answers with what shows that the request arrived as it was sent.
 impl Cleaning for Volume {
-    fn present(&self) -> Present {
-        Present { clean_count: self.clean_count.load(Ordering::Relaxed), ..Present::default() }
+    fn present(&self) -> CleaningStatus {
+        CleaningStatus {
+            clean_count: self.clean_count.load(Ordering::Relaxed),
+            ..CleaningStatus::default()
+        }
     }
 
     fn segments(&self, request: &SegmentsRequest) -> Result<Segments, AdminError> {
@@ -49,7 +52,7 @@ impl Cleaning for Volume {
     }
 
     fn blocks(&self, request: &BlocksRequest) -> Result<Blocks, AdminError> {
-        let blocks = vec![Block::Page {
+        let blocks = vec![NamedBlock::Page {
             list: 1,
             page: 2,
             branch: 0,
@@ -59,10 +62,10 @@ impl Cleaning for Volume {
         Ok(Blocks { blocks, next: request.cursor.clone() })
     }
 
-    fn bmapv(&self, blocks: &[Block]) -> Result<Places, AdminError> {
-        let is_page = |block: &Block| matches!(block, Block::Page { .. });
-        let addr = |block: &Block| match *block {
-            Block::Page { addr, .. } | Block::Node { addr, .. } => Some(addr),
+    fn bmapv(&self, blocks: &[NamedBlock]) -> Result<Places, AdminError> {
+        let is_page = |block: &NamedBlock| matches!(block, NamedBlock::Page { .. });
+        let addr = |block: &NamedBlock| match *block {
+            NamedBlock::Page { addr, .. } | NamedBlock::Node { addr, .. } => Some(addr),
         };
         Ok(Places {
             live: blocks.iter().map(is_page).collect(),
@@ -70,7 +73,7 @@ impl Cleaning for Volume {
         })
     }
 
-    fn markv(&self, blocks: &[Block]) -> Result<Marked, AdminError> {
+    fn markv(&self, blocks: &[NamedBlock]) -> Result<Marked, AdminError> {
         Ok(Marked { blocks: vec![BlockOutcome::NoRoom; blocks.len()] })
     }
 
@@ -316,7 +319,7 @@ fn a_daemon_that_falls_silent_is_not_waited_for_for_ever() {
     let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let client = Client::new(&path).meaning(&Pong { pid: 4711, ..Pong::default() });
     match client.sync() {
-        Err(ClientError::Mute(mute)) => {
+        Err(ClientError::Unresponsive(mute)) => {
             let said = mute.to_string();
             assert!(said.contains("process 4711, does not answer"), "{said}");
         }
@@ -445,8 +448,9 @@ fn a_daemon_that_is_gone_is_named_in_the_error() {
     assert!(error.to_string().contains("/nonexistent/uuid.sock"), "{error}");
 }
 
-const PAGE: Block = Block::Page { list: u64::MAX, page: 1 << 63, branch: 3, epoch: 9, addr: 4096 };
-const NODE: Block = Block::Node {
+const PAGE: NamedBlock =
+    NamedBlock::Page { list: u64::MAX, page: 1 << 63, branch: 3, epoch: 9, addr: 4096 };
+const NODE: NamedBlock = NamedBlock::Node {
     node: NodeName {
         level: 3,
         list: u64::MAX,
@@ -472,7 +476,10 @@ fn cleaners_are_answered_block_by_block() {
         let request =
             BlocksRequest { segment: 9, cursor: Some("x".into()), ..BlocksRequest::default() };
         let blocks = client.blocks(request).unwrap();
-        assert_eq!(blocks.blocks, [Block::Page { list: 1, page: 2, branch: 0, epoch: 1, addr: 9 }]);
+        assert_eq!(
+            blocks.blocks,
+            [NamedBlock::Page { list: 1, page: 2, branch: 0, epoch: 1, addr: 9 }]
+        );
         assert_eq!(blocks.next.as_deref(), Some("x"));
         // From 0, 10, 20 and 30 on, three each.
         assert_eq!(client.all_segments().unwrap().segments.len(), 12);

@@ -21,15 +21,15 @@ mod versions;
 use std::os::fd::OwnedFd;
 
 use dendro_control::cleaning::{
-    Block, Blocks, BlocksRequest, CleanerChange, CleanerSettings, Cleaning, Marked, Places,
-    Present, Released, Segments, SegmentsRequest,
+    Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
+    Places, Released, Segments, SegmentsRequest,
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
-    Admin, AdminError, Caller, Facts, MountNamed, MountReply, MountRequest, Outcome, Pong, Request,
-    SetRequest, UnmountRequest, ViewInfo, VolumeInfo,
+    Admin, AdminError, Caller, Cleaning, Facts, MountNamed, MountReply, MountRequest, Outcome,
+    Pong, Request, SetRequest, UnmountRequest, ViewInfo, VolumeInfo,
 };
 use dendro_disk::Versions;
 use dendro_fuse::UnmountMode;
@@ -143,7 +143,7 @@ impl Admin for Daemon<'_> {
 }
 
 impl Cleaning for Daemon<'_> {
-    fn present(&self) -> Present {
+    fn present(&self) -> CleaningStatus {
         cleaning::present(self.volume.disk())
     }
 
@@ -155,11 +155,11 @@ impl Cleaning for Daemon<'_> {
         cleaning::blocks(self.volume.disk(), request)
     }
 
-    fn bmapv(&self, blocks: &[Block]) -> Result<Places, AdminError> {
+    fn bmapv(&self, blocks: &[NamedBlock]) -> Result<Places, AdminError> {
         cleaning::bmapv(self.volume.disk(), blocks)
     }
 
-    fn markv(&self, blocks: &[Block]) -> Result<Marked, AdminError> {
+    fn markv(&self, blocks: &[NamedBlock]) -> Result<Marked, AdminError> {
         cleaning::markv(self.volume.disk(), blocks)
     }
 

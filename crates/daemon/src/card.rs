@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dendro_control::{Gate, Pong, Server, card};
+use dendro_control::{Gate, Pong, Server, identity_file};
 use dendro_fuse::Access;
 
 use crate::state::Daemon;
@@ -44,7 +44,7 @@ impl Daemon<'_> {
         {
             log::warn!("{}: others cannot be let in: {error}", socket.display());
         }
-        if let Err(error) = card::leave(socket, &self.pong()) {
+        if let Err(error) = identity_file::write(socket, &self.pong()) {
             log::warn!("{}: no card can be left beside it: {error}", socket.display());
         }
     }

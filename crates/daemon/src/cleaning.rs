@@ -6,7 +6,7 @@ use std::time::Duration;
 use dendro_control::AdminError;
 use dendro_control::cleaning::{
     self as wire, BlockOutcome, BlockSource, Blocks, BlocksRequest, CleanerChange, CleanerSettings,
-    Marked, NodeName, Places, Present, Released, SegmentOutcome, SegmentState, Segments,
+    CleaningStatus, Marked, NodeName, Places, Released, SegmentOutcome, SegmentState, Segments,
     SegmentsRequest,
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced, PagePlace};
@@ -33,7 +33,7 @@ fn refuse(why: impl std::fmt::Display) -> AdminError {
     AdminError(why.to_string())
 }
 
-pub(crate) fn present(disk: &LogDisk) -> Present {
+pub(crate) fn present(disk: &LogDisk) -> CleaningStatus {
     let engine::Present {
         clock,
         live_bytes,
@@ -42,7 +42,7 @@ pub(crate) fn present(disk: &LogDisk) -> Present {
         clean_count,
         reserved_count,
     } = disk.present();
-    Present { clock, live_bytes, segment_bytes, segment_count, clean_count, reserved_count }
+    CleaningStatus { clock, live_bytes, segment_bytes, segment_count, clean_count, reserved_count }
 }
 
 /// How many clean segments are missing from the number that the cleaner keeps ready beyond the
@@ -145,7 +145,7 @@ fn parse_cursor(cursor: &str) -> Option<(u64, u64)> {
     Some((one.parse().ok()?, two.parse().ok()?))
 }
 
-pub(crate) fn bmapv(disk: &LogDisk, blocks: &[wire::Block]) -> Result<Places, AdminError> {
+pub(crate) fn bmapv(disk: &LogDisk, blocks: &[wire::NamedBlock]) -> Result<Places, AdminError> {
     // A name that no block can have is answered like an unknown one.
     let unpacked: Vec<Option<engine::Block>> = blocks.iter().map(unpack).collect();
     let names: Vec<BlockName> = unpacked.iter().flatten().map(|block| block.name).collect();
@@ -159,7 +159,7 @@ pub(crate) fn bmapv(disk: &LogDisk, blocks: &[wire::Block]) -> Result<Places, Ad
     Ok(places)
 }
 
-pub(crate) fn markv(disk: &LogDisk, blocks: &[wire::Block]) -> Result<Marked, AdminError> {
+pub(crate) fn markv(disk: &LogDisk, blocks: &[wire::NamedBlock]) -> Result<Marked, AdminError> {
     let unpacked: Vec<Option<engine::Block>> = blocks.iter().map(unpack).collect();
     let sound: Vec<engine::Block> = unpacked.iter().flatten().copied().collect();
     let mut outcomes = disk.rewrite(&sound).map_err(refuse)?.into_iter();
@@ -275,28 +275,28 @@ pub fn coalesce(
     Ok(all)
 }
 
-fn pack(block: &engine::Block) -> wire::Block {
+fn pack(block: &engine::Block) -> wire::NamedBlock {
     let addr = block.addr.bytes();
     match block.name {
         BlockName::Page { list, page_index, branch, epoch } => {
-            wire::Block::Page { list, page: page_index, branch, epoch, addr }
+            wire::NamedBlock::Page { list, page: page_index, branch, epoch, addr }
         }
         BlockName::Node { level, first_key } => {
             let Key { list, space, index, branch, epoch } = first_key;
             let node = NodeName { level, list, space: space as u8, index, branch, epoch };
-            wire::Block::Node { node, addr }
+            wire::NamedBlock::Node { node, addr }
         }
     }
 }
 
 /// `None` if no block can be there: the address is not that of a grain, or the space of the key is
 /// unknown.
-fn unpack(block: &wire::Block) -> Option<engine::Block> {
+fn unpack(block: &wire::NamedBlock) -> Option<engine::Block> {
     let name = match *block {
-        wire::Block::Page { list, page, branch, epoch, .. } => {
+        wire::NamedBlock::Page { list, page, branch, epoch, .. } => {
             BlockName::Page { list, page_index: page, branch, epoch }
         }
-        wire::Block::Node { node, .. } => {
+        wire::NamedBlock::Node { node, .. } => {
             let NodeName { level, list, space, index, branch, epoch } = node;
             let space = Space::from_number(space)?;
             BlockName::Node { level, first_key: Key { list, space, index, branch, epoch } }
@@ -306,9 +306,9 @@ fn unpack(block: &wire::Block) -> Option<engine::Block> {
     addr.is_multiple_of(GRAIN_SIZE).then(|| engine::Block { name, addr: Addr::from_bytes(addr) })
 }
 
-const fn addr_of(block: &wire::Block) -> u64 {
+const fn addr_of(block: &wire::NamedBlock) -> u64 {
     match *block {
-        wire::Block::Page { addr, .. } | wire::Block::Node { addr, .. } => addr,
+        wire::NamedBlock::Page { addr, .. } | wire::NamedBlock::Node { addr, .. } => addr,
     }
 }
 
@@ -327,11 +327,11 @@ mod tests {
             assert_eq!(unpack(&pack(&block)), Some(block));
         }
         assert_eq!(
-            unpack(&wire::Block::Page { list: 1, page: 1, branch: 0, epoch: 1, addr: 65 }),
+            unpack(&wire::NamedBlock::Page { list: 1, page: 1, branch: 0, epoch: 1, addr: 65 }),
             None
         );
         let node = NodeName { level: 0, list: 0, space: 3, index: 0, branch: 0, epoch: 0 };
-        assert_eq!(unpack(&wire::Block::Node { node, addr: 64 }), None);
+        assert_eq!(unpack(&wire::NamedBlock::Node { node, addr: 64 }), None);
     }
 
     #[test]

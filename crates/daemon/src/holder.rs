@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dendro_control::{Client, Found, Mute, Pong};
+use dendro_control::{Client, FindOutcome, Pong, Unresponsive};
 use dendro_device::loop_backing_file;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// The daemon that has mounts of the volume on `source`. A daemon without mounts is about to end
 /// and to release the device.
-pub fn find(source: &Path) -> Found {
+pub fn find(source: &Path) -> FindOutcome {
     let has_it = |pong: &Pong| is_same_volume(Path::new(&pong.source), source);
     Client::find(|pong| !pong.views.is_empty() && has_it(pong), has_it)
 }
@@ -43,13 +43,13 @@ pub fn is_same_volume(one: &Path, other: &Path) -> bool {
 /// The daemon that has mounts of the volume on `source`. A daemon that does not answer is an error.
 pub fn answering(source: &Path) -> Result<Option<(Client, Pong)>, Failure> {
     match find(source) {
-        Found::Nobody => Ok(None),
-        Found::Daemon(found) => Ok(Some(*found)),
-        Found::Mute(mute) => Err(mute_failure(source, &mute)),
+        FindOutcome::Nobody => Ok(None),
+        FindOutcome::Daemon(found) => Ok(Some(*found)),
+        FindOutcome::Unresponsive(mute) => Err(mute_failure(source, &mute)),
     }
 }
 
 /// A volume whose daemon does not answer cannot be mounted.
-fn mute_failure(source: &Path, mute: &Mute) -> Failure {
+fn mute_failure(source: &Path, mute: &Unresponsive) -> Failure {
     Failure::new(format_args!("{} is in use: {mute}", source.display()))
 }

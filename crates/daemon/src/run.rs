@@ -25,7 +25,7 @@ use std::io;
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use dendro_control::{Scrape, Server, farewell, socket};
+use dendro_control::{Scrape, Server, closing_error, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -97,7 +97,7 @@ pub fn run(config: &Config, on_ready: impl FnOnce()) -> Result<(), NotServed> {
         volume.shut_down().map_err(|error| Failure::new(not_shut_down(&volume, &error)));
     if let (Err(failure), Some(socket)) = (&shut_down, &socket) {
         // If that fails, the message is still in the log.
-        let _ = farewell::leave(socket, &failure.message);
+        let _ = closing_error::record(socket, &failure.message);
     }
     started?;
     match daemon.into_failure() {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What a device answers.
+/// The result of a call to a device.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What can go wrong on a device.
@@ -49,7 +49,7 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The file or device cannot be opened, or is of no use as a device.
+    /// The file or device cannot be opened, or cannot serve as a device.
     #[error("{path}: {source}")]
     Open {
         /// The file or device.
@@ -60,9 +60,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a write failed because what is below the device has no place for it: the file system of an
-    /// image is full, or a quota or a pool of blocks is used up. What was written before is not affected,
-    /// and once there is room again the same write succeeds. Of a flush this does not hold.
+    /// Whether a write failed because there is no room for it below the device: the file system of
+    /// an image is full, or a quota or a pool of blocks is used up. Earlier writes are not
+    /// affected, and once there is room again the same write succeeds. This does not hold for a
+    /// flush.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};

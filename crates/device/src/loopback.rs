@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-use crate::{BLOCK_SIZE, block};
+use crate::block_device;
+use crate::device::BLOCK_SIZE;
 
 const CONTROL: &str = "/dev/loop-control";
 /// From linux/loop.h.
@@ -20,7 +21,7 @@ const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const FLAG_READ_ONLY: u32 = 1;
 const FLAG_AUTOCLEAR: u32 = 4;
 const FLAG_DIRECT_IO: u32 = 16;
-/// How often another process may be quicker to take the device that was free.
+/// How often another process may take the free device first, before this one gives up.
 const TRIES: u32 = 16;
 
 /// `struct loop_config` with the `struct loop_info64` in it.
@@ -42,7 +43,7 @@ struct Config {
 
 const _: () = assert!(size_of::<Config>() == 8 + 232 + 64);
 
-/// Asks for the number of a loop device that nobody uses.
+/// Asks for the number of a free loop device.
 struct GetFree;
 
 // SAFETY: LOOP_CTL_GET_FREE takes no argument, touches no memory, and returns a number.
@@ -67,18 +68,19 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// An image file, attached to a loop device, with direct I/O where the image's file system has it. It
-/// is detached by itself when nobody has it open or mounted any longer, this value included.
+/// An image file, attached to a loop device, with direct I/O if the image's file system supports
+/// it. The kernel detaches it once the device is neither open nor mounted; this value counts as
+/// open.
 pub struct LoopDevice {
     path: PathBuf,
     _open: OwnedFd,
 }
 
 impl LoopDevice {
-    /// Attaches `image` to a device that is free.
+    /// Attaches `image` to a free loop device.
     ///
     /// # Errors
-    /// What the system says: without the right to, or without loop devices.
+    /// The system's error: this process may not do that, or there are no loop devices.
     pub fn attach(image: &Path, read_only: bool) -> io::Result<Self> {
         let image = image.canonicalize()?;
         let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
@@ -92,18 +94,18 @@ impl LoopDevice {
         config.fd = file.as_raw_fd().cast_unsigned();
         config.block_size = block_size(&file);
         config.flags = FLAG_AUTOCLEAR | FLAG_DIRECT_IO | if read_only { FLAG_READ_ONLY } else { 0 };
-        // What is shown of the name in place of the path, which the kernel knows by itself.
+        // The name that the kernel shows beside the path, which it knows by itself.
         let name = image.as_os_str().as_encoded_bytes();
         let len = name.len().min(63);
         config.names_and_key[..len].copy_from_slice(&name[..len]);
         for _ in 0..TRIES {
-            // SAFETY: see there.
+            // SAFETY: see `GetFree`.
             let number = unsafe { ioctl(&control, GetFree) }.map_err(named)?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let open = rustix::fs::open(&path, access | OFlags::CLOEXEC, Mode::empty())?;
             match configure(&open, &config) {
                 Ok(()) => return Ok(Self { path, _open: open }),
-                // Direct I/O asks for larger blocks, or is not to be had.
+                // Direct I/O requires larger blocks, or is not supported.
                 Err(Errno::INVAL) if config.flags & FLAG_DIRECT_IO != 0 => {
                     config.flags &= !FLAG_DIRECT_IO;
                     config.block_size = 0;
@@ -128,8 +130,8 @@ impl fmt::Debug for LoopDevice {
     }
 }
 
-/// Blocks of the device's own size if the image is made of whole ones: fewer for the kernel to deal
-/// with, and aligned for direct I/O everywhere. 0: the smallest.
+/// The block size for `image`: [`BLOCK_SIZE`] if it consists of whole blocks, which makes fewer
+/// requests and is aligned for direct I/O everywhere; otherwise 0, the smallest.
 fn block_size(image: &OwnedFd) -> u32 {
     let len = rustix::fs::fstat(image).map_or(0, |stat| stat.st_size);
     let block = BLOCK_SIZE as u32;
@@ -144,11 +146,11 @@ fn configure(device: &OwnedFd, config: &Config) -> rustix::io::Result<()> {
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, [u8; size_of::<Config>()]>::new(bytes)) }
 }
 
-/// The file behind the loop device `path`; `None` if it is none, or attached to nothing.
+/// The file behind the loop device `path`; `None` if `path` is no loop device or a detached one.
 #[must_use]
 pub fn loop_backing_file(path: &Path) -> Option<PathBuf> {
     let stat = rustix::fs::stat(path).ok()?;
     let is_block =
         rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::BlockDevice;
-    if is_block { block::loop_backing_file(stat.st_rdev) } else { None }
+    if is_block { block_device::loop_backing_file(stat.st_rdev) } else { None }
 }

@@ -4,15 +4,15 @@ use dendro_base::sync::RwLock;
 
 use crate::{AlignedBuf, BLOCK_SIZE, Device, Result, range};
 
-/// Bytes behind one lock: those of a huge page, which is copied to and from faster.
+/// Bytes behind one lock: those of a huge page, for which copying is faster.
 const STRIPE_BYTES: usize = 2 << 20;
 
-/// A device in memory: what an engine's speed is measured on, and the quickest one to test over.
+/// A device in memory, for measuring the engine's own speed, and for quick tests.
 ///
-/// It is cut into stripes of 2 MiB, each behind a lock of its own, so that readers and writers of
-/// different segments don't meet; a call that spans stripes is not atomic towards others. A stripe
-/// takes memory when it is first written. [`Device::flush`] and [`Device::discard`] do nothing;
-/// what was never written reads as zeros. What a crash does is the business of `sim`.
+/// It is divided into stripes of 2 MiB, each with a lock of its own, so that readers and writers of
+/// different segments do not wait for each other. A call that spans stripes is not atomic. A stripe
+/// is allocated when it is first written; what was never written reads as zeros. [`Device::flush`]
+/// and [`Device::discard`] do nothing. Crashes are simulated by `sim`, not here.
 pub struct MemoryDevice {
     /// Empty until first written.
     stripes: Vec<RwLock<AlignedBuf>>,

@@ -1,4 +1,4 @@
-//! A device that is only read, and what is written to it kept in memory.
+//! A device whose writes are kept in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use dendro_base::sync::RwLock;
 
 use crate::{AlignedBuf, BLOCK_SIZE, Device, Result, range};
 
-/// A device under one that is only read: what is written is kept in memory and read from there, so
-/// that what opening a volume would change can be seen without changing anything.
+/// A device over another one that is only read: writes are kept in memory, and read from there. It
+/// shows what opening a volume would change, without changing it.
 ///
 /// [`Device::flush`] and [`Device::discard`] do nothing.
 pub struct OverlayDevice<D: ?Sized> {
@@ -18,7 +18,7 @@ pub struct OverlayDevice<D: ?Sized> {
 }
 
 impl<D: Device + ?Sized> OverlayDevice<D> {
-    /// Nothing written over `below`.
+    /// An overlay over `below`, without any writes.
     #[must_use]
     pub fn new(below: Arc<D>) -> Self {
         Self { below, blocks: RwLock::default() }
@@ -31,7 +31,7 @@ impl<D: Device + ?Sized> Device for OverlayDevice<D> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        // Held meanwhile, so that a write is seen as a whole or not at all.
+        // Locked until the end, so that a read sees each write either completely or not at all.
         let blocks = self.blocks.read();
         self.below.read_at(offset, buf)?;
         let end = offset + buf.len() as u64;

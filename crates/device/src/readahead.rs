@@ -1,13 +1,13 @@
 //! Reading more than is asked for where reads lie near each other.
 //!
-//! What was written together lies together in the log, and is often wanted together: the files of a
-//! directory, neighbouring nodes of the map. Each of them is a small read, and a small read takes the
+//! Data that was written together lies together in the log, and is often read together: the files
+//! of a directory, neighbouring nodes of the map. Each is a small read, and a small read takes a
 //! device nearly as long as a large one.
 //!
 //! # Invariants
-//! 1. A window holds what the device has: whatever changes a range drops the windows over it when it
-//!    has begun and once more when it has ended, and marks what is being read there, which then
-//!    becomes no window.
+//! 1. A window holds what the device holds. A change of a range drops the windows over it when it
+//!    begins and again when it ends. It also marks reads of windows over it that are under way,
+//!    whose results are then not kept.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,26 +16,26 @@ use dendro_base::sync::{Arc, Mutex};
 
 use crate::{AlignedBuf, Device, HostRoom, IoSlice, IoSliceMut, Result, range};
 
-/// What is read at a time, from a multiple of it.
+/// The length of a window; windows begin at multiples of it.
 const WINDOW_BYTES: u64 = 256 << 10;
-/// How many are kept at most, and at least.
+/// The most windows that are kept by default, and the fewest that can be asked for.
 const MAX_WINDOWS: usize = 64;
 const MIN_WINDOWS: usize = 8;
-/// Reads of more are left alone: the kernel or the caller has read ahead already.
+/// Longer reads are not extended: the kernel or the caller has read ahead already.
 const SMALL_BYTES: u64 = 64 << 10;
-/// How many reads are remembered, and how far from one of them another is near.
+/// How many reads are remembered, and within what distance of one of them another read is near.
 const MAX_RECENT: usize = 8;
 const NEAR_BYTES: u64 = 512 << 10;
-/// A window has been worth it that has served so many reads.
+/// A window that has served so many reads was worth reading.
 const GOOD_HITS: u32 = 4;
-/// Windows that were worth it less those that were not, within these bounds. Below zero, only one
-/// chance in [`PROBE_EVERY`] is taken.
+/// The bounds of the number of windows that were worth reading, less those that were not. While the
+/// number is negative, only one candidate in [`PROBE_EVERY`] is read.
 const TRUST: std::ops::RangeInclusive<i32> = -4..=4;
 const PROBE_EVERY: u32 = 32;
 
-/// A device that reads ahead: of small reads that lie near each other, in whichever order, it reads
-/// the surroundings as well, and keeps 16 MiB of them at most, or as little as it is told. It stops, but
-/// for a try now and then, where these turn out not to be wanted.
+/// A device that reads ahead: for small reads that lie near each other, in any order, it reads the
+/// surroundings as well, and keeps at most 16 MiB of them, or as little as is asked for. While
+/// these turn out to be useless it stops, except for an attempt now and then.
 pub struct ReadAhead<D> {
     device: D,
     max_windows: usize,
@@ -44,9 +44,9 @@ pub struct ReadAhead<D> {
 
 #[derive(Default)]
 struct State {
-    /// The one used last is at the end.
+    /// The one used most recently is the last.
     windows: Vec<Window>,
-    /// Where the last small reads began that no window served.
+    /// The offsets of the last small reads that no window has served.
     recent: VecDeque<u64>,
     /// The windows being read now.
     reading: Vec<Reading>,
@@ -68,14 +68,14 @@ struct Reading {
     is_stale: bool,
 }
 
-/// What is wanted, in the window that serves it.
-struct Found {
+/// The window that serves a read, and the place in it.
+struct Served {
     bytes: Arc<AlignedBuf>,
     at: usize,
 }
 
-impl Found {
-    /// Copies what comes next.
+impl Served {
+    /// Copies the next bytes.
     fn take(&mut self, part: &mut [u8]) {
         part.copy_from_slice(&self.bytes[self.at..self.at + part.len()]);
         self.at += part.len();
@@ -101,7 +101,8 @@ impl State {
         Some(found)
     }
 
-    /// Whether a small read at `offset`, which no window serves, is to become one; it is remembered.
+    /// Whether to read the window around a small read at `offset`, which no window serves. The read
+    /// is remembered.
     fn wants_window(&mut self, offset: u64) -> bool {
         let is_near = self.recent.iter().any(|&other| other.abs_diff(offset) <= NEAR_BYTES);
         self.recent.push_back(offset);
@@ -129,14 +130,14 @@ impl State {
         bytes
     }
 
-    /// Learns from a window that goes.
+    /// Counts whether a dropped window was worth reading.
     fn note(&mut self, window: Window) {
         let change = if window.hits >= GOOD_HITS { 1 } else { -1 };
         self.trust = (self.trust + change).clamp(*TRUST.start(), *TRUST.end());
         self.spare = Arc::try_unwrap(window.bytes).ok().or(self.spare.take());
     }
 
-    /// Forgets what is known of a range (invariant 1).
+    /// Drops the windows over a range (invariant 1).
     fn forget(&mut self, offset: u64, len_bytes: u64) {
         self.windows.retain(|window| !overlaps(window.start, offset, len_bytes));
         for reading in &mut self.reading {
@@ -146,13 +147,13 @@ impl State {
 }
 
 impl<D: Device> ReadAhead<D> {
-    /// Reads ahead on `device`, which nobody else may write to.
+    /// Reads ahead on `device`, which may be written to only through this value.
     #[must_use]
     pub fn new(device: D) -> Self {
         Self { device, max_windows: MAX_WINDOWS, state: Mutex::default() }
     }
 
-    /// The same, keeping no more than so many bytes, or 2 MiB if that is more.
+    /// The same, keeping at most `most_bytes`, or 2 MiB if that is more.
     #[must_use]
     pub fn with_memory(device: D, most_bytes: u64) -> Self {
         let windows = usize::try_from(most_bytes / WINDOW_BYTES).unwrap_or(MAX_WINDOWS);
@@ -160,7 +161,7 @@ impl<D: Device> ReadAhead<D> {
         Self { max_windows, ..Self::new(device) }
     }
 
-    /// What it keeps takes in memory.
+    /// The memory that the windows take.
     pub fn memory_bytes(&self) -> u64 {
         let state = self.state.lock();
         let windows = state.windows.iter().map(|window| window.bytes.len() as u64);
@@ -188,16 +189,17 @@ impl<D: Device> ReadAhead<D> {
         match outcome {
             Ok(()) => Some(state.add(start, bytes, self.max_windows)),
             Err(_) => {
-                // Something near what is wanted cannot be read; that is no reason to fail.
+                // Something near the wanted range cannot be read. The wanted range itself is read
+                // without the window.
                 state.reading.retain(|reading| reading.start != start);
                 None
             }
         }
     }
 
-    /// The window that serves a read, which may have to be read first. There is none for long reads,
-    /// and for those that are not worth it.
-    fn window_of(&self, offset: u64, len_bytes: u64) -> Result<Option<Found>> {
+    /// The window that serves a read, which may have to be read first. There is none for long
+    /// reads, and for reads whose surroundings are not worth reading.
+    fn window_of(&self, offset: u64, len_bytes: u64) -> Result<Option<Served>> {
         if len_bytes == 0 || len_bytes > SMALL_BYTES {
             return Ok(None);
         }
@@ -215,7 +217,7 @@ impl<D: Device> ReadAhead<D> {
             found => found,
         };
         // Within the window, which is shorter than any usize.
-        Ok(found.map(|(start, bytes)| Found { bytes, at: (offset - start) as usize }))
+        Ok(found.map(|(start, bytes)| Served { bytes, at: (offset - start) as usize }))
     }
 
     fn changing<T>(

@@ -8,14 +8,14 @@ use crate::types::{Lid, ListHints, View};
 /// One change to a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
-    /// Makes an empty list of a number that was allocated.
+    /// Creates an empty list with a number that was allocated.
     CreateList {
         /// The list.
         list: Lid,
         /// Its hints.
         hints: ListHints,
     },
-    /// Takes a list away with its records and pages, whatever it holds.
+    /// Deletes a list with all its records and pages.
     DeleteList {
         /// The list.
         list: Lid,
@@ -36,14 +36,14 @@ pub enum Op<'a> {
         /// 1 to [`crate::MAX_RECORD_LEN_BYTES`] bytes.
         value: Cow<'a, [u8]>,
     },
-    /// Takes a record away; nothing happens when there is none.
+    /// Deletes a record. Without one at `index`, nothing happens.
     DeleteRecord {
         /// The list.
         list: Lid,
         /// Where.
         index: u64,
     },
-    /// Writes pages; a last page that is not whole is filled up with zeros.
+    /// Writes pages. If the last one is not whole, zeros fill the rest of it.
     WritePages {
         /// The list.
         list: Lid,
@@ -52,8 +52,8 @@ pub enum Op<'a> {
         /// Their contents, one after the other.
         data: Cow<'a, [u8]>,
     },
-    /// Makes pages read as zeros without being holes: what preallocation asks for. Pages that are
-    /// not holes are overwritten with zeros too.
+    /// Makes pages zeros without making them holes, as for preallocation. Pages that are not holes
+    /// are overwritten with zeros too.
     ZeroPages {
         /// The list.
         list: Lid,
@@ -71,14 +71,15 @@ pub enum Op<'a> {
         /// How many; those past the last page cost nothing.
         count: u64,
     },
-    /// Moves pages, holes included: the range at the destination becomes what the source was, and
-    /// what of the source is not in the destination becomes holes. The ranges may overlap.
+    /// Moves pages, holes included. The destination range gets the contents of the source range.
+    /// The part of the source range outside the destination range becomes holes. The ranges may
+    /// overlap.
     MovePages {
-        /// The list that gives.
+        /// The source list.
         from: Lid,
         /// Its first page.
         from_page: u64,
-        /// The list that takes, which may be the same.
+        /// The destination list, which may be the same.
         to: Lid,
         /// Its first page.
         to_page: u64,
@@ -97,8 +98,8 @@ pub enum Op<'a> {
 /// An atomic recovery unit: changes to one view that take effect together, at
 /// [`crate::LogicalDisk::commit`], or never.
 ///
-/// It is a plain value: any number may be under construction at a time, and dropping one undoes
-/// it at no cost. It may borrow the data it writes, so that the disk copies it once.
+/// It is a plain value: any number of units may be under construction at a time, and dropping one
+/// costs nothing. It may borrow the data that it writes, so that the disk copies them only once.
 #[derive(Debug)]
 pub struct Aru<'a> {
     view: View,
@@ -172,13 +173,13 @@ impl<'a> Aru<'a> {
         self.push(Op::PunchPages { list, first_page, count })
     }
 
-    /// Pays for the unit with space that was set aside.
+    /// Makes the unit use reserved space.
     pub fn use_reservation(&mut self, reservation: Reservation) -> &mut Self {
         self.reservation = Some(reservation);
         self
     }
 
-    /// The space set aside for it.
+    /// The reservation that it uses.
     #[must_use]
     pub const fn reservation(&self) -> Option<&Reservation> {
         self.reservation.as_ref()
@@ -190,8 +191,8 @@ impl<'a> Aru<'a> {
         self.reservation.take()
     }
 
-    /// Says that the unit is part of giving space back (an unlink, a truncation), so that it may
-    /// use what the disk keeps for that purpose when it is full.
+    /// Marks the unit as part of freeing space (an unlink, a truncation). It may then use the space
+    /// that a full disk keeps in reserve for that purpose.
     pub const fn set_reclaims(&mut self) -> &mut Self {
         self.reclaims = true;
         self

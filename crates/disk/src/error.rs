@@ -1,18 +1,18 @@
-//! What a logical disk can answer.
+//! Errors of a logical disk.
 
 use crate::types::{GROUP_PAGES, Lid, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, View};
 
-/// What a logical disk answers.
+/// The result of a call to a logical disk.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// One kind for each thing that a caller can do about it.
+/// An error of a logical disk. There is one kind for each way in which a caller can react.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A change to a list that is not there.
+    /// A change to a list that does not exist.
     #[error("there is no list {0}")]
     NoSuchList(Lid),
-    /// The creation of a list that is there, or that another version has, or whose number the disk
-    /// keeps for itself.
+    /// The creation of a list that exists, in this or another version, or whose number the disk
+    /// uses itself.
     #[error("list {0} exists already")]
     ListExists(Lid),
     /// A record that is empty or longer than [`MAX_RECORD_LEN_BYTES`].
@@ -35,35 +35,34 @@ pub enum Error {
     /// The change would not fit.
     #[error("no space left: {needed_bytes} bytes are needed, {available_bytes} can be had")]
     NoSpace {
-        /// What the change takes at worst.
+        /// What the change needs at worst.
         needed_bytes: u64,
-        /// What there is.
+        /// What is available.
         available_bytes: u64,
     },
-    /// A version that does not exist, or a change to one of the past.
+    /// A version that does not exist, or a change to a snapshot.
     #[error("there is no {0} that allows this")]
     NoSuchView(View),
-    /// A name for a version that is empty, too long, or has characters that would be taken for
-    /// something else.
+    /// A name for a version that is empty, too long, or would be ambiguous.
     #[error("'{0}' cannot be the name of a version: {1}")]
     BadName(String, &'static str),
     /// A name that another version has.
     #[error("there is a version called '{0}' already")]
     NameTaken(String),
-    /// A version that must stay.
+    /// A version that must not be deleted.
     #[error("{0} cannot be deleted: {1}")]
     InUse(View, &'static str),
     /// The disk is open for reading only, or was shut down.
     #[error("read-only: {0}")]
     ReadOnly(String),
-    /// The disk stopped taking writes after an error; reads go on. It must be opened anew.
+    /// The disk no longer accepts writes after an error; reads still work. It must be opened again.
     #[error("stopped taking writes: {0}")]
     Failed(String),
     /// What was read from the device is not what was written there.
     #[error("damaged: {0}")]
     Corrupted(String),
-    /// Something that was durable cannot be reached any more, as the disk is damaged where it starts or
-    /// goes on. It was not opened, and nothing was written.
+    /// Durable data are lost, because the disk is damaged at a place from which they are found. It
+    /// was not opened, and nothing was written.
     #[error("something durable is lost: {0}")]
     Lost(String),
     /// The device could not be read.

@@ -19,6 +19,7 @@ mod aru;
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod error;
+mod logical_disk;
 pub mod model;
 mod space;
 #[cfg(feature = "testing")]
@@ -26,147 +27,15 @@ pub mod testgen;
 mod types;
 mod versions;
 
-use std::ops::Range;
-use std::sync::Arc;
-
 pub use aru::{Aru, Op};
 pub use dendro_base::units::PAGE_SIZE;
 pub use error::{Error, Result};
+pub use logical_disk::{LogicalDisk, Record};
 pub use space::{Ledger, Reservation, Space};
 pub use types::{
     CommitSeq, Compression, GROUP_PAGES, Lid, ListHints, Locality, MAX_PAGE_COUNT,
     MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, View,
 };
 pub use versions::{
-    Branch, MAIN, MAX_NAME_LEN_BYTES, Share, Snapshot, VersionTable, Versions, check_name,
+    Branch, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage, Versions, check_name,
 };
-
-/// A record's value. Reading one shares it with the disk's own memory.
-pub type Record = Arc<[u8]>;
-
-/// An ordered, sparse collection of lists of blocks.
-///
-/// A **list** has two index spaces. **Records** are small values (up to [`MAX_RECORD_LEN_BYTES`])
-/// at any 64-bit index. **Pages** are blocks of [`PAGE_SIZE`] at an index below
-/// [`MAX_PAGE_COUNT`]; a page that was never written, or was punched, is a hole and reads as
-/// zeros. A page's trailing zeros take no space, and a page written with zeros alone is not a
-/// hole, though it takes no space either.
-///
-/// Changes are collected in an [`Aru`] and made by [`Self::commit`], all of them or none. Commits
-/// are in one order, which is the order of recovery: after a crash the disk is as it was after
-/// some commit, at or after the last one flushed. One call reads one state: it sees each commit
-/// whole or not at all. Callers that need several calls to agree hold locks of their own.
-pub trait LogicalDisk: Send + Sync {
-    /// A number for a new list, never given out before in this disk's life, unless a crash lost
-    /// the list. The first number of an empty disk is [`Lid::FIRST`]; numbers count up.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`] or [`Error::Failed`].
-    fn allocate_list(&self) -> Result<Lid>;
-
-    /// Makes the changes of `aru`, in their order, all or none. When it returns, every reader sees
-    /// them; they are durable after a flush up to the number returned. An empty unit is allowed.
-    ///
-    /// A unit is bounded, so that no other waits for long. It changes [`MAX_UNIT_GROUPS`] groups of
-    /// [`GROUP_PAGES`] pages at most: those that it writes or zeroes, and those with pages in what it
-    /// punches, moves, moves to, or swaps. To delete a list is one unit whatever the list holds.
-    ///
-    /// # Errors
-    /// - [`Error::NoSuchList`], [`Error::ListExists`], [`Error::RecordTooLong`],
-    ///   [`Error::OutOfRange`], [`Error::UnitTooLong`]: the unit is wrong; nothing was changed.
-    /// - [`Error::NoSpace`]: it would not fit; nothing was changed.
-    /// - [`Error::ReadOnly`], [`Error::NoSuchView`]: it cannot be changed.
-    /// - [`Error::Corrupted`], [`Error::Io`]: what it builds on cannot be read; nothing was changed.
-    /// - [`Error::Failed`]: the disk has stopped taking writes.
-    ///
-    /// When more than one of these holds, any of them may be answered.
-    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq>;
-
-    /// Returns once every commit up to and including `up_to` is durable; [`CommitSeq::LATEST`]
-    /// asks for all that have returned. Callers that wait at the same time share one device flush.
-    ///
-    /// # Errors
-    /// [`Error::Failed`]: a write or flush failed, now or earlier. What was not durable before may
-    /// never be; the disk takes no more writes.
-    fn flush(&self, up_to: CommitSeq) -> Result<()>;
-
-    /// Makes all committed changes of one list durable. In-order recovery means that everything
-    /// before them becomes durable too; a disk without a log may do less.
-    ///
-    /// # Errors
-    /// As [`Self::flush`], and [`Error::NoSuchView`].
-    fn flush_list(&self, view: View, list: Lid) -> Result<()>;
-
-    /// Sets `len_bytes` of payload aside, to be used by a later commit that carries the
-    /// reservation ([`Aru::use_reservation`]); dropping it gives the space back.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Failed`].
-    fn reserve(&self, len_bytes: u64) -> Result<Reservation>;
-
-    /// How much there is, is used, and can be used.
-    fn space(&self) -> Space;
-
-    /// Why the disk takes no writes, if it does not: it was opened so, or it failed.
-    fn read_only_reason(&self) -> Option<String>;
-
-    /// Makes everything durable and leaves the disk so that the next opening has nothing to
-    /// recover. Later commits fail with [`Error::ReadOnly`]; reads go on.
-    ///
-    /// # Errors
-    /// As [`Self::flush`].
-    fn shut_down(&self) -> Result<()>;
-
-    /// The hints of `list`, or `None` when there is no such list.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchView`], [`Error::Corrupted`], [`Error::Io`].
-    fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>>;
-
-    /// Up to `max` lists with numbers from `from` on, in order of their numbers.
-    ///
-    /// # Errors
-    /// As [`Self::hints`].
-    fn lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>>;
-
-    /// The record at `index`. A list that does not exist has none.
-    ///
-    /// # Errors
-    /// As [`Self::hints`].
-    fn record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>>;
-
-    /// Up to `max` records from index `from` on, in order of their indices.
-    ///
-    /// # Errors
-    /// As [`Self::hints`].
-    fn records(&self, view: View, list: Lid, from: u64, max: usize) -> Result<Vec<(u64, Record)>>;
-
-    /// Fills `buf`, whole pages long, with the pages from `first_page` on; holes, and pages of a
-    /// list that does not exist, as zeros.
-    ///
-    /// # Errors
-    /// As [`Self::hints`], and [`Error::OutOfRange`].
-    ///
-    /// # Panics
-    /// When `buf` is not a whole number of pages.
-    fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()>;
-
-    /// The first page at or after `from` that is not a hole.
-    ///
-    /// # Errors
-    /// As [`Self::hints`].
-    fn next_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>>;
-
-    /// The first page at or after `from` that is a hole. There always is one below or at
-    /// [`MAX_PAGE_COUNT`].
-    ///
-    /// # Errors
-    /// As [`Self::hints`].
-    fn next_hole(&self, view: View, list: Lid, from: u64) -> Result<u64>;
-
-    /// How many pages of `range` are not holes.
-    ///
-    /// # Errors
-    /// As [`Self::hints`].
-    fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64>;
-}

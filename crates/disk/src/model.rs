@@ -1,14 +1,14 @@
-//! A logical disk in memory, plain enough to be right at a glance: the reference that others are
+//! A logical disk in memory, simple enough to be obviously correct: the reference that others are
 //! compared with, and a disk for the tests of clients.
 //!
 //! - [`ModelState`]: what one version holds at one moment. Cheap to clone, comparable with `==`.
 //! - [`ModelVersions`]: the versions of a disk, and a state for each.
-//! - [`ModelDisk`]: a [`LogicalDisk`] with [`Versions`] around them. It can keep the state after every commit
-//!   ([`ModelDisk::recording`]), which is every state that a crash may leave.
+//! - [`ModelDisk`]: a [`LogicalDisk`] with [`Versions`] around them. It can keep the state after
+//!   every commit ([`ModelDisk::recording`]), which is every state that a crash may leave.
 //!
-//! Of the units it is given, the model takes the operations in order and each against what the
-//! earlier ones leave; in one operation it looks at sizes and ranges before it looks for lists,
-//! and at the source before the destination. The first fault found is the answer.
+//! The model checks the operations of a unit in order, each against the state that the earlier ones
+//! leave. Within one operation it checks sizes and ranges before it looks for lists, and the source
+//! before the destination. The first mistake that it finds is the error.
 
 mod state;
 #[cfg(test)]
@@ -27,13 +27,14 @@ pub use versions::ModelVersions;
 
 use crate::{
     Aru, Branch, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op,
-    PAGE_SIZE, Record, Reservation, Result, Share, Snapshot, Space, VersionTable, Versions, View,
+    PAGE_SIZE, Record, Reservation, Result, Snapshot, Space, VersionTable, VersionUsage, Versions,
+    View,
 };
 
-/// Why a disk that was shut down takes no more writes.
+/// Why a disk that was shut down is read-only.
 const SHUT_DOWN: &str = "the disk was shut down";
 
-/// What changes under the lock.
+/// The state behind the lock.
 #[derive(Debug)]
 struct Inner {
     versions: ModelVersions,
@@ -92,8 +93,8 @@ impl ModelDisk {
         Self::from_state(ModelState::default(), capacity_bytes)
     }
 
-    /// A disk that holds `state`, as one does that was opened after a crash: numbers are given out
-    /// from behind the last list that is there.
+    /// A disk that holds `state`, as if it was opened after a crash: new numbers begin behind the
+    /// last list that exists.
     #[must_use]
     pub fn from_state(state: ModelState, capacity_bytes: Option<u64>) -> Self {
         let clock = Arc::new(ManualClock::default());
@@ -170,8 +171,8 @@ impl ModelDisk {
         self.inner.read().flushed
     }
 
-    /// Makes the disk behave as after a failed device write: every later change and flush is
-    /// answered with [`Error::Failed`] and `why`; reads go on.
+    /// Makes the disk behave as after a failed device write: every later change and flush fails
+    /// with [`Error::Failed`] and `why`; reads still work.
     pub fn fail(&self, why: &str) {
         self.inner.write().failure = Some(why.to_owned());
     }
@@ -259,7 +260,7 @@ impl LogicalDisk for ModelDisk {
     }
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
-        // The write lock keeps commits from using the space between the look and the taking.
+        // With the write lock, no commit can use the space between the check and the reservation.
         let inner = self.inner.write();
         inner.check_writable()?;
         let available_bytes = self.available_bytes(&inner.versions);
@@ -384,8 +385,8 @@ impl Versions for ModelDisk {
         self.inner.write().change(|versions| versions.roll_back(branch, to, now))
     }
 
-    fn shares(&self) -> Result<Vec<Share>> {
-        Ok(self.inner.read().versions.shares())
+    fn version_usage(&self) -> Result<Vec<VersionUsage>> {
+        Ok(self.inner.read().versions.version_usage())
     }
 
     fn freed_by(&self, views: &[View]) -> Result<u64> {

@@ -1,4 +1,4 @@
-//! Space: what there is, and what is set aside.
+//! Space and reservations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Space {
     /// What clients could use if the disk were empty.
     pub capacity_bytes: u64,
-    /// What is used by data that can be reached.
+    /// What live data use.
     pub live_bytes: u64,
-    /// What clients can still write, reservations taken off.
+    /// What clients can still write, after reservations are subtracted.
     pub available_bytes: u64,
-    /// What reservations hold.
+    /// What is reserved.
     pub reserved_bytes: u64,
 }
 
@@ -23,13 +23,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// What all reservations hold now.
+    /// The sum of all reservations.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved_bytes.load(Ordering::Acquire)
     }
 
-    /// Sets `len_bytes` aside if all reservations together stay within `limit_bytes`.
+    /// Reserves `len_bytes`, if all reservations together stay within `limit_bytes`.
     #[must_use]
     pub fn reserve(self: &Arc<Self>, len_bytes: u64, limit_bytes: u64) -> Option<Reservation> {
         self.reserved_bytes
@@ -41,7 +41,7 @@ impl Ledger {
     }
 }
 
-/// Space set aside; dropping it gives it back.
+/// Reserved space. Dropping it releases the space.
 #[derive(Debug)]
 pub struct Reservation {
     len_bytes: u64,
@@ -49,7 +49,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How much it holds.
+    /// How much is reserved.
     #[must_use]
     pub const fn len_bytes(&self) -> u64 {
         self.len_bytes
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reservation_is_refused_past_the_limit_and_given_back_when_dropped() {
+    fn a_reservation_is_refused_past_the_limit_and_released_when_dropped() {
         let ledger = Arc::new(Ledger::default());
         let first = ledger.reserve(60, 100).unwrap();
         assert!(ledger.reserve(50, 100).is_none());

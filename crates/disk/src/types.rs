@@ -9,12 +9,11 @@ pub const MAX_RECORD_LEN_BYTES: usize = 1024;
 /// name.
 pub const MAX_PAGE_COUNT: u64 = 1 << 51;
 
-/// Pages come in groups of so many, the first at an index that this divides: a unit's work is
-/// counted in them.
+/// Pages form groups of so many, beginning at multiples of it. The size of a unit is counted in
+/// them.
 pub const GROUP_PAGES: u64 = 32;
 
-/// The most groups of pages that one unit changes. With pages that follow each other that is
-/// 128 MiB.
+/// The most groups of pages that one unit may change. With contiguous pages that is 128 MiB.
 pub const MAX_UNIT_GROUPS: u64 = 1024;
 
 /// The number of a list, never reused.
@@ -22,9 +21,9 @@ pub const MAX_UNIT_GROUPS: u64 = 1024;
 pub struct Lid(pub u64);
 
 impl Lid {
-    /// The first number that [`crate::LogicalDisk::allocate_list`] gives out on an empty disk.
+    /// The first number that [`crate::LogicalDisk::allocate_list`] returns on an empty disk.
     pub const FIRST: Self = Self(1);
-    /// One more than the last number a client may use; the disk keeps the rest for itself.
+    /// One more than the last number that a client may use; the disk itself uses the rest.
     pub const CLIENT_END: Self = Self(1 << 62);
 }
 
@@ -48,7 +47,7 @@ impl CommitSeq {
 pub struct View {
     /// The branch.
     pub branch: u32,
-    /// The last epoch that is seen; `None` for the head.
+    /// The last epoch that is visible; `None` for the head.
     pub epoch: Option<u64>,
 }
 
@@ -92,7 +91,7 @@ pub enum Locality {
     Clustered = 1,
 }
 
-/// What a client tells the disk about a list. A disk may do nothing about it.
+/// Hints from a client about a list. A disk may ignore them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListHints {
     /// How its pages should be stored.

@@ -665,7 +665,7 @@ fn compare_shares(
     views: &[(View, Vec<Option<u64>>)],
     forks: &[(View, Vec<Option<u64>>)],
 ) {
-    let shares = disk.shares().expect("the map can be read");
+    let shares = disk.version_usage().expect("the map can be read");
     assert_eq!(shares.len(), views.len());
     for (view, pages) in views {
         let share = shares.iter().find(|share| share.view == *view).expect("it is told");

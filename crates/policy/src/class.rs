@@ -1,14 +1,14 @@
-//! Classes of segments by the temperature of what is written to them.
+//! Classes of segments, by the temperature of their blocks.
 
-/// The first number of a survivors' class, so that numbers on the device keep their meaning when
-/// the number of users' classes changes.
+/// The first number of a survivors' class. It is fixed, so that numbers on the device keep their
+/// meaning when the number of users' classes changes.
 const SURVIVORS_FROM: u8 = 32;
 
 /// What a segment was filled with: the main log, or blocks of one temperature.
 ///
 /// | number | class                                          |
 /// |-------:|------------------------------------------------|
-/// |      0 | the main log: records, and blocks kept nowhere else |
+/// |      0 | the main log: records, and blocks of no other class |
 /// |  1..32 | blocks that clients wrote, hottest first       |
 /// |    32… | blocks that survived cleaning, youngest first  |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -38,13 +38,13 @@ impl Class {
         Self(SURVIVORS_FROM + index)
     }
 
-    /// The class that is called `number` on the device; every byte is one.
+    /// The class with this number on the device. Every byte is one.
     #[must_use]
     pub const fn from_number(number: u8) -> Self {
         Self(number)
     }
 
-    /// What it is called on the device.
+    /// Its number on the device.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
@@ -97,7 +97,7 @@ impl Classes {
         (0..self.users).map(Class::user).chain((0..self.survivors).map(Class::survivor))
     }
 
-    /// Where `class` stands in [`iter`](Self::iter); `None` for the main log and for a class that
+    /// The index of `class` in [`iter`](Self::iter); `None` for the main log and for a class that
     /// is not in use.
     #[must_use]
     pub fn position(self, class: Class) -> Option<usize> {

@@ -3,30 +3,28 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{AgeThreshold, CostAgeTimes, CostBenefit, DChoices, Greedy, Ladder, Policy};
-
 /// Which policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
-    /// [`Ladder`]
+    /// [`MultiGenerational`](crate::MultiGenerational)
     #[default]
-    Ladder,
-    /// [`Greedy`]
+    MultiGenerational,
+    /// [`Greedy`](crate::Greedy)
     Greedy,
-    /// [`CostBenefit`]
+    /// [`CostBenefit`](crate::CostBenefit)
     CostBenefit,
-    /// [`AgeThreshold`]
+    /// [`AgeThreshold`](crate::AgeThreshold)
     AgeThreshold,
-    /// [`CostAgeTimes`]
+    /// [`CostAgeTimes`](crate::CostAgeTimes)
     CostAgeTimes,
-    /// [`DChoices`]
+    /// [`DChoices`](crate::DChoices)
     DChoices,
 }
 
 impl Kind {
     /// All of them, the default first.
     pub const ALL: [Self; 6] = [
-        Self::Ladder,
+        Self::MultiGenerational,
         Self::Greedy,
         Self::CostBenefit,
         Self::AgeThreshold,
@@ -34,29 +32,16 @@ impl Kind {
         Self::DChoices,
     ];
 
-    /// What it is called on the command line and over the control socket.
+    /// Its name on the command line and over the control socket.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Ladder => "ladder",
+            Self::MultiGenerational => "ladder",
             Self::Greedy => "greedy",
             Self::CostBenefit => "cost-benefit",
             Self::AgeThreshold => "age-threshold",
             Self::CostAgeTimes => "cost-age-times",
             Self::DChoices => "d-choices",
-        }
-    }
-
-    /// The policy with its settings as documented.
-    #[must_use]
-    pub fn policy(self) -> Box<dyn Policy> {
-        match self {
-            Self::Ladder => Box::new(Ladder),
-            Self::Greedy => Box::new(Greedy),
-            Self::CostBenefit => Box::new(CostBenefit),
-            Self::AgeThreshold => Box::new(AgeThreshold),
-            Self::CostAgeTimes => Box::new(CostAgeTimes),
-            Self::DChoices => Box::new(DChoices),
         }
     }
 }
@@ -103,7 +88,6 @@ mod tests {
     fn every_policy_is_found_by_its_name() {
         for kind in Kind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
-            assert_eq!(kind.policy().kind(), kind);
         }
         assert_eq!(Kind::default(), Kind::ALL[0]);
     }

@@ -1,8 +1,9 @@
-//! What a policy sees: a segment in a few numbers, and the present.
+//! What a policy sees: a few numbers for each segment, and for the volume.
 
-use crate::Class;
+use crate::class::Class;
 
-/// Deaths between which no more than this is written are one: a record's blocks die together.
+/// Deaths that follow each other within so many bytes of writing count as one, because the blocks
+/// of a record die together.
 const ONE_DEATH_BYTES: u64 = 64 << 10;
 
 /// A segment, as a policy sees it. Times are on the log clock.
@@ -10,29 +11,30 @@ const ONE_DEATH_BYTES: u64 = 64 << 10;
 pub struct Segment {
     /// Which segment it is.
     pub number: u32,
-    /// Bytes of it that can still be reached.
+    /// Live bytes in it.
     pub live_bytes: u32,
     /// Bytes it has room for.
     pub capacity_bytes: u32,
     /// What it was filled with.
     pub class: Class,
-    /// When the blocks that live in it were written by their clients, in the mean.
+    /// The mean time at which clients wrote its live blocks.
     pub written_at: u64,
-    /// When a block in it last died; the time it was filled when none has, or when it is not known.
+    /// When a block in it last died; the time at which it was filled, if none has or it is not
+    /// known.
     pub last_death: u64,
     /// When its last block was written to it, by a client or the cleaner.
     pub filled_at: u64,
-    /// How often blocks in it have died since it was filled, all that die together once; as far as
-    /// it is known.
+    /// How often blocks in it have died since it was filled, as far as it is known. Blocks that die
+    /// together count once.
     pub deaths: u32,
-    /// How often it has been cleaned; 0 for all where nobody counts.
+    /// How often it has been cleaned; 0 where that is not counted.
     pub times_cleaned: u32,
 }
 
 impl Segment {
-    /// Counts a block of `len_bytes` that is put into this segment now, at `clock`, and was written
-    /// by its client at `written_at`: now, or, when the cleaner moves it, the
-    /// [`written_at`](Self::written_at) of the segment it comes from.
+    /// Counts a block of `len_bytes` that is put into this segment now, at `clock`. Its client
+    /// wrote it at `written_at`: now, or, if the cleaner moves it, at the
+    /// [`written_at`](Self::written_at) of the segment that it comes from.
     pub const fn add(&mut self, len_bytes: u32, written_at: u64, clock: u64) {
         if self.live_bytes == 0 {
             self.written_at = written_at;
@@ -53,8 +55,8 @@ impl Segment {
         self.deaths = 0;
     }
 
-    /// Counts a block of `len_bytes` that dies at `clock`. The mean time of writing stays: nobody
-    /// knows when this one block was written.
+    /// Counts a block of `len_bytes` that dies at `clock`. The mean time of writing does not
+    /// change, because the time at which this block was written is not known.
     pub const fn remove(&mut self, len_bytes: u32, clock: u64) {
         self.live_bytes = self.live_bytes.saturating_sub(len_bytes);
         if clock.saturating_sub(self.last_death) > ONE_DEATH_BYTES {
@@ -63,13 +65,13 @@ impl Segment {
         self.last_death = clock;
     }
 
-    /// The share of it that lives, from 0 to 1.
+    /// The share of live bytes, from 0 to 1.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         f64::from(self.live_bytes.min(self.capacity_bytes)) / f64::from(self.capacity_bytes.max(1))
     }
 
-    /// Whether cleaning it would make room.
+    /// Whether cleaning it would free space.
     #[must_use]
     pub const fn has_dead(&self) -> bool {
         self.live_bytes < self.capacity_bytes
@@ -81,7 +83,7 @@ impl Segment {
 pub struct Present {
     /// The log clock: bytes of blocks that clients have written since the volume was made.
     pub clock: u64,
-    /// Bytes that can be reached.
+    /// Live bytes.
     pub live_bytes: u64,
     /// Bytes in a segment.
     pub segment_bytes: u64,

@@ -1,11 +1,11 @@
-//! What users do with versions of a volume, on any disk that has them.
+//! What users do with the versions of a volume, on any disk with versions.
 //!
 //! - [`name`]: how versions are named on the command line and in requests, and what the names mean.
-//! - [`Retention`]: which of the snapshots that were made by themselves to keep.
+//! - [`Retention`]: which of the snapshots that were made automatically to keep.
 //! - [`Service`]: carries out the requests of [`dendro_control::versions`], for a daemon or on a
-//!   volume that is not mounted; for an [`Asker`] only what that one may ask.
+//!   volume that is not mounted; for an [`Asker`] only what that user may do.
 //!
-//! Left out: the disk, the socket, the command line, and the thread that makes snapshots at
+//! Not here: the disk, the socket, the command line, and the thread that makes snapshots at
 //! intervals.
 
 #![forbid(unsafe_code)]
@@ -15,4 +15,4 @@ mod retention;
 mod service;
 
 pub use retention::Retention;
-pub use service::{Asker, Service, Succession};
+pub use service::{Asker, Handover, Service};

@@ -1,10 +1,12 @@
-//! Names of versions: `TARGET`, `TARGET@MOMENT`, `TARGET:BRANCH`, `TARGET:BRANCH@MOMENT`, and ranges
-//! of moments, `A..B`. Without `TARGET` the volume is meant that one stands in.
+//! Names of versions: `TARGET`, `TARGET@MOMENT`, `TARGET:BRANCH`, `TARGET:BRANCH@MOMENT`, and
+//! ranges of moments, `A..B`. Without `TARGET`, the volume is the one that the current directory is
+//! in.
 //!
-//! A moment is a snapshot's name, an epoch (`@123`), a time (`@2026-11-21`, `@2026-11-21T10:00`, with
-//! an offset or a zone behind it where it is not local), a time before now (`@-15m`, `@-1d12h`; units
-//! s m h d w M Y), or `@head`. Reading a time takes the zone of the one who asks; what exists decides
-//! between a name and a time, so both are passed on to where the versions are known.
+//! A moment is a snapshot's name, an epoch (`@123`), a time (`@2026-11-21`, `@2026-11-21T10:00`,
+//! with an offset or a zone behind it where it is not local), a time before now (`@-15m`,
+//! `@-1d12h`; units s m h d w M Y), or `@head`. A time is read in the client's time zone. Whether a
+//! text is a name or a time depends on which versions exist, so both are passed on to where that is
+//! known.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,7 @@ use dendro_disk::{Snapshot, VersionTable, View, check_name};
 use jiff::civil::DateTime;
 use jiff::{Span, Zoned};
 
-/// What stands for a branch's head.
+/// The moment that stands for a branch's head.
 const HEAD: &str = "head";
 
 /// A volume and one of its versions, as the command line names them.
@@ -29,8 +31,8 @@ pub struct Target {
     pub version: VersionName,
 }
 
-/// Reads a target. `exists` says whether there is such a file, which decides where the path ends: it
-/// may have `@` and `:` itself.
+/// Reads a target. `exists` says whether there is such a file. That decides where the path ends, as
+/// it may contain `@` and `:`.
 ///
 /// # Errors
 /// What is wrong with the version.
@@ -40,12 +42,12 @@ pub fn parse_target(
     exists: &dyn Fn(&Path) -> bool,
 ) -> Result<Target, String> {
     let whole = |path: &str| Target { path: path.into(), version: VersionName::default() };
-    // Without a path the volume is meant that one stands in.
+    // Without a path, the volume is the one that the current directory is in.
     let exists = |path: &Path| path.as_os_str().is_empty() || exists(path);
     if !text.is_empty() && exists(Path::new(text)) {
         return Ok(whole(text));
     }
-    // From the right: no name has these characters, while a time may have a colon.
+    // From the right: names do not contain these characters, but times may contain colons.
     let splits = text.rmatch_indices('@').map(|(at, _)| (&text[..at], Some(&text[at + 1..])));
     let candidates: Vec<_> = splits.chain([(text, None)]).collect();
     let found = candidates.iter().find_map(|&(left, moment)| {
@@ -55,7 +57,7 @@ pub fn parse_target(
         let (path, branch) = left.rsplit_once(':')?;
         exists(Path::new(path)).then_some((path, Some(branch), moment))
     });
-    // Where nothing exists, the message about the path is the one that helps.
+    // If no such file exists, the message about the path is the helpful one.
     let (path, branch, moment) = found.unwrap_or_else(|| {
         let (left, moment) = candidates[0];
         (left, None, moment)
@@ -72,7 +74,7 @@ pub fn parse_target(
 }
 
 /// Reads a version within a volume that is known: `MOMENT`, `@MOMENT`, `:BRANCH` or
-/// `:BRANCH@MOMENT`; nothing at all is how it is now.
+/// `:BRANCH@MOMENT`. An empty text means the current state.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -93,7 +95,7 @@ pub fn parse_version(text: &str, now: &Zoned) -> Result<VersionName, String> {
     Ok(VersionName { branch: branch.map(str::to_owned), moment })
 }
 
-/// Reads a range `A..B` of versions as [`parse_version`] has them; without `..B` it ends now.
+/// Reads a range `A..B` of versions, each as [`parse_version`] reads it. Without `..B` it ends now.
 ///
 /// # Errors
 /// What is wrong with an end of it.
@@ -166,11 +168,11 @@ fn time_before(period: &str, now: &Zoned) -> Result<Zoned, String> {
     now.checked_sub(span).map_err(|_| wrong())
 }
 
-/// The view that `name` means. `here` is the one that is meant where nothing is named: the one that
-/// is mounted, or the main branch's head.
+/// The view that `name` means. `here` is the one that an empty name means: the mounted one, or the
+/// main branch's head.
 ///
 /// # Errors
-/// What there is no version of, and what there is instead.
+/// That there is no such version, and which versions there are.
 pub fn resolve(
     table: &VersionTable,
     here: View,
@@ -210,7 +212,7 @@ pub fn resolve(
     }
 }
 
-/// That what is meant where nothing is named is not there any more.
+/// The error that the view that an empty name means no longer exists.
 fn gone(view: View) -> String {
     match view.epoch {
         Some(epoch) => format!("@{epoch}, which is meant, is gone"),
@@ -218,10 +220,10 @@ fn gone(view: View) -> String {
     }
 }
 
-/// Whether `snapshot` lies on the line of history that ends in `view`.
+/// Whether `snapshot` lies in the ancestry of `view`.
 fn is_seen(table: &VersionTable, view: View, snapshot: &Snapshot) -> bool {
     let seen = |(branch, last): &(u32, u64)| *branch == snapshot.branch && snapshot.epoch <= *last;
-    table.line(view).iter().any(seen)
+    table.ancestry(view).iter().any(seen)
 }
 
 fn resolve_time(
@@ -268,12 +270,12 @@ fn no_such_snapshot(table: &VersionTable, name: &str) -> String {
     }
 }
 
-/// How many letters two words begin with that are the same.
+/// The length of the common beginning of two words.
 fn common_len(a: impl Iterator<Item = char>, b: impl Iterator<Item = char>) -> usize {
     a.zip(b).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
 }
 
-/// A few names, not all when there are many: those that are like what was asked for, and then the newest.
+/// Some of the names, if there are many: those that resemble `asked`, and then the newest.
 fn some_of(names: &[&str], asked: &str) -> String {
     const SHOWN: usize = 8;
     let is_alike = |name: &str| {

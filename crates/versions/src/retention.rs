@@ -1,4 +1,4 @@
-//! Which snapshots to keep of those that were made by themselves.
+//! Which of the snapshots that were made automatically to keep.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,16 +8,17 @@ use std::time::Duration;
 use dendro_base::Timestamp;
 use dendro_disk::{Snapshot, VersionTable, View};
 
-/// A rule such as `10m:all,1d:1m,30d:1h`: all of the last ten minutes, of the last day one a minute,
-/// of the last thirty days one an hour, and nothing older.
+/// A rule such as `10m:all,1d:1m,30d:1h`: all of the last ten minutes, of the last day one a
+/// minute, of the last thirty days one an hour, and nothing older.
 ///
-/// Of each minute, hour and so on the first one stays. Minutes and hours are those of the clock, so
-/// what a shorter interval keeps is among what a longer one chooses from, and applying the rule
-/// often keeps the same as applying it seldom. It decides about snapshots without a name that are
-/// not held; all others stay.
+/// The first snapshot of each minute, hour and so on is kept. Minutes and hours are those of the
+/// clock, so the snapshots that a longer interval keeps are among those that a shorter one keeps,
+/// and it makes no difference how often the rule is applied. It applies to snapshots without a name
+/// that are not held; all others are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Up to which age, one of how long an interval is kept (zero: all); in order of age.
+    /// Pairs of an age and an interval, in order of age: up to that age, one snapshot for each
+    /// interval is kept (zero: all).
     tiers: Vec<(Duration, Duration)>,
 }
 
@@ -40,7 +41,7 @@ fn parse_period(text: &str) -> Result<Duration, String> {
     let (at, unit) = text.char_indices().last().ok_or_else(wrong)?;
     let (_, factor) = UNITS.into_iter().find(|(other, _)| *other == unit).ok_or_else(wrong)?;
     let count: u64 = text[..at].parse().map_err(|_| wrong())?;
-    // Nanoseconds of it must fit a time.
+    // The period in nanoseconds must fit into a time.
     let seconds =
         count.checked_mul(factor).filter(|&s| s > 0 && s < i64::MAX as u64 / 1_000_000_000);
     seconds.map(Duration::from_secs).ok_or_else(wrong)
@@ -95,7 +96,7 @@ impl fmt::Display for Retention {
     }
 }
 
-/// Whether a rule may delete it.
+/// Whether retention may delete it.
 fn is_automatic(snapshot: &Snapshot) -> bool {
     snapshot.name.is_none() && !snapshot.is_held
 }
@@ -104,8 +105,9 @@ impl Retention {
     /// The snapshots of `table` to delete at `now`, in its order.
     #[must_use]
     pub fn to_delete(&self, table: &VersionTable, now: Timestamp) -> Vec<View> {
-        // Within a branch they are in order of age, so the first in an interval is the oldest. One
-        // that is too old by now still counts as the first: what follows it had to go before.
+        // Within a branch they are in order of age, so the first one in an interval is the oldest.
+        // It counts as the first even if it is too old by now, because those behind it would have
+        // been deleted before.
         let mut begun = HashSet::new();
         let mut doomed = Vec::new();
         for snapshot in table.snapshots().filter(|snapshot| is_automatic(snapshot)) {
@@ -113,7 +115,7 @@ impl Retention {
                 let length = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX).max(1);
                 begun.insert((snapshot.branch, interval, snapshot.time.0.div_euclid(length)))
             };
-            // A clock that was set back makes none older.
+            // If the clock was set back, a snapshot may lie in the future: its age is zero.
             let age = now.since(snapshot.time);
             let mut keeps = None;
             for (limit, interval) in &self.tiers {
@@ -129,8 +131,8 @@ impl Retention {
         doomed
     }
 
-    /// The snapshot that goes first when space is needed: the oldest that a rule may delete, and that
-    /// is none of `but`.
+    /// The snapshot to delete first when space is needed: the oldest one that retention may delete
+    /// and that is not in `but`.
     #[must_use]
     pub fn first_to_give_way(table: &VersionTable, but: &[View]) -> Option<View> {
         let may_go =

@@ -34,7 +34,8 @@ const SEED: u64 = 7;
 /// # Errors
 /// Nothing is called so.
 pub(crate) fn run(wanted: &str, policy: Option<&str>, size_gib: Option<u64>) -> io::Result<()> {
-    let policy = policy.map_or(Ok(PolicyKind::Ladder), str::parse).map_err(io::Error::other)?;
+    let policy =
+        policy.map_or(Ok(PolicyKind::MultiGenerational), str::parse).map_err(io::Error::other)?;
     let kinds: Vec<_> =
         WorkloadKind::ALL.into_iter().filter(|kind| kind.name().starts_with(wanted)).collect();
     if kinds.is_empty() {

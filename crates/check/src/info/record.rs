@@ -5,16 +5,18 @@ use std::fmt;
 use dendro_format::Record;
 use serde::Serialize;
 
-use super::{KeyInfo, NodePlace, PageInfo, hex, hex32};
+use super::key::KeyInfo;
+use super::place::{NodePlace, PageInfo};
+use super::text::{hex, hex32};
 
-/// What a record says happened.
+/// A record: what has happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields are those of dendro_format::Record")]
 pub enum RecordInfo {
     /// A list is made.
     CreateList { list: u64, hints: u16 },
-    /// A list goes, with all it holds.
+    /// A list is deleted, with all that it holds.
     DeleteList { list: u64 },
     /// A list's hints change.
     SetHints { list: u64, hints: u16 },
@@ -36,9 +38,9 @@ pub enum RecordInfo {
     SwapPages { a: u64, b: u64 },
     /// A node of the map lies here.
     Node { place: NodePlace, level: u8, first_key: KeyInfo },
-    /// The records behind it are about this version, or tell where its blocks lie now.
+    /// The records behind it are about this version, or say where its blocks lie now.
     Version { branch: u32, epoch: u64, is_moved: bool },
-    /// A segment in which nothing lives may be filled anew.
+    /// A segment that holds no live block may be filled again.
     Reuse { segment: u32 },
     /// A checkpoint lies here.
     Checkpoint { offset: u64, len_bytes: u32, crc32c: String },

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use dendro_check::Volume;
 use dendro_check::info::{CheckpointInfo, EntryInfo, NodeInfo, SuperblockInfo};
-use dendro_control::Found;
+use dendro_control::FindOutcome;
 use dendro_daemon::holder;
 use dendro_daemon::volume::explain_device;
 use dendro_device::{Direct, OpenOptions};
@@ -76,7 +76,7 @@ fn check_arguments(args: &DumpArgs) -> Result<(), Failure> {
 
 /// The image file or block device. A message says if it is mounted.
 fn source(args: &DumpArgs, quiet: bool) -> Result<PathBuf, Failure> {
-    if let Found::Mute(mute) = holder::find(&args.target) {
+    if let FindOutcome::Unresponsive(mute) = holder::find(&args.target) {
         if !quiet {
             let source = args.target.display();
             crate::output::message(format_args!("dendro: {source} is in use, as it seems: {mute}"));

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dendro_control::{Client, ClientError, Mute, Pong, UnmountRequest, ViewInfo, farewell};
+use dendro_control::{
+    Client, ClientError, Pong, UnmountRequest, Unresponsive, ViewInfo, closing_error,
+};
 use dendro_daemon::holder;
 use dendro_daemon::mounts::open_files::busy_text;
 use dendro_daemon::mounts::{self, MountEntry};
@@ -95,10 +97,10 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
     // This comes before the unmount: the process number could belong to another process afterwards.
     let daemon = match target::daemon_behind(&table, &entry, &entry.mount_point) {
         Behind::Daemon(mut served) => {
-            served.client = served.client.letting_go();
+            served.client = served.client.without_root();
             Some(served)
         }
-        Behind::Mute(mute) => {
+        Behind::Unresponsive(mute) => {
             return cut_off(&entry, mode, &mute).map(|()| entry).map_err(failed);
         }
         Behind::Nobody => None,
@@ -149,7 +151,7 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
 
 /// Unmounts a mount whose daemon does not answer, if that was requested. A normal unmount might
 /// take forever.
-fn cut_off(entry: &MountEntry, mode: UnmountMode, mute: &Mute) -> Result<(), Failure> {
+fn cut_off(entry: &MountEntry, mode: UnmountMode, mute: &Unresponsive) -> Result<(), Failure> {
     let place = entry.mount_point.display();
     if mode != UnmountMode::Abort {
         return Err(Failure::new(format_args!(
@@ -237,10 +239,10 @@ fn wait_for_end(
         let pause = if waited < PAUSE { SHORT_PAUSE } else { PAUSE };
         match served.client.ping() {
             Ok(pong) if serves_others_alone(&pong, served.view.as_ref()) => return Ok(End::OfView),
-            Err(ClientError::Mute(mute)) if silences >= MOST_SILENCES => {
+            Err(ClientError::Unresponsive(mute)) if silences >= MOST_SILENCES => {
                 return Err(not_finished(&place, &mute));
             }
-            Err(ClientError::Mute(_)) => silences += 1,
+            Err(ClientError::Unresponsive(_)) => silences += 1,
             // It does not listen any more when it is about to end.
             _ => silences = 0,
         }
@@ -249,7 +251,7 @@ fn wait_for_end(
         }
         stopped = if is_stopped(served.pong.pid) { stopped + pause } else { Duration::ZERO };
         if stopped >= MOST_STOPPED {
-            return Err(not_finished(&place, &Mute { pid: served.pong.pid }));
+            return Err(not_finished(&place, &Unresponsive { pid: served.pong.pid }));
         }
         if waited < PATIENCE && waited + pause >= PATIENCE && !quiet {
             output::message(format_args!(
@@ -284,7 +286,7 @@ fn has_ended(process: &OwnedFd, pause: Duration) -> Result<bool, Failure> {
 
 /// Reports if the daemon that has ended could not write the last data that it had accepted.
 fn check_has_written(served: &Served) -> Result<(), Failure> {
-    match farewell::take(served.client.path()) {
+    match closing_error::take(served.client.path()) {
         None => Ok(()),
         Some(why) => Err(Failure::new(format_args!(
             "it is unmounted, but the last of what was written to it is lost: {why}"

@@ -125,7 +125,7 @@ pub(crate) fn draw_bar(svg: &mut Svg, top: f64, title: &str, parts: &[Part]) -> 
 
 #[cfg(test)]
 mod tests {
-    use dendro_control::cleaning::{Present, SegmentFacts};
+    use dendro_control::cleaning::{CleaningStatus, SegmentFacts};
 
     use super::*;
 
@@ -133,11 +133,11 @@ mod tests {
         let facts =
             |state, live_bytes| SegmentFacts { state, live_bytes, ..SegmentFacts::default() };
         Segments {
-            present: Present {
+            present: CleaningStatus {
                 segment_bytes: 100,
                 live_bytes: 90,
                 reserved_count: 1,
-                ..Present::default()
+                ..CleaningStatus::default()
             },
             segments: vec![
                 facts(SegmentState::Dirty, 40),

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use dendro_control::{Client, Found, Mute, Pong, ViewInfo};
+use dendro_control::{Client, FindOutcome, Pong, Unresponsive, ViewInfo};
 use dendro_daemon::holder;
 use dendro_daemon::mounts::{self, MountEntry, MountIdentity};
 use rustix::fs::{Mode, OFlags, open};
@@ -53,7 +53,7 @@ pub(crate) enum Target {
 pub(crate) enum Behind {
     Daemon(Box<Served>),
     /// A daemon that does not answer.
-    Mute(Mute),
+    Unresponsive(Unresponsive),
     /// No daemon that this process can talk to.
     Nobody,
 }
@@ -65,12 +65,12 @@ pub(crate) fn find(path: &Path) -> Result<Target, Failure> {
     let is_device = metadata.is_file() || metadata.file_type().is_block_device();
     if is_device {
         match holder::find(path) {
-            Found::Daemon(found) => {
+            FindOutcome::Daemon(found) => {
                 let (client, pong) = *found;
                 return Ok(Target::Mounted(Box::new(Served { client, pong, view: None })));
             }
-            Found::Mute(mute) => return Err(silent(path, &mute)),
-            Found::Nobody => {}
+            FindOutcome::Unresponsive(mute) => return Err(silent(path, &mute)),
+            FindOutcome::Nobody => {}
         }
     }
     let entry = mounts::containing(&table, path).filter(|entry| entry.is_dendro());
@@ -121,9 +121,9 @@ pub(crate) fn daemon_behind(table: &[MountEntry], entry: &MountEntry, path: &Pat
         view_of(card).is_some_and(|view| view.mount_id == unique_id || has_it)
     };
     match Client::find(|pong| view_of(pong).is_some(), may_be) {
-        Found::Nobody => Behind::Nobody,
-        Found::Mute(mute) => Behind::Mute(mute),
-        Found::Daemon(found) => {
+        FindOutcome::Nobody => Behind::Nobody,
+        FindOutcome::Unresponsive(mute) => Behind::Unresponsive(mute),
+        FindOutcome::Daemon(found) => {
             let (client, pong) = *found;
             // The daemon reports no mount that has ended. So the number was that of this mount when
             // the daemon answered, if this mount is still there. This decides if the mount itself
@@ -156,7 +156,7 @@ fn showing_root(client: Client, entry: &MountEntry, view: &ViewInfo) -> Client {
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match open(place, flags, Mode::empty()) {
-        Ok(root) => client.reaching(root),
+        Ok(root) => client.with_root(root),
         // The daemon then refuses with a message.
         Err(_) => client,
     }
@@ -175,7 +175,7 @@ fn is_served_as(view: &ViewInfo, entry: &MountEntry, table: &[MountEntry]) -> bo
 fn daemon_of(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Result<Target, Failure> {
     match daemon_behind(table, entry, path) {
         Behind::Daemon(served) => Ok(Target::Mounted(served)),
-        Behind::Mute(mute) => Err(silent(&entry.mount_point, &mute)),
+        Behind::Unresponsive(mute) => Err(silent(&entry.mount_point, &mute)),
         Behind::Nobody => {
             let is_others = !rustix::process::geteuid().is_root()
                 && liveness::of(&entry.mount_point) == Liveness::Answers;
@@ -195,7 +195,7 @@ fn daemon_of(table: &[MountEntry], entry: &MountEntry, path: &Path) -> Result<Ta
 }
 
 /// The failure if the daemon of the volume that `named` names does not answer.
-pub(crate) fn silent(named: &Path, mute: &Mute) -> Failure {
+pub(crate) fn silent(named: &Path, mute: &Unresponsive) -> Failure {
     Failure::new(format_args!("{}: {mute}", named.display()))
 }
 
@@ -222,7 +222,7 @@ fn check_mount(table: &[MountEntry], entry: &MountEntry) -> Result<Liveness, Fai
     let root = &entry.mount_point;
     match daemon_behind(table, entry, root) {
         Behind::Daemon(_) => Ok(Liveness::Answers),
-        Behind::Mute(mute) => Err(silent(root, &mute)),
+        Behind::Unresponsive(mute) => Err(silent(root, &mute)),
         Behind::Nobody => match liveness::of(root) {
             Liveness::Silent => Err(Failure::new(format_args!(
                 "{mount}: the daemon behind this mount does not answer; `dendro umount --force \

@@ -7,7 +7,7 @@ use dendro_control::versions::{OpenFileInfo, VersionsReply, VersionsRequest};
 use dendro_control::{AdminError, MountNamed};
 use dendro_disk::View;
 use dendro_fs::versions::stale;
-use dendro_versions::{Asker, Succession};
+use dendro_versions::{Asker, Handover};
 
 use super::refusal::refuse;
 use crate::mounts::open_files::{self, Which};
@@ -28,7 +28,7 @@ impl Daemon<'_> {
     ) -> Result<VersionsReply, AdminError> {
         let service = self.service(mount, None)?.asked_by(asker.clone());
         service.check(request)?;
-        let Some(Succession { head, like }) = service.succession(request)? else {
+        let Some(Handover { head, like }) = service.handover(request)? else {
             return service.answer(request);
         };
         // Nothing new would be shown, so open files do not matter.

@@ -1,4 +1,4 @@
-//! Keeping a volume to one process.
+//! Locks, so that one process at a time uses a volume.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,25 +7,26 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::{Error, Result, block};
+use crate::block_device;
+use crate::error::{Error, Result};
 
-/// How often a lock that someone holds is tried again.
+/// The pause between attempts to take a lock that is taken.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a block device may be locked before we give up on it, even for those who won't wait:
-/// udev locks a device while it looks at what was written to it.
+/// How long to wait for the lock of a block device at least: udev locks a device for a moment while
+/// it examines what was written to it.
 const PROBE_GRACE: Duration = Duration::from_secs(1);
 
-/// Holds for as long as it lives what [`lock`] took beyond the lock on the file itself.
+/// What [`lock`] has taken beyond the lock on the file itself. Dropping it releases that.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// A claim on a block device.
     pub(super) claim: Option<OwnedFd>,
-    /// The locked file that a loop device stands for.
+    /// The file behind a loop device, locked.
     pub(super) backing_file: Option<OwnedFd>,
 }
 
-/// Locks what was opened from `path` as `fd`, trying for as long as `wait`.
+/// Locks `fd`, which was opened from `path`; tries for as long as `wait`.
 pub(super) fn lock(
     fd: impl AsFd,
     path: &Path,
@@ -62,16 +63,16 @@ fn try_lock(fd: impl AsFd, path: &Path, stat: &Stat, read_only: bool) -> rustix:
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
         return Ok(Held::default());
     }
-    let claim = if read_only { None } else { Some(block::claim(path)?) };
-    let backing_file = match block::loop_backing_file(stat.st_rdev) {
+    let claim = if read_only { None } else { Some(block_device::claim(path)?) };
+    let backing_file = match block_device::loop_backing_file(stat.st_rdev) {
         Some(backing) => lock_backing_file(&backing, operation)?,
         None => None,
     };
     Ok(Held { claim, backing_file })
 }
 
-/// Locks the file behind a loop device. One that cannot be found or opened, as it was deleted or
-/// belongs to another namespace, cannot be opened as an image by that name either.
+/// Locks the file behind a loop device. If it cannot be opened, because it was deleted or is in
+/// another namespace, it cannot be opened as an image by that name either.
 fn lock_backing_file(
     path: &Path,
     operation: FlockOperation,

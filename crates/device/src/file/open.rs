@@ -6,22 +6,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use dendro_base::sync::Mutex;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::device::FileDevice;
 use super::lock;
+use super::probe::{FileKind, check_block_device, direct_alignment, measure, round_down};
 use super::transfer::{self, Alignment};
-use super::{FileDevice, FileKind, round_down};
-use crate::{AlignedBuf, BLOCK_SIZE, Error, Result, block};
+use crate::buffer::AlignedBuf;
+use crate::device::BLOCK_SIZE;
+use crate::error::{Error, Result};
 
 /// Whether transfers bypass the page cache (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Where the file or device can.
+    /// Where the file or device supports it.
     #[default]
     Auto,
-    /// Always; opening fails where it cannot be.
+    /// Always; opening fails where it is not supported.
     Always,
     /// Never.
     Never,
@@ -68,8 +71,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens for reading only and takes no lock, so that it works while another process writes:
-    /// what is read may be of different moments.
+    /// Opens for reading only and takes no lock, so that it works while another process writes.
+    /// Reads may then return the states of different moments.
     #[must_use]
     pub fn unlocked(mut self) -> Self {
         self.read_only = true;
@@ -110,7 +113,8 @@ impl OpenOptions {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice> {
         let path = path.as_ref();
         let fail = |source| open_error(path, source);
-        // Looked at before it is opened: opening a pipe would wait, a terminal or tape might act.
+        // Checked before it is opened: opening a pipe would wait, and opening a terminal or a tape
+        // can have effects.
         let stat = rustix::fs::stat(path).map_err(|errno| fail(errno.into()))?;
         check_type(stat.st_mode).map_err(fail)?;
         let flags = if self.read_only { OFlags::RDONLY } else { OFlags::RDWR };
@@ -145,7 +149,7 @@ impl OpenOptions {
         };
         let created = self.fill_and_adopt(path, fd, len_bytes);
         if created.is_err() && is_new {
-            // What was made a moment ago and is of no use; the error that matters is the first.
+            // The new file is of no use. An error here matters less than the first one.
             let _ = rustix::fs::unlink(path);
         }
         created
@@ -166,7 +170,7 @@ impl OpenOptions {
         self.adopt(path, fd, is_direct)
     }
 
-    /// Opens `path`, with `O_DIRECT` where that is wanted and, if it need not be, possible.
+    /// Opens `path`, and with `O_DIRECT` according to [`Direct`].
     fn open_fd(&self, path: &Path, flags: OFlags) -> io::Result<(OwnedFd, bool)> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
@@ -180,7 +184,7 @@ impl OpenOptions {
                 })
             }
             Direct::Auto => match open(flags | OFlags::DIRECT) {
-                // A file system may notice only after it has made the file.
+                // Some file systems refuse only after they have created the file.
                 Err(Errno::INVAL) if flags.contains(OFlags::EXCL) => {
                     Ok((open((flags - OFlags::EXCL) | OFlags::NOFOLLOW)?, false))
                 }
@@ -190,7 +194,7 @@ impl OpenOptions {
         }
     }
 
-    /// Locks what was opened, looks at it, and makes a device of it.
+    /// Locks the open file, examines it, and makes a device of it.
     fn adopt(&self, path: &Path, fd: OwnedFd, is_direct: bool) -> Result<FileDevice> {
         let fail = |source| open_error(path, source);
         let stat: Stat = rustix::fs::fstat(&fd).map_err(|errno| fail(errno.into()))?;
@@ -217,8 +221,8 @@ impl OpenOptions {
         })
     }
 
-    /// What direct I/O asks for on `fd`, which was opened for it; or goes back to buffered I/O
-    /// (`None`) where it does not work after all.
+    /// The alignment that direct I/O requires on `fd`, which was opened for it. Where it turns out
+    /// not to work, switches `fd` to buffered I/O and returns `None`.
     fn settle_direct(&self, fd: &OwnedFd) -> io::Result<Option<Alignment>> {
         let alignment = direct_alignment(fd);
         let probe = match alignment {
@@ -235,7 +239,7 @@ impl OpenOptions {
                 rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)?;
                 Ok(None)
             }
-            // Reading may fail for reasons of its own; only this one is about direct I/O.
+            // Reading may fail for other reasons; only this error is about direct I/O.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 Err(no_direct_io())
             }
@@ -244,35 +248,23 @@ impl OpenOptions {
     }
 }
 
-/// What kind of file `fd` is and how long, rounded down to whole blocks.
-pub(super) fn measure(fd: &OwnedFd) -> io::Result<(FileKind, u64)> {
-    let stat = rustix::fs::fstat(fd)?;
-    let (kind, len_bytes) = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::BlockDevice => (FileKind::BlockDevice, block::len_bytes(fd)?),
-        _ => (FileKind::Image, u64::try_from(stat.st_size).unwrap_or(0)),
-    };
-    Ok((kind, round_down(len_bytes)))
-}
-
-/// What the kernel says direct I/O on `fd` asks for. `None` when it says that there is none, or
-/// asks for more than a block; whole blocks when it says nothing (before Linux 6.1).
-fn direct_alignment(fd: impl AsFd) -> Option<Alignment> {
-    const WHOLE_BLOCKS: Alignment =
-        Alignment { offset_bytes: BLOCK_SIZE, memory_bytes: BLOCK_SIZE };
-    let Ok(statx) = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
-        return Some(WHOLE_BLOCKS);
-    };
-    if statx.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        return Some(WHOLE_BLOCKS);
+impl FileDevice {
+    /// Opens an image or block device for reading and writing: [`OpenOptions::open`] with its
+    /// defaults.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        OpenOptions::new().open(path)
     }
-    let usable = |bytes: u32| {
-        let bytes = usize::try_from(bytes).ok()?;
-        (bytes.is_power_of_two() && bytes <= BLOCK_SIZE).then_some(bytes)
-    };
-    Some(Alignment {
-        offset_bytes: usable(statx.stx_dio_offset_align)?,
-        memory_bytes: usable(statx.stx_dio_mem_align)?,
-    })
+
+    /// Makes a new, sparse image of `len_bytes`: [`OpenOptions::create`] with its defaults.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::create`].
+    pub fn create(path: impl AsRef<Path>, len_bytes: u64) -> Result<Self> {
+        OpenOptions::new().create(path, len_bytes)
+    }
 }
 
 fn open_error(path: &Path, source: io::Error) -> Error {
@@ -310,25 +302,7 @@ fn check_len(len_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn check_block_device(fd: &OwnedFd, read_only: bool) -> io::Result<()> {
-    let logical_block_bytes = block::logical_block_bytes(fd)?;
-    if logical_block_bytes as usize > BLOCK_SIZE {
-        return Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("has blocks of {logical_block_bytes} bytes; only up to {BLOCK_SIZE} will do"),
-        ));
-    }
-    if !read_only && block::is_write_protected(fd)? {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "the block device is write-protected",
-        ));
-    }
-    Ok(())
-}
-
-/// The path as it will still be right when the process has moved to another directory, as a daemon
-/// does.
+/// The path in a form that stays right when the process changes its directory, as a daemon does.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
@@ -342,7 +316,7 @@ fn sync_parent(path: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::open(parent, flags, Mode::empty()) {
         Ok(directory) => rustix::fs::fsync(&directory),
-        // A directory one may enter and write but not list; its file system will sync it in time.
+        // A directory that may be written to but not read. Its file system will write it in time.
         Err(Errno::ACCESS) => Ok(()),
         Err(errno) => Err(errno),
     }

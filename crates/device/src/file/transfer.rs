@@ -1,7 +1,7 @@
-//! Whole transfers made of system calls that may stop short.
+//! Whole transfers made of system calls that may transfer less than they are asked for.
 //!
-//! An aligned transfer is one system call on the caller's memory. With direct I/O, what is not
-//! aligned goes through a buffer that each thread keeps.
+//! An aligned transfer is one system call on the caller's memory. With direct I/O, an unaligned one
+//! goes through a buffer that each thread keeps.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,8 +14,8 @@ use crate::AlignedBuf;
 /// Bytes of the buffer that unaligned transfers go through.
 const BOUNCE_BYTES: usize = 256 << 10;
 
-/// From how many bytes on the middle of an unaligned read is worth system calls of its own rather
-/// than a copy.
+/// The aligned middle of an unaligned read is read without copying if it has at least so many
+/// bytes.
 const MIN_MIDDLE_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -25,7 +25,7 @@ thread_local! {
 /// How many parts one system call takes (`IOV_MAX`).
 const MAX_PARTS: usize = 1024;
 
-/// The system calls, so that tests can stop them short.
+/// The system calls, behind a trait so that tests can make them transfer less.
 pub(super) trait RawIo {
     /// pread(2).
     fn pread(&self, buf: &mut [u8], offset: u64) -> rustix::io::Result<usize>;
@@ -52,8 +52,8 @@ impl RawIo for OwnedFd {
     }
 }
 
-/// What a file asks of the offsets, lengths and addresses of its transfers: powers of two up to
-/// [`crate::BLOCK_SIZE`], both 1 with buffered I/O.
+/// The alignment that a file requires of its transfers: powers of two up to [`crate::BLOCK_SIZE`],
+/// both 1 with buffered I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Alignment {
     /// Of offsets and lengths in the file.
@@ -63,7 +63,7 @@ pub(super) struct Alignment {
 }
 
 impl Alignment {
-    /// What buffered I/O asks for: nothing.
+    /// Buffered I/O requires none.
     pub(super) const NONE: Self = Self { offset_bytes: 1, memory_bytes: 1 };
 
     fn offset_slack(self, offset: u64) -> usize {
@@ -84,7 +84,7 @@ impl Alignment {
             && parts.all(|part| self.fits(0, part.as_ptr(), part.len()))
     }
 
-    /// What is kept of a transfer that stopped at `len_bytes`, so that the next one is aligned.
+    /// How much of a transfer that ended after `len_bytes` counts, so that the next one is aligned.
     fn keep(self, len_bytes: usize) -> usize {
         len_bytes & !(self.offset_bytes - 1)
     }
@@ -109,7 +109,7 @@ pub(super) fn read(
             (offset, buf) = (offset + middle as u64, rest);
             continue;
         }
-        // Past its first bytes the rest may be aligned in the file and in memory alike.
+        // Behind the first bytes, the rest may be aligned both in the file and in memory.
         let to_aligned = (alignment.offset_bytes - slack) & (alignment.offset_bytes - 1);
         let middle = alignment.keep(buf.len().saturating_sub(to_aligned));
         let splits = to_aligned > 0
@@ -148,7 +148,7 @@ pub(super) fn write(
     })
 }
 
-/// Fills `parts` from `offset`, with one system call where that can be.
+/// Fills `parts` from `offset`, with one system call if possible.
 pub(super) fn read_parts(
     io: &impl RawIo,
     alignment: Alignment,
@@ -162,7 +162,7 @@ pub(super) fn read_parts(
         }
         return Ok(());
     }
-    // What is empty goes.
+    // Removes empty parts.
     IoSliceMut::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
         let count = match io.preadv(parts, offset) {
@@ -179,8 +179,8 @@ pub(super) fn read_parts(
     Ok(())
 }
 
-/// Writes `parts` at `offset`, with one system call where that can be; offset and lengths are
-/// aligned, addresses need not be.
+/// Writes `parts` at `offset`, with one system call if possible. Offset and lengths are aligned;
+/// addresses need not be.
 pub(super) fn write_parts(
     io: &impl RawIo,
     alignment: Alignment,
@@ -265,5 +265,4 @@ fn write_aligned(
 }
 
 #[cfg(test)]
-#[path = "transfer_tests.rs"]
 mod tests;

@@ -1,19 +1,18 @@
-//! Everything a workload did to a device, so that it can be crashed at any point without running
-//! it again.
+//! Everything that a workload did to a device, so that crash images at any point can be made
+//! without running it again.
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
 
-use super::SimDevice;
 use super::blocks::BlockMap;
 use super::change::Change;
 use super::crash::{self, CrashStyle};
-use crate::BLOCK_SIZE;
+use crate::device::BLOCK_SIZE;
 
-/// After how many changes the content is kept, so that an image need not redo all of them.
+/// After so many changes the content is kept, so that an image need not repeat all of them.
 const SNAPSHOT_INTERVAL: usize = 32;
 
-/// What happened to a device.
+/// An event in a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// Bytes were written.
@@ -30,9 +29,9 @@ pub enum EventKind {
         /// How long it is.
         len_bytes: u64,
     },
-    /// Everything before became durable.
+    /// All writes and discards before it became durable.
     Flush,
-    /// A flush failed and took some of the unflushed writes with it.
+    /// A flush failed, and some of the unflushed writes are lost.
     FailedFlush,
 }
 
@@ -45,13 +44,14 @@ pub(super) enum Event {
 }
 
 /// The log of every write, discard and flush that had an effect, made by
-/// [`SimDevice::start_recording`] and taken by [`SimDevice::take_recording`].
+/// [`SimDevice::start_recording`](super::SimDevice::start_recording) and taken by
+/// [`SimDevice::take_recording`](super::SimDevice::take_recording).
 ///
 /// [`Self::image_at`] gives a crash image at any point of it, in any order and on any number of
 /// threads. An image costs what the changes between it and the flush before it cost; they are
 /// shared, not copied.
 pub struct Recording {
-    len_bytes: u64,
+    pub(super) len_bytes: u64,
     base: BlockMap,
     events: Vec<Event>,
     /// Indices of flushes that worked.
@@ -133,14 +133,14 @@ impl Recording {
             .count()
     }
 
-    /// A device as a crash leaves it when the first `event_index` events have happened and no
-    /// other: from 0, nothing, to [`Self::len`], all. It follows from the point, the style and the
-    /// state of `rng` alone.
-    ///
-    /// # Panics
-    /// When `event_index` is past [`Self::len`].
-    #[must_use]
-    pub fn image_at(&self, event_index: usize, rng: &mut Rng, style: CrashStyle) -> SimDevice {
+    /// The content that a crash leaves when the first `event_index` events have happened and no
+    /// other.
+    pub(super) fn content_at(
+        &self,
+        event_index: usize,
+        rng: &mut Rng,
+        style: CrashStyle,
+    ) -> BlockMap {
         let start = self.flushed_before(event_index);
         let durable = match start.checked_sub(1).map(|flush| &self.events[flush]) {
             Some(Event::Flush(durable)) => durable,
@@ -157,7 +157,7 @@ impl Recording {
             done_count = index - start;
         }
         crash::apply_some(&mut map, &pending[done_count..], style, rng);
-        SimDevice::with_content(self.len_bytes, map, rng.next_u64())
+        map
     }
 
     /// The index after the last flush that worked before `event_index`.

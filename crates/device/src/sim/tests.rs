@@ -1,6 +1,12 @@
 use std::collections::HashSet;
 
+use dendro_base::Rng;
+use rustix::io::Errno;
+
+use super::blocks::SECTOR_SIZE;
 use super::*;
+use crate::device::{BLOCK_SIZE, Device};
+use crate::error::Error;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 

@@ -61,7 +61,7 @@ pub fn a_branch_from_a_snapshot_starts_there(disk: &dyn Versions) {
     let later = rig.snapshot(branch.branch);
     change(&mut rig, branch, list, 4);
     rig.check();
-    assert_eq!(disk.versions().line(later).len(), 2);
+    assert_eq!(disk.versions().ancestry(later).len(), 2);
 }
 
 /// Brothers, sons and uncles.
@@ -137,7 +137,7 @@ pub fn a_chain_of_200_branches_shows_through(disk: &dyn Versions) {
         views.push(child);
     }
     let last = views[200];
-    assert_eq!(disk.versions().line(last).len(), 201);
+    assert_eq!(disk.versions().ancestry(last).len(), 201);
     for place in [0, 1, 100, 199, 200] {
         rig.check_view(views[place]);
     }

@@ -458,7 +458,7 @@ pub fn shares_follow_what_versions_hold(disk: &dyn Versions) {
     rig.push(HEAD, Op::WritePages { list: old, first_page: 0, data: data(1, 4) });
     let view = rig.snapshot(0);
     let share = |view: View| {
-        let shares = disk.shares().expect("readable");
+        let shares = disk.version_usage().expect("readable");
         let share = shares.iter().find(|share| share.view == view).expect("one for each view");
         (share.exclusive_bytes, share.seen_bytes)
     };
@@ -490,7 +490,7 @@ pub fn shares_follow_what_versions_hold(disk: &dyn Versions) {
     assert!(matches!(disk.freed_by(&[view, nobody]), Err(Error::NoSuchView(of)) if of == nobody));
     rig.delete(view);
     near(share(branch), 4, 4);
-    assert_eq!(disk.shares().expect("readable").len(), 3);
+    assert_eq!(disk.version_usage().expect("readable").len(), 3);
     rig.check();
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use dendro_base::Timestamp;
 
 use super::state::ModelState;
-use crate::{Branch, Error, Lid, Op, Result, Share, Snapshot, VersionTable, Versions, View};
+use crate::{Branch, Error, Lid, Op, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
 
 /// The versions of a disk and what each of them holds. Cheap to clone, comparable with `==`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl ModelVersions {
 
     /// What each version takes.
     #[must_use]
-    pub fn shares(&self) -> Vec<Share> {
+    pub fn version_usage(&self) -> Vec<VersionUsage> {
         let holders = self.holders();
         let share = |view: View| {
             let state = &self.states[&key(view)];
@@ -185,7 +185,7 @@ impl ModelVersions {
                 (_, 1) => len_bytes,
                 _ => 0,
             };
-            Share {
+            VersionUsage {
                 view,
                 exclusive_bytes: state.values().map(alone).sum(),
                 seen_bytes: state.live_bytes(),

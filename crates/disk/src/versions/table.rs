@@ -1,11 +1,12 @@
-//! All versions that a disk has, and the rules by which they change. No disk is needed for it:
-//! every implementation keeps its table with these methods, so all agree.
+//! All versions of a disk, and the rules by which they change. The table needs no disk: every
+//! implementation keeps its versions in one, so all follow the same rules.
 //!
-//! - Epochs count from 1, one counter for all branches. A snapshot of a head at epoch E has epoch E,
-//!   and every head writes in E + 1 from then on. A branch made from a head ends an epoch as well;
-//!   one made from a snapshot does not.
-//! - Branches count from 0; a number is never given out again.
-//! - Names are as [`check_name`] says; no two snapshots have the same, and no two branches.
+//! - Epochs count from 1, one counter for all branches. A snapshot of a head at epoch E has epoch
+//!   E, and every head writes in E + 1 from then on. A branch made from a head ends an epoch as
+//!   well; one made from a snapshot does not.
+//! - Branches are numbered from 0; a number is never used again.
+//! - Names are as [`check_name`](crate::check_name) says; no two snapshots have the same, and no
+//!   two branches.
 //! - A branch whose head was deleted stays as an ancestor for as long as it has a snapshot, or
 //!   another branch was made from it.
 //!
@@ -17,14 +18,15 @@ mod tests;
 
 use dendro_base::Timestamp;
 
-use super::{Branch, MAIN, Snapshot, check_name};
-use crate::{Error, Result, View};
+use super::version::{Branch, MAIN, Snapshot, check_name};
+use crate::error::{Error, Result};
+use crate::types::View;
 
 pub use entries::VersionTable;
 
 use entries::Parent;
 
-/// Looking things up.
+/// Queries.
 impl VersionTable {
     /// The table of a new disk, made at `time`: one branch, number 0, called [`MAIN`].
     #[must_use]
@@ -49,7 +51,7 @@ impl VersionTable {
         self.branch(branch).is_some()
     }
 
-    /// Says whether `view` exists: the head of a branch, or a snapshot.
+    /// Checks that `view` exists: that it is the head of a branch, or a snapshot.
     ///
     /// # Errors
     /// [`Error::NoSuchView`].
@@ -61,7 +63,7 @@ impl VersionTable {
         if exists { Ok(()) } else { Err(Error::NoSuchView(view)) }
     }
 
-    /// The head of the branch that is meant where none is named.
+    /// The head of the main branch.
     #[must_use]
     pub const fn main_head(&self) -> View {
         View { branch: self.main, epoch: None }
@@ -73,8 +75,8 @@ impl VersionTable {
         heads.chain(self.snapshots().map(Snapshot::view))
     }
 
-    /// The epochs of `branch` that must stay readable: its snapshots', and those that other
-    /// branches were made from, ancestors among them. In no order, some perhaps twice.
+    /// The epochs of `branch` that must stay readable: those of its snapshots, and those that other
+    /// branches, with or without a head, were made from. In no order, and some perhaps twice.
     pub fn pins(&self, branch: u32) -> impl Iterator<Item = u64> {
         let forks = self.forks_on(branch).map(|(epoch, _)| epoch);
         self.snapshots_on(branch).map(|snapshot| snapshot.epoch).chain(forks)
@@ -87,41 +89,42 @@ impl VersionTable {
         self.snapshots_on(branch).next_back().map(|snapshot| snapshot.epoch).max(fork)
     }
 
-    /// The line of history that ends in `view`: the branches that it goes through, from its own
-    /// back to the first, each with the last epoch that is seen of it.
+    /// The ancestry of `view`: its own branch, the branch that this was made from, and so on to the
+    /// first, each with the last epoch of it that is visible.
     #[must_use]
-    pub fn line(&self, view: View) -> Vec<(u32, u64)> {
-        let mut line = Vec::new();
+    pub fn ancestry(&self, view: View) -> Vec<(u32, u64)> {
+        let mut ancestry = Vec::new();
         let mut next = Some((view.branch, view.epoch.unwrap_or(u64::MAX)));
         while let Some((branch, epoch)) = next {
-            line.push((branch, epoch));
-            // A parent is older than its child; whatever says otherwise is not followed in circles.
+            ancestry.push((branch, epoch));
+            // A parent has a lower number than its child. An entry of a damaged disk that says
+            // otherwise is not followed, so that this ends.
             next = self.parent(branch).filter(|(parent, _)| *parent < branch);
         }
-        line
+        ancestry
     }
 
-    /// The snapshots on the line of history that ends in `view`, newest first.
+    /// The snapshots in the ancestry of `view`, newest first.
     #[must_use]
     pub fn past(&self, view: View) -> Vec<&Snapshot> {
         self.back_from(view).collect()
     }
 
-    /// The newest moment at or before `time` on the line of history that ends in `view`.
+    /// The newest snapshot in the ancestry of `view` that was made at or before `time`.
     #[must_use]
     pub fn at(&self, view: View, time: Timestamp) -> Option<&Snapshot> {
         self.back_from(view).find(|snapshot| snapshot.time <= time)
     }
 
     fn back_from(&self, view: View) -> impl Iterator<Item = &Snapshot> {
-        let line = self.line(view).into_iter();
-        line.flat_map(|(branch, last_epoch)| self.snapshots_upto(branch, last_epoch).rev())
+        let ancestry = self.ancestry(view).into_iter();
+        ancestry.flat_map(|(branch, last_epoch)| self.snapshots_upto(branch, last_epoch).rev())
     }
 }
 
 /// Changes.
 impl VersionTable {
-    /// Enters a snapshot of the head of `branch`, and ends the epoch.
+    /// Adds a snapshot of the head of `branch`, and ends the epoch.
     ///
     /// # Errors
     /// [`Error::NoSuchView`], [`Error::BadName`], [`Error::NameTaken`].
@@ -144,7 +147,7 @@ impl VersionTable {
         Ok(snapshot)
     }
 
-    /// Enters a branch that goes on from `view`; when that is a head, ends the epoch.
+    /// Adds a branch that starts from `view`. If that is a head, ends the epoch.
     ///
     /// # Errors
     /// As [`Self::snapshot`].
@@ -161,7 +164,7 @@ impl VersionTable {
         Ok(branch)
     }
 
-    /// Gives another name to the snapshot or the head that `view` names.
+    /// Renames the snapshot or the branch that `view` names.
     ///
     /// # Errors
     /// As [`Self::snapshot`].
@@ -185,7 +188,7 @@ impl VersionTable {
         }
     }
 
-    /// Says whether a snapshot must not be deleted.
+    /// Protects a snapshot from deletion, or ends that.
     ///
     /// # Errors
     /// [`Error::NoSuchView`], for heads too.
@@ -193,7 +196,7 @@ impl VersionTable {
         self.change_snapshot(view, |snapshot| snapshot.is_held = is_held)
     }
 
-    /// Takes a snapshot or a head out, and the ancestors that nothing needs any more.
+    /// Removes a snapshot or a head, and the ancestors that are no longer needed.
     ///
     /// # Errors
     /// [`Error::NoSuchView`]; [`Error::InUse`] for the main branch's head and for what is held.
@@ -216,7 +219,7 @@ impl VersionTable {
         Ok(())
     }
 
-    /// Makes `branch` the main one, and exchanges its name with that of the one that was.
+    /// Makes `branch` the main one, and exchanges its name with that of the former one.
     ///
     /// # Errors
     /// [`Error::NoSuchView`].
@@ -236,9 +239,8 @@ impl VersionTable {
         Ok(())
     }
 
-    /// Puts a new branch that goes on from the snapshot `to` in the place of `branch`, whose head
-    /// is deleted. The snapshot may lie on any line of history: a head that was rolled back is
-    /// brought back so.
+    /// Replaces `branch` by a new branch that starts from the snapshot `to`, and deletes the head
+    /// of `branch`. The snapshot may be of any branch: that is how a rollback is undone.
     ///
     /// # Errors
     /// [`Error::NoSuchView`].
@@ -291,7 +293,7 @@ impl VersionTable {
         Ok(())
     }
 
-    /// Makes an ancestor of a branch, and takes that out when nothing needs it.
+    /// Turns a branch into an ancestor, and removes that if it is not needed.
     fn delete_head(&mut self, branch: u32) {
         if !self.has_head(branch) {
             return;
@@ -300,8 +302,8 @@ impl VersionTable {
         self.prune(branch);
     }
 
-    /// Takes `branch` out if it is an ancestor that nothing needs any more, then perhaps what it
-    /// was made from, and so on.
+    /// Removes `branch` if it is an ancestor that is no longer needed, then its parent in the same
+    /// way, and so on.
     fn prune(&mut self, branch: u32) {
         let mut next = Some(branch);
         while let Some(branch) = next {

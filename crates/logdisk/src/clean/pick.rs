@@ -296,7 +296,7 @@ mod tests {
         let other = another(&disk, best);
         let forget: [fn(&mut Picking); 3] = [
             |picking| picking.picked_for = Some((Choice::Policy, Kind::DChoices)),
-            |picking| picking.picked_for = Some((Choice::Idle, Kind::Ladder)),
+            |picking| picking.picked_for = Some((Choice::Idle, Kind::default())),
             |picking| picking.picked_at = 0,
         ];
         for forget in forget {

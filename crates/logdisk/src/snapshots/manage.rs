@@ -5,7 +5,7 @@
 //! be changed where it is: a version sees it from now on.
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{Branch, Lid, Result, Share, Snapshot, VersionTable, Versions, View};
+use dendro_disk::{Branch, Lid, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
@@ -229,7 +229,7 @@ impl Versions for LogDisk {
         self.change_versions(true, |table| table.roll_back(branch, to, time))
     }
 
-    fn shares(&self) -> Result<Vec<Share>> {
+    fn version_usage(&self) -> Result<Vec<VersionUsage>> {
         self.count_shares()
     }
 

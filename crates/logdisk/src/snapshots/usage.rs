@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use dendro_disk::{Error, Lid, Result, Share, View};
+use dendro_disk::{Error, Lid, Result, VersionUsage, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -77,7 +77,7 @@ impl OnBranch {
 
 /// All versions, and the moments that branches were made from.
 struct Seers {
-    shares: Vec<Share>,
+    shares: Vec<VersionUsage>,
     /// In the order of their owners.
     seers: Vec<Seer>,
     branch_tree: BranchTree,
@@ -108,7 +108,7 @@ impl Seers {
             seers.push(Seer { nearest, owner, is_version: false });
         }
         seers.sort_by_key(|seer| seer.owner);
-        let share = |view| Share { view, exclusive_bytes: 0, seen_bytes: 0 };
+        let share = |view| VersionUsage { view, exclusive_bytes: 0, seen_bytes: 0 };
         let shares = views.into_iter().map(share).collect();
         let branch_tree = versions.tree().clone();
         let mut all = Self { shares, seers, branch_tree, branches: BTreeMap::new() };
@@ -240,7 +240,7 @@ impl Seers {
     }
 
     /// What each version sees, and has alone.
-    fn finish(mut self) -> Vec<Share> {
+    fn finish(mut self) -> Vec<VersionUsage> {
         // What all who see something of a branch see of those before it.
         let mut before: FxHashMap<u32, i64> = FxHashMap::default();
         for (branch, on_branch) in &self.branches {
@@ -287,7 +287,7 @@ fn seen<'a>(ancestry: Ancestry<'a>, entries: &'a [Entry]) -> impl Iterator<Item 
 impl LogDisk {
     /// Goes through the map and adds up, for each version, the blocks that it sees and those that
     /// only it sees.
-    pub(crate) fn count_shares(&self) -> Result<Vec<Share>> {
+    pub(crate) fn count_shares(&self) -> Result<Vec<VersionUsage>> {
         let seers = Seers::of(&self.engine.read().state.versions, &FxHashSet::default())?;
         self.count(seers)
     }
@@ -308,7 +308,7 @@ impl LogDisk {
         Ok(first.map_or(0, |first| shares[first].exclusive_bytes))
     }
 
-    fn count(&self, mut seers: Seers) -> Result<Vec<Share>> {
+    fn count(&self, mut seers: Seers) -> Result<Vec<VersionUsage>> {
         let mut next = Key::MIN;
         loop {
             let (items, end) = self.look(|engine, nodes| {

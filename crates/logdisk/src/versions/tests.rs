@@ -70,7 +70,7 @@ fn what_follows_each_change_is_what_is_read_from_its_records() {
 /// [`Versions::is_alone_with`], ancestor by ancestor.
 fn is_alone(versions: &Versions, branch: u32, older: u32, epoch: u64) -> bool {
     let table = versions.table();
-    let ancestry = table.line(View { branch, epoch: None });
+    let ancestry = table.ancestry(View { branch, epoch: None });
     if table.pins(branch).next().is_some() || older >= branch {
         return false;
     }
@@ -93,7 +93,7 @@ fn who_is_alone_with_what_an_ancestor_wrote_is_found_past_all_passages() {
             change_at_random(&mut versions, &mut rng, step);
             let heads: Vec<_> = versions.table().branches().map(|of| of.branch).collect();
             let branch = heads[rng.below(heads.len() as u64) as usize];
-            let ancestry = versions.table().line(View { branch, epoch: None });
+            let ancestry = versions.table().ancestry(View { branch, epoch: None });
             for (at, (older, last)) in ancestry.iter().enumerate().skip(1) {
                 let epoch = 1 + rng.below(*last);
                 let expected = is_alone(&versions, branch, *older, epoch);

@@ -1,4 +1,4 @@
-//! Bringing files back on request.
+//! Undelete: copying files out of the past.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use dendro_disk::{VersionTable, View};
 use dendro_fs::versions::{Tree, restore};
 use dendro_fs::{FileSystem, FsError, Ino, Options};
 
-use super::{Answer, Service, bytes_of, facts, refuse};
+use super::context::{Answer, Service, bytes_of, refuse};
+use super::info;
 
 /// A path as a directory and a name in it.
 fn split(path: &[u8]) -> Answer<(&[u8], &[u8])> {
@@ -35,7 +36,7 @@ impl Service {
         if target.epoch.is_some() {
             return Err(AdminError(format!(
                 "{} is past, and nothing can be put there",
-                facts::called(target, table)
+                info::called(target, table)
             )));
         }
         let source_path = bytes_of(path)?;
@@ -59,7 +60,7 @@ impl Service {
                 let view = self.resolve(table, from)?;
                 let found = self.lookup(view, &source_path)?;
                 let found = found.ok_or_else(|| {
-                    AdminError(format!("{path}: {} does not have it", facts::called(view, table)))
+                    AdminError(format!("{path}: {} does not have it", info::called(view, table)))
                 });
                 (view, found?)
             }
@@ -76,8 +77,8 @@ impl Service {
             }
         };
         let restored = done.map_err(|error| refuse(format_args!("{path}: {error}")))?;
-        if let Some(tell) = &self.tell {
-            tell(target, parent, name);
+        if let Some(on_new_name) = &self.on_new_name {
+            on_new_name(target, parent, name);
         }
         Ok(RestoredInfo {
             path: path_text(&target_path),
@@ -88,14 +89,14 @@ impl Service {
         })
     }
 
-    /// The newest moment in the past of `head` in which `path` names something.
+    /// The newest snapshot in the past of `head` in which `path` names a file.
     fn newest(&self, table: &VersionTable, head: View, path: &[u8]) -> Answer<(View, Ino)> {
         let mut denied = None;
         for snapshot in table.past(head) {
             match self.find(snapshot.view(), path) {
                 Ok(Some(ino)) => return Ok((snapshot.view(), ino)),
                 Ok(None) => {}
-                // It may have been open to the one who asks before.
+                // An older snapshot may have permissions that allow it.
                 Err(error @ FsError::Denied(_)) => denied = Some(error),
                 Err(error) => return Err(refuse(format_args!("{}: {error}", path_text(path)))),
             }
@@ -118,7 +119,7 @@ impl Service {
     fn find(&self, view: View, path: &[u8]) -> dendro_fs::Result<Option<Ino>> {
         let tree = Tree::new(&*self.disk, view);
         match tree.and_then(|tree| tree.seen_by(self.who()).resolve(path)) {
-            // Retention took it meanwhile.
+            // Retention has deleted it meanwhile.
             Err(FsError::Disk(dendro_disk::Error::NoSuchView(_))) if view.epoch.is_some() => {
                 Ok(None)
             }

@@ -13,6 +13,8 @@ pub(crate) struct Package {
     pub(crate) directory: PathBuf,
     /// The crates that its own code uses; those of its tests and build script are left out.
     pub(crate) uses: Vec<String>,
+    /// The root files of its library and its programs.
+    pub(crate) entries: Vec<PathBuf>,
 }
 
 /// The root of the workspace.
@@ -37,6 +39,7 @@ pub(crate) fn packages() -> Vec<Package> {
 fn package(package: &Value) -> Package {
     let text = |value: &Value| value.as_str().expect("it is text").to_owned();
     let manifest = PathBuf::from(text(&package["manifest_path"]));
+    let targets = package["targets"].as_array().expect("there is a list");
     let dependencies = package["dependencies"].as_array().expect("there is a list");
     Package {
         name: text(&package["name"]),
@@ -46,6 +49,11 @@ fn package(package: &Value) -> Package {
             .iter()
             .filter(|dependency| dependency["kind"].is_null())
             .map(|dependency| text(&dependency["name"]))
+            .collect(),
+        entries: targets
+            .iter()
+            .filter(|target| ["lib", "bin"].iter().any(|kind| target["kind"][0] == *kind))
+            .map(|target| PathBuf::from(text(&target["src_path"])))
             .collect(),
     }
 }

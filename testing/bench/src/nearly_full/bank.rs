@@ -8,7 +8,7 @@ use dendro_base::Rng;
 use dendro_disk::{Aru, CommitSeq, Lid, LogicalDisk, PAGE_SIZE, View};
 use dendro_logdisk::{CleanSettings, LogDisk};
 
-use super::{MIB, SEGMENT_BYTES, Timed, VOLUME_BYTES, fill, noise, volume, with_threads};
+use super::rig::{MIB, SEGMENT_BYTES, Timed, VOLUME_BYTES, fill, noise, volume, with_threads};
 use crate::engine::new_list;
 use crate::measure::{median, time};
 

@@ -2,7 +2,7 @@
 
 use dendro_base::Rng;
 
-use super::{Op, Workload, shuffle};
+use super::stream::{Op, Workload, shuffle};
 
 /// The block of rank k is written as often as k to the power of -`exponent`; ranks lie scattered.
 ///

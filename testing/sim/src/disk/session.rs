@@ -10,7 +10,8 @@ use dendro_disk::{
     Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, MAX_PAGE_COUNT, Op, PAGE_SIZE, View,
 };
 
-use super::{DiskState, DiskSystem, Engine};
+use super::engine::Engine;
+use super::state::{DiskState, DiskSystem};
 use crate::system::{Outcome, System};
 use crate::trace::Trace;
 

@@ -15,7 +15,8 @@ use dendro_disk::model::{ModelState, apply};
 use dendro_disk::testgen::Generator;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, View};
 
-use super::{DiskState, DiskSystem, Engine};
+use super::engine::Engine;
+use super::state::{DiskState, DiskSystem};
 use crate::crash::{Failure, Run};
 use crate::system::{Outcome, System};
 use crate::trace::Trace;

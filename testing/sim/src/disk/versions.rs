@@ -3,8 +3,8 @@
 use dendro_disk::model::ModelVersions;
 use dendro_disk::{Aru, Error, Result, Versions, View};
 
+use super::engine::{Engine, NOW};
 use super::session::Session;
-use super::{Engine, NOW};
 use crate::system::Outcome;
 
 /// More versions than this are deleted again: every crash image reads them all.

@@ -6,7 +6,8 @@ use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_disk::LogicalDisk;
 use dendro_fs::testing::{Driver, Generator, Model, Step};
 
-use super::{Act, FsState, FsSystem, Mounted, Script, tree_of, verify};
+use super::script::{Act, Script};
+use super::state::{FsState, FsSystem, Mounted, tree_of, verify};
 use crate::disk::Engine;
 use crate::system::{Outcome, System};
 use crate::trace::Trace;

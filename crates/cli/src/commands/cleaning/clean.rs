@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dendro_control::cleaning::{Present, SegmentState};
+use dendro_control::cleaning::{CleaningStatus, SegmentState};
 use dendro_daemon::text;
 use serde::Serialize;
 
@@ -75,8 +75,8 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<(), Failure> {
 
 fn outcome(
     done: &Done,
-    before: &Present,
-    after: &Present,
+    before: &CleaningStatus,
+    after: &CleaningStatus,
     stuck_segments: u64,
     ended_for_room: bool,
 ) -> Outcome {
@@ -92,7 +92,7 @@ fn outcome(
     }
 }
 
-fn outcome_text(mount_point: &str, outcome: &Outcome, after: &Present) -> String {
+fn outcome_text(mount_point: &str, outcome: &Outcome, after: &CleaningStatus) -> String {
     let Outcome { cleaned_segments, moved_blocks, stuck_segments, .. } = outcome;
     let cleaned = text::counted(*cleaned_segments, "segment", "segments");
     let mut report = format!("{mount_point}: {cleaned} cleaned");
@@ -118,7 +118,7 @@ fn outcome_text(mount_point: &str, outcome: &Outcome, after: &Present) -> String
 }
 
 /// The text of the progress line.
-fn how_far(args: &RunArgs, done: &Done, present: &Present) -> String {
+fn how_far(args: &RunArgs, done: &Done, present: &CleaningStatus) -> String {
     let of = args.segments.map_or(String::new(), |goal| format!(" of {goal}"));
     let until = args.until_clean.map_or(String::new(), |count| format!(" of {count} wanted"));
     format!("{}{of} segments cleaned, {}{until} clean", done.segments, present.clean_count)
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn one_segment_is_one() {
         let done = Done { segments: 1, moved_blocks: 1, live_bytes: 256 << 10 };
-        let after = Present { segment_bytes: 512 << 10, ..Present::default() };
+        let after = CleaningStatus { segment_bytes: 512 << 10, ..CleaningStatus::default() };
         let text = outcome_text("mnt", &outcome(&done, &after, &after, 0, false), &after);
         assert!(
             text.starts_with("mnt: 1 segment cleaned, 50% full in the mean; 1 block moved\n"),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use dendro_base::Rng;
 use dendro_control::cleaning::{
-    Block, BlockOutcome, BlockSource, BlocksRequest, MAX_BLOCKS, Present, SegmentFacts,
+    BlockOutcome, BlockSource, BlocksRequest, CleaningStatus, MAX_BLOCKS, NamedBlock, SegmentFacts,
     SegmentOutcome, SegmentState, SegmentsRequest,
 };
 use dendro_control::{Client, ClientError};
@@ -69,8 +69,8 @@ impl Cleaner {
     /// volume.
     pub(crate) fn choose(
         &mut self,
-        may_be: impl Fn(&SegmentFacts, &Present) -> bool,
-    ) -> Result<(Option<SegmentFacts>, Present), ClientError> {
+        may_be: impl Fn(&SegmentFacts, &CleaningStatus) -> bool,
+    ) -> Result<(Option<SegmentFacts>, CleaningStatus), ClientError> {
         let all = self.client.all_segments()?;
         let present = all.present;
         let most_live_bytes = self.most_live * present.segment_bytes as f64;
@@ -154,8 +154,8 @@ impl Cleaner {
             let mut live = blocks.unwrap_or_default();
             // Neighbours in a file become neighbours in the log.
             live.sort_by_key(|block| match *block {
-                Block::Page { list, page, .. } => (0, list, page),
-                Block::Node { node, .. } => (1, node.list, node.index),
+                NamedBlock::Page { list, page, .. } => (0, list, page),
+                NamedBlock::Node { node, .. } => (1, node.list, node.index),
             });
             for some in live.chunks(MAX_BLOCKS) {
                 let outcomes = self.client.markv(some.to_vec())?.blocks;
@@ -184,7 +184,7 @@ impl Cleaner {
         &self,
         segment: u32,
         source: BlockSource,
-    ) -> Result<Option<Vec<Block>>, ClientError> {
+    ) -> Result<Option<Vec<NamedBlock>>, ClientError> {
         let mut live = Vec::new();
         let mut cursor = None;
         loop {
@@ -204,7 +204,7 @@ impl Cleaner {
     }
 }
 
-fn as_policies_see_it(facts: &SegmentFacts, present: &Present) -> dendro_policy::Segment {
+fn as_policies_see_it(facts: &SegmentFacts, present: &CleaningStatus) -> dendro_policy::Segment {
     dendro_policy::Segment {
         number: facts.number,
         live_bytes: facts.live_bytes,

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use dendro_control::cleaning::{Head, Present, SegmentFacts, SegwaitRequest};
+use dendro_control::cleaning::{CleaningStatus, Head, SegmentFacts, SegwaitRequest};
 use dendro_control::{Client, ClientError};
 use serde::Serialize;
 
@@ -102,7 +102,7 @@ fn clean_until(
 }
 
 /// Most nodes of the map become dead with the next checkpoints anyway.
-fn is_worth_it(facts: &SegmentFacts, present: &Present) -> bool {
+fn is_worth_it(facts: &SegmentFacts, present: &CleaningStatus) -> bool {
     let young = NODES_LIVE_SEGMENTS * present.segment_bytes;
     facts.head != Head::Map || present.clock.saturating_sub(facts.filled_at) >= young
 }
@@ -116,7 +116,7 @@ const fn what(end: End) -> &'static str {
     }
 }
 
-fn thresholds(args: &CleanerdArgs, present: &Present) -> Result<(u32, u32), Failure> {
+fn thresholds(args: &CleanerdArgs, present: &CleaningStatus) -> Result<(u32, u32), Failure> {
     let count = |share: Share| share.of(present.segment_count);
     let (min, max) = (count(args.min_clean_segments), count(args.max_clean_segments));
     if min > max {

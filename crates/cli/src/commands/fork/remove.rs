@@ -92,7 +92,7 @@ fn drop_mounted(
     let fail = |why: &str| Failure::new(format_args!("{}: {why}", place.display()));
     let mut served = match target::daemon_behind(table, entry, place) {
         Behind::Daemon(served) => served,
-        Behind::Mute(mute) => return Err(target::silent(place, &mute)),
+        Behind::Unresponsive(mute) => return Err(target::silent(place, &mute)),
         Behind::Nobody => {
             return Err(fail("its daemon does not answer; `dendro umount` clears it away"));
         }
@@ -100,7 +100,7 @@ fn drop_mounted(
     let branch = branch_shown(&served).map_err(|why| fail(&why))?;
     let source = PathBuf::from(&served.pong.source);
     let doomed = to_delete(&Keeper::Daemon(served.clone()), &branch)?;
-    served.client = served.client.letting_go();
+    served.client = served.client.without_root();
     umount::run_one(place, mode, true)?;
     let keeper = match mount_request::is_foreign(&served.client) {
         // The daemon has other mounts, so it can name the branch without this one.

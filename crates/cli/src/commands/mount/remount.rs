@@ -35,7 +35,7 @@ pub(crate) fn run(
         .ok_or_else(|| fail(&"no dendrofs volume is mounted there"))?;
     let served = match target::daemon_behind(&table, entry, mount_point) {
         Behind::Daemon(served) => served,
-        Behind::Mute(mute) => return Err(fail(&mute)),
+        Behind::Unresponsive(mute) => return Err(fail(&mute)),
         Behind::Nobody => {
             return Err(fail(&"its daemon does not answer, so nothing can be changed"));
         }

@@ -76,7 +76,7 @@ pub(super) fn of(segments: &Segments, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dendro_control::cleaning::Present;
+    use dendro_control::cleaning::CleaningStatus;
 
     use super::*;
 
@@ -87,7 +87,7 @@ mod tests {
             live_bytes: if at % 2 == 0 { at % 101 } else { 0 },
             ..SegmentFacts::default()
         });
-        let present = Present { segment_bytes: 100, ..Present::default() };
+        let present = CleaningStatus { segment_bytes: 100, ..CleaningStatus::default() };
         Segments { present, segments: all.collect(), next: None }
     }
 

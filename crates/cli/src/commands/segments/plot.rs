@@ -144,7 +144,7 @@ fn key(svg: &mut Svg, top: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use dendro_control::cleaning::Present;
+    use dendro_control::cleaning::CleaningStatus;
     use dendro_policy::Class;
 
     use super::*;
@@ -159,7 +159,8 @@ mod tests {
             written_at: u64::from(number) << 20,
             ..SegmentFacts::default()
         };
-        let present = Present { segment_bytes: 100, clock: 1 << 40, ..Present::default() };
+        let present =
+            CleaningStatus { segment_bytes: 100, clock: 1 << 40, ..CleaningStatus::default() };
         Segments { present, segments: (0..count).map(facts).collect(), next: None }
     }
 

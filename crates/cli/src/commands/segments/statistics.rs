@@ -127,13 +127,14 @@ fn bar(utilisation: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use dendro_control::cleaning::Present;
+    use dendro_control::cleaning::CleaningStatus;
 
     use super::*;
 
     #[test]
     fn segments_are_counted_by_state_fullness_and_class() {
-        let present = Present { clock: 1000, segment_bytes: 100, ..Present::default() };
+        let present =
+            CleaningStatus { clock: 1000, segment_bytes: 100, ..CleaningStatus::default() };
         let dirty = |live_bytes, class, written_at| SegmentFacts {
             state: SegmentState::Dirty,
             live_bytes,

@@ -1,15 +1,15 @@
-//! What a table of versions consists of, and the indexes by which it is found.
+//! The entries of a table of versions, and the indexes by which they are found.
 //!
-//! Every entry is found, put and taken out in O(log n), and a table is copied in O(1): its parts are
-//! persistent maps, of which copies share what they have in common. So a copy can be handed out, or
-//! tried on, beside tens of thousands of versions.
+//! Finding, adding and removing an entry takes O(log n), and copying a table takes O(1): its parts
+//! are persistent maps, whose copies share what they have in common. So a copy can be returned to a
+//! caller, or changed for a trial, even with tens of thousands of versions.
 
 use std::ops::RangeInclusive;
 
 use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 
-use super::super::{Branch, Snapshot};
-use crate::View;
+use crate::types::View;
+use crate::versions::version::{Branch, Snapshot};
 
 /// The branch and epoch that a branch was made from; `None` for the first.
 pub(super) type Parent = Option<(u32, u64)>;
@@ -17,17 +17,17 @@ pub(super) type Parent = Option<(u32, u64)>;
 /// All versions that a disk has. Cheap to copy, whatever their number.
 #[derive(Clone, Debug)]
 pub struct VersionTable {
-    /// The number of the branch that is meant where none is named.
+    /// The number of the main branch, which names without a branch refer to.
     pub main: u32,
-    /// The epoch that heads write in now.
+    /// The current epoch, in which heads are written.
     pub epoch: u64,
     /// The number of the next branch.
     pub next_branch: u32,
     /// The branches with a head.
     branches: RedBlackTreeMapSync<u32, Branch>,
-    /// The others, and what they were made from.
+    /// The branches without a head, and what they were made from.
     ancestors: RedBlackTreeMapSync<u32, Parent>,
-    /// By branch and epoch.
+    /// The snapshots, by branch and epoch.
     snapshots: RedBlackTreeMapSync<(u32, u64), Snapshot>,
     /// The snapshots' branches by epoch: each ends one, so no two have the same.
     moments: RedBlackTreeMapSync<u64, u32>,
@@ -57,9 +57,9 @@ fn upto(branch: u32, last_epoch: u64) -> RangeInclusive<(u32, u64)> {
     (branch, 0)..=(branch, last_epoch)
 }
 
-/// What there is.
+/// Queries.
 impl VersionTable {
-    /// A table with nothing in it, for entries to be put in.
+    /// A table without entries.
     pub(super) fn without_branches() -> Self {
         Self {
             main: 0,
@@ -81,8 +81,8 @@ impl VersionTable {
         self.branches.values()
     }
 
-    /// Branches that have no head any more, and have snapshots or others that were made from them:
-    /// number and parent, in order of the numbers.
+    /// The branches that have no head any more, but have snapshots or other branches that were made
+    /// from them: number and parent, in order of the numbers.
     pub fn ancestors(
         &self,
     ) -> impl DoubleEndedIterator<Item = (u32, Option<(u32, u64)>)> + ExactSizeIterator {
@@ -108,7 +108,7 @@ impl VersionTable {
         self.snapshots.range(upto(branch, last_epoch)).map(|(_, snapshot)| snapshot)
     }
 
-    /// The epochs of `branch` that others were made from, and these, in order.
+    /// The epochs of `branch` that other branches were made from, and these branches, in order.
     pub fn forks_on(&self, branch: u32) -> impl DoubleEndedIterator<Item = (u64, u32)> {
         let all = (branch, 0, 0)..=(branch, u64::MAX, u32::MAX);
         self.forks.range(all).map(|(_, epoch, child)| (*epoch, *child))
@@ -132,8 +132,8 @@ impl VersionTable {
         self.ancestors.contains_key(&branch)
     }
 
-    /// What `branch`, with a head or without, was made from; `None` for the first, and for one that
-    /// there is not.
+    /// What `branch`, with a head or without, was made from; `None` for the first branch, and for a
+    /// branch that does not exist.
     #[must_use]
     pub fn parent(&self, branch: u32) -> Option<(u32, u64)> {
         match self.branches.get(&branch) {
@@ -160,13 +160,13 @@ impl VersionTable {
         self.snapshots.get(&(view.branch, view.epoch?))
     }
 
-    /// The snapshot that ended `epoch`, of whatever branch.
+    /// The snapshot, of any branch, that ended `epoch`.
     #[must_use]
     pub fn snapshot_at(&self, epoch: u64) -> Option<&Snapshot> {
         self.snapshots.get(&(*self.moments.get(&epoch)?, epoch))
     }
 
-    /// What the last change has put, altered or taken out: snapshots, and branches, with a head or
+    /// What the last change has added, changed or removed: snapshots, and branches, with a head or
     /// without, as the views of their heads. Some perhaps twice.
     #[must_use]
     pub fn touched(&self) -> &[View] {
@@ -174,39 +174,39 @@ impl VersionTable {
     }
 }
 
-/// Entries as they are kept elsewhere, put in and taken out without regard to the rules.
+/// Entries as they are stored on disk, which are added and removed without regard to the rules.
 impl VersionTable {
-    /// Puts a branch with a head in the place of whatever has its number.
+    /// Adds a branch with a head, in place of any branch with its number.
     pub fn enter_branch(&mut self, branch: Branch) {
         self.begin_change();
         self.put_branch(branch);
     }
 
-    /// Puts a branch without a head in the place of whatever has its number.
+    /// Adds a branch without a head, in place of any branch with its number.
     pub fn enter_ancestor(&mut self, branch: u32, parent: Option<(u32, u64)>) {
         self.begin_change();
         self.put_ancestor(branch, parent);
     }
 
-    /// Takes out the branch with this number, with a head or without.
+    /// Removes the branch with this number, with a head or without.
     pub fn remove_branch(&mut self, branch: u32) {
         self.begin_change();
         self.take_branch(branch);
     }
 
-    /// Puts a snapshot in the place of whatever has its epoch.
+    /// Adds a snapshot, in place of any snapshot with its epoch.
     pub fn enter_snapshot(&mut self, snapshot: Snapshot) {
         self.begin_change();
         self.put_snapshot(snapshot);
     }
 
-    /// Takes out the snapshot that ended `epoch`.
+    /// Removes the snapshot that ended `epoch`.
     pub fn remove_snapshot(&mut self, epoch: u64) {
         self.begin_change();
         self.take_snapshot(epoch);
     }
 
-    /// What is touched from now on is another change's.
+    /// Forgets what the last change has touched.
     pub(super) fn begin_change(&mut self) {
         self.touched.clear();
     }
@@ -236,7 +236,7 @@ impl VersionTable {
             self.forks.remove_mut(&(parent, epoch, branch));
         }
         if let Some(Branch { name, .. }) = self.branches.get(&branch).cloned() {
-            // On a damaged disk another may be called the same.
+            // On a damaged disk, another branch may have the same name.
             if self.branch_names.get(&name) == Some(&branch) {
                 self.branch_names.remove_mut(&name);
             }

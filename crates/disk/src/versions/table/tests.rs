@@ -135,7 +135,7 @@ fn a_branch_without_a_head_stays_as_long_as_something_descends_from_it() {
     table.delete(head(1)).expect("deleted");
     assert_eq!(ancestors(&table), [1, 2]);
     assert_eq!(table.check(head(2)), Err(Error::NoSuchView(head(2))));
-    assert_eq!(table.line(head(3)), [(3, u64::MAX), (2, 3), (1, 2), (0, 1)]);
+    assert_eq!(table.ancestry(head(3)), [(3, u64::MAX), (2, 3), (1, 2), (0, 1)]);
     assert_eq!(table.pins(1).collect::<Vec<_>>(), [4, 2]);
     table.delete(head(3)).expect("deleted");
     assert_eq!(ancestors(&table), [1], "it still has a snapshot");

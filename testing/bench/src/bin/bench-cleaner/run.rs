@@ -120,8 +120,10 @@ mod tests {
 
     #[test]
     fn the_ladder_loses_little_where_nothing_can_be_gained() {
-        let (ladder, greedy) =
-            (small(PolicyKind::Ladder, Kind::Uniform), small(PolicyKind::Greedy, Kind::Uniform));
+        let (ladder, greedy) = (
+            small(PolicyKind::MultiGenerational, Kind::Uniform),
+            small(PolicyKind::Greedy, Kind::Uniform),
+        );
         assert!(ladder < greedy * 1.08, "{ladder} against {greedy}");
     }
 
@@ -129,7 +131,7 @@ mod tests {
     fn the_ladder_halves_what_greedy_costs_where_some_is_hot() {
         for kind in [Kind::HotCold, Kind::Zipf099, Kind::Zipf12] {
             let (ladder, greedy) =
-                (small(PolicyKind::Ladder, kind), small(PolicyKind::Greedy, kind));
+                (small(PolicyKind::MultiGenerational, kind), small(PolicyKind::Greedy, kind));
             assert!(ladder < greedy * 0.65, "{kind:?}: {ladder} against {greedy}");
         }
     }
@@ -137,7 +139,7 @@ mod tests {
     #[test]
     fn the_ladder_beats_a_single_head_on_files_too() {
         for kind in [Kind::Churn, Kind::Moving] {
-            let ladder = small(PolicyKind::Ladder, kind);
+            let ladder = small(PolicyKind::MultiGenerational, kind);
             let single = small(PolicyKind::CostBenefit, kind);
             assert!(ladder < single * 0.95, "{kind:?}: {ladder} against {single}");
         }

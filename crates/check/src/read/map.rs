@@ -1,0 +1,196 @@
+//! The map: its nodes and its entries.
+
+use dendro_format::node::{self, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES, NodeInfo};
+use dendro_format::{Checkpoint, ChildPtr, Entries, Key, NodePtr, Value};
+
+use super::volume::Volume;
+use crate::error::{Error, NodeProblem, NodeProblemKind, Result};
+
+/// No map is higher: with only two children a node, one that high would exceed the largest volume.
+const MAX_LEVEL: u8 = 40;
+
+/// A node of the map that was read and is sound.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Where it lies.
+    pub place: NodePtr,
+    /// What its header says.
+    pub info: NodeInfo,
+    /// Its entries.
+    pub entries: Entries,
+}
+
+/// A node that is still to be visited, and the range of its keys.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    child: ChildPtr,
+    level: u8,
+    from: Option<Key>,
+    to: Option<Key>,
+}
+
+/// Visits nodes, each before its children, and children in the order of their keys.
+///
+/// The visit ends on every input: a node is rejected unless its keys lie in the range that its
+/// parent gives it, so no node is descended into twice.
+pub struct Nodes<'v> {
+    volume: &'v Volume<'v>,
+    stack: Vec<Pending>,
+    from: Option<Key>,
+    to: Option<Key>,
+}
+
+impl<'v> Nodes<'v> {
+    fn new(
+        volume: &'v Volume<'v>,
+        root: Option<(NodePtr, u8)>,
+        from: Option<Key>,
+        to: Option<Key>,
+    ) -> Self {
+        let root = root.map(|(place, level)| {
+            let child = ChildPtr::of_unknown_age(place);
+            Pending { child, level, from: None, to: None }
+        });
+        Self { volume, stack: root.into_iter().collect(), from, to }
+    }
+
+    fn visit(&mut self, pending: &Pending) -> std::result::Result<Node, NodeProblem> {
+        let problem = |kind, detail: String| NodeProblem {
+            offset: pending.child.place.addr.bytes(),
+            level: pending.level,
+            kind,
+            detail,
+        };
+        if pending.level > MAX_LEVEL {
+            return Err(problem(NodeProblemKind::WrongLevel, "no map is that high".into()));
+        }
+        let node = self.read(pending.child.place).map_err(|error| {
+            let kind = match &error {
+                Error::Device(_) => NodeProblemKind::Unreadable,
+                Error::OutsideLog { .. } => NodeProblemKind::Outside,
+                _ => NodeProblemKind::Damaged,
+            };
+            problem(kind, error.to_string())
+        })?;
+        if node.info.level != pending.level {
+            let detail = format!("it says that its level is {}", node.info.level);
+            return Err(problem(NodeProblemKind::WrongLevel, detail));
+        }
+        let (first, last) = first_and_last(&node.entries);
+        if pending.from.is_some_and(|from| first < from) || pending.to.is_some_and(|to| last >= to)
+        {
+            let detail = format!("its keys, {first} to {last}, belong elsewhere");
+            return Err(problem(NodeProblemKind::WrongKeys, detail));
+        }
+        let (newest, stated) = (node.entries.newest_epoch(), pending.child.newest_epoch);
+        if newest > stated {
+            let detail = format!("it has entries of epoch {newest}, its parent says {stated}");
+            return Err(problem(NodeProblemKind::WrongEpoch, detail));
+        }
+        self.push_children(pending, &node);
+        Ok(node)
+    }
+
+    fn read(&self, place: NodePtr) -> Result<Node> {
+        let len = place.len_bytes as usize;
+        if !(NODE_HEADER_LEN_BYTES..=MAX_NODE_LEN_BYTES).contains(&len) {
+            let len_bytes = place.len_bytes.into();
+            return Err(Error::OutsideLog { what: "map node", addr: place.addr, len_bytes });
+        }
+        let bytes = self.volume.read("map node", place.addr, len as u64)?;
+        let (info, entries) = node::decode(&bytes[..len], &self.volume.superblock().uuid)
+            .map_err(|problem| Error::Damaged { addr: place.addr, problem })?;
+        let (addr, expected) = (place.addr, place.crc32c);
+        let found = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        if found != expected {
+            return Err(Error::Misdirected { what: "map node", addr, found, expected });
+        }
+        Ok(Node { place, info, entries })
+    }
+
+    fn push_children(&mut self, parent: &Pending, node: &Node) {
+        let Entries::Inner(children) = &node.entries else { return };
+        let mut to = parent.to;
+        for &(key, child) in children.iter().rev() {
+            let pending = Pending { child, level: parent.level - 1, from: Some(key), to };
+            let wanted = self.to.is_none_or(|end| key < end)
+                && self.from.is_none_or(|start| to.is_none_or(|to| start < to));
+            if wanted {
+                self.stack.push(pending);
+            }
+            to = Some(key);
+        }
+    }
+}
+
+fn first_and_last(entries: &Entries) -> (Key, Key) {
+    match entries {
+        Entries::Leaf(entries) => ends(entries),
+        Entries::Inner(entries) => ends(entries),
+    }
+}
+
+fn ends<T>(entries: &[(Key, T)]) -> (Key, Key) {
+    let (first, last) = (entries.first(), entries.last());
+    first.zip(last).map(|(first, last)| (first.0, last.0)).expect("a node has entries")
+}
+
+impl Iterator for Nodes<'_> {
+    type Item = std::result::Result<Node, NodeProblem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let pending = self.stack.pop()?;
+        Some(self.visit(&pending))
+    }
+}
+
+impl Volume<'_> {
+    /// The nodes of the map, each before its children.
+    #[must_use]
+    pub fn nodes(&self, checkpoint: &Checkpoint) -> Nodes<'_> {
+        Nodes::new(self, checkpoint.root, None, None)
+    }
+
+    /// The map's entries with keys at or above `from` and below `to`, in the order of their keys.
+    #[must_use]
+    pub fn entries(
+        &self,
+        checkpoint: &Checkpoint,
+        from: Option<Key>,
+        to: Option<Key>,
+    ) -> MapEntries<'_> {
+        MapEntries::new(Nodes::new(self, checkpoint.root, from, to))
+    }
+}
+
+/// The map's entries, in the order of their keys.
+pub struct MapEntries<'v> {
+    nodes: Nodes<'v>,
+    leaf: std::vec::IntoIter<(Key, Value)>,
+}
+
+impl<'v> MapEntries<'v> {
+    fn new(nodes: Nodes<'v>) -> Self {
+        Self { nodes, leaf: Vec::new().into_iter() }
+    }
+}
+
+impl Iterator for MapEntries<'_> {
+    type Item = std::result::Result<(Key, Value), NodeProblem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (from, to) = (self.nodes.from, self.nodes.to);
+            let wanted =
+                |key: Key| from.is_none_or(|from| from <= key) && to.is_none_or(|to| key < to);
+            if let Some(entry) = self.leaf.find(|(key, _)| wanted(*key)) {
+                return Some(Ok(entry));
+            }
+            match self.nodes.next()? {
+                Ok(Node { entries: Entries::Leaf(leaf), .. }) => self.leaf = leaf.into_iter(),
+                Ok(_) => (),
+                Err(problem) => return Some(Err(problem)),
+            }
+        }
+    }
+}

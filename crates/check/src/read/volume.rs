@@ -1,0 +1,98 @@
+//! A volume: its superblocks, its checkpoint, and its bytes.
+
+use dendro_device::{AlignedBuf, Device};
+use dendro_format::superblock::KNOWN_INCOMPATIBLE;
+use dendro_format::{Addr, Checkpoint, Layout, SegmentNo, Superblock, checksum};
+
+use super::superblocks::{FoundSuperblock, Superblocks, find_superblocks};
+use crate::error::{Error, Result};
+
+/// A volume on a device.
+pub struct Volume<'d> {
+    device: &'d dyn Device,
+    superblocks: Superblocks,
+}
+
+impl<'d> Volume<'d> {
+    /// Finds the volume on `device`.
+    ///
+    /// # Errors
+    /// When there is none, it uses unknown features, or the device is shorter than it.
+    pub fn open(device: &'d dyn Device) -> Result<Self> {
+        let superblocks = find_superblocks(device)?;
+        let superblock = &superblocks.current().superblock;
+        let unknown = superblock.incompatible & !KNOWN_INCOMPATIBLE;
+        if unknown != 0 {
+            return Err(Error::UnknownFeatures(unknown));
+        }
+        let (volume_len_bytes, device_len_bytes) =
+            (superblock.layout.len_bytes(), device.len_bytes());
+        if volume_len_bytes > device_len_bytes {
+            return Err(Error::Truncated { volume_len_bytes, device_len_bytes });
+        }
+        Ok(Self { device, superblocks })
+    }
+
+    /// Its superblocks.
+    #[must_use]
+    pub const fn superblocks(&self) -> &Superblocks {
+        &self.superblocks
+    }
+
+    /// Its current superblock.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        let FoundSuperblock { superblock, .. } = self.superblocks.current();
+        superblock
+    }
+
+    /// How it is divided into segments.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.superblock().layout
+    }
+
+    /// The checkpoint that the current superblock names.
+    ///
+    /// # Errors
+    /// When it cannot be read, or another structure lies there.
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        let superblock = self.superblock();
+        let addr = superblock.checkpoint_addr;
+        let bytes = self.read("checkpoint", addr, superblock.checkpoint_len_bytes.into())?;
+        let bytes = &bytes[..superblock.checkpoint_len_bytes as usize];
+        let checkpoint = Checkpoint::decode(bytes, &superblock.uuid)
+            .map_err(|problem| Error::Damaged { addr, problem })?;
+        let (found, expected) = (checksum(bytes), superblock.checkpoint_crc32c);
+        if found != expected {
+            return Err(Error::Misdirected { what: "checkpoint", addr, found, expected });
+        }
+        Ok(checkpoint)
+    }
+
+    /// The bytes of a structure, at least `len_bytes` of them; `what` names it in errors.
+    pub(crate) fn read(
+        &self,
+        what: &'static str,
+        addr: Addr,
+        len_bytes: u64,
+    ) -> Result<AlignedBuf> {
+        if !self.layout().holds(addr, len_bytes) {
+            return Err(Error::OutsideLog { what, addr, len_bytes });
+        }
+        let mut buf = AlignedBuf::zeroed(len_bytes as usize);
+        self.device.read_at(addr.bytes(), &mut buf[..len_bytes as usize])?;
+        Ok(buf)
+    }
+
+    /// Fills `buf` from a place in a segment; both lie inside the segment.
+    pub(crate) fn read_segment(
+        &self,
+        segment: SegmentNo,
+        offset_bytes: u32,
+        buf: &mut [u8],
+    ) -> dendro_device::Result<()> {
+        let start = self.layout().segment_offset(segment);
+        self.device.read_at(start + u64::from(offset_bytes), buf)
+    }
+}

@@ -1,0 +1,45 @@
+//! The findings of one verification.
+
+use std::collections::HashMap;
+
+use dendro_format::usage::FIRST_SYSTEM_LIST;
+
+use super::finding::{Finding, FindingKind};
+
+/// How many findings of one kind are listed. If there are more, one more finding counts them.
+pub(super) const MAX_FINDINGS_OF_A_KIND: u64 = 100;
+
+/// Findings, with a limit for each kind.
+#[derive(Default)]
+pub(super) struct Findings {
+    list: Vec<Finding>,
+    counts: HashMap<FindingKind, u64>,
+}
+
+impl Findings {
+    pub(super) fn add(&mut self, kind: FindingKind, detail: String) {
+        self.add_about(None, kind, detail);
+    }
+
+    /// Adds a finding about `list`. The finding names it unless it is one of the disk's own lists.
+    pub(super) fn add_about(&mut self, list: Option<u64>, kind: FindingKind, detail: String) {
+        let list = list.filter(|&list| list < FIRST_SYSTEM_LIST);
+        let count = self.counts.entry(kind).or_default();
+        *count += 1;
+        if *count <= MAX_FINDINGS_OF_A_KIND {
+            self.list.push(Finding::new(kind, detail).about(list));
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<Finding> {
+        let mut list = self.list;
+        for &kind in FindingKind::ALL {
+            let count = self.counts.get(&kind).copied().unwrap_or(0);
+            if count > MAX_FINDINGS_OF_A_KIND {
+                let detail = format!("{count} of number {}: {}", kind.number(), kind.title());
+                list.push(Finding::new(FindingKind::TooMany, detail));
+            }
+        }
+        list
+    }
+}

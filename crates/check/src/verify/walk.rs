@@ -1,0 +1,279 @@
+//! One walk over the map.
+
+use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
+use dendro_format::removal::{self, REMOVALS_LIST};
+use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
+use dendro_format::versions::VERSIONS_LIST;
+use dendro_format::{
+    Addr, CHUNK_PAGES, Checkpoint, Entries, Key, PageRef, SegmentNo, Space, Value, VersionRecord,
+    checksum,
+};
+
+use super::finding::FindingKind;
+use super::findings::{Findings, MAX_FINDINGS_OF_A_KIND};
+use super::marks::Marks;
+use super::report::Counts;
+use super::skips::Skips;
+use super::visibility::Visibility;
+use crate::read::{LogSummary, Node, UsageTable, Volume};
+
+/// The lists that the walk has seen. In the order of keys, the entry that says that a list exists
+/// comes before the list's other entries.
+#[derive(Default)]
+struct Lists {
+    last: Option<u64>,
+    reported: Option<u64>,
+    /// Lists with entries, but without the entry that says that they exist.
+    missing: Vec<u64>,
+    /// Whether a collection of entries that no version sees is under way, which may have removed a
+    /// part of a list.
+    is_collecting: bool,
+}
+
+/// One walk over the map.
+pub(super) struct Walk<'v> {
+    volume: &'v Volume<'v>,
+    checkpoint: &'v Checkpoint,
+    /// The log behind the checkpoint. It names segments that have become empty and may have been
+    /// filled again since, with the checkpoint's own nodes too.
+    log: &'v LogSummary,
+    /// Whether blocks are read.
+    reads_data: bool,
+    /// Whether every node could be read. If not, nothing can be said to be missing or counted
+    /// wrongly.
+    pub(super) is_whole: bool,
+    pub(super) counts: Counts,
+    /// Live bytes of each segment.
+    live: Vec<u64>,
+    lists: Lists,
+    usage: UsageTable,
+    pub(super) marks: Marks,
+    visibility: Visibility,
+    skips: Skips,
+    /// Entries that no version sees.
+    invisible: Vec<Key>,
+}
+
+impl<'v> Walk<'v> {
+    pub(super) fn new(
+        volume: &'v Volume<'v>,
+        checkpoint: &'v Checkpoint,
+        log: &'v LogSummary,
+        reads_data: bool,
+    ) -> Self {
+        let layout = volume.layout();
+        let first = Key::first(VERSIONS_LIST, Space::List, 0);
+        let table = volume.entries(checkpoint, Some(first), None).map_while(Result::ok);
+        Self {
+            volume,
+            checkpoint,
+            log,
+            reads_data,
+            is_whole: true,
+            counts: Counts::default(),
+            live: vec![0; layout.segment_count() as usize],
+            lists: Lists::default(),
+            usage: UsageTable::default(),
+            visibility: Visibility::new(table),
+            skips: Skips::default(),
+            invisible: Vec::new(),
+            marks: Marks::new(layout, 0),
+        }
+    }
+
+    pub(super) fn visit(&mut self, node: &Node, findings: &mut Findings) {
+        self.counts.node_count += 1;
+        let len_bytes = align_up(node.place.len_bytes.into(), GRAIN_SIZE as u64);
+        self.count(node.place.addr, len_bytes);
+        self.claim(None, node.place.addr, len_bytes, findings);
+        if node.info.checkpoint_seq > self.checkpoint.seq {
+            findings.add(FindingKind::NodeNewer, node.to_string());
+        }
+        let Entries::Leaf(entries) = &node.entries else { return };
+        for (key, value) in entries {
+            self.counts.entry_count += 1;
+            self.counts.system_entry_count += u64::from(key.list >= FIRST_SYSTEM_LIST);
+            self.visit_list(key, findings);
+            let invisible = self.visibility.visit(key, value);
+            if self.invisible.len() < MAX_FINDINGS_OF_A_KIND as usize {
+                self.invisible.extend(invisible);
+            }
+            match value {
+                Value::List(_) => self.counts.list_count += 1,
+                Value::Record(bytes) => self.visit_record(key, bytes, findings),
+                Value::Chunk(chunk) => {
+                    if let Some(problem) = self.skips.visit(key, chunk) {
+                        findings.add_about(Some(key.list), FindingKind::ChunkSkip, problem);
+                    }
+                    for (slot, page) in chunk.iter() {
+                        let index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
+                        self.visit_page(key.list, index, page, findings);
+                    }
+                }
+                Value::Tombstone => {}
+            }
+        }
+    }
+
+    fn visit_list(&mut self, key: &Key, findings: &mut Findings) {
+        let Key { list, space, .. } = *key;
+        if list >= FIRST_SYSTEM_LIST {
+            return;
+        }
+        if space == Space::List {
+            self.lists.last = Some(list);
+            if list >= self.checkpoint.next_list {
+                let next = self.checkpoint.next_list;
+                let detail = format!("list {list} exists, the next one is to be {next}");
+                findings.add_about(Some(list), FindingKind::ListNumber, detail);
+            }
+        } else if self.is_whole
+            && !self.visibility.is_being_removed(list)
+            && self.lists.last != Some(list)
+            && self.lists.reported.replace(list) != Some(list)
+        {
+            self.lists.missing.push(list);
+        }
+    }
+
+    fn visit_record(&mut self, key: &Key, bytes: &[u8], findings: &mut Findings) {
+        self.counts.record_count += 1;
+        if key.list == VERSIONS_LIST {
+            match VersionRecord::decode(key.index, bytes) {
+                Ok(VersionRecord::Counters(counters)) => {
+                    self.lists.is_collecting = counters.sweep_since.is_some();
+                }
+                Ok(_) => {}
+                Err(problem) => {
+                    findings.add(FindingKind::VersionUnreadable, format!("at {key}: {problem}"));
+                }
+            }
+        }
+        if key.list == REMOVALS_LIST
+            && let Err(problem) = removal::decode(key.index, bytes)
+        {
+            findings.add(FindingKind::RemovalUnreadable, format!("at {key}: {problem}"));
+        }
+        if key.list == USAGE_LIST
+            && let Err(problem) = self.usage.insert_record(key, bytes)
+        {
+            findings.add(FindingKind::UsageUnreadable, format!("at {key}: {problem}"));
+        }
+    }
+
+    fn visit_page(&mut self, list: u64, index: u64, page: PageRef, findings: &mut Findings) {
+        self.counts.page_count += 1;
+        if page.len_bytes == 0 {
+            self.counts.zero_page_count += 1;
+            return;
+        }
+        self.counts.short_page_count += u64::from(usize::from(page.len_bytes) < PAGE_SIZE);
+        let len_bytes = page.footprint_bytes().into();
+        let name =
+            || format!("page {index} of list {list} at {}, {} bytes", page.addr, page.len_bytes);
+        if !self.volume.layout().holds(page.addr, len_bytes) {
+            findings.add_about(Some(list), FindingKind::BlockOutside, name());
+            return;
+        }
+        if page.compression != 0 {
+            let detail = format!("{}: kind {}", name(), page.compression);
+            findings.add_about(Some(list), FindingKind::BlockCompression, detail);
+        }
+        self.count(page.addr, len_bytes);
+        if self.log.may_have_reused(self.volume.layout().segment_of(page.addr)) {
+            return;
+        }
+        self.claim(Some(list), page.addr, len_bytes, findings);
+        if !self.reads_data {
+            return;
+        }
+        match self.volume.read("block", page.addr, page.len_bytes.into()) {
+            Err(error) => {
+                let detail = format!("{}: {error}", name());
+                findings.add_about(Some(list), FindingKind::BlockUnreadable, detail);
+            }
+            Ok(bytes) => {
+                let found = checksum(&bytes[..page.len_bytes.into()]);
+                if found != page.crc32c {
+                    let detail =
+                        format!("{}: checksum {found:08x}, not {:08x}", name(), page.crc32c);
+                    findings.add_about(Some(list), FindingKind::BlockDamaged, detail);
+                }
+                self.counts.verified_bytes += u64::from(page.len_bytes);
+            }
+        }
+    }
+
+    /// Counts bytes, which lie in one segment, as live.
+    fn count(&mut self, addr: Addr, len_bytes: u64) {
+        self.counts.live_bytes += len_bytes;
+        self.live[self.volume.layout().segment_of(addr).0 as usize] += len_bytes;
+    }
+
+    /// Checks that nothing else lies, or will be written, where these bytes are: a page of `list`,
+    /// or a node of the map.
+    fn claim(&mut self, list: Option<u64>, addr: Addr, len_bytes: u64, findings: &mut Findings) {
+        let what = if list.is_some() { "page" } else { "map node" };
+        let layout = self.volume.layout();
+        let segment = layout.segment_of(addr);
+        if self.marks.mark(addr, len_bytes) {
+            let detail = format!("{what} at {addr}, {len_bytes} bytes");
+            findings.add_about(list, FindingKind::Overlap, detail);
+        }
+        for head in [self.checkpoint.log, self.checkpoint.map] {
+            let end = layout.segment_offset(segment) + u64::from(head.offset_bytes);
+            if head.segment == segment && addr.bytes() + len_bytes > end {
+                let detail =
+                    format!("{what} at {addr}, {len_bytes} bytes; the log goes on at {end}");
+                findings.add_about(list, FindingKind::BehindLog, detail);
+            }
+        }
+    }
+
+    /// After the last node of a map that could be read as a whole: what no version sees, and
+    /// whether what was counted is what is recorded.
+    pub(super) fn finish(&mut self, findings: &mut Findings) {
+        self.invisible.extend(self.visibility.finish());
+        for key in &self.invisible {
+            findings.add_about(Some(key.list), FindingKind::Unseen, key.to_string());
+        }
+        for list in self.lists.missing.iter().filter(|_| !self.lists.is_collecting) {
+            findings.add_about(Some(*list), FindingKind::NoSuchList, format!("list {list}"));
+        }
+        self.usage.insert_overrides(self.checkpoint);
+        let layout = self.volume.layout();
+        for row in self.usage.rows() {
+            if !layout.is_log_segment(row.segment) {
+                findings.add(FindingKind::UsageOutside, row.to_string());
+            }
+        }
+        for segment in layout.log_segments() {
+            let recorded = self.recorded(segment);
+            let counted = self.live[segment.0 as usize];
+            if recorded != counted {
+                let detail = format!(
+                    "segment {segment}: {recorded} bytes recorded, {counted} bytes counted"
+                );
+                findings.add(FindingKind::UsageWrong, detail);
+            }
+        }
+        let (short, zero) = (self.counts.short_page_count, self.counts.zero_page_count);
+        let recorded = (self.checkpoint.short_count, self.checkpoint.zero_count);
+        if self.checkpoint.counts_are_exact && recorded != (short, zero) {
+            let detail = format!(
+                "{} short ones and {} of zeros recorded, {short} and {zero} counted",
+                recorded.0, recorded.1
+            );
+            findings.add(FindingKind::PageCountsWrong, detail);
+        }
+        let (recorded, counted) = (self.checkpoint.live_bytes, self.counts.live_bytes);
+        if recorded != counted {
+            let detail = format!("{recorded} bytes recorded, {counted} bytes counted");
+            findings.add(FindingKind::LiveBytesWrong, detail);
+        }
+    }
+
+    fn recorded(&self, segment: SegmentNo) -> u64 {
+        self.usage.get(segment).map_or(0, |row| row.usage.live_bytes.into())
+    }
+}

@@ -1,0 +1,52 @@
+//! Damage that was found in use: the request, and the report.
+
+use serde::{Deserialize, Serialize};
+
+/// Asks for the damage that was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamageRequest {
+    /// Acknowledges the damage: it is reported once more, and then forgotten.
+    #[serde(default)]
+    pub clear: bool,
+}
+
+/// Damage that was found and that nobody has acknowledged yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamageInfo {
+    /// How many places on the device do not hold what was written there.
+    pub place_count: u64,
+    /// How often such a place was read.
+    pub met_count: u64,
+    /// When the first one was found, nanoseconds since 1970; `None` when none was.
+    pub first_unix_ns: Option<i64>,
+    /// When one was read last.
+    pub last_unix_ns: Option<i64>,
+    /// The places, as many as are kept, in the order in which they were found; empty in the reply
+    /// to [`Info`](crate::Command::Info).
+    #[serde(default)]
+    pub places: Vec<DamagedPlace>,
+}
+
+/// A place on the device that did not hold what was written there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedPlace {
+    /// The path of the file from the root of the volume, as in [`crate::versions`]; `None` where no
+    /// file was found.
+    pub path: Option<String>,
+    /// A version that has it, as `:BRANCH` or `@SNAPSHOT`; `None` where none was found.
+    pub version: Option<String>,
+    /// The offset in the file at which the place begins.
+    pub offset_bytes: Option<u64>,
+    /// The i-node; `None` for a part of the map.
+    pub inode: Option<u64>,
+    /// The address on the device.
+    pub addr_bytes: u64,
+    /// What is wrong.
+    pub problem: String,
+    /// When it was found, nanoseconds since 1970.
+    pub first_unix_ns: i64,
+    /// When it was read last.
+    pub last_unix_ns: i64,
+    /// How often it was read.
+    pub met_count: u64,
+}

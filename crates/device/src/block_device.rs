@@ -1,0 +1,55 @@
+//! System calls about block devices.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Result;
+use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+
+/// `_IOR(0x12, 114, size_t)`: the length in bytes, as a `u64` in spite of its name.
+const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+/// `_IO(0x12, 119)`: takes an offset and a length in bytes.
+const BLKDISCARD: Opcode = opcode::none(0x12, 119);
+/// `_IO(0x12, 94)`: whether the device is write-protected, as a C `int`.
+const BLKROGET: Opcode = opcode::none(0x12, 94);
+
+/// Bytes on the device. Where the ioctl is missing, seeking to the end finds them.
+pub(crate) fn len_bytes(fd: impl AsFd) -> Result<u64> {
+    // SAFETY: BLKGETSIZE64 writes one u64.
+    let answer = unsafe { ioctl(&fd, Getter::<BLKGETSIZE64, u64>::new()) };
+    answer.or_else(|_| rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)))
+}
+
+/// Bytes in the unit that the device reads and writes at once.
+pub(crate) fn logical_block_bytes(fd: impl AsFd) -> Result<u32> {
+    rustix::fs::ioctl_blksszget(fd)
+}
+
+/// Whether the device is write-protected.
+pub(crate) fn is_write_protected(fd: impl AsFd) -> Result<bool> {
+    // SAFETY: BLKROGET writes one C int, which is an i32 on Linux.
+    let answer = unsafe { ioctl(fd, Getter::<BLKROGET, i32>::new()) };
+    answer.map(|flag| flag != 0)
+}
+
+/// Discards a range of the device.
+pub(crate) fn discard(fd: impl AsFd, offset: u64, len_bytes: u64) -> Result<()> {
+    // SAFETY: BLKDISCARD reads two u64 and touches no other memory of this process.
+    unsafe { ioctl(fd, Setter::<BLKDISCARD, [u64; 2]>::new([offset, len_bytes])) }
+}
+
+/// Opens the device at `path` a second time, only to claim it: while the descriptor is open, no
+/// file system can be mounted from it, and no other process can claim it. `EBUSY` when it is
+/// mounted, swapped to, part of an array, or claimed.
+pub(crate) fn claim(path: &std::path::Path) -> Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The file behind a loop device, if the device numbered `rdev` is one.
+pub(crate) fn loop_backing_file(rdev: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let path = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/loop/backing_file"));
+    Some(PathBuf::from(path.ok()?.trim_end_matches('\n')))
+}

@@ -1,0 +1,135 @@
+//! What a device is.
+
+use std::io::{IoSlice, IoSliceMut};
+
+#[allow(unused_imports, reason = "named in the documentation")]
+use crate::error::Error;
+use crate::error::Result;
+
+/// Bytes in the unit that writes and discards are made of: their offset and length are multiples
+/// of it. Reads may start and end anywhere.
+pub const BLOCK_SIZE: usize = 4096;
+
+/// The room for a sparse image on the file system that holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRoom {
+    /// Bytes that are free on that file system.
+    pub free_bytes: u64,
+    /// Bytes of the image that are allocated there already.
+    pub allocated_bytes: u64,
+}
+
+/// A flat array of bytes.
+///
+/// These are its promises, and the log relies on nothing else:
+/// 1. A read returns what the last completed write has written. Bytes that were never written, or
+///    were discarded, may have any value.
+/// 2. After [`Self::flush`] returns, every write that had returned before the flush began is
+///    durable. Without one, any subset of 512-byte sectors may be lost, in any order.
+/// 3. After a failed write or flush, nothing is promised about writes that were not flushed before
+///    it. A success of a flush that is repeated after a failure proves nothing.
+/// 4. The exception is a write that fails with [`Error::is_no_space`]: only its own range is
+///    unknown then, and it may be tried again.
+pub trait Device: Send + Sync {
+    /// Bytes on the device, a multiple of [`BLOCK_SIZE`].
+    fn len_bytes(&self) -> u64;
+
+    /// Whether writes are refused.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// The room for writes to ranges that are not allocated yet, where that may be less than the
+    /// length of the device: for a sparse image. `None`: all of the device can be written to, or
+    /// the room is not known.
+    fn host_room(&self) -> Option<HostRoom> {
+        None
+    }
+
+    /// Fills all of `buf` from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] past the end,
+    /// [`Error::Io`] when the medium fails.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Fills all of `parts`, one after the other, from `offset` on, with one transfer if the device
+    /// can do that.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`]; some of the parts may be filled then.
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let mut offset = offset;
+        for part in parts {
+            self.read_at(offset, part)?;
+            offset = offset.saturating_add(part.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes` at `offset`; both are multiples of [`BLOCK_SIZE`]. It costs least
+    /// when `bytes` lies in an [`AlignedBuf`](crate::AlignedBuf).
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`],
+    /// [`Error::Misaligned`],
+    /// [`Error::ReadOnly`], or [`Error::Io`].
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Writes all of `parts`, one after the other, from `offset` on, with one transfer if the
+    /// device can do that. The offset and each length are multiples of [`BLOCK_SIZE`].
+    ///
+    /// # Errors
+    /// As [`Self::write_at`]; some of the parts may be written then.
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let mut offset = offset;
+        for part in parts {
+            self.write_at(offset, part)?;
+            offset = offset.saturating_add(part.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Makes every completed write durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the caller must stop writing for good.
+    fn flush(&self) -> Result<()>;
+
+    /// Gives up the contents of a range, so that the device can free it. Both numbers are multiples
+    /// of [`BLOCK_SIZE`]. A device that cannot discard does nothing.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`]. The caller may go on: nothing is lost.
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()>;
+}
+
+impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
+    fn len_bytes(&self) -> u64 {
+        (**self).len_bytes()
+    }
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+    fn host_room(&self) -> Option<HostRoom> {
+        (**self).host_room()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        (**self).read_at(offset, buf)
+    }
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        (**self).read_vectored_at(offset, parts)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        (**self).write_at(offset, bytes)
+    }
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        (**self).write_vectored_at(offset, parts)
+    }
+    fn flush(&self) -> Result<()> {
+        (**self).flush()
+    }
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        (**self).discard(offset, len_bytes)
+    }
+}

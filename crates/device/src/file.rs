@@ -1,0 +1,11 @@
+//! Image files and block devices.
+
+mod device;
+mod lock;
+mod open;
+mod probe;
+mod transfer;
+
+pub use device::FileDevice;
+pub use open::{Direct, OpenOptions};
+pub use probe::FileKind;

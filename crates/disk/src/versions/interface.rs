@@ -1,0 +1,113 @@
+//! The interface of a disk with versions.
+
+use super::table::VersionTable;
+use super::version::{Branch, Snapshot};
+use crate::error::Result;
+use crate::logical_disk::LogicalDisk;
+use crate::types::{Lid, View};
+
+/// The space that a version takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionUsage {
+    /// The version.
+    pub view: View,
+    /// Bytes that deleting it alone would free.
+    pub exclusive_bytes: u64,
+    /// Bytes of all that is visible in it.
+    pub seen_bytes: u64,
+}
+
+/// A disk with versions.
+///
+/// Besides the errors that are named with each call, every change can fail with
+/// [`Error::ReadOnly`], [`Error::Failed`], [`Error::NoSpace`], [`Error::Corrupted`] and
+/// [`Error::Io`]. Mistakes are looked for in the order in which the errors are named. A change that
+/// fails changes nothing.
+///
+/// A read accepts any view that exists; a commit accepts heads alone. A view of a snapshot has
+/// exactly its epoch: epochs between two snapshots cannot be read.
+///
+/// The number of a deleted list can be used again only when the list is in no version, nor in a
+/// moment that a branch was made from.
+///
+/// [`Error::ReadOnly`]: crate::Error::ReadOnly
+/// [`Error::Failed`]: crate::Error::Failed
+/// [`Error::NoSpace`]: crate::Error::NoSpace
+/// [`Error::Corrupted`]: crate::Error::Corrupted
+/// [`Error::Io`]: crate::Error::Io
+pub trait Versions: LogicalDisk {
+    /// All versions, as they are now.
+    fn versions(&self) -> VersionTable;
+
+    /// Makes a snapshot of the head of `branch`. Without a name it is one that retention may
+    /// delete.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView), [`BadName`](crate::Error::BadName),
+    /// [`NameTaken`](crate::Error::NameTaken).
+    fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot>;
+
+    /// Makes a branch that starts from `view`, a head or a snapshot.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`].
+    fn branch_off(&self, view: View, name: &str) -> Result<Branch>;
+
+    /// Renames the snapshot or the branch that `view` names. A snapshot that had no name becomes
+    /// one that retention does not delete.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`].
+    fn rename(&self, view: View, name: &str) -> Result<()>;
+
+    /// Protects a snapshot from deletion, or ends that.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView).
+    fn hold(&self, view: View, is_held: bool) -> Result<()>;
+
+    /// Deletes a snapshot, or a branch's head. What no other version sees is freed in the
+    /// background. What other branches inherit stays.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView); [`InUse`](crate::Error::InUse) for the main
+    /// branch and for a snapshot that is held.
+    fn delete(&self, view: View) -> Result<()>;
+
+    /// Makes `branch` the main one. It exchanges its name with the former main branch.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView).
+    fn promote(&self, branch: u32) -> Result<()>;
+
+    /// Replaces `branch` by a new branch that starts from the snapshot `to`. The new branch takes
+    /// over the name, and becomes the main branch if `branch` was. The head of `branch` is deleted.
+    /// Its snapshots stay, later ones too. `to` may be any snapshot, also of another branch.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView).
+    fn roll_back(&self, branch: u32, to: View) -> Result<Branch>;
+
+    /// The space that each snapshot and each head takes. Reads the whole map.
+    ///
+    /// # Errors
+    /// [`Corrupted`](crate::Error::Corrupted), [`Io`](crate::Error::Io).
+    fn version_usage(&self) -> Result<Vec<VersionUsage>>;
+
+    /// Bytes that deleting all of `views` would free. That can be more than the sum of their
+    /// [`exclusive_bytes`](VersionUsage::exclusive_bytes), which leave out what several of them
+    /// share. Reads the whole map.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView), [`Corrupted`](crate::Error::Corrupted),
+    /// [`Io`](crate::Error::Io).
+    fn freed_by(&self, views: &[View]) -> Result<u64>;
+
+    /// Up to `max` lists, with numbers from `from` on, in which the two views may differ. Reads no
+    /// pages; may read the whole map.
+    ///
+    /// # Errors
+    /// [`NoSuchView`](crate::Error::NoSuchView), [`Corrupted`](crate::Error::Corrupted),
+    /// [`Io`](crate::Error::Io).
+    fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>>;
+}

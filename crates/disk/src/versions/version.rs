@@ -1,0 +1,79 @@
+//! Snapshots, branches, and their names.
+
+use dendro_base::Timestamp;
+
+use crate::error::{Error, Result};
+use crate::types::View;
+
+/// The longest name of a snapshot or branch, in bytes; the shortest has one.
+pub const MAX_NAME_LEN_BYTES: usize = 255;
+
+/// The name of the branch that a new disk has.
+pub const MAIN: &str = "main";
+
+/// A moment that stays readable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its branch.
+    pub branch: u32,
+    /// The last epoch that is visible in it.
+    pub epoch: u64,
+    /// When it was made.
+    pub time: Timestamp,
+    /// Its name, which no other snapshot has. `None` for one that was made automatically, and that
+    /// retention may delete.
+    pub name: Option<String>,
+    /// Whether it must not be deleted.
+    pub is_held: bool,
+}
+
+impl Snapshot {
+    /// The view that reads it.
+    #[must_use]
+    pub const fn view(&self) -> View {
+        View { branch: self.branch, epoch: Some(self.epoch) }
+    }
+}
+
+/// A history with a writable head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// Its number, which is never used again.
+    pub branch: u32,
+    /// Its name, which no other branch has.
+    pub name: String,
+    /// The branch and the epoch that it was made from; `None` for the first.
+    pub parent: Option<(u32, u64)>,
+    /// When it was made.
+    pub time: Timestamp,
+}
+
+impl Branch {
+    /// The view of its head.
+    #[must_use]
+    pub const fn head(&self) -> View {
+        View { branch: self.branch, epoch: None }
+    }
+}
+
+/// Checks whether `name` can be the name of a snapshot or a branch. It has from 1 to
+/// [`MAX_NAME_LEN_BYTES`] bytes, and no other meaning where versions are named
+/// (`target:branch@snapshot`, `@epoch`, `@-15m`, `a..b`) or are directories.
+///
+/// # Errors
+/// [`Error::BadName`] with the reason.
+pub fn check_name(name: &str) -> Result<()> {
+    let why = match name {
+        "" => "it is empty",
+        "head" => "it stands for the head",
+        "." => "it stands for a directory itself",
+        _ if name.len() > MAX_NAME_LEN_BYTES => "it is longer than 255 bytes",
+        _ if name.contains("..") => "'..' stands between the two ends of a range",
+        _ if name.starts_with('-') => "a leading '-' starts a time before now",
+        _ if name.contains(['/', '@', ':']) => "'/', '@' and ':' stand between names",
+        _ if name.contains(char::is_control) => "it has control characters",
+        _ if name.bytes().all(|byte| byte.is_ascii_digit()) => "it would be taken for an epoch",
+        _ => return Ok(()),
+    };
+    Err(Error::BadName(name.to_owned(), why))
+}
