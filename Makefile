@@ -5,6 +5,9 @@
 # make bench-mount  mounts, beside ext4, XFS, btrfs and what FUSE allows
 # make bench-cleaner  how close cleaning comes to what is possible, in simulation
 # make fuzz     each decoder under libFuzzer, in turn
+# make model    the lock protocols under a model checker
+# make miri     memory accesses of unsafe code under Miri
+# make audit    licences, advisories and sources of dependencies
 # make install  the command, its man pages, completions, udev rule and magic entry
 # make deb      the same as a Debian package
 # See README.md and docs/DEVELOPMENT.md.
@@ -37,7 +40,7 @@ DENDRO  := $(TARGET)/release/dendro
 LINKS   := mkfs.dendro fsck.dendro mount.dendro mount.fuse.dendro mount.fuseblk.dendro \
            umount.fuse.dendro umount.fuseblk.dendro
 
-.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz install install-files uninstall deb clean
+.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz model miri audit install install-files uninstall deb clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -120,6 +123,24 @@ fuzz: setup
 	    exit 1; }
 	for target in $(FUZZ_TARGETS); do \
 	    $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+# The locks, group commit and the writer's queue with shuttle's locks: each test in many orders of events.
+model: setup
+	$(CARGO) test --package dendro-base --features shuttle --test model
+	$(CARGO) test --package dendro-logdisk --features shuttle --test model
+
+# The unsafe code that does not consist of system calls: buffers in huge pages.
+miri: setup
+	@$(CARGO) +nightly miri --version > /dev/null 2>&1 || { \
+	    echo "This takes the nightly compiler with Miri:"; \
+	    echo "  rustup toolchain install nightly --profile minimal --component miri,rust-src"; \
+	    exit 1; }
+	$(CARGO) +nightly miri test --package dendro-device --lib -- buffer::
+
+audit:
+	@$(CARGO) deny --version > /dev/null 2>&1 || { \
+	    echo "This takes cargo-deny: cargo install cargo-deny --locked"; exit 1; }
+	$(CARGO) deny check
 
 ## Installation
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// A point in time: nanoseconds since 1970-01-01T00:00:00Z, negative before it.
 ///
-/// 64 bits reach from 1677 to 2262; times of files, which users set at will, are wider and are
-/// the file system's own.
+/// 64 bits cover the years 1677 to 2262. Times of files, which users set at will, have a wider
+/// range and a type of their own in the file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
@@ -61,7 +61,7 @@ impl fmt::Display for Timestamp {
 
 /// Year, month and day of the day `days` after 1970-01-01, in the Gregorian calendar.
 fn civil_date(days: i64) -> (i64, i64, i64) {
-    // Years are counted from a 1 March, so that the leap day comes last; eras have 400 years.
+    // Years begin on 1 March here, so that the leap day is the last day. An era has 400 years.
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era =
@@ -73,10 +73,9 @@ fn civil_date(days: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
-/// Where a layer gets the time from.
+/// A source of the time.
 pub trait Clock: Send + Sync {
-    /// The time now. Later calls never return an earlier time than a simulation sets; the real
-    /// clock can be set back by its administrator, so no order may hang on it.
+    /// The time now. An administrator can set the real clock back, so no order may depend on it.
     fn now(&self) -> Timestamp;
 }
 
@@ -95,8 +94,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves one microsecond at each reading and otherwise only when told: deterministic
-/// time for tests and simulations.
+/// A clock that advances by one microsecond at each reading, and otherwise only by
+/// [`Self::advance`]: deterministic time for tests and simulations.
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 

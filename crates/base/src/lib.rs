@@ -1,10 +1,10 @@
-//! What every layer of dendrofs shares and no layer owns: units, time, random numbers, locks and
-//! the volume's identity.
+//! What all layers of dendrofs share: units, time, random numbers, locks and the volume's identity.
 //!
 //! - [`units`]: sizes that the whole system agrees on, and alignment arithmetic.
-//! - [`clock`]: time as a value that is passed in, so that a simulation owns it.
+//! - [`clock`]: time as a value that is passed in, so that a simulation controls it.
 //! - [`rng`]: seeded random numbers; nothing in the engine asks the operating system for one.
-//! - [`sync`]: the locks. Import them from here, so that a model checker can take their place.
+//! - [`sync`]: the locks. They are imported from here, so that a model checker can take their
+//!   place.
 //! - [`uuid`]: the identity of a volume.
 //!
 //! There is no I/O here and no knowledge of any other layer.

@@ -43,7 +43,7 @@ impl Rng {
         }
     }
 
-    /// A generator of its own, that further draws from this one do not disturb.
+    /// A generator of its own, which further draws from this one do not affect.
     #[must_use]
     pub const fn fork(&mut self) -> Self {
         Self(self.next_u64())

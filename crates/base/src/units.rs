@@ -1,9 +1,9 @@
-//! Sizes the whole system agrees on.
+//! Sizes that the whole system uses.
 
 /// Bytes in a page, the unit of file data (DESIGN §3).
 pub const PAGE_SIZE: usize = 4096;
 
-/// Bytes in the unit that short blocks are packed in (DESIGN §4).
+/// Bytes in a grain: short blocks are packed at multiples of it (DESIGN §4).
 pub const GRAIN_SIZE: usize = 64;
 
 /// One KiB in bytes.

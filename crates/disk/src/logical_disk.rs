@@ -59,6 +59,8 @@ pub trait LogicalDisk: Send + Sync {
     /// - [`Error::Corrupted`], [`Error::Io`]: what the change needs cannot
     ///   be read; nothing was changed.
     /// - [`Error::Failed`]: the disk no longer accepts writes.
+    ///
+    /// If several of these apply, the error may be any of them.
     fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq>;
 
     /// Returns once every commit up to and including `up_to` is durable. [`CommitSeq::LATEST`]

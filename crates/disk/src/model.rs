@@ -19,7 +19,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use dendro_base::sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+use dendro_base::sync::RwLock;
 use dendro_base::{Clock, ManualClock};
 
 pub use state::{ModelList, ModelState, apply};
@@ -206,9 +206,8 @@ impl ModelDisk {
     }
 
     /// What `view` holds.
-    fn look(&self, view: View) -> Result<MappedRwLockReadGuard<'_, ModelState>> {
-        RwLockReadGuard::try_map(self.inner.read(), |inner| inner.versions.state(view).ok())
-            .map_err(|_| Error::NoSuchView(view))
+    fn look(&self, view: View) -> Result<ModelState> {
+        self.inner.read().versions.state(view).cloned()
     }
 }
 

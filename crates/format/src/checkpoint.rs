@@ -96,7 +96,7 @@ pub struct HeadPosition {
     pub offset_bytes: u32,
 }
 
-/// A checkpoint in memory; [`CheckpointV1`] tells what each field means.
+/// A checkpoint in memory; [`CheckpointV1`] describes each field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The volume.
@@ -105,15 +105,15 @@ pub struct Checkpoint {
     pub seq: u64,
     /// The map's root with its level; `None` for an empty map.
     pub root: Option<(NodePtr, u8)>,
-    /// Where the main log goes on.
+    /// Where the main log continues.
     pub log: HeadPosition,
     /// The number of the next partial segment there.
     pub log_seq: u64,
     /// The checksum of the partial segment before it.
     pub log_prev_crc32c: u32,
-    /// Where the log goes on if it does not go on there.
+    /// The segment in which the log continues if it does not continue there.
     pub next_segment: SegmentNo,
-    /// Where the map's head stood.
+    /// The position of the map's head.
     pub map: HeadPosition,
     /// The next number for a list.
     pub next_list: u64,
@@ -121,28 +121,29 @@ pub struct Checkpoint {
     pub commit_seq: u64,
     /// The epoch at the time.
     pub epoch: u64,
-    /// Of all segments.
+    /// The live bytes of all segments.
     pub live_bytes: u64,
     /// When it was taken.
     pub time: Timestamp,
-    /// Bytes of blocks that clients had written by then: the clock of temperatures.
+    /// The log clock: bytes of blocks that clients had written by then.
     pub log_clock: u64,
     /// Pages that it refers to whose blocks are shorter than a page: each has a record of its own
     /// beside it in the log.
     pub short_count: u64,
-    /// Pages that it refers to that have no block, being zeros: they can be written, as much as others.
+    /// Pages that it refers to that have no block because they are zeros. They too may be written
+    /// later, and need space then.
     pub zero_count: u64,
-    /// Whether these two were counted since the volume was made. Older software leaves them zero, and
-    /// what followed it counts on from there.
+    /// Whether these two have been counted since the volume was made. Older software leaves them
+    /// zero, and newer software counts from there.
     pub counts_are_exact: bool,
-    /// Usage that differs from what the map's records say, by ascending segment: what writing the
-    /// checkpoint itself changed.
+    /// Usage that differs from the map's records, by ascending segment: the changes that were
+    /// caused by writing the checkpoint itself.
     pub usage_overrides: Vec<(SegmentNo, Usage)>,
 }
 
 impl Checkpoint {
-    /// Where the main log went on, by what is left of a damaged checkpoint: the number of the next
-    /// partial segment and the checksum of the one before, right or wrong.
+    /// Where the main log continued, as far as it can be read from a damaged checkpoint: the number
+    /// of the next partial segment and the checksum of the one before it. Both may be wrong.
     #[must_use]
     pub fn log_position_in(bytes: &[u8]) -> Option<(u64, u32)> {
         let (raw, _) = CheckpointV1::ref_from_prefix(bytes).ok()?;

@@ -6,7 +6,7 @@ use crate::layout::Addr;
 use crate::varint::{self, Reader, put};
 use crate::{Malformed, Result};
 
-/// Pages that one entry of the map speaks for.
+/// Pages that one entry of the map describes.
 pub const CHUNK_PAGES: u64 = 32;
 /// A list's pages have indexes below this: 2⁶³ bytes.
 pub const MAX_PAGE_COUNT: u64 = 1 << 51;
@@ -18,10 +18,10 @@ const KIND_WHOLE: u8 = 0;
 const KIND_BLOCK: u8 = 1;
 const KIND_ZERO: u8 = 2;
 
-/// Where one page lies and what its bytes' checksum is.
+/// The address of a page and the checksum of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRef {
-    /// Where its block starts; meaningless when it has none.
+    /// The address of its block; meaningless if it has none.
     pub addr: Addr,
     /// The checksum of the block as stored.
     pub crc32c: u32,
@@ -38,31 +38,32 @@ impl PageRef {
     pub const ZERO: Self =
         Self { addr: Addr(0), crc32c: 0, len_bytes: 0, compression: 0, flags: 0 };
 
-    /// Bytes of the device that the block takes: whole grains.
+    /// Bytes of the device that the block occupies: whole grains.
     #[must_use]
     pub const fn footprint_bytes(self) -> u32 {
         align_up(self.len_bytes as u64, GRAIN_SIZE as u64) as u32
     }
 
-    /// Whether the block is a whole page as it is.
+    /// Whether the block is a whole page, uncompressed.
     #[must_use]
     pub const fn is_whole(self) -> bool {
         self.len_bytes as usize == PAGE_SIZE && self.compression == 0 && self.flags == 0
     }
 }
 
-/// A way past entries of one chunk and branch, which would be walked over one by one otherwise: the
-/// jump pointer of a skew-binary list (Myers 1983), which finds any of *n* in O(log *n*) steps.
+/// A skip over entries of one chunk and branch, which a search would visit one by one otherwise:
+/// the jump pointer of a skew-binary list (Myers 1983), with which any of *n* entries is found in
+/// O(log *n*) steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skip {
-    /// How many entries were below when this one was made.
+    /// How many older entries there were when this one was made.
     pub depth: u32,
-    /// Up to where below it leads: nothing between that epoch and the entry's own says anything of
-    /// slots that [`Self::said`] has not.
+    /// The epoch that it leads to. Entries between that epoch and the entry's own decide no slots
+    /// other than those in [`Self::said`].
     pub epoch: u64,
-    /// How many entries down that was.
+    /// How many entries it passes, the one that it leads to included.
     pub len: u32,
-    /// What the entries in between say anything of, a bit for each slot.
+    /// The slots that the entries in between decide, a bit for each.
     pub said: u32,
 }
 
@@ -71,8 +72,8 @@ pub struct Skip {
 pub struct Chunk {
     /// Bit `slot` is set when the entry owns the page.
     present: u32,
-    /// Bit `slot` is set when the page was punched in this version, so that no older version
-    /// shows through. Zero as long as there is but one version.
+    /// Bit `slot` is set when the page was punched in this version, so that it hides the pages of
+    /// older versions. Zero as long as there is only one version.
     holes: u32,
     /// The owned pages, in the order of their slots.
     refs: Vec<PageRef>,
@@ -95,8 +96,8 @@ impl Chunk {
         Self::with_holes(slots, 0)
     }
 
-    /// The chunk that owns the given pages and has holes, a bit each, through which no older
-    /// version shows. A page that is owned is no hole.
+    /// The chunk that owns the given pages and has holes, a bit for each, which hide the pages of
+    /// older versions. A page that is owned is no hole.
     #[must_use]
     pub fn with_holes(slots: &[Option<PageRef>; CHUNK_PAGES as usize], holes: u32) -> Self {
         let refs = Vec::with_capacity(slots.iter().flatten().count());
@@ -111,19 +112,19 @@ impl Chunk {
         chunk
     }
 
-    /// The entry with other pages and holes, and the same way past older entries.
+    /// The entry with other pages and holes, and the same skip.
     #[must_use]
     pub fn with_slots(&self, slots: &[Option<PageRef>; CHUNK_PAGES as usize], holes: u32) -> Self {
         Self::with_holes(slots, holes).with_skip(self.skip())
     }
 
-    /// The same with a way past older entries.
+    /// The same with this skip over older entries.
     #[must_use]
     pub fn with_skip(self, skip: Option<Skip>) -> Self {
         Self { skip: skip.map(Box::new), ..self }
     }
 
-    /// The way past older entries, if it has one.
+    /// Its skip over older entries, if it has one.
     #[must_use]
     pub fn skip(&self) -> Option<Skip> {
         self.skip.as_deref().copied()
@@ -147,7 +148,7 @@ impl Chunk {
             .then(|| self.refs[(self.present & (bit - 1)).count_ones() as usize])
     }
 
-    /// Puts a page at `slot`, below 32, in the place of what was there.
+    /// Sets the page at `slot`, below 32.
     pub fn set(&mut self, slot: u32, page: PageRef) {
         let bit = 1_u32 << slot;
         let at = (self.present & (bit - 1)).count_ones() as usize;
@@ -165,19 +166,19 @@ impl Chunk {
         }
     }
 
-    /// Which slots are owned, a bit each.
+    /// The slots whose pages it owns, a bit for each.
     #[must_use]
     pub const fn present(&self) -> u32 {
         self.present
     }
 
-    /// Which slots are holes through which no older version shows, a bit each.
+    /// The slots that are holes, which hide the pages of older versions, a bit for each.
     #[must_use]
     pub const fn holes(&self) -> u32 {
         self.holes
     }
 
-    /// Which slots it says anything of, owned or holes, a bit each.
+    /// The slots that it decides, by a page or a hole, a bit for each.
     #[must_use]
     pub const fn said(&self) -> u32 {
         self.present | self.holes
@@ -233,9 +234,10 @@ impl Chunk {
     }
 
     /// Appends the chunk, run-length encoded: the bits of owned pages, with one more above for a
-    /// [`Skip`], those of holes, the skip (depth, epoch, length, what was said), then runs in the order of their slots. A run starts with a byte, its length less one in the low five
-    /// bits and its kind above: 0, whole pages one after the other (address, a checksum each);
-    /// 1, one block (compression, flags, length, address, checksum); 2, pages of zeros.
+    /// [`Skip`], those of holes, the skip (depth, epoch, length, what was said), then runs in the
+    /// order of their slots. A run starts with a byte, its length less one in the low five bits and
+    /// its kind above: 0, whole pages one after the other (address, a checksum each); 1, one block
+    /// (compression, flags, length, address, checksum); 2, pages of zeros.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.tagged_present());
         put(out, u64::from(self.holes));

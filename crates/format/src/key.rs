@@ -36,9 +36,9 @@ pub struct Key {
     pub space: Space,
     /// Which record or chunk.
     pub index: u64,
-    /// The branch that it was written in.
+    /// The branch in which it was written.
     pub branch: u32,
-    /// The epoch that it was written in.
+    /// The epoch in which it was written.
     pub epoch: u64,
 }
 
@@ -52,7 +52,7 @@ impl Key {
         Self { list, space, index, branch: 0, epoch: 0 }
     }
 
-    /// As `self < other`, for searches: most keys that these meet differ in their list.
+    /// As `self < other`, but faster in searches, where most keys differ in their list.
     #[must_use]
     #[inline]
     pub const fn is_before(&self, other: &Self) -> bool {

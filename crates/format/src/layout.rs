@@ -1,4 +1,4 @@
-//! How a device is cut into segments, and addresses in it.
+//! How a device is divided into segments, and addresses in it.
 
 use std::fmt;
 use std::ops::Range;
@@ -57,7 +57,7 @@ impl fmt::Display for Addr {
     }
 }
 
-/// The shape of a volume.
+/// How a volume is divided into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     segment_size_log2: u8,
@@ -97,7 +97,7 @@ impl Layout {
         self.segment_count
     }
 
-    /// Bytes that the segments take together.
+    /// Bytes of all segments together.
     #[must_use]
     pub const fn len_bytes(self) -> u64 {
         (self.segment_count as u64) << self.segment_size_log2

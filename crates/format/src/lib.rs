@@ -1,18 +1,19 @@
-//! Every structure that dendrofs puts on a device, bit by bit: how it is encoded, checked and
-//! decoded. No I/O, no state, no `unsafe`; `docs/FORMAT.md` tells the same in prose.
+//! Every structure that dendrofs writes to a device, bit by bit: how it is encoded, checked and
+//! decoded. There is no I/O, no state and no `unsafe`. `docs/FORMAT.md` describes the same in
+//! prose.
 //!
-//! - [`layout`]: how a device is cut into segments, and addresses in it.
-//! - [`superblock`]: where a volume is found from.
+//! - [`layout`]: how a device is divided into segments, and addresses in it.
+//! - [`superblock`]: the structure from which a volume is found.
 //! - [`partial`]: the header of a partial segment, the unit that the log is written in.
-//! - [`record`]: what a partial segment says happened.
+//! - [`record`]: the changes in a partial segment.
 //! - [`key`], [`chunk`], [`node`]: the map.
-//! - [`checkpoint`], [`usage`]: a frozen state of the whole.
+//! - [`checkpoint`], [`usage`]: a frozen state of the whole volume.
 //! - [`versions`]: branches and snapshots; [`removal`]: lists that are being removed.
 //!
 //! With the feature `testing` also `testing`: random structures, and what fuzzers run.
 //!
-//! All numbers are little-endian. Bytes from a device are hostile: every decoder bounds each count
-//! and offset before it uses it and answers [`Malformed`], never with a panic.
+//! All numbers are little-endian. Bytes from a device are not trusted: every decoder bounds each
+//! count and offset before it uses it, and returns [`Malformed`] instead of panicking.
 
 #![forbid(unsafe_code)]
 
@@ -42,23 +43,24 @@ pub use superblock::Superblock;
 pub use usage::Usage;
 pub use versions::VersionRecord;
 
-/// The checksum of everything: CRC-32C (Castagnoli), as in iSCSI (RFC 3720), ext4 and btrfs.
+/// The checksum of all structures: CRC-32C (Castagnoli), as in iSCSI (RFC 3720), ext4 and btrfs.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// The checksum of bytes that follow those of which `checksum` is the checksum.
+/// The checksum of a sequence whose first part has the checksum `checksum`, and whose rest is the
+/// given bytes.
 #[must_use]
 pub fn checksum_append(checksum: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(checksum, bytes)
 }
 
-/// Bytes that are not what they should be.
+/// Bytes that are no valid structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{structure}: {problem}")]
 pub struct Malformed {
-    /// What was being read.
+    /// The structure that was expected.
     pub structure: &'static str,
     /// What is wrong with it.
     pub problem: &'static str,
@@ -70,11 +72,11 @@ impl Malformed {
     }
 }
 
-/// Whether numbers that count up from zero can be: none gets as far as 2⁶³ in any volume's life, so
-/// whoever reads one can count on.
+/// Whether numbers that count up from zero are plausible. None of them reaches 2⁶³ in the life of a
+/// volume, so a reader can add to them without overflow.
 pub(crate) fn can_be_counted(counters: &[u64]) -> bool {
     counters.iter().all(|&counter| counter < 1 << 63)
 }
 
-/// What a decoder answers.
+/// The result of a decoder.
 pub type Result<T> = std::result::Result<T, Malformed>;

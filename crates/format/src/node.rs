@@ -1,5 +1,5 @@
-//! Nodes of the map, a B+tree. A node takes as many bytes as it needs and lies wherever the log
-//! put it; whoever points to it knows its length and checksum.
+//! Nodes of the map, a B+tree. A node has as many bytes as it needs, and lies where the log placed
+//! it. A pointer to it holds its length and checksum.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::{Malformed, Result, checksum};
 pub const NODE_HEADER_LEN_BYTES: usize = 64;
 /// No node is longer than this.
 pub const MAX_NODE_LEN_BYTES: usize = 1 << 16;
-/// No node above the leaves has more children: however long they are written, it fits.
+/// No node above the leaves has more children: with so many, it is never too long.
 pub const MAX_CHILD_COUNT: usize = 512;
 const MAGIC: [u8; 4] = *b"DND1";
 const LEAF_VERSION: u16 = 1;
-/// That of nodes above the leaves. In version 1 they did not tell the newest epoch below.
+/// The version of nodes above the leaves. In version 1 they did not hold the newest epoch below.
 const INNER_VERSION: u16 = 2;
 
 const VALUE_MASK: u8 = 0b11;
@@ -53,13 +53,14 @@ const TAG_UNUSED: u8 = 0b11 << 6;
 /// |     56 |    8 | `reserved_b`     | zero                                           |
 ///
 /// An entry is a tag, the key as far as it differs from the one before (a first entry: from
-/// [`Key::MIN`]), and the value. The tag's bits 0 and 1 are the value's kind (0 list, 1 record,
-/// 2 chunk, 3 tombstone; 0 in nodes above the leaves), bit 2 says that the list changes, bits 3 and 4 are the
-/// key's space, bit 5 says that branch and epoch change. Then, each as LEB128: the step to the
-/// list, if it changes; the index, as a step if list and space are the same; branch and epoch, if
-/// they change. Bits 6 and 7 are zero. A list's value is its hints (16 bits), a record's is its length and bytes, a
-/// chunk's is as [`Chunk::encode`] tells, a tombstone's is nothing, a child's is its address, length
-/// and checksum, and since version 2 the newest epoch that is named below it.
+/// [`Key::MIN`]), and the value. The tag's bits 0 and 1 are the value's kind (0 list, 1 record, 2
+/// chunk, 3 tombstone; 0 in nodes above the leaves), bit 2 says that the list changes, bits 3 and 4
+/// are the key's space, bit 5 says that branch and epoch change. Then, each as LEB128: the step to
+/// the list, if it changes; the index, as a step if list and space are the same; branch and epoch,
+/// if they change. Bits 6 and 7 are zero. A list's value is its hints (16 bits), a record's is its
+/// length and bytes, a chunk's is as [`Chunk::encode`] describes, a tombstone's is nothing, a
+/// child's is its address, length and checksum, and since version 2 the newest epoch that is named
+/// below it.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct NodeHeaderV1 {
@@ -79,7 +80,7 @@ pub struct NodeHeaderV1 {
 
 const _: () = assert!(size_of::<NodeHeaderV1>() == NODE_HEADER_LEN_BYTES);
 
-/// Where a node lies and what its checksum is.
+/// The address, length and checksum of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodePtr {
     /// Where it starts.
@@ -90,24 +91,24 @@ pub struct NodePtr {
     pub crc32c: u32,
 }
 
-/// A node as the one above it names it.
+/// A child as its parent describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildPtr {
     /// Where it lies.
     pub place: NodePtr,
-    /// No entry below has a later epoch in its key: who looks for later ones need not read it.
+    /// No entry below it has a later epoch in its key. A search for later ones need not read it.
     pub newest_epoch: u64,
 }
 
 impl ChildPtr {
-    /// A child of which nothing is known but its place.
+    /// A child of which only the place is known.
     #[must_use]
     pub const fn of_unknown_age(place: NodePtr) -> Self {
         Self { place, newest_epoch: u64::MAX }
     }
 }
 
-/// What the map holds under a key.
+/// The value of an entry of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A list exists; its hints, as the client's interface encodes them.
@@ -116,7 +117,7 @@ pub enum Value {
     Record(Arc<[u8]>),
     /// Where pages lie.
     Chunk(Arc<Chunk>),
-    /// A list or a record was deleted in this version, and no older version shows through.
+    /// A list or a record was deleted in this version; this hides older versions.
     Tombstone,
 }
 
@@ -133,7 +134,7 @@ impl Value {
     }
 }
 
-/// What a node holds, in the order of its keys.
+/// The entries of a node, in the order of their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entries {
     /// A leaf's keys and values.
@@ -154,7 +155,7 @@ impl Entries {
     }
 }
 
-/// What a node says of itself besides its entries.
+/// The header of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
     /// 0 for a leaf.
@@ -167,7 +168,7 @@ pub struct NodeInfo {
     pub log_seq: u64,
 }
 
-/// The bytes of a node. They are the first of the returned; their checksum is in the second place.
+/// The bytes of a node, and their checksum.
 ///
 /// # Panics
 /// When there is no entry, they are not in order or do not fit the level, or there are more than
@@ -283,7 +284,7 @@ pub fn decode(bytes: &[u8], uuid: &Uuid) -> Result<(NodeInfo, Entries)> {
     Ok((info, entries))
 }
 
-/// The length that a node's header gives for it, so that a sweep can find its end.
+/// The length of a node according to its header, so that a search of the segments can find its end.
 ///
 /// # Errors
 /// When `bytes` do not start with a node's header.
@@ -297,7 +298,8 @@ pub fn peek_len_bytes(bytes: &[u8]) -> Result<usize> {
     Ok(len_bytes)
 }
 
-/// Room for `count` entries, which is not believed further than small ones could bear it out.
+/// Room for `count` entries, but for no more than would fit into the bytes if they were small: the
+/// count is not trusted.
 fn room_for<T>(count: u32) -> Vec<T> {
     Vec::with_capacity(count.min(4096) as usize)
 }
@@ -376,7 +378,7 @@ impl KeyWriter {
     }
 }
 
-/// Reads what [`KeyWriter`] wrote and insists on the keys' order.
+/// Reads what [`KeyWriter`] wrote, and checks the order of the keys.
 #[derive(Default)]
 struct KeyReader {
     last: Option<Key>,

@@ -2,7 +2,7 @@
 //!
 //! It starts with its header. Payload (pages, map nodes) lies behind the header, whole pages
 //! aligned to 4 KiB and shorter blocks packed in grains; the records lie wherever they fit, and
-//! the header says where. It takes effect whole or not at all.
+//! the header says where. It takes effect completely or not at all.
 
 use std::mem::{offset_of, size_of};
 
@@ -23,12 +23,12 @@ const VERSION: u16 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Head {
-    /// The main log: it alone carries order and is rolled forward.
+    /// The main log. Only this one has an order and is rolled forward.
     Main = 0,
     /// Nodes of the map, and checkpoints.
     Map = 1,
-    /// Blocks apart from the main log, whose records name them: users' data by temperature, and
-    /// what the cleaner moved.
+    /// Blocks outside the main log, named by the main log's records: clients' data by temperature,
+    /// and blocks that the cleaner has moved.
     Payload = 2,
 }
 
@@ -87,14 +87,14 @@ const _: () = assert!(size_of::<PartialHeaderV1>() == HEADER_LEN_BYTES);
 const _: () = assert!(offset_of!(PartialHeaderV1, records_offset) == 56);
 const _: () = assert!(offset_of!(PartialHeaderV1, epoch) == 96);
 
-/// A partial segment's header in memory; [`PartialHeaderV1`] tells what each field means.
+/// A partial segment's header in memory; [`PartialHeaderV1`] describes each field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialHeader {
     /// The head that wrote it.
     pub head: Head,
     /// The temperature of a payload head's data; zero in others.
     pub class: u8,
-    /// Bytes of the whole, a multiple of 4096.
+    /// Its length in bytes, a multiple of 4096.
     pub len_bytes: u32,
     /// The volume.
     pub uuid: Uuid,
@@ -102,17 +102,17 @@ pub struct PartialHeader {
     pub seq: u64,
     /// The segment it lies in.
     pub segment: SegmentNo,
-    /// Where in it.
+    /// Its offset in the segment.
     pub offset_bytes: u32,
     /// The checksum of the one before.
     pub prev_crc32c: u32,
-    /// Where the head goes on when this segment ends.
+    /// The segment in which the head continues when this one ends.
     pub next_segment: SegmentNo,
     /// Where its records lie.
     pub records_offset_bytes: u32,
     /// Their length.
     pub records_len_bytes: u32,
-    /// How much of them ends its recovery units.
+    /// How many bytes of them belong to recovery units that end in it.
     pub complete_len_bytes: u32,
     /// The last unit that is complete.
     pub commit_seq: u64,
@@ -120,13 +120,13 @@ pub struct PartialHeader {
     pub durable_seq: u64,
     /// When it was written.
     pub time: Timestamp,
-    /// Of the changes in it.
+    /// The epoch of the changes in it.
     pub epoch: u64,
 }
 
 impl PartialHeader {
     /// Writes the header to the front of `partial`, the whole partial segment, whose records lie
-    /// where the header says. Returns the checksum, the link to the next one.
+    /// where the header says. Returns the checksum, which the next partial segment repeats.
     ///
     /// # Panics
     /// When the records do not lie inside `partial`.
@@ -161,8 +161,8 @@ impl PartialHeader {
         crc32c
     }
 
-    /// Reads a header from the front of `bytes` and checks all but what needs the records: see
-    /// [`Self::verify`]. Returns it with its checksum.
+    /// Reads a header from the front of `bytes`, and checks everything that can be checked without
+    /// the records; [`Self::verify`] checks the rest. Returns it with its checksum.
     ///
     /// # Errors
     /// When there is none, or its numbers contradict each other.

@@ -1,7 +1,8 @@
-//! Records: what a partial segment says happened. A record is a change record for recovery and the
-//! summary entry of its blocks for the cleaner at once.
+//! Records: the changes in a partial segment. A record is both a change record for recovery and the
+//! summary entry of its blocks for the cleaner.
 //!
-//! A record starts with its kind and a byte for flags, zero where nothing else is told. Kind 0 ends the records.
+//! A record starts with its kind and a byte for flags, zero where nothing else is told. Kind 0 ends
+//! the records.
 
 use std::mem::size_of;
 
@@ -32,7 +33,7 @@ const CHECKPOINT: u8 = 13;
 const VERSION: u8 = 14;
 const REUSE: u8 = 15;
 
-/// The kind of a record that was taken back before it was written; see [`void`].
+/// The kind of a record that was withdrawn before it was written; see [`void`].
 const VOID: u8 = 255;
 
 macro_rules! raw {
@@ -133,7 +134,7 @@ pub enum Record<'a> {
         /// Its hints.
         hints: u16,
     },
-    /// A list goes, with all it holds.
+    /// A list is deleted, with all that it holds.
     DeleteList {
         /// The list.
         list: u64,
@@ -201,11 +202,11 @@ pub enum Record<'a> {
     },
     /// Pages move.
     MovePages {
-        /// The list that gives.
+        /// The source list.
         from: u64,
         /// Its first page.
         from_page: u64,
-        /// The list that takes.
+        /// The destination list.
         to: u64,
         /// Its first page.
         to_page: u64,
@@ -228,19 +229,19 @@ pub enum Record<'a> {
         /// Its first key.
         first_key: Key,
     },
-    /// The records behind it, to the end of the partial segment or the next of this kind, are
-    /// about this version. The first ones in a partial segment are about branch 0 in the epoch
-    /// that its header tells.
+    /// The records behind it, to the end of the partial segment or the next of this kind, are about
+    /// this version. Those before the first such record are about branch 0, in the epoch of the
+    /// header.
     Version {
         /// The branch.
         branch: u32,
-        /// The epoch that it was written in.
+        /// The epoch in which it was written.
         epoch: u64,
-        /// Whether they tell where blocks of that version lie now, instead of changing its branch.
+        /// Whether they say where blocks of that version lie now, instead of changing its branch.
         is_moved: bool,
     },
-    /// A segment in which nothing lives any more may be filled anew from here on, whatever the
-    /// checkpoint before still has in it.
+    /// A segment without live blocks may be filled again from here on, even if the checkpoint
+    /// before refers to blocks in it.
     Reuse {
         /// The segment.
         segment: SegmentNo,
@@ -260,7 +261,7 @@ impl Record<'_> {
     /// Appends the record.
     ///
     /// # Panics
-    /// When a value or a run is longer than 16 bits can tell.
+    /// When the length of a value or a run exceeds 16 bits.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::CreateList { list, hints } => put_hints(out, CREATE_LIST, list, hints),
@@ -413,14 +414,14 @@ fn put_node(out: &mut Vec<u8>, place: &NodePtr, level: u8, first_key: &Key) {
     out.extend_from_slice(raw.as_bytes());
 }
 
-/// Takes back the [`Record::PutRecord`] at the front of `bytes`: [`Records`] passes over it and
-/// [`compact`] drops it.
+/// Withdraws the [`Record::PutRecord`] at the front of `bytes`: [`Records`] skips it and
+/// [`compact`] removes it.
 pub fn void(bytes: &mut [u8]) {
     debug_assert_eq!(bytes[0], PUT_RECORD, "only puts are taken back");
     bytes[0] = VOID;
 }
 
-/// Drops what [`void`] took back. Returns how many bytes there were before `mark` that stay.
+/// Removes what [`void`] withdrew. Returns how many of the bytes before `mark` stay.
 pub fn compact(records: &mut Vec<u8>, mark: usize) -> usize {
     let mut kept = Vec::with_capacity(records.len());
     let mut kept_before_mark = 0;
@@ -463,7 +464,7 @@ fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_le_bytes([*bytes.get(offset)?, *bytes.get(offset + 1)?]))
 }
 
-/// Walks over records; ends at their end or at kind 0.
+/// Iterates over records; ends at their end or at kind 0.
 #[derive(Clone, Debug)]
 pub struct Records<'a>(&'a [u8]);
 
@@ -474,7 +475,7 @@ impl<'a> Records<'a> {
         Self(bytes)
     }
 
-    /// The bytes that have not been walked over yet.
+    /// The bytes that have not been read yet.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.0
@@ -514,7 +515,7 @@ fn decode(bytes: &[u8]) -> Result<Record<'_>> {
     Ok(record)
 }
 
-/// Whether a record keeps to the clients' lists and to pages that there can be.
+/// Whether a record refers only to clients' lists, and to pages within bounds.
 fn check_reach(record: &Record<'_>) -> Result<()> {
     let (lists, pages) = match *record {
         Record::CreateList { list, .. }

@@ -1,8 +1,9 @@
-//! Lists that were deleted, and of which the map may still hold something.
+//! Lists that were deleted, and of which the map may still have entries.
 //!
-//! Deleting a list takes away the entry that says that it exists, or hides that with a tombstone. What
-//! the list holds goes afterwards, piece by piece. As long as that is under way the list's number is
-//! the index of a record in [`REMOVALS_LIST`]. No record of the log tells of it but the deletion.
+//! Deleting a list removes the entry that says that it exists, or hides that with a tombstone. The
+//! other entries of the list are removed afterwards, piece by piece. Until that is done, the list's
+//! number is the index of a record in [`REMOVALS_LIST`]. In the log, only the record of the
+//! deletion stands for this.
 
 use std::mem::size_of;
 
@@ -35,7 +36,7 @@ pub fn encode() -> [u8; REMOVAL_LEN_BYTES] {
     zerocopy::transmute!(RemovalV1 { reserved: [0; 8] })
 }
 
-/// Checks the bytes of a record in [`REMOVALS_LIST`] at `index`; answers the list that it names.
+/// Checks the bytes of a record in [`REMOVALS_LIST`] at `index`; returns the list that it names.
 ///
 /// # Errors
 /// When it is of another length, or `index` is not the number of a client's list.

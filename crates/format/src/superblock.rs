@@ -1,4 +1,4 @@
-//! The superblock: where a volume is found from.
+//! The superblock, from which a volume is found.
 
 use std::mem::{offset_of, size_of};
 
@@ -15,30 +15,31 @@ pub const SUPERBLOCK_LEN_BYTES: usize = 4096;
 pub const MAGIC: [u8; 8] = *b"dendrofs";
 /// The format that this code writes. Another major number cannot be read at all.
 pub const MAJOR_VERSION: u16 = 1;
-/// A higher minor number than this was written by newer software, which says with feature flags
-/// what it used.
+/// A higher minor number was written by newer software. Its feature flags say what it has used.
 pub const MINOR_VERSION: u16 = 0;
 /// The incompatible feature of having more than one version, or having had: the map may hold
-/// tombstones and several versions of an entry, the log records that tell of which they are.
+/// tombstones and several versions of an entry, and the log records that say which versions they
+/// are of.
 pub const INCOMPATIBLE_VERSIONS: u64 = 1 << 0;
-/// Feature flag: nodes of the map above the leaves tell the newest epoch below each child.
+/// Feature flag: nodes of the map above the leaves hold the newest epoch below each child.
 pub const INCOMPATIBLE_MAP_EPOCHS: u64 = 1 << 1;
-/// Feature flag: chunks may have a way past older entries ([`crate::chunk::Skip`]).
+/// Feature flag: chunks may have a skip over older entries ([`crate::chunk::Skip`]).
 pub const INCOMPATIBLE_CHUNK_SKIPS: u64 = 1 << 2;
-/// Feature flag: segments may have been filled anew since the checkpoint
+/// Feature flag: segments may have been filled again since the checkpoint
 /// ([`crate::Record::Reuse`]).
 pub const INCOMPATIBLE_REUSE: u64 = 1 << 3;
 /// Incompatible features that this code knows. A volume with another is refused.
 pub const KNOWN_INCOMPATIBLE: u64 =
     INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS | INCOMPATIBLE_REUSE;
-/// The compatible feature of an image of which all has its place on the file system that holds it: nothing of
-/// it is discarded, so that no write finds that one full. Software that ignores it may give places back.
+/// The compatible feature of an image that is completely allocated on the file system that holds
+/// it. Nothing of it is discarded, so that no write finds that file system full. Software that
+/// ignores the feature may discard parts of it.
 pub const COMPATIBLE_ALLOCATED: u64 = 1 << 0;
-/// The read-only compatible feature of deleted lists of which the map still holds something
+/// The read-only compatible feature of deleted lists of which the map still has entries
 /// ([`crate::removal`]).
 pub const READ_ONLY_REMOVALS: u64 = 1 << 0;
-/// Features that this code can write past, and older software only read. A volume with another is
-/// opened for reading only.
+/// Read-only compatible features that this code knows. A volume with another one is opened for
+/// reading only.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = READ_ONLY_REMOVALS;
 /// Bytes that a label may have.
 pub const LABEL_LEN_BYTES: usize = 64;
@@ -116,7 +117,7 @@ pub struct Superblock {
     pub read_only: u64,
     /// Feature flags that older software must refuse.
     pub incompatible: u64,
-    /// The shape of the volume.
+    /// How the volume is divided into segments.
     pub layout: Layout,
     /// Whether the volume was shut down cleanly and has not been opened for writing since.
     pub clean: bool,
@@ -223,7 +224,7 @@ impl SuperblockV1 {
     }
 }
 
-/// What is left of a damaged superblock: what its fields say, right or wrong.
+/// Fields of a damaged superblock, which may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuperblockRemains {
     /// Its number.
@@ -237,8 +238,8 @@ pub struct SuperblockRemains {
 }
 
 impl SuperblockRemains {
-    /// Reads a slot in which there is no valid superblock: nothing if there does not seem to have been
-    /// one of the volume `uuid`.
+    /// Reads a slot in which there is no valid superblock; `None` if there seems to have been none
+    /// of the volume `uuid`.
     #[must_use]
     pub fn find(slot: &[u8], uuid: &Uuid) -> Option<Self> {
         let raw = SuperblockV1::ref_from_bytes(slot).ok()?;

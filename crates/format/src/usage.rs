@@ -1,4 +1,4 @@
-//! What the map says of each segment.
+//! The usage of segments, as the map records it.
 
 use std::mem::size_of;
 
@@ -42,14 +42,14 @@ const _: () = assert!(USAGE_LEN_BYTES == 16);
 /// How a segment is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of blocks and nodes in it that can be reached, in whole grains.
+    /// Bytes of live blocks and nodes in it, in whole grains.
     pub live_bytes: u32,
     /// Which head filled it.
     pub head: Head,
     /// The temperature of the data it was filled with; zero for the main log and the map.
     pub class: u8,
-    /// When its blocks were written, in the mean, on the log clock: bytes of blocks that clients
-    /// had written to the volume by then.
+    /// The mean time at which its blocks were written, on the log clock: in bytes of blocks that
+    /// clients had written to the volume by then.
     pub written_at: u64,
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The list is [`VERSIONS_LIST`]. Unlike other lists of the disk's own it is changed by records of
 //! the log, puts and deletions, which are part of the order of all changes. Its record 0 is the
-//! [`Counters`]; branch `n` is at index 2³² + `n`, and the snapshot of epoch `e` at 2⁶³ + `e`, since
-//! each snapshot ends an epoch. A volume that never had a version but the first has no such records.
+//! [`Counters`]; branch `n` is at index 2³² + `n`, and the snapshot of epoch `e` at 2⁶³ + `e`,
+//! since each snapshot ends an epoch. A volume that never had a version but the first has no such
+//! records.
 
 use std::mem::size_of;
 
@@ -77,16 +78,16 @@ pub struct VersionEntryV1 {
 
 const _: () = assert!(size_of::<VersionEntryV1>() == 24);
 
-/// What counts versions.
+/// The counters of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// The epoch that heads write in.
+    /// The current epoch, in which heads are written.
     pub epoch: u64,
-    /// The branch that is meant where none is named.
+    /// The main branch.
     pub main: u32,
     /// The number of the next branch.
     pub next_branch: u32,
-    /// See [`CountersV1`]; `None` when nothing waits to be swept.
+    /// See [`CountersV1`]; `None` when no collection is under way.
     pub sweep_since: Option<u64>,
 }
 
@@ -99,9 +100,9 @@ pub enum VersionRecord {
     Branch {
         /// Its number.
         branch: u32,
-        /// The name of its head; `None` when it has none any more, and others descend from it.
+        /// The name of its head; `None` when it has no head any more, but is an ancestor of others.
         name: Option<String>,
-        /// The branch that it was made from and the last epoch that it sees of it.
+        /// The branch that it was made from, and the last epoch of that one that is visible in it.
         parent: Option<(u32, u64)>,
         /// When it was made.
         time: Timestamp,
@@ -110,9 +111,9 @@ pub enum VersionRecord {
     Snapshot {
         /// Its branch.
         branch: u32,
-        /// The last epoch that it sees.
+        /// The last epoch that is visible in it.
         epoch: u64,
-        /// Its name; `None` for one that a rule of retention thins out.
+        /// Its name; `None` for one that retention may delete.
         name: Option<String>,
         /// Whether it must not be deleted.
         is_held: bool,
@@ -221,7 +222,7 @@ impl VersionRecord {
         if parent.is_some_and(|(_, epoch)| !EPOCHS.contains(&epoch)) {
             return Err(WRONG("there is no such epoch"));
         }
-        // What comes from itself or from a later one could be followed for ever.
+        // A parent that is not older could make an endless ancestry.
         if parent.is_some_and(|(parent, _)| parent >= number) {
             return Err(WRONG("a branch is older than its parent"));
         }
