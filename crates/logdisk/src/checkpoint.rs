@@ -34,14 +34,14 @@ use dendro_policy::Class;
 use crate::disk::LogDisk;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::Fault;
+use crate::fault::no_space;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::segments::{Generation, node_footprint_bytes};
 use crate::log::superblocks;
 use crate::map::node::{Child, Node, Resident};
 use crate::map::store::PinnedNodes;
-use crate::space::host::no_space;
+use crate::state::slice::SLICE_LEN;
 use crate::state::system_key;
-use crate::walk::SLICE_LEN;
 
 /// Where the map's head stands.
 #[derive(Debug, Default)]

@@ -22,7 +22,7 @@ use crate::clean::cleaner::{Cleaned, Cleaner};
 use crate::clean::coalesce::Coalescing;
 use crate::clean::external;
 use crate::commit::group_commit::GroupCommit;
-use crate::commit::unit::{Contents, Worst, check_arguments};
+use crate::commit::unit::{Contents, Worst};
 use crate::damage::DamageLog;
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -377,7 +377,6 @@ impl LogicalDisk for LogDisk {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
-        check_arguments(&aru)?;
         let worst = Worst::of(&aru);
         // What was set aside for this unit is now used.
         drop(aru.take_reservation());

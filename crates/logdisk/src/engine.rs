@@ -7,6 +7,9 @@
 //!    takes effect or nothing does.
 //! 3. A block is read from memory as long as its partial segment has not been written.
 
+pub(crate) mod reuse_queue;
+pub(crate) mod streams;
+
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::AlignedBuf;
@@ -14,11 +17,11 @@ use dendro_disk::Error;
 use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::Class;
 
+use crate::engine::reuse_queue::ReuseQueue;
+use crate::engine::streams::Streams;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, RecordContext, header_of};
-use crate::log::streams::Streams;
 use crate::log::writer::{Closed, Writer};
-use crate::space::reuse::ReuseQueue;
 use crate::state::State;
 
 /// A partial segment is closed when it holds so much.

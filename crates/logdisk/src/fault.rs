@@ -50,3 +50,9 @@ impl From<Error> for Fault {
 }
 
 pub(crate) type Outcome<T> = std::result::Result<T, Fault>;
+
+/// What a failed write is to those who can try it again: not the end of writing, if what is below the
+/// device has no room.
+pub(crate) fn no_space(error: &dendro_device::Error, len_bytes: u64) -> Option<Error> {
+    error.is_no_space().then_some(Error::NoSpace { needed_bytes: len_bytes, available_bytes: 0 })
+}

@@ -46,12 +46,11 @@ mod versions;
 mod walk;
 
 pub use clean::cleaner::CLEANER_NICENESS;
-pub use clean::coalesce::{CoalesceSettings, Coalesced, Place};
+pub use clean::coalesce::{Coalesced, Place};
 pub use clean::external;
 pub use damage::{Damage, DamageLog};
 pub use disk::{LogDisk, Stats};
 pub use log::segments::{SegmentCounts, SegmentState};
-pub use options::{FormatOptions, OnLoss, OpenOptions};
+pub use options::{CleanSettings, CoalesceSettings, FormatOptions, OnLoss, OpenOptions};
 pub use recovery::wipe::invalidate;
 pub use recovery::{create, format};
-pub use space::CleanSettings;

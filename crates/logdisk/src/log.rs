@@ -4,11 +4,9 @@
 //! - [`segments`]: the table of all segments: their states, live bytes and allocation.
 //! - [`partial`]: a partial segment under construction.
 //! - [`writer`]: the queue of closed partial segments on their way to the device.
-//! - [`streams`]: payload streams, which keep data of different temperature in different segments.
 //! - [`superblocks`]: the two append-only superblock logs.
 
 pub(crate) mod partial;
 pub(crate) mod segments;
-pub(crate) mod streams;
 pub(crate) mod superblocks;
 pub(crate) mod writer;

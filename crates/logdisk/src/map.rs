@@ -65,6 +65,9 @@ pub(crate) struct Found {
     pub(crate) before: Option<Key>,
 }
 
+/// An entry of the tree.
+pub(crate) type Entry = (Key, Value);
+
 /// A node that was split off, with its first key.
 type Split = Option<(Key, Child)>;
 

@@ -5,7 +5,7 @@ use dendro_base::sync::Arc;
 use dendro_base::units::MIB;
 use dendro_policy::{Kind, Policy};
 
-use crate::space::CleanSettings;
+use std::time::Duration;
 
 /// How a volume is made.
 #[derive(Clone, Debug)]
@@ -95,6 +95,49 @@ impl Default for OpenOptions {
             discard: true,
             on_loss: OnLoss::Stop,
             skip_payload_checks: false,
+        }
+    }
+}
+
+/// When cleaning goes on by itself. Everything may be changed while the disk is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanSettings {
+    /// Clean segments, beyond those in reserve, below which segments are cleaned; `None`: a 128th of
+    /// all, from 2 to 64.
+    pub min_clean_segments: Option<u32>,
+    /// So many are made in idle times; `None`: four times as many as the former.
+    pub max_clean_segments: Option<u32>,
+    /// Nothing is cleaned but for a commit that finds no room, and nothing coalesced.
+    pub is_suspended: bool,
+    /// What is coalesced, and when.
+    pub coalescing: CoalesceSettings,
+}
+
+/// What is coalesced, and when. Everything may be changed while the disk is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoalesceSettings {
+    /// Whether it is done in idle times at all.
+    pub is_on: bool,
+    /// How long nobody has written or read then. The disk does not watch the time: this is for
+    /// whoever calls [`LogDisk::coalesce_step`].
+    pub after: Duration,
+    /// Pieces of so many bytes or more stay where they are, also when it is asked for.
+    pub piece_bytes: u32,
+    /// In idle times so much may be written again, in percent of what clients write to pages.
+    pub share_percent: u32,
+    /// Move everything, however it lies. For tests, which have little that lies scattered.
+    #[doc(hidden)]
+    pub moves_everything: bool,
+}
+
+impl Default for CoalesceSettings {
+    fn default() -> Self {
+        Self {
+            is_on: true,
+            after: Duration::from_secs(30),
+            piece_bytes: 128 << 10,
+            share_percent: 25,
+            moves_everything: false,
         }
     }
 }

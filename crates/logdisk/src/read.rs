@@ -16,10 +16,10 @@ use crate::fault::Outcome;
 use crate::log::segments::Pin;
 use crate::map::Nodes;
 use crate::state::chunk_edit::mask;
+use crate::state::slice::Slice;
 use crate::state::slots_of;
 use crate::state::visibility::ItemKey;
 use crate::versions::ancestry::Ancestry;
-use crate::walk::Slice;
 
 /// A page to be read from the device, and where it goes in the caller's buffer.
 pub(crate) struct Fetch {

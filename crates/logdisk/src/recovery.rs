@@ -47,18 +47,18 @@ use self::salvage::{Salvaged, salvage};
 use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};
 use crate::disk::LogDisk;
+use crate::engine::streams::Streams;
 use crate::engine::{Engine, MainHead};
 use crate::fault::Fault;
 use crate::log::segments::{PageCounts, Segments};
-use crate::log::streams::Streams;
 use crate::log::superblocks::{self, Superblocks};
 use crate::log::writer::Writer;
 use crate::map::store::{NodeStore, PinnedNodes};
 use crate::map::{Map, Nodes};
 use crate::options::{FormatOptions, OnLoss, OpenOptions};
 use crate::recovery::wipe::invalidate;
-use crate::removal::Removals;
 use crate::state::State;
+use crate::state::removals::Removals;
 use crate::versions::Versions;
 
 /// What nodes and records written from now on may have.

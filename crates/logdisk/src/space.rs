@@ -21,13 +21,13 @@ use dendro_base::sync::{Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Result};
 
-use crate::clean::coalesce::CoalesceSettings;
 use crate::clean::pick::Choice;
 use crate::disk::LogDisk;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::map::node::LEAF_LEN_BYTES;
+use crate::options::CleanSettings;
 
 /// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
 /// nodes that a checkpoint writes can take at first what cleaning frees.
@@ -57,20 +57,6 @@ const MAX_USAGE_LEN_BYTES: u64 = 80;
 const MAP_SHARE_DEAD: u64 = 4;
 /// ... and of that a quarter again lies in clean segments, to move nodes to.
 pub(crate) const MAP_SHARE_CLEAN: u64 = 16;
-
-/// When cleaning goes on by itself. Everything may be changed while the disk is in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CleanSettings {
-    /// Clean segments, beyond those in reserve, below which segments are cleaned; `None`: a 128th of
-    /// all, from 2 to 64.
-    pub min_clean_segments: Option<u32>,
-    /// So many are made in idle times; `None`: four times as many as the former.
-    pub max_clean_segments: Option<u32>,
-    /// Nothing is cleaned but for a commit that finds no room, and nothing coalesced.
-    pub is_suspended: bool,
-    /// What is coalesced, and when.
-    pub coalescing: CoalesceSettings,
-}
 
 /// What commits owe for the room they took, and how long they have waited.
 #[derive(Debug)]

@@ -4,6 +4,8 @@
 
 pub(crate) mod chunk_edit;
 pub(crate) mod prune;
+pub(crate) mod removals;
+pub(crate) mod slice;
 pub(crate) mod visibility;
 
 use std::ops::{ControlFlow, Range};
@@ -19,12 +21,12 @@ use dendro_policy::Present;
 use crate::fault::Outcome;
 use crate::log::segments::Segments;
 use crate::map::{Map, Nodes};
-use crate::removal::Removals;
 use crate::state::chunk_edit::{Group, mask, past};
+use crate::state::removals::Removals;
+use crate::state::slice::Slice;
 use crate::state::visibility::ItemKey;
 use crate::versions::Versions;
 use crate::versions::ancestry::Ancestry;
-use crate::walk::Slice;
 
 /// So many pages or fewer are looked for chunk by chunk.
 const FEW_PAGES: u64 = 8 * CHUNK_PAGES;

@@ -18,8 +18,6 @@
 mod idle;
 mod stretch;
 
-use std::time::Duration;
-
 use dendro_base::sync::Mutex;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
@@ -38,35 +36,6 @@ const BATCH_LEN: usize = 64;
 const MAX_LOOKS: usize = 1024;
 /// and so much it moves, before it returns.
 const MAX_MOVED_BYTES: u64 = 16 << 20;
-
-/// What is coalesced, and when. Everything may be changed while the disk is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CoalesceSettings {
-    /// Whether it is done in idle times at all.
-    pub is_on: bool,
-    /// How long nobody has written or read then. The disk does not watch the time: this is for
-    /// whoever calls [`LogDisk::coalesce_step`].
-    pub after: Duration,
-    /// Pieces of so many bytes or more stay where they are, also when it is asked for.
-    pub piece_bytes: u32,
-    /// In idle times so much may be written again, in percent of what clients write to pages.
-    pub share_percent: u32,
-    /// Move everything, however it lies. For tests, which have little that lies scattered.
-    #[doc(hidden)]
-    pub moves_everything: bool,
-}
-
-impl Default for CoalesceSettings {
-    fn default() -> Self {
-        Self {
-            is_on: true,
-            after: Duration::from_secs(30),
-            piece_bytes: 128 << 10,
-            share_percent: 25,
-            moves_everything: false,
-        }
-    }
-}
 
 /// A place among the pages of all lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

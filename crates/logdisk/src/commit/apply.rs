@@ -21,7 +21,7 @@ use dendro_format::{PageRef, Record};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
-use crate::commit::unit::{Contents, Worst, encode_hints};
+use crate::commit::unit::{Contents, Worst, check_arguments, chunks_in, encode_hints};
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
@@ -114,7 +114,7 @@ impl Engine {
         outcome
     }
 
-    /// Applies a unit that fits, and whose arguments were checked.
+    /// Applies a unit that fits.
     ///
     /// # Errors
     /// Why it cannot be applied, or not now: nothing has changed then. [`Fault::Unfinished`] when the
@@ -133,13 +133,12 @@ impl Engine {
         if spans {
             self.rehearse(|engine| {
                 let rehearsal = Logging::Rehearsal;
-                Application::new(engine, nodes, contents, branch, rehearsal, worst)
-                    .change_state(aru.ops())
+                Application::new(engine, nodes, contents, branch, rehearsal).change_state(aru.ops())
             })?;
         }
         let logging = if spans { Logging::Along } else { Logging::AtEnd };
         let applied = self.transact(nodes, |engine| {
-            let mut application = Application::new(engine, nodes, contents, branch, logging, worst);
+            let mut application = Application::new(engine, nodes, contents, branch, logging);
             application.is_apart = is_apart;
             application.change_state(aru.ops())?;
             application.enter_records(aru.ops());
@@ -218,10 +217,7 @@ impl<'e, 'a> Application<'e, 'a> {
         contents: &'e Contents<'a>,
         branch: u32,
         logging: Logging,
-        worst: Worst,
     ) -> Self {
-        let mut budget = ChunkBudget::of_unit();
-        budget.take(worst.chunk_count).expect("the unit's arguments were checked");
         Self {
             engine,
             nodes,
@@ -229,7 +225,7 @@ impl<'e, 'a> Application<'e, 'a> {
             branch,
             logging,
             is_apart: false,
-            budget,
+            budget: ChunkBudget::of_unit(),
             known: SmallVec::new(),
             deleted: SmallVec::new(),
             page_count: 0,
@@ -253,6 +249,7 @@ impl<'e, 'a> Application<'e, 'a> {
     }
 
     fn apply_op(&mut self, op: &Op<'_>) -> Outcome<()> {
+        check_arguments(op)?;
         let (branch, nodes) = (self.branch, self.nodes);
         match op {
             Op::CreateList { list, hints } => {
@@ -281,6 +278,7 @@ impl<'e, 'a> Application<'e, 'a> {
             }
             Op::WritePages { list, first_page, data } => {
                 let count = data.len().div_ceil(PAGE_SIZE);
+                self.budget.take(chunks_in(*first_page, count as u64))?;
                 let contents: &Contents<'a> = self.contents;
                 let pages = &contents.pages[self.page_count..self.page_count + count];
                 let is_own = self.write_pages(list.0, *first_page, pages)?;
@@ -288,6 +286,7 @@ impl<'e, 'a> Application<'e, 'a> {
                 self.require_of(*list, is_own)?;
             }
             Op::ZeroPages { list, first_page, count } => {
+                self.budget.take(chunks_in(*first_page, *count))?;
                 self.require(*list)?;
                 let pages = page_range(*first_page, *count);
                 self.engine.state.zero_pages(branch, list.0, pages, nodes)?;

@@ -4,8 +4,7 @@
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{
-    Aru, Error, GROUP_PAGES, Lid, ListHints, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS,
-    Op,
+    Aru, Error, GROUP_PAGES, Lid, ListHints, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op,
 };
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
@@ -17,40 +16,31 @@ use crate::state::zeroed_map_bytes;
 /// The interface's groups are the map's chunks.
 const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it changes");
 
-/// Checks what can be checked of a unit without looking at the volume.
+/// Checks what can be checked of a change without looking at the volume.
 ///
 /// # Errors
-/// [`Error::RecordTooLong`], [`Error::OutOfRange`] or [`Error::UnitTooLong`].
-pub(crate) fn check_arguments(aru: &Aru<'_>) -> Result<(), Error> {
-    let mut chunk_count = 0_u64;
-    for op in aru.ops() {
-        if let Some(list) = lists_of(op).into_iter().flatten().find(|list| *list >= Lid::CLIENT_END)
-        {
-            let is_new = matches!(op, Op::CreateList { .. });
-            return Err(if is_new { Error::ListExists(list) } else { Error::NoSuchList(list) });
-        }
-        match op {
-            Op::PutRecord { value, .. } if !(1..=MAX_RECORD_LEN_BYTES).contains(&value.len()) => {
-                return Err(Error::RecordTooLong(value.len()));
-            }
-            Op::WritePages { first_page, data, .. } => {
-                let count = data.len().div_ceil(PAGE_SIZE) as u64;
-                check_range(*first_page, count)?;
-                chunk_count = chunk_count.saturating_add(chunks_in(*first_page, count));
-            }
-            Op::ZeroPages { first_page, count, .. } => {
-                check_range(*first_page, *count)?;
-                chunk_count = chunk_count.saturating_add(chunks_in(*first_page, *count));
-            }
-            Op::PunchPages { first_page, count, .. } => check_range(*first_page, *count)?,
-            Op::MovePages { from_page, to_page, count, .. } => {
-                check_range(*from_page, *count)?;
-                check_range(*to_page, *count)?;
-            }
-            _ => {}
-        }
+/// [`Error::RecordTooLong`], [`Error::OutOfRange`], or what a list of the disk's own number answers.
+pub(crate) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
+    if let Some(list) = lists_of(op).into_iter().flatten().find(|list| *list >= Lid::CLIENT_END) {
+        let is_new = matches!(op, Op::CreateList { .. });
+        return Err(if is_new { Error::ListExists(list) } else { Error::NoSuchList(list) });
     }
-    if chunk_count > MAX_UNIT_GROUPS { Err(Error::UnitTooLong) } else { Ok(()) }
+    match op {
+        Op::PutRecord { value, .. } if !(1..=MAX_RECORD_LEN_BYTES).contains(&value.len()) => {
+            Err(Error::RecordTooLong(value.len()))
+        }
+        Op::WritePages { first_page, data, .. } => {
+            check_range(*first_page, data.len().div_ceil(PAGE_SIZE) as u64)
+        }
+        Op::ZeroPages { first_page, count, .. } | Op::PunchPages { first_page, count, .. } => {
+            check_range(*first_page, *count)
+        }
+        Op::MovePages { from_page, to_page, count, .. } => {
+            check_range(*from_page, *count)?;
+            check_range(*to_page, *count)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The lists that a change concerns.
@@ -114,8 +104,6 @@ pub(crate) struct Worst {
     pub(super) record_bytes: usize,
     map_bytes: u64,
     zero_pages: u64,
-    /// The chunks that pages are written to.
-    pub(super) chunk_count: u64,
     /// What clients count of it: bytes of pages, and of records.
     pub(super) user_page_bytes: u64,
     pub(super) user_record_bytes: u64,
@@ -130,15 +118,13 @@ impl Worst {
                     worst.record_bytes += PUT_RECORD_LEN_BYTES + value.len();
                     worst.user_record_bytes += value.len() as u64;
                 }
-                Op::WritePages { first_page, data, .. } => {
+                Op::WritePages { data, .. } => {
                     let pages = data.len().div_ceil(PAGE_SIZE);
-                    worst.chunk_count += chunks_in(*first_page, pages as u64);
                     worst.user_page_bytes += data.len() as u64;
                     worst.pages += pages;
                     worst.record_bytes += page_record_bytes(pages);
                 }
-                Op::ZeroPages { first_page, count, .. } => {
-                    worst.chunk_count += chunks_in(*first_page, *count);
+                Op::ZeroPages { count, .. } => {
                     worst.record_bytes += MAX_FIXED_LEN_BYTES;
                     worst.map_bytes += zeroed_map_bytes(*count);
                     worst.zero_pages = worst.zero_pages.saturating_add(*count);

@@ -14,7 +14,7 @@ use dendro_format::superblock::{
 };
 use dendro_format::{Layout, Superblock};
 
-use crate::space::host::no_space;
+use crate::fault::no_space;
 
 /// The superblocks of a volume.
 pub(crate) struct Superblocks {

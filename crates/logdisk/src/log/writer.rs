@@ -14,7 +14,7 @@ use dendro_disk::Error;
 
 use dendro_format::{Addr, SegmentNo};
 
-use crate::space::host::no_space;
+use crate::fault::no_space;
 
 /// Committing threads lend a hand when so many partial segments wait: enough that they need not
 /// because the device answers late now and then.

@@ -9,7 +9,7 @@ use dendro_format::{Key, Space, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::disk::LogDisk;
-use crate::state::prune::Entry;
+use crate::map::Entry;
 use crate::versions::Versions;
 use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
 

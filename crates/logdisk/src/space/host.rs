@@ -15,7 +15,7 @@ use dendro_base::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use dendro_base::units::MIB;
 use dendro_base::{Clock, Timestamp};
 use dendro_device::Device;
-use dendro_disk::{Error, Result};
+use dendro_disk::Result;
 
 use crate::clean::pick::Choice;
 use crate::disk::LogDisk;
@@ -210,10 +210,4 @@ impl LogDisk {
         }
         Ok(has_gained())
     }
-}
-
-/// What a failed write is to those who can try it again: not the end of writing, if what is below the
-/// device has no room.
-pub(crate) fn no_space(error: &dendro_device::Error, len_bytes: u64) -> Option<Error> {
-    error.is_no_space().then_some(Error::NoSpace { needed_bytes: len_bytes, available_bytes: 0 })
 }

@@ -17,14 +17,13 @@
 //!
 //! [`PartialHeader::durable_seq`]: dendro_format::PartialHeader::durable_seq
 
-use std::collections::VecDeque;
-
 use dendro_disk::Result;
 use dendro_format::record::{REUSE_LEN_BYTES, VERSION_LEN_BYTES};
 use dendro_format::{Record, SegmentNo};
 
 use crate::disk::LogDisk;
 use crate::engine::Engine;
+use crate::engine::reuse_queue::ReuseQueue;
 use crate::fault::Outcome;
 use crate::log::partial::MIN_CAPACITY_BYTES;
 use crate::log::segments::Generation;
@@ -33,44 +32,6 @@ use crate::log::segments::Generation;
 const MAX_TOLD_AT_ONCE: usize = 256;
 /// What that takes.
 const TOLD_LEN_BYTES: usize = VERSION_LEN_BYTES + MAX_TOLD_AT_ONCE * REUSE_LEN_BYTES;
-
-/// ReuseQueue segments on their way to be clean without a checkpoint, the oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct ReuseQueue {
-    /// By the records up to this partial segment of the main log.
-    waiting: VecDeque<(u64, Generation)>,
-    /// Told of in this partial segment.
-    told: VecDeque<(u64, Generation)>,
-    /// That may be filled anew at once.
-    safe: VecDeque<Generation>,
-    /// How many have been made clean so.
-    reused: u64,
-}
-
-impl ReuseQueue {
-    /// How many segments have been made clean without a checkpoint.
-    pub(crate) const fn reused(&self) -> u64 {
-        self.reused
-    }
-
-    /// Notes what the records up to partial segment `seq` have emptied.
-    pub(crate) fn note_closed(&mut self, seq: u64, emptied: Vec<Generation>) {
-        self.waiting.extend(emptied.into_iter().map(|generation| (seq, generation)));
-    }
-
-    /// The main log is durable up to partial segment `seq`.
-    pub(crate) fn note_durable(&mut self, seq: u64) {
-        let count = self.told.partition_point(|(told_in, _)| *told_in <= seq);
-        self.safe.extend(self.told.drain(..count).map(|(_, generation)| generation));
-    }
-
-    fn withdraw(&mut self, segments: &[SegmentNo]) {
-        let stays = |generation: &Generation| segments.binary_search(&generation.segment).is_err();
-        self.waiting.retain(|(_, generation)| stays(generation));
-        self.told.retain(|(_, generation)| stays(generation));
-        self.safe.retain(stays);
-    }
-}
 
 impl Engine {
     /// How many segments can become clean without a checkpoint, about.

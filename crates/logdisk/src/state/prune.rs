@@ -12,16 +12,13 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Chunk, Key, PageRef, Space, Value};
 
 use crate::fault::Outcome;
-use crate::map::Nodes;
+use crate::map::{Entry, Nodes};
 use crate::state::visibility::ItemKey;
 use crate::state::{State, space_end};
 use crate::versions::inheritance::Inheritance;
 
 /// The end of time: what is seen up to here is seen by the head.
 const FOREVER: u64 = u64::MAX;
-
-/// An entry of the map.
-pub(crate) type Entry = (Key, Value);
 
 /// What is to become of entries.
 #[derive(Debug, Default)]

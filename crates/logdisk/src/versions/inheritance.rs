@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use dendro_format::{Space, Value};
 use smallvec::SmallVec;
 
-use crate::state::prune::Entry;
+use crate::map::Entry;
 use crate::versions::Versions;
 
 /// All slots of a chunk; of a record or a list, it.

@@ -8,11 +8,12 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use dendro_policy::Class;
 
-use super::{CoalesceSettings, Place};
+use super::Place;
 use crate::clean::relocate::Block;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
+use crate::options::CoalesceSettings;
 use crate::read::{Fetch, gap_between};
 use crate::state::chunk_edit::past;
 use crate::state::visibility::ItemKey;
