@@ -139,6 +139,8 @@ const ROLLBACK_HELP: &str = "\
 What is there until then is kept as a snapshot, whose name is told, such as
   @before-rollback-2026-11-24T20.31.05
 It takes the space of what differs until `dendro snapshot delete` throws it away.
+Users to whom the mount's users= or group= delegates versions can put branches back that they made,
+and take their own `dendro try` back as long as nobody has changed anything since.
 
 TARGET is an image file, a block device, a mount point or a path inside a mount, and behind it
   @NAME, @123, @2026-11-21T10:00, @-15m, :BRANCH@…   the moment";
@@ -198,7 +200,8 @@ pub(crate) struct UndeleteArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Snapshots that nobody named, one after the other, are one line; --all shows each."
+    after_help = "Snapshots that nobody named, one after the other, are one line; --all shows each.
+In the graph, ○ stands for what is deleted that several branches go on from."
 )]
 pub(crate) struct LogArgs {
     /// The volume

@@ -199,13 +199,7 @@ fn rename_over(
         (&source_node, old.parent),
         target_node.as_ref().map(|node| (node, new.parent)),
     )?;
-    dirs.source().inode().check_rewritable()?;
-    source_guard.inode().check_rewritable()?;
-    if let Some(target) = &target_guard {
-        check_replaceable(fs, source_guard.inode(), target)?;
-        dirs.target().inode().check_rewritable()?;
-    }
-    dirs.target().inode().check_changeable()?;
+    check_allowed(fs, &dirs, source_guard.inode(), target_guard.as_ref())?;
 
     let now = fs.now();
     let mut aru = fs.aru();
@@ -317,6 +311,22 @@ fn exchange(
     one_guard.set(one_inode);
     other_guard.set(other_inode);
     Ok(())
+}
+
+/// Refuses what the flags of the files forbid, and replacements that rename(2) does not allow.
+fn check_allowed(
+    fs: &FsState,
+    dirs: &Dirs<'_>,
+    source: &Inode,
+    target: Option<&WriteGuard<'_>>,
+) -> Result<()> {
+    dirs.source().inode().check_rewritable()?;
+    source.check_rewritable()?;
+    if let Some(target) = target {
+        check_replaceable(fs, source, target)?;
+        dirs.target().inode().check_rewritable()?;
+    }
+    dirs.target().inode().check_changeable()
 }
 
 /// Refuses replacements of `target` by `source` that rename(2) does not allow.

@@ -22,14 +22,14 @@ struct CacheShard {
 
 /// The nodes of all i-nodes in memory.
 #[derive(Debug)]
-pub(crate) struct NodeCache {
+pub(super) struct NodeCache {
     shards: Vec<Mutex<CacheShard>>,
     /// The number of nodes in a shard above which unused ones are evicted.
     shard_cap: usize,
 }
 
 impl NodeCache {
-    pub(crate) fn new(cap: usize) -> Self {
+    pub(super) fn new(cap: usize) -> Self {
         Self {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             shard_cap: (cap / SHARD_COUNT).max(4),
@@ -38,7 +38,7 @@ impl NodeCache {
 
     /// The node of `ino`, and perhaps another node, whose access time must be written before it can
     /// be evicted.
-    pub(crate) fn get(&self, ino: Ino) -> (Arc<Node>, Option<Arc<Node>>) {
+    pub(super) fn get(&self, ino: Ino) -> (Arc<Node>, Option<Arc<Node>>) {
         let mut shard = self.shards[shard_of(ino)].lock();
         if let Some(node) = shard.nodes.get(&ino.0) {
             node.set_used();
@@ -74,7 +74,7 @@ impl NodeCache {
     }
 
     /// All nodes with an access time that is not on the disk.
-    pub(crate) fn with_pending_atime(&self) -> Vec<Arc<Node>> {
+    pub(super) fn with_pending_atime(&self) -> Vec<Arc<Node>> {
         let mut dirty = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -86,7 +86,7 @@ impl NodeCache {
     }
 
     /// How many i-nodes are in memory, and approximately how many bytes they take.
-    pub(crate) fn size(&self) -> (u64, u64) {
+    pub(super) fn size(&self) -> (u64, u64) {
         let (mut count, mut bytes) = (0, 0);
         for shard in &self.shards {
             let shard = shard.lock();
@@ -100,7 +100,7 @@ impl NodeCache {
 
     /// How many i-nodes are in memory.
     #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.size().0 as usize
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Asker;
+use dendro_control::versions::AncestorInfo;
 use dendro_fs::{Credentials, SetAttr};
 
 fn asker(uid: u32, is_delegate: bool) -> Option<Asker> {
@@ -144,6 +145,28 @@ fn a_try_is_taken_back_by_whoever_made_it_and_only_the_last() {
     alice().answer(&delete(&[at(&third)])).unwrap();
     assert!(refusal(&alice(), &undo(now())).starts_with("permission denied: "));
     assert!(has("c"));
+}
+
+#[test]
+fn what_the_history_goes_through_is_listed_for_everybody() {
+    let fixture = Fixture::open_to_all();
+    let service = fixture.offline();
+    snapshot(&service, "first");
+    service.answer(&clone(at("first"), "hidden")).unwrap();
+    fixture.file("file", b"new");
+    service.answer(&back(at("first"))).unwrap();
+    let listed = |service: &Service| match service.answer(&VersionsRequest::List) {
+        Ok(VersionsReply::List(list)) => list,
+        other => panic!("{other:?}"),
+    };
+    let main = fixture.disk.versions().main;
+    for service in [fixture.offline(), fixture.offline().asked_by(asker(502, false))] {
+        let list = listed(&service);
+        let head = list.branches.iter().find(|of| of.branch == main).unwrap();
+        // The first branch has no head any more; what went on from it says so.
+        assert_eq!(head.parent, Some(0));
+        assert_eq!(list.ancestors, [AncestorInfo::default()], "{list:?}");
+    }
 }
 
 #[test]
