@@ -1,4 +1,4 @@
-//! Crash images, and what must be found on them.
+//! Crash images, and the checks of what is found on them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +17,10 @@ const MAX_DEPTH: u32 = 3;
 /// Images taken of the work that goes on after a crash.
 const LATER_IMAGE_COUNT: u64 = 3;
 
-/// Which crash, so that it can be had again.
+/// The name of a crash, by which it can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashId {
-    /// What the system and its work followed from.
+    /// The seed of the system and its work.
     pub seed: u64,
     /// How many events of the recording had happened.
     pub event: usize,
@@ -36,7 +36,7 @@ impl CrashId {
         Rng::new(rng.next_u64() ^ self.image)
     }
 
-    /// What becomes of the unflushed writes. The first two images are those that need no chance.
+    /// What happens to the unflushed writes. The first two images need no random numbers.
     #[must_use]
     pub fn style(&self, rng: &mut Rng) -> CrashStyle {
         match self.image {
@@ -50,10 +50,10 @@ impl CrashId {
     }
 }
 
-/// Something was not as it must be.
+/// A failed check.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What the system and its work followed from.
+    /// The seed of the system and its work.
     pub seed: u64,
     /// After which crash; `None` when it was before any.
     pub crash: Option<CrashId>,
@@ -80,11 +80,11 @@ impl std::error::Error for Failure {}
 /// Work that was done once and recorded.
 #[derive(Debug)]
 pub struct Run<S> {
-    /// What the work followed from.
+    /// The seed of the work.
     pub seed: u64,
     /// What happened to the device.
     pub recording: Recording,
-    /// What states that went with.
+    /// The states that a crash may leave, by the events.
     pub trace: Trace<S>,
 }
 
@@ -114,7 +114,7 @@ pub fn record<S: System>(
 /// were checked: more than one when work went on and crashed again.
 ///
 /// # Errors
-/// What was found must not be there.
+/// What was found is no allowed state.
 pub fn check<S: System>(system: &S, run: &Run<S::State>, id: CrashId) -> Result<u64, Failure> {
     without_panic(|| {
         let mut rng = id.rng();
@@ -127,12 +127,11 @@ pub fn check<S: System>(system: &S, run: &Run<S::State>, id: CrashId) -> Result<
 }
 
 /// Damages what the run left behind: inverts bits, exchanges blocks, or makes a place unreadable,
-/// where something was written.
-/// Afterwards the volume may refuse to open or to read; what it does say must be a state that was.
-/// Returns whether it could be read whole.
+/// where something was written. Afterwards, opening or reading the volume may fail. What can be
+/// read must belong to an earlier state. Returns whether everything could be read.
 ///
 /// # Errors
-/// It says what never was, or panics.
+/// What was read belongs to no earlier state, or there was a panic.
 pub fn check_damaged<S: System>(
     system: &S,
     run: &Run<S::State>,
@@ -240,7 +239,7 @@ fn work_on<S: System>(
     Ok(image_count)
 }
 
-/// A panic is a failure as any other, and its seed must be known.
+/// A panic is a failure like any other, and its seed must be reported.
 pub(crate) fn without_panic<T>(attempt: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|panic| {
         let text = panic

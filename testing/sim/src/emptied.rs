@@ -1,10 +1,10 @@
-//! A volume that is filled and emptied again: whatever it was filled with, everything can be removed,
-//! and all space comes back.
+//! Volumes that are filled and emptied again: whatever a volume was filled with, everything can be
+//! removed, and all space is free afterwards.
 //!
-//! Volumes of all shapes are filled with files of all shapes, some versions are made, and the rest is
-//! filled up until nothing more fits. Then everything is removed in some order, with crashes and
-//! without, and with as much or as little work in the background as chance has it. No removal may be
-//! refused. At the end as much can be written as on the volume that was just made.
+//! Volumes of different sizes are filled with files of different kinds. Some versions are made, and
+//! the remaining space is filled completely. Then everything is removed in some order, with or
+//! without crashes, and with a random amount of background work. No removal may be refused. At the
+//! end, as much can be written as on the new volume.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,21 +26,21 @@ use crate::system::Outcome;
 
 const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, umask: 0, security_context: &[] };
 const PAGE: u64 = 4096;
-/// Bytes of the pieces that the rest is filled up with.
+/// The size of the pieces that fill the remaining space.
 const PIECE_LEN_BYTES: usize = 256 << 10;
-/// What is written behind the last that fitted, and at the end: little need be left.
+/// The size of the pieces that are written when the larger ones no longer fit.
 const SMALL_LEN_BYTES: usize = 4096;
-/// Steps of background work that surely have an end.
+/// More steps of background work than there can be to do.
 const MAX_BACKGROUND_STEPS: usize = 200_000;
-/// Of what could be written at first, so much can be at the end, in percent.
+/// How much of what could be written at first must be writable at the end, in percent.
 const GIVEN_BACK_PERCENT: u64 = 97;
 
-/// What a volume is filled with before it is filled up.
+/// The files that a volume is filled with first.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// Files without anything in them.
+    /// Empty files.
     Empty,
-    /// Small files, of so many bytes at most.
+    /// Small files, of at most so many bytes.
     Small(u64),
     /// A file of short pages, each so many pages behind the one before.
     Sparse(u64),
@@ -59,9 +59,9 @@ struct Session {
     clock: Arc<StepClock>,
     step: u64,
     rng: Rng,
-    /// How often a crash comes, of a thousand steps.
+    /// After how many of a thousand steps there is a crash.
     crash_per_mille: u64,
-    /// How often background work is done, of a hundred steps.
+    /// After how many of a hundred steps there is background work.
     background_percent: u64,
     snapshots: Vec<View>,
     branches: Vec<View>,
@@ -74,11 +74,12 @@ struct Session {
 pub struct Tally {
     /// All of them.
     pub done: u64,
-    /// Those of which something could not be removed, or was not given back.
+    /// Those of which something could not be removed, or space was not freed.
     pub failed: u64,
 }
 
-/// Fills and empties the volumes of `seeds` on several threads. `failed` is told of those that fail.
+/// Fills and empties the volumes of `seeds` on several threads. `failed` is called for those that
+/// fail.
 pub fn run_seeds(seeds: Range<u64>, thread_count: usize, failed: &(dyn Fn(&str) + Sync)) -> Tally {
     let next = AtomicU64::new(seeds.start);
     let failed_count = AtomicU64::new(0);
@@ -104,7 +105,7 @@ pub fn run_seeds(seeds: Range<u64>, thread_count: usize, failed: &(dyn Fn(&str) 
 /// Fills and empties the volume that `seed` makes.
 ///
 /// # Errors
-/// What was refused, or not given back.
+/// What was refused, or not freed.
 pub fn run(seed: u64) -> Outcome<()> {
     let mut session = Session::begin(seed)?;
     let outcome = session.run();
@@ -257,8 +258,8 @@ impl Session {
         Ok(())
     }
 
-    /// Leaves the volume as a process does that is killed, and mounts it anew. What was not durable
-    /// is lost now and then, and so is done again.
+    /// Abandons the volume as a killed process does, and mounts it again. Sometimes what was not
+    /// durable is lost, and is then done again.
     fn crash(&mut self) -> Outcome<()> {
         if self.rng.chance(50) {
             self.disk.flush(CommitSeq::LATEST).map_err(text)?;
@@ -366,7 +367,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Fills the volume up, in large pieces and then in small ones.
+    /// Fills the remaining space, in large pieces and then in small ones.
     fn fill_up(&mut self) -> Outcome<()> {
         let mut len = PIECE_LEN_BYTES;
         let mut offset = 0;
@@ -438,7 +439,7 @@ impl Session {
         Ok(names)
     }
 
-    /// Removes all files, in order, backwards or in any order; from some of them a piece is cut off
+    /// Removes all files, in order, backwards or in random order. Some of them are truncated
     /// before.
     fn remove_all(&mut self) -> Outcome<()> {
         let order = self.rng.below(3);
@@ -465,7 +466,7 @@ impl Session {
                     let changes = SetAttr { size_bytes: Some(size / 2), ..SetAttr::default() };
                     match self.fs.setattr(&ROOT, ino, &changes) {
                         Ok(_) | Err(FsError::Stale | FsError::NotFound) => {}
-                        // Of a page that a version keeps it takes another.
+                        // A version keeps the page, so a new one has to be written.
                         Err(FsError::Disk(dendro_disk::Error::NoSpace { .. }))
                             if size > 2 && self.has_versions() => {}
                         Err(error) => {
@@ -475,7 +476,7 @@ impl Session {
                 }
                 match self.fs.unlink(Ino::ROOT, &name) {
                     Ok(()) => removed += 1,
-                    // A crash has brought it back, or not: it is looked for again.
+                    // After the crash it may exist again, so it is looked up.
                     Err(FsError::NotFound | FsError::Stale) => {}
                     Err(error) => return Err(format!("removing number {removed}: {error}")),
                 }
@@ -483,7 +484,7 @@ impl Session {
         }
     }
 
-    /// Does all that is to be done in the background.
+    /// Does all background work.
     fn settle(&mut self) -> Outcome<()> {
         for _ in 0..MAX_BACKGROUND_STEPS {
             if !self.disk.background_step().map_err(text)? {

@@ -1,11 +1,12 @@
-//! Crash images in which one bit of what was durable is flipped: nothing is lost in silence.
+//! Crash images in which one bit of durable data is flipped: no loss goes unreported.
 //!
-//! Either all that was promised is there, or opening the volume says that something is not, or reading
-//! answers an error for what is damaged. Where opening says so nothing is written; opened for reading
-//! only the volume shows a state that was, if any; and given up what is lost, it goes on from there.
+//! Either everything that was durable is there, or opening the volume reports a loss, or reading
+//! the damaged data fails. If opening reports a loss, nothing is written. Opened for reading only,
+//! the volume shows an earlier state, if any. Once the loss is accepted, the volume continues from
+//! there.
 //!
-//! What was flushed last no later partial segment says to have been flushed: damage there cannot be told
-//! from a torn write, and bits of it are not flipped.
+//! Nothing in the log says that the last flush took place. Damage to what it covered cannot be
+//! distinguished from a torn write, so bits there are not flipped.
 
 use std::fmt;
 use std::ops::Range;
@@ -30,14 +31,14 @@ use crate::workload;
 /// Bits flipped on crash images of one run.
 const FLIPS_PER_RUN: u64 = 40;
 
-/// What came of the flips.
+/// The results of the flips.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// All that was durable was there.
+    /// All durable data were there.
     whole: AtomicU64,
-    /// It was, and opening told of the damage.
+    /// They were, and opening reported the damage.
     mended: AtomicU64,
-    /// Opening told of what was lost, and refused.
+    /// Opening reported what was lost, and failed.
     refused: AtomicU64,
     /// What was damaged could not be opened or read.
     unreadable: AtomicU64,
@@ -50,7 +51,7 @@ impl Tally {
         [whole, mended, refused, unreadable].map(|count| count.load(Ordering::Relaxed)).iter().sum()
     }
 
-    /// How often opening refused, and told what is lost.
+    /// How often opening failed, and reported what was lost.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -74,7 +75,7 @@ impl fmt::Display for Tally {
 /// Flips bits on the crash images of one seed after the other, until `flip_count` were.
 ///
 /// # Errors
-/// Something was lost in silence, or damage was answered as it must not be.
+/// A loss went unreported, or damage was handled wrongly.
 pub fn run_flips(
     first_seed: u64,
     flip_count: u64,
@@ -157,7 +158,7 @@ fn flip(
     Ok(())
 }
 
-/// What is lost is looked at, and given up.
+/// Examines what is lost, and accepts the loss.
 fn check_given_up(
     system: &DiskSystem<LogEngine>,
     run: &Run<DiskState>,
@@ -207,12 +208,11 @@ fn read(disk: &LogDisk) -> Result<FoundDisk, Error> {
     Ok(FoundDisk { contents, next_list: disk.allocate_list()? })
 }
 
-/// Where bits are worth being flipped on an image, and where they are not.
+/// Where bits are flipped on an image, and where not.
 struct Parts {
-    /// The superblock that counts, its checkpoint, and the headers and records of the log that it
-    /// leads to.
+    /// The current superblock, its checkpoint, and the headers and records of the log behind it.
     telling: Vec<Range<u64>>,
-    /// What no partial segment says to be durable.
+    /// What no partial segment says is durable.
     unproven: Vec<Range<u64>>,
 }
 

@@ -43,10 +43,10 @@ pub enum Bug {
     SkipChain,
     /// A commit's last change is left out of the journal when the commit has many.
     LoseChange,
-    /// Recovery takes the commits of a batch one by one until one is broken, rather than all or
-    /// none, and so may do half of one.
+    /// Recovery takes the commits of a batch one by one until one is broken, instead of all or
+    /// none.
     TornCommit,
-    /// After a failed write or flush it goes on as if nothing had been.
+    /// After a failed write or flush it continues as if it had succeeded.
     ForgetFailure,
 }
 
@@ -116,7 +116,7 @@ impl Journal {
         Ok(Self { memory, device, tail: Mutex::new(tail), bug })
     }
 
-    /// Takes no more writes.
+    /// Refuses writes from now on.
     fn fail(&self, error: &dendro_device::Error) -> Error {
         let why = error.to_string();
         if self.bug != Some(Bug::ForgetFailure) {

@@ -1,21 +1,22 @@
 //! The crash harness: random work on a simulated device, whose power is cut at every point.
 //!
-//! What it proves is in-order recovery: what is found after a crash is the state after some prefix
-//! of the work, at or after the last flush that was acknowledged.
+//! It checks in-order recovery: the state after a crash is the state after some prefix of the work,
+//! at or after the last flush that was acknowledged.
 //!
 //! - [`trace::Trace`]: which states a crash may leave, at each point of the work.
 //! - [`system::System`]: what is crashed: a stack of layers on a device, and random work for it.
 //! - [`disk`]: a logical disk as a system, compared with the model.
-//! - [`log`]: the log-structured disk, made and opened in all ways.
-//! - `outside`: a cleaner in another process, at work on that disk.
+//! - [`log`]: the log-structured disk, made and opened with all options.
+//! - `outside`: a cleaner in another process on that disk.
 //! - [`emptied`]: volumes that are filled, and emptied again.
 //! - [`flipped`]: crash images with one flipped bit.
 //! - [`files`]: the file system over a disk as a system, compared with its own model.
-//! - [`crash`]: makes crash images and checks them; goes on working on some, and crashes them again.
+//! - [`crash`]: makes crash images and checks them; goes on working on some, and crashes them
+//!   again.
 //! - [`workload`]: what a seed's work is like.
 //! - [`campaign`]: many seeds on several threads, and what is counted.
-//! - [`journal`]: a tiny logical disk with planted bugs, which the harness must find. It is the test
-//!   of the tests.
+//! - [`journal`]: a tiny logical disk with planted bugs, which the harness must find. It is the
+//!   test of the tests.
 //!
 //! Everything follows from seeds: a failure is a seed, an event and the number of an image, and
 //! `soak --seed N --event M --image K` (with `--files` for the file system) does it again.

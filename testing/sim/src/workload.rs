@@ -47,9 +47,9 @@ pub fn of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     (system, Effort { device_len_bytes, ..effort })
 }
 
-/// A disk of many segments that `seed` makes, most of it filled before the work begins, and how much
-/// is done with it: cleaning picks several segments at a time, and a checkpoint has so many nodes to
-/// write that segments are emptied and filled anew meanwhile.
+/// A disk of many segments that `seed` makes, most of it filled before the work begins, and how
+/// much is done with it: cleaning picks several segments at a time, and a checkpoint has so many
+/// nodes to write that segments are emptied and filled anew meanwhile.
 #[must_use]
 pub fn large_of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
     let mut rng = Rng::new(seed.rotate_left(8));
