@@ -166,8 +166,8 @@ install-files:
 	sed 's|@BINDIR@|$(BINDIR)|' packaging/udev/61-dendro.rules.in \
 	    > "$(DESTDIR)$(UDEVDIR)/61-dendro.rules"
 	install -m 644 packaging/magic/dendrofs "$(DESTDIR)$(DATADIR)/dendrofs/magic"
-	install -m 644 README.md docs/SEMANTICS.md docs/CONTROL.md docs/JSON.md docs/RECIPES.md \
-	    "$(DESTDIR)$(DOCDIR)"
+	install -m 644 README.md docs/GLOSSARY.md docs/SEMANTICS.md docs/CONTROL.md docs/JSON.md \
+	    docs/RECIPES.md "$(DESTDIR)$(DOCDIR)"
 
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/dendro" "$(DESTDIR)$(UDEVDIR)/61-dendro.rules"

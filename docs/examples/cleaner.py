@@ -3,9 +3,9 @@
 
     cleaner.py SOCKET COUNT
 
-cleans up to COUNT segments of a mounted volume, those first in which the least is alive.
-`dendro info MOUNTPOINT` names the socket; docs/CONTROL.md describes what is said here.
-It may be killed at any moment, and run beside others.
+cleans up to COUNT segments of a mounted volume, those with the fewest live bytes first.
+`dendro info MOUNTPOINT` names the socket; docs/CONTROL.md describes the requests.
+It may be killed at any moment, and may run beside other cleaners.
 """
 
 import json
@@ -16,11 +16,11 @@ MOST_LIVE = 0.9  # Moving more gains too little.
 
 
 class Refused(Exception):
-    """What the daemon said instead of doing it."""
+    """The reason why the daemon refused a request."""
 
 
 def ask(path, command, **arguments):
-    """Asks one question and returns the answer: a connection, a line, and a line back."""
+    """Sends one request on a new connection; returns the value of the reply."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         request = {"version": 1, "command": command, **arguments}
@@ -32,7 +32,7 @@ def ask(path, command, **arguments):
 
 
 def all_segments(path):
-    """The volume as it is now, and its segments."""
+    """The state of the volume, and its segments."""
     answer = ask(path, "segments")
     segments = answer["segments"]
     while answer["next"] is not None:
@@ -42,7 +42,7 @@ def all_segments(path):
 
 
 def victim(path, tried):
-    """The segment in which the least is alive, if it is worth cleaning."""
+    """The segment with the fewest live bytes, if it is worth cleaning."""
     present, segments = all_segments(path)
     most = MOST_LIVE * present["segment_bytes"]
     candidates = [
@@ -56,7 +56,7 @@ def victim(path, tried):
 
 
 def live_blocks(path, number, source):
-    """What is alive of the blocks that `source` tells of."""
+    """The live blocks among those that `source` lists."""
     cursor, live = None, []
     while True:
         arguments = {"segment": number, "source": source, "cursor": cursor}
@@ -69,8 +69,8 @@ def live_blocks(path, number, source):
 
 
 def clean(path, number):
-    """Moves what lives in a segment elsewhere; returns what the segment is then."""
-    # The map is asked only where the summaries do not tell all, as after files swapped contents.
+    """Moves the live blocks of a segment elsewhere; returns the state of the segment after that."""
+    # The map is asked only where the summaries are incomplete, as after files exchanged contents.
     for source in ("summaries", "map"):
         blocks = live_blocks(path, number, source)
         blocks.sort(key=lambda block: (block.get("list", 0), block.get("page", 0)))
@@ -95,11 +95,11 @@ def main():
         tried.add(number)
         try:
             outcome = clean(path, number)
-        except Refused as why:  # Somebody else has cleaned it.
+        except Refused as why:  # Another cleaner has cleaned it.
             outcome = str(why)
         print(f"segment {number}, {segment['live_bytes']} bytes alive: {outcome}")
         cleaned += outcome == "clean"
-    # Wait until something is to do, or a while: what a daemon would do between rounds.
+    # Wait until cleaning is needed, or for a while, as a daemon would between rounds.
     waited = ask(path, "segwait", clean_below=1, timeout_ms=100)
     print(f"{cleaned} segments cleaned, {waited['present']['clean_count']} are clean")
 

@@ -119,7 +119,7 @@ pub struct CoalesceSettings {
     /// Whether it is done in idle times at all.
     pub is_on: bool,
     /// How long nobody has written or read then. The disk does not watch the time: this is for
-    /// whoever calls [`LogDisk::coalesce_step`].
+    /// whoever calls [`LogDisk::coalesce_step`](crate::LogDisk::coalesce_step).
     pub after: Duration,
     /// Pieces of so many bytes or more stay where they are, also when it is asked for.
     pub piece_bytes: u32,
