@@ -469,9 +469,9 @@ impl LogDisk {
             let mut engine = self.engine.write();
             for resident in &order {
                 let place = resident.written().expect("the checkpoint wrote it").place;
-                engine.state.segments.node_born(&place, checkpoint.log_clock);
+                engine.state.segments.node_added(&place, checkpoint.log_clock);
                 if resident.is_superseded() {
-                    engine.state.segments.node_died(&place, checkpoint.log_clock);
+                    engine.state.segments.node_freed(&place, checkpoint.log_clock);
                 }
             }
             drop(order);

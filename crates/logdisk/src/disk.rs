@@ -342,7 +342,7 @@ impl LogDisk {
     pub(crate) fn relieve_writer(&self) -> Result<()> {
         self.writer.wake();
         // Of a full host those hear who come next: what has been done is accepted.
-        while self.writer.is_crowded() {
+        while self.writer.is_over_limit() {
             match self.write_one() {
                 Ok(true) => {}
                 Ok(false) | Err(Error::NoSpace { .. }) => break,

@@ -320,14 +320,14 @@ impl Engine {
         self.log.prev_crc32c = crc32c;
         self.replay_bytes += len_bytes as u64;
         self.hand_to_writer(closed);
-        self.note_emptied();
+        self.note_reclaimable();
     }
 
     /// Notes what the closed partial segments of the main log have emptied, if the open one is empty.
     /// What a unit emptied that goes on is told only when its end is.
-    pub(crate) fn note_emptied(&mut self) {
+    pub(crate) fn note_reclaimable(&mut self) {
         if !self.spans && self.log.open.as_ref().is_none_or(Partial::is_empty) {
-            let emptied = self.state.segments.take_emptied();
+            let emptied = self.state.segments.take_reclaimable();
             self.reuse_queue.note_closed(self.log.seq - 1, emptied);
         }
     }

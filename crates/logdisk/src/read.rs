@@ -161,7 +161,7 @@ impl LogDisk {
             // What the head wrote in this epoch goes with its list.
             let own = (ancestry.nearest().branch, engine.state.versions.epoch());
             let is_own = own == (key.branch, key.epoch) && !may_be_left;
-            let is_there = is_own || engine.state.may_hold(ancestry, list.0, nodes)?;
+            let is_there = is_own || engine.state.may_have(ancestry, list.0, nodes)?;
             Ok(is_there.then_some(bytes))
         })
     }
@@ -179,7 +179,7 @@ impl LogDisk {
         }
         self.look_in_slices(from, |engine, slice, nodes| {
             let ancestry = engine.state.versions.ancestry(view)?;
-            if !engine.state.may_hold(ancestry, list.0, nodes)? {
+            if !engine.state.may_have(ancestry, list.0, nodes)? {
                 return Ok(());
             }
             engine.state.visit_records(ancestry, list.0, slice, nodes, &mut |index, bytes| {
@@ -200,7 +200,7 @@ impl LogDisk {
     ) -> Result<()> {
         self.look_in_slices(pages.start / CHUNK_PAGES, |engine, slice, nodes| {
             let ancestry = engine.state.versions.ancestry(view)?;
-            if !engine.state.may_hold(ancestry, list.0, nodes)? {
+            if !engine.state.may_have(ancestry, list.0, nodes)? {
                 return Ok(());
             }
             let rest = pages.start.max(slice.next * CHUNK_PAGES)..pages.end;
@@ -267,7 +267,7 @@ impl LogDisk {
         let fetches = self.look_from(view, |engine, ancestry, nodes| {
             let mut fetches = Vec::new();
             let mut filled = 0;
-            if !engine.state.may_hold(ancestry, list.0, nodes)? {
+            if !engine.state.may_have(ancestry, list.0, nodes)? {
                 buf.fill(0);
                 return Ok(fetches);
             }

@@ -165,7 +165,7 @@ impl State {
 
     /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
     /// while other versions had it is not.
-    pub(crate) fn may_hold(
+    pub(crate) fn may_have(
         &self,
         ancestry: Ancestry<'_>,
         list: u64,
@@ -179,7 +179,7 @@ impl State {
     pub(crate) fn account_for_nodes(&mut self) {
         if self.map.has_released() {
             for node in self.map.take_released() {
-                self.segments.node_died(&node, self.clock);
+                self.segments.node_freed(&node, self.clock);
             }
         }
     }

@@ -367,7 +367,7 @@ impl<'e, 'a> Application<'e, 'a> {
             return Err(Fault::NotYetRemoved(list.0));
         }
         if state.versions.epoch() > 1 && list.0 < state.next_list {
-            if state.is_held(list.0, self.nodes)? {
+            if state.is_in_some_version(list.0, self.nodes)? {
                 return Err(exists.into());
             }
             // What deleted versions have left of it goes; if that is much, piece by piece.

@@ -17,7 +17,7 @@ use roaring::RoaringBitmap;
 use rustc_hash::FxHashMap;
 use zerocopy::FromZeros;
 
-use self::entry::{CHANGED, ENTRY_LEN_BYTES, Entry, HELD_FOR_LAST, HELD_FOR_NEXT, UNRECORDED};
+use self::entry::{AWAITS_LAST, AWAITS_NEXT, CHANGED, ENTRY_LEN_BYTES, Entry, UNRECORDED};
 pub(crate) use self::pins::Pin;
 use self::pins::Pins;
 use self::undo::Undo;
@@ -112,11 +112,11 @@ pub(crate) struct Segments {
     frozen: FxHashMap<u32, u32>,
     /// Those in which blocks died of what no record tells: they wait for the checkpoint that begins
     /// next, or for the one that was begun last, as they are marked.
-    held_for_next: Vec<u32>,
-    held_for_last: Vec<u32>,
+    awaiting_next: Vec<u32>,
+    awaiting_last: Vec<u32>,
     /// Segments of payload heads that have become empty, or were when their head had done with
     /// them.
-    emptied: Vec<SegmentNo>,
+    reclaimable: Vec<SegmentNo>,
     live_bytes: u64,
     /// Of these, the map's nodes.
     node_bytes: u64,
@@ -142,9 +142,9 @@ impl Segments {
             pending: RoaringBitmap::new(),
             unrecorded: Vec::new(),
             frozen: FxHashMap::default(),
-            held_for_next: Vec::new(),
-            held_for_last: Vec::new(),
-            emptied: Vec::new(),
+            awaiting_next: Vec::new(),
+            awaiting_last: Vec::new(),
+            reclaimable: Vec::new(),
             live_bytes: 0,
             node_bytes: 0,
             page_counts: PageCounts::default(),
@@ -176,9 +176,9 @@ impl Segments {
     /// RecordContext what the table takes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let numbers = self.unrecorded.capacity()
-            + self.held_for_next.capacity()
-            + self.held_for_last.capacity()
-            + self.emptied.capacity()
+            + self.awaiting_next.capacity()
+            + self.awaiting_last.capacity()
+            + self.reclaimable.capacity()
             // A bit for each in both sets, at worst.
             + self.table.len() / 16
             // The hash table keeps a byte more for each pair.
@@ -375,10 +375,10 @@ impl Segments {
     /// Nothing in the segment can be reached any more.
     fn note_empty(&mut self, segment: SegmentNo) {
         let entry = &self.table[segment.0 as usize];
-        let is_told =
-            entry.head() == Head::Payload && !entry.is_marked(HELD_FOR_NEXT | HELD_FOR_LAST);
-        if is_told && entry.state() == SegmentState::Dirty {
-            self.emptied.push(segment);
+        let is_recorded =
+            entry.head() == Head::Payload && !entry.is_marked(AWAITS_NEXT | AWAITS_LAST);
+        if is_recorded && entry.state() == SegmentState::Dirty {
+            self.reclaimable.push(segment);
         }
     }
 
@@ -387,11 +387,11 @@ impl Segments {
         for number in std::mem::take(&mut self.frozen).into_keys() {
             self.table[number as usize].unmark(CHANGED);
         }
-        for number in std::mem::take(&mut self.held_for_next) {
+        for number in std::mem::take(&mut self.awaiting_next) {
             let entry = &mut self.table[number as usize];
-            entry.unmark(HELD_FOR_NEXT);
-            if entry.mark(HELD_FOR_LAST) {
-                self.held_for_last.push(number);
+            entry.unmark(AWAITS_NEXT);
+            if entry.mark(AWAITS_LAST) {
+                self.awaiting_last.push(number);
             }
         }
         self.pending.iter().map(|number| self.generation(SegmentNo(number))).collect()
@@ -404,8 +404,8 @@ impl Segments {
 
     /// The checkpoint begun last is durable.
     pub(crate) fn note_settled(&mut self) {
-        for number in std::mem::take(&mut self.held_for_last) {
-            self.table[number as usize].unmark(HELD_FOR_LAST);
+        for number in std::mem::take(&mut self.awaiting_last) {
+            self.table[number as usize].unmark(AWAITS_LAST);
         }
     }
 
@@ -424,30 +424,30 @@ impl Segments {
     }
 
     /// Segments of payload heads that have become empty since the last call, by what records tell.
-    pub(crate) fn take_emptied(&mut self) -> Vec<Generation> {
-        let emptied = std::mem::take(&mut self.emptied);
-        // One that a change emptied which was undone is named once more when it is empty again.
-        let emptied: BTreeSet<_> = emptied.into_iter().collect();
-        let emptied = emptied.into_iter().filter(|&segment| self.is_pending(segment));
-        emptied.map(|segment| self.generation(segment)).collect()
+    pub(crate) fn take_reclaimable(&mut self) -> Vec<Generation> {
+        let reclaimable = std::mem::take(&mut self.reclaimable);
+        // One that a change reclaimable which was undone is named once more when it is empty again.
+        let reclaimable: BTreeSet<_> = reclaimable.into_iter().collect();
+        let reclaimable = reclaimable.into_iter().filter(|&segment| self.is_pending(segment));
+        reclaimable.map(|segment| self.generation(segment)).collect()
     }
 
     /// Something else makes these clean, given in their order.
-    pub(crate) fn forget_emptied(&mut self, segments: &[SegmentNo]) {
-        self.emptied.retain(|segment| segments.binary_search(segment).is_err());
+    pub(crate) fn forget_reclaimable(&mut self, segments: &[SegmentNo]) {
+        self.reclaimable.retain(|segment| segments.binary_search(segment).is_err());
     }
 
     /// How many these are, about.
-    pub(crate) const fn emptied_count(&self) -> usize {
-        self.emptied.len()
+    pub(crate) const fn reclaimable_count(&self) -> usize {
+        self.reclaimable.len()
     }
 
     /// A block of the segment at `addr` dies of what no record tells: after a crash it lives again,
     /// unless a checkpoint that begins later is durable.
-    pub(crate) fn hold(&mut self, addr: Addr) {
+    pub(crate) fn await_checkpoint(&mut self, addr: Addr) {
         let segment = self.layout.segment_of(addr);
-        if self.table[segment.0 as usize].mark(HELD_FOR_NEXT) {
-            self.held_for_next.push(segment.0);
+        if self.table[segment.0 as usize].mark(AWAITS_NEXT) {
+            self.awaiting_next.push(segment.0);
         }
     }
 
@@ -472,7 +472,7 @@ impl Segments {
         self.node_bytes = self.node_bytes.saturating_sub(nodes_of(self.head(segment), before))
             + nodes_of(usage.head, usage.live_bytes);
         // When it was filled and lost blocks is not kept; this is the best guess.
-        let figures = dendro_policy::Segment {
+        let statistics = dendro_policy::Segment {
             live_bytes: usage.live_bytes,
             class: Class::from_number(usage.class),
             written_at: usage.written_at,
@@ -482,7 +482,7 @@ impl Segments {
         };
         self.change(segment, |entry| {
             entry.set_head(usage.head);
-            entry.set_policy_view(&figures);
+            entry.set_policy_view(&statistics);
             entry.set_state(match entry.state() {
                 _ if usage.live_bytes > 0 => SegmentState::Dirty,
                 SegmentState::Dirty => SegmentState::Clean,
@@ -492,28 +492,28 @@ impl Segments {
     }
 
     /// A block can be reached now, at `clock`, that its client wrote at `written_at`.
-    pub(crate) fn block_born(&mut self, block: &PageRef, written_at: u64, clock: u64) {
+    pub(crate) fn block_added(&mut self, block: &PageRef, written_at: u64, clock: u64) {
         self.page_counts.zero += u64::from(block.len_bytes == 0);
-        if let Some(entry) = self.holder_of_short(block) {
+        if let Some(entry) = self.entry_of_short(block) {
             entry.short_count += 1;
             self.page_counts.short += 1;
         }
-        self.born(block.addr, block.footprint_bytes(), written_at, clock);
+        self.bytes_added(block.addr, block.footprint_bytes(), written_at, clock);
     }
 
     /// A block cannot be reached any more, at `clock`.
-    pub(crate) fn block_died(&mut self, block: &PageRef, clock: u64) {
+    pub(crate) fn block_freed(&mut self, block: &PageRef, clock: u64) {
         let zeros = u64::from(block.len_bytes == 0);
         self.page_counts.zero = self.page_counts.zero.saturating_sub(zeros);
-        if let Some(entry) = self.holder_of_short(block) {
+        if let Some(entry) = self.entry_of_short(block) {
             entry.short_count = entry.short_count.saturating_sub(1);
             self.page_counts.short = self.page_counts.short.saturating_sub(1);
         }
-        self.died(block.addr, block.footprint_bytes(), clock);
+        self.bytes_freed(block.addr, block.footprint_bytes(), clock);
     }
 
     /// The segment of a block, if that is shorter than a page.
-    fn holder_of_short(&mut self, block: &PageRef) -> Option<&mut Entry> {
+    fn entry_of_short(&mut self, block: &PageRef) -> Option<&mut Entry> {
         let is_short = (1..PAGE_SIZE).contains(&usize::from(block.len_bytes));
         let segment = is_short.then(|| self.layout.segment_of(block.addr))?;
         let entry = &mut self.table[segment.0 as usize];
@@ -521,49 +521,49 @@ impl Segments {
         Some(entry)
     }
 
-    pub(crate) fn node_born(&mut self, node: &NodePtr, clock: u64) {
+    pub(crate) fn node_added(&mut self, node: &NodePtr, clock: u64) {
         self.node_bytes += u64::from(node_footprint_bytes(node));
-        self.born(node.addr, node_footprint_bytes(node), clock, clock);
+        self.bytes_added(node.addr, node_footprint_bytes(node), clock, clock);
     }
 
-    pub(crate) fn node_died(&mut self, node: &NodePtr, clock: u64) {
+    pub(crate) fn node_freed(&mut self, node: &NodePtr, clock: u64) {
         self.node_bytes = self.node_bytes.saturating_sub(u64::from(node_footprint_bytes(node)));
-        self.died(node.addr, node_footprint_bytes(node), clock);
+        self.bytes_freed(node.addr, node_footprint_bytes(node), clock);
     }
 
-    fn born(&mut self, addr: Addr, len_bytes: u32, written_at: u64, clock: u64) {
+    fn bytes_added(&mut self, addr: Addr, len_bytes: u32, written_at: u64, clock: u64) {
         if len_bytes == 0 {
             return;
         }
         let segment = self.layout.segment_of(addr);
         let capacity_bytes = self.capacity_bytes();
         self.change_live(segment, |entry| {
-            let mut figures = entry.policy_view(segment, capacity_bytes);
-            figures.add(len_bytes, written_at, clock);
-            entry.set_policy_view(&figures);
+            let mut statistics = entry.policy_view(segment, capacity_bytes);
+            statistics.add(len_bytes, written_at, clock);
+            entry.set_policy_view(&statistics);
         });
         self.live_bytes += u64::from(len_bytes);
         self.mark_unrecorded(segment);
     }
 
-    fn died(&mut self, addr: Addr, len_bytes: u32, clock: u64) {
+    fn bytes_freed(&mut self, addr: Addr, len_bytes: u32, clock: u64) {
         if len_bytes == 0 {
             return;
         }
         let segment = self.layout.segment_of(addr);
         let capacity_bytes = self.capacity_bytes();
-        let died = self.change_live(segment, |entry| {
+        let freed_bytes = self.change_live(segment, |entry| {
             // Only an image that was made to deceive can get below zero; the checker tells.
-            let died = len_bytes.min(entry.live_bytes);
-            let mut figures = entry.policy_view(segment, capacity_bytes);
-            figures.remove(died, clock);
-            entry.set_policy_view(&figures);
-            died
+            let freed_bytes = len_bytes.min(entry.live_bytes);
+            let mut statistics = entry.policy_view(segment, capacity_bytes);
+            statistics.remove(freed_bytes, clock);
+            entry.set_policy_view(&statistics);
+            freed_bytes
         });
         if self.live_bytes_of(segment) == 0 {
             self.note_empty(segment);
         }
-        self.live_bytes -= u64::from(died);
+        self.live_bytes -= u64::from(freed_bytes);
         self.mark_unrecorded(segment);
     }
 
@@ -577,7 +577,7 @@ impl Segments {
     /// After recovery: whatever holds something is not clean, whichever head filled it, and what is
     /// empty waits for a checkpoint.
     pub(crate) fn settle(&mut self) {
-        self.emptied.clear();
+        self.reclaimable.clear();
         for segment in self.layout.log_segments() {
             let entry = &self.table[segment.0 as usize];
             if entry.live_bytes > 0 && entry.state() == SegmentState::Clean {

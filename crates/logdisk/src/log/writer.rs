@@ -122,7 +122,7 @@ impl Writer {
         }
     }
 
-    pub(crate) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_over_limit(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) >= MAX_WAITING
     }
 

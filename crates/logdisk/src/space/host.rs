@@ -161,7 +161,7 @@ impl LogDisk {
 
     /// Whether the host lacks room to write a unit now.
     pub(crate) fn shortage_on_host(&self, engine: &Engine, need: Need) -> Option<Shortage> {
-        let waits = if need.reclaims { self.writer.is_crowded() } else { true };
+        let waits = if need.reclaims { self.writer.is_over_limit() } else { true };
         if waits && self.waits_for_host() {
             return Some(Shortage::OnHost(0));
         }

@@ -37,7 +37,8 @@ impl Engine {
     /// How many segments can become clean without a checkpoint, about.
     pub(crate) fn reusable_count(&self) -> u32 {
         let ReuseQueue { waiting, told, safe, .. } = &self.reuse_queue;
-        let count = self.state.segments.emptied_count() + waiting.len() + told.len() + safe.len();
+        let count =
+            self.state.segments.reclaimable_count() + waiting.len() + told.len() + safe.len();
         count as u32
     }
 
@@ -61,7 +62,7 @@ impl Engine {
 
     /// Tells of those segments that were emptied by what is durable; says whether there were any.
     fn tell_of_emptied(&mut self) -> Outcome<bool> {
-        self.note_emptied();
+        self.note_reclaimable();
         let durable_seq = self.durable_seq;
         let count = self.reuse_queue.waiting.partition_point(|(seq, _)| *seq <= durable_seq);
         let count = count.min(MAX_TOLD_AT_ONCE);
@@ -95,7 +96,7 @@ impl Engine {
 
     /// A checkpoint makes these clean.
     pub(crate) fn withdraw_emptied(&mut self, segments: &[SegmentNo]) {
-        self.state.segments.forget_emptied(segments);
+        self.state.segments.forget_reclaimable(segments);
         self.reuse_queue.withdraw(segments);
     }
 }
@@ -143,7 +144,7 @@ impl LogDisk {
             }
             let has_told = engine.tell_of_emptied()?;
             let ReuseQueue { waiting, told, .. } = &engine.reuse_queue;
-            let is_waiting = !waiting.is_empty() || engine.state.segments.emptied_count() > 0;
+            let is_waiting = !waiting.is_empty() || engine.state.segments.reclaimable_count() > 0;
             Ok(has_told || !told.is_empty() || is_waiting)
         })
     }

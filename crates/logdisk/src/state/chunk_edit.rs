@@ -325,9 +325,9 @@ impl State {
     ) -> Outcome<()> {
         self.clock += u64::from(block.footprint_bytes());
         if let Some(own) = own {
-            self.segments.block_died(&own, self.clock);
+            self.segments.block_freed(&own, self.clock);
         }
-        self.segments.block_born(&block, self.clock, self.clock);
+        self.segments.block_added(&block, self.clock, self.clock);
         let key = item.key(branch, self.versions.epoch());
         self.map.set_page(&key, slot, block, nodes)
     }
@@ -338,7 +338,7 @@ impl State {
         self.drop_page(edit, slot);
         edit.own[slot as usize] = Some(block);
         edit.holes &= !(1 << slot);
-        self.segments.block_born(&block, self.clock, self.clock);
+        self.segments.block_added(&block, self.clock, self.clock);
     }
 
     /// Makes a page a hole, its block with it unless others see it.
@@ -373,11 +373,11 @@ impl State {
     /// Lets go of the page at `slot`; its block dies unless others see it.
     fn drop_page(&mut self, edit: &mut ChunkEdit, slot: u32) {
         if let Some(old) = edit.own[slot as usize].take() {
-            self.segments.block_died(&old, self.clock);
+            self.segments.block_freed(&old, self.clock);
         } else if let Some(below) = edit.below_at(slot)
             && !self.is_taken_by_others(edit, &below)
         {
-            self.segments.block_died(&below.page, self.clock);
+            self.segments.block_freed(&below.page, self.clock);
             edit.taken.push((below.branch, below.epoch, slot));
         }
     }

@@ -139,8 +139,8 @@ impl State {
         for (slot, block) in moved {
             let Some(there) = slots[*slot as usize] else { continue };
             let written_at = self.segments.policy_view_at(there.addr).written_at;
-            self.segments.block_died(&there, self.clock);
-            self.segments.block_born(block, written_at, self.clock);
+            self.segments.block_freed(&there, self.clock);
+            self.segments.block_added(block, written_at, self.clock);
             slots[*slot as usize] = Some(*block);
         }
         let rest = chunk.with_slots(&slots, chunk.holes());

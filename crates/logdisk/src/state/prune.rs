@@ -48,9 +48,9 @@ impl State {
         let fate = self.fate(from, to, nodes)?;
         for block in &fate.dead {
             if !is_told && block.len_bytes > 0 {
-                self.segments.hold(block.addr);
+                self.segments.await_checkpoint(block.addr);
             }
-            self.segments.block_died(block, self.clock);
+            self.segments.block_freed(block, self.clock);
         }
         for (key, chunk) in fate.changes {
             match chunk {
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// Whether some version has the list.
-    pub(crate) fn is_held(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
+    pub(crate) fn is_in_some_version(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         let mut entries = Vec::new();
         let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::List));
         self.map.visit(&from, &to, nodes, &mut |key, value| {

@@ -109,7 +109,7 @@ impl Engine {
             return Ok(RunSearch::Elsewhere(Place { list, page: 0 }));
         }
         let ancestry = self.state.versions.ancestry(view)?;
-        if !self.state.may_hold(ancestry, list, nodes)? {
+        if !self.state.may_have(ancestry, list, nodes)? {
             return Ok(RunSearch::Elsewhere(Place { list: list + 1, page: 0 }));
         }
         let page = index * CHUNK_PAGES / STRETCH_PAGES * STRETCH_PAGES;

@@ -1,4 +1,4 @@
-//! What is kept of each segment, packed: a large volume has millions of them.
+//! What is stored of each segment, packed: a large volume has millions of them.
 
 use dendro_format::{Head, SegmentNo};
 use dendro_policy::Class;
@@ -6,7 +6,7 @@ use zerocopy::FromZeros;
 
 use super::SegmentState;
 
-/// Times on the log clock are kept in units of this: what is written in the meantime tells no
+/// Times on the log clock are stored in units of this: what is written in the meantime tells no
 /// policy anything.
 const TIME_UNIT_BYTES: u64 = 4096;
 /// The last moment that can be told: behind an exbibyte of writing.
@@ -21,9 +21,9 @@ pub(super) const UNRECORDED: u8 = 1 << 4;
 /// Its live bytes have changed since the last checkpoint was begun.
 pub(super) const CHANGED: u8 = 1 << 5;
 /// It waits for the checkpoint that begins next.
-pub(super) const HELD_FOR_NEXT: u8 = 1 << 6;
+pub(super) const AWAITS_NEXT: u8 = 1 << 6;
 /// It waits for the checkpoint that was begun last.
-pub(super) const HELD_FOR_LAST: u8 = 1 << 7;
+pub(super) const AWAITS_LAST: u8 = 1 << 7;
 
 /// A time on the log clock, in [`TIME_UNIT_BYTES`].
 #[derive(Clone, Copy, Debug, Default, FromZeros)]
@@ -148,13 +148,13 @@ impl Entry {
     }
 
     /// Keeps what policies see of it.
-    pub(super) fn set_policy_view(&mut self, figures: &dendro_policy::Segment) {
-        self.live_bytes = figures.live_bytes;
-        self.set_class(figures.class);
-        self.written_at = Moment::of(figures.written_at);
-        self.last_death = Moment::of(figures.last_death);
-        self.filled_at = Moment::of(figures.filled_at);
-        self.deaths = u16::try_from(figures.deaths).unwrap_or(u16::MAX);
+    pub(super) fn set_policy_view(&mut self, statistics: &dendro_policy::Segment) {
+        self.live_bytes = statistics.live_bytes;
+        self.set_class(statistics.class);
+        self.written_at = Moment::of(statistics.written_at);
+        self.last_death = Moment::of(statistics.last_death);
+        self.filled_at = Moment::of(statistics.filled_at);
+        self.deaths = u16::try_from(statistics.deaths).unwrap_or(u16::MAX);
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn state_head_and_marks_do_not_touch_each_other() {
         let mut entry = Entry::new_zeroed();
-        for mark in [UNRECORDED, CHANGED, HELD_FOR_NEXT, HELD_FOR_LAST] {
+        for mark in [UNRECORDED, CHANGED, AWAITS_NEXT, AWAITS_LAST] {
             assert!(entry.mark(mark) && !entry.mark(mark));
             for state in [SegmentState::Open, SegmentState::Dirty, SegmentState::Clean] {
                 for head in [Head::Map, Head::Payload, Head::Main] {
@@ -189,9 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_kept_but_for_less_than_a_page_of_time() {
+    fn statistics_are_stored_exactly_except_times_which_are_rounded_to_pages() {
         let mut entry = Entry::new_zeroed();
-        let figures = dendro_policy::Segment {
+        let statistics = dendro_policy::Segment {
             number: 3,
             live_bytes: 64 << 20,
             capacity_bytes: 64 << 20,
@@ -202,11 +202,11 @@ mod tests {
             deaths: 70_000,
             times_cleaned: 0,
         };
-        entry.set_policy_view(&figures);
-        let kept = dendro_policy::Segment { filled_at: 1 << 52, deaths: 65_535, ..figures };
-        assert_eq!(entry.policy_view(SegmentNo(3), 64 << 20), kept);
+        entry.set_policy_view(&statistics);
+        let stored = dendro_policy::Segment { filled_at: 1 << 52, deaths: 65_535, ..statistics };
+        assert_eq!(entry.policy_view(SegmentNo(3), 64 << 20), stored);
         // Behind the last moment that can be told, time stands still.
-        entry.set_policy_view(&dendro_policy::Segment { written_at: u64::MAX, ..figures });
+        entry.set_policy_view(&dendro_policy::Segment { written_at: u64::MAX, ..statistics });
         assert_eq!(entry.written_at(), LAST_MOMENT * TIME_UNIT_BYTES);
     }
 }

@@ -15,7 +15,7 @@ fn live_bytes(segments: &Segments) -> Vec<u32> {
     (0..segments.layout.segment_count()).map(|at| segments.live_bytes_of(SegmentNo(at))).collect()
 }
 
-fn pending_by_looking(segments: &Segments) -> Vec<SegmentNo> {
+fn pending_by_full_scan(segments: &Segments) -> Vec<SegmentNo> {
     let is_pending = |segment: &SegmentNo| segments.is_pending(*segment);
     segments.layout.log_segments().filter(is_pending).collect()
 }
@@ -34,20 +34,20 @@ fn a_segment_takes_32_bytes_once_it_was_filled_and_next_to_none_before() {
             segments.close(segment);
         }
         assert_eq!(segments.open(Head::Main, Class::MAIN), None);
-        segments.take_emptied();
-        segments.emptied = Vec::new();
+        segments.take_reclaimable();
+        segments.reclaimable = Vec::new();
         assert!(segments.memory_bytes() <= most_mib << 20, "{}", segments.memory_bytes());
     }
 }
 
 /// A checkpoint's freeze looks only at what has changed, and finds what looking at all would.
 #[test]
-fn a_freeze_finds_what_looking_at_all_segments_finds() {
+fn a_freeze_finds_what_a_full_scan_finds() {
     let layout = Layout::new(17, 60).unwrap();
     let mut segments = Segments::new(layout);
     let mut rng = Rng::new(5);
     let mut clock = 0;
-    let (mut frozen, mut held) = (live_bytes(&segments), [BTreeSet::new(), BTreeSet::new()]);
+    let (mut frozen, mut awaiting) = (live_bytes(&segments), [BTreeSet::new(), BTreeSet::new()]);
     for _ in 0..20_000 {
         clock += PAGE_SIZE as u64;
         let segment = SegmentNo(2 + rng.below(58) as u32);
@@ -55,20 +55,20 @@ fn a_freeze_finds_what_looking_at_all_segments_finds() {
             (0..1, _) => {
                 let pending = segments.freeze();
                 frozen = live_bytes(&segments);
-                let [next, last] = &mut held;
+                let [next, last] = &mut awaiting;
                 last.append(next);
                 let found: Vec<_> = pending.iter().map(|generation| generation.segment).collect();
-                assert_eq!(found, pending_by_looking(&segments));
+                assert_eq!(found, pending_by_full_scan(&segments));
                 assert!(pending.iter().all(|generation| segments.is_still_pending(*generation)));
                 assert!(segments.frozen.is_empty());
             }
             (1..2, _) => {
                 segments.note_settled();
-                held[1].clear();
+                awaiting[1].clear();
             }
             (2..10, _) => {
-                segments.hold(page(layout, segment).addr);
-                held[0].insert(segment);
+                segments.await_checkpoint(page(layout, segment).addr);
+                awaiting[0].insert(segment);
             }
             (_, SegmentState::Clean) => {
                 let opened = segments.open(Head::Payload, Class::user(1)).unwrap();
@@ -76,18 +76,18 @@ fn a_freeze_finds_what_looking_at_all_segments_finds() {
             }
             (10..30, SegmentState::Open) => segments.close(segment),
             (_, SegmentState::Open) if segments.live_bytes_of(segment) < 120 << 10 => {
-                segments.block_born(&page(layout, segment), clock, clock);
+                segments.block_added(&page(layout, segment), clock, clock);
             }
             (_, SegmentState::Dirty) if segments.live_bytes_of(segment) == 0 => {
                 segments.set_clean(segment);
             }
-            _ => segments.block_died(&page(layout, segment), clock),
+            _ => segments.block_freed(&page(layout, segment), clock),
         }
         for segment in layout.log_segments() {
             assert_eq!(segments.frozen_bytes_of(segment), frozen[segment.0 as usize]);
-            let is_held =
-                segments.table[segment.0 as usize].is_marked(HELD_FOR_NEXT | HELD_FOR_LAST);
-            assert_eq!(is_held, held.iter().any(|held| held.contains(&segment)));
+            let is_awaiting =
+                segments.table[segment.0 as usize].is_marked(AWAITS_NEXT | AWAITS_LAST);
+            assert_eq!(is_awaiting, awaiting.iter().any(|awaiting| awaiting.contains(&segment)));
         }
         let clean = layout.log_segments().filter(|at| segments.state(*at) == SegmentState::Clean);
         assert_eq!(segments.clean_count() as usize, clean.count());
