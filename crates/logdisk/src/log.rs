@@ -1,5 +1,5 @@
-//! The log on the device (DESIGN §4): segments, the partial segments that fill them, and the order in
-//! which these are written.
+//! The log on the device (DESIGN §4): segments, the partial segments that fill them, and the order
+//! in which partial segments are written.
 //!
 //! - [`segments`]: the table of all segments: their states, live bytes and allocation.
 //! - [`partial`]: a partial segment under construction.

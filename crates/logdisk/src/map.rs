@@ -1,13 +1,13 @@
 //! The map: a B+tree that is persistent in the functional sense (DESIGN §5).
 //!
-//! Invariants, by number where they are relied on:
-//! 1. A dirty node's parent is dirty: whoever changes a node has changed the path to it.
-//! 2. A node that a checkpoint holds is never changed: the live tree goes on with a copy, and the
-//!    old one is marked superseded.
-//! 3. Every clean node that the live tree lets go of is reported once, in [`Map::take_released`],
-//!    so that its segment's usage stays exact.
-//! 4. Between [`Map::begin`] and [`Map::settle_changes`] no node is merged or dropped, so that undoing
-//!    a change finds every entry's leaf dirty, and needs no I/O.
+//! Invariants:
+//! 1. A dirty node's parent is dirty: a change of a node changes the path to it.
+//! 2. A node that a checkpoint retains is never changed. The live tree continues with a copy, and
+//!    the old node is marked superseded.
+//! 3. Every clean node that the live tree releases is reported once, by [`Map::take_released`], so
+//!    that the usage of its segment stays exact.
+//! 4. Between [`Map::begin`] and [`Map::settle_changes`] no node is merged or dropped. So undoing
+//!    finds the leaf of every changed entry dirty, and needs no I/O.
 
 mod accounting;
 mod bounds;
@@ -34,15 +34,15 @@ use self::undo::{Change, InMemory, Undo};
 use crate::fault::Outcome;
 use crate::map::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
 
-/// Where nodes that are not dirty come from.
+/// The source of clean nodes.
 pub(crate) trait Nodes {
     /// The node at `place`.
     fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>>;
 
-    /// The node at `place`, which nobody will ask for any more.
+    /// The node at `place`, which is not asked for again.
     fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>>;
 
-    /// The node at `place` if it takes no I/O.
+    /// The node at `place` if that takes no I/O.
     fn node_if_cached(&self, place: &NodePtr) -> Option<Arc<Resident>>;
 }
 
@@ -59,16 +59,16 @@ pub(crate) struct Map {
 /// What was found where an entry was put.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// What was under its key.
+    /// The value that was under its key.
     pub(crate) old: Option<Value>,
-    /// The key before it, if that is in the same leaf.
+    /// The key before it, if that key is in the same leaf.
     pub(crate) before: Option<Key>,
 }
 
 /// An entry of the tree.
 pub(crate) type Entry = (Key, Value);
 
-/// A node that was split off, with its first key.
+/// A node that was split off, with its first key; none if no node was split.
 type Split = Option<(Key, Child)>;
 
 impl Map {
@@ -79,37 +79,38 @@ impl Map {
         Self { root, level, ..Self::default() }
     }
 
-    /// Where the root lies.
+    /// The bounds of the root.
     const fn bounds(&self) -> Bounds<'static> {
         Bounds::of_root(self.level)
     }
 
-    /// About what the dirty nodes take in memory.
+    /// The approximate memory of the dirty nodes.
     pub(crate) const fn dirty_bytes(&self) -> u64 {
         self.ledger.dirty.memory_bytes
     }
 
-    /// About what nodes take in memory that the live tree has gone on from, and a checkpoint holds.
+    /// The approximate memory of superseded nodes.
     pub(crate) const fn superseded_bytes(&self) -> u64 {
         self.ledger.superseded_bytes
     }
 
-    /// About what all nodes take in memory that are there for other reasons than the cache's.
+    /// The approximate memory of all nodes that are in memory independently of the cache.
     pub(crate) const fn resident_bytes(&self) -> u64 {
         self.dirty_bytes() + self.superseded_bytes()
     }
 
-    /// About what the dirty nodes will take on the device.
+    /// The approximate bytes that the dirty nodes will take on the device.
     pub(crate) const fn dirty_len_bytes(&self) -> u64 {
         self.ledger.dirty.len_bytes
     }
 
-    /// About what the checkpoint after the one under path, or the next one, will write.
+    /// The approximate bytes that the checkpoint after the one under way will write, or the next
+    /// one if none is under way.
     pub(crate) const fn due_len_bytes(&self) -> u64 {
         self.ledger.due.len_bytes
     }
 
-    /// The clean nodes let go of since the last call (invariant 3).
+    /// The clean nodes that were released since the last call (map invariant 3).
     pub(crate) fn take_released(&mut self) -> Vec<NodePtr> {
         mem::take(&mut self.ledger.released)
     }
@@ -122,7 +123,7 @@ impl Map {
         self.look(key, nodes, |value| value.cloned())
     }
 
-    /// What `look` says of the value under `key`.
+    /// The result of `look` for the value under `key`.
     pub(crate) fn look<T>(
         &self,
         key: &Key,
@@ -135,7 +136,7 @@ impl Map {
         {
             return Ok(look(Some(value)));
         }
-        look_under(root, self.bounds(), key, nodes, |path| self.paths.keep(key, path), look)
+        look_under(root, self.bounds(), key, nodes, |path| self.paths.store(key, path), look)
     }
 
     /// Calls `visit` with the entries from `to` back to `from`, both included, until it breaks.
@@ -178,8 +179,8 @@ impl Map {
         self.visit_newer(from, to, 0, nodes, visit)
     }
 
-    /// As [`Self::visit`], without entries that lie together where none was written after `epoch`:
-    /// all that were are visited, and some others.
+    /// As [`Self::visit`], but passes over subtrees in which nothing was written after `epoch`.
+    /// Every entry that was written after it is visited, and some others are too.
     pub(crate) fn visit_newer(
         &self,
         from: &Key,
@@ -194,8 +195,9 @@ impl Map {
         Ok(())
     }
 
-    /// Calls `visit` with the place, the level and a key of every clean node that keys from `from` on
-    /// may belong under, those of a lower level in order, until it breaks.
+    /// Calls `visit` with the place, the level and a key of every clean node that keys from `from`
+    /// on may belong under, until it breaks. Nodes of the same level come in the order of their
+    /// keys.
     pub(crate) fn visit_places(
         &self,
         from: &Key,
@@ -238,7 +240,7 @@ impl Map {
         })
     }
 
-    /// Puts `block` at `slot` of the chunk under `key`, where it is.
+    /// Puts `block` at `slot` of the chunk under `key`, in place.
     ///
     /// # Panics
     /// When there is no chunk under `key`.
@@ -275,8 +277,9 @@ impl Map {
         })
     }
 
-    /// Calls `update` with the leaf that `key` belongs in, and where it is there or would be; it says at
-    /// which entry it has changed the leaf. The tree must not be empty.
+    /// Calls `update` with the leaf that `key` belongs in, and the position where it is or would
+    /// be. `update` returns the position of the entry that it has changed. The tree must not be
+    /// empty.
     fn update_leaf<T>(
         &mut self,
         key: &Key,
@@ -338,8 +341,9 @@ impl Map {
         Ok(Some(old))
     }
 
-    /// Takes the entries from `from` to before `to` out, in order, if they all lie in one leaf: in much
-    /// less time than one by one. `None`: they may not, and nothing was changed.
+    /// Takes out the entries from `from` to before `to`, in order, if they all lie in one leaf.
+    /// This is much faster than removing them one by one. `None` means that they may lie in several
+    /// leaves and that nothing was changed.
     pub(crate) fn take_from_leaf(
         &mut self,
         from: &Key,
@@ -361,23 +365,23 @@ impl Map {
         Ok(taken)
     }
 
-    /// From here on what is changed can be undone.
+    /// Begins a change: what is changed from here on can be undone (map invariant 4).
     pub(crate) fn begin(&mut self) {
         self.undo.begin();
     }
 
-    /// What was changed since [`Self::begin`] stays.
+    /// Makes permanent what was changed since [`Self::begin`].
     pub(crate) fn settle_changes(&mut self, nodes: &dyn Nodes) {
         self.undo.end();
         self.shrink(nodes);
     }
 
-    /// Undoes what was changed since [`Self::begin`]: the entries are what they were. Nodes that were
-    /// made dirty stay so.
+    /// Undoes what was changed since [`Self::begin`]: the entries are as they were. Nodes that were
+    /// made dirty stay dirty.
     pub(crate) fn roll_back(&mut self) {
         let changes = self.undo.take();
         for change in changes.into_iter().rev() {
-            self.undo_change(change).expect("what was changed is in memory (invariant 4)");
+            self.undo_change(change).expect("what was changed is in memory (map invariant 4)");
         }
         self.shrink(&InMemory);
     }
@@ -432,8 +436,8 @@ impl Map {
         }
     }
 
-    /// Makes the path to the node at `level` that `key` belongs under dirty, so that the next
-    /// checkpoint writes it anew, if that node lies at `place`.
+    /// Makes the path to the node at `level` that `key` belongs under dirty if that node lies at
+    /// `place`, so that the next checkpoint writes it again. Returns whether it lies there.
     pub(crate) fn rewrite_node(
         &mut self,
         place: &NodePtr,
@@ -441,7 +445,7 @@ impl Map {
         key: &Key,
         nodes: &dyn Nodes,
     ) -> Outcome<bool> {
-        if !self.holds_node(place, level, key, nodes)? {
+        if !self.has_node(place, level, key, nodes)? {
             return Ok(false);
         }
         let mut bounds = self.bounds();
@@ -459,7 +463,7 @@ impl Map {
     }
 
     /// Whether the node at `level` that `key` belongs under lies at `place`.
-    pub(crate) fn holds_node(
+    pub(crate) fn has_node(
         &self,
         place: &NodePtr,
         level: u8,
@@ -498,14 +502,14 @@ impl Map {
         })
     }
 
-    /// The root as it is now, for a checkpoint: from here on invariant 2 keeps it as it is.
+    /// The root as it is now, for a checkpoint. From here on it is not changed (map invariant 2).
     pub(crate) fn freeze(&mut self) -> Option<(Child, u8)> {
         (self.ledger.due, self.ledger.is_frozen) = (Weight::default(), true);
         self.root.clone().map(|root| (root, self.level))
     }
 
-    /// After a checkpoint: every node that it wrote and that the live tree still uses is held by
-    /// its place alone. `keep` is offered each, for a cache.
+    /// Ends a checkpoint: every node that it wrote and that the live tree still uses becomes clean.
+    /// `keep` is called with each of them, for a cache.
     pub(crate) fn settle(&mut self, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) {
         self.ledger.dirty =
             self.root.as_mut().map_or(Weight::default(), |root| settle_child(root, keep));
@@ -531,7 +535,7 @@ fn child_mut<'a>(
     (child, Bounds::new(level, first, end.or(bounds.end())))
 }
 
-/// The node at `place`, which its parent says lies at `bounds`.
+/// The node at `place`; the parent states that it lies at `bounds`.
 fn node_at(place: &NodePtr, bounds: Bounds<'_>, nodes: &dyn Nodes) -> Outcome<Arc<Resident>> {
     let resident = nodes.node(place)?;
     bounds.check(place, &resident.node)?;
@@ -548,7 +552,7 @@ fn look_under<'a, T>(
     look: impl FnOnce(Option<&Value>) -> T,
 ) -> Outcome<T> {
     let mut path = Path::default();
-    // The dirty top of the tree is borrowed, what is below it comes from the cache.
+    // The dirty top of the tree is borrowed; the nodes below it come from the cache.
     let place = loop {
         match child {
             Child::Clean(child) => break child.place,
@@ -583,7 +587,7 @@ fn look_under<'a, T>(
     }
 }
 
-/// The node of `child` at `bounds`, which is kept in `loaded` if it is not held by its parent.
+/// The node of `child` at `bounds`. If it is clean, `loaded` keeps it in memory.
 fn resident_of<'a>(
     child: &'a Child,
     bounds: Bounds<'_>,
@@ -691,8 +695,8 @@ fn visit_places_under(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Splits the leaf that `key` belongs in, which was changed at entry `changed_at`, and what is above it
-/// and becomes too long.
+/// Splits the leaf that `key` belongs in, which was changed at entry `changed_at`, and the nodes
+/// above it that become too long.
 fn split_under(
     child: &mut Child,
     bounds: Bounds<'_>,
@@ -736,7 +740,7 @@ fn split_leaf(leaf: &mut Leaf, changed_at: usize) -> Split {
     Some((first, Child::Dirty(Resident::new(Node::Leaf(upper)))))
 }
 
-/// Returns what the dirty nodes under `child` take.
+/// Makes the written nodes under `child` clean; returns what the dirty ones take.
 fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) -> Weight {
     let Child::Dirty(resident) = child else { return Weight::default() };
     if let Some(written) = resident.written() {
@@ -744,7 +748,7 @@ fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>))
         *child = Child::Clean(written);
         return Weight::default();
     }
-    let node = &mut Arc::get_mut(resident).expect("no checkpoint holds it").node;
+    let node = &mut Arc::get_mut(resident).expect("no checkpoint retains it").node;
     let mut weight = node.weight();
     if let Node::Inner(inner) = node {
         for (_, child) in &mut inner.entries {
@@ -754,8 +758,8 @@ fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>))
     weight
 }
 
-/// Offers a node that was written, and all below it that were: none has changed since, or this one
-/// would have (invariant 1).
+/// Calls `keep` with a node that was written and all written nodes below it. None of them has
+/// changed since, or this one would be dirty (map invariant 1).
 fn keep_written(resident: &Arc<Resident>, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) {
     if let Node::Inner(inner) = &resident.node {
         for (_, child) in &inner.entries {

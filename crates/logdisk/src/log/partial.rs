@@ -1,9 +1,10 @@
 //! A partial segment under construction, in memory.
 //!
-//! Payload gets its place at once: whole pages one after the other from the second block on,
-//! shorter blocks in grains behind the header and then in blocks of their own. The records are
-//! kept apart and laid in at the end, wherever they fit. Until then a page or record written again
-//! is changed where it is: the whole takes effect or nothing does (DESIGN §4).
+//! Payload gets its address at once. Whole pages lie one after the other from the second block on.
+//! Shorter blocks lie in grains behind the header, and then in blocks of their own. The records are
+//! collected separately and are placed when the partial segment is closed, wherever they fit. Until
+//! then, a page or record that is written again is changed in place, because the partial segment
+//! takes effect whole or not at all (engine invariant 2).
 
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up_usize};
 use dendro_base::{Timestamp, Uuid};
@@ -18,27 +19,27 @@ use dendro_format::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The least room that a partial segment is begun in: any one change fits.
+/// The minimum room in which a partial segment is begun: any single change fits in it.
 pub(crate) const MIN_CAPACITY_BYTES: usize = 4 * PAGE_SIZE;
 
-/// The version that records are about.
+/// The version that the following records belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordContext {
     pub(crate) branch: u32,
     pub(crate) epoch: u64,
-    /// They tell where its blocks lie now.
+    /// Whether the cleaner moved the blocks that the records name.
     pub(crate) is_moved: bool,
 }
 
 impl RecordContext {
-    /// What the first records of a partial segment are about, if nothing else is said.
+    /// The context of the first records of a partial segment that has no version record.
     pub(crate) const fn start(epoch: u64) -> Self {
         Self { branch: 0, epoch, is_moved: false }
     }
 }
 
-/// The header of a partial segment of `head`, for [`Partial::close`] to complete: the first of its
-/// head, as long as nothing else is said.
+/// The header of the first partial segment of a stream of kind `head`; the caller sets what
+/// differs, and [`Partial::close`] sets lengths and place.
 pub(crate) const fn header_of(head: Head, uuid: Uuid) -> PartialHeader {
     PartialHeader {
         head,
@@ -60,7 +61,7 @@ pub(crate) const fn header_of(head: Head, uuid: Uuid) -> PartialHeader {
     }
 }
 
-/// Where the next blocks go: whole pages, and short ones with the end of the room for them.
+/// Where the next blocks go: whole pages at `tail`, short blocks from `short_at` to `short_end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BlockRoom {
     tail: usize,
@@ -68,7 +69,7 @@ struct BlockRoom {
     short_end: usize,
 }
 
-/// How much had been put into a partial segment.
+/// How much had been added to a partial segment at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     base: Addr,
@@ -80,16 +81,16 @@ pub(crate) struct Mark {
     run: Option<Run>,
 }
 
-/// A partial segment that is being filled.
+/// An open partial segment.
 #[derive(Debug)]
 pub(crate) struct Partial {
     buf: AlignedBuf,
     segment: SegmentNo,
-    /// Where it starts, in bytes from the segment's start.
+    /// Its start, in bytes from the start of the segment.
     offset_bytes: u32,
-    /// Where it starts on the device.
+    /// Its start on the device.
     base: Addr,
-    /// How long it may become.
+    /// Its maximum length in bytes.
     capacity: usize,
     /// Where the next whole page goes.
     tail: usize,
@@ -97,37 +98,37 @@ pub(crate) struct Partial {
     short_at: usize,
     short_end: usize,
     records: Vec<u8>,
-    /// What its header says, and what the last record is about.
+    /// The epoch in its header, and the context of the last record.
     epoch: u64,
     context: RecordContext,
-    /// Bytes of `records` that were taken back.
+    /// Bytes of `records` that were voided.
     void_bytes: usize,
     complete_len: usize,
-    /// What of the room for blocks the complete units have taken.
+    /// The room for blocks behind the last complete unit.
     complete: BlockRoom,
-    /// The run that a next whole page may join.
+    /// The run of whole pages that the next page may extend.
     run: Option<Run>,
     /// The whole pages that may still be changed, by ascending offset.
     pages: Vec<Placed>,
     /// The short blocks that may still be changed, by ascending offset.
     shorts: Vec<Short>,
-    /// Records put in it that may still be changed, by branch, list and index.
+    /// Put records that may still be changed, by branch, list and index.
     puts: FxHashMap<(u32, u64, u64), usize>,
     deleted_lists: FxHashSet<u64>,
 }
 
-/// Where the records tell of a block: of a whole page the place of its checksum, of a short block
-/// that of its record.
+/// Where the records name a block: for a whole page the place of its checksum, for a short block
+/// the place of its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordRef(u32);
 
-/// A block that may still be changed where it is.
+/// A block that may still be changed in place.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     offset: u32,
     record_ref: RecordRef,
-    /// Where the records of the main log's open partial segment tell of it as well, if this is
-    /// one of another head.
+    /// Where the records of the main log's open partial segment also name the block, if the block
+    /// lies in a payload stream.
     named: Option<RecordRef>,
 }
 
@@ -145,10 +146,10 @@ struct Run {
     next_addr: Addr,
 }
 
-/// A page as it is to be stored: trailing zeros cut off where that saves a grain.
+/// The length that is stored of a page: trailing zeros are cut off if that saves a grain.
 pub(crate) fn stored_len(page: &[u8]) -> usize {
     let mut len = page.len();
-    // A word at a time: most pages end in something else than zeros at once.
+    // This compares words first, because most pages do not end in zeros.
     while len >= 8 && page[len - 8..len] == [0; 8] {
         len -= 8;
     }
@@ -158,28 +159,28 @@ pub(crate) fn stored_len(page: &[u8]) -> usize {
     if len + GRAIN_SIZE > PAGE_SIZE { PAGE_SIZE } else { len }
 }
 
-/// What is to be stored of a page.
+/// What is stored of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content<'a> {
-    /// If the page is stored whole, zeros may be missing at the end.
+    /// If the page is stored whole, zeros at the end may be missing here.
     bytes: &'a [u8],
     len_bytes: usize,
     crc32c: u32,
 }
 
 impl<'a> Content<'a> {
-    /// That of a page, which may have been cut off where only zeros follow.
+    /// The content of a page; zeros at the end of `page` may be missing.
     pub(crate) fn of_page(page: &'a [u8]) -> Self {
         Self::of(page, stored_len(page))
     }
 
-    /// The first `len_bytes` of a page that is stored so long ([`stored_len`]).
+    /// The content of a page whose stored length ([`stored_len`]) is `len_bytes`.
     pub(crate) fn of(page: &'a [u8], len_bytes: usize) -> Self {
         let bytes = &page[..len_bytes.min(page.len())];
         Self { bytes, len_bytes, crc32c: padded_checksum(bytes, len_bytes) }
     }
 
-    /// What was stored before, its checksum known.
+    /// The content of a stored block whose checksum is known.
     pub(crate) const fn stored(bytes: &'a [u8], crc32c: u32) -> Self {
         Self { bytes, len_bytes: bytes.len(), crc32c }
     }
@@ -192,13 +193,13 @@ impl<'a> Content<'a> {
         self.len_bytes == 0
     }
 
-    /// Whole pages, and bytes of a short block, that it takes.
+    /// The whole pages, and the bytes of a short block, that the content takes.
     pub(crate) const fn room(&self) -> (usize, usize) {
         if self.is_whole() { (1, 0) } else { (0, self.len_bytes) }
     }
 }
 
-/// The checksum of `bytes` with zeros up to `len_bytes`, a page at most.
+/// The checksum of `bytes` followed by zeros up to `len_bytes`, which is at most a page.
 fn padded_checksum(bytes: &[u8], len_bytes: usize) -> u32 {
     let crc32c = checksum(bytes);
     match len_bytes - bytes.len() {
@@ -207,7 +208,7 @@ fn padded_checksum(bytes: &[u8], len_bytes: usize) -> u32 {
     }
 }
 
-/// Copies `bytes` into a slot, with zeros behind them.
+/// Copies `bytes` into a slot and fills the rest of the slot with zeros.
 fn copy_padded(slot: &mut [u8], bytes: &[u8]) {
     let (data, rest) = slot.split_at_mut(bytes.len());
     data.copy_from_slice(bytes);
@@ -215,7 +216,8 @@ fn copy_padded(slot: &mut [u8], bytes: &[u8]) {
 }
 
 impl Partial {
-    /// An empty one at `offset_bytes` of `segment`, which starts at `segment_offset` on the device.
+    /// An empty partial segment at `offset_bytes` of `segment`, which starts at `segment_offset` on
+    /// the device.
     pub(crate) fn new(
         buf: AlignedBuf,
         capacity: usize,
@@ -256,12 +258,12 @@ impl Partial {
         self.records.is_empty()
     }
 
-    /// How much of it is used: what it takes on the device if it is closed now, about.
+    /// The approximate length on the device if it were closed now.
     pub(crate) fn used_bytes(&self) -> usize {
         self.tail + self.records.len() - self.void_bytes
     }
 
-    /// Whether so much more fits for sure: whole pages, bytes of a short block, and records.
+    /// Whether this much more certainly fits: whole pages, bytes of a short block, and records.
     pub(crate) fn fits(&self, pages: usize, short_bytes: usize, record_bytes: usize) -> bool {
         let short = align_up_usize(short_bytes, GRAIN_SIZE);
         let short = if self.short_at + short <= self.short_end {
@@ -273,7 +275,7 @@ impl Partial {
         self.tail + pages * PAGE_SIZE + short + align_up_usize(records, PAGE_SIZE) <= self.capacity
     }
 
-    /// Where `addr` lies in the buffer, if it lies in this partial segment.
+    /// The offset of `addr` in the buffer, if `addr` lies in this partial segment.
     pub(crate) fn offset_of(&self, addr: Addr) -> Option<usize> {
         let offset = addr.0.checked_sub(self.base.0)?.checked_mul(GRAIN_SIZE as u64)?;
         usize::try_from(offset).ok().filter(|&offset| offset < self.tail)
@@ -284,7 +286,7 @@ impl Partial {
         &self.buf[offset..offset + len_bytes]
     }
 
-    /// What is added from now on is about this version.
+    /// Sets the context of the records that are added from now on.
     pub(crate) fn set_context(&mut self, context: RecordContext) {
         if self.context == context {
             return;
@@ -301,8 +303,8 @@ impl Partial {
             Record::DeleteRecord { list, index } => {
                 self.take_back_put(list, index);
             }
-            // Its earlier records are not looked at again: a list made anew under the same number
-            // must not be mistaken for it.
+            // The earlier records of this list can no longer be changed, so that a list created
+            // again under the same number is not mistaken for it.
             Record::DeleteList { list } => {
                 self.deleted_lists.insert(list);
             }
@@ -315,7 +317,7 @@ impl Partial {
         record.encode(&mut self.records);
     }
 
-    /// Adds a put, in place of an earlier one of the same record that may still be changed.
+    /// Adds a put record, or replaces an earlier one of the same record that may still be changed.
     pub(crate) fn push_put(&mut self, list: u64, index: u64, value: &[u8]) {
         if let Some(&at) = self.puts.get(&(self.context.branch, list, index)) {
             let old_len = self.u16_at(at + LEN_OFFSET);
@@ -343,8 +345,9 @@ impl Partial {
         }
     }
 
-    /// Ends the time in which what has been written so far may be changed: a recovery unit follows
-    /// that ends in a later partial segment, and its changes must not take effect with this one.
+    /// Makes everything that has been added so far unchangeable. A unit follows that ends in a
+    /// later partial segment, and its changes must not take effect with this one (engine invariant
+    /// 2).
     pub(crate) fn forget_changeable(&mut self) {
         self.puts.clear();
         self.pages.clear();
@@ -352,7 +355,7 @@ impl Partial {
         self.run = None;
     }
 
-    /// Adds a page and its record. The caller has asked [`Self::fits`].
+    /// Adds a page and its record. The caller has checked [`Self::fits`].
     pub(crate) fn push_page(
         &mut self,
         list: u64,
@@ -364,8 +367,8 @@ impl Partial {
         block
     }
 
-    /// Lays down what is stored of a page; it counts once [`Self::record_page`] was called with the
-    /// block. The caller has asked [`Self::fits`].
+    /// Places what is stored of a page. The block counts once [`Self::record_page`] was called with
+    /// it. The caller has checked [`Self::fits`].
     pub(crate) fn place(&mut self, content: &Content<'_>) -> PageRef {
         let offset = if content.is_whole() {
             let offset = self.tail;
@@ -384,8 +387,8 @@ impl Partial {
         }
     }
 
-    /// Records that a page was written as `block`, which was placed here or in another stream's open
-    /// partial segment. Blocks are recorded in the order in which they were placed.
+    /// Records that a page was written as `block`, which was placed here or in the open partial
+    /// segment of another stream. Blocks are recorded in the order in which they were placed.
     pub(crate) fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
         let record_ref = if block.is_whole() {
             self.record_whole(list, page_index, block)
@@ -404,7 +407,7 @@ impl Partial {
         record_ref
     }
 
-    /// Records that a page was written whole, as part of a run if it continues one.
+    /// Records that a page was written whole, as part of the current run if it continues that run.
     fn record_whole(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
         let joins = self.run.filter(|run| {
             run.list == list && run.next_page == page_index && run.next_addr == block.addr
@@ -430,14 +433,15 @@ impl Partial {
         RecordRef(self.records.len() as u32 - 4)
     }
 
-    /// Makes the run at `record_at`, which is the last record, as long as its checksums are many.
+    /// Sets the count of the run at `record_at`, which is the last record, to the number of its
+    /// checksums.
     fn set_run_count(&mut self, record_at: usize) {
         let count = ((self.records.len() - record_at - WRITE_RUN_LEN_BYTES) / 4) as u16;
         let at = record_at + LEN_OFFSET;
         self.records[at..at + 2].copy_from_slice(&count.to_le_bytes());
     }
 
-    /// Records that a page was written as a block shorter than itself.
+    /// Records that a page was written as a block shorter than a page.
     fn record_short(&mut self, list: u64, page_index: u64, block: &PageRef) -> RecordRef {
         let at = self.records.len();
         self.run = None;
@@ -445,7 +449,7 @@ impl Partial {
         RecordRef(at as u32)
     }
 
-    /// The main log names `block`, which lies in here, at `named`.
+    /// Notes that the main log names `block`, which lies here, at `named`.
     pub(crate) fn set_named(&mut self, block: &PageRef, named: RecordRef) {
         let Some(offset) = self.offset_of(block.addr) else { return };
         if let Some(placed) = self.placed_at(offset, block.is_whole()) {
@@ -465,7 +469,7 @@ impl Partial {
         }
     }
 
-    /// Changes what the records say of a block.
+    /// Updates what the records state about a block.
     pub(crate) fn update_record(&mut self, record_ref: RecordRef, block: &PageRef) {
         let mut crc_at = record_ref.0 as usize;
         if !block.is_whole() {
@@ -476,7 +480,7 @@ impl Partial {
         self.records[crc_at..crc_at + 4].copy_from_slice(&block.crc32c.to_le_bytes());
     }
 
-    /// Lays a block in grains down; returns its offset. The caller has asked [`Self::fits`].
+    /// Places a block in grains; returns its offset. The caller has checked [`Self::fits`].
     pub(crate) fn place_block(&mut self, bytes: &[u8]) -> usize {
         let room = align_up_usize(bytes.len(), GRAIN_SIZE);
         if self.short_at + room > self.short_end {
@@ -496,28 +500,28 @@ impl Partial {
         offset
     }
 
-    /// Fills a block that was laid down before its contents were known.
+    /// Fills a block that was placed before its contents were known.
     pub(crate) fn fill_block(&mut self, offset: usize, bytes: &[u8]) {
         self.buf[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Gives the memory back without writing anything.
+    /// Returns the buffer without writing anything.
     pub(crate) fn into_buf(self) -> AlignedBuf {
         self.buf
     }
 
-    /// What its buffer takes.
+    /// The size of its buffer.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.buf.len()
     }
 
-    /// Where an offset in it lies on the device.
+    /// The address of an offset in it.
     pub(crate) const fn addr_at(&self, offset: usize) -> Addr {
         self.base.plus_bytes(offset as u64)
     }
 
-    /// What the page at `old` becomes when [`Self::change_page`] is called with these contents, if it
-    /// lies in here, may still be changed, and the contents fit its place.
+    /// The page reference that [`Self::change_page`] would give the page at `old` with this
+    /// content, if that page lies here, may still be changed, and the content fits its place.
     pub(crate) fn fit_into(&mut self, old: &PageRef, content: &Content<'_>) -> Option<PageRef> {
         let offset = self.offset_of(old.addr)?;
         if old.is_whole() {
@@ -547,8 +551,8 @@ impl Partial {
         Some(PageRef { crc32c: content.crc32c, len_bytes: len as u16, ..*old })
     }
 
-    /// Changes a page where it is to `block`, as [`Self::fit_into`] said; returns where the main log
-    /// names it too, or nothing if it does not lie in here.
+    /// Changes a page in place to `block`, which [`Self::fit_into`] returned. Returns where the
+    /// main log also names the page, or nothing if the page does not lie here.
     pub(crate) fn change_page(
         &mut self,
         block: &PageRef,
@@ -567,13 +571,13 @@ impl Partial {
         Some(named)
     }
 
-    /// All records so far end their recovery units.
+    /// Notes that the units of all records so far are complete.
     pub(crate) fn complete(&mut self) {
         self.complete_len = self.records.len();
         self.complete = self.block_room();
     }
 
-    /// Takes back the blocks that were placed for a unit which has no records yet, and never will.
+    /// Takes back the blocks that were placed for a unit which has no records and will have none.
     pub(crate) fn take_back_placed(&mut self) {
         let BlockRoom { tail, short_at, short_end } = self.complete;
         if self.complete == self.block_room() {
@@ -589,7 +593,7 @@ impl Partial {
         }
     }
 
-    /// How much has been put in it.
+    /// The amount that has been added so far.
     pub(crate) const fn mark(&self) -> Mark {
         Mark {
             base: self.base,
@@ -602,8 +606,8 @@ impl Partial {
         }
     }
 
-    /// Takes back the pages that were added since `mark`, if that is one of this partial segment.
-    /// Nothing but pages was.
+    /// Takes back the pages that were added since `mark`, if the mark is one of this partial
+    /// segment. Only pages were added since then.
     pub(crate) fn take_back_to(&mut self, mark: &Mark) {
         if mark.base != self.base {
             return;
@@ -624,14 +628,14 @@ impl Partial {
         BlockRoom { tail: self.tail, short_at: self.short_at, short_end: self.short_end }
     }
 
-    /// What the partial segment takes on the device with `more_record_bytes` of records added.
+    /// The length on the device if `more_record_bytes` of records are added.
     pub(crate) fn final_len(&self, more_record_bytes: usize) -> usize {
         let records = self.records.len() - self.void_bytes + more_record_bytes;
         let at = self.records_place(records);
         align_up_usize(at + records, PAGE_SIZE).max(self.tail)
     }
 
-    /// Where the records go: behind the short blocks if they fit there, else at the end.
+    /// The offset of the records: behind the short blocks if they fit there, else at the end.
     const fn records_place(&self, records_len: usize) -> usize {
         if self.short_end == self.tail || self.short_at + records_len <= self.short_end {
             self.short_at
@@ -640,8 +644,8 @@ impl Partial {
         }
     }
 
-    /// Ends it: lays the records in and writes the header, whose lengths and place are filled in
-    /// here. Returns the buffer, the bytes of it that count, and the header's checksum.
+    /// Closes it: places the records and writes the header, whose lengths and place are set here.
+    /// Returns the buffer, the length in use, and the header's checksum.
     pub(crate) fn close(mut self, header: PartialHeader) -> (AlignedBuf, usize, u32) {
         let complete_len = if self.void_bytes > 0 {
             record::compact(&mut self.records, self.complete_len)
@@ -690,8 +694,8 @@ impl Partial {
     }
 }
 
-/// Bytes of records that `pages` pages may take at worst: each a record of its own, and of another
-/// version than the one before.
+/// The maximum bytes of records that `pages` pages take: each has a record of its own, in another
+/// context than the one before.
 pub(crate) const fn page_record_bytes(pages: usize) -> usize {
     const LONGEST: usize = if WRITE_BLOCK_LEN_BYTES > WRITE_RUN_LEN_BYTES + 4 {
         WRITE_BLOCK_LEN_BYTES

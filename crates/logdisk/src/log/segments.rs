@@ -1,4 +1,10 @@
-//! The segments: what state each is in, how much of it can be reached, who reads it now.
+//! The table of segments: the state of each segment, its live bytes, and whether somebody reads it.
+//!
+//! Invariants:
+//! 1. A segment's live bytes are at each moment the sum of what the live map refers to in it.
+//! 2. A segment is filled again only when nobody reads it, and when it was empty at the freeze of a
+//!    checkpoint that is durable, or when a durable partial segment states that what emptied it is
+//!    durable.
 
 mod entry;
 mod pins;
@@ -25,27 +31,28 @@ use self::undo::Undo;
 /// What may be done with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
-    /// Holds nothing that anyone needs; may be filled.
+    /// The segment holds nothing that is needed, and may be filled.
     Clean,
-    /// A head fills it, or will next.
+    /// A stream fills the segment, or will fill it next.
     Open,
-    /// Filled. When nothing in it can be reached it is *pending*: clean once a checkpoint that
-    /// no longer needs it is durable, or the log tells that it may be filled anew.
+    /// The segment was filled. If nothing in it is live it is *pending*: it becomes clean when a
+    /// checkpoint that no longer needs it is durable, or when the log states that it may be filled
+    /// again.
     Dirty,
 }
 
-/// Pages that can be reached and are no whole blocks.
+/// Counts of the live pages that are not whole blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PageCounts {
-    /// Those whose blocks are shorter than a page.
+    /// Pages whose blocks are shorter than a page.
     pub(crate) short: u64,
-    /// Those that have none, being zeros.
+    /// Pages that have no block because they are zeros.
     pub(crate) zero: u64,
-    /// Whether they were counted since the volume was made.
+    /// Whether the counts have been kept since the volume was made.
     pub(crate) are_exact: bool,
 }
 
-/// A segment as it was filled one time.
+/// One use of a segment, from when it is opened until it becomes clean again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation {
     pub(crate) segment: SegmentNo,
@@ -55,17 +62,17 @@ pub(crate) struct Generation {
 /// Counts of segments by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentCounts {
-    /// That may be filled.
+    /// Segments that may be filled.
     pub clean: u32,
-    /// That are being filled, or will be next.
+    /// Segments that are being filled, or will be filled next.
     pub open: u32,
-    /// That hold something.
+    /// Segments that hold live bytes.
     pub dirty: u32,
-    /// That hold nothing any more, and wait for a checkpoint.
+    /// Segments that were filled and hold nothing live; they wait until they may become clean.
     pub pending: u32,
 }
 
-/// What a segment counts as.
+/// The state that a segment is counted under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Clean,
@@ -96,8 +103,7 @@ impl SegmentCounts {
     }
 }
 
-/// The table of all segments. Usage is kept exact: at each moment a segment's live bytes are the
-/// sum of what the live map refers to in it.
+/// The table of all segments.
 #[derive(Debug)]
 pub(crate) struct Segments {
     layout: Layout,
@@ -106,19 +112,20 @@ pub(crate) struct Segments {
     used_end: u32,
     clean: RoaringBitmap,
     pending: RoaringBitmap,
-    /// Those that are marked as unrecorded, in the order in which they became so.
+    /// The segments marked [`UNRECORDED`], in the order in which they were marked.
     unrecorded: Vec<u32>,
-    /// Live bytes, when the last checkpoint was begun, of those that have changed since.
+    /// The live bytes at the last freeze, of the segments whose live bytes have changed since.
     frozen: FxHashMap<u32, u32>,
-    /// Those in which blocks died of what no record tells: they wait for the checkpoint that begins
-    /// next, or for the one that was begun last, as they are marked.
+    /// The segments in which blocks were freed without a record in the log, by their marks: those
+    /// that wait for the checkpoint that begins next, and those that wait for the one that began
+    /// last.
     awaiting_next: Vec<u32>,
     awaiting_last: Vec<u32>,
-    /// Segments of payload heads that have become empty, or were when their head had done with
-    /// them.
+    /// Segments of payload streams that became empty after their stream had closed them, or were
+    /// empty when it closed them.
     reclaimable: Vec<SegmentNo>,
     live_bytes: u64,
-    /// Of these, the map's nodes.
+    /// The part of the live bytes that are nodes of the map.
     node_bytes: u64,
     page_counts: PageCounts,
     counts: SegmentCounts,
@@ -127,7 +134,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// All clean.
+    /// A table in which all segments are clean.
     pub(crate) fn new(layout: Layout) -> Self {
         let count = layout.segment_count();
         let mut clean = RoaringBitmap::new();
@@ -153,18 +160,18 @@ impl Segments {
         }
     }
 
-    /// From here on what changes in the usage of segments by blocks can be undone.
+    /// Begins a change: from here on, what blocks change in the usage of segments can be undone.
     pub(crate) fn begin(&mut self) {
         self.undo.begin(self.live_bytes, self.page_counts);
     }
 
-    /// What was changed since [`Self::begin`] stays.
+    /// Makes permanent what was changed since [`Self::begin`].
     pub(crate) fn settle_changes(&mut self) {
         self.undo.end();
     }
 
-    /// Undoes what blocks have changed in the usage of segments since [`Self::begin`]. Segments that
-    /// were opened or closed since stay so.
+    /// Undoes what blocks have changed in the usage of segments since [`Self::begin`]. Segments
+    /// that were opened or closed since then stay so.
     pub(crate) fn roll_back(&mut self) {
         let Some((live_bytes, page_counts, entries)) = self.undo.take() else { return };
         for (segment, saved) in entries.into_iter().rev() {
@@ -173,15 +180,15 @@ impl Segments {
         (self.live_bytes, self.page_counts) = (live_bytes, page_counts);
     }
 
-    /// RecordContext what the table takes in memory.
+    /// The approximate memory that the table takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let numbers = self.unrecorded.capacity()
             + self.awaiting_next.capacity()
             + self.awaiting_last.capacity()
             + self.reclaimable.capacity()
-            // A bit for each in both sets, at worst.
+            // Each of the two sets takes a bit for each segment at worst.
             + self.table.len() / 16
-            // The hash table keeps a byte more for each pair.
+            // The hash table takes one byte more for each pair.
             + self.frozen.capacity() * 5 / 2;
         let entries_bytes = self.used_end as usize * ENTRY_LEN_BYTES;
         (entries_bytes + numbers * size_of::<u32>() + self.pins.memory_bytes()) as u64
@@ -200,40 +207,42 @@ impl Segments {
         self.node_bytes
     }
 
-    /// Pages that can be reached and are no whole blocks.
+    /// The live pages that are not whole blocks.
     pub(crate) const fn page_counts(&self) -> PageCounts {
         self.page_counts
     }
 
-    /// What pages of zeros take when they are written.
+    /// The bytes that the pages of zeros would take if they were written.
     pub(crate) fn zero_pages_bytes(&self) -> u64 {
         self.page_counts.zero.saturating_mul(PAGE_SIZE as u64)
     }
 
-    /// What the records beside these take in the log. A count that cannot be is not believed.
+    /// The bytes that the records of short blocks take in the log. The count is limited to what the
+    /// live bytes allow, because a checkpoint may be damaged.
     pub(crate) fn short_records_bytes(&self) -> u64 {
         let most = self.live_bytes / GRAIN_SIZE as u64;
         self.page_counts.short.min(most) * WRITE_BLOCK_LEN_BYTES as u64
     }
 
-    /// So many can be reached, as a checkpoint tells.
+    /// Sets the page counts to what a checkpoint states.
     pub(crate) const fn restore_page_counts(&mut self, counts: PageCounts) {
         self.page_counts = counts;
     }
 
-    /// What lives in the segment, with the records that it takes where it is moved to.
+    /// The segment's live bytes, and the bytes of the records that its short blocks need where they
+    /// are moved to.
     pub(crate) fn packed_bytes_of(&self, segment: SegmentNo) -> u32 {
         let entry = &self.table[segment.0 as usize];
         let records_bytes = entry.short_count.saturating_mul(WRITE_BLOCK_LEN_BYTES as u32);
         entry.live_bytes.saturating_add(records_bytes)
     }
 
-    /// So many blocks shorter than a page live in the segment.
+    /// Sets how many live blocks of the segment are shorter than a page.
     pub(crate) fn set_short_count(&mut self, segment: SegmentNo, count: usize) {
         self.table[segment.0 as usize].short_count = u32::try_from(count).unwrap_or(u32::MAX);
     }
 
-    /// The clean segments, those that are taken first in front.
+    /// The clean segments, in the order in which they are opened.
     pub(crate) fn clean_segments(&self) -> Vec<SegmentNo> {
         self.clean.iter().map(SegmentNo).collect()
     }
@@ -250,7 +259,7 @@ impl Segments {
         self.counts.pending > 0
     }
 
-    /// Changes a segment and keeps the counts and sets.
+    /// Changes a segment, and keeps the counts and sets up to date.
     fn change<T>(&mut self, segment: SegmentNo, change: impl FnOnce(&mut Entry) -> T) -> T {
         let entry = &mut self.table[segment.0 as usize];
         let before = Standing::of(entry);
@@ -278,7 +287,7 @@ impl Segments {
         self.used_end = self.used_end.max(segment.0 + 1);
     }
 
-    /// Changes how much lives in a segment, and keeps how much did when the last checkpoint was begun.
+    /// Changes the live bytes of a segment, and records what they were at the last freeze.
     fn change_live<T>(&mut self, segment: SegmentNo, change: impl FnOnce(&mut Entry) -> T) -> T {
         let entry = &mut self.table[segment.0 as usize];
         self.undo.note(segment, entry);
@@ -306,12 +315,12 @@ impl Segments {
         self.table[segment.0 as usize].head()
     }
 
-    /// What the cleaner's policies see of the segment.
+    /// The segment as the cleaner's policies see it.
     pub(crate) fn policy_view(&self, segment: SegmentNo) -> dendro_policy::Segment {
         self.table[segment.0 as usize].policy_view(segment, self.capacity_bytes())
     }
 
-    /// What a segment has room for.
+    /// The bytes that a segment has room for.
     const fn capacity_bytes(&self) -> u32 {
         self.layout.segment_size_bytes() as u32
     }
@@ -325,14 +334,15 @@ impl Segments {
         self.table[segment.0 as usize].live_bytes
     }
 
-    /// Keeps the segment that `addr` lies in from being filled anew. Called with the map locked,
-    /// so that whoever found `addr` in it reads what was meant.
+    /// Pins the segment that `addr` lies in, so that it is not filled again (segments invariant 2).
+    /// The caller holds the engine's lock, so that `addr` is still in use when the pin takes
+    /// effect.
     pub(crate) fn pin(&self, addr: Addr) -> Pin {
         self.pins.pin(self.layout.segment_of(addr))
     }
 
-    /// Takes a clean segment that nobody reads, the lowest: what is used stays together at the
-    /// front, and an image file stays short.
+    /// Opens the lowest clean segment that nobody reads (segments invariant 2). The lowest one is
+    /// taken so that the used segments stay together at the front and an image file stays short.
     pub(crate) fn open(&mut self, head: Head, class: Class) -> Option<SegmentNo> {
         let is_free = |number: &u32| !self.pins.is_pinned(SegmentNo(*number));
         let segment = SegmentNo(self.clean.iter().find(is_free)?);
@@ -352,7 +362,7 @@ impl Segments {
         self.clean.iter().filter(is_free).nth(count).is_some()
     }
 
-    /// Takes a segment, whatever state it is in, for a head to fill: recovery continues there.
+    /// Opens a segment in whatever state it is. Recovery continues in such a segment.
     pub(crate) fn take(&mut self, segment: SegmentNo, head: Head) {
         self.change(segment, |entry| {
             entry.set_state(SegmentState::Open);
@@ -361,7 +371,7 @@ impl Segments {
         });
     }
 
-    /// A head has done with the segment.
+    /// Closes a segment that its stream has finished with.
     pub(crate) fn close(&mut self, segment: SegmentNo) {
         let is_empty = self.change(segment, |entry| {
             entry.set_state(SegmentState::Dirty);
@@ -372,7 +382,7 @@ impl Segments {
         }
     }
 
-    /// Nothing in the segment can be reached any more.
+    /// Notes that nothing in the segment is live any more.
     fn note_empty(&mut self, segment: SegmentNo) {
         let entry = &self.table[segment.0 as usize];
         let is_recorded =
@@ -382,7 +392,7 @@ impl Segments {
         }
     }
 
-    /// A checkpoint begins. The segments that nothing in the live map refers to and no head fills.
+    /// Begins a checkpoint. Returns the pending segments: the checkpoint does not refer to them.
     pub(crate) fn freeze(&mut self) -> Vec<Generation> {
         for number in std::mem::take(&mut self.frozen).into_keys() {
             self.table[number as usize].unmark(CHANGED);
@@ -397,19 +407,21 @@ impl Segments {
         self.pending.iter().map(|number| self.generation(SegmentNo(number))).collect()
     }
 
-    /// What the map of the checkpoint begun last refers to in the segment, whatever fills it now.
+    /// The bytes that the map of the last frozen checkpoint refers to in the segment, whatever
+    /// fills the segment now.
     pub(crate) fn frozen_bytes_of(&self, segment: SegmentNo) -> u32 {
         self.frozen.get(&segment.0).copied().unwrap_or_else(|| self.live_bytes_of(segment))
     }
 
-    /// The checkpoint begun last is durable.
+    /// Notes that the checkpoint that began last is durable.
     pub(crate) fn note_settled(&mut self) {
         for number in std::mem::take(&mut self.awaiting_last) {
             self.table[number as usize].unmark(AWAITS_LAST);
         }
     }
 
-    /// Whether nothing lives in the segment, and a checkpoint, or the log, has yet to make it clean.
+    /// Whether nothing in the segment is live, and it waits until a checkpoint or the log makes it
+    /// clean.
     pub(crate) fn is_pending(&self, segment: SegmentNo) -> bool {
         Standing::of(&self.table[segment.0 as usize]) == Standing::Pending
     }
@@ -418,32 +430,35 @@ impl Segments {
         Generation { segment, opened: self.table[segment.0 as usize].opened }
     }
 
-    /// Whether nobody has begun to fill the segment since, which was empty.
+    /// Whether the segment is still pending and has not been opened since `generation`.
     pub(crate) fn is_still_pending(&self, generation: Generation) -> bool {
         self.is_pending(generation.segment) && self.generation(generation.segment) == generation
     }
 
-    /// Segments of payload heads that have become empty since the last call, by what records tell.
+    /// The segments of payload streams that became empty since the last call, where the log has a
+    /// record of everything that emptied them.
     pub(crate) fn take_reclaimable(&mut self) -> Vec<Generation> {
         let reclaimable = std::mem::take(&mut self.reclaimable);
-        // One that a change reclaimable which was undone is named once more when it is empty again.
+        // A segment that a change emptied is entered again if that change was undone and a later
+        // one empties it.
         let reclaimable: BTreeSet<_> = reclaimable.into_iter().collect();
         let reclaimable = reclaimable.into_iter().filter(|&segment| self.is_pending(segment));
         reclaimable.map(|segment| self.generation(segment)).collect()
     }
 
-    /// Something else makes these clean, given in their order.
+    /// Removes these segments, which are sorted, because a checkpoint makes them clean.
     pub(crate) fn forget_reclaimable(&mut self, segments: &[SegmentNo]) {
         self.reclaimable.retain(|segment| segments.binary_search(segment).is_err());
     }
 
-    /// How many these are, about.
+    /// The number of reclaimable segments; some may be counted twice or have come into use again.
     pub(crate) const fn reclaimable_count(&self) -> usize {
         self.reclaimable.len()
     }
 
-    /// A block of the segment at `addr` dies of what no record tells: after a crash it lives again,
-    /// unless a checkpoint that begins later is durable.
+    /// Marks the segment of a block that is freed without a record in the log. After a crash the
+    /// block is live again, unless a checkpoint that begins later is durable. So the segment waits
+    /// for such a checkpoint.
     pub(crate) fn await_checkpoint(&mut self, addr: Addr) {
         let segment = self.layout.segment_of(addr);
         if self.table[segment.0 as usize].mark(AWAITS_NEXT) {
@@ -451,10 +466,11 @@ impl Segments {
         }
     }
 
-    /// Neither a checkpoint nor the log behind it needs the segment any more.
+    /// Makes a segment clean that neither a checkpoint nor the log behind it needs (segments
+    /// invariant 2).
     ///
     /// # Panics
-    /// When something in it can be reached, or a head fills it: filling it anew would lose data.
+    /// If something in the segment is live, or a stream fills it: filling it again would lose data.
     pub(crate) fn set_clean(&mut self, segment: SegmentNo) {
         self.change(segment, |entry| {
             let is_pending = Standing::of(entry) == Standing::Pending;
@@ -463,7 +479,7 @@ impl Segments {
         });
     }
 
-    /// Sets a segment's usage, as a checkpoint tells it.
+    /// Sets a segment's usage to what a checkpoint states.
     pub(crate) fn restore(&mut self, segment: SegmentNo, usage: &Usage) {
         let before = self.live_bytes_of(segment);
         self.live_bytes = self.live_bytes - u64::from(before) + u64::from(usage.live_bytes);
@@ -471,7 +487,8 @@ impl Segments {
             |head: Head, bytes: u32| if head == Head::Map { u64::from(bytes) } else { 0 };
         self.node_bytes = self.node_bytes.saturating_sub(nodes_of(self.head(segment), before))
             + nodes_of(usage.head, usage.live_bytes);
-        // When it was filled and lost blocks is not kept; this is the best guess.
+        // A usage record does not store when the segment was filled and when it lost blocks. The
+        // time of writing is the best estimate.
         let statistics = dendro_policy::Segment {
             live_bytes: usage.live_bytes,
             class: Class::from_number(usage.class),
@@ -491,7 +508,7 @@ impl Segments {
         });
     }
 
-    /// A block can be reached now, at `clock`, that its client wrote at `written_at`.
+    /// Adds a block that is live from `clock` on and that its client wrote at `written_at`.
     pub(crate) fn block_added(&mut self, block: &PageRef, written_at: u64, clock: u64) {
         self.page_counts.zero += u64::from(block.len_bytes == 0);
         if let Some(entry) = self.entry_of_short(block) {
@@ -501,7 +518,7 @@ impl Segments {
         self.bytes_added(block.addr, block.footprint_bytes(), written_at, clock);
     }
 
-    /// A block cannot be reached any more, at `clock`.
+    /// Subtracts a block that is no longer live from `clock` on.
     pub(crate) fn block_freed(&mut self, block: &PageRef, clock: u64) {
         let zeros = u64::from(block.len_bytes == 0);
         self.page_counts.zero = self.page_counts.zero.saturating_sub(zeros);
@@ -512,7 +529,7 @@ impl Segments {
         self.bytes_freed(block.addr, block.footprint_bytes(), clock);
     }
 
-    /// The segment of a block, if that is shorter than a page.
+    /// The entry of the segment of a block that is shorter than a page.
     fn entry_of_short(&mut self, block: &PageRef) -> Option<&mut Entry> {
         let is_short = (1..PAGE_SIZE).contains(&usize::from(block.len_bytes));
         let segment = is_short.then(|| self.layout.segment_of(block.addr))?;
@@ -553,7 +570,7 @@ impl Segments {
         let segment = self.layout.segment_of(addr);
         let capacity_bytes = self.capacity_bytes();
         let freed_bytes = self.change_live(segment, |entry| {
-            // Only an image that was made to deceive can get below zero; the checker tells.
+            // Only a forged image can make this negative; the verifier reports it.
             let freed_bytes = len_bytes.min(entry.live_bytes);
             let mut statistics = entry.policy_view(segment, capacity_bytes);
             statistics.remove(freed_bytes, clock);
@@ -567,15 +584,15 @@ impl Segments {
         self.mark_unrecorded(segment);
     }
 
-    /// Says what a segment was filled with, when its partial segments tell and nothing else does.
+    /// Sets a segment's stream and class, which only its partial segments state.
     pub(crate) fn set_class(&mut self, segment: SegmentNo, head: Head, class: Class) {
         let entry = &mut self.table[segment.0 as usize];
         entry.set_head(head);
         entry.set_class(class);
     }
 
-    /// After recovery: whatever holds something is not clean, whichever head filled it, and what is
-    /// empty waits for a checkpoint.
+    /// Ends recovery: each segment with live bytes is closed, whichever stream filled it, and each
+    /// empty segment waits for a checkpoint.
     pub(crate) fn settle(&mut self) {
         self.reclaimable.clear();
         for segment in self.layout.log_segments() {
@@ -586,12 +603,12 @@ impl Segments {
         }
     }
 
-    /// Whether someone reads the segment now.
+    /// Whether somebody reads the segment now.
     pub(crate) fn is_pinned(&self, segment: SegmentNo) -> bool {
         self.pins.is_pinned(segment)
     }
 
-    /// The usage records of all segments are up to date.
+    /// Notes that the usage records of all segments are up to date.
     pub(crate) fn note_recorded(&mut self) {
         for number in std::mem::take(&mut self.unrecorded) {
             self.table[number as usize].unmark(UNRECORDED);

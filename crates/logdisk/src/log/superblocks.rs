@@ -1,7 +1,7 @@
 //! The two superblock logs.
 //!
-//! What counts is the newest superblock. One that is damaged or cannot be read was perhaps newer than
-//! the newest that can be: it is told of ([`Behind`]), and never passed over in silence.
+//! The newest superblock counts. A superblock that is damaged or cannot be read may have been newer
+//! than the newest valid one, so it is always reported ([`Behind`]).
 
 use dendro_base::Uuid;
 use dendro_base::sync::Arc;
@@ -18,30 +18,30 @@ use crate::fault::no_space;
 
 /// The superblocks of a volume.
 pub(crate) struct Superblocks {
-    /// Those that are valid, the newest first: one at least.
+    /// The valid superblocks, the newest first; there is at least one.
     pub(crate) valid: Vec<Superblock>,
-    /// What lies in the slots behind the newest, up to the first in which nothing was written since
-    /// the logs last came round.
+    /// What lies in the slots behind the newest superblock, up to the first slot in which nothing
+    /// was written since the logs last began again.
     pub(crate) behind: Vec<Behind>,
 }
 
 /// What lies in the slot of a superblock that would be newer than the newest valid one.
 pub(crate) enum Behind {
-    /// A damaged superblock of this volume: what it seems to say, and whether it may be one that was
-    /// left when the logs last came round.
+    /// A damaged superblock of this volume: what can be read of it, and whether it may be an old
+    /// one that was left when the logs last began again.
     Damaged { remains: SuperblockRemains, may_be_older: bool },
-    /// The device fails to read it.
+    /// The device cannot read the slot.
     Unreadable,
 }
 
 impl Superblocks {
     /// Finds the superblocks of the volume on `device`.
     ///
-    /// The first slot of either log tells the shape of the volume, and with it where all slots are;
-    /// while one log is begun anew the other holds the newest.
+    /// The first slot of either log states the layout of the volume, and so where all slots are.
+    /// While one log begins again, the other holds the newest superblock.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] when there is none, [`Error::Io`] when there is none that can be read.
+    /// [`Error::Corrupted`] when there is none, [`Error::Io`] when none can be read.
     pub(crate) fn find(device: &dyn Device) -> Result<Self, Error> {
         let mut problems = Problems { text: "no superblock was found", io: None };
         let valid = find_valid(device, &mut problems);
@@ -60,7 +60,7 @@ impl Superblocks {
     }
 }
 
-/// Whether this software can read the volume, and the device holds it.
+/// Checks that this software can read the volume, and that the device is long enough for it.
 fn check(newest: &Superblock, device: &dyn Device) -> Result<(), Error> {
     if newest.layout.len_bytes() > device.len_bytes() {
         return Err(Error::Corrupted(format!(
@@ -83,7 +83,7 @@ pub(crate) const fn is_writable(superblock: &Superblock) -> bool {
     superblock.read_only & !KNOWN_READ_ONLY_COMPATIBLE == 0
 }
 
-/// Why there is no superblock, should there be none.
+/// Why no superblock was found.
 struct Problems {
     text: &'static str,
     io: Option<dendro_device::Error>,
@@ -111,7 +111,7 @@ fn find_valid(device: &dyn Device, problems: &mut Problems) -> Vec<Superblock> {
             Err(error) => problems.io = Some(error),
         }
     }
-    // A log whose first slot is damaged may still hold newer ones: look at every shape.
+    // A log whose first slot is damaged may still hold newer superblocks, so every layout is tried.
     for log2 in MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2 {
         let count = u32::try_from(device.len_bytes() >> log2).unwrap_or(u32::MAX);
         let Ok(layout) = Layout::new(log2, count) else { continue };
@@ -141,7 +141,7 @@ fn of_layout(device: &dyn Device, layout: Layout, uuid: Option<Uuid>) -> Vec<Sup
     all
 }
 
-/// Calls `visit` with the place of each slot of a log, and what lies there if it can be read.
+/// Calls `visit` with the offset of each slot of a log, and with its bytes if they can be read.
 fn for_each_slot(
     device: &dyn Device,
     layout: Layout,
@@ -159,7 +159,7 @@ fn for_each_slot(
                 visit(offset, Some(slot));
             }
         }
-        // One that fails must not take the others with it.
+        // A slot that cannot be read must not make the other slots unreadable.
         Err(_) => {
             for offset in offsets {
                 visit(offset, read(device, offset, SUPERBLOCK_LEN_BYTES).ok().as_deref());
@@ -199,7 +199,7 @@ fn read(
     Ok(bytes)
 }
 
-/// Has the place of the next superblock allocated. What is there then is none.
+/// Makes the device allocate the place of the next superblock. The zeros there are no superblock.
 ///
 /// # Errors
 /// As [`append`].
@@ -209,7 +209,7 @@ pub(crate) fn allocate_next(device: &Arc<dyn Device>, newest: &Superblock) -> Re
     device.write_at(offset, &zeros).map_err(failed)
 }
 
-/// Why nothing was appended.
+/// Why a superblock could not be appended.
 fn failed(error: dendro_device::Error) -> Error {
     no_space(&error, SUPERBLOCK_LEN_BYTES as u64)
         .unwrap_or_else(|| Error::Failed(format!("writing the superblock: {error}")))
@@ -218,15 +218,15 @@ fn failed(error: dendro_device::Error) -> Error {
 /// Appends a superblock and makes it durable.
 ///
 /// # Errors
-/// [`Error::NoSpace`] when the file system that holds the image is full: the same one may be appended
-/// again. [`Error::Failed`] when the device fails.
+/// [`Error::NoSpace`] when the file system that holds the image is full: the same superblock may be
+/// appended again. [`Error::Failed`] when the device fails.
 pub(crate) fn append(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<(), Error> {
     let offset = superblock.layout.superblock_offset(superblock.seq);
     for area in [0, 1] {
         let range = superblock.layout.superblock_area(area);
         if offset == range.start && superblock.compatible & COMPATIBLE_ALLOCATED == 0 {
-            // The log is begun anew; the other one holds what counts. A device that does not
-            // take it keeps old superblocks, which their numbers tell from new ones.
+            // The log begins again, and the other log holds the newest superblock. A device that
+            // does not discard keeps old superblocks, which have lower numbers than new ones.
             let _ = device.discard(range.start, range.end - range.start);
         }
     }

@@ -1,8 +1,9 @@
 //! Closed partial segments on their way to the device.
 //!
-//! Whoever has the time writes them: the daemon's writer thread, a committing thread when too many
-//! wait, a flush. Their order does not matter: recovery takes none without those before it. What lies
-//! one after the other is written at once: a device is the faster the more it gets at a time.
+//! Several threads write them: the daemon's writer threads, a committing thread when too many are
+//! queued, and a thread that flushes. The order of the writes does not matter, because recovery
+//! takes no partial segment without those before it. Partial segments that lie one behind the other
+//! on the device are written with one call, because devices are faster with larger writes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,21 +17,22 @@ use dendro_format::{Addr, SegmentNo};
 
 use crate::fault::no_space;
 
-/// Committing threads lend a hand when so many partial segments wait: enough that they need not
-/// because the device answers late now and then.
+/// With this many partial segments queued, committing threads assist. The number is large enough
+/// that an occasional slow answer of the device does not cause it.
 const MAX_WAITING: usize = 12;
 
-/// So much is written with one call at most.
+/// The maximum length of one write.
 const MAX_WRITE_BYTES: usize = 4 << 20;
 
-/// A partial segment that will not change any more.
+/// A partial segment that does not change any more.
 #[derive(Debug)]
 pub(crate) struct Closed {
     pub(crate) buf: AlignedBuf,
     pub(crate) len_bytes: usize,
     pub(crate) base: Addr,
     pub(crate) segment: SegmentNo,
-    /// Its number in the main log, or that of the one that names its blocks.
+    /// Its number in the main log. For a partial segment of a payload stream, the number of the one
+    /// in the main log that names its blocks.
     pub(crate) seq: u64,
 }
 
@@ -49,17 +51,18 @@ impl Closed {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Arc<Closed>>,
-    /// The numbers of those being written now.
+    /// The numbers of the partial segments that are being written now.
     writing: Vec<u64>,
-    /// Those on the device, which the log still holds.
+    /// Partial segments that are on the device and still in the engine's list.
     written: Vec<Arc<Closed>>,
     failure: Option<String>,
-    /// Nobody waits for more.
+    /// Set when [`Writer::wait`] is to return at once.
     is_ending: bool,
 }
 
 impl Queue {
-    /// The one that waits longest, and those that lie behind it on the device. None: nothing waits.
+    /// Takes the partial segment that was queued first, and those that lie behind it on the device.
+    /// Returns none if none is queued.
     fn take_next(&mut self) -> Vec<Arc<Closed>> {
         let Some(first) = self.waiting.pop_front() else { return Vec::new() };
         let mut end = first.base.plus_bytes(first.len_bytes as u64);
@@ -82,7 +85,7 @@ impl Queue {
 
 /// Why nothing was written.
 pub(crate) enum Refusal {
-    /// There is no room below the device. What was to be written waits as before.
+    /// The host has no room. The partial segments stay in the queue.
     NoSpace(Error),
     /// The device failed.
     Failed(String),
@@ -98,24 +101,24 @@ impl From<String> for Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     queue: Mutex<Queue>,
-    /// How many wait in the queue, for those who do not lock it.
+    /// The length of the queue, for readers that do not lock it.
     waiting: AtomicUsize,
-    /// Whether the last write found no room below the device.
+    /// Whether the last write found no room on the host.
     is_out_of_room: AtomicBool,
     more: Condvar,
     done: Condvar,
 }
 
 impl Writer {
-    /// Queues one. Who does so writes it later, or wakes somebody ([`Self::wake`]).
+    /// Queues a partial segment. The caller writes it later, or wakes a writer ([`Self::wake`]).
     pub(crate) fn push(&self, closed: Arc<Closed>) {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(closed);
         self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
     }
 
-    /// Wakes one that waits for something to write, if there is something. Not called with the engine
-    /// locked, for it takes a system call, nor by those who write all of it themselves.
+    /// Wakes a waiting writer if something is queued. This takes a system call, so it is not called
+    /// with the engine locked, nor by a caller that writes everything itself.
     pub(crate) fn wake(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.more.notify_one();
@@ -126,7 +129,7 @@ impl Writer {
         self.waiting.load(Ordering::Relaxed) >= MAX_WAITING
     }
 
-    /// Whether what waits waits for room below the device.
+    /// Whether the queue waits for room on the host.
     pub(crate) fn is_out_of_room(&self) -> bool {
         self.is_out_of_room.load(Ordering::Relaxed)
     }
@@ -139,18 +142,19 @@ impl Writer {
         }
     }
 
-    /// From now on [`Self::wait`] returns at once.
+    /// Makes [`Self::wait`] return at once from now on.
     pub(crate) fn end_waiting(&self) {
         self.queue.lock().is_ending = true;
         self.more.notify_all();
     }
 
-    /// Writes one, if one waits, with those that lie right behind it, and says whether one did: they
-    /// are on the device then, though not yet durable, and [`Self::take_written`] has them.
+    /// Writes the first queued partial segment and those that lie directly behind it; returns
+    /// whether one was queued. They are then on the device, but not durable, and
+    /// [`Self::take_written`] returns them.
     ///
     /// # Errors
-    /// What the device said. If it failed, every call does from then on: what was to come after it in the
-    /// log must not be believed to be there.
+    /// What the device reports. After a failure every later call fails too, because the log after
+    /// the failed write must not count as written.
     pub(crate) fn write_one(&self, device: &dyn Device) -> Result<bool, Refusal> {
         let taken = {
             let mut queue = self.queue.lock();
@@ -167,7 +171,8 @@ impl Writer {
         let result = device.write_vectored_at(first.base.bytes(), &parts);
         let mut queue = self.queue.lock();
         for closed in &taken {
-            // Only one: what other heads hold is written under the same number.
+            // Only one is removed: partial segments of other streams are written under the same
+            // number.
             if let Some(at) = queue.writing.iter().position(|&seq| seq == closed.seq) {
                 queue.writing.swap_remove(at);
             }
@@ -184,7 +189,7 @@ impl Writer {
             return Err(Refusal::NoSpace(error));
         }
         match result {
-            // Those that were not written are read from memory as before.
+            // Blocks of partial segments that were not written are still read from memory.
             Err(error) => drop(queue.failure.get_or_insert_with(|| error.to_string())),
             Ok(()) => queue.written.extend(taken),
         }
@@ -196,8 +201,8 @@ impl Writer {
         std::mem::take(&mut self.queue.lock().written)
     }
 
-    /// Waits until nothing up to number `seq` is being written by others; says whether all of it is on the
-    /// device, and does not wait anew because there was no room for it.
+    /// Waits until no other thread writes a partial segment up to number `seq`. Returns whether all
+    /// of them are on the device; they are not if the host had no room for them.
     ///
     /// # Errors
     /// Why the device failed.

@@ -1,4 +1,4 @@
-//! What changes of the tree leave to account for, and how nodes are made ready to be changed.
+//! What changes of the tree must account for, and how nodes are prepared to be changed.
 
 use std::mem;
 
@@ -9,17 +9,18 @@ use super::{Bounds, Nodes};
 use crate::fault::Outcome;
 use crate::map::node::{Child, Node, Resident, Weight};
 
-/// What changes of the tree leave to account for.
+/// What changes of the tree must account for.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) released: Vec<NodePtr>,
     /// What the dirty nodes take.
     pub(super) dirty: Weight,
-    /// Of these, those that the checkpoint under path does not write, or not as they are by now.
+    /// The part of `dirty` that the checkpoint under way does not write, or not in its current
+    /// state.
     pub(super) due: Weight,
-    /// What nodes take that the checkpoint under path holds alone.
+    /// The memory of nodes that only the checkpoint under way uses.
     pub(super) superseded_bytes: u64,
-    /// Whether a checkpoint is under path.
+    /// Whether a checkpoint is under way.
     pub(super) is_frozen: bool,
 }
 
@@ -29,13 +30,13 @@ impl Ledger {
         self.due += weight;
     }
 
-    /// A node that was unshared, and so is due, takes less.
+    /// Subtracts what an unshared node, which is counted in `due`, takes less.
     pub(super) fn shrink(&mut self, weight: Weight) {
         self.dirty -= weight;
         self.due -= weight;
     }
 
-    /// What took `before` takes `after`.
+    /// Replaces the weight `before` by `after`.
     pub(super) fn exchange(&mut self, [before, after]: [Weight; 2]) {
         self.grow(after);
         self.shrink(before);
@@ -54,10 +55,11 @@ impl Ledger {
         }
     }
 
-    /// The node, to be changed: a copy if a checkpoint holds it (invariant 2).
+    /// The node, to be changed. If a checkpoint retains it, a copy takes its place (map invariant
+    /// 2).
     pub(super) fn unshare<'a>(&mut self, resident: &'a mut Arc<Resident>) -> &'a mut Node {
-        // To look at the count costs less than to lock it. Only who has the live tree makes more of
-        // them.
+        // Reading the count costs less than `Arc::get_mut`. Only the owner of the live tree, which
+        // is borrowed here, makes more references.
         if Arc::strong_count(resident) > 1 {
             let weight = resident.node.weight();
             self.due += weight;
@@ -65,7 +67,7 @@ impl Ledger {
             let copy = Resident::new(resident.node.clone());
             mem::replace(resident, copy).supersede();
         }
-        &mut Arc::get_mut(resident).expect("nobody else holds it").node
+        &mut Arc::get_mut(resident).expect("this is the only reference").node
     }
 
     /// The node of `child`, which lies at `bounds`, to be changed.

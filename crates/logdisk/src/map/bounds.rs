@@ -1,9 +1,12 @@
-//! What a parent says of a child, compared with what is there.
+//! The level and the keys that a parent states for a child, compared with the child.
 //!
-//! Checksums tell that a node is the one that its parent means, and not that it may lie there: whoever
-//! forges them, or a bug, can make a child of a node's own ancestor. As each child's level is its
-//! parent's less one, and its keys lie between those that the parent gives, no walk goes in a circle,
-//! and no two nodes of one level have keys in common.
+//! Invariants:
+//! 1. A child's level is its parent's less one, and its keys lie between those that the parent
+//!    states.
+//!
+//! A checksum shows that a node is the one that its parent means, but not that it may lie there: a
+//! forged image, or a bug, can make an ancestor of a node its child. With invariant 1 no walk goes
+//! in a circle, and no two nodes of one level have keys in common.
 
 use dendro_disk::Error;
 use dendro_format::{Key, NodePtr};
@@ -11,45 +14,45 @@ use dendro_format::{Key, NodePtr};
 use crate::fault::Outcome;
 use crate::map::node::{Inner, Node};
 
-/// Where in the tree a child lies, by its parent's word.
+/// Where in the tree a child lies, as its parent states it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<'a> {
     pub(super) level: u8,
-    /// The first key that may lie under it.
+    /// The first key that may lie under the child.
     first: &'a Key,
-    /// The first behind it that may not, as far as that is known.
+    /// The first key behind it that may not lie under it, if that is known.
     end: Option<&'a Key>,
 }
 
 impl<'a> Bounds<'a> {
-    /// At `level`, of keys from `first` to before `end`.
+    /// The bounds at `level` for keys from `first` to before `end`.
     pub(super) const fn new(level: u8, first: &'a Key, end: Option<&'a Key>) -> Self {
         Self { level, first, end }
     }
 
-    /// Of the root of a tree with so many levels above the leaves.
+    /// The bounds of the root of a tree with this many levels above the leaves.
     pub(super) const fn of_root(level: u8) -> Self {
         Self { level, first: &Key::MIN, end: None }
     }
 
-    /// Of the child of `inner` at `at`, if `inner` lies at `self`.
+    /// The bounds of the child of `inner` at `at`, if `inner` lies at `self`.
     pub(super) fn below(self, inner: &'a Inner, at: usize) -> Self {
         let end = inner.entries.get(at + 1).map(|(first, _)| first).or(self.end);
         Self { end, ..Self::within(inner, at) }
     }
 
-    /// As [`Self::below`], of which nobody knows where `inner` lies.
+    /// As [`Self::below`], where the bounds of `inner` are not known.
     pub(super) fn within(inner: &'a Inner, at: usize) -> Self {
         let end = inner.entries.get(at + 1).map(|(first, _)| first);
         Self { level: inner.level.saturating_sub(1), first: &inner.entries[at].0, end }
     }
 
-    /// Its end, if it is known.
+    /// The end, if it is known.
     pub(super) const fn end(self) -> Option<&'a Key> {
         self.end
     }
 
-    /// Whether `node` may lie here.
+    /// Whether `node` may lie here (bounds invariant 1).
     pub(super) fn fits(self, node: &Node) -> bool {
         let (first, last) = match node {
             Node::Leaf(leaf) => (leaf.entries().first(), leaf.entries().last()).keys(),
@@ -60,7 +63,7 @@ impl<'a> Bounds<'a> {
             && last.zip(self.end).is_none_or(|(last, end)| last.is_before(end))
     }
 
-    /// Says what is wrong if the node that was found at `place` may not lie here.
+    /// Checks that the node that was found at `place` may lie here.
     pub(super) fn check(self, place: &NodePtr, node: &Node) -> Outcome<()> {
         if self.fits(node) {
             return Ok(());

@@ -1,16 +1,17 @@
-//! How the memory of `cache=` is shared out (DESIGN §5).
+//! How the memory of `cache=` is divided (DESIGN §5).
 //!
-//! | share | for                                                                              |
-//! |------:|----------------------------------------------------------------------------------|
-//! |   5/8 | clean nodes, and the table of segments: it takes from them, down to a quarter     |
-//! |  3/16 | dirty nodes, until a checkpoint is due                                           |
-//! |  3/16 | what comes to that while the checkpoint is written: more dirty nodes, and those   |
-//! |       | that it holds and the live tree has gone on from. Then commits wait for it.       |
+//! | share | for                                                                         |
+//! |------:|-----------------------------------------------------------------------------|
+//! |   5/8 | clean nodes, and the segment table; it reduces their part, down to a quarter |
+//! |  3/16 | dirty nodes, until a checkpoint is due                                      |
+//! |  3/16 | further dirty nodes, and superseded nodes, while that checkpoint is written |
+//!
+//! When the last share is used up too, commits wait for the checkpoint.
 
-/// What dirty nodes may take at least, however small the cache and the volume are.
+/// The minimum that dirty nodes may take, however small the cache and the volume are.
 const LEAST_DIRTY_BYTES: u64 = 256 << 10;
 
-/// What the clean nodes may take beside a table of segments of so many bytes.
+/// The maximum that clean nodes may take beside a segment table of `table_bytes`.
 pub(crate) const fn clean_bytes(cache_size_bytes: u64, table_bytes: u64) -> u64 {
     let share = cache_size_bytes / 8 * 5;
     let least = cache_size_bytes / 4;
@@ -18,13 +19,13 @@ pub(crate) const fn clean_bytes(cache_size_bytes: u64, table_bytes: u64) -> u64 
     if left < least { least } else { left }
 }
 
-/// A checkpoint is due when dirty nodes take more. A small volume must have room for the nodes of two
-/// checkpoints.
+/// The size of the dirty nodes above which a checkpoint is due. It is limited on small volumes,
+/// because a volume must have room for the nodes of two checkpoints.
 pub(crate) fn dirty_limit_bytes(cache_size_bytes: u64, volume_len_bytes: u64) -> u64 {
     (cache_size_bytes / 16 * 3).min(volume_len_bytes / 64).max(LEAST_DIRTY_BYTES)
 }
 
-/// What nodes may take that are dirty, or held by a checkpoint, before commits wait.
+/// The memory of dirty and superseded nodes above which commits wait.
 pub(crate) const fn memory_limit_bytes(dirty_limit_bytes: u64) -> u64 {
     2 * dirty_limit_bytes
 }

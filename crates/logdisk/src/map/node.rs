@@ -18,36 +18,37 @@ pub(crate) const LEAF_LEN_BYTES: usize = 8192;
 pub(crate) const LEAF_MIN_LEN_BYTES: usize = LEAF_LEN_BYTES / 4;
 /// A node above the leaves is split when it has more children.
 pub(crate) const FANOUT: usize = 256;
-/// And merged with a neighbour when it has fewer.
+/// A node above the leaves is merged with a neighbour when it has fewer children.
 pub(crate) const FANOUT_MIN: usize = FANOUT / 4;
 
-// Nodes that were read may be as full as the format allows, and take one more before a split.
+// A node that was read may be as full as the format allows, and takes one more child before a
+// split.
 const _: () = assert!(FANOUT < MAX_CHILD_COUNT && MAX_CHILD_COUNT / 2 < FANOUT + 1);
 
-/// What an entry's key takes on the device, in the mean.
+/// The mean length of an entry's key on the device.
 const KEY_LEN_BYTES: usize = 14;
-/// What a child's key and place take on the device, in the mean.
+/// The mean length of a child's key and place on the device.
 const CHILD_LEN_BYTES: usize = 40;
-/// An entry's place in a leaf, which has room for an eighth more entries than it holds.
+/// The memory of an entry's place in a leaf, which has room for an eighth more entries than it has.
 const ENTRY_PLACE_BYTES: usize = size_of::<(Key, Value)>() * 9 / 8;
-/// What the allocator takes for itself with each piece of memory, and makes that a multiple of.
+/// The overhead of the allocator for each allocation; its sizes are multiples of the unit below.
 const ALLOCATION_BYTES: usize = 8;
 const ALLOCATION_UNIT_BYTES: usize = 16;
-/// The counts of what is shared lie before it.
+/// The reference counts of shared memory lie before it.
 const SHARED_BYTES: usize = 16;
-/// The table of a cache takes so much for each node.
+/// The memory that the cache's table takes for each node.
 const CACHED_BYTES: usize = 64;
 
-// A split leaves no half longer than what the format allows, whatever the estimate missed.
+// A split leaves no half longer than the format allows, whatever the error of the estimate is.
 const _: () = assert!(2 * LEAF_LEN_BYTES + 4 * 1024 < MAX_NODE_LEN_BYTES);
 
-/// A node that is in memory, with what a checkpoint needs to know of it.
+/// A node that is in memory, with what a checkpoint needs to know about it.
 #[derive(Debug)]
 pub(crate) struct Resident {
     pub(crate) node: Node,
-    /// Where a running checkpoint has written it.
+    /// The place where the checkpoint under way has written it.
     written: OnceLock<ChildPtr>,
-    /// Set when the live tree has gone on with a copy while a checkpoint held this one.
+    /// Set when the live tree has continued with a copy while a checkpoint retains this node.
     superseded: AtomicBool,
 }
 
@@ -84,7 +85,7 @@ pub(crate) enum Node {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leaf {
     entries: Vec<(Key, Value)>,
-    /// About what the entries take.
+    /// The approximate size of the entries.
     weight: Weight,
 }
 
@@ -95,18 +96,18 @@ pub(crate) struct Inner {
     pub(crate) entries: Vec<(Key, Child)>,
 }
 
-/// A node as its parent holds it.
+/// A reference to a node in its parent.
 #[derive(Clone, Debug)]
 pub(crate) enum Child {
-    /// As it lies on the device; in memory, if at all, in the cache.
+    /// The node is as it lies on the device. If it is in memory, it is in the cache.
     Clean(ChildPtr),
-    /// Changed since it was written, and in memory for that reason.
+    /// The node has changed since it was written, so it is in memory.
     Dirty(Arc<Resident>),
 }
 
 impl Leaf {
     pub(crate) fn position(&self, key: &Key) -> Result<usize, usize> {
-        // What is put behind all others is what is put most often.
+        // Entries are put behind all others more often than anywhere else.
         let at = match self.entries.last() {
             Some((last, _)) if last.is_before(key) => self.entries.len(),
             _ => self.entries.partition_point(|(entry, _)| entry.is_before(key)),
@@ -127,14 +128,14 @@ impl Leaf {
         &self.entries
     }
 
-    /// About what the entries take on the device.
+    /// The approximate length of the entries on the device.
     pub(crate) const fn len_bytes(&self) -> usize {
         self.weight.len_bytes as usize
     }
 
-    /// Puts an entry at `at`, where the order wants it.
+    /// Puts an entry at `at`, its place in the order.
     pub(crate) fn insert(&mut self, at: usize, key: Key, value: Value) {
-        // To double it would leave a third of the cache empty.
+        // Doubling the capacity would leave a third of the cache empty.
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact((self.entries.len() / 8).max(4));
         }
@@ -142,7 +143,7 @@ impl Leaf {
         self.entries.insert(at, (key, value));
     }
 
-    /// Changes the value at `at`; says what it took before, and takes now.
+    /// Changes the value at `at`; returns what it took before and what it takes now.
     pub(crate) fn change<T>(
         &mut self,
         at: usize,
@@ -160,34 +161,34 @@ impl Leaf {
     pub(crate) fn remove(&mut self, at: usize) -> Value {
         let (_, value) = self.entries.remove(at);
         self.weight -= Weight::of_entry(&value);
-        self.give_back();
+        self.release_memory();
         value
     }
 
-    /// Takes the entries at `range` out, and says what they took.
+    /// Takes out the entries at `range`; returns them and what they took.
     pub(crate) fn take(&mut self, range: Range<usize>) -> (Vec<(Key, Value)>, Weight) {
         let taken: Vec<_> = self.entries.drain(range).collect();
         let weight = taken.iter().map(|(_, value)| Weight::of_entry(value)).sum();
         self.weight -= weight;
-        self.give_back();
+        self.release_memory();
         (taken, weight)
     }
 
-    /// Gives memory back where much is empty.
-    fn give_back(&mut self) {
+    /// Releases memory if much of it is empty.
+    fn release_memory(&mut self) {
         let len = self.entries.len();
         if self.entries.capacity() > 2 * len + 8 {
             self.entries.shrink_to(len + len / 8);
         }
     }
 
-    /// Whether it is to be split.
+    /// Whether the leaf must be split.
     pub(crate) const fn is_too_long(&self) -> bool {
         self.len_bytes() > LEAF_LEN_BYTES && self.entries.len() >= 2
     }
 
-    /// Takes the upper part off. An insertion at the end is taken for the first of many: the new
-    /// leaf starts with it alone, and leaves filled in order stay full.
+    /// Takes off the upper part. An insertion at the end is taken for the first of many: the new
+    /// leaf starts with that entry alone, so leaves that are filled in ascending order stay full.
     pub(crate) fn split(&mut self, inserted_at: usize) -> Self {
         let at = if inserted_at + 1 == self.entries.len() {
             inserted_at
@@ -252,12 +253,12 @@ impl Node {
         }
     }
 
-    /// About what the node takes in memory.
+    /// The approximate memory of the node.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.weight().memory_bytes
     }
 
-    /// About what the node takes.
+    /// The approximate size of the node.
     pub(crate) fn weight(&self) -> Weight {
         let mut weight = Weight::OF_NODE;
         weight += match self {
@@ -283,7 +284,7 @@ impl Node {
         }
     }
 
-    /// What the node looks like on the device, where all its children have their places.
+    /// The node as it is stored on the device; all its children must have their places.
     pub(crate) fn to_entries(&self) -> Entries {
         match self {
             Self::Leaf(leaf) => Entries::Leaf(leaf.entries.clone()),
@@ -295,15 +296,15 @@ impl Node {
 }
 
 impl Child {
-    /// Whether it is the live tree's alone, and so can be changed where it is.
+    /// Whether only the live tree refers to the node, so that it can be changed in place.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, Self::Dirty(resident) if Arc::strong_count(resident) == 1)
     }
 
-    /// The child as its parent names it on the device.
+    /// The pointer by which the parent names the child on the device.
     ///
     /// # Panics
-    /// When it has not been written: a checkpoint writes children before their parents.
+    /// If the child has not been written. A checkpoint writes children before their parents.
     fn place(&self) -> ChildPtr {
         match self {
             Self::Clean(place) => *place,
@@ -312,7 +313,7 @@ impl Child {
     }
 }
 
-/// About what an entry takes on the device.
+/// The approximate length of an entry on the device.
 pub(crate) fn entry_len_bytes(value: &Value) -> usize {
     KEY_LEN_BYTES
         + match value {
@@ -323,17 +324,17 @@ pub(crate) fn entry_len_bytes(value: &Value) -> usize {
         }
 }
 
-/// About what something takes.
+/// The approximate size of a node or of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
-    /// In memory; it takes less on the device.
+    /// The size in memory; it is smaller on the device.
     pub(crate) memory_bytes: u64,
-    /// On the device.
+    /// The length on the device.
     pub(crate) len_bytes: u64,
 }
 
 impl Weight {
-    /// What a node takes besides its entries.
+    /// The size of a node without its entries.
     pub(crate) const OF_NODE: Self = Self {
         memory_bytes: (allocated_bytes(SHARED_BYTES + size_of::<Resident>())
             + ALLOCATION_BYTES
@@ -359,7 +360,7 @@ impl Weight {
     }
 }
 
-/// What a piece of memory of `len_bytes` takes, with what the allocator needs.
+/// The memory that an allocation of `len_bytes` takes, including the allocator's overhead.
 const fn allocated_bytes(len_bytes: usize) -> usize {
     (len_bytes + ALLOCATION_BYTES).next_multiple_of(ALLOCATION_UNIT_BYTES)
 }
@@ -380,7 +381,7 @@ impl AddAssign for Weight {
     }
 }
 
-/// Estimates do not get below zero.
+/// Differences of estimates do not become negative.
 impl SubAssign for Weight {
     fn sub_assign(&mut self, other: Self) {
         self.memory_bytes = self.memory_bytes.saturating_sub(other.memory_bytes);
@@ -406,7 +407,7 @@ mod tests {
         }
     }
 
-    /// One list and many, one version and many.
+    /// The kinds cover one list and many, one version and many.
     #[test]
     fn positions_are_those_of_a_plain_search() {
         let mut rng = Rng::new(3);

@@ -6,15 +6,15 @@ use dendro_format::{Key, Value};
 
 use crate::map::node::{Child, Node};
 
-/// Searched for are mostly the same few items again: what is written to, and what is above it.
+/// Most searches are for the same few items: those that are written to, and their parents.
 const SLOT_COUNT: usize = 4096;
-/// Trees that are higher are searched.
+/// Paths in higher trees are not stored.
 const MAX_LEN: usize = 3;
 const STEP_BITS: u32 = 16;
 const STEP_MASK: u64 = (1 << STEP_BITS) - 1;
 
-/// A table of paths by what they lead to, the last one found in each place. What it says is a guess: the
-/// tree has changed since, or another key has the same place and the same mark.
+/// A table of paths by what they lead to; each slot holds the path that was found last. A path is a
+/// hint: the tree may have changed since, or another key may have the same slot and mark.
 #[derive(Debug)]
 pub(super) struct PathCache(Box<[AtomicU64]>);
 
@@ -26,7 +26,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// The path that goes on at `step`.
+    /// The path extended by `step`.
     pub(super) const fn then(self, step: usize) -> Self {
         Self { steps: self.steps << STEP_BITS | (step as u64 & STEP_MASK), len: self.len + 1 }
     }
@@ -38,8 +38,8 @@ impl Path {
         Some((step as usize, Self { len, ..self }))
     }
 
-    /// The value under `key`, if the path leads there from `child` through dirty nodes alone. A key is in
-    /// a tree once at most: a path that ends at it is the one that a search takes.
+    /// The value under `key`, if the path leads to it from `child` through dirty nodes only. A key
+    /// occurs in a tree at most once, so a path that ends at it is the one that a search takes.
     pub(super) fn value_of<'a>(mut self, key: &Key, mut child: &'a Child) -> Option<&'a Value> {
         while let (Child::Dirty(resident), Some((step, rest))) = (child, self.next()) {
             match &resident.node {
@@ -62,7 +62,7 @@ impl Default for PathCache {
 }
 
 impl PathCache {
-    /// The path to `key` in a tree whose root is at `level`, as far as is known.
+    /// The path to `key` in a tree whose root is at `level`, if one is stored.
     pub(super) fn to(&self, key: &Key, level: u8) -> Option<Path> {
         let len = usize::from(level) + 1;
         if len > MAX_LEN {
@@ -73,15 +73,15 @@ impl PathCache {
         (found >> (STEP_BITS * MAX_LEN as u32) == mark).then_some(Path { steps: found, len })
     }
 
-    /// Keeps the path to `key`.
-    pub(super) fn keep(&self, key: &Key, path: Path) {
+    /// Stores the path to `key`.
+    pub(super) fn store(&self, key: &Key, path: Path) {
         if path.len <= MAX_LEN {
             let (slot, mark) = self.place_of(key);
             slot.store(mark << (STEP_BITS * MAX_LEN as u32) | path.steps, Ordering::Relaxed);
         }
     }
 
-    /// The place of an item's newest version, and what tells it from most others.
+    /// The slot of an item, and the mark that distinguishes the item from most others.
     fn place_of(&self, key: &Key) -> (&AtomicU64, u64) {
         let item =
             key.list.wrapping_mul(31) ^ key.index.wrapping_mul(0x9E37_79B9) ^ key.space as u64;

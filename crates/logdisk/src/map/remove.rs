@@ -1,8 +1,8 @@
-//! Entries are removed from the tree, and nodes that become small are merged.
+//! How entries are removed from the tree, and how nodes that become small are merged.
 //!
-//! The two are apart: while a change may still be undone, every entry that it removed must find its
-//! leaf again (map invariant 4). So removing an entry only reports that its leaf has become small, and
-//! the nodes on the path to it are merged once the change is settled.
+//! These are two steps, because each entry that a change removed must find its leaf again while the
+//! change can be undone (map invariant 4). So removing an entry only reports that its leaf has
+//! become small. The nodes on the path to it are merged when the change is settled.
 
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, Value};
@@ -18,8 +18,8 @@ use crate::map::node::{
 /// An entry that was removed, and whether its leaf has become small.
 pub(super) type Removed = Option<(Value, bool)>;
 
-/// Removes the entry under `key`, if there is one: unless that `is_known`, it is looked for before
-/// anything is made dirty.
+/// Removes the entry under `key`, if there is one. Unless it is known to exist, it is searched for
+/// first, so that no node is made dirty without need.
 pub(super) fn remove_under(
     child: &mut Child,
     bounds: Bounds<'_>,
@@ -80,8 +80,8 @@ fn is_small(leaf: &Leaf) -> bool {
     leaf.len_bytes() < LEAF_MIN_LEN_BYTES
 }
 
-/// Merges the nodes on the path to `key` that have become small, from the leaf up. Nodes that were
-/// changed are dirty; where a clean one is met, nothing below it has changed.
+/// Merges the nodes on the path to `key` that have become small, from the leaf up. Changed nodes
+/// are dirty, so nothing below a clean node has changed (map invariant 1).
 pub(super) fn shrink_under(child: &mut Child, key: &Key, nodes: &dyn Nodes, ledger: &mut Ledger) {
     let Child::Dirty(resident) = child else { return };
     if let Node::Inner(_) = resident.node
@@ -94,14 +94,14 @@ pub(super) fn shrink_under(child: &mut Child, key: &Key, nodes: &dyn Nodes, ledg
 }
 
 /// Drops the child at `at` if it is empty, or merges it with a neighbour if both are small. A
-/// neighbour that is not in memory is left alone: a small node costs little, I/O here much.
+/// neighbour that is not in memory is left alone, because I/O here costs more than a small node.
 fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Ledger) {
     let Child::Dirty(child) = &inner.entries[at].1 else { return };
     if child.node.is_empty() {
         ledger.drop_dirty(child);
         let (first, _) = inner.entries.remove(at);
-        // What belonged under the child that went now belongs under its neighbour; the first one
-        // must say so, or a merge of this node would hide it.
+        // Keys that belonged under the removed child now belong under its neighbour. The first
+        // child must state that, or a merge of this node would hide these keys.
         if let (0, Some(next)) = (at, inner.entries.first_mut()) {
             next.0 = first;
         }
@@ -116,7 +116,7 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
     }
     let left = at.saturating_sub(1);
     let neighbour = if at == 0 { 1 } else { left };
-    // A clean neighbour is held here, so that it stays in memory until the merge is done.
+    // The reference to a clean neighbour keeps it in memory until the merge is done.
     let clean = match &inner.entries[neighbour].1 {
         Child::Dirty(_) => None,
         Child::Clean(child) => match nodes.node_if_cached(&child.place) {
@@ -139,7 +139,7 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
     }
 }
 
-/// Whether a small node and its neighbour make one that is not nearly full.
+/// Whether a small node and its neighbour together make a node that is not nearly full.
 fn fits_with(child: &Resident, clean: Option<&Arc<Resident>>, neighbour: &Child) -> bool {
     let neighbour = match (clean, neighbour) {
         (Some(resident), _) | (None, Child::Dirty(resident)) => &resident.node,
@@ -152,16 +152,18 @@ fn fits_with(child: &Resident, clean: Option<&Arc<Resident>>, neighbour: &Child)
     }
 }
 
-/// Appends `right` to `left`, both dirty and of one level.
+/// Appends `right` to `left`; both are dirty and of one level.
 fn merge(left: &mut Child, right: &Child, ledger: &mut Ledger) {
-    let (Child::Dirty(kept), Child::Dirty(gone)) = (&mut *left, right) else {
+    let (Child::Dirty(target), Child::Dirty(source)) = (&mut *left, right) else {
         unreachable!("both were made dirty")
     };
-    let added = gone.node.weight();
-    ledger.drop_dirty(gone);
-    match (ledger.unshare(kept), &gone.node) {
-        (Node::Leaf(kept), Node::Leaf(gone)) => kept.append(gone),
-        (Node::Inner(kept), Node::Inner(gone)) => kept.entries.extend_from_slice(&gone.entries),
+    let added = source.node.weight();
+    ledger.drop_dirty(source);
+    match (ledger.unshare(target), &source.node) {
+        (Node::Leaf(target), Node::Leaf(source)) => target.append(source),
+        (Node::Inner(target), Node::Inner(source)) => {
+            target.entries.extend_from_slice(&source.entries)
+        }
         _ => unreachable!("neighbours are of one level"),
     }
     ledger.grow(added);

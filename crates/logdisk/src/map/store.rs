@@ -1,4 +1,4 @@
-//! Nodes of the map from the device, through a bounded cache.
+//! The store of clean nodes: it reads them from the device through a bounded cache.
 
 use std::cell::RefCell;
 
@@ -18,7 +18,7 @@ use crate::map::Nodes;
 use crate::map::budget;
 use crate::map::node::{Node, Resident};
 
-/// No tree is higher: even nodes of two children would map more than there can be.
+/// The maximum level: even a tree of nodes with two children would map more than a volume can hold.
 const MAX_LEVEL: u8 = 32;
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Weighter<NodePtr, Arc<Resident>> for ByMemory {
     }
 }
 
-/// Where clean nodes come from.
+/// The store of clean nodes.
 pub(crate) struct NodeStore {
     device: Arc<dyn Device>,
     uuid: Uuid,
@@ -60,15 +60,15 @@ impl NodeStore {
         Self { device, uuid, layout, cache_size_bytes, cache, damage }
     }
 
-    /// What was met that the device does not return as it was written.
+    /// The damage that was found.
     pub(crate) const fn damage(&self) -> &DamageLog {
         &self.damage
     }
 
-    /// Leaves room for a table of segments of so many bytes.
+    /// Reduces the cache so that a segment table of `table_bytes` has room.
     pub(crate) fn leave_room(&self, table_bytes: u64) {
         let capacity_bytes = budget::clean_bytes(self.cache_size_bytes, table_bytes);
-        // With each change of its size the cache forgets some of what it has learnt.
+        // Each change of its capacity makes the cache forget a part of its access statistics.
         let difference_bytes = capacity_bytes.abs_diff(self.cache.capacity());
         if difference_bytes > self.cache_size_bytes / 64 {
             self.cache.set_capacity(capacity_bytes);
@@ -83,7 +83,7 @@ impl NodeStore {
         self.cache.insert(place, resident);
     }
 
-    /// Reads the node at `place`, and keeps it in the cache.
+    /// Reads the node at `place` and puts it into the cache.
     pub(crate) fn load(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
         let resident =
             self.read(place).inspect_err(|error| self.damage.note(place.addr, None, error))?;
@@ -134,34 +134,34 @@ fn damaged(place: &NodePtr, problem: &str) -> Error {
     Error::Corrupted(format!("the map's node at {}: {problem}", place.addr))
 }
 
-/// Nodes for one call. What it has loaded stays in memory until it ends, so that trying again
-/// after a [`Fault::Miss`] gets further each time, however small the cache.
+/// The nodes that one call needs. What it has loaded stays in memory until the call ends, so that
+/// each new attempt after a [`Fault::Miss`] gets further, however small the cache is.
 pub(crate) struct PinnedNodes<'a> {
     store: &'a NodeStore,
     pinned: RefCell<FxHashMap<NodePtr, Arc<Resident>>>,
-    /// What comes from the cache stays in memory, too.
+    /// Whether nodes that come from the cache are retained too.
     keeps: bool,
     loads: bool,
 }
 
 impl<'a> PinnedNodes<'a> {
-    /// Answers [`Fault::Miss`] for what is not in memory.
+    /// Returns [`Fault::Miss`] for a node that is not in memory.
     pub(crate) fn cached(store: &'a NodeStore) -> Self {
         Self { store, pinned: RefCell::default(), keeps: false, loads: false }
     }
 
-    /// As [`Self::cached`], and all that it has found once it finds again without I/O: what was
-    /// looked at before a change can be changed then, and no error can come in between.
+    /// As [`Self::cached`], but a node that was found once is found again without I/O. So nodes
+    /// that were visited before a change can be changed, and no error can come in between.
     pub(crate) fn keeping(store: &'a NodeStore) -> Self {
         Self { keeps: true, ..Self::cached(store) }
     }
 
-    /// Reads from the device what is not in memory, locks held or not.
+    /// Reads a node that is not in memory from the device, even if locks are held.
     pub(crate) fn loading(store: &'a NodeStore) -> Self {
         Self { loads: true, ..Self::cached(store) }
     }
 
-    /// What was loaded is not needed any more, unless all is to be kept.
+    /// Releases what was loaded, unless everything is retained.
     pub(crate) fn pass_on(&mut self) {
         if !self.keeps {
             self.pinned.get_mut().clear();
@@ -186,7 +186,7 @@ impl Nodes for PinnedNodes<'_> {
 
     fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
         let cached = self.store.cache.remove(place).map(|(_, resident)| resident);
-        // Let go of in both places, so that it need not be copied.
+        // Both references are removed, so that the caller need not copy the node.
         let pinned = self.pinned.borrow_mut().remove(place);
         match cached.or(pinned) {
             Some(resident) => Ok(resident),

@@ -8,7 +8,7 @@ use super::*;
 use crate::fault::Fault;
 use crate::map::node::LEAF_LEN_BYTES;
 
-/// For trees all of which is in memory.
+/// A source for trees that are completely in memory.
 struct NoNodes;
 
 impl Nodes for NoNodes {
@@ -51,7 +51,7 @@ fn listed(model: &BTreeMap<Key, Value>) -> Vec<(Key, Value)> {
 }
 
 #[test]
-fn random_changes_are_those_of_a_sorted_table_and_leave_frozen_trees_alone() {
+fn random_changes_match_a_sorted_table_and_do_not_change_frozen_trees() {
     let mut rng = Rng::new(7);
     let (mut map, mut model) = (Map::default(), BTreeMap::new());
     let mut frozen = Vec::new();
@@ -100,7 +100,7 @@ fn longest_leaf(child: &Child) -> usize {
 }
 
 #[test]
-fn leaves_are_split_when_what_they_hold_grows_where_it_is() {
+fn a_leaf_is_split_when_its_values_grow_in_place() {
     let mut map = Map::default();
     let key = |index| Key { list: 9, space: Space::Chunks, index, branch: 0, epoch: 1 };
     for index in 0..3000 {
@@ -119,7 +119,7 @@ fn leaves_are_split_when_what_they_hold_grows_where_it_is() {
 }
 
 #[test]
-fn what_is_undone_leaves_the_entries_as_they_were_and_no_empty_leaf() {
+fn undoing_a_change_restores_the_entries_and_leaves_no_empty_leaf() {
     let mut rng = Rng::new(11);
     let (mut map, mut model) = (Map::default(), BTreeMap::new());
     let chunk_key = |index| Key { space: Space::Chunks, ..record(7, index) };

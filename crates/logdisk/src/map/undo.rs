@@ -1,9 +1,9 @@
 //! What a change has done to the tree, so that it can be undone.
 //!
-//! A change that meets a node which is not in memory, or cannot be read, leaves no trace: what it did
-//! until then is undone in reverse order. Undoing needs no node from the device, since each entry that
-//! was changed lies in a leaf that is dirty by then, and no leaf is merged before the change is settled
-//! (map invariant 4).
+//! A change that needs a node which is not in memory, or cannot be read, leaves no trace: what it
+//! did until then is undone in reverse order. Undoing needs no node from the device, because the
+//! leaf of every changed entry is dirty, and no leaf is merged before the change is settled (map
+//! invariant 4).
 
 use std::mem;
 
@@ -14,12 +14,12 @@ use super::Nodes;
 use crate::fault::{Fault, Outcome};
 use crate::map::node::Resident;
 
-/// How one entry was before a change.
+/// The state of one entry before a change.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// What was under this key.
+    /// The value that was under this key.
     Entry(Key, Option<Value>),
-    /// What was at one slot of the chunk under this key, and whether the chunk had a hole there.
+    /// The page at one slot of the chunk under this key, and whether the chunk had a hole there.
     Page { key: Key, slot: u32, old: Option<PageRef>, was_hole: bool },
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Change {
 pub(super) struct Undo {
     is_recording: bool,
     changes: Vec<Change>,
-    /// Keys of removed entries whose leaves have become small.
+    /// Keys whose leaves have become small by removals.
     small: Vec<Key>,
 }
 
@@ -52,13 +52,13 @@ impl Undo {
         self.small.push(*key);
     }
 
-    /// The changes cannot be undone any more.
+    /// Forgets the changes, which can no longer be undone.
     pub(super) fn end(&mut self) {
         self.is_recording = false;
         self.changes.clear();
     }
 
-    /// The changes, which are to be undone.
+    /// Takes the changes, to be undone.
     pub(super) fn take(&mut self) -> Vec<Change> {
         self.is_recording = false;
         self.small.clear();
@@ -70,7 +70,7 @@ impl Undo {
     }
 }
 
-/// Answers for trees all of whose nodes that matter are dirty.
+/// A source for trees in which all nodes that are needed are dirty.
 pub(super) struct InMemory;
 
 impl Nodes for InMemory {

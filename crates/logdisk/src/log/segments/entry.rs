@@ -1,4 +1,5 @@
-//! What is stored of each segment, packed: a large volume has millions of them.
+//! What is stored of each segment. The entry is packed, because a large volume has millions of
+//! segments.
 
 use dendro_format::{Head, SegmentNo};
 use dendro_policy::Class;
@@ -6,23 +7,22 @@ use zerocopy::FromZeros;
 
 use super::SegmentState;
 
-/// Times on the log clock are stored in units of this: what is written in the meantime tells no
-/// policy anything.
+/// The unit of stored times on the log clock. Policies do not need a finer one.
 const TIME_UNIT_BYTES: u64 = 4096;
-/// The last moment that can be told: behind an exbibyte of writing.
+/// The last moment that can be stored: after an exbibyte of writes.
 const LAST_MOMENT: u64 = (1 << 48) - 1;
 
 const STATE_MASK: u8 = 0b11;
 const HEAD_SHIFT: u32 = 2;
 const HEAD_MASK: u8 = 0b11 << HEAD_SHIFT;
 
-/// Its usage record in the map is out of date.
+/// The segment's usage record in the map is out of date.
 pub(super) const UNRECORDED: u8 = 1 << 4;
-/// Its live bytes have changed since the last checkpoint was begun.
+/// The segment's live bytes have changed since the last freeze.
 pub(super) const CHANGED: u8 = 1 << 5;
-/// It waits for the checkpoint that begins next.
+/// The segment waits for the checkpoint that begins next.
 pub(super) const AWAITS_NEXT: u8 = 1 << 6;
-/// It waits for the checkpoint that was begun last.
+/// The segment waits for the checkpoint that began last.
 pub(super) const AWAITS_LAST: u8 = 1 << 7;
 
 /// A time on the log clock, in [`TIME_UNIT_BYTES`].
@@ -41,27 +41,27 @@ impl Moment {
     }
 }
 
-/// A segment. Zeroed, it is clean and has never been filled; so the table of a volume that is mostly
-/// empty takes next to no memory.
+/// The entry of a segment. A zeroed entry is that of a clean segment that was never filled, so the
+/// table of a volume that is mostly empty takes almost no memory.
 #[derive(Clone, Copy, Debug, FromZeros)]
 #[repr(C)]
 pub(super) struct Entry {
     pub(super) live_bytes: u32,
-    /// Blocks shorter than a page that live in it, as far as is known: each takes a record too, where
-    /// it is moved to.
+    /// Live blocks shorter than a page, as far as is known. Each also needs a record where it is
+    /// moved to.
     pub(super) short_count: u32,
     written_at: Moment,
     last_death: Moment,
     filled_at: Moment,
-    /// How often a head has begun to fill it, modulo 2¹⁶.
+    /// How often a stream has begun to fill the segment, modulo 2¹⁶.
     pub(super) opened: u16,
     deaths: u16,
     class: u8,
-    /// State, head, and marks.
+    /// The state, the stream's kind and the marks.
     bits: u8,
 }
 
-/// DESIGN §5 says what a volume's table takes.
+/// DESIGN §5 states the memory that a volume's table takes.
 pub(super) const ENTRY_LEN_BYTES: usize = size_of::<Entry>();
 const _: () = assert!(ENTRY_LEN_BYTES == 32);
 
@@ -111,7 +111,7 @@ impl Entry {
         self.bits & mark != 0
     }
 
-    /// Marks it; says whether it was not marked before.
+    /// Sets a mark; returns whether it was not set before.
     pub(super) const fn mark(&mut self, mark: u8) -> bool {
         let is_new = !self.is_marked(mark);
         self.bits |= mark;
@@ -122,7 +122,7 @@ impl Entry {
         self.bits &= !mark;
     }
 
-    /// What the cleaner's policies see of it.
+    /// The segment as the cleaner's policies see it.
     pub(super) fn policy_view(
         &self,
         segment: SegmentNo,
@@ -141,13 +141,13 @@ impl Entry {
         }
     }
 
-    /// What lives in it, and what policies see of it, are as `saved` has them; its state and its marks
-    /// stay.
+    /// Restores the live bytes and what policies see from `saved`. State and marks stay as they
+    /// are.
     pub(super) const fn restore_usage(&mut self, saved: &Self) {
         *self = Self { bits: self.bits, opened: self.opened, ..*saved };
     }
 
-    /// Keeps what policies see of it.
+    /// Stores what policies see of the segment.
     pub(super) fn set_policy_view(&mut self, statistics: &dendro_policy::Segment) {
         self.live_bytes = statistics.live_bytes;
         self.set_class(statistics.class);
@@ -205,7 +205,7 @@ mod tests {
         entry.set_policy_view(&statistics);
         let stored = dendro_policy::Segment { filled_at: 1 << 52, deaths: 65_535, ..statistics };
         assert_eq!(entry.policy_view(SegmentNo(3), 64 << 20), stored);
-        // Behind the last moment that can be told, time stands still.
+        // Times after the last moment that can be stored become that moment.
         entry.set_policy_view(&dendro_policy::Segment { written_at: u64::MAX, ..statistics });
         assert_eq!(entry.written_at(), LAST_MOMENT * TIME_UNIT_BYTES);
     }

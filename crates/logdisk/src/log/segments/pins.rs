@@ -1,27 +1,27 @@
-//! Who reads a segment now: it is not filled anew as long as anyone does.
+//! Pins: a segment that somebody reads is not filled again (segments invariant 2).
 
 use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use dendro_format::SegmentNo;
 
-/// Readers are counted in so many places at most. Segments that share one are taken for read when one
-/// of them is: then a head goes on in another.
-const MAX_PLACES: u32 = 1 << 16;
+/// The maximum number of counters. Segments that share a counter all count as pinned when one of
+/// them is; a stream then continues in another segment.
+const MAX_COUNTERS: u32 = 1 << 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pins(Arc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
-    /// A power of two of them.
-    places: Box<[AtomicU32]>,
-    /// No fewer than all together.
+    /// The counters; their number is a power of two.
+    counters: Box<[AtomicU32]>,
+    /// At least the sum of all counters.
     all: AtomicUsize,
-    /// How many segments share a place at most.
-    sharing: usize,
+    /// The maximum number of segments that share a counter.
+    segments_per_counter: usize,
 }
 
-/// Keeps a segment as it is.
+/// Keeps a segment from being filled again until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pin {
     pins: Pins,
@@ -30,42 +30,42 @@ pub(crate) struct Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.pins.place_of(self.segment).fetch_sub(1, Ordering::AcqRel);
+        self.pins.counter_of(self.segment).fetch_sub(1, Ordering::AcqRel);
         self.pins.0.all.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Pins {
     pub(super) fn new(segment_count: u32) -> Self {
-        let count = segment_count.clamp(1, MAX_PLACES).next_power_of_two();
+        let count = segment_count.clamp(1, MAX_COUNTERS).next_power_of_two();
         Self(Arc::new(Counts {
-            places: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            counters: (0..count).map(|_| AtomicU32::new(0)).collect(),
             all: AtomicUsize::new(0),
-            sharing: segment_count.div_ceil(count) as usize,
+            segments_per_counter: segment_count.div_ceil(count) as usize,
         }))
     }
 
-    fn place_of(&self, segment: SegmentNo) -> &AtomicU32 {
-        &self.0.places[segment.0 as usize & (self.0.places.len() - 1)]
+    fn counter_of(&self, segment: SegmentNo) -> &AtomicU32 {
+        &self.0.counters[segment.0 as usize & (self.0.counters.len() - 1)]
     }
 
     pub(super) fn pin(&self, segment: SegmentNo) -> Pin {
         self.0.all.fetch_add(1, Ordering::AcqRel);
-        self.place_of(segment).fetch_add(1, Ordering::AcqRel);
+        self.counter_of(segment).fetch_add(1, Ordering::AcqRel);
         Pin { pins: self.clone(), segment }
     }
 
     pub(super) fn is_pinned(&self, segment: SegmentNo) -> bool {
-        self.place_of(segment).load(Ordering::Acquire) != 0
+        self.counter_of(segment).load(Ordering::Acquire) != 0
     }
 
-    /// As many segments are taken for read at most.
+    /// An upper bound on the number of segments that count as pinned.
     pub(super) fn count_at_most(&self) -> usize {
-        self.0.all.load(Ordering::Acquire).saturating_mul(self.0.sharing)
+        self.0.all.load(Ordering::Acquire).saturating_mul(self.0.segments_per_counter)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.0.places.len() * size_of::<AtomicU32>()
+        self.0.counters.len() * size_of::<AtomicU32>()
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_pinned_until_its_last_reader_has_done() {
+    fn a_segment_is_pinned_until_its_last_reader_has_finished() {
         let pins = Pins::new(100);
         let first = pins.pin(SegmentNo(7));
         let second = pins.pin(SegmentNo(7));
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn millions_of_segments_share_some_places_and_those_sharing_one_are_taken_for_read() {
+    fn segments_that_share_a_counter_all_count_as_pinned_when_one_is() {
         let pins = Pins::new(16 << 20);
         assert_eq!(pins.memory_bytes(), 256 << 10);
         let _pin = pins.pin(SegmentNo(5));
         let is_pinned = |number: &u32| pins.is_pinned(SegmentNo(*number));
-        assert!(is_pinned(&5) && is_pinned(&(5 + MAX_PLACES)));
+        assert!(is_pinned(&5) && is_pinned(&(5 + MAX_COUNTERS)));
         assert_eq!((0..16 << 20).filter(is_pinned).count(), pins.count_at_most());
     }
 }

@@ -10,7 +10,7 @@ fn page(layout: Layout, segment: SegmentNo) -> PageRef {
     }
 }
 
-/// What each segment holds, all of them looked at.
+/// The live bytes of each segment, read from the whole table.
 fn live_bytes(segments: &Segments) -> Vec<u32> {
     (0..segments.layout.segment_count()).map(|at| segments.live_bytes_of(SegmentNo(at))).collect()
 }
@@ -20,9 +20,9 @@ fn pending_by_full_scan(segments: &Segments) -> Vec<SegmentNo> {
     segments.layout.log_segments().filter(is_pending).collect()
 }
 
-/// DESIGN §5 tells these figures.
+/// DESIGN §5 states these numbers.
 #[test]
-fn a_segment_takes_32_bytes_once_it_was_filled_and_next_to_none_before() {
+fn a_segment_takes_32_bytes_once_it_was_filled_and_almost_none_before() {
     let sixteen_tib = Layout::new(22, 1 << 22).unwrap();
     let pebibyte = Layout::new(26, 1 << 24).unwrap();
     for (layout, most_mib) in [(sixteen_tib, 130), (pebibyte, 517)] {
@@ -40,7 +40,7 @@ fn a_segment_takes_32_bytes_once_it_was_filled_and_next_to_none_before() {
     }
 }
 
-/// A checkpoint's freeze looks only at what has changed, and finds what looking at all would.
+/// A freeze visits only the segments that have changed, and must find what a full scan finds.
 #[test]
 fn a_freeze_finds_what_a_full_scan_finds() {
     let layout = Layout::new(17, 60).unwrap();

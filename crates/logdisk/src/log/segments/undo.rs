@@ -1,4 +1,4 @@
-//! How the usage of segments was before a change, so that the change can be undone.
+//! The usage of segments before a change, so that the change can be undone.
 
 use std::mem;
 
@@ -23,9 +23,9 @@ impl Undo {
         self.totals = Some((live_bytes, page_counts));
     }
 
-    /// The entry of `segment` is about to change.
+    /// Notes the entry of `segment`, which is about to change.
     pub(super) fn note(&mut self, segment: SegmentNo, entry: &Entry) {
-        // The oldest state of several counts: blocks next to each other need one.
+        // The oldest state counts, so several blocks in a row in one segment need one note.
         let is_noted = self.entries.last().is_some_and(|(last, _)| *last == segment);
         if self.totals.is_some() && !is_noted {
             self.entries.push((segment, *entry));
