@@ -1,7 +1,8 @@
-//! The table of versions, as the engine looks at it with every change.
+//! The version table, as the engine uses it with every change.
 //!
-//! Beside the table itself there are facts of each branch, and the ancestries of all ([`crate::versions::ancestry`]).
-//! They follow the table entry by entry: one more version costs the same beside thousands.
+//! Beside the table itself, this module keeps facts about each branch and the ancestries of all
+//! branches ([`crate::versions::ancestry`]). They are updated entry by entry, so one more version
+//! costs the same however many there are.
 
 pub(crate) mod ancestry;
 pub(crate) mod inheritance;
@@ -20,23 +21,24 @@ use rustc_hash::FxHashMap;
 
 use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
 
-/// A record of the table to be put, or removed.
+/// A record of the table that is put, or removed if it has no value.
 type Change = (u64, Option<Vec<u8>>);
 
-/// No branch has this number: it would be the last, after which there is no next.
+/// The number of no branch: it would be the last number, and no next one would exist.
 const NO_BRANCH: u32 = u32::MAX;
 
-/// What is asked of a branch with every change.
+/// The facts about a branch that every change needs.
 #[derive(Debug)]
 struct Facts {
     has_head: bool,
-    /// Epochs of it that must stay readable.
+    /// The epochs of the branch that must stay readable.
     pins: BTreeSet<u64>,
-    /// Of these, the ones that branches were made from, and which.
+    /// Of these, the epochs that branches were made from, and those branches.
     forks: BTreeSet<(u64, u32)>,
-    /// An ancestor to which from here on are mere passages ([`Versions::is_passage`]), or
-    /// [`NO_BRANCH`] where none was looked for. It stays right, since passages stay passages.
-    passage_end: AtomicU32,
+    /// An ancestor up to which all branches from here on are pass-through branches
+    /// ([`Versions::is_pass_through`]), or [`NO_BRANCH`] if it was not searched for yet. The value
+    /// stays correct, because a pass-through branch remains one.
+    pass_through_end: AtomicU32,
 }
 
 impl Default for Facts {
@@ -45,13 +47,13 @@ impl Default for Facts {
             has_head: false,
             pins: BTreeSet::new(),
             forks: BTreeSet::new(),
-            passage_end: AtomicU32::new(NO_BRANCH),
+            pass_through_end: AtomicU32::new(NO_BRANCH),
         }
     }
 }
 
 impl Facts {
-    /// The branches that were made from moments from `from` to before `to`.
+    /// The branches that were made from epochs from `from` to before `to`.
     fn forks_in(&self, from: u64, to: u64) -> btree_set::Range<'_, (u64, u32)> {
         self.forks.range((from, 0)..(to, 0))
     }
@@ -62,12 +64,13 @@ impl Facts {
     }
 }
 
-/// Who sees something.
+/// The versions that may see an entry.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seers<'a> {
-    /// A snapshot or a head does.
+pub(crate) struct Viewers<'a> {
+    /// Whether a snapshot or a head sees the entry.
     pub(crate) has_view: bool,
-    /// The moments, and the branches that were made from them, whose views may.
+    /// The epochs, and the branches made from them, through which further versions may see the
+    /// entry.
     pub(crate) forks: btree_set::Range<'a, (u64, u32)>,
 }
 
@@ -79,12 +82,12 @@ pub(crate) struct Versions {
     tree: BranchTree,
     /// See [`dendro_format::versions::CountersV1`].
     collect_since: Option<u64>,
-    /// How often there has come to be something to collect.
+    /// How often versions were deleted, or a collection became due for another reason.
     deletions: u64,
 }
 
 impl Versions {
-    /// Those of a volume made at `created` that has had no other version yet.
+    /// The versions of a volume that was made at `created` and has one version only.
     pub(crate) fn new(created: Timestamp) -> Self {
         let mut versions = Self {
             table: VersionTable::new(created),
@@ -101,7 +104,7 @@ impl Versions {
         &self.table
     }
 
-    /// Whether something besides the head of one branch can be seen.
+    /// Whether there is another version than the head of one branch.
     pub(crate) fn are_several(&self) -> bool {
         self.facts.len() > 1 || self.table.snapshots().next().is_some()
     }
@@ -115,12 +118,12 @@ impl Versions {
         self.collect_since
     }
 
-    /// How often there has come to be something to collect since the volume was opened.
+    /// How often a collection became due since the volume was opened.
     pub(crate) const fn deletions(&self) -> u64 {
         self.deletions
     }
 
-    /// Whether nothing older than what is written in `epoch` can be seen from the head of `branch`.
+    /// Whether the head of `branch` sees nothing older than what is written in `epoch`.
     pub(crate) const fn is_first(&self, branch: u32, epoch: u64) -> bool {
         branch == 0 && epoch <= 1
     }
@@ -130,10 +133,10 @@ impl Versions {
         &self.tree
     }
 
-    /// What the head of `branch` sees.
+    /// The ancestry of the head of `branch`.
     ///
     /// # Errors
-    /// When it has none.
+    /// When the branch has no head.
     pub(crate) fn head_ancestry(&self, branch: u32) -> Result<Ancestry<'_>> {
         match self.facts.get(&branch) {
             Some(facts) if facts.has_head => Ok(self.tree.ancestry(branch, u64::MAX)),
@@ -141,7 +144,7 @@ impl Versions {
         }
     }
 
-    /// What `view` sees.
+    /// The ancestry of `view`.
     ///
     /// # Errors
     /// When there is no such view.
@@ -153,13 +156,13 @@ impl Versions {
         }
     }
 
-    /// What the head of `branch` sees, or would see if it had one; `None` when there is no such
-    /// branch.
+    /// The ancestry that the head of `branch` has, or would have if the branch had a head; `None`
+    /// if there is no such branch.
     pub(crate) fn whole_ancestry(&self, branch: u32) -> Option<Ancestry<'_>> {
         self.facts.contains_key(&branch).then(|| self.tree.ancestry(branch, u64::MAX))
     }
 
-    /// The moments that branches were made from, where no snapshot is: branch and epoch, and the
+    /// The epochs that branches were made from and that have no snapshot: branch and epoch, and the
     /// branches made from there.
     pub(crate) fn forks(&self) -> Vec<((u32, u64), Vec<u32>)> {
         let mut forks: BTreeMap<(u32, u64), Vec<u32>> = BTreeMap::new();
@@ -175,8 +178,8 @@ impl Versions {
         forks.into_iter().filter(|(moment, _)| is_alone(*moment)).collect()
     }
 
-    /// Whether a version of `branch` sees what was written in it in epoch `from` and gave way in
-    /// epoch `to`; 2⁶⁴ − 1 when it has not.
+    /// Whether a version of `branch` sees what was written in it in epoch `from` and replaced in
+    /// epoch `to`; 2⁶⁴ − 1 if it was not replaced.
     pub(crate) fn is_seen(&self, branch: u32, from: u64, to: u64) -> bool {
         if from >= to {
             return false;
@@ -187,16 +190,17 @@ impl Versions {
         })
     }
 
-    /// The newest moment of `branch` that must stay readable: whatever the head sees that was written
-    /// up to then is seen from there too.
+    /// The newest epoch of `branch` that must stay readable. Whatever the head sees that was
+    /// written up to then is also seen from there.
     pub(crate) fn newest_pin(&self, branch: u32) -> Option<u64> {
         self.facts.get(&branch)?.pins.last().copied()
     }
 
-    /// Those who look at what was written in `branch` from epoch `from` to before `to`.
-    pub(crate) fn seers(&self, branch: u32, from: u64, to: u64) -> Seers<'_> {
+    /// The versions that see what was written in `branch` in epoch `from` and replaced in epoch
+    /// `to`.
+    pub(crate) fn viewers(&self, branch: u32, from: u64, to: u64) -> Viewers<'_> {
         let Some(facts) = self.facts.get(&branch).filter(|_| from < to) else {
-            return Seers::default();
+            return Viewers::default();
         };
         let is_snapshot = |epoch: u64| {
             let view = View { branch, epoch: Some(epoch) };
@@ -205,24 +209,25 @@ impl Versions {
         let has_head = to == u64::MAX && facts.has_head;
         let mut pins = facts.pins.range((Bound::Included(from), Bound::Excluded(to)));
         let has_view = has_head || pins.any(|epoch| is_snapshot(*epoch));
-        Seers { has_view, forks: facts.forks_in(from, to) }
+        Viewers { has_view, forks: facts.forks_in(from, to) }
     }
 
-    /// The oldest of the snapshots and the head of `branch`; 2⁶⁴ − 2 for the head.
+    /// The epoch of the oldest snapshot of `branch`, or else 2⁶⁴ − 2 if the branch has a head.
     pub(crate) fn oldest_view(&self, branch: u32) -> Option<u64> {
         let snapshot = self.table.snapshots_on(branch).next().map(|snapshot| snapshot.epoch);
         let head = || self.facts.get(&branch)?.has_head.then_some(u64::MAX - 1);
         snapshot.or_else(head)
     }
 
-    /// Whether nobody but the head of `branch` looks at what was written in `older`, on its ancestry, in
-    /// `epoch`, and can be seen from there: all branches between are ancestors that have no other
-    /// child and no snapshot since.
-    pub(crate) fn is_alone_with(&self, branch: u32, older: u32, epoch: u64) -> bool {
+    /// Whether only the head of `branch` sees what was written in epoch `epoch` in its ancestor
+    /// `older` and is still seen from there. That is so if `branch` has no snapshot and no child,
+    /// and if neither a branch between them nor `older` has a head, and none of these has a
+    /// snapshot or another child (`older` from `epoch` on).
+    pub(crate) fn sees_alone(&self, branch: u32, older: u32, epoch: u64) -> bool {
         if self.facts.get(&branch).is_none_or(|facts| !facts.pins.is_empty()) {
             return false;
         }
-        let Some(end) = self.end_of_passages(branch).filter(|_| older < branch) else {
+        let Some(end) = self.end_of_pass_throughs(branch).filter(|_| older < branch) else {
             return false;
         };
         if older != end {
@@ -242,9 +247,9 @@ impl Versions {
             && self.table.snapshot_of(view).is_none()
     }
 
-    /// Whether nothing is left of `branch` but that one other was made from it. No other can be from
-    /// then on, nor a snapshot of it.
-    fn is_passage(&self, branch: u32) -> bool {
+    /// Whether nothing remains of `branch` except that one other branch was made from it. No other
+    /// branch can be made from it then, and no snapshot of it.
+    fn is_pass_through(&self, branch: u32) -> bool {
         self.facts.get(&branch).is_some_and(|facts| {
             !facts.has_head
                 && facts.pins.len() == 1
@@ -253,31 +258,32 @@ impl Versions {
         })
     }
 
-    /// The nearest ancestor of `branch` that is not a mere passage, or the first of all.
-    fn end_of_passages(&self, branch: u32) -> Option<u32> {
+    /// The nearest ancestor of `branch` that is not a pass-through branch, or else the first
+    /// branch.
+    fn end_of_pass_throughs(&self, branch: u32) -> Option<u32> {
         let next = |at: u32| {
-            let known = self.facts.get(&at)?.passage_end.load(Ordering::Relaxed);
-            let parent = || self.is_passage(at).then(|| self.tree.parent(at)).flatten();
+            let known = self.facts.get(&at)?.pass_through_end.load(Ordering::Relaxed);
+            let parent = || self.is_pass_through(at).then(|| self.tree.parent(at)).flatten();
             if known == NO_BRANCH { parent().map(|parent| parent.branch) } else { Some(known) }
         };
         let first = self.tree.parent(branch)?.branch;
         let end = std::iter::successors(Some(first), |at| next(*at)).last()?;
-        // Whoever comes this way again finds it in a step.
+        // The result is stored in each branch on the path, so that the next search takes one step.
         let mut at = first;
         while at != end {
             let passed = at;
             at = next(passed)?;
-            self.facts.get(&passed)?.passage_end.store(end, Ordering::Relaxed);
+            self.facts.get(&passed)?.pass_through_end.store(end, Ordering::Relaxed);
         }
         Some(end)
     }
 
-    /// Looks at the whole table again.
+    /// Computes all facts again from the table.
     pub(crate) fn refresh(&mut self) {
         self.facts.clear();
         self.tree = BranchTree::default();
         let mut all: Vec<_> = self.table.parents().collect();
-        // A parent comes before those that were made from it.
+        // A parent has a lower number than its children (ancestry invariant 1), so it comes first.
         all.sort_unstable_by_key(|(branch, _)| *branch);
         for (branch, parent) in all {
             self.add_branch(branch, parent);
@@ -311,10 +317,10 @@ impl Versions {
         self.tree.remove(branch);
     }
 
-    /// Changes the table, and says which of its records change.
+    /// Changes the table; returns which of its records change.
     ///
     /// # Errors
-    /// What `change` answers; nothing is changed then.
+    /// What `change` returns; nothing is changed then.
     pub(crate) fn change<T>(
         &mut self,
         change: impl FnOnce(&mut VersionTable) -> Result<T>,
@@ -331,14 +337,15 @@ impl Versions {
                 Some(epoch) => self.follow_snapshot(view.branch, epoch),
             });
         }
-        // That something waits to be swept may not have been told before, if it was no deletion.
+        // A collection may be due that the log has no record of, if no deletion caused it. So the
+        // counters are compared as a whole.
         if self.counters() != counters || self.deletions != deletions {
             changes.push((COUNTERS_INDEX, Some(self.counters_record())));
         }
         Ok((result, changes))
     }
 
-    /// Which of the table's records `change` may change.
+    /// The indexes of the records of the table that `change` may change.
     pub(crate) fn touched_by<T>(
         &self,
         change: impl FnOnce(&mut VersionTable) -> Result<T>,
@@ -354,8 +361,8 @@ impl Versions {
         std::iter::once(COUNTERS_INDEX).chain(table.touched().iter().map(record)).collect()
     }
 
-    /// The record of a branch that is not as it was; and what was seen of the old one alone is to be
-    /// swept.
+    /// Updates the facts about a changed branch; returns its record. What only its old state saw is
+    /// due for collection.
     fn follow_branch(&mut self, branch: u32) -> Change {
         let had_head = self.facts.get(&branch).map(|facts| facts.has_head);
         let head = self.table.branch(branch);
@@ -383,8 +390,8 @@ impl Versions {
         (branch_index(branch), Some(record.encode()))
     }
 
-    /// The record of a snapshot that is not as it was; if it is gone, what was kept for it is to be
-    /// swept.
+    /// Updates the facts about a changed snapshot; returns its record. If the snapshot is gone,
+    /// what only it saw is due for collection.
     fn follow_snapshot(&mut self, branch: u32, epoch: u64) -> Change {
         let snapshot = self.table.snapshot_of(View { branch, epoch: Some(epoch) }).cloned();
         if snapshot.is_none() {
@@ -401,8 +408,9 @@ impl Versions {
         }
     }
 
-    /// What was kept for a moment of `branch` that is gone, 2⁶⁴ − 1 for its head, is to be swept. Of
-    /// a branch that is gone as a whole, all is ([`Self::follow_branch`]).
+    /// Makes a collection due for what was retained for an epoch of `branch` that is gone; 2⁶⁴ − 1
+    /// stands for its head. For a branch that is gone as a whole, [`Self::follow_branch`] does
+    /// this.
     fn collect_behind(&mut self, branch: u32, epoch: u64) {
         let is_ancestor = self.table.is_ancestor(branch);
         if !is_ancestor && !self.table.has_head(branch) {
@@ -410,7 +418,8 @@ impl Versions {
         }
         let newest_pin = self.table.newest_pin(branch);
         let since = if is_ancestor && newest_pin.is_none_or(|pin| pin < epoch) {
-            // Nobody sees anything newer that would tell what gave way.
+            // No version sees a newer entry that would show what was replaced, so the walk begins
+            // with what the newest remaining version sees.
             let fork = self.table.parent(branch).map_or(0, |(_, epoch)| epoch);
             newest_pin.unwrap_or(fork)
         } else {
@@ -424,8 +433,8 @@ impl Versions {
         self.deletions += 1;
     }
 
-    /// What both a branch and one that was made from it have replaced waits to be swept, though
-    /// nothing was deleted. Says whether there are such branches.
+    /// Makes a collection due for what both a branch and its children have replaced, although
+    /// nothing was deleted. Returns whether there are such branches.
     pub(crate) fn collect_behind_forks(&mut self) -> bool {
         let forks = self.table.parents().filter_map(|(_, parent)| parent);
         let Some(oldest) = forks.map(|(_, epoch)| epoch).min() else { return false };
@@ -433,13 +442,13 @@ impl Versions {
         true
     }
 
-    /// The record that says that nothing is left to collect.
+    /// The record that states that no collection is due.
     pub(crate) fn record_of_nothing_to_collect(&self) -> Change {
         let counters = Counters { sweep_since: None, ..self.counters() };
         (COUNTERS_INDEX, Some(VersionRecord::Counters(counters).encode()))
     }
 
-    /// Nothing is left to collect.
+    /// Notes that the collection is finished (collection invariant 2).
     pub(crate) const fn note_collected(&mut self) {
         self.collect_since = None;
     }
@@ -458,7 +467,7 @@ impl Versions {
         }
     }
 
-    /// Brings one pin up to date.
+    /// Updates whether one epoch is pinned.
     fn pin(&mut self, branch: u32, epoch: u64) {
         let is_snapshot = self.table.snapshot_of(View { branch, epoch: Some(epoch) }).is_some();
         let Some(facts) = self.facts.get_mut(&branch) else { return };
@@ -469,8 +478,8 @@ impl Versions {
         }
     }
 
-    /// Enters a record of the table that was read, or takes it out. Those of a branch must be entered
-    /// after its parent's, or be followed by [`Self::refresh`].
+    /// Enters a record of the table that was read, or removes it. The records of a branch must be
+    /// entered after those of its parent, or be followed by [`Self::refresh`].
     ///
     /// # Errors
     /// [`Error::Corrupted`].
@@ -486,7 +495,8 @@ impl Versions {
                 self.table.epoch = counters.epoch;
                 self.table.main = counters.main;
                 self.table.next_branch = counters.next_branch;
-                // Collecting is not in the log: what a crash undid of it must be done again.
+                // A collection is not in the log, so what a crash undid of it must be done again
+                // (collection invariant 1).
                 if let Some(since) = counters.sweep_since {
                     self.collect_from(since);
                 }
@@ -503,7 +513,7 @@ impl Versions {
                 match (is_known, is_same) {
                     (false, _) => self.add_branch(branch, parent),
                     (true, true) => self.note_head(branch),
-                    // On a damaged volume alone: parents never change.
+                    // This happens only on a damaged volume, because parents never change.
                     (true, false) => self.refresh(),
                 }
             }
@@ -533,7 +543,7 @@ impl Versions {
         }
     }
 
-    /// Says whether a table that was read makes sense.
+    /// Checks whether a table that was read is consistent.
     ///
     /// # Errors
     /// [`Error::Corrupted`].

@@ -237,7 +237,7 @@ impl State {
         if below.branch == edit.branch {
             self.versions.is_seen(below.branch, below.epoch, edit.epoch)
         } else {
-            !self.versions.is_alone_with(edit.branch, below.branch, below.epoch)
+            !self.versions.sees_alone(edit.branch, below.branch, below.epoch)
         }
     }
 

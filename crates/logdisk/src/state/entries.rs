@@ -65,7 +65,7 @@ impl State {
             older = Some(*key);
             ControlFlow::Break(())
         })?;
-        let alone = |key: &Key| self.versions.is_alone_with(branch, key.branch, key.epoch);
+        let alone = |key: &Key| self.versions.sees_alone(branch, key.branch, key.epoch);
         match older.filter(|key| !is_list && alone(key)) {
             Some(key) => self.map.remove(&key, nodes).map(drop),
             None => Ok(()),

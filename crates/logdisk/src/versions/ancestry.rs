@@ -1,40 +1,44 @@
-//! Which branches were made from which, and what a view sees: its ancestry (DESIGN §7).
+//! Ancestry: which branch was made from which, and what a view sees (DESIGN §7).
 //!
-//! A view sees of its own branch what was written up to its epoch, of the branch that this was made from
-//! what was written up to that point, and so on. Lines are not kept, since those of a long chain of
-//! branches would take space as its square. What is kept of each branch is its parent, and one ancestor
-//! farther back, chosen so that every span of an ancestry is found in O(log n) steps: the distances are
-//! those of the skew-binary numbers (Myers, *An applicative random-access stack*, 1983). What is kept
-//! of a branch never changes, whatever becomes of others.
+//! A view sees of its own branch what was written up to its epoch, of its parent branch what was
+//! written up to the epoch that the branch was made from, and so on. Whole ancestries are not
+//! stored, because those of a long chain of branches would take space in proportion to the square
+//! of its length. Instead each branch has a pointer to its parent and one to an ancestor farther
+//! back. The distances of the latter are those of the skew-binary numbers (Myers, *An applicative
+//! random-access stack*, 1983), so every span of an ancestry is found in O(log n) steps.
+//!
+//! Invariants:
+//! 1. A branch has a higher number than the branch that it was made from.
+//! 2. A branch's pointers to its ancestors never change, whatever becomes of other branches.
 
 use dendro_format::Key;
 use rustc_hash::FxHashMap;
 
-/// A part of an ancestry that lies on one branch.
+/// The part of an ancestry that lies in one branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AncestrySpan {
     pub(crate) branch: u32,
-    /// The last epoch that is seen of it.
+    /// The last epoch that is seen of the branch.
     pub(crate) last_epoch: u64,
 }
 
-/// Where the ancestry of a branch goes on.
+/// The pointers from a branch to its ancestors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
-    /// How many spans follow.
+    /// The number of spans that follow.
     depth: u32,
     parent: Option<AncestrySpan>,
-    /// The parent, or one farther back.
+    /// The parent, or an ancestor farther back.
     jump: Option<AncestrySpan>,
 }
 
-/// The ancestries of all branches, with a head or without.
+/// The ancestries of all branches, whether they have a head or not.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BranchTree(FxHashMap<u32, Link>);
 
 impl BranchTree {
-    /// Adds a branch. Its parent must be there, with a lower number: else it counts as one that was
-    /// made from none.
+    /// Adds a branch. Its parent must exist and have a lower number (ancestry invariant 1);
+    /// otherwise the branch counts as one without a parent.
     pub(crate) fn add(&mut self, branch: u32, parent: Option<(u32, u64)>) {
         let parent = parent.map(|(branch, last_epoch)| AncestrySpan { branch, last_epoch });
         let link = parent
@@ -45,7 +49,7 @@ impl BranchTree {
 
     fn link_to(&self, parent: AncestrySpan, its: &Link) -> Link {
         let depth = its.depth.saturating_add(1);
-        // Two jumps of the same length make one.
+        // Two jumps of the same length are combined into one.
         let twice = its.jump.and_then(|first| {
             let next = self.0.get(&first.branch)?;
             let last = next.jump?;
@@ -55,17 +59,17 @@ impl BranchTree {
         Link { depth, parent: Some(parent), jump: Some(twice.unwrap_or(parent)) }
     }
 
-    /// Takes out a branch that no other was made from.
+    /// Removes a branch that no other was made from.
     pub(crate) fn remove(&mut self, branch: u32) {
         self.0.remove(&branch);
     }
 
-    /// What `branch` was made from.
+    /// The parent of `branch`, and the last epoch that is seen of it.
     pub(crate) fn parent(&self, branch: u32) -> Option<AncestrySpan> {
         self.0.get(&branch)?.parent
     }
 
-    /// What is seen of `branch` up to `last_epoch`, and from there.
+    /// The ancestry of a view that sees `branch` up to `last_epoch`.
     pub(crate) const fn ancestry(&self, branch: u32, last_epoch: u64) -> Ancestry<'_> {
         self.ancestry_of(AncestrySpan { branch, last_epoch })
     }
@@ -79,7 +83,7 @@ impl BranchTree {
         self.0.get(&branch).copied().unwrap_or_default()
     }
 
-    /// The ancestor of `from` that has `depth` spans behind it, or `from` if it has no more.
+    /// The ancestor of `from` that has `depth` spans behind it, or `from` if it has fewer.
     fn at_depth(&self, mut from: AncestrySpan, depth: u32) -> AncestrySpan {
         loop {
             let link = self.link(from.branch);
@@ -92,7 +96,8 @@ impl BranchTree {
     }
 }
 
-/// The ancestry of a view, the nearest span first; the branches' numbers fall.
+/// The ancestry of a view, the nearest span first. The numbers of the branches decrease (ancestry
+/// invariant 1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ancestry<'a> {
     tree: &'a BranchTree,
@@ -105,19 +110,19 @@ impl<'a> Ancestry<'a> {
         self.nearest
     }
 
-    /// All of it, nearest first.
+    /// All spans, the nearest first.
     #[cfg(test)]
     pub(crate) fn spans(self) -> impl Iterator<Item = AncestrySpan> + use<'a> {
         let next = move |at: &AncestrySpan| self.tree.parent(at.branch);
         std::iter::successors(Some(self.nearest), next)
     }
 
-    /// Whether it has one span alone.
+    /// Whether the ancestry has only one span.
     pub(crate) fn is_short(&self) -> bool {
         self.tree.parent(self.nearest.branch).is_none()
     }
 
-    /// Where the ancestry, followed on from its span `from`, first meets a branch with a number of at
+    /// The first span of the ancestry, from its span `from` on, in a branch with a number of at
     /// most `branch`.
     pub(crate) fn next_at_most(&self, from: AncestrySpan, branch: u32) -> Option<AncestrySpan> {
         let mut at = from;
@@ -137,27 +142,28 @@ impl<'a> Ancestry<'a> {
             .is_some_and(|at| at.branch == key.branch && key.epoch <= at.last_epoch)
     }
 
-    /// Whether nothing older than what was written under `key`, which is on the ancestry, can be seen.
+    /// Whether nothing older can be seen than what was written under `key`, which is in the
+    /// ancestry.
     pub(crate) fn ends_with(&self, key: &Key) -> bool {
         key.epoch <= 1 && self.tree.parent(key.branch).is_none()
     }
 
-    /// The last epoch that it has in common with `other`: what was written up to that is seen from
-    /// both, or from neither.
+    /// The last epoch that it has in common with `other`: what was written up to then is seen from
+    /// both or from neither.
     pub(crate) fn parts_after(&self, other: &Self) -> u64 {
         let tree = self.tree;
         let depth_of = |at: AncestrySpan| tree.link(at.branch).depth;
         let depth = depth_of(self.nearest).min(depth_of(other.nearest));
         let mut a = tree.at_depth(self.nearest, depth);
         let mut b = tree.at_depth(other.nearest, depth);
-        // Jumps are as long from one as from the other.
+        // Both are at the same depth, so their jumps have the same length.
         while a.branch != b.branch {
             let (of_a, of_b) = (tree.link(a.branch), tree.link(b.branch));
             let jumps = of_a.jump.zip(of_b.jump).filter(|(a, b)| a.branch != b.branch);
             let Some(next) = jumps.or_else(|| of_a.parent.zip(of_b.parent)) else { return 0 };
             (a, b) = next;
         }
-        // What was written in a branch is younger than the moment that it was made from.
+        // What was written in a branch is newer than the epoch that the branch was made from.
         a.last_epoch.min(b.last_epoch)
     }
 }
@@ -176,7 +182,7 @@ mod tests {
         Key { list: 1, space: Space::Chunks, index: 0, branch, epoch }
     }
 
-    /// An ancestry step by step.
+    /// Computes an ancestry step by step.
     fn walk(parents: &[Option<(u32, u64)>], branch: u32) -> Vec<AncestrySpan> {
         let mut ancestry = vec![span(branch, u64::MAX)];
         let mut next = parents[branch as usize];
@@ -187,7 +193,7 @@ mod tests {
         ancestry
     }
 
-    /// Branches of which each was made from one of the last `reach`.
+    /// Makes branches of which each has one of the last `reach` branches as its parent.
     fn random(rng: &mut Rng, count: u32, reach: u64) -> (BranchTree, Vec<Option<(u32, u64)>>) {
         let (mut tree, mut parents) = (BranchTree::default(), Vec::new());
         for branch in 0..count {
@@ -201,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_found_in_jumps_is_the_one_that_is_walked() {
+    fn an_ancestry_found_by_jumps_is_the_one_found_step_by_step() {
         for seed in 0..30 {
             let mut rng = Rng::new(seed);
             let (tree, parents) = random(&mut rng, 120, 1 + seed % 6 * 4);
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_part_where_the_first_stretch_differs_that_both_have() {
+    fn ancestries_part_after_the_last_epoch_in_their_first_common_branch() {
         for seed in 0..30 {
             let mut rng = Rng::new(seed);
             let (tree, parents) = random(&mut rng, 100, 1 + seed % 6 * 4);
@@ -245,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_of_a_line_of_100_000_is_found_in_few_steps() {
+    fn a_span_of_an_ancestry_of_100_000_branches_is_found_in_few_steps() {
         let mut tree = BranchTree::default();
         let count = 100_000_u32;
         for branch in 0..count {
@@ -266,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_of_a_damaged_table_ends_its_line() {
+    fn a_branch_with_an_invalid_parent_ends_its_ancestry() {
         let mut tree = BranchTree::default();
         tree.add(3, Some((7, 1)));
         tree.add(4, Some((4, 1)));

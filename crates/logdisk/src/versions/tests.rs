@@ -6,7 +6,7 @@ fn new() -> Versions {
     Versions::new(Timestamp(0))
 }
 
-/// A change that may be refused.
+/// Makes a random change, which may be refused.
 fn change_at_random(versions: &mut Versions, rng: &mut Rng, step: u64) -> Vec<Change> {
     let views: Vec<_> = versions.table().views().collect();
     let view = views[rng.below(views.len() as u64) as usize];
@@ -39,7 +39,7 @@ fn assert_alike(followed: &Versions, read: &Versions, context: &str) {
 }
 
 #[test]
-fn what_follows_each_change_is_what_is_read_from_its_records() {
+fn facts_updated_by_a_change_equal_facts_read_from_its_records() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let mut versions = new();
@@ -67,7 +67,7 @@ fn what_follows_each_change_is_what_is_read_from_its_records() {
     }
 }
 
-/// [`Versions::is_alone_with`], ancestor by ancestor.
+/// Computes [`Versions::sees_alone`] ancestor by ancestor.
 fn is_alone(versions: &Versions, branch: u32, older: u32, epoch: u64) -> bool {
     let table = versions.table();
     let ancestry = table.ancestry(View { branch, epoch: None });
@@ -84,20 +84,20 @@ fn is_alone(versions: &Versions, branch: u32, older: u32, epoch: u64) -> bool {
 }
 
 #[test]
-fn who_is_alone_with_what_an_ancestor_wrote_is_found_past_all_passages() {
+fn sees_alone_is_right_beyond_pass_through_branches() {
     let (mut alone, mut farther) = (0, 0);
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let mut versions = new();
         for step in 0..60 {
             change_at_random(&mut versions, &mut rng, step);
-            let heads: Vec<_> = versions.table().branches().map(|of| of.branch).collect();
-            let branch = heads[rng.below(heads.len() as u64) as usize];
+            let branches: Vec<_> = versions.table().branches().map(|of| of.branch).collect();
+            let branch = branches[rng.below(branches.len() as u64) as usize];
             let ancestry = versions.table().ancestry(View { branch, epoch: None });
             for (at, (older, last)) in ancestry.iter().enumerate().skip(1) {
                 let epoch = 1 + rng.below(*last);
                 let expected = is_alone(&versions, branch, *older, epoch);
-                let found = versions.is_alone_with(branch, *older, epoch);
+                let found = versions.sees_alone(branch, *older, epoch);
                 assert_eq!(found, expected, "seed {seed}, step {step}: {branch} with {older}");
                 alone += u32::from(found);
                 farther += u32::from(found && at > 1);
@@ -108,7 +108,7 @@ fn who_is_alone_with_what_an_ancestor_wrote_is_found_past_all_passages() {
 }
 
 #[test]
-fn a_change_beside_thousands_puts_no_more_than_its_own_records() {
+fn a_change_puts_only_its_own_records_however_many_versions_there_are() {
     let mut versions = new();
     for number in 0..5000 {
         let name = format!("v{number}");
@@ -134,7 +134,7 @@ fn a_change_beside_thousands_puts_no_more_than_its_own_records() {
 }
 
 #[test]
-fn a_deletion_is_told_of_though_what_forks_have_replaced_waits_to_be_swept() {
+fn a_deletion_is_recorded_although_a_collection_for_forks_is_already_due() {
     let mut versions = new();
     let mut replayed = new();
     let mut clone = View::HEAD;
@@ -151,6 +151,6 @@ fn a_deletion_is_told_of_though_what_forks_have_replaced_waits_to_be_swept() {
     for (index, record) in changes {
         replayed.enter(index, record.as_deref()).unwrap();
     }
-    let since = replayed.collect_since().expect("what the head alone saw waits to be swept");
+    let since = replayed.collect_since().expect("a collection is due for what only the head saw");
     assert!(since <= versions.collect_since().unwrap());
 }
