@@ -1,6 +1,6 @@
-//! Blocks that the device has not returned as they were written, by whoever met them: clients, the cleaner, a
-//! cleaner outside. They are noted where that is found out, and stay where they are; what is to be done about
-//! them is not for the disk to say.
+//! The log of damage: blocks and nodes that the device did not return as they were written.
+//! Clients, the cleaner and external cleaners find them. This module only notes them where they
+//! lie; what is done about them is decided above the disk.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use dendro_base::sync::{Condvar, Mutex};
 use dendro_disk::{Error, Lid};
 use dendro_format::Addr;
 
-/// So many places are kept apart; of others it is only counted how often one was met.
+/// The maximum number of places that are stored. Damage at other places is only counted.
 const MAX_PLACES: usize = 1024;
 
-/// A block that was met damaged.
+/// A block that was found damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where it lies on the device, in bytes.
+    /// Its place on the device, in bytes.
     pub addr_bytes: u64,
-    /// The list, and the index of the page in it; nothing for a node of the map.
+    /// The list, and the index of the page in it; none for a node of the map.
     pub page: Option<(Lid, u64)>,
-    /// What is wrong, in the words of the error.
+    /// The problem, as the error states it.
     pub problem: String,
-    /// How often it was met.
+    /// How often it was found.
     pub met_count: u64,
 }
 
@@ -32,7 +32,7 @@ struct State {
     is_closed: bool,
 }
 
-/// All that was met since the disk was opened.
+/// All damage that was found since the disk was opened.
 #[derive(Debug, Default)]
 pub struct DamageLog {
     state: Mutex<State>,
@@ -60,23 +60,23 @@ impl DamageLog {
         self.changed.notify_all();
     }
 
-    /// How often damage was met.
+    /// How often damage was found.
     pub fn met_count(&self) -> u64 {
         self.state.lock().met_count
     }
 
-    /// What was met, by its place on the device.
+    /// The damage that was found, by its place on the device.
     pub fn places(&self) -> Vec<Damage> {
         self.state.lock().places.values().cloned().collect()
     }
 
-    /// Whether an error that says `problem` tells of something that is noted here.
+    /// Whether the problem of some noted damage is `problem`.
     pub fn knows(&self, problem: &str) -> bool {
         self.state.lock().places.values().any(|known| known.problem == problem)
     }
 
-    /// Waits until damage was met another time than `met_count` times, at most for `timeout`; says how often by
-    /// then. Returns at once when waiting was ended.
+    /// Waits until damage was found another time than `met_count` times, at most for `timeout`;
+    /// returns how often it was found by then. Returns at once after [`Self::end_waiting`].
     pub fn wait(&self, met_count: u64, timeout: Duration) -> u64 {
         let mut state = self.state.lock();
         if state.met_count == met_count && !state.is_closed {
@@ -85,13 +85,13 @@ impl DamageLog {
         state.met_count
     }
 
-    /// Ends all waiting for good.
+    /// Ends all waiting permanently.
     pub fn end_waiting(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();
     }
 
-    /// Forgets all places, so that each counts as new when it is met again.
+    /// Forgets all places, so that each counts as new when it is found again.
     pub fn forget(&self) {
         self.state.lock().places.clear();
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told_apart_and_bounded_and_all_is_counted() {
+    fn places_are_distinguished_and_bounded_and_all_damage_is_counted() {
         let log = DamageLog::default();
         let error = Error::Corrupted("wrong".into());
         let addr = |number: u64| Addr::from_bytes(number * 64);

@@ -1,9 +1,9 @@
-//! What the disk's one lock guards: the state, the main log's head, and what of the log is still
-//! in memory.
+//! The engine: what the disk's one lock guards, namely the state, the main log's head, and the part
+//! of the log that is still in memory.
 //!
 //! Invariants:
-//! 1. A recovery unit's records follow each other in the log: units are applied one at a time.
-//! 2. What lies in the open partial segment is changed only by units that end in it; all of it
+//! 1. The records of a unit follow each other in the log: units are applied one at a time.
+//! 2. What lies in the open partial segment is changed only by units that end in it. All of it
 //!    takes effect or nothing does.
 //! 3. A block is read from memory as long as its partial segment has not been written.
 
@@ -24,25 +24,26 @@ use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, RecordContext, h
 use crate::log::writer::{Closed, Writer};
 use crate::state::State;
 
-/// A partial segment is closed when it holds so much.
+/// The length at which a partial segment is closed.
 pub(crate) const PARTIAL_LEN_BYTES: usize = 1 << 20;
-/// Room beyond that, so that a unit of that size fits into one.
+/// The room beyond that, so that a unit of that size fits into one partial segment.
 const PARTIAL_SLACK_BYTES: usize = 64 << 10;
-/// Buffers kept for the next partial segments: more than may wait to be written before commits help.
+/// The maximum number of spare buffers: more than the partial segments that may be queued before
+/// commits assist.
 const POOL_LEN: usize = 24;
-/// How many of full size are made at a time: together they fill huge pages.
+/// The number of full-size buffers that are allocated at a time: together they fill huge pages.
 const POOL_STEP: usize = 8;
 
-/// Where the main log ends.
+/// The end of the main log.
 #[derive(Debug)]
 pub(crate) struct MainHead {
     pub(crate) segment: SegmentNo,
-    /// Where the open partial segment starts, or the next one will.
+    /// The start of the open partial segment, or of the next one.
     pub(crate) offset_bytes: u32,
     /// The number of that partial segment.
     pub(crate) seq: u64,
     pub(crate) prev_crc32c: u32,
-    /// Where the log goes on; named in every header, so it is chosen ahead.
+    /// The segment in which the log continues. It is chosen ahead, because every header names it.
     pub(crate) next_segment: Option<SegmentNo>,
     pub(crate) open: Option<Partial>,
 }
@@ -54,33 +55,33 @@ pub(crate) struct Engine {
     pub(crate) reuse_queue: ReuseQueue,
     /// When the open partial segment of the main log was begun.
     pub(crate) began: Timestamp,
-    /// The last commit.
+    /// The number of the last commit.
     pub(crate) commit_seq: u64,
-    /// Partial segments that have not been written yet (invariant 3).
+    /// Partial segments that have not been written yet (engine invariant 3).
     pub(crate) in_memory: Vec<Arc<Closed>>,
-    /// The main log is durable up to this partial segment.
+    /// The number of the partial segment up to which the main log is durable.
     pub(crate) durable_seq: u64,
     /// Bytes of log since the last checkpoint.
     pub(crate) log_bytes: u64,
-    /// The same as recovery feels it: it does not read most of what payload streams wrote.
+    /// The bytes of log that recovery would read: it reads little of what payload streams wrote.
     pub(crate) replay_bytes: u64,
-    /// Why no more units are taken.
+    /// The reason why no more units are accepted.
     pub(crate) closed_reason: Option<Error>,
     pub(crate) uuid: Uuid,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
-    /// The version that the unit being applied changes.
+    /// The context of the unit that is being applied.
     pub(crate) context: RecordContext,
-    /// Clean segments that payload streams leave to those who must never wait.
+    /// The number of clean segments that payload streams do not take: the reserves.
     pub(crate) kept_segments: usize,
-    /// What the policy last said, and of which segment (none: of pages written first): pages that
-    /// follow each other mostly leave the same one.
+    /// The last segment that the policy was asked about (none for pages written first), and the
+    /// class that it named. Pages that follow each other mostly replace blocks of the same segment.
     pub(crate) last_class: Option<(Option<SegmentNo>, Class)>,
-    /// Whether the unit being applied ends in a later partial segment than it began in.
+    /// Whether the unit that is being applied ends in a later partial segment than it began in.
     spans: bool,
     pub(crate) written_bytes: u64,
-    /// Bytes of pages and of records in the units applied.
+    /// The bytes of pages and of records in the units that were applied.
     pub(crate) user_page_bytes: u64,
     pub(crate) user_record_bytes: u64,
 }
@@ -122,19 +123,19 @@ impl Engine {
         }
     }
 
-    /// Bytes of pages and of records in the units applied.
+    /// The bytes of pages and of records in the units that were applied.
     pub(crate) const fn user_bytes(&self) -> u64 {
         self.user_page_bytes + self.user_record_bytes
     }
 
-    /// Bytes that the main log's segment still takes.
+    /// The bytes that still fit into the main log's segment.
     pub(crate) fn log_room_bytes(&self) -> u64 {
         let size = self.state.segments.layout().segment_size_bytes();
         let used = self.log.open.as_ref().map_or(0, |open| open.used_bytes() as u64);
         size.saturating_sub(u64::from(self.log.offset_bytes) + used)
     }
 
-    /// Bytes that the log can still take before the segments in reserve are touched.
+    /// The bytes that the log can still take before it needs the reserved segments.
     pub(crate) fn room_bytes(&self, reserve_segments: u32) -> u64 {
         let size = self.state.segments.layout().segment_size_bytes();
         let here = self.log_room_bytes();
@@ -144,8 +145,8 @@ impl Engine {
         (here + ahead * size).saturating_sub(u64::from(reserve_segments) * size)
     }
 
-    /// Finds a place for a unit that takes no more than so much of the main log; says whether it takes
-    /// more than one partial segment.
+    /// Finds a place for a unit that takes at most this much of the main log; returns whether it
+    /// takes more than one partial segment.
     pub(crate) fn begin_unit(&mut self, pages: usize, record_bytes: usize) -> Outcome<bool> {
         self.spans = false;
         self.open_partial()?;
@@ -160,13 +161,13 @@ impl Engine {
         Ok(self.spans)
     }
 
-    /// What has been put into the open partial segment takes effect with it.
+    /// Ends a unit: what it has put into the open partial segment takes effect with that.
     pub(crate) fn end_unit(&mut self) {
         self.partial().complete();
         self.spans = false;
     }
 
-    /// Nothing that has been written so far is changed any more where it is.
+    /// Makes everything that has been written so far unchangeable in place.
     pub(crate) fn end_changes(&mut self) {
         if let Some(open) = &mut self.log.open {
             open.forget_changeable();
@@ -178,7 +179,7 @@ impl Engine {
         self.partial().fits(pages, short_bytes, record_bytes)
     }
 
-    /// Goes on to the next partial segment if so much does not fit into this one.
+    /// Continues in the next partial segment if this much does not fit into the open one.
     pub(crate) fn make_room(
         &mut self,
         pages: usize,
@@ -186,7 +187,7 @@ impl Engine {
         record_bytes: usize,
     ) -> Outcome<()> {
         while !self.fits(pages, short_bytes, record_bytes) {
-            assert!(self.spans, "a unit that was found to fit fits (invariant 2)");
+            assert!(self.spans, "a unit that was found to fit fits (engine invariant 2)");
             self.close_partial();
             self.open_partial()?;
         }
@@ -195,9 +196,9 @@ impl Engine {
         Ok(())
     }
 
-    /// What the page at `own` becomes in its place, if that is still to be written and these contents
-    /// fit it: [`Self::change_page`] changes it. A stream's partial segment must have room for all
-    /// `unit_pages` of the unit, so that it is not closed before.
+    /// The page reference that [`Self::change_page`] would give the page at `own` with this
+    /// content, if the page can be changed in place. An open partial segment of a stream must have
+    /// room for all `unit_pages` of the unit, so that it is not closed before the unit ends.
     pub(crate) fn fit_into(
         &mut self,
         own: &PageRef,
@@ -208,7 +209,7 @@ impl Engine {
         in_main.or_else(|| self.streams.fit_into(own, content, unit_pages))
     }
 
-    /// Changes a page in its place to `block`, as [`Self::fit_into`] said.
+    /// Changes a page in place to `block`, which [`Self::fit_into`] returned.
     pub(crate) fn change_page(&mut self, block: &PageRef, content: &Content<'_>) {
         let main = self.log.open.as_mut().expect("a partial segment was opened");
         if main.change_page(block, content).is_none() {
@@ -218,7 +219,7 @@ impl Engine {
         }
     }
 
-    /// What is written from now on changes the head of `branch`.
+    /// Sets the context: what is written from now on changes the head of `branch`.
     pub(crate) const fn set_context(&mut self, branch: u32) {
         self.context =
             RecordContext { branch, epoch: self.state.versions.epoch(), is_moved: false };
@@ -228,7 +229,7 @@ impl Engine {
         self.log.open.as_mut().expect("a partial segment was opened")
     }
 
-    /// Begins a partial segment if none is open.
+    /// Opens a partial segment if none is open.
     pub(crate) fn open_partial(&mut self) -> Outcome<()> {
         if self.log.open.is_some() {
             return Ok(());
@@ -262,7 +263,7 @@ impl Engine {
     }
 
     pub(crate) fn take_buf(&mut self) -> AlignedBuf {
-        // What has been written meanwhile is the nearest to the processor.
+        // A buffer that was written just now is most likely still in the processor's cache.
         self.forget_written();
         let size = self.state.segments.layout().segment_size_bytes() as usize;
         let len = (PARTIAL_LEN_BYTES + PARTIAL_SLACK_BYTES).min(size);
@@ -272,12 +273,12 @@ impl Engine {
         self.pool.pop().unwrap_or_else(|| AlignedBuf::zeroed(len))
     }
 
-    /// Bytes that were put into the log since the disk was opened.
+    /// The bytes that were put into the log since the disk was opened.
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.written_bytes + self.open_bytes()
     }
 
-    /// What of them is not on the device yet.
+    /// The part of these bytes that is not on the device yet.
     pub(crate) fn unwritten_bytes(&self) -> u64 {
         self.open_bytes() + self.in_memory.iter().map(|closed| closed.len_bytes as u64).sum::<u64>()
     }
@@ -287,8 +288,8 @@ impl Engine {
         open.map(|partial| partial.used_bytes() as u64).sum()
     }
 
-    /// What the buffers of partial segments take, filled and spare; but for the map's, of which there
-    /// is one.
+    /// The size of the buffers of partial segments, in use and spare. The one buffer of the map
+    /// stream is not counted.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         let open = self.log.open.iter().chain(self.streams.open()).map(Partial::buffer_bytes);
         let closed = self.in_memory.iter().map(|closed| closed.buf.len());
@@ -296,7 +297,8 @@ impl Engine {
         open.chain(closed).chain(spare).sum::<usize>() as u64
     }
 
-    /// Ends the open partial segment, and hands it to the writer behind the blocks that it names.
+    /// Closes the open partial segment, and queues it behind the blocks that it names (streams
+    /// invariant 1).
     pub(crate) fn close_partial(&mut self) {
         let Some(partial) = self.log.open.take() else { return };
         if partial.is_empty() {
@@ -323,12 +325,13 @@ impl Engine {
         self.note_reclaimable();
     }
 
-    /// Notes what the closed partial segments of the main log have emptied, if the open one is empty.
-    /// What a unit emptied that goes on is told only when its end is.
+    /// Notes the segments that the closed partial segments of the main log have emptied, if the
+    /// open one is empty. What a unit emptied that spans partial segments counts only when the unit
+    /// has ended.
     pub(crate) fn note_reclaimable(&mut self) {
         if !self.spans && self.log.open.as_ref().is_none_or(Partial::is_empty) {
-            let emptied = self.state.segments.take_reclaimable();
-            self.reuse_queue.note_closed(self.log.seq - 1, emptied);
+            let reclaimable = self.state.segments.take_reclaimable();
+            self.reuse_queue.note_closed(self.log.seq - 1, reclaimable);
         }
     }
 
@@ -339,7 +342,8 @@ impl Engine {
         self.writer.push(closed);
     }
 
-    /// What has been written is read from the device from now on.
+    /// Forgets the partial segments that were written: their blocks are read from the device from
+    /// now on.
     pub(crate) fn forget_written(&mut self) {
         for written in self.writer.take_written() {
             self.in_memory.retain(|closed| closed.base != written.base);
@@ -351,7 +355,7 @@ impl Engine {
         }
     }
 
-    /// A block's stored bytes, if they are in memory (invariant 3).
+    /// The stored bytes of a block, if they are in memory (engine invariant 3).
     pub(crate) fn block_in_memory(&self, addr: Addr, len_bytes: usize) -> Option<&[u8]> {
         if let Some(open) = &self.log.open
             && let Some(offset) = open.offset_of(addr)

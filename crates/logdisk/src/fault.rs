@@ -1,25 +1,27 @@
-//! What can stop a walk over the map.
+//! The reasons that can end a walk over the map or a change of it.
 
 use dendro_disk::{Error, Lid};
 use dendro_format::NodePtr;
 
-/// Why a step could not be done now.
+/// The reason why a step could not be done now.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// A node is not in memory: load it without holding a lock, and try again.
+    /// A node is not in memory. The caller loads it without holding a lock, and tries again.
     Miss(NodePtr),
-    /// The head must have copies of its own of this group of a list's pages first.
+    /// Other versions see pages of this group of the list, so the head must get copies of its own
+    /// first.
     Shared(Lid, u64),
-    /// Nothing must be left first of a deleted list of this number.
+    /// A deleted list of this number is not removed yet; its removal must be finished first.
     NotYetRemoved(u64),
-    /// It cannot be done at all.
+    /// The step cannot be done.
     Error(Error),
-    /// The log holds a part of a unit of which the state has nothing: no other may follow.
+    /// The log contains a part of a unit of which the state has nothing, so no other unit may
+    /// follow.
     Unfinished(Error),
 }
 
 impl Fault {
-    /// What it is for those who cannot try again.
+    /// The error for a caller that cannot try again.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Error(error) | Self::Unfinished(error) => error,
@@ -37,7 +39,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// What it is when a part of the unit is in the log.
+    /// The fault as it counts when a part of the unit is in the log.
     pub(crate) fn unfinished(self) -> Self {
         Self::Unfinished(self.into_error())
     }
@@ -51,8 +53,8 @@ impl From<Error> for Fault {
 
 pub(crate) type Outcome<T> = std::result::Result<T, Fault>;
 
-/// What a failed write is to those who can try it again: not the end of writing, if what is below the
-/// device has no room.
+/// The error for a write that failed because the host has no room. Such a write can be tried again,
+/// so it does not latch the disk.
 pub(crate) fn no_space(error: &dendro_device::Error, len_bytes: u64) -> Option<Error> {
     error.is_no_space().then_some(Error::NoSpace { needed_bytes: len_bytes, available_bytes: 0 })
 }

@@ -1,4 +1,4 @@
-//! How a volume is made and opened.
+//! The options for making and opening a volume.
 
 use dendro_base::Uuid;
 use dendro_base::sync::Arc;
@@ -7,23 +7,24 @@ use dendro_policy::{Kind, Policy};
 
 use std::time::Duration;
 
-/// How a volume is made.
+/// The options for making a volume.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
     /// Bytes in a segment: a power of two from 128 KiB to 64 MiB.
     pub segment_size_bytes: u64,
     /// The volume's name, 64 bytes of UTF-8 at most.
     pub label: String,
-    /// Its identity.
+    /// The volume's identity.
     pub uuid: Uuid,
     /// A random key for the clients' hash tables.
     pub hash_key: [u8; 16],
-    /// All of the device has its place on the file system that holds it, and is to keep it.
+    /// Whether the whole device is allocated on the host and must stay allocated.
     pub is_allocated: bool,
 }
 
 impl Default for FormatOptions {
-    /// Segments of 4 MiB, no label; identity and hash key are zero and should be drawn.
+    /// Segments of 4 MiB and no label. The identity and the hash key are zero; the caller should
+    /// set random ones.
     fn default() -> Self {
         Self {
             segment_size_bytes: 4 * MIB,
@@ -35,49 +36,51 @@ impl Default for FormatOptions {
     }
 }
 
-/// What is done when the log, or the superblocks and checkpoints that it starts from, are damaged where
-/// they were durable, so that changes are lost that were promised to stay. Opened for reading only, the
-/// volume is as it was before these changes.
+/// What is done when a part of the log, a superblock or a checkpoint is damaged that had been
+/// durable, so that acknowledged changes are lost. If the volume is opened for reading only, it
+/// shows the state before these changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
     /// The volume is not opened, and nothing is written.
     #[default]
     Stop,
-    /// They are given up: the volume goes on from before them, and that state is kept as a snapshot.
+    /// The changes are given up. The volume continues from the state before them, and that state is
+    /// kept as a snapshot.
     Truncate,
-    /// The volume is opened for reading only, and shows what can be made of those that lie behind the
-    /// damage too. Nothing is written.
+    /// The volume is opened for reading only. It also shows what can be recovered of the changes
+    /// behind the damage. Nothing is written.
     Skip,
 }
 
-/// How a volume is opened.
+/// The options for opening a volume.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Nothing is written; the log is rolled forward in memory alone.
+    /// Nothing is written; the log is rolled forward in memory only.
     pub read_only: bool,
-    /// Bound on the clean map nodes kept in memory. Dirty ones take up to half as much more.
+    /// The bound on the clean map nodes in memory. Dirty ones take up to half as much in addition.
     pub cache_size_bytes: u64,
-    /// A checkpoint is due after so many bytes of log: the bound on what recovery reads.
+    /// The bytes of log after which a checkpoint is due. This bounds what recovery reads.
     pub checkpoint_log_bytes: u64,
-    /// What is cleaned next, and what is written together. It can be exchanged later.
+    /// The policy: it decides what is cleaned next and what is written together. It can be replaced
+    /// later.
     pub policy: Arc<dyn Policy>,
-    /// When cleaning goes on by itself. It can be changed later.
+    /// When background cleaning runs. It can be changed later.
     pub cleaning: CleanSettings,
     /// The share of each segment, in percent, that stays free of live blocks when the volume is
-    /// full, so that cleaning has something to gain: with r percent the last overwrites at random
-    /// cost about 100 / 2r blocks written for each. 50 at most.
+    /// full, so that cleaning has something to gain. With r percent, random overwrites on a full
+    /// volume cost about 100 / 2r written blocks each. The maximum is 50.
     pub reserve_percent: u8,
-    /// With so many bytes of blocks between flushes, in the mean, blocks are kept apart from the
-    /// main log by temperature, as the policy says; with fewer they stay in it, where a flush costs
-    /// one write.
+    /// If clients write at least this many bytes of blocks between flushes, in the mean, blocks go
+    /// to payload streams as the policy decides. If they write less, blocks stay in the main log,
+    /// where a flush costs one write.
     pub stream_bytes: u64,
-    /// Freed segments are discarded, so that an image file shrinks; not of a volume that was made to keep
-    /// what is allocated.
+    /// Whether freed segments are discarded, so that an image file shrinks. This has no effect on a
+    /// volume that was made to stay allocated.
     pub discard: bool,
     /// What is done when something is damaged that was durable.
     pub on_loss: OnLoss,
-    /// Accept payload in roll-forward without looking at its checksums. For the test of the crash
-    /// tests: with it they must fail.
+    /// Accept payload in roll-forward without verifying its checksums. This exists to test the
+    /// crash tests, which must fail with it.
     #[doc(hidden)]
     pub skip_payload_checks: bool,
 }
@@ -99,15 +102,17 @@ impl Default for OpenOptions {
     }
 }
 
-/// When cleaning goes on by itself. Everything may be changed while the disk is in use.
+/// When background cleaning runs. Everything may be changed while the disk is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanSettings {
-    /// Clean segments, beyond those in reserve, below which segments are cleaned; `None`: a 128th of
-    /// all, from 2 to 64.
+    /// The number of clean segments, beyond the reserves, below which segments are cleaned. `None`
+    /// means a 128th of all segments, but at least 2 and at most 64.
     pub min_clean_segments: Option<u32>,
-    /// So many are made in idle times; `None`: four times as many as the former.
+    /// The number of clean segments that cleaning makes in idle times. `None` means four times the
+    /// former.
     pub max_clean_segments: Option<u32>,
-    /// Nothing is cleaned but for a commit that finds no room, and nothing coalesced.
+    /// Whether cleaning is suspended: segments are cleaned only for a commit that finds no room,
+    /// and nothing is coalesced.
     pub is_suspended: bool,
     /// What is coalesced, and when.
     pub coalescing: CoalesceSettings,
@@ -116,16 +121,18 @@ pub struct CleanSettings {
 /// What is coalesced, and when. Everything may be changed while the disk is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoalesceSettings {
-    /// Whether it is done in idle times at all.
+    /// Whether coalescing runs in idle times.
     pub is_on: bool,
-    /// How long nobody has written or read then. The disk does not watch the time: this is for
-    /// whoever calls [`LogDisk::coalesce_step`](crate::LogDisk::coalesce_step).
+    /// How long nobody must have written or read before that. The disk does not measure this time;
+    /// the caller of [`LogDisk::coalesce_step`](crate::LogDisk::coalesce_step) does.
     pub after: Duration,
-    /// Pieces of so many bytes or more stay where they are, also when it is asked for.
+    /// The size of pieces, in bytes, from which on they are not moved, even when coalescing is
+    /// requested.
     pub piece_bytes: u32,
-    /// In idle times so much may be written again, in percent of what clients write to pages.
+    /// The bytes that may be written again in idle times, in percent of what clients write to
+    /// pages.
     pub share_percent: u32,
-    /// Move everything, however it lies. For tests, which have little that lies scattered.
+    /// Move everything, wherever it lies. This is for tests, which have little scattered data.
     #[doc(hidden)]
     pub moves_everything: bool,
 }

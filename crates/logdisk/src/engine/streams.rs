@@ -1,8 +1,11 @@
-//! The payload streams: where blocks go that lie apart from the main log, by temperature.
+//! The payload streams: they hold blocks apart from the main log, separated by class.
 //!
-//! A payload stream fills partial segments of its own. They carry no order: the main log's records
-//! name and check every block in them, and whatever is closed in the main log is preceded in the
-//! queue by what it names, so one flush covers both. Their own records are for the cleaner alone.
+//! A payload stream fills partial segments of its own, which carry no order. The main log's records
+//! name and check every block in them. The records in payload streams serve the cleaner alone.
+//!
+//! Invariants:
+//! 1. What a partial segment of the main log names is queued before it, or lies in it. One flush
+//!    covers both.
 
 use dendro_base::sync::Arc;
 use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
@@ -15,11 +18,11 @@ use crate::log::partial::{
 };
 use crate::log::writer::Closed;
 
-/// Rolling forward what names blocks in payload streams takes as long as for so much less of a log that
-/// holds them itself.
+/// Recovery needs as long for a log that names blocks in payload streams as for a log that contains
+/// the blocks and is shorter by this factor.
 const PAYLOAD_PER_REPLAYED: u64 = 4;
 
-/// Where one payload stream stands.
+/// The state of one payload stream.
 #[derive(Debug)]
 struct PayloadStream {
     class: Class,
@@ -28,12 +31,14 @@ struct PayloadStream {
     seq: u64,
     prev_crc32c: u32,
     open: Option<Partial>,
-    /// What the open partial segment held before the change under way, if that has added to it.
+    /// What the open partial segment contained before the change under way, if that change has
+    /// added to it.
     mark: Option<Mark>,
 }
 
 impl PayloadStream {
-    /// What its segment still takes, about: no more than that.
+    /// An estimate of the bytes that still fit into its segment, less the minimum that a partial
+    /// segment needs.
     fn room_bytes(&self, segment_size: u64) -> u64 {
         let open_bytes = self.open.as_ref().map_or(0, Partial::used_bytes) as u64;
         let filled = u64::from(self.offset_bytes) + open_bytes + MIN_CAPACITY_BYTES as u64;
@@ -41,7 +46,7 @@ impl PayloadStream {
     }
 }
 
-/// All payload streams of a disk, and the policy that deals blocks out to them.
+/// All payload streams of a disk, and the policy that assigns blocks to them.
 #[derive(Debug)]
 pub(crate) struct Streams {
     policy: Arc<dyn Policy>,
@@ -49,7 +54,7 @@ pub(crate) struct Streams {
     all: Vec<PayloadStream>,
     /// See [`crate::OpenOptions::stream_bytes`].
     stream_bytes: u64,
-    /// Bytes of blocks since the last flush, and the mean of that over recent flushes.
+    /// Bytes of blocks since the last flush, and the mean of that number over recent flushes.
     since_flush: u64,
     mean_between_flushes: u64,
 }
@@ -57,7 +62,7 @@ pub(crate) struct Streams {
 impl Streams {
     pub(crate) fn new(policy: Arc<dyn Policy>, stream_bytes: u64, present: &Present) -> Self {
         let classes = policy.classes(present);
-        // A volume that was just opened is more often filled than synced.
+        // A volume that was just opened is more often filled than flushed.
         Self {
             policy,
             classes,
@@ -72,16 +77,16 @@ impl Streams {
         &self.policy
     }
 
-    /// What their segments still take, all together.
+    /// The bytes that still fit into the segments of all streams.
     pub(crate) fn room_bytes(&self, segment_size: u64) -> u64 {
         self.all.iter().map(|stream| stream.room_bytes(segment_size)).sum()
     }
 
-    /// How many streams of users' data may have to go on in another segment for `pages`, which take
-    /// no more than so many bytes, whichever of them these go to.
+    /// The maximum number of streams of users' data that need another segment for `pages`, which
+    /// take at most `bytes`, whichever streams the pages are written to.
     pub(crate) fn filled_up_by(&self, pages: usize, bytes: u64, segment_size: u64) -> usize {
         let users = usize::from(self.classes.users);
-        // Asked with every unit.
+        // This is called with every unit, so it avoids an allocation.
         let mut left: SmallVec<[u64; 8]> = (self.all.iter())
             .filter(|stream| stream.class.user_index().is_some())
             .map(|stream| stream.room_bytes(segment_size))
@@ -96,13 +101,13 @@ impl Streams {
         left.iter().take_while(is_filled).count().min(pages)
     }
 
-    /// Whether what clients write is kept apart now.
+    /// Whether blocks that clients write go to payload streams now.
     pub(crate) fn are_used(&self) -> bool {
         self.classes.users > 0
             && self.mean_between_flushes.max(self.since_flush) >= self.stream_bytes
     }
 
-    /// A class of users' data, the coldest. Only if there is one: see [`Self::are_used`].
+    /// The coldest class of users' data. There must be one: see [`Self::are_used`].
     pub(crate) const fn any_user_class(&self) -> Class {
         Class::user(self.classes.users.saturating_sub(1))
     }
@@ -154,12 +159,12 @@ impl Streams {
         self.open_mut().for_each(|open| open.set_named(block, named));
     }
 
-    /// What was placed since the last call stays.
+    /// Makes permanent what was placed since the last call.
     pub(crate) fn settle_placed(&mut self) {
         self.all.iter_mut().for_each(|stream| stream.mark = None);
     }
 
-    /// Takes back what was placed since [`Self::settle_placed`], as far as it is not on its way to the
+    /// Takes back what was placed since [`Self::settle_placed`], unless it was queued for the
     /// device.
     pub(crate) fn take_back_placed(&mut self) {
         for stream in &mut self.all {
@@ -178,7 +183,7 @@ impl Streams {
         self.open_mut().for_each(Partial::forget_changeable);
     }
 
-    /// The number of the stream of `class`, if that is a class in use.
+    /// The index of the stream of `class`, if that class is in use.
     fn find(&mut self, class: Class) -> Option<usize> {
         if let Some(at) = self.all.iter().position(|stream| stream.class == class) {
             return Some(at);
@@ -198,13 +203,13 @@ impl Streams {
 }
 
 impl Engine {
-    /// From now on another policy deals out blocks.
+    /// Replaces the policy.
     pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
         self.retire_streams();
         self.streams = Streams::new(policy, self.streams.stream_bytes, &self.state.present());
     }
 
-    /// No payload stream goes on in its segment: they can be cleaned as any others.
+    /// Closes the segments of all payload streams, so that they can be cleaned as any others.
     pub(crate) fn retire_streams(&mut self) {
         self.close_streams();
         for stream in std::mem::take(&mut self.streams.all) {
@@ -214,7 +219,7 @@ impl Engine {
         }
     }
 
-    /// Where the policy wants a page that a client writes over `old`.
+    /// The class that the policy chooses for a page that a client writes over `old`.
     pub(crate) fn user_class(&mut self, old: Option<PageRef>) -> Class {
         let segments = &self.state.segments;
         let left = old.filter(|old| old.len_bytes > 0);
@@ -222,22 +227,23 @@ impl Engine {
         if let Some((_, class)) = self.last_class.filter(|&(last, _)| last == left) {
             return class;
         }
-        let figures = left.map(|left| segments.policy_view(left));
-        let class = self.streams.policy.user_class(figures.as_ref(), &self.state.present());
+        let segment = left.map(|left| segments.policy_view(left));
+        let class = self.streams.policy.user_class(segment.as_ref(), &self.state.present());
         self.last_class = Some((left, class));
         class
     }
 
-    /// Where the policy wants what survives in the segment of `addr`.
+    /// The class that the policy chooses for survivors of the segment of `addr`.
     pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
         self.streams
             .policy
             .survivor_class(&self.state.segments.policy_view_at(addr), &self.state.present())
     }
 
-    /// The class, of those of survivors, that a block goes to which the policy wants in `class`: that
-    /// one or, when clean segments are few and it would take one, the next colder or else hotter one
-    /// that goes on in its own. None of them: the main log's.
+    /// The class that a block is written to if the policy chose `class`. For a class of survivors,
+    /// when clean segments are few and its stream would need one, it is the next colder class, or
+    /// else the next hotter one, whose stream has room in its segment. If there is none, it is the
+    /// main log's class.
     pub(crate) fn class_with_room(&self, class: Class) -> Class {
         let Some(index) = class.survivor_index() else { return class };
         let size = self.state.segments.layout().segment_size_bytes();
@@ -253,9 +259,9 @@ impl Engine {
         others.find(has_room).unwrap_or(Class::MAIN)
     }
 
-    /// Places what is stored of a page in the stream of `class`, for [`Self::record_page`] to name it in
-    /// the main log. `None` when there is no such stream or it finds no segment: the main log must take
-    /// the block.
+    /// Places what is stored of a page in the stream of `class`; [`Self::record_page`] then names
+    /// it in the main log. `None` means that there is no such stream or no segment for it, so the
+    /// block must go to the main log.
     pub(crate) fn place_apart(
         &mut self,
         class: Class,
@@ -304,7 +310,8 @@ impl Engine {
         let (segment, offset_bytes) = (stream.segment?, stream.offset_bytes);
         let room = (size - u64::from(offset_bytes)) as usize;
         let buf = self.take_buf();
-        // The last partial segment takes what would be too little for one of its own.
+        // The last partial segment of a segment takes the room that would be too little for another
+        // one.
         let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
         let segment_offset = layout.segment_offset(segment);
         let epoch = self.state.versions.epoch();
@@ -313,8 +320,8 @@ impl Engine {
         Some(())
     }
 
-    /// Hands what the payload streams hold to the writer, before the main log's partial segment
-    /// that names it.
+    /// Queues the open partial segments of all payload streams, before the partial segment of the
+    /// main log that names their blocks (streams invariant 1).
     pub(crate) fn close_streams(&mut self) {
         for number in 0..self.streams.all.len() {
             self.close_stream(number);
@@ -341,7 +348,8 @@ impl Engine {
         stream.offset_bytes += len_bytes as u32;
         stream.seq += 1;
         stream.prev_crc32c = crc32c;
-        // It counts as written with the main log's partial segment that will name it.
+        // It counts as written together with the main log's partial segment that will name its
+        // blocks.
         let seq = self.log.seq;
         self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
         self.hand_to_writer(Arc::new(Closed { buf, len_bytes, base, segment, seq }));

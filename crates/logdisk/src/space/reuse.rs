@@ -36,9 +36,9 @@ const TOLD_LEN_BYTES: usize = VERSION_LEN_BYTES + MAX_TOLD_AT_ONCE * REUSE_LEN_B
 impl Engine {
     /// How many segments can become clean without a checkpoint, about.
     pub(crate) fn reusable_count(&self) -> u32 {
-        let ReuseQueue { waiting, told, safe, .. } = &self.reuse_queue;
+        let ReuseQueue { waiting, recorded, safe, .. } = &self.reuse_queue;
         let count =
-            self.state.segments.reclaimable_count() + waiting.len() + told.len() + safe.len();
+            self.state.segments.reclaimable_count() + waiting.len() + recorded.len() + safe.len();
         count as u32
     }
 
@@ -79,7 +79,9 @@ impl Engine {
         }
         self.end_unit();
         let seq = self.log.seq;
-        self.reuse_queue.told.extend(generations.into_iter().map(|generation| (seq, generation)));
+        self.reuse_queue
+            .recorded
+            .extend(generations.into_iter().map(|generation| (seq, generation)));
         Ok(true)
     }
 
@@ -143,9 +145,9 @@ impl LogDisk {
                 return Ok(false);
             }
             let has_told = engine.tell_of_emptied()?;
-            let ReuseQueue { waiting, told, .. } = &engine.reuse_queue;
+            let ReuseQueue { waiting, recorded, .. } = &engine.reuse_queue;
             let is_waiting = !waiting.is_empty() || engine.state.segments.reclaimable_count() > 0;
-            Ok(has_told || !told.is_empty() || is_waiting)
+            Ok(has_told || !recorded.is_empty() || is_waiting)
         })
     }
 }
