@@ -1,6 +1,6 @@
-//! The state that the log describes: the map and the segments' usage, and how each change of the
-//! log alters them. Running and recovering go through the same functions, so a log replayed gives
-//! what was there when it was written.
+//! The state that the log describes: the map, the usage of segments and the versions, and how each
+//! record of the log changes them. Normal operation and recovery use the same functions, so
+//! replaying the log produces the state that existed when it was written.
 
 pub(crate) mod chunk_edit;
 mod entries;
@@ -27,15 +27,15 @@ use crate::versions::ancestry::Ancestry;
 
 pub(crate) type Slots = [Option<PageRef>; CHUNK_PAGES as usize];
 
-/// Lists that were first made in an epoch: those that have a number from `first` on. There may be
-/// others, for all that is known.
+/// Lists that were first made in the given epoch: those with a number from `first` on. There may be
+/// others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct YoungLists {
     epoch: u64,
     first: u64,
 }
 
-/// The map, the segments, the versions, and what the next list is called.
+/// The map, the segments, the versions, and the number of the next list.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) map: Map,
@@ -49,14 +49,15 @@ pub(crate) struct State {
     before: Option<Before>,
 }
 
-/// What is small enough to be kept as it was before a change.
+/// The parts of the state that are small enough to be copied before a change.
 #[derive(Debug)]
 struct Before {
     next_list: u64,
     young_lists: YoungLists,
     clock: u64,
 }
-/// Where a list of the disk's own has its record `index`: those have no versions.
+
+/// The key of record `index` of one of the disk's own lists, which have no versions.
 pub(crate) const fn system_key(list: u64, index: u64) -> Key {
     ItemKey::record(list, index).key(0, 1)
 }
@@ -83,9 +84,9 @@ impl State {
         Self { map, segments, versions, removals, next_list, young_lists, clock, before: None }
     }
 
-    /// From here on changes can be undone, but for those of the table of versions.
+    /// Begins a change: from here on changes can be undone, except those of the version table.
     pub(crate) fn begin(&mut self) {
-        // What is dead already stays so.
+        // Nodes that were released before are not part of the change.
         self.account_for_nodes();
         self.map.begin();
         self.segments.begin();
@@ -97,7 +98,7 @@ impl State {
         });
     }
 
-    /// What was changed since [`Self::begin`] stays.
+    /// Makes permanent what was changed since [`Self::begin`].
     pub(crate) fn settle_changes(&mut self, nodes: &dyn Nodes) {
         self.map.settle_changes(nodes);
         self.segments.settle_changes();
@@ -116,7 +117,7 @@ impl State {
             self.young_lists = before.young_lists;
             self.clock = before.clock;
         }
-        // Nodes that were made dirty stay so: what lies on the device of them is dead.
+        // Nodes that were made dirty stay dirty, so their blocks on the device are no longer live.
         self.account_for_nodes();
     }
 
@@ -148,23 +149,23 @@ impl State {
         Ok(matches!(newest, Some((_, Value::List(_)))))
     }
 
-    /// The one key that `item` can have, where there is but one version of its list.
+    /// The only key that `item` can have, if its list has only one version.
     pub(crate) fn sole_key(&self, ancestry: Ancestry<'_>, item: ItemKey) -> Option<Key> {
         let (branch, epoch) = (ancestry.nearest().branch, self.versions.epoch());
         let is_head = ancestry.nearest().last_epoch >= epoch;
         (is_head && self.has_no_past(branch, item.list)).then(|| item.key(branch, epoch))
     }
 
-    /// Whether nothing of `list` that was written before this epoch can be seen from the head of
-    /// `branch`: there is no older version, or none has the list.
+    /// Whether the head of `branch` sees nothing of `list` that was written before this epoch:
+    /// either there is no older version, or none has the list.
     pub(crate) const fn has_no_past(&self, branch: u32, list: u64) -> bool {
         let epoch = self.versions.epoch();
         let is_young = self.young_lists.epoch == epoch && list >= self.young_lists.first;
         is_young || list >= self.next_list || self.versions.is_first(branch, epoch)
     }
 
-    /// Whether what is looked for in `list` may be there: what is left of a list that was deleted
-    /// while other versions had it is not.
+    /// Whether a view may see items of `list`. Entries of a deleted list may still be in the map,
+    /// but the view does not see them.
     pub(crate) fn may_have(
         &self,
         ancestry: Ancestry<'_>,
@@ -175,7 +176,7 @@ impl State {
         Ok(is_only || self.has_list(ancestry, list, nodes)?)
     }
 
-    /// Accounts for nodes of the map that are no longer used.
+    /// Subtracts released nodes from the usage of their segments (map invariant 3).
     pub(crate) fn account_for_nodes(&mut self) {
         if self.map.has_released() {
             for node in self.map.take_released() {
@@ -184,8 +185,8 @@ impl State {
         }
     }
 
-    /// Brings the usage records in the map up to date. What doing so changes in its turn is left
-    /// in [`Segments::unrecorded`], for the checkpoint itself to tell.
+    /// Updates the usage records in the map. The segments whose usage this changes in turn stay in
+    /// [`Segments::unrecorded`]; the checkpoint stores their usage as overrides.
     pub(crate) fn record_usage(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
         let mut numbers = self.segments.unrecorded().to_vec();
         numbers.sort_unstable();

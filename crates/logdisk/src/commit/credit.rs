@@ -79,7 +79,7 @@ impl State {
             for (number, slots) in chunks_of(pages) {
                 let edit = self.edit_chunk(branch, list.0, number, slots.clone(), nodes)?;
                 bytes +=
-                    slots.filter_map(|slot| self.dying_page(&edit, slot)).map(charge).sum::<u64>();
+                    slots.filter_map(|slot| self.freed_page(&edit, slot)).map(charge).sum::<u64>();
             }
         }
         Ok(bytes)

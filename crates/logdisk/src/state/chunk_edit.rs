@@ -1,9 +1,13 @@
-//! A chunk's pages as the head of a branch sees them, taken out of the map to be changed.
+//! A chunk edit: the pages of one chunk, as the head of a branch sees them, are taken out of the
+//! map to be changed.
 //!
-//! The head writes in an epoch of its own. What an older entry holds, it may take away when nobody
-//! else sees that: when no version lies between that entry and now; what others see it must leave alone and
-//! cover: with a page of its own, or with a hole. So each block is named by one entry, whatever
-//! number of versions there are.
+//! Invariants:
+//! 1. Each block is named by one entry of the map, whatever number of versions see it.
+//!
+//! The head writes into an entry of the current epoch. It may take a page out of an older entry if
+//! no other version sees that page, which means that no version lies between that entry and now. A
+//! page that other versions see stays in its entry. The head then covers it with a page of its own
+//! or with a hole.
 
 use std::ops::{ControlFlow, Range};
 
@@ -18,14 +22,15 @@ use crate::map::Nodes;
 use crate::state::visibility::ItemKey;
 use crate::state::{Slots, State};
 
-/// So many entries that a version keeps from being changed are looked at for what the page was
-/// before, which tells the policy how long it lived.
-const MAX_KEPT: usize = 1;
+/// The number of entries that a pin protects from change in which the previous page is searched
+/// for. That page is only needed to tell the policy how long it lived.
+const MAX_RETAINED: usize = 1;
 
-/// Fewer entries are walked over faster than the one behind them is looked for.
+/// The minimum number of entries for which a skip is used. Walking over fewer entries is faster
+/// than a search.
 const MIN_SKIPPED: u32 = 7;
 
-/// A page that shows through from an older entry.
+/// A page of an older entry that the head sees.
 #[derive(Clone, Copy, Debug)]
 struct Below {
     page: PageRef,
@@ -33,13 +38,14 @@ struct Below {
     epoch: u64,
 }
 
-/// What a page was before the head writes it, where it can be entered in the chunk that the head has
-/// put in its epoch, and nothing else changes: no group is needed.
+/// The page before the head writes it, for a write that changes only the head's entry of the current
+/// epoch. Such a write needs no chunk edit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnPage {
-    /// The page that the head wrote in its epoch, which dies.
+    /// The page that the head wrote in the current epoch, which the write frees.
     pub(crate) own: Option<PageRef>,
-    /// The page that the head sees, if that was looked for: it tells the policy how long it lived.
+    /// The page that the head sees, if it was searched for. It tells the policy how long the page
+    /// lived.
     pub(crate) seen: Option<PageRef>,
 }
 
@@ -49,8 +55,7 @@ impl OwnPage {
     }
 }
 
-/// The pages of one chunk, out of the map: what is changed takes effect with
-/// [`State::put_edit`].
+/// The pages of one chunk, taken out of the map. Changes take effect with [`State::put_edit`].
 #[derive(Debug)]
 pub(crate) struct ChunkEdit {
     item: ItemKey,
@@ -60,12 +65,12 @@ pub(crate) struct ChunkEdit {
     is_own: bool,
     own: Slots,
     holes: u32,
-    /// What older entries have, where it was asked for: it shows through where [`Self::own`] and
-    /// [`Self::holes`] say nothing. What a version keeps anyway may be missing, unless the group was
-    /// opened whole.
+    /// The pages of older entries, as far as they were asked for. They are seen where [`Self::own`]
+    /// and [`Self::holes`] have nothing. Pages that a version retains anyway may be missing, unless
+    /// the whole chunk was opened.
     below: Option<Box<[Option<Below>; CHUNK_PAGES as usize]>>,
     skip: Option<Skip>,
-    /// Pages that older entries lose: the entry's branch and epoch, and the slot.
+    /// Pages that are taken out of older entries: the entry's branch and epoch, and the slot.
     taken: SmallVec<[(u32, u64, u32); 4]>,
 }
 
@@ -74,8 +79,8 @@ pub(crate) fn mask(slots: Range<u32>) -> u32 {
     slots.fold(0, |mask, slot| mask | 1 << slot)
 }
 
-/// The epoch to look on from for `wanted` behind `chunk`, if nearer entries say nothing of it and are
-/// more than the search that this takes is worth.
+/// The epoch behind `chunk` at which to continue the search for the slots in `wanted`, if the
+/// entries between have nothing of them and are more than a search costs.
 pub(crate) fn past(chunk: &Chunk, wanted: u32) -> Option<u64> {
     let skip = chunk.skip()?;
     (skip.len >= MIN_SKIPPED && skip.said & wanted == 0).then_some(skip.epoch)
@@ -87,18 +92,18 @@ impl ChunkEdit {
         self.own[slot as usize].or_else(|| self.below_at(slot).map(|below| below.page))
     }
 
-    /// Whether the head had put an entry of the chunk in its epoch.
+    /// Whether the head had put an entry of the chunk in the current epoch.
     pub(crate) const fn has_own(&self) -> bool {
         self.is_own
     }
 
-    /// The page at `slot` if the head wrote it in the epoch that it writes in now.
+    /// The page at `slot` if the head wrote it in the current epoch.
     pub(crate) fn own_page(&self, slot: u32) -> Option<PageRef> {
         self.own[slot as usize]
     }
 
-    /// Takes what the head wrote in the epoch that it writes in now.
-    fn hold(&mut self, chunk: &Chunk) {
+    /// Takes over the entry that the head wrote in the current epoch.
+    fn load_own(&mut self, chunk: &Chunk) {
         self.is_own = true;
         (self.own, self.holes, self.skip) = (chunk.slots(), chunk.holes(), chunk.skip());
     }
@@ -110,8 +115,8 @@ impl ChunkEdit {
 }
 
 impl State {
-    /// The group of pages that `branch`'s head sees, `slots` of it. They can be written; to be made
-    /// holes they must be opened with [`Self::edit_chunk_whole`].
+    /// Opens `slots` of a chunk, as the head of `branch` sees it. The slots can be written. To make
+    /// holes, the chunk must be opened with [`Self::edit_chunk_whole`].
     pub(crate) fn edit_chunk(
         &self,
         branch: u32,
@@ -123,7 +128,7 @@ impl State {
         self.open_slots(branch, ItemKey::chunk(list, number), slots, false, nodes)
     }
 
-    /// As [`Self::edit_chunk`], and what lies below the head's own pages too.
+    /// As [`Self::edit_chunk`], with the pages that lie below the head's own pages.
     pub(crate) fn edit_chunk_whole(
         &self,
         branch: u32,
@@ -157,7 +162,7 @@ impl State {
         };
         if self.has_no_past(branch, item.list) {
             if let Some(chunk) = self.chunk_at(&item.key(branch, epoch), nodes)? {
-                edit.hold(&chunk);
+                edit.load_own(&chunk);
             }
             return Ok(edit);
         }
@@ -165,19 +170,19 @@ impl State {
         let mut below: Option<Box<[_; CHUNK_PAGES as usize]>> = None;
         let ancestry = self.versions.head_ancestry(branch)?;
         let newest_pin = self.versions.newest_pin(branch).filter(|_| !looks_below);
-        let mut kept = 0;
+        let mut retained_count = 0;
         let mut before: Option<(u64, Arc<Chunk>)> = None;
         let mut is_new = true;
         self.look_back_past(ancestry, item, nodes, &mut |key, value| {
             let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
             if newest_pin.is_some_and(|pin| key.branch != branch || key.epoch <= pin) {
-                kept += 1;
+                retained_count += 1;
             }
             if (key.branch, key.epoch) == (branch, epoch) {
-                edit.hold(chunk);
+                edit.load_own(chunk);
                 is_new = false;
                 if looks_below {
-                    // Its holes were made because something lies below.
+                    // The chunk has these holes because something lies below them.
                     wanted &= !chunk.holes();
                     return ControlFlow::Continue(past(chunk, wanted));
                 }
@@ -192,7 +197,7 @@ impl State {
                 }
             }
             wanted &= !chunk.said();
-            if wanted == 0 || kept == MAX_KEPT {
+            if wanted == 0 || retained_count == MAX_RETAINED {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(past(chunk, wanted))
@@ -205,8 +210,7 @@ impl State {
         Ok(edit)
     }
 
-    /// The way past older entries for one that is made right above `chunk`, which was written in
-    /// `epoch`.
+    /// The skip for a new entry directly above `chunk`, which was written in `epoch`.
     fn skip_over(
         &self,
         item: ItemKey,
@@ -233,7 +237,7 @@ impl State {
         })
     }
 
-    fn is_taken_by_others(&self, edit: &ChunkEdit, below: &Below) -> bool {
+    fn is_seen_by_others(&self, edit: &ChunkEdit, below: &Below) -> bool {
         if below.branch == edit.branch {
             self.versions.is_seen(below.branch, below.epoch, edit.epoch)
         } else {
@@ -241,20 +245,20 @@ impl State {
         }
     }
 
-    /// The page at `slot` that dies when the head writes another there.
-    pub(crate) fn dying_page(&self, edit: &ChunkEdit, slot: u32) -> Option<PageRef> {
-        let below = edit.below_at(slot).filter(|below| !self.is_taken_by_others(edit, below));
+    /// The page at `slot` that is freed when the head writes another there.
+    pub(crate) fn freed_page(&self, edit: &ChunkEdit, slot: u32) -> Option<PageRef> {
+        let below = edit.below_at(slot).filter(|below| !self.is_seen_by_others(edit, below));
         edit.own_page(slot).or(below.map(|below| below.page))
     }
 
-    /// Whether the page at `slot` belongs to an older version too, and so cannot be moved.
+    /// Whether an older version also has the page at `slot`, so that the page cannot be moved.
     pub(crate) fn is_shared(&self, edit: &ChunkEdit, slot: u32) -> bool {
-        edit.below_at(slot).is_some_and(|below| self.is_taken_by_others(edit, &below))
+        edit.below_at(slot).is_some_and(|below| self.is_seen_by_others(edit, &below))
     }
 
-    /// The page at `slot` of a chunk that the head has written to in its epoch, where a page needs no
-    /// more than to be put with [`Self::replace_own`]: nothing older can show, or a version keeps it
-    /// as it is. `None`: it takes a edit.
+    /// The page at `slot` if a write needs only [`Self::replace_own`]. The head must have an entry
+    /// of the chunk in the current epoch, and either nothing older can be seen at the slot, or a
+    /// version retains the older page. `None` means that the write needs a chunk edit.
     pub(crate) fn sole_page(
         &self,
         branch: u32,
@@ -265,7 +269,8 @@ impl State {
         Ok(self.look_at_page(branch, item, slot, nodes)?.1)
     }
 
-    /// Whether the head has put an entry of the chunk in its epoch, and what [`Self::sole_page`] says.
+    /// Whether the head has an entry of the chunk in the current epoch, and the result of
+    /// [`Self::sole_page`].
     pub(crate) fn look_at_page(
         &self,
         branch: u32,
@@ -278,20 +283,20 @@ impl State {
         let (is_there, before) =
             self.map.look(&item.key(branch, epoch), nodes, |value| match value {
                 Some(Value::Chunk(chunk)) => {
-                    let nothing_shows = has_no_past || chunk.said() >> slot & 1 == 1;
-                    (true, nothing_shows.then(|| OwnPage::own(chunk.get(slot))))
+                    let is_settled = has_no_past || chunk.said() >> slot & 1 == 1;
+                    (true, is_settled.then(|| OwnPage::own(chunk.get(slot))))
                 }
                 value => (value.is_some(), None),
             })?;
         if is_there && before.is_none() {
-            return Ok((true, self.page_kept_below(branch, item, slot, nodes)?));
+            return Ok((true, self.page_retained_below(branch, item, slot, nodes)?));
         }
         Ok((is_there, before))
     }
 
-    /// As [`Self::sole_page`], of a page of which the head's own chunk says nothing: when the entry
-    /// right below is one that the newest pin of its branch sees, nothing may be taken out of any.
-    fn page_kept_below(
+    /// As [`Self::sole_page`], for a slot of which the head's own entry has nothing. If the newest
+    /// pin of the branch sees the entry directly below, no page may be taken out of an older entry.
+    fn page_retained_below(
         &self,
         branch: u32,
         item: ItemKey,
@@ -314,7 +319,7 @@ impl State {
         Ok(before)
     }
 
-    /// Puts a page's new block in the place of the head's own one, which [`Self::sole_page`] has found.
+    /// Replaces the head's own page, which [`Self::sole_page`] has found, by a new block.
     pub(crate) fn replace_own(
         &mut self,
         branch: u32,
@@ -332,7 +337,7 @@ impl State {
         self.map.set_page(&key, slot, block, nodes)
     }
 
-    /// Puts a page's new block in the place of its old one.
+    /// Replaces a page by a new block.
     pub(crate) fn replace(&mut self, edit: &mut ChunkEdit, slot: u32, block: PageRef) {
         self.clock += u64::from(block.footprint_bytes());
         self.drop_page(edit, slot);
@@ -341,16 +346,16 @@ impl State {
         self.segments.block_added(&block, self.clock, self.clock);
     }
 
-    /// Makes a page a hole, its block with it unless others see it.
+    /// Makes a page a hole; frees its block unless other versions see it.
     pub(crate) fn punch(&mut self, edit: &mut ChunkEdit, slot: u32) {
         self.drop_page(edit, slot);
         Self::cover(edit, slot);
     }
 
-    /// Makes a page a hole and returns it, its block still alive.
+    /// Makes a page a hole and returns it; its block stays live.
     ///
     /// # Errors
-    /// When an older version has it too: see [`Self::is_shared`].
+    /// When an older version also has the page: see [`Self::is_shared`].
     pub(crate) fn take_page(&self, edit: &mut ChunkEdit, slot: u32) -> Outcome<Option<PageRef>> {
         if self.is_shared(edit, slot) {
             return Err(Fault::Shared(Lid(edit.item.list), edit.item.index));
@@ -364,32 +369,32 @@ impl State {
         Ok(page)
     }
 
-    /// Puts a page that was taken elsewhere where a hole is.
+    /// Puts a page that was taken elsewhere into a hole.
     pub(crate) const fn give_page(edit: &mut ChunkEdit, slot: u32, page: PageRef) {
         edit.own[slot as usize] = Some(page);
         edit.holes &= !(1 << slot);
     }
 
-    /// Lets go of the page at `slot`; its block dies unless others see it.
+    /// Removes the page at `slot`; frees its block unless other versions see it.
     fn drop_page(&mut self, edit: &mut ChunkEdit, slot: u32) {
         if let Some(old) = edit.own[slot as usize].take() {
             self.segments.block_freed(&old, self.clock);
         } else if let Some(below) = edit.below_at(slot)
-            && !self.is_taken_by_others(edit, &below)
+            && !self.is_seen_by_others(edit, &below)
         {
             self.segments.block_freed(&below.page, self.clock);
             edit.taken.push((below.branch, below.epoch, slot));
         }
     }
 
-    /// Sees that nothing older shows through at `slot`, where the head has no page of its own.
+    /// Makes a hole at `slot` if an older entry has a page there, so that this page is not seen.
     fn cover(edit: &mut ChunkEdit, slot: u32) {
         if edit.below.as_ref().is_some_and(|below| below[slot as usize].is_some()) {
             edit.holes |= 1 << slot;
         }
     }
 
-    /// Puts a group back.
+    /// Puts the edited chunk back into the map.
     pub(crate) fn put_edit(&mut self, edit: &ChunkEdit, nodes: &dyn Nodes) -> Outcome<()> {
         let key = edit.item.key(edit.branch, edit.epoch);
         let chunk = Chunk::with_holes(&edit.own, edit.holes).with_skip(edit.skip);
@@ -423,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn skips_that_lead_nowhere_or_overflow_do_no_harm() {
+    fn skips_with_invalid_targets_or_overflowing_lengths_are_harmless() {
         let disk = disk();
         let list = disk.allocate_list().unwrap();
         let mut aru = Aru::new(View::HEAD);

@@ -1,4 +1,4 @@
-//! How lists and records come into the state, and go.
+//! How entries of lists and records are put and removed.
 
 use crate::fault::Outcome;
 use crate::map::Nodes;
@@ -9,8 +9,8 @@ use dendro_format::{Key, Space, Value};
 use std::ops::ControlFlow;
 
 impl State {
-    /// Puts a list's or a record's entry into the epoch that heads write in; says whether the head
-    /// had put one in it before.
+    /// Puts the entry of a list or record in the current epoch. Returns whether the head had
+    /// already put one in this epoch.
     fn put_entry(
         &mut self,
         branch: u32,
@@ -35,7 +35,7 @@ impl State {
         Ok(false)
     }
 
-    /// Removes the entry that the branch's head saw before `epoch` if no version sees it.
+    /// Removes the newest entry that the branch's head saw before `epoch`, if no version sees it.
     fn drop_unseen(
         &mut self,
         branch: u32,
@@ -58,7 +58,8 @@ impl State {
         let mut is_list = false;
         self.look_back(ancestry, item, nodes, &mut |key, value| {
             if key.branch == branch {
-                // As long as a list is there, what its ancestors have of it hangs on theirs.
+                // As long as the list exists, what its ancestors have of it depends on their own
+                // list entries.
                 is_list = matches!(value, Value::List(_));
                 return ControlFlow::Continue(());
             }
@@ -72,8 +73,8 @@ impl State {
         }
     }
 
-    /// Removes a list's or a record's entry, and hides what older versions have; says whether the
-    /// head had put one in its epoch.
+    /// Removes the entry of a list or record, and hides the entries of older versions. Returns
+    /// whether the head had put one in the current epoch.
     fn delete_entry(&mut self, branch: u32, item: ItemKey, nodes: &dyn Nodes) -> Outcome<bool> {
         let epoch = self.versions.epoch();
         let old = self.map.remove(&item.key(branch, epoch), nodes)?;
@@ -83,8 +84,8 @@ impl State {
         }
         self.drop_unseen(branch, epoch, item, nodes)?;
         let ancestry = self.versions.head_ancestry(branch)?;
-        let shows = self.newest(ancestry, item, nodes)?;
-        if shows.is_some_and(|(_, value)| value != Value::Tombstone) {
+        let seen = self.newest(ancestry, item, nodes)?;
+        if seen.is_some_and(|(_, value)| value != Value::Tombstone) {
             self.map.put(item.key(branch, epoch), Value::Tombstone, nodes)?;
         }
         Ok(is_own)
@@ -100,7 +101,8 @@ impl State {
     ) -> Outcome<()> {
         let is_being_removed = self.removals.contains(list);
         if is_being_removed || (self.versions.epoch() > 1 && list < self.next_list) {
-            // What only deleted versions had of one with this number must not come back with it.
+            // Entries that only deleted versions had of a list with this number must not become
+            // visible in the new list.
             self.prune_list(list, nodes)?;
         }
         if is_being_removed {
@@ -124,8 +126,8 @@ impl State {
         self.put_entry(branch, ItemKey::list(list), Value::List(hints), nodes).map(drop)
     }
 
-    /// Takes a list out that no other version sees, with all that it holds, if it lies in one leaf;
-    /// says whether it does.
+    /// Takes out a list that no other version sees, with everything in it, if it lies in one leaf.
+    /// Returns whether it does.
     pub(crate) fn take_small_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
         let Some(taken) = self.map.take_from_leaf(&from, &to, nodes)? else { return Ok(false) };
@@ -136,7 +138,7 @@ impl State {
         Ok(true)
     }
 
-    /// Takes away the entry that says that a list exists, or hides it.
+    /// Removes the entry of a list, or hides it.
     pub(crate) fn delete_list_entry(
         &mut self,
         branch: u32,
@@ -146,7 +148,7 @@ impl State {
         self.delete_entry(branch, ItemKey::list(list), nodes).map(drop)
     }
 
-    /// Puts a record; says whether the head had put it in its epoch before.
+    /// Puts a record; returns whether the head had put it in the current epoch before.
     pub(crate) fn put_record(
         &mut self,
         branch: u32,
@@ -158,7 +160,7 @@ impl State {
         self.put_entry(branch, ItemKey::record(list, index), Value::Record(value), nodes)
     }
 
-    /// Deletes a record; says whether the head had put it in its epoch.
+    /// Deletes a record; returns whether the head had put it in the current epoch.
     pub(crate) fn delete_record(
         &mut self,
         branch: u32,
@@ -169,7 +171,7 @@ impl State {
         self.delete_entry(branch, ItemKey::record(list, index), nodes)
     }
 
-    /// Puts a record of a list of the disk's own, or removes it.
+    /// Puts or removes a record of one of the disk's own lists.
     pub(crate) fn put_system_record(
         &mut self,
         list: u64,

@@ -12,17 +12,17 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Chunk, Key, PageRef, Value};
 use std::ops::{ControlFlow, Range};
 
-/// How many chunks a change may still visit that has pages in them.
+/// The number of chunks with pages that a unit may still visit (space invariant 2).
 #[derive(Debug)]
 pub(crate) struct ChunkBudget(u64);
 
 impl ChunkBudget {
-    /// That of one unit of a client.
+    /// The budget of a unit of a client.
     pub(crate) const fn of_unit() -> Self {
         Self(MAX_UNIT_GROUPS)
     }
 
-    /// For a unit that the log holds: it was found to be bounded when it was committed.
+    /// The budget of a unit in the log: its size was checked when it was committed.
     pub(crate) const fn unlimited() -> Self {
         Self(u64::MAX)
     }
@@ -36,13 +36,14 @@ impl ChunkBudget {
         Ok(())
     }
 }
-/// Bytes of map that `count` pages of zeros take at least, though they have no blocks. Who asks
-/// for more of them than the volume can map asks in vain.
+
+/// The minimum bytes of map that `count` pages of zeros take, although they have no blocks. A
+/// request for more of them than the volume can map must fail.
 pub(crate) const fn zeroed_map_bytes(count: u64) -> u64 {
     count / CHUNK_PAGES * 8
 }
 
-/// The chunks of 32 pages that `pages` touch, each with the slots of it that they touch.
+/// The chunks that `pages` lie in, each with its slots that belong to `pages`.
 pub(crate) fn chunks_of(pages: Range<u64>) -> impl Iterator<Item = (u64, Range<u32>)> {
     let last = pages.end.div_ceil(CHUNK_PAGES);
     (pages.start / CHUNK_PAGES..if pages.is_empty() { 0 } else { last })
@@ -57,7 +58,7 @@ pub(crate) fn slots_of(number: u64, pages: &Range<u64>) -> Range<u32> {
     start as u32..end as u32
 }
 
-/// `count` pages from `first` on, as far as there can be any.
+/// The range of `count` pages from `first` on, limited to the maximum number of pages.
 pub(crate) fn page_range(first: u64, count: u64) -> Range<u64> {
     first..first.saturating_add(count).min(MAX_PAGE_COUNT).max(first)
 }
@@ -72,7 +73,7 @@ impl State {
         }
     }
 
-    /// Stores a chunk under exactly this key, if it says anything.
+    /// Stores a chunk under exactly this key, or removes the entry if the chunk is empty.
     pub(crate) fn put_chunk(&mut self, key: &Key, chunk: Chunk, nodes: &dyn Nodes) -> Outcome<()> {
         if chunk.is_empty() {
             self.map.remove(key, nodes)?;
@@ -81,7 +82,8 @@ impl State {
         }
         Ok(())
     }
-    /// The numbers of the chunks in which the head of `branch` has pages of `pages`, which are taken
+
+    /// The numbers of the chunks in which the head of `branch` has some of `pages`. They are taken
     /// from `budget`.
     ///
     /// # Errors
@@ -107,7 +109,8 @@ impl State {
         budget.take(numbers.len() as u64)?;
         Ok(numbers)
     }
-    /// A page was written as `block`, by a client.
+
+    /// Enters that a client wrote a page as `block`.
     pub(crate) fn set_page(
         &mut self,
         branch: u32,
@@ -126,8 +129,8 @@ impl State {
         self.put_edit(&edit, nodes)
     }
 
-    /// Puts blocks that were moved in the place of their old ones in the chunk under exactly this
-    /// key, as old as those were.
+    /// Replaces blocks in the chunk under exactly this key by the places that they were moved to.
+    /// They keep the age of the old blocks.
     pub(crate) fn move_blocks_of(
         &mut self,
         key: &Key,
@@ -178,7 +181,7 @@ impl State {
         })
     }
 
-    /// Calls `change` for each page of `pages` that is not a hole, with its index and its slot.
+    /// Calls `change` with the index and slot of each page of `pages` that is not a hole.
     fn change_pages(
         &mut self,
         branch: u32,
@@ -201,7 +204,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes pages holes and returns them, their blocks still alive.
+    /// Makes pages holes and returns them; their blocks stay live.
     fn take_pages(
         &mut self,
         branch: u32,
@@ -225,7 +228,7 @@ impl State {
         Ok(taken)
     }
 
-    /// Puts pages, ascending, where holes are.
+    /// Puts pages, in ascending order, into holes.
     fn give_pages(
         &mut self,
         branch: u32,

@@ -1,10 +1,11 @@
-//! What no version sees any more, taken out of the map.
+//! Pruning: entries that no version sees are removed from the map.
 //!
-//! An entry of a branch is seen by those of the branch's versions that lie between its epoch and
-//! the next entry of the same item; of a chunk, page by page. A version is a snapshot, a point that
-//! another branch was made from, or the head. What is seen by none goes, its blocks die, and with it
-//! go tombstones and holes that hide nothing any more. A point that a branch was made from counts only
-//! as long as the branch does not hide the item from all who look through it ([`Inheritance`]).
+//! The versions that see an entry of a branch are those of the branch's versions that lie between
+//! the epoch of the entry and the next entry of the same item. For a chunk this holds page by page.
+//! A version here is a snapshot, an epoch that another branch was made from, or the head. An entry
+//! that no version sees is removed and its blocks are freed, and so are tombstones and holes that
+//! hide nothing any more. An epoch that a branch was made from counts only as long as something of
+//! the item is inherited through that branch ([`Inheritance`]).
 
 use std::ops::ControlFlow;
 
@@ -17,42 +18,43 @@ use crate::state::visibility::ItemKey;
 use crate::state::{State, space_end};
 use crate::versions::inheritance::Inheritance;
 
-/// The end of time: what is seen up to here is seen by the head.
+/// The end of an entry that was not replaced: the head sees it.
 const FOREVER: u64 = u64::MAX;
 
-/// What is to become of entries.
+/// What pruning does with the entries of some items.
 #[derive(Debug, Default)]
-struct Fate {
-    /// Entries that go, or hold less.
+struct Pruning {
+    /// Entries that are removed, or that get a smaller chunk.
     changes: Vec<(Key, Option<Chunk>)>,
-    dead: Vec<PageRef>,
+    freed: Vec<PageRef>,
 }
 
 impl State {
-    /// Takes out what no version sees of `list`.
+    /// Removes the entries of `list` that no version sees.
     pub(crate) fn prune_list(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         let from = Key::first(list, Space::List, 0);
         let to = space_end(list, Space::Chunks);
         self.prune(&from, &to, true, nodes)
     }
 
-    /// Takes out what no version sees of the items from `from` to before `to`, which are lists of
-    /// clients. If no record tells of it, the segments that lose blocks wait for a checkpoint.
+    /// Removes what no version sees of the items from `from` to before `to`, which are in lists of
+    /// clients. If the log has no record of this, the segments in which blocks are freed wait for a
+    /// checkpoint.
     pub(crate) fn prune(
         &mut self,
         from: &Key,
         to: &Key,
-        is_told: bool,
+        is_recorded: bool,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
-        let fate = self.fate(from, to, nodes)?;
-        for block in &fate.dead {
-            if !is_told && block.len_bytes > 0 {
+        let pruning = self.pruning(from, to, nodes)?;
+        for block in &pruning.freed {
+            if !is_recorded && block.len_bytes > 0 {
                 self.segments.await_checkpoint(block.addr);
             }
             self.segments.block_freed(block, self.clock);
         }
-        for (key, chunk) in fate.changes {
+        for (key, chunk) in pruning.changes {
             match chunk {
                 Some(chunk) => self.put_chunk(&key, chunk, nodes)?,
                 None => drop(self.map.remove(&key, nodes)?),
@@ -79,20 +81,20 @@ impl State {
         }))
     }
 
-    /// Whether [`Self::prune`] would find anything.
+    /// Whether [`Self::prune`] would remove something.
     pub(crate) fn has_unseen(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<bool> {
-        Ok(!self.fate(from, to, nodes)?.changes.is_empty())
+        Ok(!self.pruning(from, to, nodes)?.changes.is_empty())
     }
 
-    fn fate(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<Fate> {
-        let mut fate = Fate::default();
+    fn pruning(&self, from: &Key, to: &Key, nodes: &dyn Nodes) -> Outcome<Pruning> {
+        let mut pruning = Pruning::default();
         self.visit_items(from, to, nodes, &mut |entries, list_entries| {
-            self.judge(entries, list_entries, &mut fate);
+            self.judge(entries, list_entries, &mut pruning);
         })?;
-        Ok(fate)
+        Ok(pruning)
     }
 
-    /// Calls `visit` with all entries of each item, and with those of its list itself.
+    /// Calls `visit` with all entries of each item, and with the entries of the item's list.
     pub(crate) fn visit_items(
         &self,
         from: &Key,
@@ -115,7 +117,7 @@ impl State {
                 visit(&entries, &list_entries);
                 entries.clear();
             }
-            // A list's own entries come before what it holds.
+            // The entries of the list itself come before those of its content.
             if list_entries.first().is_some_and(|(first, _)| first.list != key.list) {
                 list_entries.clear();
             }
@@ -131,7 +133,7 @@ impl State {
         Ok(())
     }
 
-    /// Up to which epoch versions of `branch` can see what a list holds.
+    /// The epoch up to which versions of `branch` can see the content of a list.
     fn list_end(&self, branch: u32, list_entries: &[Entry]) -> u64 {
         let Some(ancestry) = self.versions.whole_ancestry(branch) else { return 0 };
         match list_entries.iter().rev().find(|(key, _)| ancestry.sees(key)) {
@@ -141,73 +143,76 @@ impl State {
         }
     }
 
-    fn judge(&self, entries: &[Entry], list_entries: &[Entry], fate: &mut Fate) {
-        let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
-        let through = Inheritance::new(&self.versions, entries, list_entries);
+    fn judge(&self, entries: &[Entry], list_entries: &[Entry], pruning: &mut Pruning) {
+        let mut remaining: Vec<Entry> = Vec::with_capacity(entries.len());
+        let inheritance = Inheritance::new(&self.versions, entries, list_entries);
         for own in entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch) {
             let branch = own[0].0.branch;
             let is_list = own[0].0.space == Space::List;
             let end = if is_list { FOREVER } else { self.list_end(branch, list_entries) };
             if own[0].0.space == Space::Chunks {
-                self.judge_chunks(own, end, &through, &mut kept, fate);
+                self.judge_chunks(own, end, &inheritance, &mut remaining, pruning);
             } else {
-                self.judge_values(own, end, &through, &mut kept, fate);
+                self.judge_values(own, end, &inheritance, &mut remaining, pruning);
             }
         }
     }
 
-    /// A branch's entries of a list or a record; `kept` are those of the branches before it.
+    /// Judges the entries that a branch has of a list or a record. `remaining` has the entries that
+    /// remain of the branches before it.
     fn judge_values(
         &self,
         own: &[Entry],
         end: u64,
-        through: &Inheritance<'_>,
-        kept: &mut Vec<Entry>,
-        fate: &mut Fate,
+        inheritance: &Inheritance<'_>,
+        remaining: &mut Vec<Entry>,
+        pruning: &mut Pruning,
     ) {
         let branch = own[0].0.branch;
         let mut next = end;
         let mut seen = vec![false; own.len()];
         for (at, (key, _)) in own.iter().enumerate().rev() {
-            seen[at] = through.seen(branch, key.epoch, next.min(end)) & 1 == 1;
+            seen[at] = inheritance.seen(branch, key.epoch, next.min(end)) & 1 == 1;
             next = key.epoch;
         }
         for ((key, value), seen) in own.iter().zip(seen) {
             let hides = || {
                 let ancestry = self.versions.whole_ancestry(branch);
-                ancestry.is_some_and(|ancestry| kept.iter().any(|(key, _)| ancestry.sees(key)))
+                ancestry.is_some_and(|ancestry| remaining.iter().any(|(key, _)| ancestry.sees(key)))
             };
             if seen && (*value != Value::Tombstone || hides()) {
-                kept.push((*key, value.clone()));
+                remaining.push((*key, value.clone()));
             } else {
-                fate.changes.push((*key, None));
+                pruning.changes.push((*key, None));
             }
         }
     }
 
-    /// A branch's entries of a chunk; `kept` are those of the branches before it.
+    /// Judges the entries that a branch has of a chunk. `remaining` has the entries that remain of the
+    /// branches before it.
     fn judge_chunks(
         &self,
         own: &[Entry],
         end: u64,
-        through: &Inheritance<'_>,
-        kept: &mut Vec<Entry>,
-        fate: &mut Fate,
+        inheritance: &Inheritance<'_>,
+        remaining: &mut Vec<Entry>,
+        pruning: &mut Pruning,
     ) {
         let branch = own[0].0.branch;
         let ancestry = self.versions.whole_ancestry(branch);
-        // What shows through from other branches where this one says nothing.
-        let under = kept
+        // The pages of other branches that are seen where this branch has neither a page nor a
+        // hole.
+        let under = remaining
             .iter()
             .filter(|(key, _)| ancestry.as_ref().is_some_and(|ancestry| ancestry.sees(key)));
         let mut under = under.fold(0, |under, (_, value)| under | present(value));
         let mut next = [end; CHUNK_PAGES as usize];
         let mut seen = vec![0_u32; own.len()];
         for (at, (key, value)) in own.iter().enumerate().rev() {
-            let said = said(value);
-            for slot in (0..CHUNK_PAGES as u32).filter(|slot| said >> slot & 1 == 1) {
+            let covered = covered(value);
+            for slot in (0..CHUNK_PAGES as u32).filter(|slot| covered >> slot & 1 == 1) {
                 let upto = &mut next[slot as usize];
-                seen[at] |= through.seen(branch, key.epoch, (*upto).min(end)) & 1 << slot;
+                seen[at] |= inheritance.seen(branch, key.epoch, (*upto).min(end)) & 1 << slot;
                 *upto = key.epoch;
             }
         }
@@ -216,18 +221,18 @@ impl State {
             let holes = chunk.holes() & seen & under;
             if chunk.present() & !seen == 0 && holes == chunk.holes() {
                 under |= chunk.present();
-                kept.push((*key, value.clone()));
+                remaining.push((*key, value.clone()));
                 continue;
             }
             let mut slots = chunk.slots();
             for (slot, page) in chunk.iter().filter(|(slot, _)| seen >> slot & 1 == 0) {
-                fate.dead.push(page);
+                pruning.freed.push(page);
                 slots[slot as usize] = None;
             }
             let rest = chunk.with_slots(&slots, holes);
             under |= rest.present();
-            fate.changes.push((*key, (!rest.is_empty()).then(|| rest.clone())));
-            kept.push((*key, Value::Chunk(dendro_base::sync::Arc::new(rest))));
+            pruning.changes.push((*key, (!rest.is_empty()).then(|| rest.clone())));
+            remaining.push((*key, Value::Chunk(dendro_base::sync::Arc::new(rest))));
         }
     }
 }
@@ -236,6 +241,6 @@ fn present(value: &Value) -> u32 {
     if let Value::Chunk(chunk) = value { chunk.present() } else { 0 }
 }
 
-fn said(value: &Value) -> u32 {
+fn covered(value: &Value) -> u32 {
     if let Value::Chunk(chunk) = value { chunk.said() } else { 0 }
 }

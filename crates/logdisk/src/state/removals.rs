@@ -1,4 +1,5 @@
-//! Which deleted lists are being removed, and how a list is deleted in a bounded number of changes.
+//! The removal list: the deleted lists that are being removed. Also, how a list is deleted in a
+//! bounded number of changes.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,16 +11,16 @@ use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::{State, space_end};
 
-/// Entries of a list that the deletion itself takes out at most.
+/// The maximum number of entries of a list that the deletion itself takes out.
 pub(crate) const MAX_REMOVED_AT_ONCE: usize = 64;
 
-/// The lists that are being removed, and how often each was deleted: by the heads of several branches,
-/// one after the other.
+/// The lists that are being removed, and how often each was deleted. The heads of several branches
+/// may delete the same list, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Removals {
     lists: BTreeMap<u64, u64>,
-    /// While changes can be undone: the lists that were entered or taken out since, and how often each
-    /// had been deleted.
+    /// While a change can be undone: the lists that were entered or removed since it began, and how
+    /// often each had been deleted before.
     undo: Option<Vec<(u64, Option<u64>)>>,
 }
 
@@ -37,7 +38,7 @@ impl Removals {
         self.lists.len()
     }
 
-    /// The list of the lowest number from `list` on, or the first of all.
+    /// The list with the lowest number from `list` on, or else the first one.
     pub(crate) fn next(&self, list: u64) -> Option<u64> {
         let next = self.lists.range(list..).next().or_else(|| self.lists.first_key_value());
         next.map(|(&list, _)| list)
@@ -59,7 +60,7 @@ impl Removals {
         *self.lists.entry(list).or_default() += 1;
     }
 
-    /// Takes a list out of which nothing is left.
+    /// Removes a list of which nothing is left.
     fn leave(&mut self, list: u64) {
         self.note(list);
         self.lists.remove(&list);
@@ -71,12 +72,12 @@ impl Removals {
         }
     }
 
-    /// From here on changes can be undone.
+    /// Begins a change: from here on changes can be undone.
     pub(crate) fn begin(&mut self) {
         self.undo = Some(Vec::new());
     }
 
-    /// What was changed since [`Self::begin`] stays.
+    /// Makes permanent what was changed since [`Self::begin`].
     pub(crate) fn settle_changes(&mut self) {
         self.undo = None;
     }
@@ -93,7 +94,8 @@ impl Removals {
 }
 
 impl State {
-    /// Deletes a list. What other versions have of it stays, hidden by the tombstone of the list.
+    /// Deletes a list. What other versions have of it stays, hidden by the tombstone of the list
+    /// (removal invariants 1 and 2).
     pub(crate) fn delete_list(&mut self, branch: u32, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         if self.has_no_past(branch, list) && self.take_small_list(list, nodes)? {
             return Ok(());
@@ -106,12 +108,12 @@ impl State {
         self.put_system_record(REMOVALS_LIST, list, Some(&removal::encode()), nodes)
     }
 
-    /// Whether the map holds so little of the list that it can be taken out at once.
+    /// Whether the map has so few entries of the list that they can be taken out at once.
     pub(crate) fn is_small_list(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         Ok(!self.has_more_entries(list, MAX_REMOVED_AT_ONCE, nodes)?)
     }
 
-    /// Whether the map holds more than `max` entries of the list, of all versions together.
+    /// Whether the map has more than `max` entries of the list, of all versions together.
     pub(crate) fn has_more_entries(
         &self,
         list: u64,
@@ -127,7 +129,7 @@ impl State {
         Ok(count > max)
     }
 
-    /// Takes out all that is left of deleted lists.
+    /// Takes out everything that is left of deleted lists.
     pub(crate) fn finish_removals(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
         for list in self.removals.lists() {
             self.prune_list(list, nodes)?;
@@ -136,7 +138,7 @@ impl State {
         Ok(())
     }
 
-    /// Nothing is left of a deleted list.
+    /// Notes that nothing is left of a deleted list.
     pub(crate) fn end_removal(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
         self.put_system_record(REMOVALS_LIST, list, None, nodes)?;
         self.removals.leave(list);

@@ -1,12 +1,13 @@
-//! Entries of the map as a view sees them (DESIGN §7).
+//! Visibility: which entries of the map a view sees (DESIGN §7).
 //!
-//! A key of the map carries the branch and the epoch that its entry was written in, and a view sees
-//! what lies on its ancestry ([`crate::versions::ancestry`]). Of several entries of one item the newest that is seen
-//! counts; of a chunk's pages, each from the newest entry that speaks of it.
+//! A key of the map contains the branch and the epoch that its entry was written in. A view sees
+//! the entries that lie on its ancestry ([`crate::versions::ancestry`]). Of several entries of one
+//! item, the newest that is seen counts. For a chunk, each page comes from the newest entry that
+//! has the page or a hole in its place.
 //!
-//! A branch has a higher number than the one it was made from. So among the keys of one item, which
-//! lie side by side in the map, what is nearer on the ancestry comes later, and the map need only be
-//! walked backwards.
+//! A branch has a higher number than the one it was made from (ancestry invariant 1). So among the
+//! keys of one item, which lie side by side in the map, those nearer on the ancestry come later,
+//! and walking the map backwards is enough.
 
 use std::ops::ControlFlow;
 
@@ -17,13 +18,15 @@ use crate::map::Nodes;
 use crate::state::State;
 use crate::versions::ancestry::{Ancestry, AncestrySpan};
 
-/// So many entries that are not seen are walked over before the next one that may be is looked for.
+/// The number of unseen entries that are passed over one by one before the next span is searched
+/// for.
 const MAX_PASSED: usize = 16;
 
-/// Is called with entries; may name an epoch of the entry's branch from which to look on.
+/// A function that is called with entries. It may return an older epoch of the entry's branch at
+/// which the walk continues.
 type VisitPast<'a> = dyn FnMut(&Key, &Value) -> ControlFlow<(), Option<u64>> + 'a;
 
-/// What versions are kept of.
+/// The key of an item: what the map keeps versions of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ItemKey {
     pub(crate) list: u64,
@@ -54,8 +57,8 @@ impl ItemKey {
 }
 
 impl State {
-    /// Calls `visit` with the entries of `item` that are seen from `ancestry`, newest first, until it
-    /// breaks. It begins where the head of the ancestry's branch would write.
+    /// Calls `visit` with the entries of `item` that `ancestry` sees, the newest first, until it
+    /// breaks. Entries newer than the current epoch are not visited.
     pub(crate) fn look_back(
         &self,
         ancestry: Ancestry<'_>,
@@ -69,7 +72,8 @@ impl State {
         })
     }
 
-    /// As [`Self::look_back`]; `visit` may name an epoch of the entry's branch from which to look on.
+    /// As [`Self::look_back`]; `visit` may return an older epoch of the entry's branch at which the
+    /// walk continues.
     pub(crate) fn look_back_past(
         &self,
         ancestry: Ancestry<'_>,
@@ -95,8 +99,8 @@ impl State {
                     at = next;
                 }
                 if at.branch != key.branch || key.epoch > at.last_epoch {
-                    // What belongs to branches beside the ancestry is passed over; much of it by
-                    // looking for what comes next.
+                    // Entries of branches beside the ancestry are passed over. If there are many,
+                    // the next span is searched for.
                     passed += 1;
                     is_done = passed < MAX_PASSED;
                     return if is_done {
@@ -111,7 +115,8 @@ impl State {
                 if ancestry.ends_with(key) {
                     return ControlFlow::Break(());
                 }
-                // One that leads nowhere below is damage, and must not be followed for ever.
+                // A skip that does not lead backwards is damage, and must not be followed
+                // endlessly.
                 let Some((to, below)) = to.zip(key.epoch.checked_sub(1)) else {
                     return ControlFlow::Continue(());
                 };
@@ -123,7 +128,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether in `list` a list was made or deleted after `epoch`, in any version.
+    /// Whether `list` was made or deleted after `epoch` in any version.
     pub(crate) fn is_list_newer(&self, list: u64, epoch: u64, nodes: &dyn Nodes) -> Outcome<bool> {
         let mut is_newer = false;
         let (first, end) = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
@@ -134,7 +139,7 @@ impl State {
         Ok(is_newer)
     }
 
-    /// The newest entry of `item` that is seen from `ancestry`.
+    /// The newest entry of `item` that `ancestry` sees.
     pub(crate) fn newest(
         &self,
         ancestry: Ancestry<'_>,

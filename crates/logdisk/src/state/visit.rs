@@ -13,15 +13,15 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Chunk, Key, Space, Value};
 use std::ops::{ControlFlow, Range};
 
-/// So many pages or fewer are looked for chunk by chunk.
+/// The maximum number of pages for which each chunk is searched for separately.
 const FEW_PAGES: u64 = 8 * CHUNK_PAGES;
 
-/// Is called with records' indexes and values.
+/// A function that is called with the indexes and values of records.
 type VisitRecord<'a> = dyn FnMut(u64, &Arc<[u8]>) -> ControlFlow<()> + 'a;
 
 impl State {
-    /// Calls `visit` with the chunks that `pages` of `list` lie in, in order, as they are seen from
-    /// `ancestry`, as far as `slice` goes.
+    /// Calls `visit` in order with the chunks that `pages` of `list` lie in, as `ancestry` sees
+    /// them, until it breaks or `slice` ends.
     pub(crate) fn visit_chunks(
         &self,
         ancestry: Ancestry<'_>,
@@ -64,8 +64,8 @@ impl State {
         Ok(())
     }
 
-    /// As [`Self::visit_chunks`], with a search for each chunk: where there are many versions of one,
-    /// the newest are all that is looked at. Tells of no other pages.
+    /// As [`Self::visit_chunks`], with a search for each chunk. Where a chunk has many versions,
+    /// this reads only the newest ones. It reports no pages outside `pages`.
     fn visit_few_chunks(
         &self,
         ancestry: Ancestry<'_>,
@@ -101,8 +101,8 @@ impl State {
         Ok(())
     }
 
-    /// Calls `visit` with the records of `list`, in order, as they are seen
-    /// from `ancestry`, until it breaks or `slice` ends, which tells where to begin.
+    /// Calls `visit` in order with the records of `list`, as `ancestry` sees them, until it breaks or
+    /// `slice` ends. `slice` then states where to continue.
     pub(crate) fn visit_records(
         &self,
         ancestry: Ancestry<'_>,
@@ -116,7 +116,7 @@ impl State {
         let mut newest: Option<(u64, Arc<[u8]>)> = None;
         let mut at = None;
         let mut has_ended = false;
-        // Of what is seen of a record, the newest comes last.
+        // Of the entries of a record that are seen, the newest comes last.
         self.map.visit(&start, &end, nodes, &mut |key, value| {
             slice.count();
             if at.replace(key.index) != Some(key.index) {
@@ -142,7 +142,7 @@ impl State {
     }
 }
 
-/// What is seen of a chunk, put together from its entries, oldest first.
+/// What a view sees of a chunk, assembled from the chunk's entries, the oldest first.
 #[derive(Default)]
 struct Layers {
     number: Option<u64>,
