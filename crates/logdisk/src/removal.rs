@@ -1,17 +1,17 @@
-//! Deleted lists of which the map still holds something, taken out piece by piece.
+//! Removals: what the map still has of deleted lists is taken out step by step.
 //!
-//! Deleting a list is a change of a bounded number of entries: it takes away, or hides, the entry
-//! that says that the list exists. What a list of more than [`MAX_REMOVED_AT_ONCE`] entries holds is
-//! taken out afterwards in bounded steps, in the background, by commits that lack space, and by the
-//! next mount. Like collecting ([`crate::snapshots::collection`]) these steps are not in the log: they change nothing
-//! that anyone can see, and what a crash undoes of them is done again, because the map names the
-//! lists that are not done with ([`REMOVALS_LIST`]).
+//! Deleting a list changes a bounded number of entries: it removes or hides the entry of the list.
+//! The content of a list of more than [`MAX_REMOVED_AT_ONCE`] entries is taken out afterwards in
+//! bounded steps: in the background, by commits that lack space, and after the next mount. Like a
+//! collection ([`crate::snapshots::collection`]), these steps need no records in the log, because
+//! they change nothing that any version sees. What a crash undoes of them is done again, because
+//! the map names the lists whose removal is not finished ([`REMOVALS_LIST`]).
 //!
 //! Invariants:
-//! 1. Whatever the map holds of a list that no version has is of a list named here, or is about to be
-//!    swept.
-//! 2. No list named here exists at the head that deleted it, and none of that number is made before
-//!    it is done with.
+//! 1. Whatever the map has of a list that no version has belongs to a list named in the removal
+//!    list, or is about to be collected.
+//! 2. No list named there exists at the head that deleted it, and none of that number is made
+//!    before its removal is finished.
 
 use std::time::Duration;
 
@@ -24,46 +24,47 @@ use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::space_end;
 
-/// With so many lists waiting, whoever deletes one more works on them first.
+/// The number of waiting lists above which a caller that deletes another one first takes some out.
 pub(crate) const MAX_WAITING: usize = 4096;
 
-/// So many pieces are taken out before the disk is shut down: what was removed last is given back
-/// then, and nobody waits for long.
+/// The maximum number of steps before the disk is shut down. It returns the space of recent
+/// removals, and it bounds the time that the shutdown takes.
 const MAX_PIECES_AT_END: usize = 256;
 
-/// Whoever asks how much space there is works on them for so long at most.
-const ASKED_PATIENCE: Duration = Duration::from_millis(50);
+/// The maximum time for which a query of free space takes out lists first.
+const MAX_QUERY_TIME: Duration = Duration::from_millis(50);
 
-/// How far taking out what a list holds has come.
+/// The progress of taking out the content of a list.
 pub(crate) type Progress = Option<Place>;
 
 /// A place in a list that is being removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The first key that was not looked at.
+    /// The first key that was not visited.
     key: Key,
-    /// How often the list had been deleted when the walk over it began. What another deletion has left
-    /// behind the place must be looked at again.
+    /// How often the list had been deleted when the walk over it began. Another deletion may leave
+    /// entries behind the place, which must then be visited again.
     times: u64,
 }
 
 impl Place {
-    /// Behind all of a list.
+    /// The place behind all of a list.
     const fn behind(list: u64) -> Self {
         Self { key: Key::first(list + 1, Space::Records, 0), times: 0 }
     }
 }
 
-/// A piece of a list to be judged.
+/// A part of a list that is judged at once.
 struct Piece {
     from: Key,
     to: Key,
-    /// Nothing of the list comes behind.
+    /// Whether it is the last part of the list.
     is_last: bool,
 }
 
 impl Engine {
-    /// The next piece of a list, from `from` on, and whether there is something in it that nobody sees.
+    /// The next piece of a list, from `from` on, and whether it contains something that no version
+    /// sees.
     fn piece_of(&self, list: u64, from: &Key, nodes: &dyn Nodes) -> Outcome<(Piece, bool)> {
         let end = space_end(list, Space::Chunks);
         let to = match self.end_of_step(from, nodes)? {
@@ -76,15 +77,16 @@ impl Engine {
 }
 
 impl LogDisk {
-    /// Takes out a piece of what is left of deleted lists; says whether there was any.
+    /// Takes out a piece of what is left of deleted lists; returns whether there was any.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the disk takes no writes.
+    /// [`Error::Failed`] when the disk does not accept writes.
     pub fn removal_step(&self) -> Result<bool> {
         let mut progress = self.removal.lock();
         let removed = self.remove_piece(&mut progress, None);
         if let (Err(Error::Io(_) | Error::Corrupted(_)), Some(at)) = (&removed, *progress) {
-            // What cannot be read is tried again after the others; who reads it is told.
+            // A list that cannot be read is tried again after the others. The read has noted the
+            // damage.
             *progress = Some(Place::behind(at.key.list));
         }
         match removed {
@@ -93,8 +95,8 @@ impl LogDisk {
         }
     }
 
-    /// Takes out what is left of deleted lists if that is little. What cannot be taken out now is after
-    /// the next start.
+    /// Takes out what is left of deleted lists if that is little. The rest is taken out after the
+    /// next start.
     pub(crate) fn finish_small_removals(&self) {
         for _ in 0..MAX_PIECES_AT_END {
             if !matches!(self.removal_step(), Ok(true)) {
@@ -103,21 +105,21 @@ impl LogDisk {
         }
     }
 
-    /// Takes out what is left of deleted lists, but not for long: who asks how much space there is
-    /// has mostly just removed something, and wants to see it.
+    /// Takes out what is left of deleted lists, for a short time. A client that queries the free
+    /// space has often just removed something, and expects to see the difference.
     pub(crate) fn remove_for_a_while(&self) {
         let began = self.now();
         while !self.engine.read().state.removals.is_empty()
-            && self.now().since(began) < ASKED_PATIENCE
+            && self.now().since(began) < MAX_QUERY_TIME
             && matches!(self.removal_step(), Ok(true))
         {}
     }
 
-    /// Takes out all that deletions have left of a list, or deleted versions alone, so that one of its
-    /// number can be made.
+    /// Takes out everything that is left of a list, whether a deletion or a deleted version left
+    /// it, so that a list of its number can be made (removal invariant 2).
     ///
     /// # Errors
-    /// Why it could not be done: [`Error::NoSpace`], or what reading the map answers.
+    /// Why it could not be done: [`Error::NoSpace`], or what reading the map returns.
     pub(crate) fn finish_removal(&self, list: u64) -> Result<()> {
         let mut progress = self.removal.lock();
         *progress = None;
@@ -130,8 +132,8 @@ impl LogDisk {
         }
     }
 
-    /// Takes out a piece of `list` or, without one, of what is next. The place is that of the piece until
-    /// it was taken out, and none when nothing is left of the list.
+    /// Takes out a piece of `list`, or of the next list if none is given. `progress` is the place
+    /// of the piece until it has been taken out, and none when nothing is left of the list.
     fn remove_piece(&self, progress: &mut Progress, list: Option<u64>) -> Result<bool> {
         let at = {
             let engine = self.engine.read();
@@ -141,7 +143,8 @@ impl LogDisk {
                 return Ok(false);
             };
             let times = removals.times(list);
-            // A list's own entries go last: they say what of it is seen.
+            // The list's own entries are pruned last, because they determine what of its content is
+            // seen.
             let start = Place { key: Key::first(list, Space::Records, 0), times };
             progress.filter(|at| at.key.list == list && at.times == times).unwrap_or(start)
         };
@@ -161,8 +164,8 @@ impl LogDisk {
         Ok(true)
     }
 
-    /// Ends the removal of a list that all of was looked at, unless it has been deleted more often than
-    /// `times` since: then it goes on from the start.
+    /// Ends the removal of a list that was visited completely. If the list was deleted more often
+    /// than `times` since, the removal begins again instead.
     fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
         self.change(|engine, nodes| {
@@ -171,8 +174,9 @@ impl LogDisk {
                 return Ok(());
             }
             engine.transact(nodes, |engine| {
-                // A version that was deleted meanwhile may have seen what this walk has passed: by the
-                // list's own entries the collection finds that.
+                // A version that was deleted meanwhile may have seen what this walk has passed. The
+                // collection finds that through the list's own entries, so they stay if a
+                // collection is due.
                 if engine.state.versions.collect_since().is_none() {
                     engine.state.prune(&own.0, &own.1, false, nodes)?;
                 }

@@ -1,13 +1,17 @@
-//! Freeing what only deleted versions saw.
+//! The collection: frees what only deleted versions saw.
 //!
-//! Deleting a version takes a record. What it alone saw is found afterwards, in the background, by a
-//! walk over the map that takes out what is seen by no version any more ([`crate::state::prune`]). The walk
-//! is not in the log: it changes nothing that anyone can see, and what a crash undoes of it is done
-//! again, for the table of versions says that it is not finished.
+//! Deleting a version takes one record. What only that version saw is found afterwards in the
+//! background, by a walk over the map that prunes every item it concerns ([`crate::state::prune`]).
 //!
-//! What is to be found was hidden by something written after the deleted version was made, or was
-//! itself. So the walk passes over all parts of the map in which nothing was: what hides an item lies
-//! among the entries of that item or, where its whole list was deleted, among those of the list.
+//! Invariants:
+//! 1. A collection changes nothing that any version sees, so it needs no record in the log. What a
+//!    crash undoes of it is done again.
+//! 2. The version table states that a collection is not finished until it is.
+//!
+//! An entry that only the deleted version saw was written, or was replaced by something that was
+//! written, after an epoch that is known when the version is deleted. So the walk passes over all
+//! parts of the map in which nothing was written since that epoch. What replaced an item is among
+//! the entries of that item, or among those of its list if the whole list was deleted.
 
 use std::ops::ControlFlow;
 
@@ -25,42 +29,42 @@ use crate::map::Nodes;
 use crate::space::Need;
 use crate::state::visibility::ItemKey;
 
-/// Entries that a step looks at, at least: an item is judged as a whole.
+/// The minimum number of entries that a step visits; an item is always judged as a whole.
 const STEP_LEN: usize = 256;
-/// What the nodes that a step changes may take.
+/// The maximum bytes of the nodes that a step changes.
 const STEP_LOG_BYTES: u64 = 256 << 10;
 
-/// What lies from here on has no versions.
-const SWEEP_END: Key = Key::first(Lid::CLIENT_END.0, Space::List, 0);
+/// The first key behind the lists of clients: what follows has no versions.
+const COLLECTION_END: Key = Key::first(Lid::CLIENT_END.0, Space::List, 0);
 
-/// How far a walk has come.
+/// The progress of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Collection {
-    /// The first key that was not looked at.
+    /// The first key that was not visited.
     next: Key,
-    /// The walk is for what was hidden after this epoch.
+    /// The walk looks for what was replaced after this epoch.
     since: u64,
-    /// A list of which everything is looked at.
+    /// A list of which every entry is visited.
     whole_list: Option<u64>,
-    /// How often there had come to be something to collect when it began. If that was more often
-    /// since, it must be walked again.
+    /// The count of deletions when the walk began. If it is higher when the walk ends, the map must
+    /// be walked again.
     deletions: u64,
 }
 
-/// A piece of a walk.
+/// One step of a walk.
 struct Step {
-    /// What is to be judged, from each first key to before the second.
+    /// The ranges to be judged, each from its first key to before its second.
     ranges: SmallVec<[(Key, Key); 2]>,
-    /// How far the walk has come when it is done.
+    /// The progress of the walk when the step is done.
     next: Collection,
     has_unseen: bool,
 }
 
 impl LogDisk {
-    /// Does a piece of the walk, if one is due; says whether it did.
+    /// Does one step of the walk, if a collection is due; returns whether it did.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the disk takes no writes.
+    /// [`Error::Failed`] when the disk does not accept writes.
     pub fn collection_step(&self) -> Result<bool> {
         let mut collection = self.collection.lock();
         let anew = {
@@ -78,7 +82,7 @@ impl LogDisk {
         let found = self.look(|engine, nodes| engine.step_of(&at, nodes));
         let step = match found {
             Ok(found) => found,
-            // A map that cannot be read here is tried again later; who reads it is told.
+            // A map that cannot be read is tried again later. The read has noted the damage.
             Err(Error::Io(_) | Error::Corrupted(_)) => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -93,16 +97,17 @@ impl LogDisk {
         Ok(true)
     }
 
-    /// Takes out what no version sees of some ranges of the map, which are to hold few entries.
+    /// Removes what no version sees from some ranges of the map, which must contain few entries.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], or what reading the map answers: it cannot be done now.
+    /// [`Error::NoSpace`], or what reading the map returns: it cannot be done now.
     pub(crate) fn prune_ranges(&self, ranges: &[(Key, Key)]) -> Result<()> {
-        // The nodes that it changes are written by a checkpoint, and there must be room for it.
+        // A checkpoint writes the nodes that this changes, and there must be memory for them until
+        // then.
         if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
             self.relieve_memory()?;
         }
-        // What gives space back lacks room at most, never space, for which this is called.
+        // This call gives space back, so it may use the reserve for such units.
         self.with_room(Need::reclaiming(STEP_LOG_BYTES), |engine, nodes| {
             engine.transact(nodes, |engine| {
                 let mut ranges = ranges.iter();
@@ -111,14 +116,14 @@ impl LogDisk {
         })
     }
 
-    /// Lets a walk begin for what branches and those made from them have both replaced, if enough was
-    /// written since the last; says whether it did.
+    /// Makes a collection due for what branches and their children have both replaced, if enough
+    /// was written since the last one. Returns whether it did.
     pub(crate) fn collect_behind_forks(&self) -> bool {
         let mut engine = self.engine.write();
         let clock = engine.state.clock;
-        let swept_at = self.forks_collected_at.load(Ordering::Relaxed);
-        let is_worth_it =
-            swept_at == 0 || clock.saturating_sub(swept_at) >= self.layout.segment_size_bytes();
+        let collected_at = self.forks_collected_at.load(Ordering::Relaxed);
+        let is_worth_it = collected_at == 0
+            || clock.saturating_sub(collected_at) >= self.layout.segment_size_bytes();
         if !is_worth_it || !engine.state.versions.collect_behind_forks() {
             return false;
         }
@@ -126,7 +131,8 @@ impl LogDisk {
         true
     }
 
-    /// Notes that nothing is left, unless a version was deleted while the walk was under way.
+    /// Notes that the collection is finished, unless a version was deleted during the walk
+    /// (collection invariant 2).
     fn end_collection(&self, done: &Collection) -> Result<()> {
         self.change(|engine, nodes| {
             self.check_writable(engine)?;
@@ -145,15 +151,21 @@ impl LogDisk {
 }
 
 impl Engine {
-    /// The next piece of a walk; `None` when nothing is left.
+    /// The next step of a walk; `None` when nothing is left.
     fn step_of(&self, at: &Collection, nodes: &dyn Nodes) -> Outcome<Option<Step>> {
         let mut from = at.next;
         if at.whole_list != Some(from.list) {
             let mut newer = None;
-            self.state.map.visit_newer(&from, &SWEEP_END, at.since, nodes, &mut |key, _| {
-                newer = Some(*key);
-                ControlFlow::Break(())
-            })?;
+            self.state.map.visit_newer(
+                &from,
+                &COLLECTION_END,
+                at.since,
+                nodes,
+                &mut |key, _| {
+                    newer = Some(*key);
+                    ControlFlow::Break(())
+                },
+            )?;
             let Some(newer) = newer else { return Ok(None) };
             from = Key::first(newer.list, newer.space, newer.index);
         }
@@ -166,8 +178,8 @@ impl Engine {
             (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
         let mut ranges = SmallVec::new();
         if is_whole {
-            // The list's own entries go last: as long as they are there, all of it is looked at,
-            // also by a walk that a crash made necessary.
+            // The list's own entries are pruned last. As long as they exist, the whole list is
+            // visited, even by a walk that is repeated after a crash.
             ranges.push((from.max(content), end));
             if !goes_on {
                 ranges.push((own, content));
@@ -183,14 +195,14 @@ impl Engine {
         Ok(Some(Step { ranges, next: Collection { next: end, whole_list, ..*at }, has_unseen }))
     }
 
-    /// Where a step that begins at `from` ends: all of one list, and behind the last entry of a
-    /// item; `None` when nothing is left.
+    /// The end of a step that begins at `from`. A step ends with a list, or behind the last entry
+    /// of an item; `None` when nothing is left.
     pub(crate) fn end_of_step(&self, from: &Key, nodes: &dyn Nodes) -> Outcome<Option<Key>> {
         let mut count = 0;
         let mut list = None;
         let mut item = None;
         let mut end = None;
-        self.state.map.visit(from, &SWEEP_END, nodes, &mut |key, _| {
+        self.state.map.visit(from, &COLLECTION_END, nodes, &mut |key, _| {
             count += 1;
             let is_other =
                 item.replace(ItemKey::of(key)).is_some_and(|item| item != ItemKey::of(key));

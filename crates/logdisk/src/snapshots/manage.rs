@@ -1,8 +1,8 @@
 //! Making, naming and deleting versions.
 //!
-//! A change of the table is a unit of its own in the log: records of the list that the table is kept
-//! in. One that ends an epoch also ends the time in which what lies in the open partial segments may
-//! be changed where it is: a version sees it from now on.
+//! A change of the version table is a unit of its own in the log: it consists of records of the
+//! list that the table is stored in. A change that ends an epoch also makes the open partial
+//! segments unchangeable in place, because a version sees their content from then on.
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Branch, Lid, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
@@ -22,8 +22,8 @@ use crate::map::Nodes;
 use crate::space::Need;
 
 impl LogDisk {
-    /// Says on the device that the volume has versions, before anything tells of them that older
-    /// software would not understand; unless the change will be refused.
+    /// Marks on the device that the volume has versions, before the log contains records that older
+    /// software does not understand. Does nothing if the change will be refused.
     fn mark_feature<T>(&self, change: impl Fn(&mut VersionTable) -> Result<T>) -> Result<()> {
         let mut superblock = self.superblock.lock();
         if superblock.incompatible & INCOMPATIBLE_VERSIONS != 0 {
@@ -41,18 +41,18 @@ impl LogDisk {
             .map_err(|error| self.latch(Fault::Error(error)))
     }
 
-    /// Changes the table of versions, as a commit.
+    /// Changes the version table, as a commit.
     fn change_versions<T>(
         &self,
         reclaims: bool,
         change: impl Fn(&mut VersionTable) -> Result<T>,
     ) -> Result<T> {
         self.mark_feature(&change)?;
-        // A deletion may take all ancestors with it.
+        // A deletion may delete all ancestors too.
         let branches = self.engine.read().state.versions.table().ancestors().len() as u64;
         let need = Need {
             log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
-            kept_bytes: self.kept_for_versions(reclaims),
+            kept_bytes: self.reserve_for_versions(reclaims),
             given_back_bytes: 0,
             reclaims,
         };
@@ -62,15 +62,15 @@ impl LogDisk {
         Ok(changed)
     }
 
-    /// What must be left free besides for a volume that has its first version.
-    fn kept_for_versions(&self, reclaims: bool) -> u64 {
+    /// The bytes that must stay free in addition when a volume gets its first version.
+    fn reserve_for_versions(&self, reclaims: bool) -> u64 {
         let engine = self.engine.read();
         let has_none = !engine.state.versions.are_several();
         if has_none && !reclaims { self.map_bytes(&engine) } else { 0 }
     }
 
     /// Gives the head of a branch copies of its own of those pages of a group that other versions
-    /// see too.
+    /// also see.
     pub(crate) fn unshare(&self, view: View, list: Lid, number: u64) -> Result<()> {
         let shared = self.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
         let mut copies = Vec::with_capacity(shared.len());
@@ -100,18 +100,18 @@ impl LogDisk {
     }
 }
 
-/// A page that is to be copied: its slot, where it lies, its bytes if they are in memory, and what
-/// keeps it from being overwritten.
+/// A page that is copied: its slot, its place, its bytes if they are in memory, and a pin that
+/// keeps its segment from being filled again.
 type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
 
 impl Engine {
-    /// Changes the table of versions, as a unit of its own.
+    /// Changes the version table, as a unit of its own.
     fn change_versions<T>(
         &mut self,
         change: &impl Fn(&mut VersionTable) -> Result<T>,
         nodes: &dyn Nodes,
     ) -> Outcome<T> {
-        // The table itself cannot be undone: so its records are rehearsed.
+        // The change of the table cannot be undone, so its records are rehearsed first.
         let indexes = self.state.versions.touched_by(change);
         self.rehearse(|engine| {
             indexes.iter().try_for_each(|&index| {
@@ -152,7 +152,7 @@ impl Engine {
         Ok(shared)
     }
 
-    /// Writes a page of the head again, as a unit of its own, if it is still what it was.
+    /// Writes a page of the head again, as a unit of its own, if the page has not changed.
     fn write_copy(
         &mut self,
         branch: u32,
@@ -212,7 +212,7 @@ impl Versions for LogDisk {
     }
 
     fn hold(&self, view: View, is_held: bool) -> Result<()> {
-        // What is let go of can be deleted, on a full disk too.
+        // This is allowed on a full disk, because a snapshot that is no longer held can be deleted.
         self.change_versions(true, |table| table.hold(view, is_held))
     }
 
@@ -230,7 +230,7 @@ impl Versions for LogDisk {
     }
 
     fn version_usage(&self) -> Result<Vec<VersionUsage>> {
-        self.count_shares()
+        self.count_usage()
     }
 
     fn freed_by(&self, views: &[View]) -> Result<u64> {

@@ -1,4 +1,5 @@
-//! What versions take, and where they differ.
+//! Version usage: how many bytes each version sees and it alone sees, and where two versions
+//! differ.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -13,34 +14,35 @@ use crate::map::Entry;
 use crate::versions::Versions;
 use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
 
-/// Entries of the map looked at with the lock held once.
+/// The maximum number of map entries that are visited while the lock is held once.
 const STEP_LEN: usize = 4096;
 
-/// Someone who sees blocks.
-struct Seer {
+/// A version, or an epoch that branches were made from, which sees blocks.
+struct Viewpoint {
     nearest: AncestrySpan,
-    /// Whose share it adds to, by number: a version's own, or of a moment that only branches made from
-    /// it need, theirs if that is one. `None`: what it sees goes with no single version.
+    /// The version whose exclusive bytes it adds to, by number. For a version that is the version
+    /// itself. For an epoch that only branches made from it need, it is the version that owns them
+    /// if there is just one. `None` means that no single version owns what it sees.
     owner: Option<usize>,
     is_version: bool,
 }
 
-/// Who sees something of a branch up to some epoch.
+/// Something that sees a branch up to some epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Onlooker {
-    /// The seer of this number, who begins there.
-    Seer(usize),
-    /// All who see anything of this branch, which was made there.
+enum Observer {
+    /// The viewpoint of this number, whose ancestry begins there.
+    Viewpoint(usize),
+    /// Every viewpoint that sees anything of this branch, which was made there.
     Branch(u32),
 }
 
-/// Whose share those add to who see something.
+/// The owners of a set of observers.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Owners {
     #[default]
     None,
     One(usize),
-    /// Several, or no single version.
+    /// Several versions, or no single version.
     Several,
 }
 
@@ -54,106 +56,111 @@ impl Owners {
     }
 }
 
-/// Those who see something of one branch, by the last epoch that they see of it.
+/// The observers of one branch, by the last epoch that they see of it.
 #[derive(Default)]
 struct OnBranch {
-    /// With the last epoch of each.
-    onlookers: Vec<(u64, Onlooker)>,
-    /// For each of these, by how much more it sees than the one before.
+    /// The observers, with the last epoch of each.
+    observers: Vec<(u64, Observer)>,
+    /// For each observer, how many bytes it sees more than the one before.
     more_bytes: Vec<i64>,
-    /// Of all of these.
+    /// The owners of all observers.
     owners: Owners,
 }
 
 impl OnBranch {
-    /// The places in [`Self::onlookers`] of those who see what was written in epoch `from` and gave
-    /// way in epoch `to`; 2⁶⁴ − 1 when it has not.
+    /// The range in [`Self::observers`] of those that see what was written in epoch `from` and
+    /// replaced in epoch `to`; 2⁶⁴ − 1 if it was not replaced.
     fn range(&self, from: u64, to: u64) -> Range<usize> {
-        let at = |epoch: u64| self.onlookers.partition_point(|(last, _)| *last < epoch);
-        let end = if to == u64::MAX { self.onlookers.len() } else { at(to) };
+        let at = |epoch: u64| self.observers.partition_point(|(last, _)| *last < epoch);
+        let end = if to == u64::MAX { self.observers.len() } else { at(to) };
         at(from)..end.max(at(from))
     }
 }
 
-/// All versions, and the moments that branches were made from.
-struct Seers {
-    shares: Vec<VersionUsage>,
-    /// In the order of their owners.
-    seers: Vec<Seer>,
+/// Counts the usage of all versions.
+struct UsageCounter {
+    usages: Vec<VersionUsage>,
+    /// Sorted by their owners.
+    viewpoints: Vec<Viewpoint>,
     branch_tree: BranchTree,
-    /// A branch comes after the one that it was made from.
+    /// The observers of each branch. A branch comes after the one that it was made from (ancestry
+    /// invariant 1).
     branches: BTreeMap<u32, OnBranch>,
 }
 
-impl Seers {
-    /// Everyone; to those in `together` belongs, as to the first of them, what only they see.
+impl UsageCounter {
+    /// A counter for all versions. What only the versions in `together` see counts as exclusive
+    /// bytes of the first of them.
     fn of(versions: &Versions, together: &FxHashSet<View>) -> Result<Self> {
         let views: Vec<View> = versions.table().views().collect();
         let first = views.iter().position(|view| together.contains(view));
-        let mut seers = Vec::new();
-        let mut heads = FxHashMap::default();
+        let mut viewpoints = Vec::new();
+        let mut owner_of_head = FxHashMap::default();
         for (number, view) in views.iter().enumerate() {
             let owner = first.filter(|_| together.contains(view)).unwrap_or(number);
             let nearest = versions.ancestry(*view)?.nearest();
-            seers.push(Seer { nearest, owner: Some(owner), is_version: true });
+            viewpoints.push(Viewpoint { nearest, owner: Some(owner), is_version: true });
             if view.epoch.is_none() {
-                heads.insert(view.branch, owner);
+                owner_of_head.insert(view.branch, owner);
             }
         }
         for ((branch, last_epoch), children) in versions.forks() {
             let nearest = AncestrySpan { branch, last_epoch };
-            let mut owners = children.iter().map(|child| heads.get(child).copied());
+            let mut owners = children.iter().map(|child| owner_of_head.get(child).copied());
             let owner =
                 owners.next().flatten().filter(|&one| owners.all(|other| other == Some(one)));
-            seers.push(Seer { nearest, owner, is_version: false });
+            viewpoints.push(Viewpoint { nearest, owner, is_version: false });
         }
-        seers.sort_by_key(|seer| seer.owner);
-        let share = |view| VersionUsage { view, exclusive_bytes: 0, seen_bytes: 0 };
-        let shares = views.into_iter().map(share).collect();
+        viewpoints.sort_by_key(|viewpoint| viewpoint.owner);
+        let usage = |view| VersionUsage { view, exclusive_bytes: 0, seen_bytes: 0 };
+        let usages = views.into_iter().map(usage).collect();
         let branch_tree = versions.tree().clone();
-        let mut all = Self { shares, seers, branch_tree, branches: BTreeMap::new() };
-        all.place();
+        let mut all = Self { usages, viewpoints, branch_tree, branches: BTreeMap::new() };
+        all.enter_all();
         Ok(all)
     }
 
-    /// Enters everyone on the branch where their ancestry begins, and each branch on its parent.
-    fn place(&mut self) {
-        for (number, seer) in self.seers.iter().enumerate() {
-            let mut next = Some((seer.nearest, Onlooker::Seer(number)));
-            while let Some((AncestrySpan { branch, last_epoch }, onlooker)) = next {
+    /// Enters each viewpoint in the branch where its ancestry begins, and each branch in its
+    /// parent.
+    fn enter_all(&mut self) {
+        for (number, viewpoint) in self.viewpoints.iter().enumerate() {
+            let mut next = Some((viewpoint.nearest, Observer::Viewpoint(number)));
+            while let Some((AncestrySpan { branch, last_epoch }, observer)) = next {
                 let is_entered = self.branches.contains_key(&branch);
                 let on_branch = self.branches.entry(branch).or_default();
-                on_branch.onlookers.push((last_epoch, onlooker));
+                on_branch.observers.push((last_epoch, observer));
                 let parent = self.branch_tree.parent(branch).filter(|_| !is_entered);
-                next = parent.map(|parent| (parent, Onlooker::Branch(branch)));
+                next = parent.map(|parent| (parent, Observer::Branch(branch)));
             }
         }
-        // What was made from a branch comes before it.
+        // A branch is computed before its parent, because the parent needs its owners.
         let branches: Vec<u32> = self.branches.keys().rev().copied().collect();
         for branch in branches {
             let Some(mut on_branch) = self.branches.remove(&branch) else { continue };
-            on_branch.onlookers.sort_unstable();
-            on_branch.more_bytes = vec![0; on_branch.onlookers.len() + 1];
-            let owners = on_branch.onlookers.iter().map(|(_, onlooker)| self.owners_of(*onlooker));
+            on_branch.observers.sort_unstable();
+            on_branch.more_bytes = vec![0; on_branch.observers.len() + 1];
+            let owners = on_branch.observers.iter().map(|(_, observer)| self.owners_of(*observer));
             on_branch.owners = owners.fold(Owners::None, Owners::and);
             self.branches.insert(branch, on_branch);
         }
     }
 
-    fn owners_of(&self, onlooker: Onlooker) -> Owners {
-        match onlooker {
-            Onlooker::Seer(at) => self.seers[at].owner.map_or(Owners::Several, Owners::One),
-            Onlooker::Branch(branch) => {
+    fn owners_of(&self, observer: Observer) -> Owners {
+        match observer {
+            Observer::Viewpoint(at) => {
+                self.viewpoints[at].owner.map_or(Owners::Several, Owners::One)
+            }
+            Observer::Branch(branch) => {
                 self.branches.get(&branch).map(|on_branch| on_branch.owners).unwrap_or_default()
             }
         }
     }
 
-    /// The one owner of all these, if there is just one.
-    fn only_owner(&self, onlookers: &[(u64, Onlooker)]) -> Option<usize> {
+    /// The owner of all these observers, if there is just one.
+    fn only_owner(&self, observers: &[(u64, Observer)]) -> Option<usize> {
         let mut owners = Owners::None;
-        for (_, onlooker) in onlookers {
-            owners = owners.and(self.owners_of(*onlooker));
+        for (_, observer) in observers {
+            owners = owners.and(self.owners_of(*observer));
             if owners == Owners::Several {
                 return None;
             }
@@ -161,7 +168,7 @@ impl Seers {
         if let Owners::One(owner) = owners { Some(owner) } else { None }
     }
 
-    /// Adds up who sees which pages of a chunk.
+    /// Adds the pages of a chunk to the usage of the versions that see them.
     fn add(&mut self, chunk: &[Entry], of_list: &[Entry]) {
         let branch = chunk[0].0.branch;
         if chunk.iter().chain(of_list).all(|(key, _)| key.branch == branch) {
@@ -171,8 +178,8 @@ impl Seers {
         }
     }
 
-    /// As [`Self::add`], where all was written in one branch: each page is seen by those who see of it
-    /// what was written from when the page was to when it gave way.
+    /// As [`Self::add`], for a chunk whose entries are all of one branch. A page is seen by the
+    /// observers between the epoch in which it was written and the one in which it was replaced.
     fn add_of_branch(&mut self, branch: u32, chunk: &[Entry], of_list: &[Entry]) {
         let Some(mut on_branch) = self.branches.remove(&branch) else { return };
         let is_there = |entry: &Entry| matches!(entry.1, Value::List(_));
@@ -180,7 +187,8 @@ impl Seers {
         let ends = periods.clone().skip(1).map(|period| period[0].0.epoch).chain([u64::MAX]);
         for (period, end) in periods.zip(ends).filter(|(period, _)| is_there(&period[0])) {
             let made = period[0].0;
-            // From the last to the first: until when each slot's page is seen.
+            // For each slot, the epoch up to which its page is seen; computed from the last entry
+            // to the first.
             let mut until = [end; CHUNK_PAGES as usize];
             for (key, value) in chunk.iter().rev() {
                 let Value::Chunk(pages) = value else { continue };
@@ -190,8 +198,8 @@ impl Seers {
                     let bytes = u64::from(page.footprint_bytes());
                     on_branch.more_bytes[range.start] += bytes as i64;
                     on_branch.more_bytes[range.end] -= bytes as i64;
-                    if let Some(owner) = self.only_owner(&on_branch.onlookers[range]) {
-                        self.shares[owner].exclusive_bytes += bytes;
+                    if let Some(owner) = self.only_owner(&on_branch.observers[range]) {
+                        self.usages[owner].exclusive_bytes += bytes;
                     }
                 }
                 for slot in (0..CHUNK_PAGES as u32).filter(|slot| pages.said() >> slot & 1 == 1) {
@@ -202,31 +210,31 @@ impl Seers {
         self.branches.insert(branch, on_branch);
     }
 
-    /// As [`Self::add`], asking everyone.
+    /// As [`Self::add`], for a chunk with entries of several branches: each viewpoint is checked.
     fn add_of_several(&mut self, chunk: &[Entry], of_list: &[Entry]) {
-        // How many owners see each page of each entry, and the last that did.
+        // For each page of each entry, the number of owners that see it, and the last of them.
         let mut seen_by: BTreeMap<(usize, u32), (usize, Option<usize>)> = BTreeMap::new();
-        for seer in &self.seers {
-            let ancestry = self.branch_tree.ancestry_of(seer.nearest);
+        for viewpoint in &self.viewpoints {
+            let ancestry = self.branch_tree.ancestry_of(viewpoint.nearest);
             let newest = seen(ancestry, of_list).next();
             if !newest.is_some_and(|at| matches!(of_list[at].1, Value::List(_))) {
                 continue;
             }
-            let mut said = 0_u32;
+            let mut covered = 0_u32;
             for at in seen(ancestry, chunk) {
                 let Value::Chunk(pages) = &chunk[at].1 else { continue };
-                for (slot, page) in pages.iter().filter(|(slot, _)| said >> slot & 1 == 0) {
-                    if let Some(owner) = seer.owner.filter(|_| seer.is_version) {
-                        self.shares[owner].seen_bytes += u64::from(page.footprint_bytes());
+                for (slot, page) in pages.iter().filter(|(slot, _)| covered >> slot & 1 == 0) {
+                    if let Some(owner) = viewpoint.owner.filter(|_| viewpoint.is_version) {
+                        self.usages[owner].seen_bytes += u64::from(page.footprint_bytes());
                     }
                     let (count, last) = seen_by.entry((at, slot)).or_default();
-                    if *count == 0 || seer.owner.is_none() || *last != seer.owner {
+                    if *count == 0 || viewpoint.owner.is_none() || *last != viewpoint.owner {
                         *count += 1;
                     }
-                    *last = seer.owner;
+                    *last = viewpoint.owner;
                 }
-                said |= pages.said();
-                if said == u32::MAX {
+                covered |= pages.said();
+                if covered == u32::MAX {
                     break;
                 }
             }
@@ -234,36 +242,36 @@ impl Seers {
         for ((at, slot), (count, owner)) in seen_by {
             let Value::Chunk(pages) = &chunk[at].1 else { continue };
             if let (1, Some(owner), Some(page)) = (count, owner, pages.get(slot)) {
-                self.shares[owner].exclusive_bytes += u64::from(page.footprint_bytes());
+                self.usages[owner].exclusive_bytes += u64::from(page.footprint_bytes());
             }
         }
     }
 
-    /// What each version sees, and has alone.
+    /// Completes the count: adds what observers see of the ancestors of a branch.
     fn finish(mut self) -> Vec<VersionUsage> {
-        // What all who see something of a branch see of those before it.
+        // For each branch, the bytes that its observers see of its ancestors.
         let mut before: FxHashMap<u32, i64> = FxHashMap::default();
         for (branch, on_branch) in &self.branches {
             let mut seen_bytes = before.get(branch).copied().unwrap_or_default();
-            for ((_, onlooker), more_bytes) in on_branch.onlookers.iter().zip(&on_branch.more_bytes)
+            for ((_, observer), more_bytes) in on_branch.observers.iter().zip(&on_branch.more_bytes)
             {
                 seen_bytes += more_bytes;
-                match onlooker {
-                    Onlooker::Branch(branch) => drop(before.insert(*branch, seen_bytes)),
-                    Onlooker::Seer(at) => {
-                        let seer = &self.seers[*at];
-                        if let Some(owner) = seer.owner.filter(|_| seer.is_version) {
-                            self.shares[owner].seen_bytes += seen_bytes as u64;
+                match observer {
+                    Observer::Branch(branch) => drop(before.insert(*branch, seen_bytes)),
+                    Observer::Viewpoint(at) => {
+                        let viewpoint = &self.viewpoints[*at];
+                        if let Some(owner) = viewpoint.owner.filter(|_| viewpoint.is_version) {
+                            self.usages[owner].seen_bytes += seen_bytes as u64;
                         }
                     }
                 }
             }
         }
-        self.shares
+        self.usages
     }
 }
 
-/// Which of an item's entries, in their order, are seen from `ancestry`, the newest first.
+/// The positions of an item's entries that `ancestry` sees, the newest first.
 fn seen<'a>(ancestry: Ancestry<'a>, entries: &'a [Entry]) -> impl Iterator<Item = usize> + 'a {
     let mut at = Some(ancestry.nearest());
     let mut end = entries.len();
@@ -285,30 +293,31 @@ fn seen<'a>(ancestry: Ancestry<'a>, entries: &'a [Entry]) -> impl Iterator<Item 
 }
 
 impl LogDisk {
-    /// Goes through the map and adds up, for each version, the blocks that it sees and those that
-    /// only it sees.
-    pub(crate) fn count_shares(&self) -> Result<Vec<VersionUsage>> {
-        let seers = Seers::of(&self.engine.read().state.versions, &FxHashSet::default())?;
-        self.count(seers)
+    /// Walks over the map and counts, for each version, the bytes of the blocks that it sees and of
+    /// those that only it sees.
+    pub(crate) fn count_usage(&self) -> Result<Vec<VersionUsage>> {
+        let viewpoints =
+            UsageCounter::of(&self.engine.read().state.versions, &FxHashSet::default())?;
+        self.count(viewpoints)
     }
 
-    /// Adds up the blocks that only these versions see.
+    /// Counts the bytes of the blocks that only these versions see.
     pub(crate) fn count_freed_by(&self, views: &[View]) -> Result<u64> {
         let mut together: FxHashSet<View> = views.iter().copied().collect();
-        let seers = Seers::of(&self.engine.read().state.versions, &together)?;
-        // The first of them, to whom all of it belongs.
-        let first = seers.shares.iter().position(|share| together.contains(&share.view));
-        for share in &seers.shares {
-            together.remove(&share.view);
+        let viewpoints = UsageCounter::of(&self.engine.read().state.versions, &together)?;
+        // The first of these versions owns what only they see.
+        let first = viewpoints.usages.iter().position(|usage| together.contains(&usage.view));
+        for usage in &viewpoints.usages {
+            together.remove(&usage.view);
         }
-        if let Some(nobody) = views.iter().find(|view| together.contains(view)) {
-            return Err(Error::NoSuchView(*nobody));
+        if let Some(unknown) = views.iter().find(|view| together.contains(view)) {
+            return Err(Error::NoSuchView(*unknown));
         }
-        let shares = self.count(seers)?;
-        Ok(first.map_or(0, |first| shares[first].exclusive_bytes))
+        let usages = self.count(viewpoints)?;
+        Ok(first.map_or(0, |first| usages[first].exclusive_bytes))
     }
 
-    fn count(&self, mut seers: Seers) -> Result<Vec<VersionUsage>> {
+    fn count(&self, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsage>> {
         let mut next = Key::MIN;
         loop {
             let (items, end) = self.look(|engine, nodes| {
@@ -324,17 +333,17 @@ impl LogDisk {
                 Ok((items, end))
             })?;
             for (chunk, of_list) in &items {
-                seers.add(chunk, of_list);
+                viewpoints.add(chunk, of_list);
             }
             match end {
                 Some(end) => next = end,
-                None => return Ok(seers.finish()),
+                None => return Ok(viewpoints.finish()),
             }
         }
     }
 
-    /// Lists that have an entry that only one of the two views sees. Where nothing was written
-    /// since the views have parted, the map is not looked at.
+    /// The lists that have an entry which only one of the two views sees. Parts of the map in which
+    /// nothing was written since their ancestries parted are passed over.
     pub(crate) fn find_changed_lists(
         &self,
         a: View,
@@ -367,7 +376,7 @@ impl LogDisk {
                     ControlFlow::Continue(())
                 }
             });
-            // What was visited is not visited again, but for the entry that it came to last.
+            // What was visited is not visited again, except the last entry.
             *next = at;
             walked?;
             if let Some(list) = found {
@@ -388,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sees_a_long_chain_of_branches_takes_no_more_than_there_are_branches() {
+    fn the_observers_of_a_long_chain_of_branches_are_as_many_as_the_branches() {
         let mut versions = Versions::new(Timestamp(0));
         let mut view = View::HEAD;
         for number in 0..2000 {
@@ -396,17 +405,19 @@ mod tests {
             let made = versions.change(|table| table.branch_off(view, &name, Timestamp(0)));
             view = made.expect("the name is new").0.head();
         }
-        let seers = Seers::of(&versions, &FxHashSet::default()).expect("all views are there");
-        let onlookers: usize = seers.branches.values().map(|at| at.onlookers.len()).sum();
-        assert!(onlookers <= 3 * 2001, "{onlookers}");
-        // Each head sees alone what it writes; the first writes for all.
-        assert!(seers.branches[&0].owners == Owners::Several);
-        let last = seers.branches.last_key_value().expect("there are branches");
-        assert!(last.1.owners == Owners::One(seers.shares.len() - 1));
+        let viewpoints =
+            UsageCounter::of(&versions, &FxHashSet::default()).expect("all views are there");
+        let observers: usize = viewpoints.branches.values().map(|at| at.observers.len()).sum();
+        assert!(observers <= 3 * 2001, "{observers}");
+        // Each head alone sees what was written in its branch, but all see what was written in the
+        // first.
+        assert!(viewpoints.branches[&0].owners == Owners::Several);
+        let last = viewpoints.branches.last_key_value().expect("there are branches");
+        assert!(last.1.owners == Owners::One(viewpoints.usages.len() - 1));
     }
 
     #[test]
-    fn entries_that_are_seen_are_found_as_when_each_is_asked() {
+    fn seen_entries_are_those_that_the_ancestry_sees() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let mut branch_tree = BranchTree::default();
