@@ -1,11 +1,12 @@
 //! Removals: what the map still has of deleted lists is taken out step by step.
 //!
 //! Deleting a list changes a bounded number of entries: it removes or hides the entry of the list.
-//! The content of a list of more than [`MAX_REMOVED_AT_ONCE`] entries is taken out afterwards in
+//! The content of a list of more than `MAX_REMOVED_AT_ONCE` entries is taken out afterwards in
 //! bounded steps: in the background, by commits that lack space, and after the next mount. Like a
 //! collection ([`crate::snapshots::collection`]), these steps need no records in the log, because
 //! they change nothing that any version sees. What a crash undoes of them is done again, because
-//! the map names the lists whose removal is not finished ([`REMOVALS_LIST`]).
+//! the removal list in the map ([`crate::state::removals`]) names the lists whose removal is not
+//! finished.
 //!
 //! Invariants:
 //! 1. Whatever the map has of a list that no version has belongs to a list named in the removal

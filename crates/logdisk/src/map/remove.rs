@@ -49,7 +49,7 @@ pub(super) fn remove_under(
     }
 }
 
-/// See [`Map::take_from_leaf`].
+/// See [`super::Map::take_from_leaf`].
 pub(super) fn take_under(
     child: &mut Child,
     bounds: Bounds<'_>,

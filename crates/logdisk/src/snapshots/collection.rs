@@ -8,10 +8,10 @@
 //!    crash undoes of it is done again.
 //! 2. The version table states that a collection is not finished until it is.
 //!
-//! An entry that only the deleted version saw was written, or was replaced by something that was
-//! written, after an epoch that is known when the version is deleted. So the walk passes over all
-//! parts of the map in which nothing was written since that epoch. What replaced an item is among
-//! the entries of that item, or among those of its list if the whole list was deleted.
+//! The walk looks for entries that were hidden by something written after the deleted version was
+//! made, and for entries that were themselves written after that. So it passes over all parts of
+//! the map in which nothing was written since. What hides an item is among the entries of that item
+//! or, if its whole list was deleted, among those of the list.
 
 use std::ops::ControlFlow;
 
