@@ -3,17 +3,18 @@
 //!
 //! The rooms, from the bottom up:
 //! - `log`: segments, partial segments, the writer's queue, superblocks.
-//! - `map`: the B+tree, functional in memory, its cache, and how changes of it are undone.
-//! - `versions`: the table of branches and snapshots, ancestry, and what branches inherit.
-//! - `state`: the map, the segments' usage and the versions together, and how each change alters them.
+//! - `map`: the B+tree, which is functional in memory, its cache, and how changes of it are undone.
+//! - `versions`: the version table, ancestry, and inheritance.
+//! - `state`: the map, the usage of segments and the versions together, and how each record of the
+//!   log changes them.
 //! - `engine`: what the one lock guards: the state, the main log's head and the payload streams.
-//! - `commit`: a unit is applied, whole or not at all; who flushes, and for whom.
-//! - `read`, `walk`: blocks and nodes are found and checked, and long walks go in slices.
-//! - `checkpoint`, `recovery`: a frozen state is written, and found again.
-//! - `removal`, `snapshots`: lists and versions are deleted, and what nobody sees any more is freed.
-//! - `clean`: segments are emptied, scattered pages laid side by side.
-//! - `space`: what fits, and how writers are slowed down when that gets little.
-//! - `disk`: the disk as its clients see it.
+//! - `commit`: how units are applied, whole or not at all, and how the log is flushed.
+//! - `read`, `walk`: how blocks and nodes are found and verified, and how long walks are sliced.
+//! - `checkpoint`, `recovery`: how a frozen state is written, and how a volume is opened.
+//! - `removal`, `snapshots`: how lists and versions are deleted, and how their space is freed.
+//! - `clean`: how segments are emptied, and how scattered pages are coalesced.
+//! - `space`: what fits, and how writers are slowed down when space becomes short.
+//! - `disk`: the interface for clients.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
 

@@ -385,9 +385,9 @@ impl Segments {
     /// Notes that nothing in the segment is live any more.
     fn note_empty(&mut self, segment: SegmentNo) {
         let entry = &self.table[segment.0 as usize];
-        let is_recorded =
+        let is_logged =
             entry.head() == Head::Payload && !entry.is_marked(AWAITS_NEXT | AWAITS_LAST);
-        if is_recorded && entry.state() == SegmentState::Dirty {
+        if is_logged && entry.state() == SegmentState::Dirty {
             self.reclaimable.push(segment);
         }
     }

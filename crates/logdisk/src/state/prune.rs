@@ -44,12 +44,12 @@ impl State {
         &mut self,
         from: &Key,
         to: &Key,
-        is_recorded: bool,
+        is_logged: bool,
         nodes: &dyn Nodes,
     ) -> Outcome<()> {
         let pruning = self.pruning(from, to, nodes)?;
         for block in &pruning.freed {
-            if !is_recorded && block.len_bytes > 0 {
+            if !is_logged && block.len_bytes > 0 {
                 self.segments.await_checkpoint(block.addr);
             }
             self.segments.block_freed(block, self.clock);
