@@ -18,8 +18,8 @@ use crate::log::partial::{
 };
 use crate::log::writer::Closed;
 
-/// Recovery needs as long for a log that names blocks in payload streams as for a log that contains
-/// the blocks and is shorter by this factor.
+/// The number of bytes in payload streams that cost recovery as much as one byte of the main log,
+/// because recovery reads little more of them than the records that name them.
 const PAYLOAD_PER_REPLAYED: u64 = 4;
 
 /// The state of one payload stream.
