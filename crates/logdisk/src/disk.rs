@@ -415,10 +415,11 @@ impl LogicalDisk for LogDisk {
                         Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
                         _ => None,
                     };
-                    let is_over_memory_limit = self.is_over_memory_limit(&engine);
+                    // An attempt leaves the nodes dirty that it would have changed. One that missed a
+                    // node goes on to the end: its nodes would only be missed again.
+                    let is_over_memory_limit = pin.is_none() && self.is_over_memory_limit(&engine);
                     drop(engine);
                     if is_over_memory_limit {
-                        // An attempt leaves the nodes dirty that it would have changed.
                         unless_put_off(self.relieve_memory())?;
                     }
                     match fault {
