@@ -149,6 +149,11 @@ impl ModelState {
         self.lists.len()
     }
 
+    /// A list, shared with this state.
+    pub(super) fn shared_list(&self, list: Lid) -> Option<Arc<ModelList>> {
+        self.lists.get(&list).cloned()
+    }
+
     /// The list with the highest number.
     #[must_use]
     pub fn last_list(&self) -> Option<Lid> {
