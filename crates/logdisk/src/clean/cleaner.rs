@@ -1,13 +1,17 @@
-//! Cleaning: what can be reached in a segment is written to the log again, so that the segment
-//! becomes empty (BSD-LFS; DESIGN §8).
+//! Cleaning: the live blocks of a segment are written to the log again, so that the segment becomes
+//! empty (BSD-LFS; DESIGN §8).
 //!
-//! A segment is cleaned in steps that the caller paces: it is read and its live blocks are found;
-//! they are moved a few at a time; then its nodes of the map are marked dirty, to be written by the
-//! next checkpoint. The segment is filled anew only after one. Which segment is next, and where its
-//! blocks go, is for the policy to say ([`dendro_policy`]).
+//! A segment is cleaned in steps, and the caller determines when each step runs:
+//! 1. The segment is read and its live blocks are found.
+//! 2. The live blocks are moved, a batch with each step.
+//! 3. The map nodes in the segment are marked dirty. The next checkpoint writes them elsewhere.
 //!
-//! Pages that were moved from one list to another are not where their records say; when a segment's
-//! usage shows that some were missed, the whole map is asked.
+//! The segment is filled again only as (segments 2) says. The policy ([`dendro_policy`]) chooses
+//! the segment that is cleaned next and the class that its blocks are written to.
+//!
+//! The records of a segment do not name pages that were moved from one list to another. If the
+//! segment's usage shows that live blocks are left after step 2, the cleaner searches the whole map
+//! for them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -28,41 +32,44 @@ use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::log::segments::Pin;
 
-/// How nice a thread should be that does nothing but clean.
+/// The nice value for a thread that only cleans.
 ///
-/// Who waits for a read of the device waits for the kernel's threads too, and those for whoever has
-/// the CPU. Nicer than this would be too nice: a commit may wait for a lock that a cleaner holds
-/// which is not given the CPU. With few clean segments commits lend a hand, at their own priority.
+/// A client that waits for a read of the device also waits for the kernel's threads, and these wait
+/// for a thread that uses the CPU. So cleaning runs at a lower priority than other threads. A still
+/// higher nice value would be harmful: a commit may wait for a lock that a cleaning thread holds,
+/// and that thread must get the CPU to release it. When clean segments are few, commits do a part
+/// of the cleaning at their own priority.
 pub const CLEANER_NICENESS: i32 = 5;
 
-/// Blocks moved in one step, with the lock held once.
+/// The number of blocks that one step moves while it holds the lock once.
 const BATCH_LEN: usize = 64;
-/// What they take in the log, their records included.
+/// The bytes that a batch takes in the log, with its records.
 const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
-/// Segments that are cleaned at a time: by the two threads of a daemon that do so, and by a writer
-/// that waits for room.
+/// The number of segments that are cleaned at the same time: two by the threads of a daemon, and
+/// one by a writer that waits for room.
 const MAX_JOBS: usize = 3;
-/// Who waits for those that clean looks again after so long, though they tell.
+/// The longest time for which a thread waits on `cleaner_got_on` before it checks the state again.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Buffers of a segment's size that are kept between them.
+/// The number of segment-sized buffers that are kept for later jobs.
 const SPARE_BUFS: usize = MAX_JOBS;
 
-/// What cleaning keeps between its steps. It is locked for moments: several callers may clean at a
-/// time, each another segment, so that one is read while the blocks of another are moved.
+/// The state of cleaning between its steps. Its lock is held only briefly. Several callers may
+/// clean at the same time, each another segment, so that one segment is read while the blocks of
+/// another are moved.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
     bufs: Vec<AlignedBuf>,
-    /// Segments with blocks that could not be read, and since when they are left alone.
+    /// Segments with blocks that could not be read, and the time since which each is left alone.
     pub(crate) set_aside: BTreeMap<SegmentNo, Timestamp>,
-    /// Segments that have been begun and that nobody works on now, the oldest first.
+    /// The jobs that no thread works on now, the oldest first.
     jobs: VecDeque<CleaningJob>,
-    /// These, and those that somebody works on.
+    /// The segments of these jobs, and those that a thread works on now.
     pub(crate) victims: BTreeSet<SegmentNo>,
-    /// What [`LogDisk::client_reads`] was when a segment was begun last.
+    /// The value of [`LogDisk::client_reads`] when the last segment was begun.
     client_reads_before: u64,
     pub(crate) picking: Picking,
-    /// Those who wait for room ask the whole map what lives in a segment, too: there is nothing else left
-    /// to gain from.
+    /// True if writers that wait for room may also have the whole map searched for the live blocks
+    /// of a segment. That is so when no other segment can be emptied.
     is_last_resort: bool,
 }
 
@@ -78,24 +85,25 @@ impl Cleaner {
 #[derive(Debug)]
 struct CleaningJob {
     victim: SegmentNo,
-    /// What lived in it when its turn came.
+    /// The live bytes of the segment when the job began.
     live_bytes: u32,
-    /// It may become empty by itself meanwhile, and must not be filled anew then: what was found in
-    /// it would be taken for what is there.
+    /// The pin keeps the segment from being filled again if it becomes empty meanwhile. Otherwise
+    /// the job would take what it found for the new content.
     _pin: Pin,
     body: Body,
     blocks: Vec<Block>,
-    /// How many of the blocks have had their turn.
+    /// The number of blocks that have been handled.
     moved: usize,
     nodes: Vec<(NodePtr, u8, Key)>,
-    /// The whole map is asked for what the segment's records do not tell, or was.
+    /// The search of the whole map for what the segment's records do not name, while it runs.
+    /// `has_searched` states that it has ended.
     search: Option<Box<Search>>,
     has_searched: bool,
     is_sound: bool,
 }
 
 impl CleaningJob {
-    /// How many bytes of room a step makes, as it were.
+    /// An estimate of the bytes that one step gains.
     fn gain_of_step(&self) -> i64 {
         let dead_bytes = self.body.bytes().len() as u64 - u64::from(self.live_bytes);
         let batches = self.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
@@ -103,20 +111,20 @@ impl CleaningJob {
     }
 }
 
-/// What has been cleaned since the disk was opened.
+/// Statistics of cleaning since the disk was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaned {
     segments: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
     live_bytes: AtomicU64,
-    /// The last commit, and how many segments had been cleaned by then.
+    /// The sequence number of the last commit, and the number of segments cleaned up to then.
     commit_seq_before: AtomicU64,
     segments_before: AtomicU64,
 }
 
 impl Cleaned {
-    /// Whether each segment has had its turn, twice over, since the last commit: then cleaning gains
-    /// nothing more, whatever is wanted of it, and goes on only after the next.
+    /// Whether each segment has been cleaned twice on average since the last commit. Then more
+    /// cleaning gains nothing, and it continues only after the next commit.
     fn is_in_vain(&self, commit_seq: u64, segment_count: u32) -> bool {
         let segments = self.segments.load(Ordering::Relaxed);
         if self.commit_seq_before.swap(commit_seq, Ordering::Relaxed) != commit_seq {
@@ -126,34 +134,35 @@ impl Cleaned {
         segments.saturating_sub(before) > 2 * u64::from(segment_count)
     }
 
-    /// Segments, bytes of blocks moved, and bytes that were alive in the segments.
+    /// Segments cleaned, bytes of blocks moved, and live bytes of the segments when their jobs
+    /// began.
     pub(crate) fn totals(&self) -> (u64, u64, u64) {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (value(&self.segments), value(&self.moved_bytes), value(&self.live_bytes))
     }
 }
 
-/// See [`LogDisk::await_job`].
+/// What [`LogDisk::await_job`] returns.
 enum NextStep {
-    /// Others have cleaned what was needed.
+    /// Other threads have cleaned enough, or the disk has failed.
     Over,
     GoOn(CleaningJob),
     Begin,
 }
 
 impl LogDisk {
-    /// The policy that cleaning follows.
+    /// The policy that the cleaner uses.
     pub fn policy(&self) -> Arc<dyn Policy> {
         Arc::clone(self.engine.read().streams.policy())
     }
 
-    /// From now on cleaning follows another policy.
+    /// Replaces the policy that the cleaner uses.
     pub fn set_policy(&self, policy: Arc<dyn Policy>) {
         self.engine.write().set_policy(policy);
     }
 
-    /// Does a piece of cleaning if clean segments are getting few; says whether it did. Several
-    /// threads may do so at a time, each with a segment of its own.
+    /// Performs one cleaning step if clean segments are few, and returns whether it did. Several
+    /// threads may call this at the same time; each works on a segment of its own.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails.
@@ -164,8 +173,8 @@ impl LogDisk {
         self.clean_towards(0, Choice::Policy)
     }
 
-    /// Does a piece of cleaning for later, as long as there are segments of which little lives; says
-    /// whether it did. For times in which nobody writes.
+    /// Performs one cleaning step in advance, as long as there are segments with few live blocks,
+    /// and returns whether it did. It is meant for times in which no client writes.
     ///
     /// # Errors
     /// As [`Self::clean_step`].
@@ -183,17 +192,17 @@ impl LogDisk {
         Ok(self.do_step(at_least, choice)?.is_some())
     }
 
-    /// Does a piece of cleaning for a commit; says how many bytes of room it will have made when
-    /// its segment is empty, or `None` when there is nothing to be done.
+    /// Performs one cleaning step for a commit. Returns the estimated number of bytes that the step
+    /// gains, or `None` when there is nothing to clean.
     pub(crate) fn clean_for_room(&self) -> Result<Option<i64>> {
         self.do_step(0, Choice::Policy)
     }
 
-    /// Goes on with a segment that was begun, or begins one if that is due. Returns what the step
-    /// gains, or `None` when there is nothing to be done.
+    /// Continues a job, or begins one if cleaning is due. Returns the bytes that the step gains, or
+    /// `None` when there is nothing to do.
     fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
         self.release_emptied();
-        // A job that was begun with room enough may have to wait for a checkpoint.
+        // A job that was begun while there was room may have to wait for a checkpoint now.
         let may_go_on = self.may_go_on(choice);
         let job = {
             let mut cleaner = self.cleaner.lock();
@@ -213,7 +222,8 @@ impl LogDisk {
         Ok(begun.then_some(0))
     }
 
-    /// Begins a segment, for whoever goes on next; says whether there was one.
+    /// Begins a job and queues it for the next caller. Returns whether there was a segment to
+    /// clean.
     fn begin_and_keep(&self, choice: Choice) -> Result<bool> {
         let (found_one, job) = self.begin_cleaning(choice)?;
         if let Some(job) = job {
@@ -222,18 +232,20 @@ impl LogDisk {
         Ok(found_one)
     }
 
-    /// Leaves a segment that was begun to whoever goes on next.
+    /// Queues a job for the next caller.
     fn put_back(&self, job: CleaningJob) {
         self.cleaner.lock().jobs.push_back(job);
         self.cleaner_got_on.notify_all();
     }
 
-    /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
-    /// after a checkpoint, and there is something to gain and room to do it in.
+    /// Whether cleaning is due: the segments that are clean, or will be after a checkpoint, are
+    /// fewer than should be ready and than `at_least`; there is something to gain; and there is
+    /// room to clean in.
     fn cleaning_is_due(&self, at_least: u32) -> bool {
         let engine = self.engine.read();
         let counts = engine.state.segments.counts();
-        // What lives would take so many segments if it lay close; no cleaning gets below.
+        // The number of segments that all live blocks would take if they were packed. Cleaning
+        // cannot get below it.
         let packed = self.stored_bytes(&engine).div_ceil(self.fillable_bytes());
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
@@ -243,8 +255,8 @@ impl LogDisk {
             && counts.clean > self.checkpoint_reserve(&engine)
     }
 
-    /// Whether the clean segments suffice to move some more blocks, by each of those that clean,
-    /// and then to write a checkpoint.
+    /// Whether the clean segments suffice for one more batch of each cleaning thread and for a
+    /// checkpoint after that.
     fn may_go_on(&self, choice: Choice) -> bool {
         let cleaning = {
             let cleaner = self.cleaner.lock();
@@ -255,7 +267,7 @@ impl LogDisk {
         let nodes = u64::from(self.node_segments(&engine));
         let moves = match choice {
             Choice::NearlyEmpty => 0,
-            // What survives leaves alone what is in reserve, and goes to the main log.
+            // Survivors go to the main log in this case and leave the reserve untouched.
             Choice::MostToGain => {
                 (cleaning * BATCH_BYTES).saturating_sub(engine.log_room_bytes()).div_ceil(size)
             }
@@ -265,9 +277,9 @@ impl LogDisk {
             && self.host_takes(&engine, cleaning * BATCH_BYTES)
     }
 
-    /// Cleans one segment to its end, or as far as there is room; says whether there was one to
-    /// gain from, and room to get on with it. As long as others clean as many as may be cleaned at a
-    /// time, it waits for one of these to go on with, and no longer than until there `is_enough`.
+    /// Cleans one segment to its end, or as far as there is room. Returns whether there was a
+    /// segment to gain from and room to make progress. While [`MAX_JOBS`] jobs are under way, it
+    /// waits for one that it can continue, but only until `is_enough` returns true.
     pub(crate) fn clean_now(
         &self,
         choice: Choice,
@@ -290,7 +302,8 @@ impl LogDisk {
             }
             job = self.go_on_cleaning(current)?;
             has_got_on = true;
-            // Nobody waits for that, while other segments can be emptied.
+            // A search of the whole map takes too long for a waiting writer, as long as other
+            // segments can be emptied.
             if let Some(searching) =
                 job.take_if(|job| job.search.is_some() && !self.is_last_resort())
             {
@@ -300,7 +313,7 @@ impl LogDisk {
         Ok(has_got_on)
     }
 
-    /// What a thread that is to clean a segment now, for room, should do.
+    /// Decides what a thread that must clean a segment now, to make room, does next.
     fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Engine) -> bool) -> NextStep {
         let mut cleaner = self.cleaner.lock();
         loop {
@@ -317,8 +330,10 @@ impl LogDisk {
         }
     }
 
-    /// Takes what was begun if of no other segment less lives. Otherwise all that was begun is given
-    /// up: the policy may have begun what moves a lot and gains little. What was moved stays moved.
+    /// Takes the queued job whose segment has the fewest live bytes, if no other candidate has
+    /// fewer. Otherwise all queued jobs are dropped: the policy may have begun segments whose
+    /// cleaning moves much and gains little. Blocks that were moved already stay at their new
+    /// places.
     fn take_best_job(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<CleaningJob> {
         if cleaner.jobs.is_empty() {
             return None;
@@ -342,8 +357,9 @@ impl LogDisk {
         None
     }
 
-    /// What was begun and has become empty meanwhile must not be kept from being filled anew until
-    /// there is room to go on: that room may be its own.
+    /// Drops queued jobs whose segments have become empty. Their pins would keep the segments from
+    /// being filled again until there is room to continue the jobs, and these segments may be that
+    /// room.
     pub(crate) fn release_emptied(&self) {
         let mut cleaner = self.cleaner.lock();
         let engine = self.engine.read();
@@ -356,15 +372,15 @@ impl LogDisk {
         }
     }
 
-    /// Nobody goes on with a segment that was begun.
+    /// Drops a job: no thread will continue it.
     fn abandon(&self, cleaner: &mut Cleaner, victim: SegmentNo, bytes: AlignedBuf) {
         cleaner.victims.remove(&victim);
         cleaner.keep_buf(bytes);
         self.cleaner_got_on.notify_all();
     }
 
-    /// Picks a segment, reads it and finds what lives in it. Says whether there was one, and
-    /// returns what is to be done with it, unless it could not be read.
+    /// Picks a segment, reads it and finds its live blocks. Returns whether there was a segment,
+    /// and the job unless the segment could not be read or is not worth moving.
     fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<CleaningJob>)> {
         let (victim, pin, live_bytes, buf, clients_read) = {
             let mut cleaner = self.cleaner.lock();
@@ -402,7 +418,7 @@ impl LogDisk {
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
         self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
         let job = match found {
-            // It looked as if there were something to gain.
+            // Before the segment was read, it looked as if cleaning would gain something.
             Ok(_) if !self.is_worth_moving(victim, choice) => {
                 self.abandon(&mut self.cleaner.lock(), victim, body.into_buf());
                 None
@@ -419,7 +435,7 @@ impl LogDisk {
                 has_searched: false,
                 is_sound: true,
             }),
-            // A segment that cannot be read is left as it is; others can be cleaned.
+            // A segment that cannot be read is left alone; other segments can be cleaned.
             Err(_) => {
                 self.end_job(victim, body.into_buf(), false);
                 None
@@ -428,14 +444,14 @@ impl LogDisk {
         self.failure().map_or(Ok((true, job)), Err)
     }
 
-    /// Whether what lives in a segment takes less than all of it where it is moved to.
+    /// Whether the live blocks of a segment, when moved, take less than a whole segment.
     fn is_worth_moving(&self, segment: SegmentNo, choice: Choice) -> bool {
         let engine = self.engine.read();
         engine.state.segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
     }
 
-    /// A segment is no longer worked on. One that cannot be emptied is left as it is for a while;
-    /// others can be cleaned.
+    /// Ends a job. A segment that could not be emptied is set aside for a while, so that other
+    /// segments are cleaned.
     fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
         let now = self.now();
         let mut cleaner = self.cleaner.lock();
@@ -448,7 +464,7 @@ impl LogDisk {
         self.abandon(&mut cleaner, victim, bytes);
     }
 
-    /// Segments that could not be emptied may be picked again at once.
+    /// Allows segments that could not be emptied to be picked again at once.
     pub(crate) fn try_set_aside_again(&self) {
         let mut cleaner = self.cleaner.lock();
         cleaner.set_aside.clear();
@@ -459,7 +475,8 @@ impl LogDisk {
         self.cleaner.lock().is_last_resort
     }
 
-    /// Moves a few blocks, or what else is next; returns the job if it goes on.
+    /// Performs the next step of a job, such as moving one batch. Returns the job if it is not
+    /// finished.
     fn go_on_cleaning(&self, mut job: CleaningJob) -> Result<Option<CleaningJob>> {
         let goes_on = match self.advance(&mut job) {
             Ok(true) => Some(job),
@@ -516,7 +533,7 @@ pub(crate) mod tests {
 
     const SIZE: u64 = 1 << 20;
 
-    /// A disk whose segments hold a list that was written over here and there.
+    /// Returns a disk with one list, every second page of which was written again.
     pub(crate) fn disk_half_alive() -> LogDisk {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * SIZE));
@@ -555,7 +572,7 @@ pub(crate) mod tests {
             assert!(disk.advance(&mut emptied).unwrap());
         }
         disk.put_back(emptied);
-        // Nothing is dirty, and too few segments are clean for even a batch to be moved.
+        // There are no dirty nodes, and too few clean segments to move even one batch.
         disk.checkpoint().unwrap();
         disk.reuse_all().unwrap();
         {
