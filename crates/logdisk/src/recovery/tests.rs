@@ -9,7 +9,8 @@ use super::*;
 const SEGMENT_BYTES: u64 = 128 << 10;
 const SEGMENT_COUNT: u64 = 256;
 
-/// A volume whose blocks go to payload heads, and that takes no checkpoint because the log is long.
+/// A volume whose blocks go to payload streams. It takes no checkpoint by itself, because the limit
+/// of log between checkpoints is high.
 fn formatted(device: &Arc<MemoryDevice>) -> LogDisk {
     let shared: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -81,7 +82,7 @@ fn the_log_from_an_older_checkpoint_is_cut_off_before_what_cannot_be_applied() {
     let mut found = Found::on(&*device);
     let last = found.chain.partials.last().expect("a unit was flushed");
     let last_unit = last.header.commit_seq;
-    // The segment that the page lies in, as if nothing lived there.
+    // The record releases the segment of the page for reuse, as if nothing in it were live.
     let mut records = Vec::new();
     let segment = *found.chain.payload_segments.last().unwrap_or(&last.header.segment);
     Record::Reuse { segment }.encode(&mut records);
