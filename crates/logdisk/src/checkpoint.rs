@@ -147,7 +147,7 @@ impl LogDisk {
 
     /// Takes a checkpoint even if nothing has changed. The log then continues in another place that
     /// nothing on the device names yet.
-    pub(crate) fn checkpoint_anew(&self) -> Result<()> {
+    pub(crate) fn checkpoint_always(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.freeze(&mut checkpoints, true)?;
         self.finish_job(&mut checkpoints, false)
@@ -495,14 +495,14 @@ impl LogDisk {
             engine.state.segments.note_settled();
             self.store.leave_room(engine.state.segments.memory_bytes());
             let segments = &engine.state.segments;
-            // A thread may still read the segment; the next checkpoint will find it again. Other
-            // segments may have been filled again already.
+            // A segment that a thread still reads stays pending (segments 2), and the next
+            // checkpoint finds it again. Others may have been filled again already.
             let is_free = |generation: &Generation| {
                 segments.is_still_pending(*generation) && !segments.is_pinned(generation.segment)
             };
             let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
             let reusable = free.collect::<Vec<_>>();
-            engine.withdraw_emptied(&reusable);
+            engine.withdraw_from_reuse(&reusable);
             reusable
         };
         if self.options.discard {

@@ -164,8 +164,8 @@ pub fn create(
     let store =
         NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
     let writer = Arc::new(Writer::default());
-    let heads = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-    let engine = Engine::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
+    let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
+    let engine = Engine::new(state, log, streams, 0, superblock.uuid, Arc::clone(clock), writer);
     let checkpoints = Checkpoints::default();
     Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, engine, checkpoints))
 }
@@ -286,9 +286,9 @@ impl LogDisk {
         let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
         let read_only = options.read_only;
         let writer = Arc::new(Writer::default());
-        let heads =
+        let streams =
             Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-        let engine = Engine::new(state, log, heads, commit_seq, superblock.uuid, clock, writer);
+        let engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, writer);
         let mut disk = Self::assemble(device, options, superblock, store, engine, checkpoints);
         disk.recovery_notes = notes;
         if read_only {
@@ -312,7 +312,7 @@ impl LogDisk {
         if continues || is_adopted {
             self.mark_unclean()?;
         }
-        if continues { Ok(()) } else { self.checkpoint_anew() }
+        if continues { Ok(()) } else { self.checkpoint_always() }
     }
 
     /// Writes a superblock that states that the volume is in use, before the log continues where a

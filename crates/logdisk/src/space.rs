@@ -40,7 +40,7 @@ use crate::options::CleanSettings;
 const MAX_FRUITLESS: u32 = 2;
 /// The number of segments' worth of blocks that may be moved without any gain. When clean segments
 /// are few, emptying one segment takes several attempts, with a checkpoint after each.
-const MAX_MOVED_IN_VAIN: u64 = 4;
+const MAX_FRUITLESS_SEGMENTS: u64 = 4;
 /// The largest number of attempts. Together they empty more segments than any unit needs.
 const MAX_ATTEMPTS: u32 = 64;
 /// The number of attempts after which hardly more is gained than cleaning takes.
@@ -134,8 +134,8 @@ impl Tries {
             Gain::Room => (self.fruitless, self.moved_bytes) = (0, 0),
             Gain::Moves(bytes) => {
                 self.moved_bytes += *bytes;
-                let is_in_vain = self.moved_bytes > MAX_MOVED_IN_VAIN * segment_size_bytes;
-                self.fruitless += (*bytes == 0 || is_in_vain) as u32;
+                let is_fruitless = self.moved_bytes > MAX_FRUITLESS_SEGMENTS * segment_size_bytes;
+                self.fruitless += (*bytes == 0 || is_fruitless) as u32;
             }
         }
     }
@@ -375,7 +375,7 @@ impl LogDisk {
     }
 
     /// Describes the reserve, for the message of a failed assertion.
-    pub(crate) fn tell_reserve(&self, engine: &Engine) -> String {
+    pub(crate) fn describe_reserve(&self, engine: &Engine) -> String {
         format!(
             "{:?}, {} bytes of nodes to be written",
             engine.state.segments.counts(),
@@ -391,7 +391,7 @@ impl LogDisk {
 
     /// The clean segments that survivors may not use: what a checkpoint takes, less the one segment
     /// that is kept for survivors. The segments that they leave become clean in turn.
-    pub(crate) fn left_by_survivors(&self, engine: &Engine) -> u32 {
+    pub(crate) fn kept_from_survivors(&self, engine: &Engine) -> u32 {
         self.checkpoint_reserve(engine) - 1
     }
 
@@ -533,11 +533,11 @@ impl LogDisk {
         let live_bytes = || self.engine.read().state.segments.live_bytes();
         let freed_bytes = u64::from(MIN_CLEANED_AT_ONCE) * self.layout.segment_size_bytes();
         let enough = live_bytes().saturating_sub(freed_bytes);
-        let mut has_swept = false;
+        let mut has_collected = false;
         while live_bytes() > enough && (self.free_step()? || self.collect_behind_forks()) {
-            has_swept = true;
+            has_collected = true;
         }
-        Ok(has_swept)
+        Ok(has_collected)
     }
 
     /// Makes room for `need` and calls `change` as [`Self::change`] does.
@@ -557,7 +557,8 @@ impl LogDisk {
                     return Ok(None);
                 }
                 let changed = change(engine, nodes)?;
-                debug_assert!(self.checkpoints_fit(engine), "{}", self.tell_reserve(engine));
+                // The change leaves the map so that checkpoints find their segments (space 1).
+                debug_assert!(self.checkpoints_fit(engine), "{}", self.describe_reserve(engine));
                 Ok(Some(changed))
             })?;
             match (changed, shortage) {
@@ -598,7 +599,7 @@ impl LogDisk {
             (engine.state.segments.clean_count(), engine.user_bytes())
         };
         let is_enough = |engine: &Engine| engine.state.segments.clean_count() > clean_before;
-        self.release_emptied();
+        self.drop_empty_jobs();
         self.reuse_all()?;
         if is_enough(&self.engine.read()) {
             return Ok(Gain::Room);

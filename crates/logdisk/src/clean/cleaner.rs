@@ -48,7 +48,8 @@ const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
 /// The number of segments that are cleaned at the same time: two by the threads of a daemon, and
 /// one by a writer that waits for room.
 const MAX_JOBS: usize = 3;
-/// The longest time for which a thread waits on `cleaner_got_on` before it checks the state again.
+/// The longest time for which a thread waits on `cleaner_progressed` before it checks the state
+/// again.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// The number of segment-sized buffers that are kept for later jobs.
 const SPARE_BUFS: usize = MAX_JOBS;
@@ -125,7 +126,7 @@ pub(crate) struct Cleaned {
 impl Cleaned {
     /// Whether each segment has been cleaned twice on average since the last commit. Then more
     /// cleaning gains nothing, and it continues only after the next commit.
-    fn is_in_vain(&self, commit_seq: u64, segment_count: u32) -> bool {
+    fn is_fruitless(&self, commit_seq: u64, segment_count: u32) -> bool {
         let segments = self.segments.load(Ordering::Relaxed);
         if self.commit_seq_before.swap(commit_seq, Ordering::Relaxed) != commit_seq {
             self.segments_before.store(segments, Ordering::Relaxed);
@@ -145,8 +146,8 @@ impl Cleaned {
 /// What [`LogDisk::await_job`] returns.
 enum NextStep {
     /// Other threads have cleaned enough, or the disk has failed.
-    Over,
-    GoOn(CleaningJob),
+    Done,
+    Continue(CleaningJob),
     Begin,
 }
 
@@ -201,41 +202,41 @@ impl LogDisk {
     /// Continues a job, or begins one if cleaning is due. Returns the bytes that the step gains, or
     /// `None` when there is nothing to do.
     fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
-        self.release_emptied();
+        self.drop_empty_jobs();
         // A job that was begun while there was room may have to wait for a checkpoint now.
-        let may_go_on = self.may_go_on(choice);
+        let may_continue = self.may_continue(choice);
         let job = {
             let mut cleaner = self.cleaner.lock();
-            if !may_go_on && !cleaner.jobs.is_empty() {
+            if !may_continue && !cleaner.jobs.is_empty() {
                 return Ok(None);
             }
             cleaner.jobs.pop_front()
         };
         if let Some(job) = job {
             let gain = job.gain_of_step();
-            if let Some(job) = self.go_on_cleaning(job)? {
-                self.put_back(job);
+            if let Some(job) = self.continue_job(job)? {
+                self.requeue(job);
             }
             return Ok(Some(gain));
         }
-        let begun = self.cleaning_is_due(at_least) && self.begin_and_keep(choice)?;
+        let begun = self.cleaning_is_due(at_least) && self.begin_and_queue(choice)?;
         Ok(begun.then_some(0))
     }
 
     /// Begins a job and queues it for the next caller. Returns whether there was a segment to
     /// clean.
-    fn begin_and_keep(&self, choice: Choice) -> Result<bool> {
+    fn begin_and_queue(&self, choice: Choice) -> Result<bool> {
         let (found_one, job) = self.begin_cleaning(choice)?;
         if let Some(job) = job {
-            self.put_back(job);
+            self.requeue(job);
         }
         Ok(found_one)
     }
 
     /// Queues a job for the next caller.
-    fn put_back(&self, job: CleaningJob) {
+    fn requeue(&self, job: CleaningJob) {
         self.cleaner.lock().jobs.push_back(job);
-        self.cleaner_got_on.notify_all();
+        self.cleaner_progressed.notify_all();
     }
 
     /// Whether cleaning is due: the segments that are clean, or will be after a checkpoint, are
@@ -250,14 +251,14 @@ impl LogDisk {
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.room_is_short(&engine, at_least)
-            && !self.cleaned.is_in_vain(engine.commit_seq, self.layout.segment_count())
+            && !self.cleaned.is_fruitless(engine.commit_seq, self.layout.segment_count())
             && u64::from(counts.clean + counts.pending) < possible
             && counts.clean > self.checkpoint_reserve(&engine)
     }
 
     /// Whether the clean segments suffice for one more batch of each cleaning thread and for a
     /// checkpoint after that.
-    fn may_go_on(&self, choice: Choice) -> bool {
+    fn may_continue(&self, choice: Choice) -> bool {
         let cleaning = {
             let cleaner = self.cleaner.lock();
             (cleaner.victims.len() - cleaner.jobs.len()).max(1) as u64
@@ -286,22 +287,22 @@ impl LogDisk {
         is_enough: &dyn Fn(&Engine) -> bool,
     ) -> Result<bool> {
         let mut job = match self.await_job(choice, is_enough) {
-            NextStep::Over => return Ok(true),
-            NextStep::GoOn(job) => Some(job),
+            NextStep::Done => return Ok(true),
+            NextStep::Continue(job) => Some(job),
             NextStep::Begin => match self.begin_cleaning(choice)? {
                 (false, _) => return Ok(false),
                 (true, job) => job,
             },
         };
-        let mut has_got_on = job.is_none();
+        let mut has_progressed = job.is_none();
         while let Some(current) = job {
-            if !self.may_go_on(choice) {
+            if !self.may_continue(choice) {
                 self.cleaner.lock().jobs.push_front(current);
-                self.cleaner_got_on.notify_all();
+                self.cleaner_progressed.notify_all();
                 break;
             }
-            job = self.go_on_cleaning(current)?;
-            has_got_on = true;
+            job = self.continue_job(current)?;
+            has_progressed = true;
             // A search of the whole map takes too long for a waiting writer, as long as other
             // segments can be emptied.
             if let Some(searching) =
@@ -310,7 +311,7 @@ impl LogDisk {
                 self.end_job(searching.victim, searching.body.into_buf(), false);
             }
         }
-        Ok(has_got_on)
+        Ok(has_progressed)
     }
 
     /// Decides what a thread that must clean a segment now, to make room, does next.
@@ -318,14 +319,14 @@ impl LogDisk {
         let mut cleaner = self.cleaner.lock();
         loop {
             if let Some(job) = self.take_best_job(&mut cleaner, choice) {
-                return NextStep::GoOn(job);
+                return NextStep::Continue(job);
             }
             if cleaner.victims.len() < MAX_JOBS {
                 return NextStep::Begin;
             }
-            self.cleaner_got_on.wait_for(&mut cleaner, LONGEST_WAIT);
+            self.cleaner_progressed.wait_for(&mut cleaner, LONGEST_WAIT);
             if self.failure().is_some() || is_enough(&self.engine.read()) {
-                return NextStep::Over;
+                return NextStep::Done;
             }
         }
     }
@@ -360,7 +361,7 @@ impl LogDisk {
     /// Drops queued jobs whose segments have become empty. Their pins would keep the segments from
     /// being filled again until there is room to continue the jobs, and these segments may be that
     /// room.
-    pub(crate) fn release_emptied(&self) {
+    pub(crate) fn drop_empty_jobs(&self) {
         let mut cleaner = self.cleaner.lock();
         let engine = self.engine.read();
         let is_empty = |job: &CleaningJob| engine.state.segments.live_bytes_of(job.victim) == 0;
@@ -376,7 +377,7 @@ impl LogDisk {
     fn abandon(&self, cleaner: &mut Cleaner, victim: SegmentNo, bytes: AlignedBuf) {
         cleaner.victims.remove(&victim);
         cleaner.keep_buf(bytes);
-        self.cleaner_got_on.notify_all();
+        self.cleaner_progressed.notify_all();
     }
 
     /// Picks a segment, reads it and finds its live blocks. Returns whether there was a segment,
@@ -477,8 +478,8 @@ impl LogDisk {
 
     /// Performs the next step of a job, such as moving one batch. Returns the job if it is not
     /// finished.
-    fn go_on_cleaning(&self, mut job: CleaningJob) -> Result<Option<CleaningJob>> {
-        let goes_on = match self.advance(&mut job) {
+    fn continue_job(&self, mut job: CleaningJob) -> Result<Option<CleaningJob>> {
+        let unfinished = match self.advance(&mut job) {
             Ok(true) => Some(job),
             result => {
                 let is_empty = self.engine.read().state.segments.live_bytes_of(job.victim) == 0;
@@ -494,7 +495,7 @@ impl LogDisk {
             return Err(error);
         }
         self.relieve_writer()?;
-        Ok(goes_on)
+        Ok(unfinished)
     }
 
     fn advance(&self, job: &mut CleaningJob) -> Result<bool> {
@@ -562,16 +563,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_emptied_is_let_go_of_though_nothing_more_can_be_moved() {
+    fn a_job_whose_segment_is_empty_is_dropped_even_if_nothing_more_can_be_moved() {
         let disk = disk_half_alive();
         for _ in 0..MAX_JOBS {
-            assert!(disk.begin_and_keep(Choice::MostToGain).unwrap());
+            assert!(disk.begin_and_queue(Choice::MostToGain).unwrap());
         }
         let mut emptied = disk.cleaner.lock().jobs.pop_front().unwrap();
         while disk.engine.read().state.segments.live_bytes_of(emptied.victim) > 0 {
             assert!(disk.advance(&mut emptied).unwrap());
         }
-        disk.put_back(emptied);
+        disk.requeue(emptied);
         // There are no dirty nodes, and too few clean segments to move even one batch.
         disk.checkpoint().unwrap();
         disk.reuse_all().unwrap();

@@ -298,21 +298,21 @@ impl LogDisk {
 }
 
 fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
-    let figures = segments.policy_view(segment);
+    let view = segments.policy_view(segment);
     SegmentFacts {
         number: segment.0,
         status: match segments.state(segment) {
             SegmentState::Clean => SegmentStatus::Clean,
             SegmentState::Open => SegmentStatus::Open,
-            SegmentState::Dirty if figures.live_bytes == 0 => SegmentStatus::Pending,
+            SegmentState::Dirty if view.live_bytes == 0 => SegmentStatus::Pending,
             SegmentState::Dirty => SegmentStatus::Dirty,
         },
-        live_bytes: figures.live_bytes,
+        live_bytes: view.live_bytes,
         head: segments.head(segment),
-        class: figures.class.number(),
-        written_at: figures.written_at,
-        last_death: figures.last_death,
-        filled_at: figures.filled_at,
-        deaths: figures.deaths,
+        class: view.class.number(),
+        written_at: view.written_at,
+        last_death: view.last_death,
+        filled_at: view.filled_at,
+        deaths: view.deaths,
     }
 }

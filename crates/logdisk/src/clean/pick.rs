@@ -175,9 +175,9 @@ impl LogDisk {
         choice: Choice,
     ) -> bool {
         let segments = &engine.state.segments;
-        let figures = segments.policy_view(segment);
+        let view = segments.policy_view(segment);
         let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
-            && figures.live_bytes > 0
+            && view.live_bytes > 0
             && segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
             && left_alone.binary_search(&segment).is_err();
         // Most nodes become dead with the next checkpoints, so young map segments are left alone.
@@ -187,8 +187,8 @@ impl LogDisk {
         may_be_cleaned
             && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
                 || segments.head(segment) != Head::Map
-                || figures.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
-                || engine.state.clock.saturating_sub(figures.filled_at) >= young_bytes)
+                || view.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
+                || engine.state.clock.saturating_sub(view.filled_at) >= young_bytes)
     }
 
     /// The live bytes from which on a segment is not cleaned: moving the blocks of a nearly full
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn of_millions_of_segments_some_are_seen_and_others_the_next_time() {
+    fn a_policy_sees_a_different_sample_of_many_segments_each_time() {
         let mut rng = Rng::new(1);
         let all = some_of(1000, 1000, &mut rng);
         assert!((0..1000).all(all));
@@ -274,18 +274,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_picked_together_is_cleaned_one_after_the_other() {
+    fn victims_picked_together_are_cleaned_in_turn() {
         let disk = disk_half_alive();
         let best = policy_view(&disk, pick(&disk));
         let next = another(&disk, SegmentNo(best.number));
         note_picked(&disk, vec![next, best]);
         assert_eq!(pick(&disk).0, best.number);
         assert_eq!(pick(&disk).0, next.number);
-        assert_eq!(pick(&disk).0, best.number, "it is picked anew: nobody has begun it");
+        assert_eq!(pick(&disk).0, best.number, "it is picked again, because no job was begun");
     }
 
     #[test]
-    fn what_was_picked_and_then_emptied_or_filled_anew_is_passed_over() {
+    fn a_picked_victim_that_was_emptied_or_refilled_is_skipped() {
         let disk = disk_half_alive();
         let best = pick(&disk);
         let refilled = another(&disk, best);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_policy_picked_or_long_ago_or_for_idle_times_is_forgotten() {
+    fn victims_picked_by_another_policy_for_another_choice_or_long_ago_are_dropped() {
         let disk = disk_half_alive();
         let best = pick(&disk);
         let other = another(&disk, best);

@@ -127,7 +127,7 @@ impl LogDisk {
         }
         for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             let moved_bytes = self.change(|engine, nodes| {
-                engine.kept_segments = self.left_by_survivors(engine) as usize;
+                engine.kept_segments = self.kept_from_survivors(engine) as usize;
                 engine.relocate(chunk, None, nodes)
             })?;
             self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);

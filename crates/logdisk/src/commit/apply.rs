@@ -64,6 +64,7 @@ struct Application<'e, 'a> {
     logging: Logging,
     /// Whether its pages go to payload streams.
     is_apart: bool,
+    /// The groups that the unit may still change (space 2).
     budget: ChunkBudget,
     /// Lists that are known to exist, and lists that the unit itself has deleted.
     known: SmallVec<[Lid; 4]>,

@@ -21,11 +21,11 @@ use crate::engine::Engine;
 use crate::fault::Outcome;
 
 /// The longest delay for a batch, however slow the device is.
-const MAX_PATIENCE: Duration = Duration::from_millis(20);
+const MAX_DELAY: Duration = Duration::from_millis(20);
 /// The number of failed delays in a row, about, after which delays stop.
-const MAX_TRUST: u32 = 3;
+const MAX_FAILED_DELAYS: u32 = 3;
 /// The number of flushes without a delay after which a delay is tried again.
-const CHANCES_PASSED: u32 = 30;
+const SKIPPED_DELAYS: u32 = 30;
 
 /// The callers of flushes, and statistics that decide about delays.
 #[derive(Debug, Default)]
@@ -40,35 +40,35 @@ struct Callers {
     /// The callers that the last flush released, when it did, and how many have arrived since.
     released: u32,
     released_at: Timestamp,
-    come: u32,
+    arrived: u32,
     /// The average duration of recent flushes.
     mean_ns: u64,
     /// Whether delays have paid lately.
-    trust: Trust,
+    delay_benefit: DelayBenefit,
 }
 
 #[derive(Debug)]
-struct Trust {
+struct DelayBenefit {
     left: u32,
-    chances_passed: u32,
+    skipped_delays: u32,
 }
 
-impl Default for Trust {
+impl Default for DelayBenefit {
     fn default() -> Self {
-        Self { left: MAX_TRUST, chances_passed: 0 }
+        Self { left: MAX_FAILED_DELAYS, skipped_delays: 0 }
     }
 }
 
-impl Trust {
+impl DelayBenefit {
     /// Whether a delay should be tried.
-    const fn is_justified(&mut self) -> bool {
+    const fn should_try(&mut self) -> bool {
         if self.left > 0 {
             return true;
         }
-        self.chances_passed += 1;
-        let is_time = self.chances_passed > CHANCES_PASSED;
+        self.skipped_delays += 1;
+        let is_time = self.skipped_delays > SKIPPED_DELAYS;
         if is_time {
-            self.chances_passed = 0;
+            self.skipped_delays = 0;
         }
         is_time
     }
@@ -79,8 +79,11 @@ impl Trust {
     fn learn(&mut self, before: u32, after: u32, waited: Duration, flush: Duration) {
         let joined = u128::from(after.saturating_sub(before));
         let has_paid = joined * flush.as_nanos() > u128::from(before) * waited.as_nanos();
-        self.left =
-            if has_paid { (self.left + 1).min(MAX_TRUST) } else { self.left.saturating_sub(1) };
+        self.left = if has_paid {
+            (self.left + 1).min(MAX_FAILED_DELAYS)
+        } else {
+            self.left.saturating_sub(1)
+        };
     }
 }
 
@@ -101,7 +104,7 @@ impl Callers {
         if self.covered > 0 {
             self.released = std::mem::take(&mut self.covered);
             self.released_at = now;
-            self.come = 0;
+            self.arrived = 0;
         }
     }
 
@@ -110,7 +113,7 @@ impl Callers {
     }
 
     const fn is_batch_incomplete(&self) -> bool {
-        self.come < self.released
+        self.arrived < self.released
     }
 }
 
@@ -142,11 +145,11 @@ impl GroupCommit {
     }
 
     /// Counts a caller that needs its commits made durable.
-    fn come(&self) -> MutexGuard<'_, Callers> {
+    fn join(&self) -> MutexGuard<'_, Callers> {
         let mut callers = self.callers.lock();
         callers.waiting += 1;
-        callers.come += 1;
-        if callers.come == callers.released {
+        callers.arrived += 1;
+        if callers.arrived == callers.released {
             self.complete.notify_one();
         }
         callers
@@ -178,18 +181,15 @@ impl GroupCommit {
         }
         let (before, began) = (callers.waiting, self.clock.now());
         let flush = callers.flush_time();
-        let patience = (flush / 2).min(MAX_PATIENCE);
-        let patience = patience.saturating_sub(began.since(callers.released_at));
-        if patience.is_zero() || !callers.trust.is_justified() {
+        let delay = (flush / 2).min(MAX_DELAY);
+        let delay = delay.saturating_sub(began.since(callers.released_at));
+        if delay.is_zero() || !callers.delay_benefit.should_try() {
             return;
         }
-        let _ = self.complete.wait_while_for(
-            callers,
-            |callers| callers.is_batch_incomplete(),
-            patience,
-        );
+        let _ =
+            self.complete.wait_while_for(callers, |callers| callers.is_batch_incomplete(), delay);
         let (after, waited) = (callers.waiting, self.clock.now().since(began));
-        callers.trust.learn(before, after, waited, flush);
+        callers.delay_benefit.learn(before, after, waited, flush);
     }
 }
 
@@ -202,7 +202,7 @@ impl LogDisk {
         if is_durable() {
             return self.failure().map_or(Ok(()), Err);
         }
-        let mut callers = self.group_commit.come();
+        let mut callers = self.group_commit.join();
         let begun = callers.begun;
         // A flush that ended while this call waited may have covered it.
         let stop = || match is_durable() {
@@ -260,6 +260,7 @@ impl LogDisk {
         Ok(())
     }
 
+    /// Flushes the device. If that fails, the disk latches (flush 2).
     pub(crate) fn flush_device(&self) -> Result<()> {
         self.device.flush().map_err(|error| self.latch_write(error.to_string()))
     }
@@ -280,24 +281,24 @@ mod tests {
     const WAITED: Duration = Duration::from_micros(250);
 
     #[test]
-    fn who_waits_in_vain_soon_waits_no_more_but_tries_again_now_and_then() {
-        let mut trust = Trust::default();
+    fn delays_that_do_not_pay_stop_and_are_tried_again_now_and_then() {
+        let mut delay_benefit = DelayBenefit::default();
         let mut waits = 0;
         for _ in 0..310 {
-            if trust.is_justified() {
+            if delay_benefit.should_try() {
                 waits += 1;
-                trust.learn(1, 1, WAITED, FLUSH);
+                delay_benefit.learn(1, 1, WAITED, FLUSH);
             }
         }
-        assert_eq!(waits, MAX_TRUST + 9);
+        assert_eq!(waits, MAX_FAILED_DELAYS + 9);
         // After one delay that pays, delays are used again.
-        while !trust.is_justified() {}
-        trust.learn(1, 2, WAITED, FLUSH);
-        assert!(trust.is_justified());
+        while !delay_benefit.should_try() {}
+        delay_benefit.learn(1, 2, WAITED, FLUSH);
+        assert!(delay_benefit.should_try());
     }
 
     #[test]
-    fn a_wait_pays_if_more_are_served_in_the_same_time() {
+    fn a_delay_pays_if_more_callers_are_served_in_the_same_time() {
         for (before, after, waited_micros, has_paid) in [
             (1, 2, 250, true),
             (4, 8, 250, true),
@@ -305,9 +306,9 @@ mod tests {
             (7, 8, 20, true),
             (1, 1, 0, false),
         ] {
-            let mut trust = Trust { left: 1, chances_passed: 0 };
-            trust.learn(before, after, Duration::from_micros(waited_micros), FLUSH);
-            assert_eq!(trust.left > 1, has_paid, "{before} {after} {waited_micros}");
+            let mut delay_benefit = DelayBenefit { left: 1, skipped_delays: 0 };
+            delay_benefit.learn(before, after, Duration::from_micros(waited_micros), FLUSH);
+            assert_eq!(delay_benefit.left > 1, has_paid, "{before} {after} {waited_micros}");
         }
     }
 }

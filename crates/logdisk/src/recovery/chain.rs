@@ -303,11 +303,11 @@ impl<'a> Scan<'a> {
 impl Chain {
     /// The number up to which the log is known to have been durable (recovery 1).
     fn durable_seq(&self, position: Option<LogPosition>) -> u64 {
-        let told = self.partials.iter().map(|partial| partial.header.durable_seq).max();
-        let told_beyond = self.beyond.as_ref().map(|beyond| beyond.durable_seq);
+        let stated = self.partials.iter().map(|partial| partial.header.durable_seq).max();
+        let stated_beyond = self.beyond.as_ref().map(|beyond| beyond.durable_seq);
         let position = position.filter(|position| self.reaches(*position));
         let before = position.map(|position| position.seq.saturating_sub(1));
-        told.max(told_beyond).max(before).unwrap_or(0)
+        stated.max(stated_beyond).max(before).unwrap_or(0)
     }
 }
 

@@ -216,8 +216,8 @@ fn newest_checkpoint(
                     continue;
                 };
                 let than = newest.as_ref().unwrap_or(known);
-                // A checkpoint from before a crash that was given up has a lower log number than
-                // `known` (recovery 4).
+                // After a crash the log continues with a much higher number (recovery 4), so a
+                // checkpoint that the crash left behind has a lower number than `known`.
                 if found.seq > than.seq && found.log_seq >= known.log_seq {
                     newest = Some(found);
                 }

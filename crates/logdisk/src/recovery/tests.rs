@@ -71,7 +71,7 @@ fn clean_after_crash(device: &dyn Device) -> Vec<SegmentNo> {
 }
 
 #[test]
-fn the_log_from_an_older_checkpoint_is_cut_off_before_what_cannot_be_applied() {
+fn the_log_from_an_older_checkpoint_is_cut_off_before_records_that_cannot_be_applied() {
     let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
     let disk = formatted(&device);
     let list = disk.allocate_list().expect("the disk is writable");
@@ -102,7 +102,7 @@ fn bytes_of(device: &dyn Device) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_clean_before_a_crash_is_clean_after_it_without_a_checkpoint_too() {
+fn segments_clean_before_a_crash_are_clean_after_it_without_a_checkpoint() {
     let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
     let disk = formatted(&device);
     let list = disk.allocate_list().expect("the disk is writable");

@@ -40,6 +40,7 @@ pub fn invalidate(device: &dyn Device) -> Result<()> {
     let newest = found.and_then(|found| found.valid.into_iter().next());
     let own: BTreeSet<u64> = newest.iter().flat_map(|of| slots(of.layout)).collect();
     let last = newest.map(|of| of.layout.superblock_offset(of.seq));
+    // Each call flushes what it has written, in the order of (wipe 1), (wipe 2) and (wipe 3).
     zero(device, all.difference(&own).copied())?;
     zero(device, all.intersection(&own).copied().filter(|offset| Some(*offset) != last))?;
     zero(device, last.into_iter())

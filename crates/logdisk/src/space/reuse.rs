@@ -31,9 +31,10 @@ use crate::log::partial::MIN_CAPACITY_BYTES;
 use crate::log::segments::Generation;
 
 /// The most segments that one partial segment releases for reuse.
-const MAX_TOLD_AT_ONCE: usize = 256;
+const MAX_SEGMENTS_PER_PARTIAL: usize = 256;
 /// The bytes that the records for these take.
-const TOLD_LEN_BYTES: usize = VERSION_LEN_BYTES + MAX_TOLD_AT_ONCE * REUSE_LEN_BYTES;
+const REUSE_RECORDS_LEN_BYTES: usize =
+    VERSION_LEN_BYTES + MAX_SEGMENTS_PER_PARTIAL * REUSE_LEN_BYTES;
 
 impl Engine {
     /// About how many segments can become clean without a checkpoint.
@@ -64,11 +65,11 @@ impl Engine {
 
     /// Enters reuse records for the segments that durable records emptied (reuse 1). Returns
     /// whether there were any.
-    fn tell_of_emptied(&mut self) -> Outcome<bool> {
+    fn enter_reuse_records(&mut self) -> Outcome<bool> {
         self.note_emptied();
         let durable_seq = self.durable_seq;
         let count = self.reuse_queue.waiting.partition_point(|(seq, _)| *seq <= durable_seq);
-        let count = count.min(MAX_TOLD_AT_ONCE);
+        let count = count.min(MAX_SEGMENTS_PER_PARTIAL);
         let mut generations: Vec<Generation> =
             self.reuse_queue.waiting.drain(..count).map(|(_, generation)| generation).collect();
         generations.retain(|generation| self.state.segments.is_still_pending(*generation));
@@ -88,17 +89,17 @@ impl Engine {
 
     /// Whether the records fit into the open partial segment, or the log has a segment to continue
     /// in and another after that.
-    fn has_room_to_tell(&self) -> bool {
+    fn has_room_for_reuse_records(&self) -> bool {
         let size = self.state.segments.layout().segment_size_bytes();
         let fits_here = match &self.log.open {
-            Some(open) => open.fits(0, 0, TOLD_LEN_BYTES),
+            Some(open) => open.fits(0, 0, REUSE_RECORDS_LEN_BYTES),
             None => size - u64::from(self.log.offset_bytes) >= MIN_CAPACITY_BYTES as u64,
         };
         fits_here || (self.log.next_segment.is_some() && self.state.segments.has_free(0))
     }
 
     /// Removes segments from the reuse queue that a checkpoint makes clean.
-    pub(crate) fn withdraw_emptied(&mut self, segments: &[SegmentNo]) {
+    pub(crate) fn withdraw_from_reuse(&mut self, segments: &[SegmentNo]) {
         self.state.segments.forget_emptied(segments);
         self.reuse_queue.withdraw(segments);
     }
@@ -143,13 +144,13 @@ impl LogDisk {
             }
         }
         self.flush_if(|engine| {
-            if !engine.has_room_to_tell() {
+            if !engine.has_room_for_reuse_records() {
                 return Ok(false);
             }
-            let has_told = engine.tell_of_emptied()?;
+            let has_entered = engine.enter_reuse_records()?;
             let ReuseQueue { waiting, told, .. } = &engine.reuse_queue;
             let is_waiting = !waiting.is_empty() || engine.state.segments.emptied_count() > 0;
-            Ok(has_told || !told.is_empty() || is_waiting)
+            Ok(has_entered || !told.is_empty() || is_waiting)
         })
     }
 }

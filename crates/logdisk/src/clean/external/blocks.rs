@@ -95,7 +95,7 @@ impl LogDisk {
         let mut blocks = Vec::new();
         let mut at = from;
         for _ in 0..MAP_CALL_LEN / MAP_STEP_LEN {
-            match self.look_on(segment, at, &mut blocks)? {
+            match self.visit_slice(segment, at, &mut blocks)? {
                 Some(next) if blocks.len() < MAX_BLOCKS_PER_CALL => at = next,
                 next => return Ok(Blocks { blocks, next }),
             }
@@ -105,7 +105,7 @@ impl LogDisk {
 
     /// Looks at some entries of the map, and returns where to continue. If the blocks of an entry
     /// might not fit into this call's answer, the entry is left to the next call.
-    fn look_on(
+    fn visit_slice(
         &self,
         segment: SegmentNo,
         from: MapCursor,
@@ -113,9 +113,9 @@ impl LogDisk {
     ) -> Result<Option<MapCursor>> {
         let start = ItemKey::chunk(from.list, from.chunk).key(0, 0);
         let end = Key { list: u64::MAX, ..Key::MIN };
-        let told = blocks.len();
+        let len_before = blocks.len();
         let next = self.look(|engine, nodes| {
-            blocks.truncate(told);
+            blocks.truncate(len_before);
             let (mut next, mut seen, mut last) = (None, 0, None);
             engine.state.map.visit(&start, &end, nodes, &mut |key, value| {
                 seen += 1;

@@ -152,7 +152,7 @@ impl LogDisk {
                 if !self.has_room(engine, 1) {
                     return Ok(None);
                 }
-                engine.kept_segments = self.left_by_survivors(engine) as usize;
+                engine.kept_segments = self.kept_from_survivors(engine) as usize;
                 engine.relocate(&[(found.block, &bytes[stored.clone()])], None, nodes).map(Some)
             })?;
             match moved_bytes {
