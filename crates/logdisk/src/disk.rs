@@ -1,7 +1,7 @@
 //! The log-structured disk as its clients see it.
 //!
 //! Invariants:
-//! 1. (flush 2) A failed flush is never tried again and believed: the disk latches. Every later
+//! 2. (flush 2) A failed flush is never tried again and believed: the disk latches. Every later
 //!    change and flush fails with the first reason until the volume is opened again.
 //!
 //! Lock order: `coalescing`, `removal`, `collection`, `cleaner`, `checkpoints`, `group_commit`,
@@ -27,7 +27,7 @@ use crate::clean::cleaner::{Cleaned, Cleaner};
 use crate::clean::coalesce::Coalescing;
 use crate::clean::external;
 use crate::commit::group_commit::GroupCommit;
-use crate::commit::unit::{Contents, Worst};
+use crate::commit::unit::{Contents, WorstCase};
 use crate::damage::DamageLog;
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -387,7 +387,7 @@ impl LogicalDisk for LogDisk {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
-        let worst = Worst::of(&aru);
+        let worst = WorstCase::of(&aru);
         // The unit now uses what was reserved for it.
         drop(aru.take_reservation());
         let contents = Contents::of(&aru);

@@ -310,8 +310,9 @@ impl LogDisk {
         self.fetch(list, &fetches, buf)
     }
 
-    /// Reads blocks. One call reads whole pages that are contiguous in the buffer or scattered in
-    /// it, and pages with little between them on the device, in any order.
+    /// Reads blocks. Whole pages that are contiguous on the device and in the buffer are read with
+    /// one call. So are runs of such pages with little between them on the device, wherever they go
+    /// in the buffer.
     pub(crate) fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
         let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
         runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));

@@ -248,7 +248,8 @@ impl LogDisk {
             // 4).
             chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
         }
-        let roll = Roll { device: &*device, superblock: &superblock, checkpoint: &checkpoint };
+        let roll =
+            RollForward { device: &*device, superblock: &superblock, checkpoint: &checkpoint };
         let mut commit_seq =
             roll.forward(&mut state, &mut chain, &nodes, lost.is_some(), &mut notes)?;
         if lost.is_some() {
@@ -327,13 +328,13 @@ impl LogDisk {
 }
 
 /// What the log is rolled forward from.
-struct Roll<'a> {
+struct RollForward<'a> {
     device: &'a dyn Device,
     superblock: &'a Superblock,
     checkpoint: &'a Checkpoint,
 }
 
-impl Roll<'_> {
+impl RollForward<'_> {
     /// Applies the chain to the state that the checkpoint describes. Returns the last unit. If
     /// something `is_lost`, the chain is cut off before the first partial segment that cannot be
     /// applied. From an older checkpoint it may reach a segment that was filled again, or entries

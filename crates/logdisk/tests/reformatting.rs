@@ -51,7 +51,7 @@ fn assert_filled(disk: &LogDisk, list: Lid, mark: u8, context: &str) {
 
 /// What crashes left while a volume was replaced.
 #[derive(Debug, Default)]
-struct Found {
+struct CrashOutcomes {
     old: usize,
     nothing: usize,
     new: usize,
@@ -59,7 +59,7 @@ struct Found {
 
 /// Makes a volume with segments of `before` in the place of one of `ancient`, uses it, and makes
 /// one of `after` in its place. Looks at what crashes leave.
-fn reformat(ancient: u64, before: u64, after: u64, is_clean: bool) -> Found {
+fn reformat(ancient: u64, before: u64, after: u64, is_clean: bool) -> CrashOutcomes {
     let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 7));
     let device: Arc<dyn Device> = Arc::clone(&sim) as _;
     format(&device, &options(1, ancient), &clock()).expect("it fits");
@@ -96,7 +96,7 @@ fn reformat(ancient: u64, before: u64, after: u64, is_clean: bool) -> Found {
     drop(disk);
     let recording = sim.take_recording().expect("recorded");
     let mut rng = Rng::new(1);
-    let mut found = Found::default();
+    let mut found = CrashOutcomes::default();
     for event in 0..=recording.len() {
         for round in 0..8 {
             let style = CrashStyle::ALL[round % CrashStyle::ALL.len()];
@@ -123,7 +123,7 @@ fn reformat(ancient: u64, before: u64, after: u64, is_clean: bool) -> Found {
 
 #[test]
 fn a_crash_leaves_the_whole_old_volume_or_none_or_the_new_one() {
-    let mut all = Found::default();
+    let mut all = CrashOutcomes::default();
     for (ancient, before, after) in [
         (SMALL, SMALL, SMALL),
         (LARGE, SMALL, SMALL),

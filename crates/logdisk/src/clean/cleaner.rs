@@ -3,7 +3,7 @@
 //!
 //! A segment is cleaned in steps, and the caller determines when each step runs:
 //! 1. The segment is read and its live blocks are found.
-//! 2. The live blocks are moved, a batch with each step.
+//! 2. The live blocks are moved, one batch in each step.
 //! 3. The map nodes in the segment are marked dirty. The next checkpoint writes them elsewhere.
 //!
 //! The segment is filled again only as (segments 2) says. The policy ([`dendro_policy`]) chooses
@@ -26,7 +26,7 @@ use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 use dendro_policy::Policy;
 
 use crate::clean::pick::{Choice, Picking};
-use crate::clean::relocate::{Block, Search};
+use crate::clean::relocate::{MapSearch, NamedPage};
 use crate::clean::victim::Body;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
@@ -41,7 +41,7 @@ use crate::log::segments::Pin;
 /// of the cleaning at their own priority.
 pub const CLEANER_NICENESS: i32 = 5;
 
-/// The number of blocks that one step moves while it holds the lock once.
+/// The number of blocks that one step moves.
 const BATCH_LEN: usize = 64;
 /// The bytes that a batch takes in the log, with its records.
 const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
@@ -92,13 +92,13 @@ struct CleaningJob {
     /// the job would take what it found for the new content.
     _pin: Pin,
     body: Body,
-    blocks: Vec<Block>,
+    blocks: Vec<NamedPage>,
     /// The number of blocks that have been handled.
     moved: usize,
     nodes: Vec<(NodePtr, u8, Key)>,
     /// The search of the whole map for what the segment's records do not name, while it runs.
     /// `has_searched` states that it has ended.
-    search: Option<Box<Search>>,
+    search: Option<Box<MapSearch>>,
     has_searched: bool,
     is_sound: bool,
 }
@@ -410,7 +410,7 @@ impl LogDisk {
         let found = body.begin(self, live_bytes).and_then(|()| {
             let summary = self.summarize(victim, &mut body)?;
             let blocks = self.filter_live(summary.blocks)?;
-            let is_short = |block: &&Block| usize::from(block.page.len_bytes) < PAGE_SIZE;
+            let is_short = |block: &&NamedPage| usize::from(block.page.len_bytes) < PAGE_SIZE;
             let short_count = blocks.iter().filter(is_short).count();
             self.engine.write().state.segments.set_short_count(victim, short_count);
             self.read_blocks(&blocks, &mut body)?;
@@ -511,7 +511,7 @@ impl LogDisk {
         if is_empty || job.has_searched {
             return Ok(false);
         }
-        let search = job.search.get_or_insert_with(|| Box::new(Search::new(job.victim)));
+        let search = job.search.get_or_insert_with(|| Box::new(MapSearch::new(job.victim)));
         if let Some(missed) = search.step(self)? {
             (job.search, job.has_searched) = (None, true);
             self.read_blocks(&missed.blocks, &mut job.body)?;

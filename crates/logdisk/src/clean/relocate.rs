@@ -28,7 +28,7 @@ use crate::walk::{MapWalk, Visit};
 
 /// A page that a segment's records name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct NamedPage {
     pub(crate) list: u64,
     pub(crate) page_index: u64,
     /// The branch and the epoch that it was written in.
@@ -36,7 +36,7 @@ pub(crate) struct Block {
     pub(crate) page: PageRef,
 }
 
-impl Block {
+impl NamedPage {
     /// Whether one entry of the map names both pages.
     pub(crate) fn is_in_chunk_of(&self, other: &Self) -> bool {
         self.key() == other.key()
@@ -52,7 +52,7 @@ impl Block {
 /// The blocks and nodes that a segment's records name.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<NamedPage>,
     pub(crate) nodes: Vec<(NodePtr, u8, Key)>,
 }
 
@@ -103,9 +103,9 @@ impl LogDisk {
     }
 
     /// Reads these blocks of a segment, unless they were read already.
-    pub(crate) fn read_blocks(&self, blocks: &[Block], body: &mut Body) -> Result<()> {
+    pub(crate) fn read_blocks(&self, blocks: &[NamedPage], body: &mut Body) -> Result<()> {
         let base = body.base();
-        let place = |block: &Block| {
+        let place = |block: &NamedPage| {
             let start = (block.page.addr.bytes() - base.bytes()) as usize;
             start..start + usize::from(block.page.len_bytes)
         };
@@ -114,7 +114,7 @@ impl LogDisk {
 
     /// Writes those of `blocks` again that the map still names. Returns whether all of them matched
     /// their checksums in what was read of the segment. The lock is held for one chunk at a time.
-    pub(crate) fn move_blocks(&self, blocks: &[Block], body: &Body) -> Result<bool> {
+    pub(crate) fn move_blocks(&self, blocks: &[NamedPage], body: &Body) -> Result<bool> {
         let mut unsound = Vec::new();
         let mut sound = Vec::with_capacity(blocks.len());
         for block in blocks {
@@ -143,8 +143,8 @@ impl LogDisk {
     }
 
     /// Logs damage: a block cannot be read, or its content does not match its checksum.
-    pub(crate) fn note_damage(&self, block: &Block) {
-        let Block { list, page_index, page, .. } = block;
+    pub(crate) fn note_damage(&self, block: &NamedPage) {
+        let NamedPage { list, page_index, page, .. } = block;
         let error = Error::Corrupted(format!(
             "page {page_index} of list {list}, {} bytes at {} of the device: it cannot be read, or its \
              checksum is wrong",
@@ -155,10 +155,10 @@ impl LogDisk {
 
     /// Returns those of `blocks` that the map names, ordered by list and page, so that neighbours
     /// in a file become neighbours in the log.
-    pub(crate) fn filter_live(&self, mut blocks: Vec<Block>) -> Result<Vec<Block>> {
+    pub(crate) fn filter_live(&self, mut blocks: Vec<NamedPage>) -> Result<Vec<NamedPage>> {
         blocks.sort_by_key(|block| (block.key(), block.page_index));
         let mut live = Vec::new();
-        for chunk in blocks.chunk_by(Block::is_in_chunk_of) {
+        for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
             let key = chunk[0].key();
             let found = self.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
             let Some(found) = found else { continue };
@@ -181,13 +181,13 @@ impl LogDisk {
 
 /// A search of the whole map for live blocks and nodes of a segment that its records do not name.
 #[derive(Debug)]
-pub(crate) struct Search {
+pub(crate) struct MapSearch {
     segment: SegmentNo,
     walk: MapWalk,
     found: Summary,
 }
 
-impl Search {
+impl MapSearch {
     pub(crate) fn new(segment: SegmentNo) -> Self {
         Self { segment, walk: MapWalk::new(), found: Summary::default() }
     }
@@ -195,33 +195,34 @@ impl Search {
     /// Performs one bounded step. Returns what was found when the search has reached the end of the
     /// map.
     pub(crate) fn step(&mut self, disk: &LogDisk) -> Result<Option<Summary>> {
-        let mut here = Here { layout: disk.layout, segment: self.segment, found: &mut self.found };
+        let mut here =
+            SegmentVisitor { layout: disk.layout, segment: self.segment, found: &mut self.found };
         let has_more = disk.walk_step(&mut self.walk, &mut here)?;
         Ok((!has_more).then(|| std::mem::take(&mut self.found)))
     }
 }
 
 /// The visitor of the walk: it collects what lies in a segment.
-struct Here<'s> {
+struct SegmentVisitor<'s> {
     layout: Layout,
     segment: SegmentNo,
     found: &'s mut Summary,
 }
 
-impl Here<'_> {
+impl SegmentVisitor<'_> {
     fn is_here(&self, addr: Addr) -> bool {
         self.layout.segment_of(addr) == self.segment
     }
 }
 
-impl Visit for Here<'_> {
+impl Visit for SegmentVisitor<'_> {
     fn entry(&mut self, key: &Key, value: &Value) {
         let Value::Chunk(chunk) = value else { return };
         for (slot, page) in chunk.iter() {
             if page.len_bytes > 0 && self.is_here(page.addr) {
                 let page_index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
                 let version = (key.branch, key.epoch);
-                self.found.blocks.push(Block { list: key.list, page_index, version, page });
+                self.found.blocks.push(NamedPage { list: key.list, page_index, version, page });
             }
         }
     }
@@ -239,7 +240,7 @@ impl Summary {
         match *record {
             Record::Version { branch, epoch, .. } => *version = (branch, epoch),
             Record::WriteRun { list, first_page, addr, crcs } => {
-                self.blocks.extend((0_u64..).zip(crcs).map(|(index, crc)| Block {
+                self.blocks.extend((0_u64..).zip(crcs).map(|(index, crc)| NamedPage {
                     list,
                     page_index: first_page.saturating_add(index),
                     version: *version,
@@ -252,7 +253,12 @@ impl Summary {
                 }));
             }
             Record::WriteBlock { list, page, block } => {
-                self.blocks.push(Block { list, page_index: page, version: *version, page: block });
+                self.blocks.push(NamedPage {
+                    list,
+                    page_index: page,
+                    version: *version,
+                    page: block,
+                });
             }
             Record::Node { place, level, first_key } => self.nodes.push((place, level, first_key)),
             _ => {}
@@ -289,7 +295,7 @@ impl Engine {
     /// When `blocks` is empty.
     pub(crate) fn relocate(
         &mut self,
-        blocks: &[(Block, &[u8])],
+        blocks: &[(NamedPage, &[u8])],
         class: Option<Class>,
         nodes: &dyn Nodes,
     ) -> Outcome<u64> {
@@ -307,7 +313,7 @@ impl Engine {
     /// Returns their number and how many bytes were moved.
     fn relocate_some(
         &mut self,
-        blocks: &[(Block, &[u8])],
+        blocks: &[(NamedPage, &[u8])],
         class: Option<Class>,
         nodes: &dyn Nodes,
     ) -> Outcome<(usize, u64)> {
@@ -325,7 +331,7 @@ impl Engine {
             };
             let mut placed: SmallVec<[(u64, PageRef); 4]> = SmallVec::new();
             let (mut count, mut moved_bytes) = (0, 0);
-            for (Block { page_index, page: old, .. }, stored) in blocks {
+            for (NamedPage { page_index, page: old, .. }, stored) in blocks {
                 if chunk.get((page_index % CHUNK_PAGES) as u32) == Some(*old) {
                     let content = Content::stored(stored, old.crc32c);
                     let (pages, short_bytes) = content.room();

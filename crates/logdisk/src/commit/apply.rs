@@ -24,7 +24,7 @@ use dendro_format::{PageRef, Record};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
-use crate::commit::unit::{Contents, Worst, check_arguments, chunks_in, encode_hints};
+use crate::commit::unit::{Contents, WorstCase, check_arguments, chunks_in, encode_hints};
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
@@ -127,7 +127,7 @@ impl Engine {
         &mut self,
         aru: &Aru<'_>,
         contents: &Contents<'_>,
-        worst: Worst,
+        worst: WorstCase,
         nodes: &dyn Nodes,
     ) -> Outcome<CommitSeq> {
         let branch = aru.view().branch;
@@ -164,7 +164,7 @@ impl Engine {
 
     /// Whether the payload streams will find enough segments for the unit, whatever classes its
     /// pages get.
-    fn has_segments_for(&self, worst: Worst) -> bool {
+    fn has_segments_for(&self, worst: WorstCase) -> bool {
         let size = self.state.segments.layout().segment_size_bytes();
         // In each segment, headers take a part, and the end may be too short for another partial
         // segment.

@@ -7,7 +7,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Op};
 use dendro_format::PageRef;
 
-use crate::commit::unit::Worst;
+use crate::commit::unit::WorstCase;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -25,7 +25,7 @@ impl LogDisk {
         &self,
         engine: &Engine,
         aru: &Aru<'_>,
-        worst: Worst,
+        worst: WorstCase,
         nodes: &dyn Nodes,
     ) -> Outcome<(Need, Option<Shortage>)> {
         let mut need = Need {

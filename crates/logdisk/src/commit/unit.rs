@@ -101,7 +101,7 @@ impl<'a> Contents<'a> {
 
 /// The most that a unit can take.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Worst {
+pub(crate) struct WorstCase {
     pub(super) pages: usize,
     pub(super) record_bytes: usize,
     map_bytes: u64,
@@ -111,7 +111,7 @@ pub(crate) struct Worst {
     pub(super) user_record_bytes: u64,
 }
 
-impl Worst {
+impl WorstCase {
     pub(crate) fn of(aru: &Aru<'_>) -> Self {
         let mut worst = Self { record_bytes: VERSION_LEN_BYTES, ..Self::default() };
         for op in aru.ops() {

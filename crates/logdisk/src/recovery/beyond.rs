@@ -80,7 +80,7 @@ impl Beyond {
         reused: impl Iterator<Item = SegmentNo>,
         keeps_records: bool,
     ) -> Option<Self> {
-        let mut search = Search {
+        let mut search = LogSearch {
             end: *end,
             keeps_records,
             found: None,
@@ -112,7 +112,7 @@ impl Beyond {
     }
 }
 
-struct Search {
+struct LogSearch {
     end: LogEnd,
     keeps_records: bool,
     found: Option<Beyond>,
@@ -120,7 +120,7 @@ struct Search {
     seen: BTreeSet<SegmentNo>,
 }
 
-impl Search {
+impl LogSearch {
     /// Whether the place where the log ends has a header like the missing one.
     fn looks_damaged(&self, reader: &mut SegmentReader<'_>) -> bool {
         let LogEnd { segment, offset_bytes, next_segment, seq } = self.end;

@@ -61,9 +61,9 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Whether the log surely leads to a place. The number of a checkpoint taken after a crash does
-    /// not follow directly: it names the last partial segment that was seen, which may not have
-    /// been applied.
+    /// Whether the log surely leads to a place. A checkpoint that was taken after a crash has a
+    /// number that was skipped to, and the checksum of the last partial segment that was seen. That
+    /// one may not have been applied, so such a place does not count as reached.
     pub(super) fn reaches(&self, position: LogPosition) -> bool {
         let LogPosition { seq, prev_crc32c } = position;
         let is_before = |partial: &Scanned| {

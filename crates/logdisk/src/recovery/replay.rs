@@ -191,10 +191,10 @@ fn apply_to_pages(
     }
 }
 
-/// Whether nothing is live in a segment that was filled again.
+/// Whether nothing is live in a segment that the log releases for reuse.
 fn is_emptied(state: &State, segment: SegmentNo) -> bool {
-    // The checkpoint itself may have put its nodes there, if it was written after the record was
-    // durable.
+    // If the record was durable before the checkpoint was written, the checkpoint may have put its
+    // own nodes there.
     state.segments.layout().is_log_segment(segment)
         && (state.segments.head(segment) == Head::Map || state.segments.live_bytes_of(segment) == 0)
 }

@@ -22,14 +22,14 @@ fn formatted(device: &Arc<MemoryDevice>) -> LogDisk {
 }
 
 /// A checkpoint, and the log behind it.
-struct Found {
+struct RecoveredLog {
     superblock: Superblock,
     checkpoint: Checkpoint,
     chain: Chain,
     store: NodeStore,
 }
 
-impl Found {
+impl RecoveredLog {
     fn on(device: &dyn Device) -> Self {
         let Start { superblock, checkpoint, .. } = Start::find(device).expect("it was formatted");
         let copy = Arc::new(MemoryDevice::from_bytes(&bytes_of(device)));
@@ -50,7 +50,7 @@ impl Found {
         let Self { superblock, checkpoint, chain, store } = self;
         let (nodes, mut notes) = (PinnedNodes::loading(store), Vec::new());
         let mut state = restore(superblock, checkpoint, &nodes)?;
-        let roll = Roll { device, superblock, checkpoint };
+        let roll = RollForward { device, superblock, checkpoint };
         let last_unit = roll.forward(&mut state, chain, &nodes, is_lost, &mut notes)?;
         Ok((last_unit, state, notes))
     }
@@ -58,9 +58,9 @@ impl Found {
 
 /// The segments that recovery may fill.
 fn clean_after_crash(device: &dyn Device) -> Vec<SegmentNo> {
-    let mut found = Found::on(device);
+    let mut found = RecoveredLog::on(device);
     let (_, mut state, _) = found.forward(device, false).expect("it is sound");
-    let Found { superblock, checkpoint, chain, .. } = &found;
+    let RecoveredLog { superblock, checkpoint, chain, .. } = &found;
     state.segments.settle();
     for segment in chain.segments(checkpoint) {
         state.segments.close(segment);
@@ -79,7 +79,7 @@ fn the_log_from_an_older_checkpoint_is_cut_off_before_records_that_cannot_be_app
     aru.create_list(list, ListHints::default()).write_pages(list, 0, vec![7; PAGE_SIZE]);
     disk.commit(aru).expect("there is room");
     disk.flush(CommitSeq::LATEST).expect("the device works");
-    let mut found = Found::on(&*device);
+    let mut found = RecoveredLog::on(&*device);
     let last = found.chain.partials.last().expect("a unit was flushed");
     let last_unit = last.header.commit_seq;
     // The record releases the segment of the page for reuse, as if nothing in it were live.

@@ -9,7 +9,7 @@ use dendro_format::{Key, Space, Value};
 use dendro_policy::Class;
 
 use super::Place;
-use crate::clean::relocate::Block;
+use crate::clean::relocate::NamedPage;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
@@ -56,7 +56,7 @@ pub(super) struct Stretch {
     /// Whether moving the small pieces is worth it.
     pub(super) is_worth_it: bool,
     /// The blocks of the small pieces, in the order of the pages.
-    pub(super) scattered: Vec<Block>,
+    pub(super) scattered: Vec<NamedPage>,
     /// The reads for these blocks, in the order of addresses. Each block is put behind the one of
     /// the page before it.
     pub(super) fetches: Vec<Fetch>,
@@ -78,12 +78,12 @@ impl Stretch {
 }
 
 /// Splits `blocks`, sorted by [`order`], into what one read of the device fetches together.
-fn pieces(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
+fn pieces(blocks: &[NamedPage]) -> impl Iterator<Item = &[NamedPage]> {
     blocks.chunk_by(|a, b| gap_between(&a.page, &b.page).is_some())
 }
 
 /// The order in which blocks are read: whole pages by address, then blocks that take a read each.
-fn order(block: &Block) -> (bool, dendro_format::Addr) {
+fn order(block: &NamedPage) -> (bool, dendro_format::Addr) {
     (!block.page.is_whole(), block.page.addr)
 }
 
@@ -127,7 +127,7 @@ impl Engine {
         let mut blocks = self.blocks_of(ancestry, place, nodes)?;
         blocks.sort_by_key(order);
         let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
-        let is_small = |piece: &&[Block]| {
+        let is_small = |piece: &&[NamedPage]| {
             piece.iter().all(|block| block.page.is_whole())
                 && (piece.len() * PAGE_SIZE < settings.piece_bytes as usize
                     || settings.moves_everything)
@@ -143,7 +143,7 @@ impl Engine {
             }
         }
         small.sort_by_key(|block| block.page_index);
-        let fetch = |(number, block): (usize, &Block)| {
+        let fetch = |(number, block): (usize, &NamedPage)| {
             let pin = self.state.segments.pin(block.page.addr);
             Fetch::new(block.page_index, block.page, number * PAGE_SIZE, pin)
         };
@@ -166,7 +166,7 @@ impl Engine {
         })
     }
 
-    fn is_in_memory(&self, block: &Block) -> bool {
+    fn is_in_memory(&self, block: &NamedPage) -> bool {
         self.block_in_memory(block.page.addr, usize::from(block.page.len_bytes)).is_some()
     }
 
@@ -176,7 +176,7 @@ impl Engine {
         ancestry: Ancestry<'_>,
         place: Place,
         nodes: &dyn Nodes,
-    ) -> Outcome<Vec<Block>> {
+    ) -> Outcome<Vec<NamedPage>> {
         let list = place.list;
         let mut blocks = Vec::new();
         let first = place.page / CHUNK_PAGES;
@@ -186,7 +186,7 @@ impl Engine {
             self.state.look_back_past(ancestry, item, nodes, &mut |key, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 let stored = chunk.iter_masked(wanted).filter(|(_, page)| page.len_bytes > 0);
-                blocks.extend(stored.map(|(slot, page)| Block {
+                blocks.extend(stored.map(|(slot, page)| NamedPage {
                     list,
                     page_index: number * CHUNK_PAGES + u64::from(slot),
                     version: (key.branch, key.epoch),
@@ -205,9 +205,9 @@ impl Engine {
 
     /// The class that the policy chooses for blocks that are written together: that of survivors as
     /// old as these blocks are on average.
-    fn class_of(&self, blocks: &[Block]) -> Class {
+    fn class_of(&self, blocks: &[NamedPage]) -> Class {
         let segments = &self.state.segments;
-        let policy_view = |block: &Block| segments.policy_view_at(block.page.addr);
+        let policy_view = |block: &NamedPage| segments.policy_view_at(block.page.addr);
         // The class is never hotter than the coldest one that the blocks come from.
         let Some(coldest) = blocks.iter().map(policy_view).max_by_key(|from| from.class) else {
             return Class::MAIN;
@@ -220,7 +220,7 @@ impl Engine {
 
     /// Whether the blocks have not been written for a while. The time of a block is the average
     /// time at which the blocks in its segment were written.
-    fn is_quiet(&self, blocks: &[Block]) -> bool {
+    fn is_quiet(&self, blocks: &[NamedPage]) -> bool {
         let segments = &self.state.segments;
         let times =
             || blocks.iter().map(|block| segments.policy_view_at(block.page.addr).written_at);

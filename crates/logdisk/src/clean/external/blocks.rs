@@ -46,7 +46,7 @@ pub struct MapCursor {
 }
 
 /// A partial segment's length, and the blocks that its records name.
-struct Partial {
+struct PartialSummary {
     len_bytes: u32,
     blocks: Vec<Block>,
 }
@@ -157,7 +157,11 @@ impl LogDisk {
     }
 
     /// Reads the partial segment at `offset_bytes` of a segment, if there is one.
-    fn read_partial(&self, segment: SegmentNo, offset_bytes: u32) -> Result<Option<Partial>> {
+    fn read_partial(
+        &self,
+        segment: SegmentNo,
+        offset_bytes: u32,
+    ) -> Result<Option<PartialSummary>> {
         let size = self.layout.segment_size_bytes();
         let is_place = u64::from(offset_bytes) + PAGE_SIZE as u64 <= size
             && (offset_bytes as usize).is_multiple_of(PAGE_SIZE);
@@ -194,7 +198,7 @@ impl LogDisk {
         // The main log also names blocks in segments of other streams, which are reported with
         // those segments.
         blocks.retain(|block| self.layout.segment_of(block.addr) == segment);
-        Ok(Some(Partial { len_bytes: header.len_bytes, blocks }))
+        Ok(Some(PartialSummary { len_bytes: header.len_bytes, blocks }))
     }
 
     fn read_records_of(&self, base: u64, header: &PartialHeader) -> Result<Vec<u8>> {

@@ -8,7 +8,7 @@ use dendro_format::{Addr, Key, NodePtr, PageRef, checksum};
 
 use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, Rewritten};
 use crate::checkpoint::unless_put_off;
-use crate::clean::relocate;
+use crate::clean::relocate::NamedPage;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -21,17 +21,17 @@ use crate::state::visibility::ItemKey;
 const BATCH_LEN: usize = 64;
 
 /// A page that the map names at the given address; it will be read and moved.
-struct Found {
+struct FoundPage {
     /// Its index in the batch.
     at: usize,
-    block: relocate::Block,
+    block: NamedPage,
     /// Keeps its segment from being filled again until the page has been read and compared.
     _pin: Pin,
 }
 
 /// What the map states about a block.
-enum Look {
-    Page(Found),
+enum Lookup {
+    Page(FoundPage),
     Node,
     Settled(Rewritten),
 }
@@ -95,9 +95,9 @@ impl LogDisk {
         let (mut pages, mut nodes) = (Vec::new(), Vec::new());
         for (at, look) in looks.into_iter().enumerate() {
             match look {
-                Look::Page(found) => pages.push(found),
-                Look::Node => nodes.push(at),
-                Look::Settled(outcome) => outcomes[at] = outcome,
+                Lookup::Page(found) => pages.push(found),
+                Lookup::Node => nodes.push(at),
+                Lookup::Settled(outcome) => outcomes[at] = outcome,
             }
         }
         self.rewrite_pages(pages, &mut outcomes)?;
@@ -117,10 +117,10 @@ impl LogDisk {
         engine.room_bytes(self.checkpoint_reserve(engine)) >= bytes as u64
     }
 
-    fn rewrite_pages(&self, mut pages: Vec<Found>, outcomes: &mut [Rewritten]) -> Result<()> {
+    fn rewrite_pages(&self, mut pages: Vec<FoundPage>, outcomes: &mut [Rewritten]) -> Result<()> {
         pages.sort_by_key(|found| found.block.page.addr);
         let mut sound = Vec::new();
-        let joins = |a: &Found, b: &Found| {
+        let joins = |a: &FoundPage, b: &FoundPage| {
             let (a, b) = (&a.block.page, &b.block.page);
             a.is_whole() && b.addr == a.addr.plus_bytes(PAGE_SIZE as u64)
         };
@@ -214,14 +214,14 @@ impl Engine {
     }
 
     /// Returns the page with this name, if it has a block.
-    fn page(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<relocate::Block>> {
+    fn page(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<NamedPage>> {
         let BlockName::Page { list, page_index, branch, epoch } = *name else { return Ok(None) };
         let key = ItemKey::chunk(list, page_index / CHUNK_PAGES).key(branch, epoch);
         let chunk = self.state.chunk_at(&key, nodes)?;
         let page = chunk.and_then(|chunk| chunk.get((page_index % CHUNK_PAGES) as u32));
         let page = page.filter(|page| page.len_bytes > 0);
         let version = (branch, epoch);
-        Ok(page.map(|page| relocate::Block { list, page_index, version, page }))
+        Ok(page.map(|page| NamedPage { list, page_index, version, page }))
     }
 
     fn node(&self, level: u8, first_key: &Key, nodes: &dyn Nodes) -> Outcome<Option<NodePtr>> {
@@ -229,24 +229,24 @@ impl Engine {
     }
 
     /// Returns what the map states now about `block`, number `at` of its batch.
-    fn look_at(&self, at: usize, block: &Block, nodes: &dyn Nodes) -> Outcome<Look> {
+    fn look_at(&self, at: usize, block: &Block, nodes: &dyn Nodes) -> Outcome<Lookup> {
         if self.place(&block.name, nodes)? != Some(block.addr) {
-            return Ok(Look::Settled(Rewritten::Dead));
+            return Ok(Lookup::Settled(Rewritten::Dead));
         }
         let segment = self.state.segments.layout().segment_of(block.addr);
         if self.state.segments.state(segment) != SegmentState::Dirty
             || self.in_memory.iter().any(|closed| closed.segment == segment)
         {
-            return Ok(Look::Settled(Rewritten::Open));
+            return Ok(Lookup::Settled(Rewritten::Open));
         }
         Ok(match block.name {
-            BlockName::Node { .. } => Look::Node,
+            BlockName::Node { .. } => Lookup::Node,
             BlockName::Page { .. } => match self.page(&block.name, nodes)? {
                 Some(block) => {
                     let pin = self.state.segments.pin(block.page.addr);
-                    Look::Page(Found { at, block, _pin: pin })
+                    Lookup::Page(FoundPage { at, block, _pin: pin })
                 }
-                None => Look::Settled(Rewritten::Dead),
+                None => Lookup::Settled(Rewritten::Dead),
             },
         })
     }
