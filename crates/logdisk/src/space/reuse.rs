@@ -2,7 +2,9 @@
 //!
 //! The checkpoint before may name blocks in a segment that is empty now. Roll-forward from that
 //! checkpoint never needs those blocks, if it reaches the records that freed them and does not read
-//! the blocks before. So a segment is filled again in two steps:
+//! the blocks before. Two invariants ensure both.
+//!
+//! Invariants:
 //! 1. (reuse 1) A reuse record is written only after the records that emptied the segment were
 //!    flushed. The header of its partial segment states that they were
 //!    ([`PartialHeader::durable_seq`]; recovery checks no payload up to there), and the records
