@@ -104,12 +104,12 @@ impl<'volume> Daemon<'volume> {
 
     /// The options of a mount, with those of the whole volume, as they are now.
     pub(crate) fn in_force(&self, view: &MountedView) -> MountOptions {
-        let own = view.options.lock().clone();
+        let own = view.options_now();
         let of_volume = self.options.lock().clone();
         let disk = self.volume.disk();
         let default = OpenOptions::default();
         let access = if rustix::process::geteuid().is_root() { Access::All } else { Access::Owner };
-        let mut in_force = MountOptions {
+        MountOptions {
             read_only: own.read_only || self.volume.is_read_only(),
             access: own.access.or(Some(access)),
             commit_interval: of_volume.commit_interval,
@@ -123,8 +123,6 @@ impl<'volume> Daemon<'volume> {
             direct: of_volume.direct,
             on_loss: of_volume.on_loss,
             ..own
-        };
-        in_force.note_kernel_options(&view.kernel_options.lock());
-        in_force
+        }
     }
 }

@@ -17,7 +17,7 @@ impl Daemon<'_> {
         // One change at a time, and none while a snapshot is made by the old rule.
         let _changes = self.changes.lock();
         if !request.told.is_empty() {
-            view.kernel_options.lock().clone_from(&request.told);
+            view.note_kernel_options(&request.told);
         }
         let now = self.in_force(view);
         let lists = request.options.iter().map(String::as_str);

@@ -8,7 +8,7 @@ use dendro_base::{Clock, SystemClock};
 use dendro_control::ViewInfo;
 use dendro_disk::View;
 use dendro_fs::FileSystem;
-use dendro_fuse::{Mount, Switch, UnmountMode, unmount};
+use dendro_fuse::{Mount, Switch, SyncSwitch, UnmountMode, unmount};
 
 use super::automatic_snapshots::AutomaticSnapshots;
 use super::closing::Closing;
@@ -41,7 +41,9 @@ pub(crate) struct MountedView {
     /// The options, with later changes.
     pub(crate) options: Mutex<MountOptions>,
     /// Options that the kernel got when it was remounted, as far as they are known.
-    pub(crate) kernel_options: Mutex<Vec<String>>,
+    kernel_options: Mutex<Vec<String>>,
+    /// Changes whether each change is durable before the reply (`sync`).
+    sync: SyncSwitch,
     pub(crate) closing: Arc<Closing>,
     /// Whether it is mounted as a block device, which the mount has claimed.
     pub(crate) is_fuseblk: bool,
@@ -82,6 +84,7 @@ impl MountedView {
             closing,
             options: Mutex::new(options.clone()),
             kernel_options: Mutex::default(),
+            sync: mount.sync_switch(),
             mount_point,
             device,
             mount_id,
@@ -93,6 +96,20 @@ impl MountedView {
             transport: mount.transport().to_string(),
             automatic: Mutex::new(retain.map(AutomaticSnapshots::new)),
         }
+    }
+
+    /// Its own options, with those that the kernel got in the last remount.
+    pub(crate) fn options_now(&self) -> MountOptions {
+        let mut options = self.options.lock().clone();
+        options.note_kernel_options(&self.kernel_options.lock());
+        options
+    }
+
+    /// Records the options that the kernel got in a remount. The daemon itself applies `sync`, of
+    /// which the kernel sends only writes.
+    pub(crate) fn note_kernel_options(&self, options: &[String]) {
+        options.clone_into(&mut self.kernel_options.lock());
+        self.sync.set_sync(self.options_now().sync);
     }
 
     /// The file system that it shows.
