@@ -1,15 +1,16 @@
 //! What all threads of the daemon share.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 
 use dendro_base::sync::Mutex;
 use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
-use dendro_control::{AdminError, Gate, MountNamed};
+use dendro_control::{AdminError, MountNamed};
 use dendro_fuse::{Access, Timings};
 use dendro_logdisk::OpenOptions;
 
+use crate::control_socket::ControlSocket;
 use crate::damage::DamageTable;
 use crate::failure::Failure;
 use crate::mount_config::Config;
@@ -25,12 +26,7 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) volume: &'volume Volume,
     /// A random name of this run of the daemon.
     pub(crate) name: String,
-    /// The control socket, if there is one,
-    pub(crate) socket: OnceLock<PathBuf>,
-    /// and the right of other users to connect to it.
-    pub(crate) gate: OnceLock<Gate>,
-    /// Held while the card beside the socket is written.
-    pub(crate) card: Mutex<()>,
+    pub(crate) control_socket: ControlSocket,
     /// The mount point of the first mount.
     pub(crate) mount_point: PathBuf,
     pub(crate) since: Timestamp,
@@ -58,9 +54,7 @@ impl<'volume> Daemon<'volume> {
         Ok(Self {
             volume,
             name: Uuid::from_random(random_bytes()?).to_string(),
-            socket: OnceLock::new(),
-            gate: OnceLock::new(),
-            card: Mutex::default(),
+            control_socket: ControlSocket::default(),
             mount_point: config.mount_point.clone(),
             since: SystemClock.now(),
             timings: Arc::default(),
