@@ -27,7 +27,7 @@ use crate::clean::cleaner::{Cleaned, Cleaner};
 use crate::clean::coalesce::Coalescing;
 use crate::clean::external;
 use crate::commit::group_commit::GroupCommit;
-use crate::commit::unit::{Contents, WorstCase};
+use crate::commit::unit::{Contents, WorstCase, check_arguments};
 use crate::damage::DamageLog;
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -387,6 +387,7 @@ impl LogicalDisk for LogDisk {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
+        aru.ops().iter().try_for_each(check_arguments)?;
         let worst = WorstCase::of(&aru);
         // The unit now uses what was reserved for it.
         drop(aru.take_reservation());

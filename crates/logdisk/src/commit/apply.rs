@@ -24,7 +24,7 @@ use dendro_format::{PageRef, Record};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
-use crate::commit::unit::{Contents, WorstCase, check_arguments, chunks_in, encode_hints};
+use crate::commit::unit::{Contents, WorstCase, chunks_in, encode_hints};
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
@@ -256,7 +256,6 @@ impl<'e, 'a> Application<'e, 'a> {
     }
 
     fn apply_op(&mut self, op: &Op<'_>) -> Outcome<()> {
-        check_arguments(op)?;
         let (branch, nodes) = (self.branch, self.nodes);
         match op {
             Op::CreateList { list, hints } => {
