@@ -10,6 +10,7 @@
 # make audit    licences, advisories and sources of dependencies
 # make install  the command, its man pages, completions, udev rule and magic entry
 # make deb      the same as a Debian package
+# make stage-deb  the files of that package, for cargo-deb
 # See README.md and docs/DEVELOPMENT.md.
 
 IMG    ?= $(CURDIR)/dendro.img
@@ -40,7 +41,7 @@ DENDRO  := $(TARGET)/release/dendro
 LINKS   := mkfs.dendro fsck.dendro mount.dendro mount.fuse.dendro mount.fuseblk.dendro \
            umount.fuse.dendro umount.fuseblk.dendro
 
-.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz model miri audit install install-files uninstall deb clean
+.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz model miri audit install install-files uninstall deb stage-deb clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -182,6 +183,11 @@ uninstall:
 # Into $(TARGET)/debian; takes dpkg-dev.
 deb: setup all
 	packaging/make-deb "$(DENDRO)" "$(TARGET)/debian"
+
+# The files of the package, for cargo-deb.
+stage-deb: setup all
+	rm -rf "$(TARGET)/release/deb"
+	packaging/stage-deb "$(DENDRO)" "$(TARGET)/release/deb"
 
 clean:
 	$(CARGO) clean

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The definition of the command line.
 
 pub(crate) mod cleaning;
 pub(crate) mod fork;
@@ -25,7 +25,7 @@ use crate::failure::code;
 /// One run of the command.
 #[derive(Debug)]
 pub(crate) struct Invocation {
-    /// What it was called as, for its messages.
+    /// The name by which it was called. Its messages begin with this name.
     pub(crate) name: String,
     pub(crate) quiet: bool,
     pub(crate) command: Command,
@@ -102,17 +102,17 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Show what lies on the device, structure by structure
     Dump(DumpArgs),
-    /// Print what udev's rules are to know of a device, if it holds a volume
+    /// Print the properties that udev's rules import for a device, if it holds a volume
     #[command(hide = true)]
     Udev { device: PathBuf },
     /// Write a shell's completions to standard output
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },
-    /// Print what a word may become that is being typed
+    /// Print the candidates for a word that is being typed
     #[command(hide = true)]
     Complete {
         what: Candidates,
-        /// That word, and then all words of the line, the command first
+        /// That word, and then all words of the line from the command on
         #[arg(last = true, required = true)]
         words: Vec<String>,
     },
@@ -121,14 +121,14 @@ pub(crate) enum Command {
     Man { directory: PathBuf },
 }
 
-/// What a shell asks for.
+/// The kinds of words that a shell asks to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Candidates {
-    /// What may follow `-o`.
+    /// Mount options, which follow `-o`.
     Options,
-    /// What `dendro set` changes.
+    /// Options that `dendro set` changes.
     Settings,
-    /// `TARGET@NAME` and `TARGET:BRANCH`.
+    /// Versions, as `TARGET@NAME` or `TARGET:BRANCH`.
     Versions,
 }
 
@@ -163,10 +163,10 @@ pub(crate) struct MkfsArgs {
     pub(crate) json: bool,
 }
 
-/// How a volume is to be mounted, as the type that mount(8) was told says.
+/// How a volume is mounted. The file system type that mount(8) was called with determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountKind {
-    /// `dendro`: as a block device, images too, if that can be.
+    /// `dendro`: as a block device if possible. Images are attached to a loop device.
     Best,
     /// `fuse.dendro`.
     Plain,
@@ -206,13 +206,13 @@ pub(crate) struct MountArgs {
     /// Print what is mounted now as JSON
     #[arg(long, conflicts_with = "foreground")]
     pub(crate) json: bool,
-    /// This process is the one in the background; it reports on standard output
+    /// This process is the daemon; it reports on standard output
     #[arg(long, hide = true)]
     pub(crate) daemon: bool,
     /// Called by mount(8): do everything but mount
     #[arg(skip)]
     pub(crate) fake: bool,
-    /// Called by mount(8), so: what to add to the options where these do not say it
+    /// Called by mount(8): the kind of mount, unless the options determine it
     #[arg(skip)]
     pub(crate) kind: Option<MountKind>,
 }
@@ -282,7 +282,7 @@ pub(crate) struct TryArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What to do with a clone when the head has changed since it was made.
+/// What happens to a clone if the head has changed since the clone was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnConflict {
     #[default]
@@ -335,7 +335,7 @@ It lasts until the volume is unmounted. Without options, those in force are show
 pub(crate) struct SetOptionsArgs {
     /// A mount point or a path inside a mount
     pub(crate) target: PathBuf,
-    /// What is to be
+    /// The options to change
     #[arg(value_name = "OPTION")]
     pub(crate) options: Vec<String>,
     /// Print the options in force as JSON
@@ -351,7 +351,7 @@ requests took less than, 99% of them, and all; segments cleaned and how full the
 clean now; how long writers waited for room. What the kernel has cached does not come to the daemon.
 
 To have node-exporter's textfile collector pick the metrics up:
-  dendro stat --metrics --to /var/lib/node_exporter/home.prom /home"
+  dendro stat --metrics --to /var/lib/prometheus/node-exporter/home.prom /home"
 )]
 pub(crate) struct StatArgs {
     /// An image file, a block device, a mount point or a path inside a mount
@@ -466,7 +466,7 @@ pub(crate) struct CheckArgs {
     pub(crate) progress: Option<Option<i32>>,
 }
 
-/// What a dump shows.
+/// The structures that a dump shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpWhat {
     Superblocks,
@@ -478,7 +478,7 @@ pub(crate) enum DumpWhat {
     Map,
 }
 
-/// The interface that mount(8) has to its helpers.
+/// The command line that mount(8) passes to its helpers.
 #[derive(Debug, Parser)]
 #[command(version, about = "Mount a dendrofs volume; called by mount(8)")]
 struct MountHelper {
@@ -542,8 +542,8 @@ impl MountHelper {
     }
 }
 
-/// The interface that umount(8) has to its helpers. It returns when all is written, which
-/// umount(2) does not wait for.
+/// The command line that umount(8) passes to its helpers. The helper returns when all data is
+/// written. umount(2) alone does not wait for that.
 #[derive(Debug, Parser)]
 #[command(version, about = "Unmount a dendrofs volume; called by umount(8)")]
 struct UmountHelper {
@@ -572,7 +572,7 @@ struct UmountHelper {
     namespace: Option<PathBuf>,
 }
 
-/// The command behind each linked name.
+/// The other names of the command, and the verb that each implies.
 pub(crate) const LINKED_NAMES: [(&str, &str); 7] = [
     ("mkfs.dendro", "mkfs"),
     ("fsck.dendro", "check"),
@@ -583,8 +583,8 @@ pub(crate) const LINKED_NAMES: [(&str, &str); 7] = [
     ("umount.fuseblk.dendro", "umount"),
 ];
 
-/// What mount(8) and umount(8) say to their helper `name`, which stands for `verb`; `None` for those that
-/// are called as people call `dendro`.
+/// The command line of the helper `name` of mount(8) or umount(8), which implies `verb`. `None` for
+/// names that take the arguments of `dendro`.
 pub(crate) fn helper_command(name: &'static str, verb: &str) -> Option<clap::Command> {
     match verb {
         "mount" => Some(MountHelper::command().name(name)),
@@ -623,7 +623,7 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
         None => parse_dendro("dendro", arguments),
     };
     parsed.map_err(|error| {
-        // Nothing can be done where even this fails.
+        // If printing fails, there is no other way to report.
         let _ = error.print();
         let given = || arguments.iter().skip(1).filter_map(|argument| argument.to_str());
         let verb = match linked {

@@ -135,3 +135,59 @@ fn what_fstab_files_have_is_taken() {
     assert!(in_force(&scratch).contains(&"nosymfollow".into()));
     scratch.umount();
 }
+
+#[test]
+fn a_remount_with_sync_makes_each_change_durable_and_one_without_ends_that() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    // Nothing becomes durable by time alone.
+    scratch.mount_with("commit=3600");
+    let remount = |options: &str| {
+        let options = format!("remount,{options}");
+        scratch.dendro(["mount", "-o", &options, &scratch.image(), &scratch.mount_point()])
+    };
+    remount("sync").succeeds();
+    assert!(in_force(&scratch).contains(&"sync".into()));
+    fs::create_dir(scratch.inside("directory")).unwrap();
+    scratch.kill_daemon();
+    scratch.mount_with("commit=3600,sync");
+    assert!(scratch.inside("directory").is_dir());
+    remount("rw").succeeds();
+    assert!(!in_force(&scratch).contains(&"sync".into()));
+    fs::create_dir(scratch.inside("volatile")).unwrap();
+    scratch.kill_daemon();
+    scratch.mount();
+    assert!(!scratch.inside("volatile").exists(), "changes still wait for the device");
+    scratch.umount();
+}
+
+#[test]
+fn a_remount_refuses_dirsync_unless_it_is_in_force() {
+    if skips_mounts() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount_with("commit=3600");
+    let remount = |options: &str| {
+        let options = format!("remount,{options}");
+        scratch.dendro(["mount", "-o", &options, &scratch.image(), &scratch.mount_point()])
+    };
+    remount("ro,dirsync").fails(32, &["dirsync cannot be changed while it is mounted"]);
+    fs::write(scratch.inside("file"), "still writable").unwrap();
+    let mount = scratch.mount_point();
+    let refused = scratch.dendro(["set", &mount, "dirsync"]);
+    refused.fails(1, &["dirsync cannot be changed while it is mounted"]);
+    scratch.umount();
+    scratch.mount_with("commit=3600,dirsync");
+    // As mount(8) calls it, with what the table of mounts has.
+    remount("rw,dirsync,sync").succeeds();
+    remount("rw").succeeds();
+    assert!(in_force(&scratch).contains(&"dirsync".into()));
+    fs::create_dir(scratch.inside("directory")).unwrap();
+    scratch.kill_daemon();
+    scratch.mount();
+    assert!(scratch.inside("directory").is_dir(), "names are still durable at once");
+    scratch.umount();
+}

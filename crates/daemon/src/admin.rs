@@ -132,7 +132,7 @@ impl Admin for Daemon<'_> {
 
     fn shut_down(&self) -> Result<(), AdminError> {
         let views = self.views.all();
-        if let Some(view) = views.iter().find(|view| view.is_elsewhere) {
+        if let Some(view) = views.iter().find(|view| view.is_elsewhere()) {
             return Err(AdminError(format!(
                 "{}: goes when the processes in that namespace end",
                 view.place()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dendro_control::{Gate, Pong, Server, identity_file};
+use dendro_control::{Pong, Server};
 use dendro_fuse::Access;
 
 use crate::state::Daemon;
@@ -28,25 +28,15 @@ impl Daemon<'_> {
 
     /// Makes the socket known, and writes the card beside it.
     pub(crate) fn open_control_socket(&self, server: &Server) {
-        let _ = self.socket.set(server.path().to_path_buf());
-        let _ = self.gate.set(server.gate());
+        self.control_socket.set(server);
         self.write_card();
     }
 
     /// Writes the card, which names the volume and the mounts of this process in case it does not
     /// answer, and opens the socket to other users if a mount is open to them.
     pub(crate) fn write_card(&self) {
-        let Some(socket) = self.socket.get() else { return };
-        let _one_at_a_time = self.card.lock();
         // Other users get answers as soon as one of the mounts is open to them.
-        if self.is_for_others()
-            && let Some(Err(error)) = self.gate.get().map(Gate::open)
-        {
-            log::warn!("{}: others cannot be let in: {error}", socket.display());
-        }
-        if let Err(error) = identity_file::write(socket, &self.pong()) {
-            log::warn!("{}: no card can be left beside it: {error}", socket.display());
-        }
+        self.control_socket.write_card(|| (self.is_for_others(), self.pong()));
     }
 
     /// Whether other users may use a mount, as far as permissions in it allow.

@@ -6,7 +6,7 @@
 //! - [`volume`]: a volume, opened. [`options`] and `delegation`: what follows `-o`.
 //!   [`mount_config`]: what is mounted where. [`mounts`]: what the kernel has mounted.
 //! - `views`: the mounts that are served. `state`: what all threads share. `card`: what a daemon
-//!   says it is; [`holder`]: which daemon has a volume.
+//!   says it is. `control_socket`: where it says so. [`holder`]: which daemon has a volume.
 //! - `serving`: mounts from their beginning to their end. `background`: what is done without being
 //!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
@@ -22,6 +22,7 @@ mod admin;
 mod background;
 mod card;
 pub mod cleaning;
+mod control_socket;
 pub mod damage;
 mod delegation;
 mod failure;

@@ -16,7 +16,7 @@ use crate::delegation::Delegates;
 use crate::{local_time, text};
 
 /// Options that mount(8), systemd and fstab handle and still pass on.
-const FOREIGN: [&str; 28] = [
+const FOREIGN: [&str; 26] = [
     "defaults",
     "auto",
     "noauto",
@@ -29,7 +29,6 @@ const FOREIGN: [&str; 28] = [
     "nofail",
     "fail",
     "_netdev",
-    "async",
     "silent",
     "loud",
     "nomand",
@@ -38,7 +37,6 @@ const FOREIGN: [&str; 28] = [
     "atime",
     "norelatime",
     "nostrictatime",
-    "nosync",
     // These have no meaning here. Access times are always lazy, versions of i-nodes and mandatory
     // locks do not exist, and directories have access times like files.
     "lazytime",
@@ -289,6 +287,7 @@ impl MountOptions {
             "nofuseblk" => self.fuseblk = Some(false),
             "loop" => self.is_loop = true,
             "sync" => self.sync = true,
+            "async" | "nosync" => self.sync = false,
             "dirsync" => self.dirsync = true,
             "dev" => self.dev = true,
             "nodev" => self.dev = false,

@@ -80,9 +80,9 @@ impl Daemon<'_> {
     /// Serves a mount until it ends.
     fn serve(&self, mount: Mount, view: &Arc<MountedView>) {
         let served = mount.serve();
-        view.closing.begin();
+        view.closing().begin();
         self.write_card();
-        if view.is_fuseblk && !view.closing.has_shut_down() {
+        if view.is_fuseblk() && !view.closing().has_shut_down() {
             // The mount had the claim on the device. Other views still need it; so does this one if
             // it was cut off.
             if let Err(failure) = self.volume.take_claim() {
@@ -90,7 +90,7 @@ impl Daemon<'_> {
                 std::process::exit(1);
             }
         }
-        let closed = view.closing.close(|| None);
+        let closed = view.closing().close(|| None);
         let failures = [
             served.err().map(|error| format!("{}: serving ended: {error}", view.place())),
             closed.err().map(|error| not_shut_down(self.volume, &error)),

@@ -1,15 +1,16 @@
 //! What all threads of the daemon share.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 
 use dendro_base::sync::Mutex;
 use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
-use dendro_control::{AdminError, Gate, MountNamed};
+use dendro_control::{AdminError, MountNamed};
 use dendro_fuse::{Access, Timings};
 use dendro_logdisk::OpenOptions;
 
+use crate::control_socket::ControlSocket;
 use crate::damage::DamageTable;
 use crate::failure::Failure;
 use crate::mount_config::Config;
@@ -25,12 +26,7 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) volume: &'volume Volume,
     /// A random name of this run of the daemon.
     pub(crate) name: String,
-    /// The control socket, if there is one,
-    pub(crate) socket: OnceLock<PathBuf>,
-    /// and the right of other users to connect to it.
-    pub(crate) gate: OnceLock<Gate>,
-    /// Held while the card beside the socket is written.
-    pub(crate) card: Mutex<()>,
+    pub(crate) control_socket: ControlSocket,
     /// The mount point of the first mount.
     pub(crate) mount_point: PathBuf,
     pub(crate) since: Timestamp,
@@ -58,9 +54,7 @@ impl<'volume> Daemon<'volume> {
         Ok(Self {
             volume,
             name: Uuid::from_random(random_bytes()?).to_string(),
-            socket: OnceLock::new(),
-            gate: OnceLock::new(),
-            card: Mutex::default(),
+            control_socket: ControlSocket::default(),
             mount_point: config.mount_point.clone(),
             since: SystemClock.now(),
             timings: Arc::default(),
@@ -104,12 +98,12 @@ impl<'volume> Daemon<'volume> {
 
     /// The options of a mount, with those of the whole volume, as they are now.
     pub(crate) fn in_force(&self, view: &MountedView) -> MountOptions {
-        let own = view.options.lock().clone();
+        let own = view.options_now();
         let of_volume = self.options.lock().clone();
         let disk = self.volume.disk();
         let default = OpenOptions::default();
         let access = if rustix::process::geteuid().is_root() { Access::All } else { Access::Owner };
-        let mut in_force = MountOptions {
+        MountOptions {
             read_only: own.read_only || self.volume.is_read_only(),
             access: own.access.or(Some(access)),
             commit_interval: of_volume.commit_interval,
@@ -123,8 +117,6 @@ impl<'volume> Daemon<'volume> {
             direct: of_volume.direct,
             on_loss: of_volume.on_loss,
             ..own
-        };
-        in_force.note_kernel_options(&view.kernel_options.lock());
-        in_force
+        }
     }
 }

@@ -20,7 +20,6 @@ mod hidden_directory;
 mod view;
 
 pub(crate) use all::Views;
-pub(crate) use automatic_snapshots::AutomaticSnapshots;
 pub(crate) use closing::Closing;
 pub(crate) use hidden_directory::HiddenDirectory;
 pub(crate) use view::{MountPlace, MountedView};

@@ -205,9 +205,9 @@ impl ModelDisk {
         Ok(())
     }
 
-    /// What `view` holds.
-    fn look(&self, view: View) -> Result<ModelState> {
-        self.inner.read().versions.state(view).cloned()
+    /// What `view` has of `list`.
+    fn look(&self, view: View, list: Lid) -> Result<Option<Arc<ModelList>>> {
+        Ok(self.inner.read().versions.state(view)?.shared_list(list))
     }
 }
 
@@ -291,30 +291,32 @@ impl LogicalDisk for ModelDisk {
     }
 
     fn hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {
-        Ok(self.look(view)?.list(list).map(ModelList::hints))
+        Ok(self.look(view, list)?.map(|list| list.hints()))
     }
 
     fn lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
-        Ok(self.look(view)?.lists(from).map(|(list, _)| list).take(max).collect())
+        let inner = self.inner.read();
+        let lists = inner.versions.state(view)?.lists(from);
+        Ok(lists.map(|(list, _)| list).take(max).collect())
     }
 
     fn record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
-        Ok(self.look(view)?.list(list).and_then(|list| list.record(index).cloned()))
+        Ok(self.look(view, list)?.and_then(|list| list.record(index).cloned()))
     }
 
     fn records(&self, view: View, list: Lid, from: u64, max: usize) -> Result<Vec<(u64, Record)>> {
-        let state = self.look(view)?;
-        let Some(list) = state.list(list) else { return Ok(Vec::new()) };
+        let list = self.look(view, list)?;
+        let Some(list) = list else { return Ok(Vec::new()) };
         Ok(list.records(from).map(|(index, value)| (index, value.clone())).take(max).collect())
     }
 
     fn read_pages(&self, view: View, list: Lid, first_page: u64, buf: &mut [u8]) -> Result<()> {
         assert!(buf.len().is_multiple_of(PAGE_SIZE), "a read of {} bytes", buf.len());
-        let state = self.look(view)?;
+        let list = self.look(view, list)?;
         let count = (buf.len() / PAGE_SIZE) as u64;
         let range = state::page_range(first_page, count)?;
         buf.fill(0);
-        let Some(list) = state.list(list) else { return Ok(()) };
+        let Some(list) = list else { return Ok(()) };
         for (page, data) in list.pages(range) {
             // Inside `buf`, whose length is a usize.
             let offset = (page - first_page) as usize * PAGE_SIZE;
@@ -324,14 +326,14 @@ impl LogicalDisk for ModelDisk {
     }
 
     fn next_data(&self, view: View, list: Lid, from: u64) -> Result<Option<u64>> {
-        let state = self.look(view)?;
-        let Some(list) = state.list(list) else { return Ok(None) };
+        let list = self.look(view, list)?;
+        let Some(list) = list else { return Ok(None) };
         Ok(list.pages(from..MAX_PAGE_COUNT).next().map(|(page, _)| page))
     }
 
     fn next_hole(&self, view: View, list: Lid, from: u64) -> Result<u64> {
-        let state = self.look(view)?;
-        let Some(list) = state.list(list) else { return Ok(from) };
+        let list = self.look(view, list)?;
+        let Some(list) = list else { return Ok(from) };
         let mut hole = from;
         for (page, _) in list.pages(from..MAX_PAGE_COUNT) {
             if page != hole {
@@ -343,8 +345,8 @@ impl LogicalDisk for ModelDisk {
     }
 
     fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
-        let state = self.look(view)?;
-        Ok(state.list(list).map_or(0, |list| list.pages(range).count() as u64))
+        let list = self.look(view, list)?;
+        Ok(list.map_or(0, |list| list.pages(range).count() as u64))
     }
 }
 

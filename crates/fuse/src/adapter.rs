@@ -18,6 +18,7 @@ use crate::callers::interrupts::Interrupts;
 use crate::convert;
 use crate::current_fs::CurrentFs;
 use crate::file_flags::{self, FlagsRequest};
+use crate::sync_mode::{SyncMode, SyncSwitch};
 
 /// The most bytes that one request transfers: the kernel's default limit.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
@@ -73,35 +74,24 @@ pub(crate) struct Adapter {
     /// Whether the kernel sends fallocate without a check of set-id bits.
     skips_fallocate_check: AtomicBool,
     kernel_checks_flags: AtomicBool,
-    sync_mode: SyncMode,
+    sync: SyncSwitch,
     on_unmount: OnceLock<Box<OnUnmount>>,
     notifier: OnceLock<Notifier>,
     interrupts: Interrupts,
-}
-
-/// Which changes are durable before the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SyncMode {
-    /// Writes for which the kernel requests it, because of the open file or the mount.
-    Writes,
-    /// These, and changes of names (`dirsync`).
-    Names,
-    /// All changes (`sync`).
-    All,
 }
 
 /// Called when the file system is unmounted.
 pub(crate) type OnUnmount = dyn Fn() + Send + Sync;
 
 impl Adapter {
-    pub(crate) fn new(current: Arc<CurrentFs>, report: Arc<Report>, sync_mode: SyncMode) -> Self {
+    pub(crate) fn new(current: Arc<CurrentFs>, report: Arc<Report>, sync: SyncSwitch) -> Self {
         Self {
             current,
             report,
             has_no_open: AtomicBool::new(false),
             skips_fallocate_check: AtomicBool::new(false),
             kernel_checks_flags: AtomicBool::new(false),
-            sync_mode,
+            sync,
             on_unmount: OnceLock::new(),
             notifier: OnceLock::new(),
             interrupts: Interrupts::default(),
@@ -170,7 +160,7 @@ impl Adapter {
     /// Makes a change of names durable if the mount requires that.
     fn sync_names<T>(&self, fs: &dendro_fs::FileSystem, done: Result<T>) -> Result<T> {
         let done = done?;
-        if self.sync_mode != SyncMode::Writes {
+        if self.sync.mode() != SyncMode::Writes {
             self.answer("fsyncdir", fs.fsyncdir(Ino::ROOT, false))?;
         }
         Ok(done)
@@ -179,7 +169,7 @@ impl Adapter {
     /// Makes a change of a file other than a write durable if the mount requires that.
     fn sync_file<T>(&self, fs: &dendro_fs::FileSystem, node: u64, done: Result<T>) -> Result<T> {
         let done = done?;
-        if self.sync_mode == SyncMode::All {
+        if self.sync.mode() == SyncMode::All {
             self.answer("fsync", fs.fsync(Ino(node), false))?;
         }
         Ok(done)

@@ -7,6 +7,7 @@
 //! - [`Timings`]: how long requests took, by kind.
 //! - [`Past`]: the snapshots that the hidden directory `.dendro` shows.
 //! - [`Switch`]: replaces the file system that a mount shows.
+//! - [`SyncSwitch`]: changes which changes are durable before the reply.
 //! - [`unmount()`]: unmounts a file system.
 //!
 //! The protocol of the kernel is in `dendro_fuse_transport`.
@@ -53,6 +54,7 @@
 //! | `file_flags` | the ioctls of chattr and lsattr |
 //! | `current_fs` | the file system that a mount shows, which can be replaced |
 //! | `past` | the trait for snapshots |
+//! | `sync_mode` | which changes are durable before the reply |
 //! | `adapter` | serves requests with the current file system |
 //! | `snapshot_dir` | serves requests for the hidden directory of snapshots |
 //! | `router` | passes each request to one of these two |
@@ -71,6 +73,7 @@ mod past;
 mod router;
 mod snapshot_dir;
 mod switch;
+mod sync_mode;
 
 pub use adapter::{Report, wishes};
 pub use dendro_fuse_transport::{
@@ -80,3 +83,4 @@ pub use dendro_fuse_transport::{
 pub use mount::{Mount, MountOptions, mount_for_others, mount_for_user};
 pub use past::{Past, SnapshotId};
 pub use switch::Switch;
+pub use sync_mode::SyncSwitch;

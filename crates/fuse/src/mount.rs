@@ -11,12 +11,13 @@ use dendro_fuse_transport::{
     Session, Timings, Transport, UnmountMode, enable_uring, mount, mount_detached, unmount,
 };
 
-use crate::adapter::{Adapter, Report, SyncMode, wishes};
+use crate::adapter::{Adapter, Report, wishes};
 use crate::current_fs::CurrentFs;
 use crate::past::Past;
 use crate::router::Router;
 use crate::snapshot_dir::SnapshotDir;
 use crate::switch::Switch;
+use crate::sync_mode::SyncSwitch;
 
 const SUBTYPE: &str = "dendro";
 
@@ -103,6 +104,7 @@ impl Default for MountOptions {
 pub struct Mount {
     session: Session<Router>,
     current: Arc<CurrentFs>,
+    sync: SyncSwitch,
     mount_point: PathBuf,
     is_elsewhere: bool,
 }
@@ -145,18 +147,14 @@ impl Mount {
         let (mount_point, is_elsewhere) =
             (mounted.mount_point().to_path_buf(), mounted.is_elsewhere());
         let current = Arc::new(CurrentFs::new(fs));
-        let sync_mode = match options {
-            MountOptions { sync: true, .. } => SyncMode::All,
-            MountOptions { dirsync: true, .. } => SyncMode::Names,
-            _ => SyncMode::Writes,
-        };
-        let adapter = Adapter::new(Arc::clone(&current), report, sync_mode);
+        let sync = SyncSwitch::new(options.sync, options.dirsync);
+        let adapter = Adapter::new(Arc::clone(&current), report, sync.clone());
         let snapshots = options.past.clone().map(SnapshotDir::new);
         let router = Router::new(adapter, snapshots, options.timings.clone());
         let session = Session::start(mounted, router, serving(options))
             .map_err(|source| Error::Mount { path: mount_point.clone(), source })?;
         session.file_system().set_notifier(session.notifier());
-        Ok(Self { session, current, mount_point, is_elsewhere })
+        Ok(Self { session, current, sync, mount_point, is_elsewhere })
     }
 
     /// Sets what to do when a mount of a block device is unmounted; umount(2) waits for it. All
@@ -175,6 +173,13 @@ impl Mount {
     #[must_use]
     pub fn switch(&self) -> Switch {
         Switch::new(Arc::clone(&self.current), self.session.notifier())
+    }
+
+    /// The switch that changes which changes are durable before the reply, also while it is being
+    /// served.
+    #[must_use]
+    pub fn sync_switch(&self) -> SyncSwitch {
+        self.sync.clone()
     }
 
     /// How requests come.

@@ -1,15 +1,17 @@
-//! Checkpoints: a frozen state of the map is written while writers go on (DESIGN §6).
+//! Checkpoints: a frozen state of the map is written while writers continue (DESIGN §6).
 //!
-//! A checkpoint is done in steps that the caller paces. In order, with the loss that each prevents:
-//! 1. *Freeze*: the open partial segment is closed, usage records are brought up to date, the
-//!    root is held. From here on the live tree goes on in copies.
-//! 2. *Write*: dirty nodes go to the map's head, children first.
-//! 3. *Commit*: the checkpoint itself is written; everything of the log before it and all nodes
-//!    are flushed, so that the superblock never points to what is not there.
-//! 4. The superblock is appended and flushed. Only now may anything that older checkpoints need
-//!    be given up:
-//! 5. *Settle*: the live tree lets go of the nodes that were written, and segments that were empty
-//!    at the freeze become clean. Not those that became empty since: the new checkpoint needs them.
+//! A checkpoint is taken in steps, and the caller determines when each step runs. The steps, in
+//! order, with the loss that each prevents:
+//! 1. *Freeze*: the open partial segment is closed, usage records are brought up to date, and the
+//!    root is retained. From here on the live tree changes copies (map 2).
+//! 2. *Write*: dirty nodes go to the map stream, children first.
+//! 3. *Commit*: the checkpoint itself is written. The log before it and all nodes are flushed, so
+//!    that the superblock never points to something that is not there (recovery 3).
+//! 4. The superblock is appended and flushed. Only now may anything that older checkpoints need be
+//!    given up (recovery 3).
+//! 5. *Settle*: the nodes that were written become clean, and segments that were empty at the
+//!    freeze become clean (segments 2). Segments that became empty since are still needed by this
+//!    checkpoint.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -43,7 +45,7 @@ use crate::map::store::PinnedNodes;
 use crate::state::slice::SLICE_LEN;
 use crate::state::system_key;
 
-/// Where the map's head stands.
+/// The place where the map stream continues.
 #[derive(Debug, Default)]
 pub(crate) struct MapHead {
     pub(crate) segment: Option<SegmentNo>,
@@ -52,21 +54,21 @@ pub(crate) struct MapHead {
     prev_crc32c: u32,
 }
 
-/// What checkpoints keep between their steps.
+/// The state of checkpoints between their steps.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     pub(crate) head: MapHead,
-    /// The number of the last one that is durable.
+    /// The number of the last durable checkpoint.
     pub(crate) seq: u64,
     pub(crate) taken: Timestamp,
     job: Option<CheckpointJob>,
     buf: Option<AlignedBuf>,
     waiting: Option<WaitingNodes>,
-    /// There was no room for the superblock.
+    /// Whether there was no room on the host for the superblock.
     lacks_superblock: bool,
 }
 
-/// A partial segment of the map that found no room below the device, and goes before all others.
+/// A partial segment of the map for which the host had no room. It is written before all others.
 #[derive(Debug)]
 struct WaitingNodes {
     buf: AlignedBuf,
@@ -75,13 +77,13 @@ struct WaitingNodes {
 }
 
 impl Checkpoints {
-    /// Behind the checkpoint number `seq`.
+    /// The state behind checkpoint number `seq`.
     pub(crate) fn after(seq: u64, taken: Timestamp, head: MapHead) -> Self {
         Self { head, seq, taken, ..Self::default() }
     }
 }
 
-/// A checkpoint being taken.
+/// A checkpoint that is being taken.
 #[derive(Debug)]
 struct CheckpointJob {
     checkpoint: Checkpoint,
@@ -89,17 +91,17 @@ struct CheckpointJob {
     order: Vec<Arc<Resident>>,
     /// How many of them have been written.
     written: usize,
-    /// Usage at the freeze of the segments whose record in the map is out of date, or that the
-    /// map's head is filling.
+    /// The usage at the freeze of the segments whose record in the map is out of date, and of the
+    /// segment that the map stream is filling.
     usage: BTreeMap<SegmentNo, Usage>,
-    /// What the checkpoint itself has added to each segment.
+    /// The bytes that the checkpoint itself has added to each segment.
     added: BTreeMap<SegmentNo, u32>,
     /// Segments that were empty at the freeze.
     pending: Vec<Generation>,
 }
 
 impl LogDisk {
-    /// Whether enough has changed since the last checkpoint that one should be taken.
+    /// Whether enough has changed since the last checkpoint to take one.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
         self.checkpoint_is_due_in(&self.engine.read())
     }
@@ -113,7 +115,7 @@ impl LogDisk {
     /// Takes a whole checkpoint of the state at some moment after the call.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the device fails: the disk takes no more writes.
+    /// [`Error::Failed`] when the device fails: the disk accepts no more writes.
     pub fn checkpoint(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
@@ -121,7 +123,7 @@ impl LogDisk {
         self.finish_job(&mut checkpoints, false)
     }
 
-    /// Takes a whole checkpoint, unless one that was under way does for what it is wanted for.
+    /// Takes a whole checkpoint, unless finishing the one that is under way makes `is_enough` true.
     pub(crate) fn checkpoint_unless(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
@@ -132,7 +134,7 @@ impl LogDisk {
         self.finish_job(&mut checkpoints, false)
     }
 
-    /// Gives memory back: dirty nodes are written when there are too many.
+    /// Writes dirty nodes if they take too much memory.
     pub(crate) fn relieve_memory(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
@@ -143,9 +145,9 @@ impl LogDisk {
         Ok(())
     }
 
-    /// Takes a checkpoint even if nothing has changed: the log goes on in another place, which
+    /// Takes a checkpoint even if nothing has changed. The log then continues in another place that
     /// nothing on the device names yet.
-    pub(crate) fn checkpoint_anew(&self) -> Result<()> {
+    pub(crate) fn checkpoint_always(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.freeze(&mut checkpoints, true)?;
         self.finish_job(&mut checkpoints, false)
@@ -159,12 +161,12 @@ impl LogDisk {
         self.finish_job(&mut checkpoints, true)
     }
 
-    /// Does one piece of a checkpoint if one is under way or due; says whether it did.
+    /// Performs one step of a checkpoint if one is under way or due. Returns whether it did.
     ///
     /// # Errors
     /// As [`Self::checkpoint`].
     pub fn checkpoint_step(&self) -> Result<bool> {
-        // Somebody else is at it: nothing to do here.
+        // Another thread is taking the checkpoint.
         let Some(mut checkpoints) = self.checkpoints.try_lock() else { return Ok(false) };
         let stepped = if checkpoints.job.is_some() {
             self.step_job(&mut checkpoints, false)
@@ -173,7 +175,8 @@ impl LogDisk {
         } else {
             return Ok(false);
         };
-        // It is tried again, by whoever needs it or in the background; who needs it is told.
+        // The step is tried again in the background or by a thread that needs the checkpoint, and
+        // that thread gets the error.
         unless_put_off(stepped)
     }
 
@@ -202,7 +205,7 @@ impl LogDisk {
         if !is_due {
             return Ok(());
         }
-        // A place for the log to go on that recovery can find without a header naming it.
+        // Recovery must find the place where the log continues, although no header names it.
         let room = engine.state.segments.layout().segment_size_bytes()
             - u64::from(engine.log.offset_bytes);
         let must_go_on = room < MIN_CAPACITY_BYTES as u64;
@@ -269,8 +272,8 @@ impl LogDisk {
         Ok(())
     }
 
-    /// The nodes that usage records lie in which are out of date, as far as it is known now: each is read
-    /// once, and the lock is held for a slice of them at a time.
+    /// Returns the nodes with the usage records that are known to be out of date. Each node is read
+    /// once, and the lock is held for a slice of the records at a time.
     fn nodes_of_usage_records(&self) -> Result<PinnedNodes<'_>> {
         let mut nodes = PinnedNodes::keeping(&self.store);
         let numbers = self.engine.read().state.segments.unrecorded().to_vec();
@@ -287,13 +290,14 @@ impl LogDisk {
         Ok(nodes)
     }
 
-    /// Writes one partial segment of nodes, or, when all are written, commits.
+    /// Writes one partial segment of nodes or, when all nodes are written, commits the checkpoint.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when no segment is left to go on in: the checkpoint stays as far as it has
-    /// come, and a later step goes on with it.
+    /// [`Error::NoSpace`] when there is no segment to continue in: the job is kept, and a later
+    /// step continues it.
     fn step_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
-        // What found no room goes first. Else each try would leave another copy of what comes last.
+        // What found no room on the host is written first. Otherwise each attempt would write
+        // another copy of what comes last.
         if self.waits_for_host() {
             while self.write_one()? {}
             self.try_waiting_nodes(checkpoints)?;
@@ -323,7 +327,8 @@ impl LogDisk {
         stepped.map(drop)
     }
 
-    /// Writes nodes until a partial segment is full; returns the open one when all are written.
+    /// Writes nodes until a partial segment is full. Returns the open partial segment when all
+    /// nodes are written.
     fn write_nodes(
         &self,
         checkpoints: &mut Checkpoints,
@@ -386,8 +391,8 @@ impl LogDisk {
             let why = format!("a checkpoint of {len} bytes does not fit into a segment");
             return Err(self.latch(Fault::Error(Error::Failed(why))));
         }
-        // The checkpoint tells where the head stands behind the partial segment that holds it, so
-        // its place is taken before its bytes are known.
+        // The checkpoint states where the map stream continues behind the partial segment that
+        // holds it. So its place is taken before its bytes are known.
         let offset = partial.place_block(&vec![0; len]);
         let end = partial.offset_bytes() as usize + partial.final_len(CHECKPOINT_PLACE_LEN_BYTES);
         checkpoint.map = HeadPosition { segment: partial.segment(), offset_bytes: end as u32 };
@@ -426,7 +431,8 @@ impl LogDisk {
     /// Makes `next` the newest superblock.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when the file system that holds the image is full: `superblock` is still the newest.
+    /// [`Error::NoSpace`] when the file system that holds the image is full: `superblock` is still
+    /// the newest.
     pub(crate) fn append_superblock(
         &self,
         superblock: &mut Superblock,
@@ -440,17 +446,18 @@ impl LogDisk {
         Ok(())
     }
 
-    /// The checkpoint of a job of which all nodes are written, but for where the map's head will stand.
+    /// Returns the checkpoint of a job whose nodes are all written. The place where the map stream
+    /// continues is still missing.
     fn finished_checkpoint(&self, job: &CheckpointJob) -> Checkpoint {
         let mut usage = job.usage.clone();
         let engine = self.engine.read();
         for (&segment, added) in &job.added {
-            // It may have been emptied, and filled anew with nodes, since the freeze: the log
-            // tells how the blocks died that the frozen map has there.
+            // The segment may have become empty since the freeze, and be filled again with nodes.
+            // The log records how the blocks that the frozen map has there became dead.
             let frozen_bytes = engine.state.segments.frozen_bytes_of(segment);
             let before = usage.get(&segment).filter(|_| frozen_bytes > 0);
             let written_at = before.map_or(job.checkpoint.log_clock, |usage| usage.written_at);
-            // Only an image that was made to deceive has more than fits into a segment.
+            // Only a forged image can state more than fits into a segment.
             let live_bytes = frozen_bytes.saturating_add(*added);
             let class = Class::MAIN.number();
             usage.insert(segment, Usage { live_bytes, head: Head::Map, class, written_at });
@@ -478,8 +485,8 @@ impl LogDisk {
             engine.state.map.settle(&mut |place, resident| {
                 let resident = match &resident.node {
                     Node::Leaf(_) => resident,
-                    // The cached copy holds its children by their places, so that each can be
-                    // evicted by itself.
+                    // The cached copy refers to its children by their places, so that each can be
+                    // evicted separately.
                     node => Resident::new(Node::from_entries(node.level(), node.to_entries())),
                 };
                 self.store.keep(place, resident);
@@ -488,20 +495,20 @@ impl LogDisk {
             engine.state.segments.note_settled();
             self.store.leave_room(engine.state.segments.memory_bytes());
             let segments = &engine.state.segments;
-            // Somebody may still read what was there; the next checkpoint will find it again. And
-            // some may have been filled anew already.
+            // A segment that a thread still reads stays pending (segments 2), and the next
+            // checkpoint finds it again. Others may have been filled again already.
             let is_free = |generation: &Generation| {
                 segments.is_still_pending(*generation) && !segments.is_pinned(generation.segment)
             };
             let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
             let reusable = free.collect::<Vec<_>>();
-            engine.withdraw_emptied(&reusable);
+            engine.withdraw_from_reuse(&reusable);
             reusable
         };
         if self.options.discard {
             let size = self.layout.segment_size_bytes();
             for segment in &reusable {
-                // Only a courtesy to the device: a refusal changes nothing.
+                // Discarding is a hint to the device. A failure changes nothing.
                 let _ = self.device.discard(self.layout.segment_offset(*segment), size);
             }
         }
@@ -557,7 +564,7 @@ impl LogDisk {
         Partial::new(buf, capacity, segment, self.layout.segment_offset(segment), offset, epoch)
     }
 
-    /// Writes a partial segment of the map's head, if there is anything in it.
+    /// Writes a partial segment of the map stream, unless it is empty.
     fn close_map_partial(
         &self,
         checkpoints: &mut Checkpoints,
@@ -589,11 +596,11 @@ impl LogDisk {
         self.try_waiting_nodes(checkpoints)
     }
 
-    /// Writes the partial segment of the map's head that waits to be written, if one does.
+    /// Writes the partial segment of the map stream that waits to be written, if there is one.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when the file system that holds the image is full: it waits on, and what it holds is
-    /// read from memory, for the checkpoint is not done.
+    /// [`Error::NoSpace`] when the file system that holds the image is full. It keeps waiting.
+    /// Until the checkpoint is done, its nodes are read from memory.
     fn try_waiting_nodes(&self, checkpoints: &mut Checkpoints) -> Result<()> {
         let Some(nodes) = checkpoints.waiting.take() else { return Ok(()) };
         let written = self.device.write_at(nodes.offset, &nodes.buf[..nodes.len_bytes]);
@@ -610,17 +617,17 @@ impl LogDisk {
         })
     }
 
-    /// As [`Self::try_waiting_nodes`], by those who take no checkpoint.
+    /// As [`Self::try_waiting_nodes`], for threads that take no checkpoint.
     pub(crate) fn write_waiting_nodes(&self) -> Result<()> {
         match self.checkpoints.try_lock() {
             Some(mut checkpoints) => self.try_waiting_nodes(&mut checkpoints),
-            // Whoever takes one sees to it.
+            // The thread that takes the checkpoint writes it.
             None => Ok(()),
         }
     }
 }
 
-/// Whether something was done that can as well be done later, unless it stopped the disk.
+/// Returns false if something failed that can be done later, and an error if the disk latched.
 pub(crate) fn unless_put_off(outcome: Result<()>) -> Result<bool> {
     match outcome {
         Err(Error::NoSpace { .. } | Error::Io(_) | Error::Corrupted(_)) => Ok(false),
@@ -628,7 +635,7 @@ pub(crate) fn unless_put_off(outcome: Result<()>) -> Result<bool> {
     }
 }
 
-/// Bytes of the record that names a checkpoint's place.
+/// Bytes of the record that states a checkpoint's place.
 const CHECKPOINT_PLACE_LEN_BYTES: usize = 20;
 
 /// Lists the dirty nodes under `child`, children before parents.

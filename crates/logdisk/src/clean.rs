@@ -1,5 +1,5 @@
-//! The cleaner (DESIGN §8): it moves what lives in a segment elsewhere, so that the segment can be
-//! filled anew.
+//! The cleaner (DESIGN §8) empties segments so that they can be filled again: it moves their live
+//! blocks to clean segments.
 //!
 //! - [`pick`]: victim choice. [`victim`]: what is read of a victim.
 //! - [`relocate`]: finds the live blocks and nodes of a victim and writes them again.

@@ -1,8 +1,13 @@
 //! The log-structured disk as its clients see it.
 //!
+//! Invariants:
+//! 2. (flush 2) A failed flush is never tried again and believed: the disk latches. Every later
+//!    change and flush fails with the first reason until the volume is opened again.
+//!
 //! Lock order: `coalescing`, `removal`, `collection`, `cleaner`, `checkpoints`, `group_commit`,
-//! `superblock`, `engine`, then the writer's queue. `engine` and the queue are never held over device
-//! I/O (commit::apply, invariant 2). Background work and its waiters hold the others as long as it takes.
+//! `superblock`, `engine`, then the writer's queue. `engine` and the queue are never held during
+//! device I/O (apply 2). Background work, and the threads that wait for it, hold the other locks
+//! for as long as the work takes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -22,7 +27,7 @@ use crate::clean::cleaner::{Cleaned, Cleaner};
 use crate::clean::coalesce::Coalescing;
 use crate::clean::external;
 use crate::commit::group_commit::GroupCommit;
-use crate::commit::unit::{Contents, Worst};
+use crate::commit::unit::{Contents, WorstCase, check_arguments};
 use crate::damage::DamageLog;
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -38,9 +43,9 @@ use crate::space::{Pacing, Tries};
 
 /// The log-structured logical disk.
 ///
-/// It starts no threads. Whoever opens it may call [`Self::write_step`] and
-/// [`Self::background_step`] from threads of its own; without them commits and flushes do the work
-/// themselves.
+/// It starts no threads. The program that opens it may call [`Self::write_step`] and
+/// [`Self::background_step`] from threads of its own. Without such threads, commits and flushes do
+/// this work themselves.
 pub struct LogDisk {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) options: OpenOptions,
@@ -49,10 +54,10 @@ pub struct LogDisk {
     pub(crate) engine: BriefRwLock<Engine>,
     pub(crate) writer: Arc<Writer>,
     pub(crate) cleaner: Mutex<Cleaner>,
-    /// A segment being cleaned is left to whoever takes it, or done with.
-    pub(crate) cleaner_got_on: Condvar,
+    /// Notified when a cleaning job has been queued or has ended.
+    pub(crate) cleaner_progressed: Condvar,
     pub(crate) cleaned: Cleaned,
-    /// How many times a client had the device read.
+    /// The number of reads of the device on behalf of clients.
     pub(crate) client_reads: AtomicU64,
     pub(crate) coalescing: Coalescing,
     pub(crate) external: external::Counters,
@@ -61,11 +66,12 @@ pub struct LogDisk {
     pub(crate) dirty_limit_bytes: u64,
     /// About what the checkpoint under way has still to write.
     pub(crate) frozen_len_bytes: AtomicU64,
-    /// What the segment that the map's head fills still takes.
+    /// The bytes that are left in the segment that the map stream fills.
     pub(crate) map_room_bytes: AtomicU64,
     /// The last commit known to be durable.
     pub(crate) durable: AtomicU64,
-    /// The number and time of the last durable checkpoint, for those who do not wait for the next.
+    /// The number and time of the last durable checkpoint, for readers that do not take the lock of
+    /// `checkpoints`.
     pub(crate) checkpoint_seq: AtomicU64,
     pub(crate) checkpoint_time_ns: AtomicI64,
     pub(crate) group_commit: GroupCommit,
@@ -77,12 +83,13 @@ pub struct LogDisk {
     pub(crate) map_waits: AtomicBool,
     pub(crate) collection: Mutex<Option<Collection>>,
     pub(crate) removal: Mutex<Progress>,
-    /// Whether the next step in the background looks for something to take out of the map first.
+    /// Whether the next background step first looks for entries that no version sees.
     frees_next: AtomicBool,
-    /// The log clock when a walk was last begun for what branches have replaced; 0: none was.
+    /// The log clock when a collection of what branches have replaced was last begun; 0 before the
+    /// first.
     pub(crate) forks_collected_at: AtomicU64,
     pub(crate) pacing: Pacing,
-    /// What opening it found that users should know.
+    /// Notes from opening the volume that users should see.
     pub(crate) recovery_notes: Vec<String>,
 }
 
@@ -97,7 +104,7 @@ impl std::fmt::Debug for LogDisk {
     }
 }
 
-/// Figures of a disk at work.
+/// Statistics of an open disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
     /// The last commit.
@@ -110,19 +117,19 @@ pub struct Stats {
     pub checkpoint_time: Timestamp,
     /// Bytes of log written since it.
     pub log_bytes: u64,
-    /// Bytes written to the device since it was opened, superblocks aside.
+    /// Bytes written to the device since it was opened, without superblocks.
     pub written_bytes: u64,
     /// About what dirty map nodes take in memory.
     pub dirty_node_bytes: u64,
-    /// About what older states of map nodes take, which the checkpoint under way writes.
+    /// About what superseded map nodes take, which the checkpoint under way still writes.
     pub superseded_node_bytes: u64,
     /// About what the cache of clean map nodes takes.
     pub cached_node_bytes: u64,
-    /// What the buffers of partial segments take, filled and spare.
+    /// What the buffers of partial segments take, in use and spare.
     pub log_buffer_bytes: u64,
     /// About what the table of segments takes.
     pub segment_table_bytes: u64,
-    /// Bytes of blocks and nodes that can be reached.
+    /// Live bytes of blocks and nodes.
     pub live_bytes: u64,
     /// Segments by state.
     pub segments: SegmentCounts,
@@ -132,19 +139,19 @@ pub struct Stats {
     pub reused_segments: u64,
     /// Bytes of blocks moved by cleaning.
     pub moved_bytes: u64,
-    /// Bytes that were alive in the segments cleaned, when their turn came.
+    /// Bytes that were live in the cleaned segments when their cleaning began.
     pub cleaned_live_bytes: u64,
-    /// Bytes of blocks that were written again side by side.
+    /// Bytes of blocks that coalescing wrote again side by side.
     pub coalesced_bytes: u64,
-    /// Reads of the device that this saves, when each is read once.
+    /// Reads of the device that this saves, if each page is read once.
     pub coalesced_reads: u64,
-    /// Bytes of blocks moved on the word of a cleaner outside.
+    /// Bytes of blocks moved for an external cleaner.
     pub external_moved_bytes: u64,
-    /// Segments that such a cleaner released.
+    /// Segments that an external cleaner released.
     pub external_released_segments: u64,
-    /// Bytes of pages that clients have committed since it was opened.
+    /// Bytes of pages that clients have committed since the disk was opened.
     pub user_page_bytes: u64,
-    /// Bytes of records that they have.
+    /// Bytes of records that clients have committed since then.
     pub user_record_bytes: u64,
     /// How long commits have waited for room, all together.
     pub stalled: Duration,
@@ -176,7 +183,7 @@ impl LogDisk {
             layout,
             store,
             cleaner: Mutex::default(),
-            cleaner_got_on: Condvar::new(),
+            cleaner_progressed: Condvar::new(),
             cleaned: Cleaned::default(),
             coalescing: Coalescing::default(),
             external: external::Counters::default(),
@@ -204,27 +211,27 @@ impl LogDisk {
         self.superblock.lock().clone()
     }
 
-    /// What was found to be damaged when it was opened, and what that cost.
+    /// The damage that was found when the volume was opened, and what it cost.
     pub fn recovery_notes(&self) -> &[String] {
         &self.recovery_notes
     }
 
-    /// Blocks that were met since, and that the device does not return as they were written.
+    /// Blocks found since then that the device does not return as they were written.
     pub const fn damage(&self) -> &DamageLog {
         self.store.damage()
     }
 
-    /// How much memory it was given for the nodes of its map.
+    /// The memory limit for nodes of the map.
     pub const fn cache_size_bytes(&self) -> u64 {
         self.options.cache_size_bytes
     }
 
-    /// Whether commits must wait until a checkpoint gives memory back.
+    /// Whether commits must wait until a checkpoint frees memory.
     pub(crate) fn is_over_memory_limit(&self, engine: &Engine) -> bool {
         engine.state.map.resident_bytes() > budget::memory_limit_bytes(self.dirty_limit_bytes)
     }
 
-    /// Figures of the disk at work.
+    /// Statistics of the disk.
     pub fn stats(&self) -> Stats {
         let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaned.totals();
         let (coalesced_bytes, coalesced_reads) = self.coalescing.totals();
@@ -262,7 +269,8 @@ impl LogDisk {
         self.next_list.load(Ordering::Acquire)
     }
 
-    /// Stops the disk from taking writes, for good, and says why.
+    /// Latches the disk: it accepts no writes any more (flush 2). Returns the error that states the
+    /// first reason.
     pub(crate) fn latch(&self, fault: Fault) -> Error {
         let why = match fault {
             Fault::Error(Error::Failed(why)) => why,
@@ -286,12 +294,13 @@ impl LogDisk {
         engine.closed_reason.clone().map_or(Ok(()), Err)
     }
 
-    /// Writes one full buffer of log if one waits, else waits up to `timeout` for one. The loop of
-    /// a writer thread; says whether it wrote.
+    /// Writes one full buffer of log if one waits; otherwise waits up to `timeout` for one. A
+    /// writer thread calls it in a loop. Returns whether it wrote.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the device fails: the disk takes no more writes. [`Error::NoSpace`] when the
-    /// file system that holds the image is full: the buffer waits, and a later call writes it.
+    /// [`Error::Failed`] when the device fails: the disk accepts no more writes. [`Error::NoSpace`]
+    /// when the file system that holds the image is full: the buffer waits, and a later call writes
+    /// it.
     pub fn write_step(&self, timeout: Duration) -> Result<bool> {
         if self.write_one()? {
             return Ok(true);
@@ -300,7 +309,7 @@ impl LogDisk {
         Ok(false)
     }
 
-    /// Does one piece of what is due in the background; says whether there was anything.
+    /// Performs one step of the background work that is due. Returns whether there was any.
     ///
     /// # Errors
     /// As [`Self::write_step`].
@@ -315,8 +324,8 @@ impl LogDisk {
         if self.reuse_step()? || self.checkpoint_step()? {
             return Ok(true);
         }
-        // Turn by turn: where much is to be taken out of the map, cleaning gains the less the longer that
-        // waits.
+        // Freeing and cleaning alternate. Where many entries are to be removed from the map,
+        // cleaning gains the less the longer freeing waits.
         let frees_first = self.frees_next.fetch_xor(true, Ordering::Relaxed);
         if frees_first && self.free_step()? {
             return Ok(true);
@@ -330,18 +339,19 @@ impl LogDisk {
             Err(Refusal::Failed(why)) => return Err(self.latch_write(why)),
             Err(Refusal::NoSpace(error)) => return Err(error),
         };
-        // Whoever holds the engine must not keep the device waiting for the next; it will see to it.
+        // A thread that holds the engine must not delay the next write. That thread drops the
+        // written buffers itself later.
         if let Some(mut engine) = self.engine.try_write() {
             engine.forget_written();
         }
         Ok(wrote)
     }
 
-    /// Sees that what waits to be written is: by whoever does nothing else, and here as long as it is
-    /// too much.
+    /// Wakes the writer thread for what waits to be written, and writes here as long as too much
+    /// waits.
     pub(crate) fn relieve_writer(&self) -> Result<()> {
         self.writer.wake();
-        // Of a full host those hear who come next: what has been done is accepted.
+        // If the host is full, later calls report it; what this call has done is accepted.
         while self.writer.is_over_limit() {
             match self.write_one() {
                 Ok(true) => {}
@@ -352,14 +362,14 @@ impl LogDisk {
         Ok(())
     }
 
-    /// Puts all of the main log up to partial segment `seq` on the device, not yet durable.
+    /// Writes all of the main log up to partial segment `seq` to the device. It is not durable yet.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when the file system that holds the image is full: nothing is lost.
     pub(crate) fn write_log_through(&self, seq: u64) -> Result<()> {
         loop {
             while self.write_one()? {}
-            // What others were at may have come back.
+            // A buffer that another thread tried to write may have returned to the queue.
             if self.writer.wait_written(seq).map_err(|why| self.latch_write(why))? {
                 return Ok(());
             }
@@ -377,8 +387,9 @@ impl LogicalDisk for LogDisk {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
-        let worst = Worst::of(&aru);
-        // What was set aside for this unit is now used.
+        aru.ops().iter().try_for_each(check_arguments)?;
+        let worst = WorstCase::of(&aru);
+        // The unit now uses what was reserved for it.
         drop(aru.take_reservation());
         let contents = Contents::of(&aru);
         self.look_at_host();
@@ -415,10 +426,11 @@ impl LogicalDisk for LogDisk {
                         Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
                         _ => None,
                     };
-                    let is_over_memory_limit = self.is_over_memory_limit(&engine);
+                    // A failed attempt leaves the nodes dirty that it would have changed. After a missed
+                    // node the unit is tried again at once: a checkpoint would make it miss them all.
+                    let is_over_memory_limit = pin.is_none() && self.is_over_memory_limit(&engine);
                     drop(engine);
                     if is_over_memory_limit {
-                        // An attempt leaves the nodes dirty that it would have changed.
                         unless_put_off(self.relieve_memory())?;
                     }
                     match fault {
@@ -439,7 +451,8 @@ impl LogicalDisk for LogDisk {
                     continue;
                 }
             };
-            debug_assert!(self.checkpoints_fit(&engine), "{}", self.tell_reserve(&engine));
+            // The unit leaves the map so that checkpoints find their segments (space 1).
+            debug_assert!(self.checkpoints_fit(&engine), "{}", self.describe_reserve(&engine));
             if engine.log.seq != partial_seq {
                 self.wake_background(&engine);
             }
@@ -450,7 +463,7 @@ impl LogicalDisk for LogDisk {
             let owed_bytes = self.share_of_cleaning(&engine, needed_bytes);
             let waits_for_removal = engine.state.removals.len() > MAX_WAITING;
             drop(engine);
-            // The unit is committed, whatever becomes of what is done for others.
+            // The unit is committed, even if the work that follows fails.
             if waits_for_removal {
                 unless_put_off(self.removal_step().map(drop))?;
             }
@@ -531,10 +544,10 @@ impl LogicalDisk for LogDisk {
         if unless_put_off(self.checkpoint_clean())? {
             return Ok(());
         }
-        // All of it lies in the log, from which the next mount goes on.
+        // Everything lies in the log, and the next mount continues from there.
         self.flush_up_to(CommitSeq::LATEST).inspect_err(|error| {
             if matches!(error, Error::NoSpace { .. }) {
-                // What waits for room can still be written by whoever asks again.
+                // The buffers that wait for room can still be written when the caller tries again.
                 self.engine.write().closed_reason = None;
             }
         })

@@ -1,4 +1,4 @@
-//! Reading: what the map says, then the blocks it names.
+//! Reading: the map is searched first, and then the blocks that it names are read.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
@@ -21,17 +21,17 @@ use crate::state::slice::Slice;
 use crate::state::visibility::ItemKey;
 use crate::versions::ancestry::Ancestry;
 
-/// A page to be read from the device, and where it goes in the caller's buffer.
+/// A page to be read from the device, and its place in the caller's buffer.
 pub(crate) struct Fetch {
     page_index: u64,
     block: PageRef,
     at: usize,
-    /// Keeps the block from being overwritten until it has been read.
+    /// Keeps the block's segment from being filled again until the block has been read.
     _pin: Pin,
 }
 
 impl Fetch {
-    /// Of a block whose segment has been pinned.
+    /// Makes a fetch of a block whose segment has been pinned.
     pub(crate) const fn new(page_index: u64, block: PageRef, at: usize, pin: Pin) -> Self {
         Self { page_index, block, at, _pin: pin }
     }
@@ -40,7 +40,7 @@ impl Fetch {
         self.block.addr
     }
 
-    /// Whether `next` goes on right where this one ends, on the device and in the buffer.
+    /// Whether `next` follows directly behind this one, on the device and in the buffer.
     fn is_continued_by(&self, next: &Self) -> bool {
         self.block.is_whole()
             && next.block.is_whole()
@@ -49,11 +49,11 @@ impl Fetch {
     }
 }
 
-/// So little between two runs is read along with them: sooner than another read begins. Header and
-/// records of a partial segment are such a gap.
+/// Up to so many bytes between two runs are read with them, which is faster than beginning another
+/// read. The header and the records of a partial segment are such a gap.
 const MAX_GAP_BYTES: u64 = 16 << 10;
 
-/// Bytes that a run's blocks take on the device, where they are one piece.
+/// Bytes that the blocks of a run take on the device, where they are contiguous.
 fn stored_len(run: &[Fetch]) -> usize {
     match run {
         [short] => usize::from(short.block.len_bytes),
@@ -61,19 +61,19 @@ fn stored_len(run: &[Fetch]) -> usize {
     }
 }
 
-/// What lies between two pages on the device, if one call reads both.
+/// The number of bytes between two pages on the device, if one call reads both.
 pub(crate) fn gap_between(a: &PageRef, b: &PageRef) -> Option<u64> {
     let end = a.addr.plus_bytes(PAGE_SIZE as u64);
     let gap_bytes = b.addr.bytes().checked_sub(end.bytes())?;
     (a.is_whole() && b.is_whole() && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes)
 }
 
-/// The same of two runs.
+/// The number of bytes between two runs on the device, if one call reads both.
 fn gap(a: &[Fetch], b: &[Fetch]) -> Option<usize> {
     gap_between(&a.last()?.block, &b.first()?.block).map(|gap_bytes| gap_bytes as usize)
 }
 
-/// Where in `buf` each run goes, in the order of the runs.
+/// The part of `buf` for each run, in the order of the runs.
 fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
     let mut by_place: Vec<usize> = (0..runs.len()).collect();
     by_place.sort_by_key(|&run| runs[run][0].at);
@@ -90,7 +90,7 @@ fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
 }
 
 impl LogDisk {
-    /// As [`Self::look`], from `view`.
+    /// As [`Self::look`], for `view`.
     fn look_from<T>(
         &self,
         view: View,
@@ -117,8 +117,8 @@ impl LogDisk {
         })
     }
 
-    /// Lists are not neighbours in the map: what each holds lies between. So the next is looked
-    /// for behind the last of the one before.
+    /// Lists are not neighbours in the map, because the records and pages of each lie between. So
+    /// each search begins behind the last key of the list before.
     pub(crate) fn read_lists(&self, view: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
         let mut lists = Vec::new();
         let mut next = from.0;
@@ -158,7 +158,7 @@ impl LogDisk {
             }
             let newest = engine.state.newest(ancestry, item, nodes)?;
             let Some((key, Value::Record(bytes))) = newest else { return Ok(None) };
-            // What the head wrote in this epoch goes with its list.
+            // What the head wrote in this epoch disappears with its list.
             let own = (ancestry.nearest().branch, engine.state.versions.epoch());
             let is_own = own == (key.branch, key.epoch) && !may_be_left;
             let is_there = is_own || engine.state.may_have(ancestry, list.0, nodes)?;
@@ -190,7 +190,8 @@ impl LogDisk {
         Ok(records)
     }
 
-    /// Calls `visit` with the chunks of `pages`, in order, each as it is when the walk comes to it.
+    /// Calls `visit` with the chunks of `pages`, in order. Each is seen in its state at the moment
+    /// when the walk reaches it.
     fn visit_chunks(
         &self,
         view: View,
@@ -309,13 +310,14 @@ impl LogDisk {
         self.fetch(list, &fetches, buf)
     }
 
-    /// Reads blocks; whole pages that lie one after the other, here and there, with one call, and those
-    /// too that have little between them on the device, in whatever order they lie there.
+    /// Reads blocks. Whole pages that are contiguous on the device and in the buffer are read with
+    /// one call. So are runs of such pages with little between them on the device, wherever they go
+    /// in the buffer.
     pub(crate) fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
         let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
         runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
         for near in runs.chunk_by(|a, b| gap(a, b).is_some()) {
-            // If that fails, it may be what lies between that cannot be read.
+            // If that fails, the unreadable part may be what lies between the runs.
             if near.len() > 1 && self.read_near(near, buf).is_ok() {
                 for run in near {
                     self.check_run(list, run, buf)?;
@@ -336,7 +338,7 @@ impl LogDisk {
         Ok(())
     }
 
-    /// Reads runs of whole pages with one call, with what lies between them.
+    /// Reads runs of whole pages with one call, together with the bytes between them.
     fn read_near(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> dendro_device::Result<()> {
         let gaps = || runs.windows(2).filter_map(|pair| gap(pair[0], pair[1]));
         let mut unwanted = AlignedBuf::zeroed(gaps().sum());
@@ -352,7 +354,7 @@ impl LogDisk {
         self.device.read_vectored_at(runs[0][0].block.addr.bytes(), &mut parts)
     }
 
-    /// Compares the checksums of a run that has been read.
+    /// Verifies the checksums of a run that has been read.
     fn check_run(&self, list: Lid, run: &[Fetch], buf: &[u8]) -> Result<()> {
         run.iter().try_for_each(|fetch| {
             let stored = &buf[fetch.at..fetch.at + usize::from(fetch.block.len_bytes)];
@@ -387,7 +389,7 @@ impl LogDisk {
         Err(error)
     }
 
-    /// Notes which blocks of a run, that could not be read with one call, cannot be read.
+    /// Logs the blocks of a run that cannot be read, after the run could not be read with one call.
     fn note_unreadable(&self, list: Lid, run: &[Fetch], error: &Error) {
         for Fetch { page_index, block, .. } in run {
             let mut bytes = vec![0; usize::from(block.len_bytes)];

@@ -1,13 +1,27 @@
-//! Opening a volume: the newest checkpoint, then the log rolled forward (DESIGN §6).
+//! Opening a volume: the newest checkpoint is read, and then the log is rolled forward (DESIGN §6).
 //!
-//! The log is followed from where the checkpoint says, partial segment by partial segment: behind
-//! the last one in its segment or, failing that, at the start of the segment that it names next.
-//! It ends at the first that does not continue the chain. Payload is checked for those partial
-//! segments that no later one knows to be durable: in the others a wrong checksum is damage, which
-//! reading will tell, not an end of the log.
+//! The log is followed from the place that the checkpoint names, one partial segment after the
+//! other. The next one lies behind the last in its segment or, failing that, at the start of the
+//! segment that the last header names next. The log ends at the first partial segment that does not
+//! continue the chain. Payload is verified unless a later header states that it was durable: there
+//! a wrong checksum is damage, which reading the block reports, and not the end of the log.
 //!
-//! A volume that was not shut down cleanly goes on in fresh segments behind a checkpoint of its
-//! own: whatever lies behind the end that was found is never looked at again.
+//! A volume that was not shut down cleanly continues in fresh segments behind a checkpoint of its
+//! own. What lies behind the end that was found is never looked at again.
+//!
+//! Invariants, from which it follows that a place in the log was durable and that a power cut
+//! cannot leave such a log:
+//! 1. (recovery 1) A header states a `durable_seq` only after a flush has returned that began when
+//!    all partial segments up to that number, and the payload that they name, had been written.
+//! 2. (recovery 2) A segment that holds log behind the newest durable superblock's checkpoint is
+//!    filled again only after a newer superblock is durable. Segments of payload streams that are
+//!    reused earlier are never looked at for partial segments up to `durable_seq`.
+//! 3. (recovery 3) A checkpoint, its nodes and the log before it are durable before its superblock
+//!    is written. The superblock is durable before anything is given up that older checkpoints
+//!    need.
+//! 4. (recovery 4) Sequence numbers are never used twice. An unclean mount continues 2²⁰ behind the
+//!    highest number that it has seen anywhere. A new volume in the place of an old one with the
+//!    same UUID continues in the same way behind that one's.
 
 mod beyond;
 mod chain;
@@ -61,15 +75,15 @@ use crate::state::State;
 use crate::state::removals::Removals;
 use crate::versions::Versions;
 
-/// What nodes and records written from now on may have.
+/// The features of nodes and records that are written from now on.
 const WRITTEN_FEATURES: u64 =
     INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS | INCOMPATIBLE_REUSE;
 
-/// Numbers of partial segments skipped after a crash, so that none written before it but lost can
-/// be mistaken for one written after.
+/// The sequence numbers that are skipped after a crash, so that no partial segment that was written
+/// before it and lost is taken for one that was written after it (recovery 4).
 const SEQ_SKIP: u64 = 1 << 20;
 
-/// Makes an empty volume on `device`. Whatever was there is lost.
+/// Makes an empty volume on `device`. Everything that was on the device is lost.
 ///
 /// # Errors
 /// [`Error::Io`] when the options do not fit the device; [`Error::Failed`] when it cannot be
@@ -83,8 +97,8 @@ pub fn format(
     dendro_disk::LogicalDisk::shut_down(&disk)
 }
 
-/// As [`format()`], and opens it: no volume is found on the device until that is shut down, or takes a
-/// checkpoint. What was put into it by then is there with it.
+/// As [`format()`], and opens the volume. No volume is found on the device until this one is shut
+/// down or takes a checkpoint. What was put into it by then is found with it.
 ///
 /// # Errors
 /// As [`format()`].
@@ -117,7 +131,7 @@ pub fn create(
     let now = clock.now();
     let superblock = Superblock {
         uuid: options.uuid,
-        // The first that is written gets the number 0.
+        // The first superblock that is written gets the number 0.
         seq: u64::MAX,
         compatible: if options.is_allocated { COMPATIBLE_ALLOCATED } else { 0 },
         read_only: READ_ONLY_REMOVALS,
@@ -150,14 +164,15 @@ pub fn create(
     let store =
         NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
     let writer = Arc::new(Writer::default());
-    let heads = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-    let engine = Engine::new(state, log, heads, 0, superblock.uuid, Arc::clone(clock), writer);
+    let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
+    let engine = Engine::new(state, log, streams, 0, superblock.uuid, Arc::clone(clock), writer);
     let checkpoints = Checkpoints::default();
     Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, engine, checkpoints))
 }
 
-/// The number of the first partial segment of a new volume: behind all of an earlier one with the same
-/// UUID, or what is left of that one's log would be taken for a part of this one's.
+/// The first sequence number of a new volume (recovery 4). It lies behind all numbers of an earlier
+/// volume with the same UUID. Otherwise the remains of that volume's log could be taken for a part
+/// of the new one's.
 fn first_seq(device: &dyn Device, uuid: &Uuid) -> u64 {
     match Superblocks::find(device).map(|mut found| found.valid.swap_remove(0)) {
         Ok(earlier) if earlier.uuid == *uuid => {
@@ -168,7 +183,7 @@ fn first_seq(device: &dyn Device, uuid: &Uuid) -> u64 {
     }
 }
 
-/// Overwrites the places of superblocks, whatever is there.
+/// Overwrites the places of superblocks, whatever they hold.
 fn clear(device: &dyn Device, layout: Layout) -> Result<()> {
     let failed = |error: dendro_device::Error| Error::Failed(error.to_string());
     for area in [0, 1] {
@@ -179,7 +194,7 @@ fn clear(device: &dyn Device, layout: Layout) -> Result<()> {
     device.flush().map_err(failed)
 }
 
-/// A main head at the start of a clean segment.
+/// Returns a log head at the start of a clean segment.
 fn fresh_head(segments: &mut Segments, seq: u64, prev_crc32c: u32) -> Option<MainHead> {
     let segment = segments.open(Head::Main, Class::MAIN)?;
     let next_segment = segments.open(Head::Main, Class::MAIN);
@@ -187,12 +202,12 @@ fn fresh_head(segments: &mut Segments, seq: u64, prev_crc32c: u32) -> Option<Mai
 }
 
 impl LogDisk {
-    /// Opens the volume on `device`, rolling its log forward.
+    /// Opens the volume on `device` and rolls its log forward.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] when there is no volume or it is damaged where everything starts;
-    /// [`Error::Lost`] when something is damaged that was durable; [`Error::Io`] when the device cannot
-    /// be read; [`Error::Failed`] when it cannot be written.
+    /// [`Error::Corrupted`] when there is no volume or when its superblocks or checkpoints are
+    /// damaged; [`Error::Lost`] when something is damaged that was durable; [`Error::Io`] when the
+    /// device cannot be read; [`Error::Failed`] when it cannot be written.
     pub fn open(
         device: Arc<dyn Device>,
         mut options: OpenOptions,
@@ -200,7 +215,7 @@ impl LogDisk {
     ) -> Result<Self> {
         let Start { mut superblock, checkpoint, doubt, is_adopted, mut notes } =
             Start::find(&*device)?;
-        // Nodes that are written from now on are of that kind.
+        // Nodes that are written from now on have these features.
         superblock.incompatible |= WRITTEN_FEATURES;
         superblock.read_only |= READ_ONLY_REMOVALS;
         options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
@@ -229,10 +244,12 @@ impl LogDisk {
             if !options.read_only && options.on_loss == OnLoss::Stop {
                 return Err(Error::Lost(lost.clone()));
             }
-            // None of what is given up comes back.
+            // The new numbers lie behind all others, so that no lost change comes back (recovery
+            // 4).
             chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
         }
-        let roll = Roll { device: &*device, superblock: &superblock, checkpoint: &checkpoint };
+        let roll =
+            RollForward { device: &*device, superblock: &superblock, checkpoint: &checkpoint };
         let mut commit_seq =
             roll.forward(&mut state, &mut chain, &nodes, lost.is_some(), &mut notes)?;
         if lost.is_some() {
@@ -270,9 +287,9 @@ impl LogDisk {
         let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
         let read_only = options.read_only;
         let writer = Arc::new(Writer::default());
-        let heads =
+        let streams =
             Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-        let engine = Engine::new(state, log, heads, commit_seq, superblock.uuid, clock, writer);
+        let engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, writer);
         let mut disk = Self::assemble(device, options, superblock, store, engine, checkpoints);
         disk.recovery_notes = notes;
         if read_only {
@@ -291,16 +308,16 @@ impl LogDisk {
         Ok(disk)
     }
 
-    /// Makes the device ready for the log to go on.
+    /// Makes the device ready so that the log can continue.
     fn begin_writing(&self, continues: bool, is_adopted: bool) -> Result<()> {
         if continues || is_adopted {
             self.mark_unclean()?;
         }
-        if continues { Ok(()) } else { self.checkpoint_anew() }
+        if continues { Ok(()) } else { self.checkpoint_always() }
     }
 
-    /// Says on the device that the volume is in use, before the log goes on where a clean
-    /// shutdown left it.
+    /// Writes a superblock that states that the volume is in use, before the log continues where a
+    /// clean shutdown left it.
     fn mark_unclean(&self) -> Result<()> {
         let mut superblock = self.superblock.lock();
         let seq = superblock.seq.wrapping_add(1);
@@ -310,17 +327,18 @@ impl LogDisk {
     }
 }
 
-/// What the log is rolled forward over.
-struct Roll<'a> {
+/// What the log is rolled forward from.
+struct RollForward<'a> {
     device: &'a dyn Device,
     superblock: &'a Superblock,
     checkpoint: &'a Checkpoint,
 }
 
-impl Roll<'_> {
-    /// Applies the chain to the state that the checkpoint describes; returns the last unit. Where
-    /// something `is_lost` the chain is cut off before what cannot be applied: from an older checkpoint
-    /// it may come to a segment that was filled anew, or to what was swept out.
+impl RollForward<'_> {
+    /// Applies the chain to the state that the checkpoint describes. Returns the last unit. If
+    /// something `is_lost`, the chain is cut off before the first partial segment that cannot be
+    /// applied. From an older checkpoint it may reach a segment that was filled again, or entries
+    /// that a collection removed.
     fn forward(
         &self,
         state: &mut State,
@@ -352,16 +370,16 @@ impl Roll<'_> {
         Ok(last.map_or(self.checkpoint.commit_seq, |last| last.header.commit_seq))
     }
 
-    /// Applies what can be of what lies behind the chain.
+    /// Applies those records behind the damage that can be applied.
     fn beyond(&self, state: &mut State, chain: &Chain, nodes: &dyn Nodes) -> Salvaged {
         let later = chain.beyond.iter().flat_map(|beyond| beyond.later.values());
         salvage(state, later, self.superblock.layout, nodes)
     }
 }
 
-/// Makes those segments clean that the log says are to be filled anew: where the volume is full, there
-/// may be no other for the log and the next checkpoint. What is on the device by now is made durable
-/// first, as it says so.
+/// Makes the segments clean that the log releases for reuse. On a full volume there may be no
+/// others for the log and the next checkpoint. The chain states that these segments are free, so
+/// what is on the device is made durable first (reuse 2).
 fn take_reused(
     device: &dyn Device,
     segments: &mut Segments,
@@ -370,7 +388,7 @@ fn take_reused(
     chain: &Chain,
 ) -> Result<()> {
     let layout = superblock.layout;
-    // The checkpoint under way may have put its nodes there, or itself.
+    // The checkpoint that was under way may have put its nodes, or itself, into these segments.
     let of_checkpoint = [layout.segment_of(superblock.checkpoint_addr), checkpoint.map.segment];
     let mut left = chain.left_to_fill(layout);
     left.retain(|segment| {
@@ -387,7 +405,7 @@ fn take_reused(
     Ok(())
 }
 
-/// The heads as a clean shutdown left them.
+/// Restores the streams as a clean shutdown left them.
 fn continue_streams(
     segments: &mut Segments,
     checkpoint: &Checkpoint,
@@ -408,7 +426,7 @@ fn continue_streams(
     head_of(checkpoint, next_segment)
 }
 
-/// The main head where a checkpoint says that it stood.
+/// The log head at the place that a checkpoint names.
 const fn head_of(checkpoint: &Checkpoint, next_segment: Option<SegmentNo>) -> MainHead {
     MainHead {
         segment: checkpoint.log.segment,
@@ -420,7 +438,7 @@ const fn head_of(checkpoint: &Checkpoint, next_segment: Option<SegmentNo>) -> Ma
     }
 }
 
-/// The state that the checkpoint describes.
+/// Returns the state that the checkpoint describes.
 fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) -> Result<State> {
     let layout = superblock.layout;
     let map = Map::from_root(checkpoint.root);
@@ -446,7 +464,7 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     if let Some(segment) = problem {
         return Err(Error::Corrupted(format!("the usage record of segment {segment}")));
     }
-    // No more than there is room for, whatever it says.
+    // The count is limited to what the device has room for, in case the checkpoint is forged.
     let most = layout.len_bytes() / GRAIN_SIZE as u64;
     segments.restore_page_counts(PageCounts {
         short: checkpoint.short_count.min(most),
@@ -463,7 +481,7 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     Ok(State::new(map, segments, versions, removals, next_list, clock))
 }
 
-/// The lists that the map says are being removed.
+/// The lists that the map states are being removed.
 fn restore_removals(map: &Map, nodes: &dyn Nodes) -> Result<Removals> {
     let mut removals = Removals::default();
     let mut problem = None;
@@ -486,7 +504,7 @@ fn restore_removals(map: &Map, nodes: &dyn Nodes) -> Result<Removals> {
     problem.map_or(Ok(removals), |malformed| Err(Error::Corrupted(malformed.to_string())))
 }
 
-/// The table of versions that the map holds.
+/// The table of versions in the map.
 fn restore_versions(superblock: &Superblock, map: &Map, nodes: &dyn Nodes) -> Result<Versions> {
     let mut versions = Versions::new(superblock.created);
     let mut problem = None;
@@ -509,7 +527,7 @@ fn restore_versions(superblock: &Superblock, map: &Map, nodes: &dyn Nodes) -> Re
     Ok(versions)
 }
 
-/// What a payload segment was filled with, as its first partial segment says.
+/// The class of a payload segment, as its first partial segment states it.
 fn read_class(device: &dyn Device, superblock: &Superblock, segment: SegmentNo) -> Option<Class> {
     let mut block = AlignedBuf::zeroed(PAGE_SIZE);
     device.read_at(superblock.layout.segment_offset(segment), &mut block).ok()?;

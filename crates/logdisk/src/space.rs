@@ -1,14 +1,20 @@
 //! Space: what fits, what can be written now, and how writers are slowed down when that gets little
 //! (DESIGN §9).
 //!
-//! There are two accounts. *Logical free* is the capacity less what lives and what is reserved: when
-//! it is used up, only deleting helps. *Room* is what can be written before the clean segments that
-//! checkpoints and cleaning need are touched: when it is used up, cleaning helps.
+//! There are two accounts. *Logical free* is the capacity less the live bytes and the reserves.
+//! When it is used up, only deleting helps. *Room* is what can be written before the clean segments
+//! that checkpoints and cleaning need are touched. When it is used up, cleaning helps.
 //!
-//! Segments are kept for those who must never wait, in this order: the nodes of the next checkpoint
-//! and what cleaning one segment takes; above these, what units take that give space back, so that
-//! deleting works on a full volume. Cleaning in the background keeps some more ready, and commits
-//! lend it a hand the more, the fewer of these are left.
+//! Invariants:
+//! 1. (space 1) Every unit leaves the map so that the checkpoint under way and the next one find
+//!    the segments that they need.
+//! 2. (space 2) A unit changes at most `MAX_UNIT_GROUPS` groups of 32 pages; a longer one is
+//!    refused before it has changed anything.
+//!
+//! Clean segments are reserved in this order. The first reserve is for the nodes of the next
+//! checkpoint and for cleaning one segment. The reserve above it is for units that give space back,
+//! so that deleting works on a full volume. Background cleaning keeps a pool of segments ready
+//! beyond the reserves. The fewer of these are left, the more cleaning commits do themselves.
 
 pub(crate) mod host;
 pub(crate) mod reuse;
@@ -29,36 +35,36 @@ use crate::map::Nodes;
 use crate::map::node::LEAF_LEN_BYTES;
 use crate::options::CleanSettings;
 
-/// How often in a row a commit tries to make room and nobody gains anything before it gives up: the
-/// nodes that a checkpoint writes can take at first what cleaning frees.
+/// The number of attempts in a row to make room that may gain nothing before a commit gives up. The
+/// nodes that a checkpoint writes can at first take all that cleaning frees.
 const MAX_FRUITLESS: u32 = 2;
-/// So many segments' worth of blocks may be moved without anybody gaining anything: with few clean
-/// segments one is emptied in several tries, with a checkpoint after each.
-const MAX_MOVED_IN_VAIN: u64 = 4;
-/// How often at all: together they empty more segments than any unit needs.
+/// The number of segments' worth of blocks that may be moved without any gain. When clean segments
+/// are few, emptying one segment takes several attempts, with a checkpoint after each.
+const MAX_FRUITLESS_SEGMENTS: u64 = 4;
+/// The largest number of attempts. Together they empty more segments than any unit needs.
 const MAX_ATTEMPTS: u32 = 64;
-/// After so many, what is gained is hardly more than what cleaning takes.
+/// The number of attempts after which hardly more is gained than cleaning takes.
 const STUCK_AFTER: u32 = 4;
-/// So many segments of which next to nothing lives are cleaned when there is no room for more.
+/// The number of nearly empty segments that are cleaned when there is no room for more.
 const MAX_NEARLY_EMPTY: usize = 4;
-/// Pieces of background work that one commit does at most.
+/// The most steps of background work that one commit does.
 const MAX_ASSIST_STEPS: usize = 8;
-/// So many segments a commit cleans before it takes a checkpoint, if they can be written to: on a
-/// small volume that is full, the nodes would take what fewer give.
+/// The number of segments that a commit cleans before it takes a checkpoint, if there is room for
+/// their blocks. On a small, full volume the nodes would take all that fewer segments give.
 const MIN_CLEANED_AT_ONCE: u32 = 8;
-/// As much dirty map is reckoned with at least.
+/// The least amount of dirty map that the reserve is computed for.
 const MIN_DIRTY_BYTES: u64 = 256 << 10;
-/// What a segment's usage record takes in the map at most.
+/// The most that a segment's usage record takes in the map.
 const MAX_USAGE_LEN_BYTES: u64 = 80;
-/// Moving nodes to other segments writes the nodes above them anew, all of them at worst, which are a
-/// 64th of the map or less. So a checkpoint gains nothing unless it empties segments with several times
-/// as much in them, and these must be in part dead. A quarter of what the map takes is kept from
-/// clients for that...
+/// Moving nodes to other segments writes the nodes above them again: at worst all of these, which
+/// are a 64th of the map or less. So a checkpoint gains something only if it empties segments that
+/// hold several times as much, and these must be partly dead. A quarter of what the map takes is
+/// kept from clients for that.
 const MAP_SHARE_DEAD: u64 = 4;
-/// ... and of that a quarter again lies in clean segments, to move nodes to.
+/// A quarter of that again lies in clean segments, to move nodes to.
 pub(crate) const MAP_SHARE_CLEAN: u64 = 16;
 
-/// What commits owe for the room they took, and how long they have waited.
+/// The room that commits owe to cleaning, and how long commits have waited.
 #[derive(Debug)]
 pub(crate) struct Pacing {
     settings: Mutex<CleanSettings>,
@@ -68,12 +74,12 @@ pub(crate) struct Pacing {
     due: Condvar,
 }
 
-/// What those who wait for background work are to know.
+/// The state that threads wait on for background work.
 #[derive(Debug)]
 struct Work {
-    /// Whether some has become due since somebody last waited for it.
+    /// Whether work has become due since a thread last waited for it.
     is_due: bool,
-    /// Nobody waits for any.
+    /// Whether waiting has ended for good.
     is_ending: bool,
 }
 
@@ -103,7 +109,7 @@ impl Pacing {
         self.stalled_ns.fetch_add(waited_ns, Ordering::Relaxed);
     }
 
-    /// Adds to what is owed; returns the sum.
+    /// Adds to what is owed, and returns the sum.
     fn owe(&self, bytes: i64) -> i64 {
         self.owed_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
@@ -113,7 +119,7 @@ impl Pacing {
     }
 }
 
-/// How often it was tried to make room for one unit.
+/// Counts the attempts to make room for one unit.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     attempts: u32,
@@ -128,13 +134,13 @@ impl Tries {
             Gain::Room => (self.fruitless, self.moved_bytes) = (0, 0),
             Gain::Moves(bytes) => {
                 self.moved_bytes += *bytes;
-                let is_in_vain = self.moved_bytes > MAX_MOVED_IN_VAIN * segment_size_bytes;
-                self.fruitless += (*bytes == 0 || is_in_vain) as u32;
+                let is_fruitless = self.moved_bytes > MAX_FRUITLESS_SEGMENTS * segment_size_bytes;
+                self.fruitless += (*bytes == 0 || is_fruitless) as u32;
             }
         }
     }
 
-    /// Notes that there is some more room on the host; says whether it may be tried once more.
+    /// Counts an attempt that gained room on the host. Returns whether another attempt may be made.
     const fn note_of_host(&mut self) -> bool {
         self.attempts += 1;
         self.attempts <= MAX_ATTEMPTS
@@ -145,66 +151,68 @@ impl Tries {
     }
 }
 
-/// What trying to make room came to.
+/// What an attempt to make room gained.
 enum Gain {
     Room,
-    /// None yet, but blocks of so many bytes were moved: when more of a segment's are, it will be empty.
+    /// No room yet, but blocks of so many bytes were moved. When more of a segment's blocks are
+    /// moved, it becomes empty.
     Moves(u64),
 }
 
 /// What a unit needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    /// Bytes of log, at worst.
+    /// Bytes of log, at most.
     pub(crate) log_bytes: u64,
-    /// Bytes that must be left free besides.
+    /// Bytes that must stay free besides.
     pub(crate) kept_bytes: u64,
-    /// Bytes that it surely gives back.
+    /// Bytes that the unit surely gives back.
     pub(crate) given_back_bytes: u64,
-    /// It gives space back: it needs room alone.
+    /// Whether the unit gives space back. Then it needs room only, not logical free space.
     pub(crate) reclaims: bool,
 }
 
 impl Need {
-    /// That of what takes space.
+    /// The need of something that takes space.
     pub(crate) const fn space(log_bytes: u64) -> Self {
         Self { log_bytes, kept_bytes: 0, given_back_bytes: 0, reclaims: false }
     }
 
-    /// That of what gives space back.
+    /// The need of something that gives space back.
     pub(crate) const fn reclaiming(log_bytes: u64) -> Self {
         Self { reclaims: true, ..Self::space(log_bytes) }
     }
 }
 
-/// Why a unit does not fit.
+/// The reason why a unit does not fit.
 pub(crate) enum Shortage {
-    /// Too much can be reached: only deleting helps. What is free, in bytes.
+    /// Too many bytes are live, so only deleting helps. The value is the free bytes.
     OfSpace(u64),
-    /// Too few segments are clean. What can be written, in bytes.
+    /// Too few segments are clean. The value is the bytes that can be written.
     OfRoom(u64),
-    /// The file system that holds the image is full, or nearly so. What can be written, in bytes.
+    /// The file system that holds the image is full or nearly so. The value is the bytes that can
+    /// be written.
     OnHost(u64),
 }
 
 impl LogDisk {
-    /// When cleaning goes on by itself.
+    /// The settings of background cleaning.
     pub fn clean_settings(&self) -> CleanSettings {
         *self.pacing.settings.lock()
     }
 
-    /// Changes when cleaning goes on by itself.
+    /// Changes the settings of background cleaning.
     pub fn set_clean_settings(&self, settings: CleanSettings) {
         *self.pacing.settings.lock() = settings;
     }
 
-    /// Clean segments that are never filled with what clients write, as much as is dirty now.
+    /// The clean segments that client data never fills, with the map as dirty as it is now.
     pub(crate) fn reserve_segments(&self, engine: &Engine) -> u32 {
         self.checkpoint_reserve(engine) + self.reclaim_reserve()
     }
 
-    /// Waits up to `timeout` until background work is due. For the threads that do it, when
-    /// [`Self::background_step`] or [`Self::clean_step`] had nothing to do.
+    /// Waits up to `timeout` until background work is due. It is for the threads that do this work,
+    /// when [`Self::background_step`] or [`Self::clean_step`] had nothing to do.
     pub fn wait_for_background_work(&self, timeout: Duration) {
         let mut work = self.pacing.work.lock();
         if !work.is_due && !work.is_ending {
@@ -213,15 +221,16 @@ impl LogDisk {
         work.is_due = false;
     }
 
-    /// From now on nobody waits in [`Self::write_step`] or [`Self::wait_for_background_work`], and who
-    /// does is woken: the threads that call them are to end.
+    /// Ends all waits in [`Self::write_step`] and [`Self::wait_for_background_work`], now and
+    /// later, so that the threads that call them can end.
     pub fn end_waiting(&self) {
         self.writer.end_waiting();
         self.pacing.work.lock().is_ending = true;
         self.pacing.due.notify_all();
     }
 
-    /// Wakes the thread that does background work, if there is some. Called when the log has grown.
+    /// Wakes the thread that does background work, if there is work. It is called when the log has
+    /// grown.
     pub(crate) fn wake_background(&self, engine: &Engine) {
         if self.checkpoint_is_due_in(engine)
             || self.room_is_short(engine, 0)
@@ -231,12 +240,12 @@ impl LogDisk {
         }
     }
 
-    /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
-    /// after a checkpoint.
+    /// Whether the segments that are clean, or will be after a checkpoint, are fewer than should be
+    /// ready and than `at_least`.
     pub(crate) fn room_is_short(&self, engine: &Engine, at_least: u32) -> bool {
         let counts = engine.state.segments.counts();
         let ready = self.pool_segments(engine).max(at_least);
-        // What is not worth a checkpoint yet is not to be counted on.
+        // Segments are not counted as long as a checkpoint would not be worth it for them.
         let waiting = self.unreusable_segments(engine);
         let waiting = if self.is_worth_writing_nodes(engine, waiting, false) { 0 } else { waiting };
         counts.clean + counts.pending
@@ -244,20 +253,20 @@ impl LogDisk {
     }
 
     /// Whether a checkpoint should be taken for the segments that it makes clean. Writing the dirty
-    /// nodes takes segments too, and time: with some clean segments left it waits until it frees a
-    /// good many at once.
+    /// nodes takes time and segments, too. So while some clean segments are left, the checkpoint
+    /// waits until it frees many at once.
     pub(crate) fn space_wants_checkpoint(&self, engine: &Engine) -> bool {
         let counts = engine.state.segments.counts();
         let pending = self.unreusable_segments(engine);
         let is_due = counts.clean <= self.scarce_segments(engine) + self.pool_segments(engine) / 4;
-        // Cleaning does not go on without.
+        // Cleaning cannot continue without a checkpoint.
         let is_last = counts.clean <= self.checkpoint_reserve(engine);
         (is_due && self.is_worth_writing_nodes(engine, pending, false))
             || (is_last && self.is_worth_writing_nodes(engine, pending, true))
     }
 
-    /// With so many clean segments commits are about to find no room: the reserve, and what the streams
-    /// take next.
+    /// The number of clean segments at which commits are about to find no room: the reserve, and
+    /// the segments that the streams open next.
     pub(crate) fn scarce_segments(&self, engine: &Engine) -> u32 {
         self.reserve_segments(engine) + 2
     }
@@ -267,8 +276,9 @@ impl LogDisk {
         engine.state.segments.counts().pending.saturating_sub(engine.reusable_count())
     }
 
-    /// Whether so many segments are more than the nodes of a checkpoint take, several times over if it
-    /// is not urgent: after it the nodes of the one before wait in their turn.
+    /// Whether so many segments are worth more than the nodes that a checkpoint writes: twice as
+    /// much if it is urgent, and four times otherwise. After the checkpoint, the nodes of the one
+    /// before wait to be freed in their turn.
     fn is_worth_writing_nodes(&self, engine: &Engine, segments: u32, is_urgent: bool) -> bool {
         let size = self.layout.segment_size_bytes();
         let cost_bytes = engine.state.map.dirty_len_bytes() + size / 2;
@@ -276,32 +286,33 @@ impl LogDisk {
         u64::from(segments) * size > times * cost_bytes
     }
 
-    /// Whether emptied segments should become clean without a checkpoint: clean ones are few, and
-    /// there are enough for the two flushes that it takes. Cleaning rests when clean and emptied ones
-    /// are as many as the pool, so this must begin well before all of it is emptied: commits go on while
-    /// the flushes take their time.
+    /// Whether reclaimable segments should become clean without a checkpoint: clean segments are
+    /// few, and enough segments are reclaimable to be worth two flushes. Cleaning pauses when clean
+    /// and reclaimable segments together fill the pool. So reuse must begin well before the pool is
+    /// used up, because commits continue while the flushes take their time.
     pub(crate) fn reuse_is_wanted(&self, engine: &Engine) -> bool {
         engine.reusable_count() >= (self.pace_segments() / 2).max(1)
             && engine.state.segments.clean_count()
                 <= self.scarce_segments(engine) + self.pool_segments(engine) / 2
     }
 
-    /// So many segments are clean when no more are to be filled anew without a checkpoint.
+    /// The number of clean segments at which reuse without a checkpoint stops.
     pub(crate) fn clean_after_reuse(&self, engine: &Engine) -> u32 {
         self.scarce_segments(engine) + self.pool_segments(engine)
     }
 
-    /// So many segments a checkpoint should free at least that is taken because commits wait for
-    /// them: each takes two flushes, and nodes of the map that would be written fewer times.
+    /// The least number of segments that a checkpoint should free if it is taken because commits
+    /// wait. Each checkpoint takes two flushes, and writes nodes that fewer checkpoints would write
+    /// fewer times.
     fn checkpoint_batch(&self, engine: &Engine) -> u32 {
         (self.pool_segments(engine) / 4).max(1)
     }
 
-    /// So many more clean segments than the reserve, those that the next checkpoint frees included,
-    /// are kept ready by cleaning in the background. Each takes from the room in which segments
-    /// wait for more of their blocks to die: where little is dead that costs much, and where much is,
-    /// those who write much at a time need not wait. So what is added to the pace is a quarter of all
-    /// segments times the third power of the share that is dead.
+    /// The pool: the clean segments beyond the reserve that background cleaning keeps ready, with
+    /// those that the next checkpoint frees. A larger pool leaves less room in which segments can
+    /// wait until more of their blocks are dead. That costs much where little is dead. Where much
+    /// is dead, a larger pool lets clients write much at once without waiting. So a quarter of all
+    /// segments times the third power of the dead share is added to the segments of the pace.
     pub(crate) fn pool_segments(&self, engine: &Engine) -> u32 {
         let live = engine.state.segments.live_bytes().div_ceil(self.layout.segment_size_bytes());
         let all = self.layout.log_segments().count() as u64;
@@ -310,29 +321,30 @@ impl LogDisk {
         self.pace_segments() + (dead * dead * dead / (4 * all * all)) as u32
     }
 
-    /// With fewer than so many, commits lend cleaning a hand, in proportion to what is missing.
+    /// The pace: with fewer clean segments than this, commits assist cleaning in proportion to what
+    /// is missing.
     pub(crate) fn pace_segments(&self) -> u32 {
         let count = self.layout.segment_count();
         let default = (count / 128).clamp(2, 64);
-        // Who asks for more than there are means all.
+        // A setting larger than the volume means all segments.
         self.clean_settings().min_clean_segments.unwrap_or(default).min(count)
     }
 
-    /// So many are there after idle times.
+    /// The number of clean segments that idle cleaning makes.
     pub(crate) fn idle_segments(&self) -> u32 {
         let default = self.pace_segments().saturating_mul(4);
         self.clean_settings().max_clean_segments.unwrap_or(default)
     }
 
-    /// Segments kept for checkpoints and cleaning, with so many bytes of the map dirty: the nodes of
-    /// a checkpoint and what moving blocks adds to them, the main log's next and the map's, and one
-    /// to move blocks to.
+    /// The segments kept for checkpoints and cleaning, with so many dirty bytes in the map: the
+    /// nodes of a checkpoint and what moving blocks adds to them, the next segment of the main log
+    /// and of the map stream, and one segment to move blocks to.
     fn reserve_for(&self, dirty_bytes: u64) -> u32 {
         (dirty_bytes + dirty_bytes / 2).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
     }
 
-    /// About what checkpoints have still to write of the map as it is, with the usage records that the
-    /// next one brings up to date.
+    /// About what checkpoints have still to write of the present map, with the usage records that
+    /// the next one brings up to date.
     pub(crate) fn unwritten_len_bytes(&self, engine: &Engine) -> u64 {
         let unrecorded = engine.state.segments.unrecorded().len() as u64;
         let all = u64::from(self.layout.segment_count()) * MAX_USAGE_LEN_BYTES;
@@ -342,15 +354,17 @@ impl LogDisk {
             + usage_bytes
     }
 
-    /// Clean segments that checkpoints take for the map as it is, beyond the one that they are filling.
+    /// The clean segments that checkpoints take for the present map, beyond the one that they are
+    /// filling.
     pub(crate) fn node_segments(&self, engine: &Engine) -> u32 {
         let here = self.map_room_bytes.load(Ordering::Relaxed) / 4 * 3;
         let rest = self.unwritten_len_bytes(engine).saturating_sub(here);
         rest.div_ceil(self.layout.segment_size_bytes()) as u32
     }
 
-    /// Whether the checkpoint under way and the next one find the segments that they take, as the map is
-    /// now. Every unit leaves it so: what it dirties is less than the reserve leaves over.
+    /// Whether the checkpoint under way and the next one find the segments that they take for the
+    /// present map. Every unit keeps this true (space 1): the nodes that it makes dirty take less
+    /// than the reserve leaves over.
     pub(crate) fn checkpoints_fit(&self, engine: &Engine) -> bool {
         let size = self.layout.segment_size_bytes();
         // What headers, records and nodes that do not fit leave unused of a segment.
@@ -360,8 +374,8 @@ impl LogDisk {
         u64::from(engine.state.segments.clean_count()) * size + here >= segments * size
     }
 
-    /// For the message of a failed assertion.
-    pub(crate) fn tell_reserve(&self, engine: &Engine) -> String {
+    /// Describes the reserve, for the message of a failed assertion.
+    pub(crate) fn describe_reserve(&self, engine: &Engine) -> String {
         format!(
             "{:?}, {} bytes of nodes to be written",
             engine.state.segments.counts(),
@@ -369,35 +383,36 @@ impl LogDisk {
         )
     }
 
-    /// As much of that as is needed now, and what cleaning takes that moves nodes.
+    /// The part of that reserve that is needed now, and what cleaning takes that moves nodes.
     pub(crate) fn checkpoint_reserve(&self, engine: &Engine) -> u32 {
         let to_clean = self.map_bytes(engine) / MAP_SHARE_CLEAN / self.layout.segment_size_bytes();
         self.reserve_for(self.unwritten_len_bytes(engine).max(MIN_DIRTY_BYTES)) + to_clean as u32
     }
 
-    /// Clean segments that survivors leave alone: what a checkpoint takes, less the one that is for
-    /// them. What they are moved from becomes clean in its turn.
-    pub(crate) fn left_by_survivors(&self, engine: &Engine) -> u32 {
+    /// The clean segments that survivors may not use: what a checkpoint takes, less the one segment
+    /// that is kept for survivors. The segments that they leave become clean in turn.
+    pub(crate) fn kept_from_survivors(&self, engine: &Engine) -> u32 {
         self.checkpoint_reserve(engine) - 1
     }
 
-    /// Segments that only units that give space back may use, and cleaning, beyond those for
-    /// checkpoints.
+    /// The segments beyond those for checkpoints that only cleaning and units that give space back
+    /// may use.
     pub(crate) fn reclaim_reserve(&self) -> u32 {
         2 + (self.layout.segment_count() / 256).min(4)
     }
 
-    /// What clients can have in all: the segments less the reserves and the one that the map's head
-    /// fills, each as far as it can be filled with blocks that live.
+    /// The capacity of the volume for clients: the segments less the reserves and the one that the
+    /// map stream fills, each as far as it can be filled with live blocks.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         let segments = self.layout.log_segments().count() as u64;
         let reserve = u64::from(self.reserve_for(self.dirty_limit_bytes) + self.reclaim_reserve());
         segments.saturating_sub(reserve + 1) * self.fillable_bytes()
     }
 
-    /// How much of a segment can live before cleaning gains nothing: partial segments have
-    /// headers, records and blocks filled in part, four blocks each at worst and fewer in short ones,
-    /// and a share must be dead, or each segment gained would cost very many moved.
+    /// The most live bytes of a segment with which cleaning still gains something. Partial segments
+    /// have headers, records and partly filled blocks: four blocks at most, and fewer in short
+    /// partial segments. A share must be dead, too, or very many segments would be moved for each
+    /// one gained.
     pub(crate) fn fillable_bytes(&self) -> u64 {
         let size = self.layout.segment_size_bytes();
         let longest = PARTIAL_LEN_BYTES as u64;
@@ -407,8 +422,8 @@ impl LogDisk {
             - overhead_blocks * PAGE_SIZE as u64
     }
 
-    /// What is wrong with the space a unit takes, if anything: it does not fit among what can be
-    /// reached, or there is nowhere to write it before segments have been cleaned.
+    /// Returns why a unit does not fit, if so: there is no logical free space for it, or there is
+    /// no room to write it before segments have been cleaned.
     pub(crate) fn shortage(&self, engine: &Engine, need: Need) -> Option<Shortage> {
         if need.reclaims {
             let room = engine.room_bytes(self.checkpoint_reserve(engine));
@@ -429,39 +444,40 @@ impl LogDisk {
         shortage.or_else(|| self.shortage_on_host(engine, need))
     }
 
-    /// What can be reached, as it lies on the device: nodes of the map that no checkpoint has written
-    /// yet, and the records that short blocks have beside them in the log, included.
+    /// The live bytes as they lie on the device. They include map nodes that no checkpoint has
+    /// written yet, and the records that short blocks have in the log.
     pub(crate) fn stored_bytes(&self, engine: &Engine) -> u64 {
         let segments = &engine.state.segments;
         let nodes_bytes = engine.state.map.dirty_len_bytes();
         segments.live_bytes() + segments.short_records_bytes() + nodes_bytes
     }
 
-    /// That, and what pages of zeros take when they are written, so that they can be.
+    /// The stored bytes and what pages of zeros take when they are written, so that they always can
+    /// be.
     pub(crate) fn used_bytes(&self, engine: &Engine) -> u64 {
         self.stored_bytes(engine).saturating_add(engine.state.segments.zero_pages_bytes())
     }
 
-    /// What the map takes.
+    /// The bytes that the map takes.
     pub(crate) fn map_bytes(&self, engine: &Engine) -> u64 {
         engine.state.segments.node_bytes() + engine.state.map.dirty_len_bytes()
     }
 
-    /// What is not to be had by clients: what is used, what must be dead of the map's segments, and,
-    /// where there are versions, as much as the map takes. For removing makes the map longer then, by no
-    /// more than it is long: what hides an entry is no longer than that. So everything can be removed,
-    /// however full the volume is.
+    /// The bytes that clients cannot use: the used bytes, and the dead share that the map's
+    /// segments need. Where there are versions, the length of the map is added once more. Removing
+    /// lists makes the map longer then, by at most its length, because an entry that hides another
+    /// is no longer than that one. So everything can be removed, however full the volume is.
     pub(crate) fn charged_bytes(&self, engine: &Engine) -> u64 {
         let map_bytes = self.map_bytes(engine);
         let kept_bytes = if engine.state.versions.are_several() { map_bytes } else { 0 };
         self.used_bytes(engine).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
     }
 
-    /// Does something about a shortage; nothing may be locked. When it returns, what was found to be
-    /// short must be looked at again, and nodes of the map may have moved.
+    /// Acts on a shortage. The caller holds no lock. When this returns, the caller must check the
+    /// shortage again, and nodes of the map may have moved.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when there is nothing more to be done.
+    /// [`Error::NoSpace`] when nothing more can be done.
     pub(crate) fn mend_shortage(
         &self,
         shortage: Shortage,
@@ -469,7 +485,7 @@ impl LogDisk {
         tries: &mut Tries,
     ) -> Result<()> {
         let (available_bytes, is_worth_it) = match shortage {
-            // What only deleted versions had is free to be used.
+            // What only deleted versions had can be freed and used.
             Shortage::OfSpace(available_bytes) => {
                 let is_worth_it =
                     self.free_step()? || self.collect_behind_forks() || self.host_has_grown();
@@ -484,15 +500,16 @@ impl LogDisk {
             Shortage::OfRoom(available_bytes) => {
                 tries.note(&self.make_room()?, self.layout.segment_size_bytes());
                 if tries.is_stuck() {
-                    // Segments that streams are filling may hold all that is left, or those that could
-                    // not be read some time ago.
+                    // All that can be gained may lie in segments that streams are filling, or in
+                    // segments that could not be read some time ago.
                     self.engine.write().retire_streams();
                     self.try_set_aside_again();
                 }
                 let mut is_worth_it =
                     tries.fruitless <= MAX_FRUITLESS && tries.attempts <= MAX_ATTEMPTS;
-                // Nor is there anything to gain where only deleted versions had much of what is full.
-                // A collection itself asks for room as what gives space back does.
+                // Cleaning gains nothing either where most of what fills the segments belongs only
+                // to deleted versions. A collection itself needs room as a unit that gives space
+                // back does.
                 if !is_worth_it && !need.reclaims && self.collect_for_room()? {
                     *tries = Tries::default();
                     is_worth_it = true;
@@ -504,25 +521,26 @@ impl LogDisk {
         if is_worth_it { Ok(()) } else { Err(Error::NoSpace { needed_bytes, available_bytes }) }
     }
 
-    /// Takes out a piece of what nobody sees any more; says whether there was any.
+    /// Performs one step that frees what no version sees. Returns whether there was anything to
+    /// free.
     pub(crate) fn free_step(&self) -> Result<bool> {
         Ok(self.removal_step()? || self.collection_step()?)
     }
 
-    /// Sweeps out what only deleted versions had until cleaning gains some segments from it, or nothing
-    /// is left; says whether there was anything.
+    /// Collects what only deleted versions had, until cleaning gains some segments from it or
+    /// nothing is left. Returns whether there was anything to collect.
     fn collect_for_room(&self) -> Result<bool> {
         let live_bytes = || self.engine.read().state.segments.live_bytes();
         let freed_bytes = u64::from(MIN_CLEANED_AT_ONCE) * self.layout.segment_size_bytes();
         let enough = live_bytes().saturating_sub(freed_bytes);
-        let mut has_swept = false;
+        let mut has_collected = false;
         while live_bytes() > enough && (self.free_step()? || self.collect_behind_forks()) {
-            has_swept = true;
+            has_collected = true;
         }
-        Ok(has_swept)
+        Ok(has_collected)
     }
 
-    /// Makes room for what is needed and calls `change` as [`Self::change`] does.
+    /// Makes room for `need` and calls `change` as [`Self::change`] does.
     pub(crate) fn with_room<T>(
         &self,
         need: Need,
@@ -539,7 +557,8 @@ impl LogDisk {
                     return Ok(None);
                 }
                 let changed = change(engine, nodes)?;
-                debug_assert!(self.checkpoints_fit(engine), "{}", self.tell_reserve(engine));
+                // The change leaves the map so that checkpoints find their segments (space 1).
+                debug_assert!(self.checkpoints_fit(engine), "{}", self.describe_reserve(engine));
                 Ok(Some(changed))
             })?;
             match (changed, shortage) {
@@ -550,13 +569,14 @@ impl LogDisk {
         }
     }
 
-    /// What can be written or will be once a checkpoint is durable.
+    /// What can be written now, or once a checkpoint is durable.
     fn free_bytes(&self) -> u64 {
         self.free_bytes_in(&self.engine.read())
     }
 
-    /// That of what payload streams and the map's go on in included: where little is dead, what cleaning
-    /// one segment gains is less than a segment.
+    /// As [`Self::free_bytes`], in a locked engine. It includes the rest of the segments that
+    /// payload streams and the map stream are filling: where little is dead, cleaning a segment
+    /// gains less than a segment.
     fn free_bytes_in(&self, engine: &Engine) -> u64 {
         let size = self.layout.segment_size_bytes();
         let pending = u64::from(engine.state.segments.counts().pending);
@@ -564,9 +584,8 @@ impl LogDisk {
         engine.room_bytes(0) + engine.streams.room_bytes(size) + of_map + pending * size
     }
 
-    /// Tries to make room; says what that came to. What is empty already
-    /// waits but for a checkpoint; when that is little, segments are cleaned first, as many as the
-    /// reserve can take.
+    /// Tries to make room, and returns what that gained. Segments that are already empty need only
+    /// a checkpoint. When these are few, segments are cleaned first, as many as the reserve allows.
     fn make_room(&self) -> Result<Gain> {
         let began = self.now();
         let result = self.try_to_make_room();
@@ -580,7 +599,7 @@ impl LogDisk {
             (engine.state.segments.clean_count(), engine.user_bytes())
         };
         let is_enough = |engine: &Engine| engine.state.segments.clean_count() > clean_before;
-        self.release_emptied();
+        self.drop_empty_jobs();
         self.reuse_all()?;
         if is_enough(&self.engine.read()) {
             return Ok(Gain::Room);
@@ -593,8 +612,8 @@ impl LogDisk {
         }
         let free_before = self.free_bytes();
         let moved_before = self.cleaned.moved_bytes.load(Ordering::Relaxed);
-        // The first moves the least; crashes one after the other may have left little more than
-        // it takes, or not even that.
+        // The first segment has the fewest live bytes to move. Several crashes may have left hardly
+        // more room than that takes, or even less.
         if self.may_clean_more(1) && self.clean_now(Choice::MostToGain, &is_enough)? {
             while !is_enough(&self.engine.read())
                 && self.may_clean_more(2)
@@ -611,7 +630,7 @@ impl LogDisk {
         if !is_enough(&self.engine.read()) {
             self.checkpoint_if_it_fits(&is_enough)?;
         }
-        // What was gained may have been taken by another commit already.
+        // Another commit may have taken what was gained.
         let engine = self.engine.read();
         let has_been_taken = engine.user_bytes() > taken_before;
         if is_enough(&engine) || has_been_taken || self.free_bytes_in(&engine) > free_before {
@@ -620,7 +639,8 @@ impl LogDisk {
         Ok(Gain::Moves(self.cleaned.moved_bytes.load(Ordering::Relaxed) - moved_before))
     }
 
-    /// A checkpoint that finds no segment to go on in gains nothing now; cleaning may help it on.
+    /// Takes a checkpoint. If it finds no segment to continue in, that is no error, because
+    /// cleaning may help it later.
     pub(crate) fn checkpoint_if_it_fits(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         match self.checkpoint_unless(is_enough) {
             Err(Error::NoSpace { .. }) => Ok(()),
@@ -628,7 +648,7 @@ impl LogDisk {
         }
     }
 
-    /// Whether a checkpoint frees so many segments that commits that wait should not wait for more.
+    /// Whether a checkpoint frees so many segments that waiting commits should not wait for more.
     fn is_worth_a_checkpoint(&self) -> bool {
         let engine = self.engine.read();
         let pending = self.unreusable_segments(&engine);
@@ -636,9 +656,9 @@ impl LogDisk {
             && self.is_worth_writing_nodes(&engine, pending, true)
     }
 
-    /// How much room a commit that took `bytes` should make in its turn: nothing while clean
-    /// segments are many, then more the fewer they are, up to twice what it took. So commits are
-    /// slowed down bit by bit, long before one would have to stop.
+    /// The room that a commit which took `bytes` should make itself. It is nothing while clean
+    /// segments are many, and grows as they get fewer, up to twice what the commit took. So commits
+    /// are slowed down gradually, long before one would have to stop.
     pub(crate) fn share_of_cleaning(&self, engine: &Engine, bytes: u64) -> i64 {
         let size = self.layout.segment_size_bytes();
         let window = u64::from(self.pace_segments() + 2) * size;
@@ -648,7 +668,7 @@ impl LogDisk {
         (u128::from(2 * bytes) * u128::from(missing) / u128::from(window)) as i64
     }
 
-    /// Does background work until it has made so much room, or there is nothing to do.
+    /// Performs background work until it has made so much room, or until there is nothing to do.
     pub(crate) fn assist_cleaning(&self, owed_bytes: i64) -> Result<()> {
         let began = self.now();
         let mut owed = self.pacing.owe(owed_bytes);
@@ -657,7 +677,7 @@ impl LogDisk {
                 break;
             }
             let Some(gained) = self.clean_for_room()? else {
-                // Nothing to gain now; what was owed is not held against later commits.
+                // There is nothing to gain now, and later commits do not have to make up for it.
                 self.pacing.forgive();
                 break;
             };
@@ -672,8 +692,8 @@ impl LogDisk {
     }
 
     /// Whether the clean segments suffice to move another segment's blocks, with `spare` of them
-    /// for the nodes that this changes, and then to write a checkpoint: the more is cleaned before
-    /// one, the less each costs.
+    /// for the nodes that this changes, and to write a checkpoint after that. The more segments are
+    /// cleaned before a checkpoint, the less each of them costs.
     fn may_clean_more(&self, spare: u32) -> bool {
         let engine = self.engine.read();
         let counts = engine.state.segments.counts();

@@ -1,14 +1,20 @@
-//! Walks over the map, a slice at a time: the one way in which more than a few of its nodes are read.
+//! Walks over the map, one slice at a time. All code that reads more than a few nodes of the map
+//! walks.
 //!
-//! A walk keeps its place: where it missed a node, or has held the lock for long enough, it goes on
-//! from there, whatever was written meanwhile. So it takes time in proportion to what it visits, others
-//! wait for a slice of it alone, and no lock is held while a node is read. Of what it has passed it
-//! holds nothing; the segment of a node that it reads is pinned meanwhile, and so is not filled anew.
+//! Invariants:
+//! 1. (walk 1) No lock is held while a walk reads a node, and that node's segment is pinned
+//!    meanwhile. So the segment is not filled again.
 //!
-//! The tree that it walks over is the live one. Each part is seen as it is when the walk comes to it; what a
-//! version of the past sees never changes, and what else must be seen at one moment, its caller keeps
-//! from changing. A root that was frozen when the walk began would show the same of a version, and
-//! would keep in memory all nodes that were changed since, and on the device all that were let go of.
+//! A walk keeps its place. If a node is not in memory, or the lock has been held long enough, the
+//! walk continues from that place, whatever was written meanwhile. So it takes time in proportion
+//! to what it visits, and other threads wait for one slice at most. It does not retain nodes that
+//! it has passed.
+//!
+//! A walk visits the live tree, each part in its state at the moment when the walk reaches it. What
+//! a past version sees never changes. If the caller needs something else as it was at one moment,
+//! the caller must keep it from changing. A root that is frozen at the start of the walk
+//! would show the same content of a version. But it would keep in memory all nodes that were changed
+//! since, and on the device all nodes that were released since.
 
 use std::ops::ControlFlow;
 
@@ -23,13 +29,14 @@ use crate::map::Nodes;
 use crate::map::store::PinnedNodes;
 use crate::state::slice::{SLICE_LEN, Slice};
 
-/// Nodes loaded for one bounded step of a longer walk.
+/// The number of nodes that one bounded step of a longer walk loads.
 const STEP_LOADS: usize = 64;
 
 /// A walk over the whole map, in bounded steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MapWalk {
-    /// The first key whose entry was not visited; with none, nodes are visited.
+    /// The first key whose entry has not been visited. It is `None` when entries are done and nodes
+    /// are visited.
     entries_from: Option<Key>,
     nodes_from: Key,
 }
@@ -40,18 +47,19 @@ impl MapWalk {
     }
 }
 
-/// What [`LogDisk::walk_step`] finds.
+/// The visitor of [`LogDisk::walk_step`].
 pub(crate) trait Visit {
     fn entry(&mut self, key: &Key, value: &Value);
-    /// A node that lies on the device, its level, and a key that belongs under it. May be called more than
-    /// once with one that is not a leaf.
+    /// Visits a node on the device, with its level and a key under it. It may be called more than
+    /// once with an inner node.
     fn node(&mut self, place: &NodePtr, level: u8, key: &Key);
 }
 
 impl LogDisk {
-    /// Calls `step` with the map locked for reading, again and again until it breaks, and loads what it
-    /// misses with the lock released. It begins at `place`, which it moves on over what it has visited:
-    /// what it has loaded to come there is let go of then.
+    /// Calls `step` with the map locked for reading until it breaks, and loads the nodes that it
+    /// misses while the lock is released (walk 1). The walk begins at `place`, and `step` advances
+    /// `place` over what it has visited. When `place` has advanced, the nodes that were loaded to
+    /// reach it are released.
     pub(crate) fn walk<P: Copy + PartialEq, T>(
         &self,
         place: &mut P,
@@ -60,7 +68,7 @@ impl LogDisk {
         self.walk_with(&mut PinnedNodes::cached(&self.store), place, step)
     }
 
-    /// As [`Self::walk`], with nodes that are held already, or are to be.
+    /// As [`Self::walk`], with `nodes` that were loaded before or are to be retained.
     pub(crate) fn walk_with<P: Copy + PartialEq, T>(
         &self,
         nodes: &mut PinnedNodes<'_>,
@@ -87,7 +95,7 @@ impl LogDisk {
         }
     }
 
-    /// As [`Self::walk`], of a walk that is so short that it may begin again where it missed a node.
+    /// As [`Self::walk`], for a walk that is short enough to start again when it misses a node.
     pub(crate) fn look<T>(
         &self,
         mut look: impl FnMut(&Engine, &dyn Nodes) -> Outcome<T>,
@@ -95,11 +103,12 @@ impl LogDisk {
         self.walk(&mut (), |engine, (), nodes| look(engine, nodes).map(ControlFlow::Break))
     }
 
-    /// Calls `change` with the lock held, again and again until it misses no node. An attempt that
-    /// misses one must leave no trace ([`Engine::transact`]).
+    /// Calls `change` with the lock held until it misses no node. An attempt that misses one must
+    /// leave no trace ([`Engine::transact`]).
     ///
     /// # Errors
-    /// What reading a node answers, or `change` itself; [`Error::Failed`] when the disk takes no writes.
+    /// The error of reading a node or of `change`; [`Error::Failed`] when the disk accepts no
+    /// writes.
     ///
     /// [`Error::Failed`]: dendro_disk::Error::Failed
     pub(crate) fn change<T>(
@@ -110,7 +119,8 @@ impl LogDisk {
         self.change_with(&mut nodes, change).map(|(changed, _)| changed)
     }
 
-    /// As [`Self::change`], with nodes that were looked at before; the lock is still held when it returns.
+    /// As [`Self::change`], with nodes that were loaded before. The lock is still held when this
+    /// returns.
     pub(crate) fn change_with<T>(
         &self,
         nodes: &mut PinnedNodes<'_>,
@@ -136,10 +146,11 @@ impl LogDisk {
         }
     }
 
-    /// Sees that a change can be tried again: loads the node that it missed. The lock is not held.
+    /// Loads the node that a change missed, so that the change can be tried again. The lock is not
+    /// held.
     ///
     /// # Errors
-    /// What reading the node answers, or why it is not to be tried again.
+    /// The error of reading the node, or the reason why the change cannot be tried again.
     pub(crate) fn recover_from(&self, fault: Fault, nodes: &PinnedNodes<'_>) -> Result<()> {
         match fault {
             Fault::Miss(place) => nodes.load(&place),
@@ -164,7 +175,7 @@ impl LogDisk {
         })
     }
 
-    /// Goes on with a walk over the map, as far as a bounded number of nodes; says whether there is more.
+    /// Continues a walk over the map by a bounded number of nodes. Returns whether there is more.
     pub(crate) fn walk_step(&self, walk: &mut MapWalk, visit: &mut dyn Visit) -> Result<bool> {
         let mut loads_left = STEP_LOADS;
         self.walk(walk, |engine, walk, nodes| {
@@ -199,7 +210,7 @@ impl Engine {
             }
             left -= 1;
             visit.entry(key, value);
-            // One that was visited is not visited again.
+            // An entry that was visited is not visited again.
             walk.entries_from = Some(Key { epoch: key.epoch.saturating_add(1), ..*key });
             ControlFlow::Continue(())
         })?;
@@ -209,7 +220,7 @@ impl Engine {
         Ok(false)
     }
 
-    /// Visits a slice of the nodes; says whether these were the last.
+    /// Visits a slice of the nodes. Returns whether these were the last.
     fn walk_nodes(
         &self,
         walk: &mut MapWalk,

@@ -1,4 +1,4 @@
-//! Volumes that are full or nearly so, where cleaning is always under way.
+//! Volumes that are full or nearly full, where cleaning is always under way.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn check(disk: LogDisk, device: &Arc<dyn Device>, model: &ModelState) {
 }
 
 #[test]
-fn a_volume_at_80_percent_takes_overwrites_of_many_times_its_size() {
+fn a_volume_at_80_percent_can_be_overwritten_many_times() {
     let (device, disk) = small_disk(512);
     let mut model = ModelState::default();
     let list = new_list(&disk, &mut model);
@@ -82,7 +82,7 @@ fn a_volume_at_80_percent_takes_overwrites_of_many_times_its_size() {
 }
 
 #[test]
-fn a_full_volume_refuses_and_takes_again_what_was_deleted_over_and_over() {
+fn a_full_volume_can_be_filled_again_after_each_deletion() {
     let (device, disk) = small_disk(96);
     let mut model = ModelState::default();
     let mut rng = Rng::new(2);
@@ -118,7 +118,7 @@ fn a_full_volume_refuses_and_takes_again_what_was_deleted_over_and_over() {
         }
         lists = kept;
     }
-    // Each time about half of the volume is filled again, or the cleaner loses space.
+    // Each time about half of the volume is filled again; otherwise the cleaner would lose space.
     assert!(filled[1..].iter().all(|&bytes| bytes > filled[0] / 4), "{filled:?}");
     check(disk, &device, &model);
 }
@@ -147,7 +147,7 @@ fn pages_moved_between_lists_survive_the_cleaning_of_their_segments() {
 }
 
 #[test]
-fn a_tiny_volume_that_is_full_and_often_killed_answers_and_does_not_clean_for_ever() {
+fn a_tiny_full_volume_that_often_crashes_does_not_clean_forever() {
     let (device, disk) = small_disk(32);
     disk.shut_down().expect("the device works");
     let mut refused = 0;
@@ -161,7 +161,7 @@ fn a_tiny_volume_that_is_full_and_often_killed_answers_and_does_not_clean_for_ev
             Err(Error::NoSpace { .. }) => refused += 1,
             Err(error) => panic!("{error}"),
         }
-        // Every other time the deletion is lost with the process.
+        // Every second time the deletion is lost with the process.
         if refused == 0 {
             let mut aru = Aru::new(View::HEAD);
             aru.delete_list(list).set_reclaims();
@@ -191,7 +191,7 @@ fn the_map_that_a_checkpoint_wrote_stays_in_memory() {
 }
 
 #[test]
-fn more_segments_may_be_asked_for_than_there_are() {
+fn the_setting_for_clean_segments_may_exceed_the_volume() {
     let (device, disk) = small_disk(64);
     let mut model = ModelState::default();
     let mut rng = Rng::new(1);

@@ -1,4 +1,4 @@
-//! Coalescing: what lies scattered comes to lie together, and nothing else changes.
+//! Coalescing: scattered pages are moved together, and nothing else changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,11 +15,11 @@ const MIB_PAGES: u64 = MIB / PAGE_SIZE as u64;
 
 type Hook = Box<dyn FnOnce(&LogDisk) + Send>;
 
-/// A device that counts reads, and does something before one.
+/// A device that counts reads, and calls a function before one of them.
 struct Watched {
     device: Arc<MemoryDevice>,
     reads: AtomicU64,
-    /// Places in memory that these went to.
+    /// The number of memory buffers that these reads filled.
     parts: AtomicU64,
     hook: Mutex<Option<Hook>>,
     disk: OnceLock<std::sync::Weak<LogDisk>>,
@@ -29,7 +29,7 @@ impl Watched {
     fn note_read(&self, parts: usize) {
         self.parts.fetch_add(parts as u64, Ordering::Relaxed);
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let hook = self.hook.lock().expect("nobody panicked").take();
+        let hook = self.hook.lock().expect("no thread panicked").take();
         if let Some(hook) = hook {
             hook(&self.disk.get().and_then(std::sync::Weak::upgrade).expect("it is open"));
         }
@@ -84,7 +84,7 @@ fn open(device: Arc<MemoryDevice>) -> Rig {
 }
 
 impl Rig {
-    /// Of segments of a MiB.
+    /// A rig with segments of 1 MiB.
     fn new(segment_count: u64) -> Self {
         Self::of_segments(MIB, segment_count)
     }
@@ -98,7 +98,7 @@ impl Rig {
         open(device)
     }
 
-    /// As after a crash that lost nothing.
+    /// Opens the volume again, as after a crash that lost nothing.
     fn reopen(self) -> Self {
         self.flush();
         let device = Arc::clone(&self.device.device);
@@ -120,8 +120,9 @@ impl Rig {
         self.disk.commit(aru).expect("there is room");
     }
 
-    /// Writes pages of a list, each far from the one before, and so much of another list between them
-    /// that no two are read together. Takes six times the room.
+    /// Writes pages of a list in an order in which each lies far from the one before. Between them
+    /// it writes enough of another list that no two pages are read together. It takes six times the
+    /// room.
     fn write_scattered(&self, list: Lid, pages: u64) {
         let between = self.list(View::HEAD);
         for number in 1..=pages {
@@ -133,7 +134,7 @@ impl Rig {
         }
     }
 
-    /// A list of other things, so that time goes by on the log clock.
+    /// Writes another list, so that the log clock advances.
     fn write_others(&self, mib: u64) -> Lid {
         let list = self.list(View::HEAD);
         for number in 0..mib {
@@ -158,14 +159,14 @@ impl Rig {
         })
     }
 
-    /// Reads of the device that a list of so many MiB takes.
+    /// Returns how many reads of the device a list of so many MiB takes.
     fn reads(&self, list: Lid, mib: u64) -> u64 {
         let mut buf = vec![0; MIB as usize];
         let mut read = |number: u64| {
             let at = number * MIB_PAGES;
             self.disk.read_pages(View::HEAD, list, at, &mut buf).expect("it can be read");
         };
-        // The map's nodes are in memory then.
+        // After this the nodes of the map are in memory.
         (0..mib).for_each(&mut read);
         self.device.reads.store(0, Ordering::Relaxed);
         self.device.parts.store(0, Ordering::Relaxed);
@@ -190,7 +191,7 @@ impl Rig {
         all
     }
 
-    /// Does what is to be done when nobody uses the disk; says how many bytes were coalesced.
+    /// Performs idle work until there is none, and returns how many bytes were coalesced.
     fn idle(&self) -> u64 {
         let before = self.disk.stats().coalesced_bytes;
         self.flush();
@@ -205,7 +206,7 @@ impl Rig {
         panic!("it has no end");
     }
 
-    /// Verifies what lies on the device; returns how many pages the map names.
+    /// Verifies the image on the device, and returns how many pages the map names.
     fn verify(&self) -> u64 {
         self.disk.checkpoint().expect("the device works");
         let options = dendro_check::Options { data: true };
@@ -222,7 +223,7 @@ fn content(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_in_random_order_is_read_with_a_read_for_each_mebibyte() {
+fn a_list_written_in_random_order_is_read_with_one_read_for_each_mebibyte() {
     let rig = Rig::new(96);
     let list = rig.list(View::HEAD);
     rig.write_scattered(list, 8 * MIB_PAGES);
@@ -239,7 +240,7 @@ fn what_was_written_in_random_order_is_read_with_a_read_for_each_mebibyte() {
     let grown_bytes = rig.disk.stats().live_bytes.abs_diff(live_bytes);
     assert!(grown_bytes < MIB / 8, "nodes of the map apart nothing has grown: {grown_bytes}");
     rig.flush();
-    // One more where a MiB lies across the end of a segment.
+    // A MiB that crosses the end of a segment takes one more read.
     assert!(rig.reads(list, 8) <= 16, "{}", rig.reads(list, 8));
     let parts = rig.device.parts.load(Ordering::Relaxed);
     assert!(parts <= 8 * 6, "it lies in the order of its pages: {parts}");
@@ -253,7 +254,7 @@ fn what_was_written_in_random_order_is_read_with_a_read_for_each_mebibyte() {
 }
 
 #[test]
-fn of_a_stretch_written_over_here_and_there_only_that_is_moved() {
+fn only_the_overwritten_pages_of_a_stretch_are_moved() {
     let rig = Rig::new(64);
     let list = rig.write_others(4);
     let other = rig.list(View::HEAD);
@@ -264,7 +265,7 @@ fn of_a_stretch_written_over_here_and_there_only_that_is_moved() {
     rig.flush();
     let before = rig.reads(list, 4);
     let done = rig.coalesce(View::HEAD, false);
-    // And the little that lies across the end of a segment.
+    // The few pages at the end of a segment are moved too.
     assert!((40..60).contains(&(done.moved_bytes / PAGE_SIZE as u64)), "{done:?}");
     rig.flush();
     assert!(rig.reads(list, 4) + 36 <= before, "{} of {before}", rig.reads(list, 4));
@@ -301,11 +302,11 @@ fn all_versions_keep_what_they_see_and_each_block_is_moved_once() {
         assert_eq!(rig.verify(), pages);
     };
     let done = rig.coalesce(View::HEAD, false);
-    // What was written over in order lies together.
+    // Pages that were overwritten in order lie together.
     let scattered = PAGES - PAGES.div_ceil(3);
     assert_eq!(done.moved_bytes, scattered * PAGE_SIZE as u64, "{done:?}");
     check(&rig);
-    // What the branch shares with the others has moved with theirs.
+    // What the branch shares with other versions was moved with theirs.
     let trial = rig.coalesce(branch, true);
     assert!(trial.reads_before < 4 * MIB_PAGES && trial.reads_after >= 4, "{trial:?}");
     assert!(!rig.coalesce(branch, false).lacks_room);
@@ -317,18 +318,18 @@ fn all_versions_keep_what_they_see_and_each_block_is_moved_once() {
 }
 
 #[test]
-fn what_changes_while_it_is_read_keeps_the_change() {
+fn a_page_that_changes_while_it_is_read_keeps_the_change() {
     let rig = Rig::new(64);
     let list = rig.list(View::HEAD);
     rig.write_scattered(list, 2 * MIB_PAGES);
     rig.flush();
-    // Its nodes of the map are in memory: the first read is one of pages.
+    // This loads the nodes of the map, so that the first read after it is one of pages.
     rig.coalesce(View::HEAD, true);
-    *rig.device.hook.lock().expect("nobody panicked") = Some(Box::new(move |disk| {
+    *rig.device.hook.lock().expect("no thread panicked") = Some(Box::new(move |disk| {
         let mut aru = Aru::new(View::HEAD);
         aru.write_pages(list, 5, content(77));
         aru.punch_pages(list, 6, 1);
-        // It goes elsewhere, with its block.
+        // The page moves to another index, with its block.
         let (from_page, to_page) = (7, 3 * MIB_PAGES);
         aru.push(dendro_disk::Op::MovePages { from: list, from_page, to: list, to_page, count: 1 });
         disk.commit(aru).expect("there is room");
@@ -356,7 +357,7 @@ fn what_changes_while_it_is_read_keeps_the_change() {
 }
 
 #[test]
-fn what_cannot_be_read_stays_where_it_is() {
+fn unreadable_pages_are_not_moved() {
     let rig = Rig::new(64);
     let list = rig.list(View::HEAD);
     rig.write_scattered(list, 2 * MIB_PAGES);
@@ -376,7 +377,7 @@ fn what_cannot_be_read_stays_where_it_is() {
 }
 
 #[test]
-fn where_clean_segments_are_few_nothing_is_moved() {
+fn nothing_is_moved_when_clean_segments_are_few() {
     let rig = Rig::new(96);
     let list = rig.list(View::HEAD);
     rig.write_scattered(list, 4 * MIB_PAGES);
@@ -400,11 +401,11 @@ fn where_clean_segments_are_few_nothing_is_moved() {
     assert_eq!(done.next, Some(Place { list: list.0, page: 0 }));
     assert_eq!(rig.idle(), 0);
     assert!(rig.disk.clean_segment_count() >= clean);
-    // What is written over still fits.
+    // Overwrites still fit.
     for number in 0..2 * MIB_PAGES {
         rig.write(View::HEAD, list, number, number);
     }
-    // With some deleted there is room again; not all of it is taken.
+    // Deletion makes room again; coalescing does not use all of it.
     let mut aru = Aru::new(View::HEAD);
     aru.punch_pages(other, 0, filled / 2 * MIB_PAGES).set_reclaims();
     rig.disk.commit(aru).expect("deleting always works");
@@ -416,7 +417,7 @@ fn where_clean_segments_are_few_nothing_is_moved() {
 }
 
 #[test]
-fn in_idle_times_what_is_quiet_is_coalesced_once() {
+fn idle_coalescing_moves_quiet_stretches_once() {
     let rig = Rig::new(256);
     let list = rig.list(View::HEAD);
     rig.write_scattered(list, 4 * MIB_PAGES);
@@ -432,7 +433,7 @@ fn in_idle_times_what_is_quiet_is_coalesced_once() {
 }
 
 #[test]
-fn in_idle_times_no_more_is_written_than_its_share() {
+fn idle_coalescing_writes_no_more_than_its_share() {
     let rig = Rig::new(256);
     let list = rig.list(View::HEAD);
     rig.write_scattered(list, 16 * MIB_PAGES);
@@ -443,7 +444,7 @@ fn in_idle_times_no_more_is_written_than_its_share() {
     };
     set(CoalesceSettings { is_on: false, ..share(100) });
     assert_eq!(rig.idle(), 0);
-    // What the volume holds already gives a little credit.
+    // The data that the volume holds already gives a little credit.
     set(share(0));
     let at_first = rig.idle();
     assert!(at_first > 0 && at_first <= rig.disk.stats().live_bytes / 64, "{at_first}");
@@ -456,7 +457,7 @@ fn in_idle_times_no_more_is_written_than_its_share() {
 }
 
 #[test]
-fn pages_of_all_ages_come_to_lie_together_and_stay_as_old_as_they_are() {
+fn pages_of_all_ages_are_coalesced_and_keep_their_age() {
     let rig = Rig::of_segments(4 * MIB, 256);
     let list = rig.list(View::HEAD);
     let between = rig.list(View::HEAD);
@@ -481,7 +482,7 @@ fn pages_of_all_ages_come_to_lie_together_and_stay_as_old_as_they_are() {
         assert!(segment.written_at < youngest, "{segment:?}, {youngest}");
     }
     rig.verify();
-    // Nothing is in memory then.
+    // After this nothing is in memory.
     let rig = rig.reopen();
     let reads = rig.reads(list, 2);
     assert!((2..=3).contains(&reads), "{reads}");
@@ -490,7 +491,7 @@ fn pages_of_all_ages_come_to_lie_together_and_stay_as_old_as_they_are() {
 }
 
 #[test]
-fn what_is_written_at_random_all_the_time_is_left_alone() {
+fn pages_that_are_written_at_random_all_the_time_are_not_coalesced() {
     let rig = Rig::of_segments(MIB / 8, 2048);
     let list = rig.write_others(64);
     let pages = 64 * MIB_PAGES;
@@ -507,7 +508,7 @@ fn what_is_written_at_random_all_the_time_is_left_alone() {
 }
 
 #[test]
-fn in_idle_times_a_write_ends_it() {
+fn a_write_ends_idle_coalescing() {
     let rig = Rig::new(256);
     let list = rig.list(View::HEAD);
     rig.write_scattered(list, 4 * MIB_PAGES);
@@ -515,13 +516,13 @@ fn in_idle_times_a_write_ends_it() {
     rig.flush();
     rig.coalesce(View::HEAD, true);
     let activity = rig.disk.activity();
-    *rig.device.hook.lock().expect("nobody panicked") = Some(Box::new(move |disk| {
+    *rig.device.hook.lock().expect("no thread panicked") = Some(Box::new(move |disk| {
         let mut aru = Aru::new(View::HEAD);
         aru.put_record(list, 1, vec![1]);
         disk.commit(aru).expect("there is room");
     }));
     let mut steps = 0;
-    while rig.device.hook.lock().expect("nobody panicked").is_some() {
+    while rig.device.hook.lock().expect("no thread panicked").is_some() {
         assert!(rig.disk.coalesce_step().expect("the device works"), "it does not read");
         steps += 1;
         assert!(steps < 100);

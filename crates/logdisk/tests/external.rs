@@ -1,5 +1,5 @@
-//! Cleaners outside the engine: one that does it right, several at once, one that dies, one that
-//! lies. Whatever they do, the contents stay and usage stays exact.
+//! External cleaners: one that works correctly, several at once, one that ends at any time, and one
+//! that lies. Whatever they do, the contents stay and usage stays exact.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use dendro_policy::{Classes, Scatter};
 
 const SEGMENT_BYTES: u64 = 128 << 10;
 
-/// A disk, and what it must hold.
+/// A disk, and the content that it must have.
 struct Rig {
     device: Arc<dyn Device>,
     options: OpenOptions,
@@ -29,9 +29,9 @@ struct Rig {
 }
 
 impl Rig {
-    /// A volume of so many segments, filled to `percent` and then overwritten at random, so that
-    /// its segments are full in part. With an even seed its blocks lie apart in several heads, as
-    /// lots have it.
+    /// Makes a volume of so many segments, fills it to `percent` and overwrites it at random, so
+    /// that its segments are partly dead. With an even seed its blocks lie in several payload
+    /// streams, chosen at random.
     fn new(seed: u64, segment_count: u64, percent: u64) -> Self {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(segment_count * SEGMENT_BYTES));
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -94,7 +94,8 @@ impl Rig {
         }
     }
 
-    /// The contents are the model's, and what the usage table says is what the verifier counts.
+    /// Asserts that the contents are the model's, and that the verifier counts what the usage table
+    /// states.
     fn check(&self) {
         let found = ModelState::read_from(&self.disk).expect("it can be read");
         assert_eq!(found.diff(&self.model), None);
@@ -105,7 +106,7 @@ impl Rig {
         assert_eq!(live, self.disk.stats().live_bytes);
     }
 
-    /// The same once more after a clean end, and after a crash.
+    /// Checks once more after a clean shutdown and after a crash.
     fn check_to_the_end(mut self) {
         self.check();
         let list = self.lists[0];
@@ -120,7 +121,7 @@ impl Rig {
         self.check();
     }
 
-    /// A segment that may be cleaned.
+    /// Returns a segment that may be cleaned.
     fn dirty(&self) -> SegmentFacts {
         let mut all = self.facts().into_iter();
         all.find(|facts| facts.status == SegmentStatus::Dirty).expect("there are some")
@@ -148,21 +149,21 @@ fn open(device: &Arc<dyn Device>, options: &OpenOptions) -> LogDisk {
         .expect("it was formatted")
 }
 
-/// What a cleaner does next.
+/// The cleaner's next action.
 #[derive(Clone, Debug)]
 enum Next {
     Choose,
     Ask(u32, SummaryCursor),
-    AskTheMap(u32, MapCursor),
+    SearchTheMap(u32, MapCursor),
     Locate(Vec<Block>, Box<Next>),
     Rewrite(Vec<Block>, Box<Next>),
     Release(u32),
 }
 
-/// A cleaner as another process would be: it knows only what it was told, and that may be old.
+/// A cleaner as in another process: it knows only the answers it was given, and these may be old.
 struct Cleaner {
     next: Next,
-    /// Of so many blocks it asks at a time.
+    /// The number of blocks that it asks for at a time.
     stride: usize,
     released: u32,
     /// Segments that it has given up.
@@ -174,7 +175,7 @@ impl Cleaner {
         Self { next: Next::Choose, stride, released: 0, tried: Vec::new() }
     }
 
-    /// One call of the disk; false when there is nothing left to clean.
+    /// Makes one call of the disk. Returns false when there is nothing left to clean.
     fn step(&mut self, disk: &LogDisk) -> bool {
         let next = std::mem::replace(&mut self.next, Next::Choose);
         self.next = match next {
@@ -192,7 +193,7 @@ impl Cleaner {
             }
             Next::Ask(segment, at) => match disk.segment_blocks(segment, at, self.stride) {
                 Ok(answer) => {
-                    // Though the main log's records name what lies in other heads' segments, too.
+                    // The main log's records also name blocks in segments of other streams.
                     let lies_here =
                         |block: &Block| block.addr.bytes() / SEGMENT_BYTES == u64::from(segment);
                     assert!(answer.blocks.iter().all(lies_here));
@@ -205,10 +206,10 @@ impl Cleaner {
                 Err(QuestionError::Clean(_) | QuestionError::Open(_)) => Next::Choose,
                 Err(error) => panic!("{error}"),
             },
-            Next::AskTheMap(segment, at) => match disk.mapped_blocks(segment, at) {
+            Next::SearchTheMap(segment, at) => match disk.mapped_blocks(segment, at) {
                 Ok(answer) => {
                     let then = match answer.next {
-                        Some(at) => Next::AskTheMap(segment, at),
+                        Some(at) => Next::SearchTheMap(segment, at),
                         None => Next::Release(segment),
                     };
                     Next::Rewrite(answer.blocks, Box::new(then))
@@ -234,9 +235,10 @@ impl Cleaner {
                         self.released += 1;
                         Next::Choose
                     }
-                    // Its summaries do not name all: pages came from other lists.
-                    [Released::Live(_)] if !self.has_asked_the_map(segment) => {
-                        Next::AskTheMap(segment, MapCursor::default())
+                    // The segment's summaries do not name all live pages, because some came from
+                    // other lists.
+                    [Released::Live(_)] if !self.has_searched_the_map(segment) => {
+                        Next::SearchTheMap(segment, MapCursor::default())
                     }
                     _ => Next::Choose,
                 }
@@ -245,8 +247,9 @@ impl Cleaner {
         true
     }
 
-    /// Asks the map of each segment once: it is entered a second time then.
-    fn has_asked_the_map(&mut self, segment: u32) -> bool {
+    /// Whether the map was searched for this segment already. The first call enters the segment in
+    /// `tried` for the second time.
+    fn has_searched_the_map(&mut self, segment: u32) -> bool {
         let count = self.tried.iter().filter(|&&tried| tried == segment).count();
         self.tried.push(segment);
         count > 1
@@ -254,7 +257,7 @@ impl Cleaner {
 }
 
 #[test]
-fn a_cleaner_outside_empties_all_segments_that_are_partly_dead() {
+fn an_external_cleaner_empties_all_partly_dead_segments() {
     for seed in [1, 10] {
         let mut rig = Rig::new(seed, 128, 60);
         rig.moves_pages_between_lists(30);
@@ -264,11 +267,11 @@ fn a_cleaner_outside_empties_all_segments_that_are_partly_dead() {
         while cleaner.step(&rig.disk) {}
         assert!(cleaner.released > 20, "{} segments released", cleaner.released);
         let after = rig.disk.stats();
-        assert_eq!(after.cleaned_segments, before.cleaned_segments, "nobody else cleans");
+        assert_eq!(after.cleaned_segments, before.cleaned_segments, "no other cleaner works");
         assert!(after.external_moved_bytes > 20 * SEGMENT_BYTES / 4, "{after:?}");
         assert_eq!(after.external_released_segments, u64::from(cleaner.released));
         assert!(after.segments.clean > before.segments.clean + 15, "{before:?} {after:?}");
-        // But for the last ones written, and those that hold nodes of the map.
+        // Exceptions are the last segments written, and those with nodes of the map.
         let left = rig.facts().into_iter().filter(|facts| {
             facts.status == SegmentStatus::Dirty
                 && u64::from(facts.live_bytes) < SEGMENT_BYTES / 2
@@ -280,7 +283,7 @@ fn a_cleaner_outside_empties_all_segments_that_are_partly_dead() {
 }
 
 #[test]
-fn pages_that_came_from_other_lists_are_found_by_the_map_alone() {
+fn pages_moved_from_other_lists_are_found_only_in_the_map() {
     let mut rig = Rig::new(2, 96, 40);
     let (from, to) = (rig.lists[0], rig.lists[1]);
     let mut aru = Aru::new(View::HEAD);
@@ -290,19 +293,19 @@ fn pages_that_came_from_other_lists_are_found_by_the_map_alone() {
     let number = fullest.number;
     let mut at = SummaryCursor::default();
     loop {
-        let told = rig.disk.segment_blocks(number, at, 10).unwrap();
-        assert!(told.blocks.len() <= 10);
-        rig.disk.rewrite(&told.blocks).unwrap();
-        let Some(next) = told.next else { break };
+        let listed = rig.disk.segment_blocks(number, at, 10).unwrap();
+        assert!(listed.blocks.len() <= 10);
+        rig.disk.rewrite(&listed.blocks).unwrap();
+        let Some(next) = listed.next else { break };
         at = next;
     }
     assert!(matches!(rig.disk.release(&[number]).unwrap()[..], [Released::Live(_)]));
     let mut at = MapCursor::default();
     loop {
-        let told = rig.disk.mapped_blocks(number, at).unwrap();
-        let outcomes = rig.disk.rewrite(&told.blocks).unwrap();
+        let listed = rig.disk.mapped_blocks(number, at).unwrap();
+        let outcomes = rig.disk.rewrite(&listed.blocks).unwrap();
         assert!(outcomes.iter().all(|&outcome| outcome == Rewritten::Moved), "{outcomes:?}");
-        let Some(next) = told.next else { break };
+        let Some(next) = listed.next else { break };
         at = next;
     }
     assert_eq!(rig.disk.release(&[number]).unwrap(), [Released::Clean]);
@@ -310,7 +313,7 @@ fn pages_that_came_from_other_lists_are_found_by_the_map_alone() {
 }
 
 #[test]
-fn several_cleaners_the_engines_own_and_clients_at_once_do_each_other_no_harm() {
+fn external_cleaners_the_internal_cleaner_and_clients_can_work_at_once() {
     for seed in [3, 12] {
         let mut rig = Rig::new(seed, 128, 75);
         let mut cleaners = [Cleaner::new(40), Cleaner::new(7), Cleaner::new(1000)];
@@ -341,7 +344,7 @@ fn several_cleaners_the_engines_own_and_clients_at_once_do_each_other_no_harm() 
 }
 
 #[test]
-fn a_cleaner_that_dies_between_any_two_operations_leaves_nothing_undone() {
+fn a_cleaner_that_ends_between_any_two_calls_leaves_nothing_to_clear_up() {
     for calls in 0..40 {
         let mut rig = Rig::new(4, 64, 50);
         let mut cleaner = Cleaner::new(16);
@@ -349,12 +352,12 @@ fn a_cleaner_that_dies_between_any_two_operations_leaves_nothing_undone() {
             cleaner.step(&rig.disk);
         }
         drop(cleaner);
-        // Nobody cleans up after it, and the volume works on.
+        // No other process finishes the cleaner's work, and the volume continues to work.
         if calls % 2 == 0 {
             rig.overwrite(50);
         }
         rig.check();
-        // The next one starts from nothing, as good as the first.
+        // The next cleaner starts without any state and works as well as the first.
         let mut next = Cleaner::new(64);
         while next.step(&rig.disk) {}
         assert!(next.released > 0);
@@ -362,7 +365,7 @@ fn a_cleaner_that_dies_between_any_two_operations_leaves_nothing_undone() {
     }
 }
 
-/// A block that may or may not be there.
+/// Returns a block that may exist or not.
 fn lie(rig: &mut Rig, known: &[Block]) -> Block {
     let rng = &mut rig.rng;
     if rng.chance(10) {
@@ -396,10 +399,10 @@ fn lie(rig: &mut Rig, known: &[Block]) -> Block {
 }
 
 #[test]
-fn a_lying_cleaner_loses_nothing_and_takes_nothing_from_anyone() {
+fn a_lying_cleaner_causes_no_loss_and_takes_no_space_from_clients() {
     for seed in [5, 14] {
         let mut rig = Rig::new(seed, 96, 80);
-        // What it has heard of blocks, much of it outdated before long.
+        // The blocks that the cleaner knows of; many of them are soon out of date.
         let mut known = Vec::new();
         for facts in rig.facts().iter().filter(|facts| facts.status == SegmentStatus::Dirty) {
             known.extend(
@@ -415,12 +418,12 @@ fn a_lying_cleaner_loses_nothing_and_takes_nothing_from_anyone() {
             let outcomes = rig.disk.rewrite(&blocks).expect("a lie is no failure");
             for ((block, place), outcome) in blocks.iter().zip(places).zip(outcomes) {
                 let is_true = place == Some(block.addr);
-                // Where there is no room it is not looked.
+                // If there is no room, the map is not searched.
                 let is_right = matches!(outcome, Rewritten::Dead | Rewritten::NoRoom) || is_true;
                 assert!(is_right, "{block:?} {place:?} {outcome:?}");
                 moved += usize::from(outcome == Rewritten::Moved);
             }
-            // The truth, again and again: what lives is pushed around without end.
+            // Correct names, many times: the same live blocks are moved again and again.
             let truth: Vec<Block> = {
                 let names: Vec<BlockName> =
                     (0..200).map(|_| pick(&mut rig.rng, &known).name).collect();
@@ -439,7 +442,7 @@ fn a_lying_cleaner_loses_nothing_and_takes_nothing_from_anyone() {
                 let fact = before.iter().find(|facts| facts.number == number);
                 let is_right = match released {
                     Released::Unknown => fact.is_none(),
-                    // The checkpoint that releasing takes may go on in one that was clean.
+                    // The checkpoint that releasing takes may continue in a segment that was clean.
                     Released::Open => {
                         let may_be = [SegmentStatus::Open, SegmentStatus::Clean];
                         fact.is_some_and(|fact| may_be.contains(&fact.status))
@@ -465,22 +468,24 @@ fn a_lying_cleaner_loses_nothing_and_takes_nothing_from_anyone() {
             }
         }
         assert!(moved > 0, "some of what it says is true by chance");
-        // Clients get what is theirs as ever.
+        // Clients still get their data.
         rig.overwrite(rig.pages);
         rig.check_to_the_end();
     }
 }
 
 #[test]
-fn deleting_works_on_a_full_volume_whatever_a_cleaner_pushes_around() {
+fn deleting_works_on_a_full_volume_whatever_a_cleaner_moves() {
     for seed in [9, 16] {
         let mut rig = Rig::new(seed, 64, 97);
         for round in 1..20 {
-            // As much is moved as there is room for, over and over.
+            // As much is moved as there is room for, many times.
             for facts in rig.facts().iter().filter(|facts| facts.status == SegmentStatus::Dirty) {
-                let told = rig.disk.segment_blocks(facts.number, SummaryCursor::default(), 1000);
-                let Ok(told) = told else { continue };
-                rig.disk.rewrite(&told.blocks[..told.blocks.len() / 2]).expect("the device works");
+                let listed = rig.disk.segment_blocks(facts.number, SummaryCursor::default(), 1000);
+                let Ok(listed) = listed else { continue };
+                rig.disk
+                    .rewrite(&listed.blocks[..listed.blocks.len() / 2])
+                    .expect("the device works");
             }
             let list = rig.disk.allocate_list().expect("the disk is writable");
             let (mut number, mut is_full) = (0, false);
@@ -512,12 +517,12 @@ fn deleting_works_on_a_full_volume_whatever_a_cleaner_pushes_around() {
 }
 
 #[test]
-fn no_call_tells_or_takes_more_than_its_bound() {
+fn no_call_returns_or_accepts_more_than_its_bound() {
     let rig = Rig::new(6, 64, 60);
     let segment = rig.dirty().number;
-    let told = rig.disk.segment_blocks(segment, SummaryCursor::default(), usize::MAX).unwrap();
-    assert!(!told.blocks.is_empty() && told.blocks.len() <= MAX_BLOCKS_PER_CALL);
-    let many = vec![told.blocks[0]; MAX_BLOCKS_PER_CALL + 1000];
+    let listed = rig.disk.segment_blocks(segment, SummaryCursor::default(), usize::MAX).unwrap();
+    assert!(!listed.blocks.is_empty() && listed.blocks.len() <= MAX_BLOCKS_PER_CALL);
+    let many = vec![listed.blocks[0]; MAX_BLOCKS_PER_CALL + 1000];
     let names: Vec<BlockName> = many.iter().map(|block| block.name).collect();
     assert_eq!(rig.disk.locate(&names).unwrap().len(), MAX_BLOCKS_PER_CALL);
     let outcomes = rig.disk.rewrite(&many).unwrap();
@@ -531,13 +536,13 @@ fn no_call_tells_or_takes_more_than_its_bound() {
 }
 
 #[test]
-fn damaged_blocks_are_reported_and_stay_where_they_are() {
+fn damaged_blocks_are_reported_and_not_moved() {
     let rig = Rig::new(7, 64, 50);
     let facts = rig.facts();
     let victim = facts.iter().filter(|facts| facts.status == SegmentStatus::Dirty);
     let victim = victim.max_by_key(|facts| facts.live_bytes).unwrap();
-    let told = rig.disk.segment_blocks(victim.number, SummaryCursor::default(), 1000).unwrap();
-    let pages: Vec<Block> = told
+    let listed = rig.disk.segment_blocks(victim.number, SummaryCursor::default(), 1000).unwrap();
+    let pages: Vec<Block> = listed
         .blocks
         .into_iter()
         .filter(|block| matches!(block.name, BlockName::Page { .. }))
@@ -558,11 +563,11 @@ fn damaged_blocks_are_reported_and_stay_where_they_are() {
 }
 
 #[test]
-fn a_disk_that_takes_no_changes_says_so_and_still_tells() {
+fn a_read_only_disk_refuses_changes_and_still_answers_queries() {
     let rig = Rig::new(8, 64, 50);
     let segment = rig.dirty().number;
     rig.disk.shut_down().unwrap();
-    let told = rig.disk.segment_blocks(segment, SummaryCursor::default(), 10).unwrap();
-    assert!(matches!(rig.disk.rewrite(&told.blocks), Err(Error::ReadOnly(_))));
+    let listed = rig.disk.segment_blocks(segment, SummaryCursor::default(), 10).unwrap();
+    assert!(matches!(rig.disk.rewrite(&listed.blocks), Err(Error::ReadOnly(_))));
     assert!(matches!(rig.disk.release(&[segment]), Err(Error::ReadOnly(_))));
 }

@@ -1,4 +1,4 @@
-//! Several callers that make durable what they have committed, at the same time.
+//! Several callers that make their commits durable at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 const DEVICE_BYTES: u64 = 64 << 20;
 const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// A device that takes its time to flush.
+/// A device with slow flushes.
 struct SlowToFlush<D> {
     device: Arc<D>,
     flush_time: Duration,
@@ -69,7 +69,7 @@ fn new_list(disk: &LogDisk) -> Lid {
     list
 }
 
-/// Puts a number into a list, as its one record.
+/// Puts a number into a list, as its only record.
 fn put(disk: &LogDisk, list: Lid, number: u64) -> CommitSeq {
     let mut aru = Aru::new(View::HEAD);
     aru.put_record(list, 0, number.to_le_bytes().to_vec());
@@ -81,7 +81,8 @@ fn number_in(disk: &LogDisk, list: Lid) -> u64 {
     record.map_or(0, |record| u64::from_le_bytes(record[..].try_into().expect("a number")))
 }
 
-/// How many flushes it takes for each of `callers` to flush so often, one time after the other.
+/// Returns how many flushes it takes if each of `callers` flushes `times` times, one after the
+/// other.
 fn flushes_of(callers: u64, times: u64) -> u64 {
     let memory = Arc::new(MemoryDevice::new(DEVICE_BYTES));
     let device = SlowToFlush::new(memory, Duration::from_millis(40));
@@ -93,7 +94,7 @@ fn flushes_of(callers: u64, times: u64) -> u64 {
             let disk = &disk;
             scope.spawn(move || {
                 for number in 0..times {
-                    // What a client does in between.
+                    // The time for which a client works between two flushes.
                     std::thread::sleep(Duration::from_micros(300));
                     let seq = put(disk, list, number);
                     disk.flush(seq).expect("the device works");
@@ -105,17 +106,17 @@ fn flushes_of(callers: u64, times: u64) -> u64 {
 }
 
 #[test]
-fn callers_that_are_soon_back_share_flushes_and_do_not_take_turns() {
+fn callers_that_return_soon_share_flushes() {
     for callers in [2, 6] {
-        // In turns each flush serves one of two, or half of six, every time. Together it serves all, but
-        // on a machine with much other work some may be late.
+        // If callers alternated, each flush would serve one of two, or half of six, every time. If
+        // they share flushes, one serves all. On a busy machine some may be late.
         let counts: Vec<u64> = (0..4).map(|_| flushes_of(callers, 12)).collect();
         assert!(counts.iter().any(|&count| count <= 18), "{callers} callers, 12 times: {counts:?}");
     }
 }
 
 #[test]
-fn what_a_flush_has_promised_survives_a_crash_whoever_else_flushes() {
+fn flushed_commits_survive_a_crash_while_other_callers_flush() {
     const CALLERS: usize = 3;
     const FLUSH_TIME: Duration = Duration::from_micros(300);
     let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 1));
@@ -140,7 +141,7 @@ fn what_a_flush_has_promised_survives_a_crash_whoever_else_flushes() {
                         break;
                     }
                     let seq = put(disk, list, number);
-                    // Some come when the others' flush is under way that covers it.
+                    // Some callers arrive while another caller's flush covers their commit.
                     if number % 3 == 0 {
                         std::thread::sleep(FLUSH_TIME / 3);
                     }
@@ -169,9 +170,9 @@ fn what_a_flush_has_promised_survives_a_crash_whoever_else_flushes() {
     }
 }
 
-/// A thread that writes the log sleeps until there is something to write; it has to be told.
+/// A thread that writes the log sleeps until there is something to write, so a commit must wake it.
 #[test]
-fn what_commits_have_filled_wakes_the_one_who_writes_it() {
+fn a_buffer_filled_by_commits_wakes_the_writer_thread() {
     let disk = new_disk(Arc::new(MemoryDevice::new(DEVICE_BYTES)));
     let list = new_list(&disk);
     let is_done = AtomicBool::new(false);
@@ -185,7 +186,7 @@ fn what_commits_have_filled_wakes_the_one_who_writes_it() {
             }
         });
         std::thread::sleep(Duration::from_millis(100));
-        // 16 MiB, and time for it to be written.
+        // 16 MiB, and time to write them.
         for number in 0..4096 {
             let mut aru = Aru::new(View::HEAD);
             aru.write_pages(list, number, &page[..]);
@@ -199,12 +200,12 @@ fn what_commits_have_filled_wakes_the_one_who_writes_it() {
             writer.is_finished()
         });
         is_done.store(true, Ordering::Release);
-        assert!(is_woken, "nobody was woken");
+        assert!(is_woken, "the thread was not woken");
     });
 }
 
 #[test]
-fn threads_that_wait_for_work_end_when_they_are_to() {
+fn threads_that_wait_for_work_return_when_waiting_ends() {
     let disk = new_disk(Arc::new(MemoryDevice::new(DEVICE_BYTES)));
     let long = Duration::from_secs(3600);
     std::thread::scope(|scope| {
@@ -213,7 +214,7 @@ fn threads_that_wait_for_work_end_when_they_are_to() {
         std::thread::sleep(Duration::from_millis(50));
         disk.end_waiting();
     });
-    // Who comes later does not wait either.
+    // A later caller does not wait either.
     assert!(!disk.write_step(long).expect("the device works"));
     disk.wait_for_background_work(long);
 }

@@ -15,7 +15,7 @@ const DEVICE_BYTES: u64 = 64 << 20;
 const SEGMENT_BYTES: u64 = 1 << 20;
 const ENOSPC: i32 = 28;
 
-/// A sparse image, and what its host has for it.
+/// A sparse image, and the room that its host has for it.
 struct Image {
     sim: SimDevice,
     allocated: Mutex<BTreeSet<u64>>,
@@ -37,7 +37,7 @@ impl Image {
         self.host_bytes.store(host_bytes, Ordering::Relaxed);
     }
 
-    /// Others fill the host.
+    /// Uses up the room of the host, as other programs do.
     fn fill_host(&self) {
         self.set_host_bytes(self.allocated_bytes());
     }
@@ -119,7 +119,7 @@ fn put(disk: &LogDisk, list: Lid, number: u64) -> std::result::Result<CommitSeq,
     disk.commit(aru)
 }
 
-/// Whether what `put` has put is there, for numbers below `end`, less the first that fails.
+/// Returns the first number below `end` for which what `put` has put is missing, or `end`.
 fn first_missing(disk: &LogDisk, list: Lid, end: u64) -> u64 {
     let mut page = vec![0; PAGE_SIZE];
     for number in 0..end {
@@ -136,7 +136,7 @@ fn is_no_space<T>(answer: &std::result::Result<T, Error>) -> bool {
 }
 
 #[test]
-fn a_write_that_finds_no_room_waits_and_what_was_accepted_is_durable_when_flush_says_so() {
+fn a_write_without_room_waits_and_accepted_units_are_durable_when_flush_succeeds() {
     let clock = Arc::new(ManualClock::default());
     let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 1));
     let disk = new_disk(&(Arc::clone(&sim) as Arc<dyn Device>), &clock);
@@ -153,9 +153,9 @@ fn a_write_that_finds_no_room_waits_and_what_was_accepted_is_durable_when_flush_
     assert!(accepted > 0 && is_no_space(&put(&disk, list, accepted)));
     assert!(is_no_space(&disk.checkpoint()) && is_no_space(&disk.write_step(Default::default())));
     assert_eq!(disk.read_only_reason(), None);
-    // What nobody has written is read from memory.
+    // What has not been written is read from memory.
     assert_eq!(first_missing(&disk, list, accepted), accepted);
-    // What gives space back is still accepted.
+    // Units that give space back are still accepted.
     let other = disk.allocate_list().expect("it is not latched");
     let mut aru = Aru::new(View::HEAD);
     aru.punch_pages(list, accepted, 1);
@@ -172,7 +172,7 @@ fn a_write_that_finds_no_room_waits_and_what_was_accepted_is_durable_when_flush_
 }
 
 #[test]
-fn a_checkpoint_that_finds_no_room_at_any_write_is_finished_later() {
+fn a_checkpoint_that_finds_no_room_at_any_of_its_writes_is_finished_later() {
     for nth in 1.. {
         let clock = Arc::new(ManualClock::default());
         let sim = Arc::new(SimDevice::new(DEVICE_BYTES, nth));
@@ -204,7 +204,7 @@ fn a_checkpoint_that_finds_no_room_at_any_write_is_finished_later() {
 }
 
 #[test]
-fn a_full_host_answers_before_the_device_does_and_what_is_deleted_is_given_back_to_it() {
+fn a_full_host_is_noticed_before_a_write_fails_and_gets_back_what_is_deleted() {
     let clock = Arc::new(ManualClock::default());
     let image = Image::new(SimDevice::new(DEVICE_BYTES, 1), DEVICE_BYTES);
     let disk = new_disk(&(Arc::clone(&image) as Arc<dyn Device>), &clock);
@@ -225,7 +225,8 @@ fn a_full_host_answers_before_the_device_does_and_what_is_deleted_is_given_back_
         disk.checkpoint().expect("room was kept for it");
         assert_eq!(first_missing(&disk, list, accepted), accepted);
         assert!(disk.space().available_bytes < 1 << 20);
-        // Every other page first: segments are half dead, and only cleaning gives that back.
+        // First every second page: the segments are then half dead, and only cleaning gives that
+        // room back.
         for number in (0..accepted).step_by(2) {
             let mut aru = Aru::new(View::HEAD);
             aru.punch_pages(list, number, 1);
@@ -243,7 +244,7 @@ fn a_full_host_answers_before_the_device_does_and_what_is_deleted_is_given_back_
 }
 
 #[test]
-fn zeros_that_were_promised_on_a_large_host_keep_nobody_from_writing_on_a_small_one() {
+fn zeros_allocated_while_the_host_had_room_do_not_prevent_writes_when_it_is_full() {
     let clock = Arc::new(ManualClock::default());
     let image = Image::new(SimDevice::new(DEVICE_BYTES, 1), DEVICE_BYTES);
     let disk = new_disk(&(Arc::clone(&image) as Arc<dyn Device>), &clock);
@@ -254,7 +255,7 @@ fn zeros_that_were_promised_on_a_large_host_keep_nobody_from_writing_on_a_small_
     disk.commit(aru).expect("there is room");
     image.set_host_bytes(24 << 20);
     clock.advance(std::time::Duration::from_secs(2));
-    // What is promised anew could not be kept, and what takes room on the host has some.
+    // There is no room for new allocations, and writes that take room on the host have some.
     assert_eq!(disk.space().available_bytes, 0);
     for number in 0..2000 {
         put(&disk, list, number).expect("the host has room for it");
@@ -264,7 +265,7 @@ fn zeros_that_were_promised_on_a_large_host_keep_nobody_from_writing_on_a_small_
 }
 
 #[test]
-fn a_host_that_others_fill_and_empty_loses_nothing_that_was_accepted() {
+fn accepted_units_survive_while_other_programs_fill_and_empty_the_host() {
     for seed in 0..30 {
         let clock = Arc::new(ManualClock::default());
         let mut rng = Rng::new(seed);
@@ -307,7 +308,7 @@ fn a_host_that_others_fill_and_empty_loses_nothing_that_was_accepted() {
 }
 
 #[test]
-fn shutting_down_without_room_can_be_done_again() {
+fn a_shutdown_that_failed_for_lack_of_room_can_be_repeated() {
     let clock = Arc::new(ManualClock::default());
     let image = Image::new(SimDevice::new(DEVICE_BYTES, 1), DEVICE_BYTES);
     let disk = new_disk(&(Arc::clone(&image) as Arc<dyn Device>), &clock);
@@ -321,7 +322,7 @@ fn shutting_down_without_room_can_be_done_again() {
     disk.shut_down().expect("there is room again");
     let again = open(Arc::clone(&image) as _, &clock);
     assert_eq!(first_missing(&again, list, 100), 100);
-    // Nor is it mounted for writing without room, and it can be mounted afterwards.
+    // The volume cannot be mounted for writing without room. It can be mounted afterwards.
     again.shut_down().expect("there is room");
     image.allocated.lock().clear();
     image.set_host_bytes(0);
@@ -332,7 +333,7 @@ fn shutting_down_without_room_can_be_done_again() {
 }
 
 #[test]
-fn nothing_is_discarded_of_a_volume_that_keeps_what_is_allocated() {
+fn nothing_is_discarded_of_a_volume_that_keeps_its_allocation() {
     let clock = Arc::new(ManualClock::default());
     let device: Arc<dyn Device> = Arc::new(SimDevice::new(DEVICE_BYTES, 1));
     let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 1));

@@ -1,7 +1,7 @@
 //! Group commit and the writer's queue under a model checker: `make model`.
 //!
-//! Each test runs many times, each time with another order of the threads' steps. A wait that never ends
-//! is reported as a deadlock.
+//! Each test runs many times, each time with another order of the threads' steps. A wait that never
+//! ends is reported as a deadlock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use shuttle::thread;
 
 const DEVICE_BYTES: u64 = 4 << 20;
 const SEGMENT_BYTES: u64 = 128 << 10;
-/// How many orders of events are tried.
+/// The number of orders that are tried.
 const ORDERS: usize = 300;
 const CLIENTS: u64 = 3;
 
@@ -27,7 +27,7 @@ fn open(device: Arc<dyn Device>) -> LogDisk {
     LogDisk::open(device, OpenOptions::default(), clock()).expect("it was formatted")
 }
 
-/// A new disk, with a list for each client.
+/// A new disk with a list for each client.
 fn new_disk() -> (Arc<SimDevice>, Arc<LogDisk>, Vec<Lid>) {
     let device = Arc::new(SimDevice::new(DEVICE_BYTES, 1));
     let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
@@ -62,7 +62,7 @@ fn number_in(disk: &LogDisk, list: Lid) -> Option<u64> {
     Some(number)
 }
 
-/// Whether a power cut now would leave at least `number` in the list.
+/// Asserts that a power cut now would leave at least `number` in the list.
 fn survives(device: &SimDevice, list: Lid, number: u64) {
     let image = device.crash_image(&mut Rng::new(7), CrashStyle::Nothing);
     let disk = open(Arc::new(image));
@@ -70,7 +70,7 @@ fn survives(device: &SimDevice, list: Lid, number: u64) {
     assert!(found >= Some(number), "{found:?} is there, and {number} was flushed");
 }
 
-/// Clients that commit and flush, beside the writer's thread.
+/// Runs clients that commit and flush beside the writer thread.
 fn commit_and_flush(rounds: u64) {
     let (device, disk, lists) = new_disk();
     let clients: Vec<_> = lists
@@ -99,12 +99,12 @@ fn commit_and_flush(rounds: u64) {
 }
 
 #[test]
-fn what_a_flush_has_answered_is_durable_whoever_has_written_and_flushed_it() {
+fn a_commit_is_durable_after_its_flush_returns_whichever_thread_flushed_it() {
     shuttle::check_random(|| commit_and_flush(2), ORDERS);
 }
 
 #[test]
-fn no_flush_waits_for_ever_when_threads_are_delayed_at_rare_moments() {
+fn no_flush_waits_forever_when_threads_are_delayed_at_rare_moments() {
     shuttle::check_pct(|| commit_and_flush(1), ORDERS, 3);
 }
 

@@ -1,4 +1,4 @@
-//! What was allocated can be written, and what was written can be written over, on a full disk too.
+//! What was allocated can be written, and what was written can be overwritten, even on a full disk.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn write(disk: &LogDisk, list: Lid, page: u64, rng: &mut Rng) -> Result<CommitSe
     commit(disk, Op::WritePages { list, first_page: page, data: data.into() })
 }
 
-/// Fills the disk with pages of a list; says how many fitted.
+/// Fills the disk with pages of a list, and returns how many fitted.
 fn fill(disk: &LogDisk, list: Lid, rng: &mut Rng) -> u64 {
     let is_full = |answer| matches!(answer, Err(Error::NoSpace { .. }));
     (0..).find(|&page| is_full(write(disk, list, page, rng))).expect("it gets full")
@@ -58,7 +58,7 @@ fn available(disk: &LogDisk) -> u64 {
 }
 
 #[test]
-fn no_more_can_be_allocated_than_there_is() {
+fn no_more_can_be_allocated_than_is_available() {
     let (_, disk) = formatted();
     let list = list(&disk);
     let room = available(&disk) / PAGE_SIZE as u64;
@@ -71,7 +71,7 @@ fn no_more_can_be_allocated_than_there_is() {
 }
 
 #[test]
-fn what_was_allocated_can_be_written_on_a_full_disk() {
+fn allocated_pages_can_be_written_on_a_full_disk() {
     let (device, mut disk) = formatted();
     let mut rng = Rng::new(1);
     let (allocated, other) = (list(&disk), list(&disk));
@@ -91,7 +91,7 @@ fn what_was_allocated_can_be_written_on_a_full_disk() {
 }
 
 #[test]
-fn what_was_written_can_be_written_over_on_a_full_disk_for_as_long_as_one_likes() {
+fn written_pages_can_be_overwritten_on_a_full_disk_any_number_of_times() {
     let (_, disk) = formatted();
     let mut rng = Rng::new(2);
     let list = list(&disk);
@@ -99,7 +99,7 @@ fn what_was_written_can_be_written_over_on_a_full_disk_for_as_long_as_one_likes(
     for _ in 0..3 * count {
         write(&disk, list, rng.below(count), &mut rng).expect("as much is given back");
     }
-    // But what a snapshot keeps takes space of its own.
+    // What a snapshot keeps takes space of its own when it is overwritten.
     disk.snapshot(0, None).expect_err("the map must be kept twice");
     let mut aru = Aru::new(View::HEAD);
     aru.set_reclaims().punch_pages(list, 0, count / 2);
@@ -113,7 +113,7 @@ fn what_was_written_can_be_written_over_on_a_full_disk_for_as_long_as_one_likes(
 }
 
 #[test]
-fn allocated_pages_are_counted_through_everything_that_becomes_of_them() {
+fn allocated_pages_stay_counted_through_all_later_changes() {
     let (device, disk) = formatted();
     let mut rng = Rng::new(3);
     let lists = [list(&disk), list(&disk)];

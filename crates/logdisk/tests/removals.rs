@@ -1,4 +1,4 @@
-//! Deleting a list is a bounded change, whatever it holds; what is left goes afterwards.
+//! Deleting a list is a bounded change, whatever the list holds. The rest is removed afterwards.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn formatted(len_bytes: u64) -> (Arc<dyn Device>, LogDisk) {
     (device, disk)
 }
 
-/// A list of that many records, and a page in each 32nd of their places.
+/// Creates a list of `count` records, and a page at each 32nd of their indexes.
 fn list_of(disk: &LogDisk, view: View, count: u64) -> Lid {
     let list = disk.allocate_list().expect("the disk is writable");
     let mut aru = Aru::new(view);
@@ -53,7 +53,7 @@ fn drain(disk: &LogDisk) {
     disk.checkpoint().expect("the device works");
 }
 
-/// What deleting a list of `count` records changes in memory at once.
+/// Returns how much deleting a list of `count` records changes in memory at once.
 fn dirtied_by_deleting(count: u64, has_snapshot: bool) -> u64 {
     let (_, disk) = formatted(64 << 20);
     let list = list_of(&disk, View::HEAD, count);
@@ -68,7 +68,7 @@ fn dirtied_by_deleting(count: u64, has_snapshot: bool) -> u64 {
 }
 
 #[test]
-fn deleting_a_list_changes_as_little_of_the_map_however_much_it_holds() {
+fn deleting_a_list_changes_equally_little_of_the_map_whatever_it_holds() {
     for has_snapshot in [false, true] {
         let (few, many) =
             (dirtied_by_deleting(1_000, has_snapshot), dirtied_by_deleting(50_000, has_snapshot));
@@ -77,7 +77,7 @@ fn deleting_a_list_changes_as_little_of_the_map_however_much_it_holds() {
 }
 
 #[test]
-fn nobody_sees_what_is_left_of_a_deleted_list_and_all_of_it_goes() {
+fn the_remains_of_a_deleted_list_are_invisible_and_are_removed() {
     let (device, disk) = formatted(64 << 20);
     let before = disk.stats().live_bytes;
     let list = list_of(&disk, View::HEAD, 20_000);
@@ -103,7 +103,7 @@ fn nobody_sees_what_is_left_of_a_deleted_list_and_all_of_it_goes() {
     check(&disk);
     assert!(disk.removal_step().expect("the device works"), "something is left");
     check(&disk);
-    // A snapshot does not keep what was deleted before.
+    // A snapshot does not keep what was deleted before it.
     let snapshot = disk.snapshot(0, None).expect("there is room").view();
     assert_eq!(disk.record(snapshot, list, 3), Ok(None));
     check(&disk);
@@ -117,8 +117,8 @@ fn nobody_sees_what_is_left_of_a_deleted_list_and_all_of_it_goes() {
 }
 
 #[test]
-fn a_mount_goes_on_with_what_a_crash_left_of_a_deleted_list() {
-    // In what the log tells alone, and in a checkpoint, with some of it taken out.
+fn a_mount_continues_a_removal_that_a_crash_interrupted() {
+    // The remains are in the log alone or in a checkpoint, and a part of them was removed or none.
     for (has_checkpoint, step_count) in [(false, 0), (false, 5), (true, 0), (true, 5)] {
         let (device, disk) = formatted(64 << 20);
         let before = disk.stats().live_bytes;
@@ -154,7 +154,7 @@ fn a_snapshot_keeps_what_it_has_of_a_deleted_list() {
     let (device, disk) = formatted(64 << 20);
     let list = list_of(&disk, View::HEAD, 5_000);
     let snapshot = disk.snapshot(0, None).expect("there is room").view();
-    // Half of it is taken away one by one, as entries of a directory are.
+    // Half of the records are deleted one by one, as the entries of a directory are.
     for from in (0..2_500).step_by(500) {
         let mut aru = Aru::new(View::HEAD);
         (from..from + 500).for_each(|index| {
@@ -175,7 +175,7 @@ fn a_snapshot_keeps_what_it_has_of_a_deleted_list() {
 }
 
 #[test]
-fn a_list_can_be_made_again_before_or_after_what_was_left_of_it_has_gone() {
+fn a_list_can_be_recreated_before_or_after_its_removal() {
     for (is_one_unit, count) in [(false, 20_000), (true, 900)] {
         let (_, disk) = formatted(64 << 20);
         let list = list_of(&disk, View::HEAD, count);
@@ -195,7 +195,7 @@ fn a_list_can_be_made_again_before_or_after_what_was_left_of_it_has_gone() {
 }
 
 #[test]
-fn a_long_list_is_not_deleted_and_made_again_in_one_unit() {
+fn a_long_list_cannot_be_deleted_and_recreated_in_one_unit() {
     let (_, disk) = formatted(64 << 20);
     let list = list_of(&disk, View::HEAD, 20_000);
     let mut aru = Aru::new(View::HEAD);
@@ -205,14 +205,14 @@ fn a_long_list_is_not_deleted_and_made_again_in_one_unit() {
 }
 
 #[test]
-fn a_long_list_that_only_a_deleted_version_had_can_be_made_again_at_once() {
+fn a_long_list_that_only_a_deleted_version_had_can_be_recreated_at_once() {
     let (device, disk) = formatted(64 << 20);
     let branch = disk.branch_off(View::HEAD, "branch").expect("there is room").head();
     let list = list_of(&disk, branch, 20_000);
     disk.delete(branch).expect("it is not held");
     let mut aru = Aru::new(View::HEAD);
     aru.create_list(list, ListHints::default()).put_record(list, 9, b"new".to_vec());
-    disk.commit(aru).expect("nobody has the number");
+    disk.commit(aru).expect("the number is free");
     let new: Arc<[u8]> = Arc::from(&b"new"[..]);
     assert_eq!(disk.records(View::HEAD, list, 0, 9), Ok(vec![(9, new)]));
     assert_eq!(disk.count_pages(View::HEAD, list, 0..1 << 40), Ok(0));
@@ -221,49 +221,49 @@ fn a_long_list_that_only_a_deleted_version_had_can_be_made_again_at_once() {
     assert_eq!(verify(&*device, &Options { data: true }).findings, []);
 }
 
-/// Deletes a list that another version `keeps`, lets `let_go` make that one give it up after each of some
-/// pieces that were passed, and sees that nothing of the list is left.
-fn given_up_while_being_removed(
+/// Deletes a list that another version `keeps`. After each of several numbers of removal steps,
+/// `release` makes that version release the list. Asserts that nothing of the list is left.
+fn remove_while_another_version_releases(
     keeps: impl Fn(&LogDisk) -> View,
-    let_go: impl Fn(&LogDisk, View, Lid),
+    release: impl Fn(&LogDisk, View, Lid),
 ) {
-    for passed in 1..6 {
+    for step_count in 1..6 {
         let (device, disk) = formatted(64 << 20);
         let list = list_of(&disk, View::HEAD, 3_000);
-        let keeper = keeps(&disk);
+        let other = keeps(&disk);
         delete(&disk, View::HEAD, list);
-        for _ in 0..passed {
-            assert!(disk.removal_step().expect("the device works"), "more than {passed} pieces");
+        for _ in 0..step_count {
+            assert!(disk.removal_step().expect("the device works"), "more than {step_count} steps");
         }
-        let_go(&disk, keeper, list);
+        release(&disk, other, list);
         while disk.removal_step().expect("the device works") {}
         drain(&disk);
         disk.shut_down().expect("the device works");
         drop(disk);
         let report = verify(&*device, &Options { data: true });
         assert_eq!(report.findings, []);
-        assert_eq!(report.counts.page_count, 0, "after {passed} pieces");
+        assert_eq!(report.counts.page_count, 0, "after {step_count} steps");
     }
 }
 
 #[test]
-fn what_a_version_saw_that_goes_while_a_list_is_being_removed_is_found() {
-    given_up_while_being_removed(
+fn removal_finds_what_a_version_deleted_meanwhile_saw() {
+    remove_while_another_version_releases(
         |disk| disk.snapshot(0, Some("kept")).expect("there is room").view(),
         |disk, kept, _| disk.delete(kept).expect("it is not held"),
     );
 }
 
 #[test]
-fn what_a_clone_deletes_while_its_parent_s_list_is_being_removed_is_found() {
-    given_up_while_being_removed(
+fn removal_finds_what_a_clone_deletes_meanwhile() {
+    remove_while_another_version_releases(
         |disk| disk.branch_off(View::HEAD, "clone").expect("there is room").head(),
         delete,
     );
 }
 
 #[test]
-fn who_asks_for_the_space_after_a_removal_sees_it() {
+fn free_space_includes_what_a_deletion_will_free() {
     let (_, disk) = formatted(64 << 20);
     let before = disk.space();
     let list = list_of(&disk, View::HEAD, 20_000);

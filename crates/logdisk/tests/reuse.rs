@@ -1,4 +1,4 @@
-//! Segments that are filled anew before the next checkpoint.
+//! Segments that are reused before the next checkpoint.
 
 use std::sync::Arc;
 
@@ -20,13 +20,14 @@ struct Volume {
     device: Arc<MemoryDevice>,
     disk: LogDisk,
     list: Lid,
-    /// How far apart the pages are: the farther, the larger the map.
+    /// The distance between the pages. The larger it is, the larger is the map.
     stride: u64,
     model: ModelState,
     rng: Rng,
 }
 
-/// Blocks go to payload heads, and no checkpoint is taken because the log is long.
+/// Blocks go to payload streams. No checkpoint is taken by itself, because the limit of log between
+/// checkpoints is high.
 fn open(device: Arc<dyn Device>) -> LogDisk {
     let options =
         OpenOptions { checkpoint_log_bytes: u64::MAX, stream_bytes: 0, ..OpenOptions::default() };
@@ -82,7 +83,7 @@ impl Volume {
         }
     }
 
-    /// Everything that is there after a crash at this moment, which must be all that was committed.
+    /// Asserts that a crash at this moment leaves everything that was committed.
     fn check_crashed(&self) {
         self.disk.flush(CommitSeq::LATEST).expect("the device works");
         let image = MemoryDevice::from_bytes(&self.device.to_bytes());
@@ -109,13 +110,13 @@ fn a_volume_is_overwritten_many_times_with_few_checkpoints_and_a_crash_loses_not
     }
     let after = volume.disk.stats();
     let reused = after.reused_segments - before.reused_segments;
-    // Those that are taken are for the nodes that are dirty.
+    // The only checkpoints that are taken are due to dirty nodes.
     let checkpoints = after.checkpoint_seq - before.checkpoint_seq;
     assert!(reused > SEGMENT_COUNT && reused > 50 * checkpoints, "{after:?}");
 }
 
 #[test]
-fn with_room_enough_what_the_checkpoint_names_is_left_as_it_is() {
+fn with_enough_room_the_blocks_that_the_checkpoint_names_are_not_overwritten() {
     let mut volume = Volume::new(2, 1);
     let before = volume.disk.stats().reused_segments;
     volume.overwrite(PAGES / 8);
@@ -127,12 +128,12 @@ fn with_room_enough_what_the_checkpoint_names_is_left_as_it_is() {
 }
 
 #[test]
-fn clean_segments_do_not_run_out_while_emptied_ones_wait() {
+fn clean_segments_do_not_run_out_while_reclaimable_ones_wait() {
     const POOL: u32 = 16;
     let mut volume = Volume::new(5, 1);
     let min_clean_segments = Some(POOL);
     volume.disk.set_clean_settings(CleanSettings { min_clean_segments, ..Default::default() });
-    // Where little is dead the pool is no larger than was asked for.
+    // Where little is dead, the pool is as small as the setting says.
     for at in PAGES..PAGES * 9 / 8 {
         volume.write(at);
     }
@@ -148,13 +149,13 @@ fn clean_segments_do_not_run_out_while_emptied_ones_wait() {
 }
 
 #[test]
-fn what_a_sweep_freed_waits_for_a_checkpoint() {
+fn segments_that_a_collection_emptied_wait_for_a_checkpoint() {
     let mut volume = Volume::new(3, 1);
     for _ in 0..4 {
         let snapshot = volume.disk.snapshot(0, None).expect("there is room");
         volume.overwrite(PAGES / 16);
         volume.disk.delete(snapshot.view()).expect("it is there");
-        // The crash undoes the sweep; what it freed must still be there.
+        // The crash undoes the collection, so what it freed must still be there.
         while volume.disk.collection_step().expect("the device works") {}
         volume.overwrite(PAGES / 4);
         volume.check_crashed();
@@ -163,7 +164,7 @@ fn what_a_sweep_freed_waits_for_a_checkpoint() {
 }
 
 #[test]
-fn what_is_emptied_while_a_checkpoint_is_written_may_be_filled_with_its_nodes() {
+fn a_segment_emptied_during_a_checkpoint_may_be_filled_with_its_nodes() {
     let mut volume = Volume::new(4, CHUNK_PAGES);
     for _ in 0..60 {
         for _ in 0..volume.rng.below(PAGES / 8) {
@@ -178,14 +179,15 @@ fn what_is_emptied_while_a_checkpoint_is_written_may_be_filled_with_its_nodes() 
     assert!(volume.disk.stats().reused_segments > SEGMENT_COUNT);
 }
 
-/// Small enough that it is overwritten all the time, and most is written and dies between two
-/// flushes.
+/// A volume so small that it is overwritten all the time. Most blocks are written and become dead
+/// between two flushes.
 mod crashes {
     use super::*;
 
     const SEGMENT_COUNT: u64 = 80;
     const PAGES: u64 = 800;
-    /// Most writes go to these: segments are filled and emptied between two flushes.
+    /// Most writes go to these pages, so that segments are filled and become empty between two
+    /// flushes.
     const HOT_PAGES: u64 = 60;
     const OPS: u64 = 4000;
 
@@ -205,7 +207,7 @@ mod crashes {
         number.to_le_bytes().repeat(PAGE_SIZE / 8)
     }
 
-    /// Which page operation `number` writes.
+    /// The page that operation `number` writes.
     fn place_of(number: u64) -> u64 {
         let mut rng = Rng::new(number);
         match number {
@@ -215,7 +217,7 @@ mod crashes {
         }
     }
 
-    /// The last operation that is there, with all before it and none behind it.
+    /// Returns the last operation that is there. All before it must be there, and none behind it.
     fn last_found(disk: &LogDisk, list: Lid) -> u64 {
         let record = disk.record(View::HEAD, list, 0).expect("it can be read");
         let number =
@@ -234,7 +236,7 @@ mod crashes {
     }
 
     #[test]
-    fn a_crash_between_two_flushes_leaves_all_that_was_flushed_and_no_block_of_another_time() {
+    fn a_crash_between_two_flushes_keeps_what_was_flushed_and_no_block_of_a_later_generation() {
         for seed in 0..3 {
             let device = Arc::new(SimDevice::new(SEGMENT_COUNT * SEGMENT_BYTES, seed));
             let shared = || Arc::clone(&device) as Arc<dyn Device>;
@@ -272,10 +274,10 @@ mod crashes {
     }
 }
 
-/// A deletion takes out at once what lies in one leaf. Followed in the log, the list may lie in several,
-/// or look as if versions had it, and be left to be taken out later.
+/// A deletion removes at once what lies in one leaf. When the log is rolled forward, the list may
+/// lie in several leaves, or versions may seem to have it, and then it is left to be removed later.
 #[test]
-fn what_a_deletion_emptied_at_once_may_be_filled_anew_and_a_crash_come() {
+fn a_segment_emptied_by_a_deletion_may_be_reused_before_a_crash() {
     let mut volume = Volume::new(5, 1);
     volume.disk.snapshot(0, None).expect("there is room");
     let lists: Vec<Lid> = (0..24)

@@ -1,4 +1,4 @@
-//! Large files, written and read in order: what the device is asked for.
+//! Large files, written and read in order: which requests the device gets.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 const MIB: usize = 1 << 20;
 const MIB_PAGES: u64 = (MIB / PAGE_SIZE) as u64;
 
-/// A call: from which offset on, and the lengths of its parts.
+/// A request: its offset, and the lengths of its parts.
 type Call = (u64, Vec<usize>);
 
-/// A device that notes what it is asked for, and cannot read some of its bytes.
+/// A device that records its requests, and cannot read some of its bytes.
 struct Noting {
     device: MemoryDevice,
     reads: Mutex<Vec<Call>>,
@@ -95,7 +95,8 @@ fn open(device: &Arc<Noting>) -> LogDisk {
 }
 
 impl Rig {
-    /// A disk with a list of no pages, in the log's own memory alone.
+    /// Makes a disk with a list without pages. All that was written is still in the memory of the
+    /// log.
     fn new() -> Self {
         let device = Arc::new(Noting {
             device: MemoryDevice::new(256 << 20),
@@ -125,7 +126,7 @@ impl Rig {
         self.disk.commit(aru)
     }
 
-    /// Forgets all that is in memory but the map's nodes on the way to the list's pages.
+    /// Drops everything from memory except the map's nodes on the path to the list's pages.
     fn reopen(self) -> Self {
         let Self { device, disk, list, content } = self;
         disk.shut_down().expect("the device works");
@@ -150,7 +151,7 @@ impl Rig {
     }
 }
 
-/// One with 16 MiB, of which reads have to ask the device.
+/// A rig with 16 MiB that must be read from the device.
 fn rig_with_a_stream() -> Rig {
     let mut rig = Rig::new();
     for _ in 0..16 {
@@ -169,7 +170,8 @@ fn a_mebibyte_of_a_stream_is_read_with_one_call_or_two_at_the_end_of_a_segment()
         })
         .collect();
     assert!(call_counts.iter().all(|&count| count <= 2), "{call_counts:?}");
-    // Segments have 4 MiB; most are neighbours, with a header between them.
+    // Segments have 4 MiB. The pages of most MiB are neighbours on the device, at most with a
+    // header between them.
     assert!(call_counts.iter().filter(|&&count| count == 1).count() >= 11, "{call_counts:?}");
 }
 
@@ -178,7 +180,7 @@ fn a_mebibyte_written_in_any_order_is_read_with_one_call_if_it_lies_together() {
     let mut rig = Rig::new();
     rig.content = vec![0; MIB];
     Rng::new(1).fill(&mut rig.content);
-    // A short page lies elsewhere, and does not keep the others from being read together.
+    // A short page lies elsewhere, and does not prevent the others from being read together.
     rig.content[100..PAGE_SIZE].fill(0);
     for number in 1..=MIB_PAGES {
         let page = number * 77 % MIB_PAGES;
@@ -194,7 +196,7 @@ fn a_mebibyte_written_in_any_order_is_read_with_one_call_if_it_lies_together() {
     assert_eq!(rig.device.reads().len(), 2);
 }
 
-/// The call with which a MiB is read, across a header.
+/// Returns the request with which a MiB is read, across a header.
 fn call_with_a_gap(rig: &Rig) -> (usize, Call) {
     let calls = |mib| {
         rig.read(mib).expect("it can be read");
@@ -208,19 +210,19 @@ fn call_with_a_gap(rig: &Rig) -> (usize, Call) {
 }
 
 #[test]
-fn what_lies_between_pages_that_are_read_together_need_not_be_readable() {
+fn a_gap_between_pages_that_are_read_together_need_not_be_readable() {
     let rig = rig_with_a_stream();
     let (mib, (offset, lens)) = call_with_a_gap(&rig);
     let gap = offset + lens[0] as u64;
     *rig.device.unreadable.lock() = gap..gap + 1;
     assert!(rig.read(mib).expect("no page lies there") == rig.content[mib * MIB..][..MIB]);
-    // The pages themselves do.
+    // The pages themselves must be readable.
     *rig.device.unreadable.lock() = gap - 1..gap;
     assert!(matches!(rig.read(mib), Err(Error::Io(_))));
 }
 
 #[test]
-fn damage_is_found_on_either_side_of_what_lies_between() {
+fn damage_is_found_on_either_side_of_a_gap() {
     let rig = rig_with_a_stream();
     let (mib, (offset, lens)) = call_with_a_gap(&rig);
     for at in [offset, offset + (lens[0] + lens[1]) as u64] {
@@ -236,10 +238,10 @@ fn damage_is_found_on_either_side_of_what_lies_between() {
 }
 
 #[test]
-fn partial_segments_that_wait_are_written_with_one_call_where_they_are_neighbours() {
+fn queued_partial_segments_that_are_neighbours_are_written_with_one_call() {
     let mut rig = Rig::new();
     rig.device.writes();
-    // As much as may wait before a commit lends a hand, and nobody writes meanwhile.
+    // As much as may wait before a commit writes itself; no other thread writes meanwhile.
     while rig.device.writes.lock().is_empty() && rig.content.len() < 16 * MIB {
         rig.append().expect("there is room");
     }
@@ -250,7 +252,7 @@ fn partial_segments_that_wait_are_written_with_one_call_where_they_are_neighbour
     assert!(writes.iter().all(|call| len(call) <= 4 * MIB), "{writes:?}");
     rig.disk.flush(CommitSeq::LATEST).expect("the device works");
     rig.check();
-    // What the writer has put down is what recovery finds.
+    // What the writer has written is what recovery finds.
     let Rig { device, disk, list, content } = rig;
     drop(disk);
     let disk = open(&device);

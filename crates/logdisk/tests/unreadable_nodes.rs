@@ -1,5 +1,5 @@
-//! Where the map cannot be read, a unit fails before it has changed anything, and so does what goes on
-//! in the background.
+//! If the map cannot be read, a unit fails before it has changed anything, and background work
+//! fails in the same way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use dendro_logdisk::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Records of 200 bytes in the list of which a deleted version has left something: several leaves.
+/// Records of 200 bytes in the list of which a deleted version left entries: several leaves.
 const RECORDS: u64 = 500;
 
 fn open(device: &Arc<SimDevice>) -> LogDisk {
@@ -24,7 +24,7 @@ fn open(device: &Arc<SimDevice>) -> LogDisk {
     LogDisk::open(device, OpenOptions::default(), clock).expect("the device works")
 }
 
-/// A volume on which a list was deleted, and the snapshot that had it, and nobody has swept since.
+/// A volume on which a list and the snapshot that had it were deleted, before any collection.
 fn with_remains() -> (Arc<SimDevice>, Lid, Lid) {
     let device = Arc::new(SimDevice::new(32 * MIB, 1));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -49,7 +49,7 @@ fn with_remains() -> (Arc<SimDevice>, Lid, Lid) {
 }
 
 #[test]
-fn a_list_is_made_anew_only_if_all_that_is_left_of_it_can_be_read() {
+fn a_list_is_recreated_only_if_all_its_remaining_entries_can_be_read() {
     let (device, kept, gone) = with_remains();
     let mut failed_count = 0;
     for nth in 1.. {
@@ -75,14 +75,14 @@ fn a_list_is_made_anew_only_if_all_that_is_left_of_it_can_be_read() {
     assert!(failed_count > 5, "{failed_count} reads");
 }
 
-/// What a list holds, record by record; the first error if it cannot be read.
+/// Returns the records of a list, or the first error if the list cannot be read.
 fn records(disk: &LogDisk, list: Lid) -> dendro_disk::Result<Vec<Option<Vec<u8>>>> {
     let record = |index| Ok(disk.record(View::HEAD, list, index)?.map(|value| value.to_vec()));
     (0..RECORDS).map(record).collect()
 }
 
 #[test]
-fn a_unit_that_meets_an_unreadable_node_half_way_leaves_no_trace() {
+fn a_unit_that_finds_an_unreadable_node_half_way_leaves_no_trace() {
     let device = Arc::new(SimDevice::new(32 * MIB, 1));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
@@ -99,10 +99,11 @@ fn a_unit_that_meets_an_unreadable_node_half_way_leaves_no_trace() {
     drop(disk);
     let whole = Ok(vec![Some(vec![1; 200]); RECORDS as usize]);
     let mut failed_count = 0;
-    // One of these is the first of its leaf.
+    // One of these is the first record of its leaf.
     for (first, nth) in (100..140).flat_map(|first| (1..10).map(move |nth| (first, nth))) {
         let disk = open(&device);
-        // Whole leaves become empty, and what is put again falls to one that nobody looked at.
+        // Whole leaves become empty, and records that are put again belong to a leaf that was not
+        // looked at.
         let mut aru = Aru::new(View::HEAD);
         for index in first..first + 100 {
             aru.delete_record(list, index);
@@ -127,7 +128,7 @@ fn a_unit_that_meets_an_unreadable_node_half_way_leaves_no_trace() {
     assert!(failed_count > 40, "{failed_count} units met one");
 }
 
-/// Lists of a page and some records each: their nodes take many times the cache.
+/// Lists of a page and some records each. Their nodes take many times the size of the cache.
 const LISTS: u64 = 1200;
 
 fn open_with_a_small_cache(device: &Arc<SimDevice>) -> LogDisk {
@@ -145,7 +146,7 @@ fn open_with_a_cache_of(cache_size_bytes: u64, device: &Arc<SimDevice>) -> LogDi
     LogDisk::open(Arc::clone(device) as Arc<dyn Device>, options, clock).expect("the device works")
 }
 
-/// Makes the lists of a device, or writes over pages of them.
+/// Creates the lists on a device, or overwrites pages of them.
 fn write_lists(disk: &LogDisk, rng: &mut Rng) {
     let is_new = disk.lists(View::HEAD, Lid(0), 1).expect("the device works").is_empty();
     for at in 0..if is_new { LISTS } else { 300 } {
@@ -168,7 +169,7 @@ fn write_lists(disk: &LogDisk, rng: &mut Rng) {
     disk.checkpoint().expect("the device works");
 }
 
-/// Rewrites what lives in some segment, as a cleaner in another process does.
+/// Rewrites what is live in some segment, as an external cleaner does.
 fn rewrite_some(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
     let dirty: Vec<u32> = disk
         .segments(0, usize::MAX)
@@ -177,14 +178,14 @@ fn rewrite_some(disk: &LogDisk, rng: &mut Rng) -> dendro_disk::Result<()> {
         .map(|facts| facts.number)
         .collect();
     let segment = dirty[rng.below(dirty.len() as u64) as usize];
-    // What cannot be read it leaves alone.
+    // The cleaner ignores what cannot be read.
     let asked = disk.segment_blocks(segment, SummaryCursor::default(), 500);
-    let Ok(told) = asked else { return Ok(()) };
-    disk.rewrite(&told.blocks).map(drop)
+    let Ok(listed) = asked else { return Ok(()) };
+    disk.rewrite(&listed.blocks).map(drop)
 }
 
 #[test]
-fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
+fn moving_blocks_where_the_map_cannot_be_read_leaves_the_disk_writable() {
     let device = Arc::new(SimDevice::new(32 * MIB, 1));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
@@ -201,7 +202,7 @@ fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
         for (kind, struck) in struck.iter_mut().enumerate() {
             let struck_before = device.struck_count();
             device.inject(Fault::fail(Call::Read).nth(1 + rng.below(12)));
-            // Whether it gets anywhere is not the question.
+            // The test does not check whether the operation succeeds.
             let answer = match kind {
                 0 => (0..30).try_for_each(|_| disk.clean_step().map(drop)),
                 1 => rewrite_some(&disk, &mut rng),
@@ -222,7 +223,7 @@ fn who_moves_blocks_leaves_the_disk_writable_where_the_map_cannot_be_read() {
 }
 
 #[test]
-fn what_could_not_be_read_for_a_while_is_cleaned_afterwards() {
+fn temporarily_unreadable_segments_are_cleaned_later() {
     let device = Arc::new(SimDevice::new(32 * MIB, 1));
     let manual = Arc::new(ManualClock::default());
     let clock = Arc::clone(&manual) as Arc<dyn Clock>;
@@ -266,12 +267,12 @@ fn what_could_not_be_read_for_a_while_is_cleaned_afterwards() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_read_the_map_is_tried_again_and_nothing_stops() {
+fn a_checkpoint_that_cannot_read_the_map_is_tried_again_while_writers_continue() {
     let device = Arc::new(SimDevice::new(32 * MIB, 1));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: 1 << 19, ..FormatOptions::default() };
     format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("the device works");
-    // No node is kept in memory.
+    // No node stays in memory.
     let disk = open_with_a_cache_of(1 << 10, &device);
     write_lists(&disk, &mut Rng::new(1));
     let mut failed_count = 0;
@@ -294,7 +295,7 @@ fn a_checkpoint_that_cannot_read_the_map_is_tried_again_and_nothing_stops() {
 }
 
 #[test]
-fn a_deleted_list_that_cannot_be_read_keeps_no_other_from_being_removed() {
+fn a_deleted_list_that_cannot_be_read_does_not_block_other_removals() {
     const MARK: [u8; 200] = [0xee; 200];
     let device = Arc::new(SimDevice::new(32 * MIB, 1));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());

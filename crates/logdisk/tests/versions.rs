@@ -1,4 +1,4 @@
-//! Versions cost what they hold, and give it back.
+//! Versions cost what they hold, and deleting them gives it back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Rig {
         list
     }
 
-    /// Fills a page with what `seed` makes.
+    /// Fills a page with content made from `seed`.
     fn write(&self, view: View, list: Lid, page_index: u64, seed: u64) -> Result<(), Error> {
         let mut aru = Aru::new(view);
         aru.write_pages(list, page_index, page(seed));
@@ -57,7 +57,7 @@ impl Rig {
         found == page(seed)
     }
 
-    /// Does all background work, and verifies what lies on the device then. Returns how many pages
+    /// Performs all background work and verifies the image on the device. Returns how many pages
     /// the map names.
     fn settle(&self) -> u64 {
         while self.disk.background_step().expect("the disk works") {}
@@ -67,14 +67,14 @@ impl Rig {
         report.counts.page_count
     }
 
-    /// Entries of the map on the device that are not the disk's own.
+    /// Returns how many entries the map on the device has that are not the disk's own.
     fn client_entries(&self) -> u64 {
         let options = dendro_check::Options::default();
         let counts = dendro_check::verify(&*self.device, &options).counts;
         counts.entry_count - counts.system_entry_count
     }
 
-    /// As after a crash that lost nothing.
+    /// Opens the volume again, as after a crash that lost nothing.
     fn reopen(self) -> Self {
         self.disk.flush(CommitSeq::LATEST).expect("the disk works");
         drop(self.disk);
@@ -90,7 +90,7 @@ fn page(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn what_deleted_versions_held_comes_back_to_the_block() {
+fn all_blocks_of_deleted_versions_are_freed() {
     let rig = Rig::new(64 * MIB);
     let list = rig.list(View::HEAD);
     for index in 0..500 {
@@ -126,7 +126,7 @@ fn what_deleted_versions_held_comes_back_to_the_block() {
 }
 
 #[test]
-fn the_cleaner_moves_what_only_snapshots_see_and_they_keep_it() {
+fn snapshots_keep_their_blocks_when_the_cleaner_moves_them() {
     const PAGES: u64 = 2000;
     let mut rig = Rig::new(32 * MIB);
     let list = rig.list(View::HEAD);
@@ -140,7 +140,7 @@ fn the_cleaner_moves_what_only_snapshots_see_and_they_keep_it() {
     }
     let mut rng = Rng::new(3);
     let mut newest: Vec<u64> = (0..PAGES).collect();
-    // Three times what the volume holds.
+    // This is three times what the volume holds.
     for number in 0..36_000 {
         let index = rng.below(PAGES);
         newest[index as usize] = 10_000 + number;
@@ -220,7 +220,7 @@ fn files_in_thousands_of_snapshots_are_found() {
 }
 
 #[test]
-fn a_held_snapshot_can_be_let_go_and_deleted_on_a_full_volume() {
+fn a_held_snapshot_can_be_released_and_deleted_on_a_full_volume() {
     let rig = Rig::new(32 * MIB);
     let list = rig.list(View::HEAD);
     for index in 0..1000 {
@@ -267,14 +267,14 @@ fn a_change_that_is_refused_does_not_mark_the_volume() {
 }
 
 #[test]
-fn holes_that_hide_nothing_do_not_pile_up() {
+fn holes_that_hide_nothing_are_pruned() {
     let rig = Rig::new(32 * MIB);
     let list = rig.list(View::HEAD);
     let view = rig.disk.snapshot(0, None).expect("there is room").view();
     rig.disk.delete(view).expect("it is not held");
     rig.settle();
     let before = rig.client_entries();
-    // A queue: what is written in front is taken away behind.
+    // This is a queue: records are put at one end and deleted at the other.
     for index in 0..3000 {
         rig.write(View::HEAD, list, index, index).expect("there is room");
         let mut aru = Aru::new(View::HEAD);
@@ -286,7 +286,7 @@ fn holes_that_hide_nothing_do_not_pile_up() {
 }
 
 #[test]
-fn space_of_deleted_versions_is_found_by_commits_and_reservations_on_a_full_volume() {
+fn commits_and_reservations_on_a_full_volume_can_use_the_space_of_deleted_versions() {
     for reserves in [false, true] {
         let rig = Rig::new(32 * MIB);
         let list = rig.list(View::HEAD);
@@ -312,7 +312,7 @@ fn space_of_deleted_versions_is_found_by_commits_and_reservations_on_a_full_volu
     }
 }
 
-/// Counts what is read.
+/// A device that counts what is read.
 struct CountingDevice {
     device: Arc<MemoryDevice>,
     reads: AtomicU64,
@@ -343,8 +343,8 @@ impl Device for CountingDevice {
 
 const MANY_LISTS: u64 = 20_000;
 
-/// A disk with so many lists that the map has hundreds of leaves, of which two snapshots differ in
-/// ten; and the numbers of those ten.
+/// Returns a disk with so many lists that the map has hundreds of leaves. Two snapshots differ in
+/// ten of the lists, whose numbers are returned.
 fn rig_with_many_lists() -> (Rig, View, View, Vec<Lid>) {
     let rig = Rig::new(64 * MIB);
     let put = |list, is_new, value: u8| {
@@ -371,7 +371,7 @@ fn rig_with_many_lists() -> (Rig, View, View, Vec<Lid>) {
     (rig, before, after, changed)
 }
 
-/// Opens the volume anew, with nothing in memory, and counts what `work` reads.
+/// Opens the volume again with nothing in memory, and counts what `work` reads.
 fn reads_of(rig: &Rig, work: impl FnOnce(&LogDisk)) -> u64 {
     let device = Arc::clone(&rig.device);
     let device = Arc::new(CountingDevice { device, reads: AtomicU64::new(0) });
@@ -391,10 +391,10 @@ fn comparing_versions_reads_only_where_they_differ() {
     rig.disk.shut_down().expect("the disk works");
     let few = reads_of(&rig, |disk| assert_eq!(compare(disk, before, after), changed));
     assert!(few < 40, "{few} reads");
-    // Nothing was written since the later one.
+    // Nothing was written since the later snapshot.
     let none = reads_of(&rig, |disk| assert_eq!(compare(disk, after, View::HEAD), []));
     assert!(none < 4, "{none} reads");
-    // All that is there differs from what a branch of nothing has.
+    // Everything there differs from what a branch with nothing in it has.
     let all = reads_of(&rig, |disk| {
         let mut lists = 0;
         for list in 0..MANY_LISTS + 10 {
@@ -407,9 +407,9 @@ fn comparing_versions_reads_only_where_they_differ() {
 }
 
 #[test]
-fn sweeping_reads_only_what_was_written_since_and_finds_all_of_it() {
+fn a_collection_reads_only_what_was_written_since_and_finds_all_of_it() {
     let (rig, before, after, _) = rig_with_many_lists();
-    // A list of many leaves, of which only the first entry tells that it was deleted.
+    // A list of many leaves. Only its first entry states that it was deleted.
     let large = rig.list(View::HEAD);
     for index in 0..2000 {
         let mut aru = Aru::new(View::HEAD);
@@ -437,7 +437,7 @@ fn sweeping_reads_only_what_was_written_since_and_finds_all_of_it() {
     assert_eq!(all - rest, 2000 + 2);
     let reads = reads_of(&rig, delete(before));
     assert!(reads < 60, "{reads} reads");
-    // The old records of the ten.
+    // The old records of the ten lists.
     assert_eq!(rest - rig.client_entries(), 10);
     reads_of(&rig, delete(after));
     let rig = rig.reopen();
@@ -446,7 +446,7 @@ fn sweeping_reads_only_what_was_written_since_and_finds_all_of_it() {
 }
 
 #[test]
-fn a_sweep_that_a_crash_ended_inside_a_deleted_list_finds_the_rest() {
+fn a_collection_that_a_crash_interrupted_in_a_deleted_list_finds_the_rest() {
     let rig = Rig::new(32 * MIB);
     let list = rig.list(View::HEAD);
     for index in 0..2000 {
@@ -467,12 +467,12 @@ fn a_sweep_that_a_crash_ended_inside_a_deleted_list_finds_the_rest() {
     let rig = rig.reopen();
     rig.settle();
     let report = dendro_check::verify(&*rig.device, &dendro_check::Options::default());
-    // The counters of the versions.
+    // The counters of the versions are the only record.
     assert_eq!(report.counts.record_count, 1, "{report}");
 }
 
 #[test]
-fn a_clone_that_took_its_parents_place_keeps_nothing_that_it_replaced() {
+fn a_promoted_clone_keeps_nothing_that_it_replaced() {
     let rig = Rig::new(64 * MIB);
     let mut head = View::HEAD;
     let list = rig.list(head);
@@ -488,7 +488,7 @@ fn a_clone_that_took_its_parents_place_keeps_nothing_that_it_replaced() {
                 expected[index as usize] = seed + index;
             }
         };
-        // Replaced while the parent is there, and after it has gone.
+        // Pages are replaced while the parent is there, and after it was deleted.
         rewrite(clone, 37 * round, 50, 1000 * round);
         let short = rig.list(clone);
         rig.write(clone, short, 0, round).expect("there is room");
@@ -513,11 +513,11 @@ fn a_clone_that_took_its_parents_place_keeps_nothing_that_it_replaced() {
 }
 
 #[test]
-fn what_only_the_head_saw_since_a_deleted_snapshot_dies_when_it_is_written_over() {
+fn blocks_that_only_the_head_sees_are_freed_when_it_overwrites_them() {
     let rig = Rig::new(64 * MIB);
     let list = rig.list(View::HEAD);
     let write_both = |seed| {
-        // The second finds an entry of its own to go into.
+        // The second write finds a chunk entry of its own to go into.
         for index in [1, 0] {
             rig.write(View::HEAD, list, index, seed + index).expect("there is room");
         }
@@ -537,7 +537,7 @@ fn what_only_the_head_saw_since_a_deleted_snapshot_dies_when_it_is_written_over(
 }
 
 #[test]
-fn what_a_branch_replaced_stays_for_its_snapshots_and_brothers_and_goes_with_them() {
+fn replaced_blocks_stay_for_snapshots_and_sibling_branches_and_are_freed_with_them() {
     let rig = Rig::new(64 * MIB);
     let list = rig.list(View::HEAD);
     for index in 0..100 {
@@ -563,7 +563,7 @@ fn what_a_branch_replaced_stays_for_its_snapshots_and_brothers_and_goes_with_the
 }
 
 #[test]
-fn what_the_last_snapshot_of_a_branch_without_a_head_held_is_found() {
+fn deleting_the_last_snapshot_of_a_branch_without_a_head_frees_its_blocks() {
     let (rig, ..) = rig_with_many_lists();
     let branch = rig.disk.branch_off(View::HEAD, "branch").expect("there is room").branch;
     let head = View { branch, epoch: None };
@@ -580,7 +580,7 @@ fn what_the_last_snapshot_of_a_branch_without_a_head_held_is_found() {
     let all = rig.client_entries();
     rig.disk.delete(head).expect("it is not the main one");
     rig.settle();
-    // Nothing newer is left beside what it saw.
+    // Nothing newer is left beside what the snapshot saw.
     rig.disk.delete(last).expect("it is not held");
     rig.settle();
     assert_eq!(all - rig.client_entries(), 10);
@@ -589,21 +589,23 @@ fn what_the_last_snapshot_of_a_branch_without_a_head_held_is_found() {
     assert_eq!(all - rig.client_entries(), 20);
 }
 
-/// Pages that are written rarely lie far below those that are written in every epoch.
+/// Pages that are rarely written lie far below those that are written in every epoch.
 #[test]
-fn every_version_of_a_chunk_with_a_long_history_is_what_it_was() {
+fn every_version_of_a_chunk_with_a_long_history_keeps_its_content() {
     const VERSIONS: u64 = 300;
     let mut rig = Rig::new(64 * MIB);
     let list = rig.list(View::HEAD);
     let mut rng = Rng::new(11);
     let mut now: Vec<Option<u64>> = vec![None; 32];
     let mut kept: Vec<(View, Vec<Option<u64>>)> = Vec::new();
-    // Moments that branches were made from, and which; heads that are not written any more.
+    // The moments that branches were made from, with their content; and heads that are not written
+    // any more.
     let mut forks: Vec<(View, Vec<Option<u64>>)> = Vec::new();
     let mut heads: Vec<(View, Vec<Option<u64>>)> = Vec::new();
     let mut branch = View::HEAD;
     for number in 0..VERSIONS {
-        // Half of all changes are of one page, others of pages that are the rarer the higher.
+        // Half of all changes are of one page. The others are of pages that are rarer the higher
+        // their index is.
         let bound = 1 + rng.below(32);
         let slot = if rng.chance(50) { 3 } else { rng.below(bound) };
         if rng.chance(10) {
@@ -653,25 +655,26 @@ fn every_version_of_a_chunk_with_a_long_history_is_what_it_was() {
         if number % 25 == 0 {
             let mut views = [&kept[..], &heads[..]].concat();
             views.push((branch, now.clone()));
-            compare_shares(&rig.disk, &views, &forks);
+            compare_version_usage(&rig.disk, &views, &forks);
         }
     }
     rig.settle();
 }
 
-/// Each page of `views` was written once, with a number of its own, and is 4 KiB.
-fn compare_shares(
+/// Compares the usage of versions with a model: each page of `views` was written once, with a
+/// number of its own, and is 4 KiB.
+fn compare_version_usage(
     disk: &LogDisk,
     views: &[(View, Vec<Option<u64>>)],
     forks: &[(View, Vec<Option<u64>>)],
 ) {
-    let shares = disk.version_usage().expect("the map can be read");
-    assert_eq!(shares.len(), views.len());
+    let usages = disk.version_usage().expect("the map can be read");
+    assert_eq!(usages.len(), views.len());
     for (view, pages) in views {
-        let share = shares.iter().find(|share| share.view == *view).expect("it is told");
+        let usage = usages.iter().find(|usage| usage.view == *view).expect("it is listed");
         let others = || views.iter().chain(forks).filter(|(other, _)| other != view);
         let is_alone = |page: &&u64| others().all(|(_, pages)| !pages.contains(&Some(**page)));
-        // What it has changed since it was made is kept for it too.
+        // What a version has changed since it was made is kept for it too.
         let mut mine: Vec<&u64> = views
             .iter()
             .chain(forks)
@@ -681,9 +684,9 @@ fn compare_shares(
         mine.sort_unstable();
         mine.dedup();
         let len = PAGE_SIZE as u64;
-        assert_eq!(share.seen_bytes, len * pages.iter().flatten().count() as u64, "{view:?}");
+        assert_eq!(usage.seen_bytes, len * pages.iter().flatten().count() as u64, "{view:?}");
         let alone = mine.into_iter().filter(is_alone).count() as u64;
-        assert_eq!(share.exclusive_bytes, len * alone, "{view:?}");
+        assert_eq!(usage.exclusive_bytes, len * alone, "{view:?}");
     }
     let all: Vec<View> = views.iter().map(|(view, _)| *view).collect();
     for step in 2..5 {
@@ -695,13 +698,13 @@ fn compare_shares(
                 .collect()
         };
         let freed = pages_of(true).difference(&pages_of(false)).count() as u64;
-        let told = disk.freed_by(&together).expect("the map can be read");
-        assert_eq!(told, PAGE_SIZE as u64 * freed, "{together:?}");
+        let freed_by = disk.freed_by(&together).expect("the map can be read");
+        assert_eq!(freed_by, PAGE_SIZE as u64 * freed, "{together:?}");
     }
 }
 
 #[test]
-fn what_a_moment_keeps_goes_with_the_last_of_the_branches_made_from_it() {
+fn blocks_of_a_moment_are_freed_with_the_last_branch_made_from_it() {
     let rig = Rig::new(64 * MIB);
     let list = rig.list(View::HEAD);
     rig.write(View::HEAD, list, 0, 1).expect("there is room");
@@ -724,7 +727,7 @@ fn what_a_moment_keeps_goes_with_the_last_of_the_branches_made_from_it() {
 }
 
 #[test]
-fn what_a_branch_and_its_clone_have_both_replaced_makes_room_before_a_disk_is_full() {
+fn blocks_replaced_by_a_branch_and_its_clone_are_freed_before_the_disk_is_full() {
     let rig = Rig::new(64 * MIB);
     let capacity = rig.disk.space().capacity_bytes;
     let page_count = capacity * 3 / 10 / PAGE_SIZE as u64;
@@ -737,15 +740,15 @@ fn what_a_branch_and_its_clone_have_both_replaced_makes_room_before_a_disk_is_fu
         rig.write(View::HEAD, list, index, 1).expect("the disk works");
         rig.write(clone, list, index, 2).expect("the disk works");
     }
-    // Nine tenths are in use, and two are wanted.
+    // Nine tenths of the volume are in use, and two are wanted.
     let other = rig.list(View::HEAD);
     for index in 0..page_count * 2 / 3 {
-        rig.write(View::HEAD, other, index, 3).expect("what nobody sees makes room");
+        rig.write(View::HEAD, other, index, 3).expect("what no version sees makes room");
     }
     assert!(rig.holds(View::HEAD, list, page_count - 1, 1));
     assert!(rig.holds(clone, list, page_count - 1, 2));
     assert_eq!(rig.settle(), 2 * page_count + page_count * 2 / 3);
-    // But what there is must fit.
+    // What exists must fit.
     let error = (0..).map(|index| rig.write(clone, other, index, 4)).find_map(Result::err);
     assert!(matches!(error, Some(Error::NoSuchList(_))));
     let more = rig.list(clone);

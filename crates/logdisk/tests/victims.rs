@@ -1,4 +1,4 @@
-//! What is read of the segments that are cleaned.
+//! How much is read of the segments that are cleaned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ const PAGES: u64 = 20 * PAGES_PER_SEGMENT;
 struct Counting {
     device: MemoryDevice,
     read_bytes: AtomicU64,
-    /// The most that was asked for at a time.
+    /// The longest read.
     longest_read_bytes: AtomicU64,
 }
 
@@ -48,13 +48,13 @@ fn page_of(at: u64, round: u8) -> Vec<u8> {
 
 /// What cleaning read.
 struct Read {
-    /// In the mean of the segments cleaned, as a share of a segment.
+    /// The average share of a segment that was read.
     share: f64,
     longest_bytes: u64,
 }
 
-/// Writes all pages, then again those of which `lives` is not true, and cleans all that can be, a
-/// client reading a page before each step where `clients_read`.
+/// Writes all pages, writes those again for which `lives` returns false, and cleans everything that
+/// can be cleaned. If `clients_read`, a client reads a page before each step.
 fn read_by_cleaning(lives: impl Fn(u64) -> bool, clients_read: bool) -> Read {
     let memory = MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES);
     let counting = Arc::new(Counting {
@@ -79,7 +79,7 @@ fn read_by_cleaning(lives: impl Fn(u64) -> bool, clients_read: bool) -> Read {
         write(&disk, list, at, 1);
     }
     disk.checkpoint().expect("the device works");
-    // The first checkpoint freed what died; now what lives is in the way.
+    // The first checkpoint freed what was dead; from now on cleaning has to move live blocks.
     let settings = CleanSettings { min_clean_segments: Some(60), ..CleanSettings::default() };
     disk.set_clean_settings(settings);
     let before = disk.stats().cleaned_segments;
@@ -88,7 +88,8 @@ fn read_by_cleaning(lives: impl Fn(u64) -> bool, clients_read: bool) -> Read {
     let mut page = vec![0; PAGE_SIZE];
     for _ in 0..1000 {
         if clients_read {
-            // It was written a second time, and lies where nearly all lives: it is not moved.
+            // This page was written a second time and lies in a segment that is nearly all live, so
+            // it is not moved.
             let at = PAGES_PER_SEGMENT - 1;
             disk.read_pages(View::HEAD, list, at, &mut page).expect("it can be read");
         }
@@ -114,20 +115,20 @@ fn write(disk: &LogDisk, list: Lid, at: u64, round: u8) {
 }
 
 #[test]
-fn of_segments_in_which_little_lives_little_is_read() {
-    // One piece of 96 KiB in each.
+fn little_is_read_of_segments_with_few_live_bytes() {
+    // Each segment has one live piece of 96 KiB.
     let share = read_by_cleaning(|at| at % PAGES_PER_SEGMENT < 24, false).share;
     assert!((0.05..0.2).contains(&share), "{share}");
 }
 
 #[test]
-fn where_what_little_lives_lies_scattered_the_gaps_are_read_with_it() {
+fn gaps_between_scattered_live_blocks_are_read_with_them() {
     let share = read_by_cleaning(|at| at % 8 == 0, false).share;
     assert!((0.9..1.1).contains(&share), "{share}");
 }
 
 #[test]
-fn segments_in_which_much_lives_are_read_whole() {
+fn segments_with_many_live_bytes_are_read_whole() {
     let share = read_by_cleaning(|at| at % PAGES_PER_SEGMENT < 100, false).share;
     assert!((0.95..1.1).contains(&share), "{share}");
 }

@@ -1,4 +1,4 @@
-//! Long walks over the map keep their place, whatever others do meanwhile.
+//! Long walks over the map keep their place, whatever other threads do meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -11,7 +11,7 @@ use dendro_logdisk::{CleanSettings, FormatOptions, LogDisk, OpenOptions, format}
 const CACHE_BYTES: u64 = 256 << 10;
 const CHUNK_PAGES: u64 = 32;
 
-/// A device that counts reads, and during each of which somebody else commits.
+/// A device that counts reads, and lets another thread commit during each of them.
 struct Busy {
     memory: MemoryDevice,
     read_count: AtomicU64,
@@ -25,9 +25,9 @@ impl Device for Busy {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        // A walk that never ends otherwise is to end at last, and be seen to have taken long.
+        // A walk that would never end is ended here, and is then seen to have taken long.
         let is_endless = self.read_count.fetch_add(1, Ordering::Relaxed) > 100_000;
-        let others = self.others.lock().expect("nobody panics").clone();
+        let others = self.others.lock().expect("no thread panics").clone();
         if let Some((disk, list)) = others
             && !is_endless
             && !self.is_committing.swap(true, Ordering::Relaxed)
@@ -56,12 +56,12 @@ impl Device for Busy {
 }
 
 impl Busy {
-    /// How many reads `work` takes while others commit.
+    /// Returns how many reads `work` takes while another thread commits.
     fn reads_of(&self, disk: &Arc<LogDisk>, others: Lid, work: impl FnOnce()) -> u64 {
-        *self.others.lock().expect("nobody panics") = Some((Arc::downgrade(disk), others));
+        *self.others.lock().expect("no thread panics") = Some((Arc::downgrade(disk), others));
         let before = self.read_count.load(Ordering::Relaxed);
         work();
-        *self.others.lock().expect("nobody panics") = None;
+        *self.others.lock().expect("no thread panics") = None;
         self.read_count.load(Ordering::Relaxed) - before
     }
 }
@@ -74,8 +74,8 @@ fn new_list(disk: &LogDisk) -> Lid {
     list
 }
 
-/// A disk with a list of a page in each of `count` chunks, and a record beside each, in many times as
-/// many nodes as the cache holds; and the nodes that these are in, about.
+/// Returns a disk with a list that has a page in each of `count` chunks and a record beside each.
+/// Their nodes are many times as many as the cache holds; their approximate number is returned too.
 fn disk_with_large_list(count: u64) -> (Arc<Busy>, Arc<LogDisk>, Lid, u64) {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let device = Arc::new(Busy {
@@ -104,7 +104,7 @@ fn disk_with_large_list(count: u64) -> (Arc<Busy>, Arc<LogDisk>, Lid, u64) {
 }
 
 #[test]
-fn no_walk_takes_longer_because_others_commit() {
+fn no_walk_takes_longer_because_other_threads_commit() {
     let count = 40_000;
     let (device, disk, list, node_count) = disk_with_large_list(count);
     let others = new_list(&disk);
@@ -120,7 +120,7 @@ fn no_walk_takes_longer_because_others_commit() {
         assert_eq!(disk.next_hole(View::HEAD, list, from), Ok(from + 1));
     });
     assert!(found <= 50, "finding data and holes at the end takes {found} reads");
-    // As in a directory of which all names were removed, and a snapshot has them.
+    // This is like a directory whose names were all removed while a snapshot has them.
     disk.set_clean_settings(CleanSettings { is_suspended: true, ..CleanSettings::default() });
     dendro_disk::Versions::snapshot(&*disk, 0, None).expect("there is room");
     for from in (0..count).step_by(256) {

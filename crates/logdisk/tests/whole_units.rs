@@ -1,5 +1,5 @@
-//! A unit is applied whole or leaves no trace: in what is read, in what the log takes, and after the
-//! next mount.
+//! A unit is applied whole or leaves no trace: in what is read, in the room that the log takes, and
+//! after the next mount.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn open(device: &Arc<SimDevice>) -> LogDisk {
     LogDisk::open(device, OpenOptions::default(), clock).expect("the device works")
 }
 
-/// A volume with small segments on which a list has pages 0 to 999 and records 0 to 499.
+/// A volume with small segments, on which a list has pages 0 to 999 and records 0 to 499.
 fn with_list() -> (Arc<SimDevice>, LogDisk, Lid) {
     let device = Arc::new(SimDevice::new(64 * MIB, 1));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -51,8 +51,8 @@ fn is_untouched(disk: &LogDisk, list: Lid) -> bool {
         && records.iter().all(|(_, value)| **value == [1; 200])
 }
 
-/// A unit of `pages` pages and as many records that changes what is there and adds to it, with
-/// something wrong at its end.
+/// A unit of `pages` pages and as many records that changes existing ones and adds others, with an
+/// error at its end.
 fn wrong_unit(list: Lid, pages: u64) -> Aru<'static> {
     let mut aru = Aru::new(View::HEAD);
     for page_index in 0..pages {
@@ -98,7 +98,7 @@ fn wrong_units_take_no_room_in_the_log() {
 }
 
 #[test]
-fn a_long_unit_that_meets_an_unreadable_node_leaves_no_trace() {
+fn a_long_unit_that_finds_an_unreadable_node_leaves_no_trace() {
     let (device, disk, list) = with_list();
     disk.shut_down().expect("the device works");
     drop(disk);

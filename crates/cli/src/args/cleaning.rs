@@ -1,4 +1,4 @@
-//! What can be said on the command line about cleaning.
+//! The arguments of the commands that clean.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub(crate) struct SetArgs {
     pub(crate) settings: Settings,
 }
 
-/// What can be set, one of it at least. The names are those of nilfs_cleanerd.conf.
+/// The settings of the cleaner. At least one must be given. nilfs_cleanerd.conf has the same names.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Settings {
@@ -169,7 +169,7 @@ pub(crate) enum Share {
 }
 
 impl Share {
-    /// How many of `total` it comes to.
+    /// The number of segments if there are `total`.
     pub(crate) fn of(self, total: u32) -> u32 {
         match self {
             Self::Count(count) => count,

@@ -1,4 +1,4 @@
-//! What can be said about forks on the command line.
+//! The arguments of the commands for forks and branches.
 
 use std::path::PathBuf;
 
@@ -73,7 +73,7 @@ pub(crate) struct BranchArgs {
 pub(crate) enum BranchVerb {
     /// List branches
     List(ForksArgs),
-    /// Call a branch otherwise
+    /// Give a branch another name
     Rename {
         /// TARGET:BRANCH
         target: String,

@@ -1,10 +1,10 @@
-//! What can be said about versions on the command line.
+//! The arguments of the commands for versions.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// How versions are named, for the end of a help text.
+/// The part of a help text that says how versions are named.
 const NAMING: &str = "\
 TARGET is an image file, a block device, a mount point or a path inside a mount, and behind it
   @NAME, @123, @head            a snapshot by its name or its epoch; how it is now
@@ -56,7 +56,7 @@ pub(crate) enum SnapshotVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Call a snapshot or a branch otherwise; retention leaves alone what has a name
+    /// Give a snapshot or a branch another name; retention leaves alone what has a name
     Rename {
         /// TARGET@NAME, TARGET@EPOCH or TARGET:BRANCH
         target: String,
@@ -96,7 +96,7 @@ pub(crate) struct CloneArgs {
     pub(crate) json: bool,
 }
 
-/// How another head takes the place of one.
+/// How a head is replaced by another one.
 #[derive(Debug, Args)]
 pub(crate) struct ReplacingArgs {
     /// Throw away what was there, rather than keep it

@@ -1,7 +1,9 @@
-//! Man pages and completions, from the same definitions as the help.
+//! Man pages and completions. They are made from the same definitions as the help.
 //!
-//! - [`pages`]: the man pages; [`manual`]: what they have beyond the help: examples, exit status.
-//! - [`completions`]: scripts for shells; [`candidates`]: what these ask while somebody types.
+//! - [`pages`] renders the man pages. [`manual`] has the text that the help does not have: examples
+//!   and exit status.
+//! - [`completions`] prints scripts for shells. [`candidates`] answers these scripts while a user
+//!   types.
 
 mod candidates;
 mod completions;
@@ -16,7 +18,7 @@ use clap::CommandFactory;
 
 use crate::args::Cli;
 
-/// The command line without what is hidden from users, with all that clap adds.
+/// The command line that users see, with the arguments and commands that clap adds.
 fn shown() -> clap::Command {
     let mut shown = visible();
     shown.build();

@@ -135,7 +135,8 @@ pub struct SetRequest {
     /// client sets those itself; so are options that the table of mounts shows for every mount.
     #[serde(default)]
     pub remount: bool,
-    /// The kernel's options of the mount, for the daemon to report.
+    /// The kernel's options of the mount after a remount. The daemon applies `sync` and reports the
+    /// others. Empty: there was no remount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told: Vec<String>,
 }

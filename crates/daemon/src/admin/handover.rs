@@ -55,7 +55,7 @@ impl Daemon<'_> {
             check_closed(&open_files, which)?;
         }
         let service = self.service(mount, Some(mounted))?.asked_by(asker);
-        mounted.switch.exchange(|_| {
+        mounted.switch().exchange(|_| {
             let stale = stale(self.volume.disk(), head, like).map_err(refuse)?;
             let mut reply = service.answer(request)?;
             let new = match &reply {
@@ -69,7 +69,7 @@ impl Daemon<'_> {
             {
                 replaced.open_files.extend(open_files);
             }
-            let options = mounted.options.lock().clone();
+            let options = mounted.own_options();
             let fs = self.volume.open_view(new, &options).map_err(|error| {
                 AdminError(format!("it is done, but unmount {}: {error}", mounted.place()))
             })?;
@@ -92,11 +92,11 @@ const fn is_forced(request: &VersionsRequest) -> bool {
 fn open_files(view: &Arc<MountedView>, which: Which) -> Vec<OpenFileInfo> {
     if view.is_at_hand() {
         // The kernel still holds pages that programs have mapped and changed.
-        if let Ok(root) = File::open(&view.mount_point) {
+        if let Ok(root) = File::open(view.mount_point()) {
             let _ = rustix::fs::syncfs(&root);
         }
     }
-    open_files::find(&view.device, which)
+    open_files::find(view.device(), which)
 }
 
 /// Refuses to replace a head while files in it are open.

@@ -140,7 +140,7 @@ fn connection_number(device: &str) -> Option<u32> {
 /// Unmounts one mount.
 pub(super) fn unmount(view: &MountedView, how: UnmountRequest) -> Result<(), AdminError> {
     let mode = if how.force { UnmountMode::Abort } else { UnmountMode::Idle };
-    match view.is_elsewhere {
+    match view.is_elsewhere() {
         true => Err(AdminError(format!(
             "{}: goes when the processes in that namespace end",
             view.place()

@@ -5,7 +5,7 @@ use dendro_control::{AdminError, SetRequest};
 
 use crate::cleaning;
 use crate::state::Daemon;
-use crate::views::{AutomaticSnapshots, MountedView};
+use crate::views::MountedView;
 
 impl Daemon<'_> {
     /// Changes what `request` asks for: all of it, or nothing.
@@ -17,7 +17,7 @@ impl Daemon<'_> {
         // One change at a time, and none while a snapshot is made by the old rule.
         let _changes = self.changes.lock();
         if !request.told.is_empty() {
-            view.kernel_options.lock().clone_from(&request.told);
+            view.note_kernel_options(&request.told);
         }
         let now = self.in_force(view);
         let lists = request.options.iter().map(String::as_str);
@@ -39,18 +39,8 @@ impl Daemon<'_> {
             ..CleanerChange::default()
         };
         cleaning::change_cleaner(self.volume.disk(), &cleaner)?;
-        if new.retain != now.retain {
-            let rule = new.retain.clone().filter(|_| !new.read_only);
-            *view.automatic.lock() = rule.map(AutomaticSnapshots::new);
-        }
-        view.fs().set_atime_policy(new.atime);
+        view.change_options(&now, &new);
         self.options.lock().commit_interval = new.commit_interval;
-        {
-            let mut own = view.options.lock();
-            own.retain.clone_from(&new.retain);
-            own.atime = new.atime;
-            own.delegates.clone_from(&new.delegates);
-        }
         if new.commit_interval != now.commit_interval {
             self.stop.wake();
         }

@@ -59,7 +59,7 @@ impl Daemon<'_> {
             Command::Sync => self.sync_all().map(|()| Outcome::Done)?,
             Command::Unmount(asked) => {
                 let view = self.mounted_for_request(request)?;
-                if view.on_behalf_of != Some(caller.uid) {
+                if view.on_behalf_of() != Some(caller.uid) {
                     return deny(NOT_FOR_OTHERS);
                 }
                 unmount(&view, *asked)?;
@@ -86,7 +86,7 @@ impl Daemon<'_> {
                 if wish.is_change() && self.in_force(&mount).read_only {
                     return deny("it is mounted read-only");
                 }
-                let mount = Some(MountNamed::View(mount.id));
+                let mount = Some(MountNamed::View(mount.id()));
                 Outcome::Versions(self.versions_for(mount, wish, Some(asker))?)
             }
             _ => return deny(NOT_FOR_OTHERS),
@@ -151,7 +151,7 @@ impl Daemon<'_> {
     fn retain_for_others(&self, infos: &mut Vec<ViewInfo>) {
         let views = self.views.all_open();
         infos.retain(|info| {
-            let view = views.iter().find(|view| view.id == info.id);
+            let view = views.iter().find(|view| view.id() == info.id);
             view.is_some_and(|view| self.is_for_everybody(view))
         });
     }
@@ -168,5 +168,5 @@ fn is_root_of(root: &OwnedFd, view: &MountedView) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let Ok(attributes) = statx(root, "", flags, StatxFlags::INO) else { return false };
     let device = format!("{}:{}", attributes.stx_dev_major, attributes.stx_dev_minor);
-    device == view.device && attributes.stx_ino == Ino::ROOT.0
+    device == view.device() && attributes.stx_ino == Ino::ROOT.0
 }

@@ -16,7 +16,7 @@ impl Daemon<'_> {
         but: Option<&Arc<MountedView>>,
     ) -> Result<Service, AdminError> {
         let views = self.views.all_open();
-        let switches: Vec<_> = views.iter().map(|view| view.switch.clone()).collect();
+        let switches: Vec<_> = views.iter().map(|view| view.switch().clone()).collect();
         let mut service = self.volume.versions().on_new_name(move |view, parent, name| {
             let shown = switches.iter().filter(|switch| switch.fs().view() == view);
             shown.for_each(|switch| switch.notify_new_name(parent, name));

@@ -130,7 +130,7 @@ impl Daemon<'_> {
         };
         options.delegates.set_users(&caller.uid.to_string()).map_err(AdminError)?;
         let mut is_bounded = false;
-        for view in self.views.all().iter().filter(|view| view.on_behalf_of.is_none()) {
+        for view in self.views.all().iter().filter(|view| view.on_behalf_of().is_none()) {
             let MountOptions { exec, symfollow, snapdir, dev, suid, .. } = self.in_force(view);
             options.exec &= exec;
             options.symfollow &= symfollow;

@@ -22,7 +22,7 @@ impl Daemon<'_> {
     /// Takes the automatic snapshots that mounts ask for.
     fn take_snapshots(&self) -> Result<(), dendro_disk::Error> {
         let views = self.views.all();
-        let keeps = |view: &&Arc<MountedView>| view.automatic.lock().is_some();
+        let keeps = |view: &&Arc<MountedView>| view.keeps_snapshots();
         let mut keeping = views.iter().filter(keeps).peekable();
         if keeping.peek().is_none() {
             return Ok(());
@@ -30,12 +30,8 @@ impl Daemon<'_> {
         // A snapshot must not be deleted while it is being mounted.
         let _changes = self.changes.lock();
         let mounted: Vec<_> = self.views.all_open().iter().map(|view| view.view()).collect();
-        keeping.try_for_each(|view| match &mut *view.automatic.lock() {
-            Some(automatic) => {
-                let now = SystemClock.now();
-                automatic.tick(self.volume.disk(), view.view(), &mounted, now)
-            }
-            None => Ok(()),
+        keeping.try_for_each(|view| {
+            view.take_snapshot(self.volume.disk(), &mounted, SystemClock.now())
         })
     }
 }

@@ -10,8 +10,8 @@ use dendro_logdisk::OnLoss;
 use super::{MountOptions, is_foreign, pieces};
 use crate::text;
 
-/// Options that only the kernel handles, and gets by `mount -o remount`.
-const OF_THE_KERNEL: [&str; 14] = [
+/// Options that the kernel gets by `mount -o remount`. It ignores `dirsync` then.
+const OF_THE_KERNEL: [&str; 15] = [
     "ro",
     "rw",
     "dev",
@@ -23,7 +23,8 @@ const OF_THE_KERNEL: [&str; 14] = [
     "symfollow",
     "nosymfollow",
     "sync",
-    "dirsync",
+    "async",
+    "nosync",
     "remount",
     "sloppy",
 ];
@@ -111,15 +112,17 @@ impl MountOptions {
         Ok(changed)
     }
 
-    /// Takes over the options that the kernel got since.
+    /// Takes over the options that the kernel got in the last remount, if there was one.
     pub fn note_kernel_options(&mut self, options: &[String]) {
+        // Only `sync` is left out of the list where it is not set.
+        self.sync &= options.is_empty();
         for option in options.iter().filter(|option| OF_THE_KERNEL.contains(&&***option)) {
             // These are flags without values, which are always valid.
             let _ = self.set(option);
         }
     }
 
-    /// The options that only the kernel handles.
+    /// The options that the kernel gets by `mount -o remount`.
     pub fn of_kernel(&self) -> Vec<String> {
         let flags = [
             (self.read_only, "ro", "rw"),
@@ -228,6 +231,8 @@ mod tests {
         for (list, named) in [
             ("cache=1G,commit=1,noallow_other", "cache=1G, noallow_other cannot be changed"),
             ("clone=b", "clone=b cannot be changed"),
+            ("dirsync", "dirsync cannot be changed"),
+            ("sync", "`mount -o remount,sync`"),
             ("ro,noexec", "`mount -o remount,noexec, ro`"),
             ("bogus", "unknown mount option bogus"),
             ("commit=0", "commit=: 0 is not"),
@@ -240,6 +245,9 @@ mod tests {
             "rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other,remount";
         assert_eq!(now.changed([table], true), Ok(now.clone()));
         assert!(now.changed(["remount,cache=1G"], true).unwrap_err().contains("cache=1G"));
+        assert!(now.changed(["remount,dirsync"], true).unwrap_err().contains("dirsync cannot"));
+        let with_dirsync = options("dirsync");
+        assert_eq!(with_dirsync.changed(["remount,dirsync,sync"], true), Ok(with_dirsync));
         assert_eq!(now.changed(["noatime"], true).unwrap().atime, AtimePolicy::Noatime);
     }
 

@@ -37,13 +37,13 @@ impl Daemon<'_> {
         let views = self.views.all();
         let mut stays_mounted = false;
         for view in &views {
-            if view.is_elsewhere {
+            if view.is_elsewhere() {
                 log::warn!("{}: goes with its processes", view.place());
                 continue;
             }
             if view.is_at_hand() {
                 // The kernel still holds pages that programs have mapped and changed.
-                let synced = File::open(&view.mount_point).map(|root| rustix::fs::syncfs(&root));
+                let synced = File::open(view.mount_point()).map(|root| rustix::fs::syncfs(&root));
                 if let Ok(Err(error)) = synced {
                     log::error!("changes to mapped files are lost: {error}");
                 }
@@ -54,7 +54,7 @@ impl Daemon<'_> {
             });
             // A mount that has gone meanwhile is no failure.
             if let Err(error) = unmounted
-                && view.switch.is_mounted()
+                && view.switch().is_mounted()
             {
                 let place = view.place();
                 log::error!(
@@ -63,7 +63,7 @@ impl Daemon<'_> {
                 stays_mounted = true;
             }
         }
-        if stays_mounted || views.iter().any(|view| view.is_elsewhere) {
+        if stays_mounted || views.iter().any(|view| view.is_elsewhere()) {
             self.end_without_unmounting();
         }
     }
@@ -72,7 +72,8 @@ impl Daemon<'_> {
     /// here, nor can a user's mount for which fusermount3 fails. The kernel cuts it off when the
     /// process ends, so all data must be written before.
     fn end_without_unmounting(&self) -> ! {
-        let closed = self.views.all_open().iter().try_for_each(|view| view.closing.close(|| None));
+        let closed =
+            self.views.all_open().iter().try_for_each(|view| view.closing().close(|| None));
         let ended =
             closed.and_then(|()| self.volume.shut_down().map_err(|error| error.to_string()));
         if let Err(error) = &ended {

@@ -96,7 +96,7 @@ impl Views {
     pub(crate) fn end_with_last(&self, id: u64) -> bool {
         let mut state = self.state.lock();
         for _ in 0..GONE_WAITS {
-            let others = || state.all.iter().filter(|view| view.id != id);
+            let others = || state.all.iter().filter(|view| view.id() != id);
             if state.arriving > 0 || others().any(|view| !view.is_closing()) {
                 return false;
             }
@@ -143,8 +143,8 @@ impl Views {
     /// The mount that a request names, if it is there.
     pub(crate) fn find(&self, mount: MountNamed<'_>) -> Option<Arc<MountedView>> {
         self.all().into_iter().find(|view| match mount {
-            MountNamed::View(id) => view.id == id,
-            MountNamed::Device(device) => view.device == device,
+            MountNamed::View(id) => view.id() == id,
+            MountNamed::Device(device) => view.device() == device,
         })
     }
 }

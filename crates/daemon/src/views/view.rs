@@ -1,14 +1,14 @@
 //! One mounted view.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dendro_base::sync::Mutex;
-use dendro_base::{Clock, SystemClock};
+use dendro_base::{Clock, SystemClock, Timestamp};
 use dendro_control::ViewInfo;
-use dendro_disk::View;
+use dendro_disk::{Versions, View};
 use dendro_fs::FileSystem;
-use dendro_fuse::{Mount, Switch, UnmountMode, unmount};
+use dendro_fuse::{Mount, Switch, SyncSwitch, UnmountMode, unmount};
 
 use super::automatic_snapshots::AutomaticSnapshots;
 use super::closing::Closing;
@@ -35,33 +35,35 @@ pub(crate) struct MountPlace {
 /// A mounted view.
 pub(crate) struct MountedView {
     /// The number of this mount among all that the daemon has ever served.
-    pub(crate) id: u64,
+    id: u64,
     /// Exchanges the file system that the mount shows.
-    pub(crate) switch: Switch,
+    switch: Switch,
     /// The options, with later changes.
-    pub(crate) options: Mutex<MountOptions>,
+    options: Mutex<MountOptions>,
     /// Options that the kernel got when it was remounted, as far as they are known.
-    pub(crate) kernel_options: Mutex<Vec<String>>,
-    pub(crate) closing: Arc<Closing>,
+    kernel_options: Mutex<Vec<String>>,
+    /// Changes whether each change is durable before the reply (`sync`).
+    sync: SyncSwitch,
+    closing: Arc<Closing>,
     /// Whether it is mounted as a block device, which the mount has claimed.
-    pub(crate) is_fuseblk: bool,
-    pub(crate) mount_point: PathBuf,
+    is_fuseblk: bool,
+    mount_point: PathBuf,
     /// The device number of the mounted file system, as the table of mounts has it.
-    pub(crate) device: String,
+    device: String,
     /// The unique number of the mount, if the kernel has such numbers.
-    pub(crate) mount_id: Option<u64>,
+    mount_id: Option<u64>,
     /// The mount namespace of the mount.
     namespace: String,
     /// Whether that is another namespace than this process's, where the mount point has another
     /// meaning.
-    pub(crate) is_elsewhere: bool,
-    pub(crate) since_unix_s: i64,
+    is_elsewhere: bool,
+    since_unix_s: i64,
     /// The transport of requests.
-    pub(crate) transport: String,
+    transport: String,
     /// The user for whom the daemon has made the mount.
-    pub(crate) on_behalf_of: Option<u32>,
+    on_behalf_of: Option<u32>,
     /// Takes snapshots of the view by the option `retain=`.
-    pub(crate) automatic: Mutex<Option<AutomaticSnapshots>>,
+    automatic: Mutex<Option<AutomaticSnapshots>>,
 }
 
 impl MountedView {
@@ -82,6 +84,7 @@ impl MountedView {
             closing,
             options: Mutex::new(options.clone()),
             kernel_options: Mutex::default(),
+            sync: mount.sync_switch(),
             mount_point,
             device,
             mount_id,
@@ -92,6 +95,98 @@ impl MountedView {
             since_unix_s: SystemClock.now().secs(),
             transport: mount.transport().to_string(),
             automatic: Mutex::new(retain.map(AutomaticSnapshots::new)),
+        }
+    }
+
+    /// The number of this mount among all that the daemon has ever served.
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Exchanges the file system that the mount shows.
+    pub(crate) const fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
+    /// The end of the mount.
+    pub(crate) fn closing(&self) -> &Closing {
+        &self.closing
+    }
+
+    /// Whether it is mounted as a block device, which the mount has claimed.
+    pub(crate) const fn is_fuseblk(&self) -> bool {
+        self.is_fuseblk
+    }
+
+    /// The directory, in the mount namespace of the mount.
+    pub(crate) fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// The device number of the mounted file system, as the table of mounts has it.
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Whether it is in another mount namespace than this process, where the mount point has
+    /// another meaning.
+    pub(crate) const fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
+    /// The user for whom the daemon has made the mount.
+    pub(crate) const fn on_behalf_of(&self) -> Option<u32> {
+        self.on_behalf_of
+    }
+
+    /// The options that it was mounted with, with later changes by the daemon.
+    pub(crate) fn own_options(&self) -> MountOptions {
+        self.options.lock().clone()
+    }
+
+    /// Its own options, with those that the kernel got in the last remount.
+    pub(crate) fn options_now(&self) -> MountOptions {
+        let mut options = self.own_options();
+        options.note_kernel_options(&self.kernel_options.lock());
+        options
+    }
+
+    /// Records the options that the kernel got in a remount. The daemon itself applies `sync`, of
+    /// which the kernel sends only writes.
+    pub(crate) fn note_kernel_options(&self, options: &[String]) {
+        options.clone_into(&mut self.kernel_options.lock());
+        self.sync.set_sync(self.options_now().sync);
+    }
+
+    /// Changes the options of this mount that differ between `now` and `new` and can be changed.
+    pub(crate) fn change_options(&self, now: &MountOptions, new: &MountOptions) {
+        if new.retain != now.retain {
+            let rule = new.retain.clone().filter(|_| !new.read_only);
+            *self.automatic.lock() = rule.map(AutomaticSnapshots::new);
+        }
+        self.fs().set_atime_policy(new.atime);
+        let mut own = self.options.lock();
+        own.retain.clone_from(&new.retain);
+        own.atime = new.atime;
+        own.delegates.clone_from(&new.delegates);
+    }
+
+    /// Whether snapshots of it are taken automatically.
+    pub(crate) fn keeps_snapshots(&self) -> bool {
+        self.automatic.lock().is_some()
+    }
+
+    /// Takes an automatic snapshot if that is due, and deletes those that its rule no longer keeps.
+    /// `mounted` are the views that are not deleted.
+    pub(crate) fn take_snapshot(
+        &self,
+        disk: &dyn Versions,
+        mounted: &[View],
+        now: Timestamp,
+    ) -> dendro_disk::Result<()> {
+        match &mut *self.automatic.lock() {
+            Some(automatic) => automatic.tick(disk, self.view(), mounted, now),
+            None => Ok(()),
         }
     }
 

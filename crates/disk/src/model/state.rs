@@ -149,6 +149,11 @@ impl ModelState {
         self.lists.len()
     }
 
+    /// A list, shared with this state.
+    pub(super) fn shared_list(&self, list: Lid) -> Option<Arc<ModelList>> {
+        self.lists.get(&list).cloned()
+    }
+
     /// The list with the highest number.
     #[must_use]
     pub fn last_list(&self) -> Option<Lid> {
@@ -189,9 +194,11 @@ impl ModelState {
         // Lists that the unit itself created (true) or deleted (false).
         let mut changed = BTreeMap::new();
         let mut group_count = 0;
+        // What a change touches depends on those before it.
+        let mut so_far = ops.iter().any(counts_pages).then(|| self.clone());
         for op in ops {
             check_arguments(op)?;
-            group_count += self.groups_changed_by(op);
+            group_count += so_far.as_ref().unwrap_or(self).groups_changed_by(op);
             if group_count > MAX_UNIT_GROUPS {
                 return Err(Error::UnitTooLong);
             }
@@ -204,6 +211,7 @@ impl ModelState {
                     return Err(Error::ListExists(*list));
                 }
                 changed.insert(*list, true);
+                so_far.iter_mut().for_each(|state| state.apply_checked(op));
                 continue;
             }
             let (first, second) = named_lists(op);
@@ -215,11 +223,12 @@ impl ModelState {
             if let Op::DeleteList { list } = op {
                 changed.insert(*list, false);
             }
+            so_far.iter_mut().for_each(|state| state.apply_checked(op));
         }
         Ok(())
     }
 
-    /// How many groups of pages a change touches, as the state is before the unit.
+    /// How many groups of pages a change touches.
     fn groups_changed_by(&self, op: &Op<'_>) -> u64 {
         let with_pages = |list: &Lid, first: u64, count: u64| {
             let Some(list) = self.lists.get(list) else { return 0 };
@@ -332,6 +341,11 @@ fn check_arguments(op: &Op<'_>) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether what a change touches depends on the pages that are there.
+const fn counts_pages(op: &Op<'_>) -> bool {
+    matches!(op, Op::PunchPages { .. } | Op::MovePages { .. } | Op::SwapPages { .. })
 }
 
 /// The lists that an operation names; the same one twice when it is one.

@@ -1,13 +1,17 @@
-//! Cleaning: what can be reached in a segment is written to the log again, so that the segment
-//! becomes empty (BSD-LFS; DESIGN §8).
+//! Cleaning: the live blocks of a segment are written to the log again, so that the segment becomes
+//! empty (BSD-LFS; DESIGN §8).
 //!
-//! A segment is cleaned in steps that the caller paces: it is read and its live blocks are found;
-//! they are moved a few at a time; then its nodes of the map are marked dirty, to be written by the
-//! next checkpoint. The segment is filled anew only after one. Which segment is next, and where its
-//! blocks go, is for the policy to say ([`dendro_policy`]).
+//! A segment is cleaned in steps, and the caller determines when each step runs:
+//! 1. The segment is read and its live blocks are found.
+//! 2. The live blocks are moved, one batch in each step.
+//! 3. The map nodes in the segment are marked dirty. The next checkpoint writes them elsewhere.
 //!
-//! Pages that were moved from one list to another are not where their records say; when a segment's
-//! usage shows that some were missed, the whole map is asked.
+//! The segment is filled again only as (segments 2) says. The policy ([`dendro_policy`]) chooses
+//! the segment that is cleaned next and the class that its blocks are written to.
+//!
+//! The records of a segment do not name pages that were moved from one list to another. If the
+//! segment's usage shows that live blocks are left after step 2, the cleaner searches the whole map
+//! for them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -22,47 +26,51 @@ use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 use dendro_policy::Policy;
 
 use crate::clean::pick::{Choice, Picking};
-use crate::clean::relocate::{Block, Search};
+use crate::clean::relocate::{MapSearch, NamedPage};
 use crate::clean::victim::Body;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::log::segments::Pin;
 
-/// How nice a thread should be that does nothing but clean.
+/// The nice value for a thread that only cleans.
 ///
-/// Who waits for a read of the device waits for the kernel's threads too, and those for whoever has
-/// the CPU. Nicer than this would be too nice: a commit may wait for a lock that a cleaner holds
-/// which is not given the CPU. With few clean segments commits lend a hand, at their own priority.
+/// A client that waits for a read of the device also waits for the kernel's threads, and these wait
+/// for a thread that uses the CPU. So cleaning runs at a lower priority than other threads. A still
+/// higher nice value would be harmful: a commit may wait for a lock that a cleaning thread holds,
+/// and that thread must get the CPU to release it. When clean segments are few, commits do a part
+/// of the cleaning at their own priority.
 pub const CLEANER_NICENESS: i32 = 5;
 
-/// Blocks moved in one step, with the lock held once.
+/// The number of blocks that one step moves.
 const BATCH_LEN: usize = 64;
-/// What they take in the log, their records included.
+/// The bytes that a batch takes in the log, with its records.
 const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
-/// Segments that are cleaned at a time: by the two threads of a daemon that do so, and by a writer
-/// that waits for room.
+/// The number of segments that are cleaned at the same time: two by the threads of a daemon, and
+/// one by a writer that waits for room.
 const MAX_JOBS: usize = 3;
-/// Who waits for those that clean looks again after so long, though they tell.
+/// The longest time for which a thread waits on `cleaner_progressed` before it checks the state
+/// again.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Buffers of a segment's size that are kept between them.
+/// The number of segment-sized buffers that are kept for later jobs.
 const SPARE_BUFS: usize = MAX_JOBS;
 
-/// What cleaning keeps between its steps. It is locked for moments: several callers may clean at a
-/// time, each another segment, so that one is read while the blocks of another are moved.
+/// The state of cleaning between its steps. Its lock is held only briefly. Several callers may
+/// clean at the same time, each another segment, so that one segment is read while the blocks of
+/// another are moved.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
     bufs: Vec<AlignedBuf>,
-    /// Segments with blocks that could not be read, and since when they are left alone.
+    /// Segments with blocks that could not be read, and the time since which each is left alone.
     pub(crate) set_aside: BTreeMap<SegmentNo, Timestamp>,
-    /// Segments that have been begun and that nobody works on now, the oldest first.
+    /// The jobs that no thread works on now, the oldest first.
     jobs: VecDeque<CleaningJob>,
-    /// These, and those that somebody works on.
+    /// The segments of these jobs, and those that a thread works on now.
     pub(crate) victims: BTreeSet<SegmentNo>,
-    /// What [`LogDisk::client_reads`] was when a segment was begun last.
+    /// The value of [`LogDisk::client_reads`] when the last segment was begun.
     client_reads_before: u64,
     pub(crate) picking: Picking,
-    /// Those who wait for room ask the whole map what lives in a segment, too: there is nothing else left
-    /// to gain from.
+    /// True if writers that wait for room may also have the whole map searched for the live blocks
+    /// of a segment. That is so when no other segment can be emptied.
     is_last_resort: bool,
 }
 
@@ -78,24 +86,25 @@ impl Cleaner {
 #[derive(Debug)]
 struct CleaningJob {
     victim: SegmentNo,
-    /// What lived in it when its turn came.
+    /// The live bytes of the segment when the job began.
     live_bytes: u32,
-    /// It may become empty by itself meanwhile, and must not be filled anew then: what was found in
-    /// it would be taken for what is there.
+    /// The pin keeps the segment from being filled again if it becomes empty meanwhile. Otherwise
+    /// the job would take what it found for the new content.
     _pin: Pin,
     body: Body,
-    blocks: Vec<Block>,
-    /// How many of the blocks have had their turn.
+    blocks: Vec<NamedPage>,
+    /// The number of blocks that have been handled.
     moved: usize,
     nodes: Vec<(NodePtr, u8, Key)>,
-    /// The whole map is asked for what the segment's records do not tell, or was.
-    search: Option<Box<Search>>,
+    /// The search of the whole map for what the segment's records do not name, while it runs.
+    /// `has_searched` states that it has ended.
+    search: Option<Box<MapSearch>>,
     has_searched: bool,
     is_sound: bool,
 }
 
 impl CleaningJob {
-    /// How many bytes of room a step makes, as it were.
+    /// An estimate of the bytes that one step gains.
     fn gain_of_step(&self) -> i64 {
         let dead_bytes = self.body.bytes().len() as u64 - u64::from(self.live_bytes);
         let batches = self.blocks.len().div_ceil(BATCH_LEN).max(1) as u64;
@@ -103,21 +112,21 @@ impl CleaningJob {
     }
 }
 
-/// What has been cleaned since the disk was opened.
+/// Statistics of cleaning since the disk was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaned {
     segments: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
     live_bytes: AtomicU64,
-    /// The last commit, and how many segments had been cleaned by then.
+    /// The sequence number of the last commit, and the number of segments cleaned up to then.
     commit_seq_before: AtomicU64,
     segments_before: AtomicU64,
 }
 
 impl Cleaned {
-    /// Whether each segment has had its turn, twice over, since the last commit: then cleaning gains
-    /// nothing more, whatever is wanted of it, and goes on only after the next.
-    fn is_in_vain(&self, commit_seq: u64, segment_count: u32) -> bool {
+    /// Whether each segment has been cleaned twice on average since the last commit. Then more
+    /// cleaning gains nothing, and it continues only after the next commit.
+    fn is_fruitless(&self, commit_seq: u64, segment_count: u32) -> bool {
         let segments = self.segments.load(Ordering::Relaxed);
         if self.commit_seq_before.swap(commit_seq, Ordering::Relaxed) != commit_seq {
             self.segments_before.store(segments, Ordering::Relaxed);
@@ -126,34 +135,35 @@ impl Cleaned {
         segments.saturating_sub(before) > 2 * u64::from(segment_count)
     }
 
-    /// Segments, bytes of blocks moved, and bytes that were alive in the segments.
+    /// Segments cleaned, bytes of blocks moved, and live bytes of the segments when their jobs
+    /// began.
     pub(crate) fn totals(&self) -> (u64, u64, u64) {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (value(&self.segments), value(&self.moved_bytes), value(&self.live_bytes))
     }
 }
 
-/// See [`LogDisk::await_job`].
+/// What [`LogDisk::await_job`] returns.
 enum NextStep {
-    /// Others have cleaned what was needed.
-    Over,
-    GoOn(CleaningJob),
+    /// Other threads have cleaned enough, or the disk has failed.
+    Done,
+    Continue(CleaningJob),
     Begin,
 }
 
 impl LogDisk {
-    /// The policy that cleaning follows.
+    /// The policy that the cleaner uses.
     pub fn policy(&self) -> Arc<dyn Policy> {
         Arc::clone(self.engine.read().streams.policy())
     }
 
-    /// From now on cleaning follows another policy.
+    /// Replaces the policy that the cleaner uses.
     pub fn set_policy(&self, policy: Arc<dyn Policy>) {
         self.engine.write().set_policy(policy);
     }
 
-    /// Does a piece of cleaning if clean segments are getting few; says whether it did. Several
-    /// threads may do so at a time, each with a segment of its own.
+    /// Performs one cleaning step if clean segments are few, and returns whether it did. Several
+    /// threads may call this at the same time; each works on a segment of its own.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails.
@@ -164,8 +174,8 @@ impl LogDisk {
         self.clean_towards(0, Choice::Policy)
     }
 
-    /// Does a piece of cleaning for later, as long as there are segments of which little lives; says
-    /// whether it did. For times in which nobody writes.
+    /// Performs one cleaning step in advance, as long as there are segments with few live blocks,
+    /// and returns whether it did. It is meant for times in which no client writes.
     ///
     /// # Errors
     /// As [`Self::clean_step`].
@@ -183,69 +193,72 @@ impl LogDisk {
         Ok(self.do_step(at_least, choice)?.is_some())
     }
 
-    /// Does a piece of cleaning for a commit; says how many bytes of room it will have made when
-    /// its segment is empty, or `None` when there is nothing to be done.
+    /// Performs one cleaning step for a commit. Returns the estimated number of bytes that the step
+    /// gains, or `None` when there is nothing to clean.
     pub(crate) fn clean_for_room(&self) -> Result<Option<i64>> {
         self.do_step(0, Choice::Policy)
     }
 
-    /// Goes on with a segment that was begun, or begins one if that is due. Returns what the step
-    /// gains, or `None` when there is nothing to be done.
+    /// Continues a job, or begins one if cleaning is due. Returns the bytes that the step gains, or
+    /// `None` when there is nothing to do.
     fn do_step(&self, at_least: u32, choice: Choice) -> Result<Option<i64>> {
-        self.release_emptied();
-        // A job that was begun with room enough may have to wait for a checkpoint.
-        let may_go_on = self.may_go_on(choice);
+        self.drop_empty_jobs();
+        // A job that was begun while there was room may have to wait for a checkpoint now.
+        let may_continue = self.may_continue(choice);
         let job = {
             let mut cleaner = self.cleaner.lock();
-            if !may_go_on && !cleaner.jobs.is_empty() {
+            if !may_continue && !cleaner.jobs.is_empty() {
                 return Ok(None);
             }
             cleaner.jobs.pop_front()
         };
         if let Some(job) = job {
             let gain = job.gain_of_step();
-            if let Some(job) = self.go_on_cleaning(job)? {
-                self.put_back(job);
+            if let Some(job) = self.continue_job(job)? {
+                self.requeue(job);
             }
             return Ok(Some(gain));
         }
-        let begun = self.cleaning_is_due(at_least) && self.begin_and_keep(choice)?;
+        let begun = self.cleaning_is_due(at_least) && self.begin_and_queue(choice)?;
         Ok(begun.then_some(0))
     }
 
-    /// Begins a segment, for whoever goes on next; says whether there was one.
-    fn begin_and_keep(&self, choice: Choice) -> Result<bool> {
+    /// Begins a job and queues it for the next caller. Returns whether there was a segment to
+    /// clean.
+    fn begin_and_queue(&self, choice: Choice) -> Result<bool> {
         let (found_one, job) = self.begin_cleaning(choice)?;
         if let Some(job) = job {
-            self.put_back(job);
+            self.requeue(job);
         }
         Ok(found_one)
     }
 
-    /// Leaves a segment that was begun to whoever goes on next.
-    fn put_back(&self, job: CleaningJob) {
+    /// Queues a job for the next caller.
+    fn requeue(&self, job: CleaningJob) {
         self.cleaner.lock().jobs.push_back(job);
-        self.cleaner_got_on.notify_all();
+        self.cleaner_progressed.notify_all();
     }
 
-    /// Whether fewer segments than should be ready, and than so many at least, are clean, or will be
-    /// after a checkpoint, and there is something to gain and room to do it in.
+    /// Whether cleaning is due: the segments that are clean, or will be after a checkpoint, are
+    /// fewer than should be ready and than `at_least`; there is something to gain; and there is
+    /// room to clean in.
     fn cleaning_is_due(&self, at_least: u32) -> bool {
         let engine = self.engine.read();
         let counts = engine.state.segments.counts();
-        // What lives would take so many segments if it lay close; no cleaning gets below.
+        // The number of segments that all live blocks would take if they were packed. Cleaning
+        // cannot get below it.
         let packed = self.stored_bytes(&engine).div_ceil(self.fillable_bytes());
         let possible = (self.layout.log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.room_is_short(&engine, at_least)
-            && !self.cleaned.is_in_vain(engine.commit_seq, self.layout.segment_count())
+            && !self.cleaned.is_fruitless(engine.commit_seq, self.layout.segment_count())
             && u64::from(counts.clean + counts.pending) < possible
             && counts.clean > self.checkpoint_reserve(&engine)
     }
 
-    /// Whether the clean segments suffice to move some more blocks, by each of those that clean,
-    /// and then to write a checkpoint.
-    fn may_go_on(&self, choice: Choice) -> bool {
+    /// Whether the clean segments suffice for one more batch of each cleaning thread and for a
+    /// checkpoint after that.
+    fn may_continue(&self, choice: Choice) -> bool {
         let cleaning = {
             let cleaner = self.cleaner.lock();
             (cleaner.victims.len() - cleaner.jobs.len()).max(1) as u64
@@ -255,7 +268,7 @@ impl LogDisk {
         let nodes = u64::from(self.node_segments(&engine));
         let moves = match choice {
             Choice::NearlyEmpty => 0,
-            // What survives leaves alone what is in reserve, and goes to the main log.
+            // Survivors go to the main log in this case and leave the reserve untouched.
             Choice::MostToGain => {
                 (cleaning * BATCH_BYTES).saturating_sub(engine.log_room_bytes()).div_ceil(size)
             }
@@ -265,60 +278,63 @@ impl LogDisk {
             && self.host_takes(&engine, cleaning * BATCH_BYTES)
     }
 
-    /// Cleans one segment to its end, or as far as there is room; says whether there was one to
-    /// gain from, and room to get on with it. As long as others clean as many as may be cleaned at a
-    /// time, it waits for one of these to go on with, and no longer than until there `is_enough`.
+    /// Cleans one segment to its end, or as far as there is room. Returns whether there was a
+    /// segment to gain from and room to make progress. While [`MAX_JOBS`] jobs are under way, it
+    /// waits for one that it can continue, but only until `is_enough` returns true.
     pub(crate) fn clean_now(
         &self,
         choice: Choice,
         is_enough: &dyn Fn(&Engine) -> bool,
     ) -> Result<bool> {
         let mut job = match self.await_job(choice, is_enough) {
-            NextStep::Over => return Ok(true),
-            NextStep::GoOn(job) => Some(job),
+            NextStep::Done => return Ok(true),
+            NextStep::Continue(job) => Some(job),
             NextStep::Begin => match self.begin_cleaning(choice)? {
                 (false, _) => return Ok(false),
                 (true, job) => job,
             },
         };
-        let mut has_got_on = job.is_none();
+        let mut has_progressed = job.is_none();
         while let Some(current) = job {
-            if !self.may_go_on(choice) {
+            if !self.may_continue(choice) {
                 self.cleaner.lock().jobs.push_front(current);
-                self.cleaner_got_on.notify_all();
+                self.cleaner_progressed.notify_all();
                 break;
             }
-            job = self.go_on_cleaning(current)?;
-            has_got_on = true;
-            // Nobody waits for that, while other segments can be emptied.
+            job = self.continue_job(current)?;
+            has_progressed = true;
+            // A search of the whole map takes too long for a waiting writer, as long as other
+            // segments can be emptied.
             if let Some(searching) =
                 job.take_if(|job| job.search.is_some() && !self.is_last_resort())
             {
                 self.end_job(searching.victim, searching.body.into_buf(), false);
             }
         }
-        Ok(has_got_on)
+        Ok(has_progressed)
     }
 
-    /// What a thread that is to clean a segment now, for room, should do.
+    /// Decides what a thread that must clean a segment now, to make room, does next.
     fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Engine) -> bool) -> NextStep {
         let mut cleaner = self.cleaner.lock();
         loop {
             if let Some(job) = self.take_best_job(&mut cleaner, choice) {
-                return NextStep::GoOn(job);
+                return NextStep::Continue(job);
             }
             if cleaner.victims.len() < MAX_JOBS {
                 return NextStep::Begin;
             }
-            self.cleaner_got_on.wait_for(&mut cleaner, LONGEST_WAIT);
+            self.cleaner_progressed.wait_for(&mut cleaner, LONGEST_WAIT);
             if self.failure().is_some() || is_enough(&self.engine.read()) {
-                return NextStep::Over;
+                return NextStep::Done;
             }
         }
     }
 
-    /// Takes what was begun if of no other segment less lives. Otherwise all that was begun is given
-    /// up: the policy may have begun what moves a lot and gains little. What was moved stays moved.
+    /// Takes the queued job whose segment has the fewest live bytes, if no other candidate has
+    /// fewer. Otherwise all queued jobs are dropped: the policy may have begun segments whose
+    /// cleaning moves much and gains little. Blocks that were moved already stay at their new
+    /// places.
     fn take_best_job(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<CleaningJob> {
         if cleaner.jobs.is_empty() {
             return None;
@@ -342,9 +358,10 @@ impl LogDisk {
         None
     }
 
-    /// What was begun and has become empty meanwhile must not be kept from being filled anew until
-    /// there is room to go on: that room may be its own.
-    pub(crate) fn release_emptied(&self) {
+    /// Drops queued jobs whose segments have become empty. Their pins would keep the segments from
+    /// being filled again until there is room to continue the jobs, and these segments may be that
+    /// room.
+    pub(crate) fn drop_empty_jobs(&self) {
         let mut cleaner = self.cleaner.lock();
         let engine = self.engine.read();
         let is_empty = |job: &CleaningJob| engine.state.segments.live_bytes_of(job.victim) == 0;
@@ -356,15 +373,15 @@ impl LogDisk {
         }
     }
 
-    /// Nobody goes on with a segment that was begun.
+    /// Drops a job: no thread will continue it.
     fn abandon(&self, cleaner: &mut Cleaner, victim: SegmentNo, bytes: AlignedBuf) {
         cleaner.victims.remove(&victim);
         cleaner.keep_buf(bytes);
-        self.cleaner_got_on.notify_all();
+        self.cleaner_progressed.notify_all();
     }
 
-    /// Picks a segment, reads it and finds what lives in it. Says whether there was one, and
-    /// returns what is to be done with it, unless it could not be read.
+    /// Picks a segment, reads it and finds its live blocks. Returns whether there was a segment,
+    /// and the job unless the segment could not be read or is not worth moving.
     fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<CleaningJob>)> {
         let (victim, pin, live_bytes, buf, clients_read) = {
             let mut cleaner = self.cleaner.lock();
@@ -393,7 +410,7 @@ impl LogDisk {
         let found = body.begin(self, live_bytes).and_then(|()| {
             let summary = self.summarize(victim, &mut body)?;
             let blocks = self.filter_live(summary.blocks)?;
-            let is_short = |block: &&Block| usize::from(block.page.len_bytes) < PAGE_SIZE;
+            let is_short = |block: &&NamedPage| usize::from(block.page.len_bytes) < PAGE_SIZE;
             let short_count = blocks.iter().filter(is_short).count();
             self.engine.write().state.segments.set_short_count(victim, short_count);
             self.read_blocks(&blocks, &mut body)?;
@@ -402,7 +419,7 @@ impl LogDisk {
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
         self.cleaned.live_bytes.fetch_add(u64::from(live_bytes), Ordering::Relaxed);
         let job = match found {
-            // It looked as if there were something to gain.
+            // Before the segment was read, it looked as if cleaning would gain something.
             Ok(_) if !self.is_worth_moving(victim, choice) => {
                 self.abandon(&mut self.cleaner.lock(), victim, body.into_buf());
                 None
@@ -419,7 +436,7 @@ impl LogDisk {
                 has_searched: false,
                 is_sound: true,
             }),
-            // A segment that cannot be read is left as it is; others can be cleaned.
+            // A segment that cannot be read is left alone; other segments can be cleaned.
             Err(_) => {
                 self.end_job(victim, body.into_buf(), false);
                 None
@@ -428,14 +445,14 @@ impl LogDisk {
         self.failure().map_or(Ok((true, job)), Err)
     }
 
-    /// Whether what lives in a segment takes less than all of it where it is moved to.
+    /// Whether the live blocks of a segment, when moved, take less than a whole segment.
     fn is_worth_moving(&self, segment: SegmentNo, choice: Choice) -> bool {
         let engine = self.engine.read();
         engine.state.segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
     }
 
-    /// A segment is no longer worked on. One that cannot be emptied is left as it is for a while;
-    /// others can be cleaned.
+    /// Ends a job. A segment that could not be emptied is set aside for a while, so that other
+    /// segments are cleaned.
     fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
         let now = self.now();
         let mut cleaner = self.cleaner.lock();
@@ -448,7 +465,7 @@ impl LogDisk {
         self.abandon(&mut cleaner, victim, bytes);
     }
 
-    /// Segments that could not be emptied may be picked again at once.
+    /// Allows segments that could not be emptied to be picked again at once.
     pub(crate) fn try_set_aside_again(&self) {
         let mut cleaner = self.cleaner.lock();
         cleaner.set_aside.clear();
@@ -459,9 +476,10 @@ impl LogDisk {
         self.cleaner.lock().is_last_resort
     }
 
-    /// Moves a few blocks, or what else is next; returns the job if it goes on.
-    fn go_on_cleaning(&self, mut job: CleaningJob) -> Result<Option<CleaningJob>> {
-        let goes_on = match self.advance(&mut job) {
+    /// Performs the next step of a job, such as moving one batch. Returns the job if it is not
+    /// finished.
+    fn continue_job(&self, mut job: CleaningJob) -> Result<Option<CleaningJob>> {
+        let unfinished = match self.advance(&mut job) {
             Ok(true) => Some(job),
             result => {
                 let is_empty = self.engine.read().state.segments.live_bytes_of(job.victim) == 0;
@@ -477,7 +495,7 @@ impl LogDisk {
             return Err(error);
         }
         self.relieve_writer()?;
-        Ok(goes_on)
+        Ok(unfinished)
     }
 
     fn advance(&self, job: &mut CleaningJob) -> Result<bool> {
@@ -493,7 +511,7 @@ impl LogDisk {
         if is_empty || job.has_searched {
             return Ok(false);
         }
-        let search = job.search.get_or_insert_with(|| Box::new(Search::new(job.victim)));
+        let search = job.search.get_or_insert_with(|| Box::new(MapSearch::new(job.victim)));
         if let Some(missed) = search.step(self)? {
             (job.search, job.has_searched) = (None, true);
             self.read_blocks(&missed.blocks, &mut job.body)?;
@@ -516,7 +534,7 @@ pub(crate) mod tests {
 
     const SIZE: u64 = 1 << 20;
 
-    /// A disk whose segments hold a list that was written over here and there.
+    /// Returns a disk with one list, every second page of which was written again.
     pub(crate) fn disk_half_alive() -> LogDisk {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * SIZE));
@@ -545,17 +563,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_emptied_is_let_go_of_though_nothing_more_can_be_moved() {
+    fn a_job_whose_segment_is_empty_is_dropped_even_if_nothing_more_can_be_moved() {
         let disk = disk_half_alive();
         for _ in 0..MAX_JOBS {
-            assert!(disk.begin_and_keep(Choice::MostToGain).unwrap());
+            assert!(disk.begin_and_queue(Choice::MostToGain).unwrap());
         }
         let mut emptied = disk.cleaner.lock().jobs.pop_front().unwrap();
         while disk.engine.read().state.segments.live_bytes_of(emptied.victim) > 0 {
             assert!(disk.advance(&mut emptied).unwrap());
         }
-        disk.put_back(emptied);
-        // Nothing is dirty, and too few segments are clean for even a batch to be moved.
+        disk.requeue(emptied);
+        // There are no dirty nodes, and too few clean segments to move even one batch.
         disk.checkpoint().unwrap();
         disk.reuse_all().unwrap();
         {

@@ -1,19 +1,19 @@
 //! Coalescing: pages that follow each other in a list and lie scattered on the device are written
-//! again side by side, so that they can be read together (DESIGN §8).
+//! side by side again, so that they can be read together (DESIGN §8).
 //!
-//! A list is looked at in *stretches* of a MiB, as one view sees them. What lies so near on the device
-//! that one read fetches it is a *piece*. Small pieces cost a read each and little to write again, so
-//! those of a stretch become one piece, in the order of the list, by the cleaner's means: a block
-//! moved is a page written again, where the map still names it, in the version that it belongs to and
-//! as old as what it lay among ([`crate::clean::relocate`]). Large pieces stay where they are.
+//! A list is processed in *stretches* of 1 MiB, as one view sees them. A *piece* is what one read
+//! of the device fetches. Each small piece costs one read and little to write again. So coalescing
+//! writes the small pieces of a stretch as one piece, in the order of the list. It moves blocks as
+//! the cleaner does ([`crate::clean::relocate`]): a page is written again where the map still names
+//! it, in the version that it belongs to, and it keeps its age. Large pieces stay where they are.
 //!
-//! - [`LogDisk::coalesce_step`] is for idle times ([`idle`]): it walks over all lists once and rests
-//!   until enough has been written, leaves alone what is still being written, and may write no more
-//!   than a share of what clients wrote.
-//! - [`LogDisk::coalesce`] is for those who ask for it: it does what it is told, a bounded piece of
-//!   it with each call.
+//! - [`LogDisk::coalesce_step`] is for idle times ([`idle`]). It walks over all lists once, and
+//!   then waits until enough has been written. It skips what is still being written, and it writes
+//!   no more than a share of what clients wrote.
+//! - [`LogDisk::coalesce`] runs on request. Each call does a bounded part of the work.
 //!
-//! Neither takes what cleaning keeps ready: with few clean segments nothing is moved.
+//! Neither uses the clean segments that cleaning keeps ready: when clean segments are few, nothing
+//! is moved.
 
 mod idle;
 mod stretch;
@@ -30,11 +30,11 @@ use crate::checkpoint::unless_put_off;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 
-/// Blocks read, and blocks moved with the lock held once.
+/// The number of blocks that are read at once.
 const BATCH_LEN: usize = 64;
-/// So many stretches one call of [`LogDisk::coalesce`] looks at,
+/// The number of stretches that one call of [`LogDisk::coalesce`] looks at.
 const MAX_LOOKS: usize = 1024;
-/// and so much it moves, before it returns.
+/// The number of bytes after which one call of [`LogDisk::coalesce`] returns.
 const MAX_MOVED_BYTES: u64 = 16 << 20;
 
 /// A place among the pages of all lists.
@@ -42,35 +42,36 @@ const MAX_MOVED_BYTES: u64 = 16 << 20;
 pub struct Place {
     /// The list.
     pub list: u64,
-    /// Which of its pages.
+    /// The index of the page in the list.
     pub page: u64,
 }
 
 impl Place {
-    /// Where all lists begin.
+    /// The start of the first list.
     pub const START: Self = Self { list: 0, page: 0 };
 }
 
-/// What one call of [`LogDisk::coalesce`] came to.
+/// The result of one call of [`LogDisk::coalesce`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coalesced {
-    /// Bytes of the pages looked at.
+    /// Bytes of the pages that were looked at.
     pub page_bytes: u64,
-    /// Reads of the device that it takes to read them in order, a stretch at a time,
+    /// The number of reads of the device that reading these pages in order took before, a stretch
+    /// at a time.
     pub reads_before: u64,
-    /// and that it takes now; in a trial, that it would take.
+    /// The number of reads that it takes now; in a trial, that it would take.
     pub reads_after: u64,
-    /// Bytes of blocks that were written again; in a trial, that would be.
+    /// Bytes of blocks that were written again; in a trial, that would be written.
     pub moved_bytes: u64,
-    /// Stretches with blocks that could not be read, and so stay where they are.
+    /// Stretches that were not moved because some of their blocks could not be read.
     pub unreadable: u64,
-    /// Where to go on; `None` when all has been looked at.
+    /// The place where the next call continues; `None` when the call reached the end.
     pub next: Option<Place>,
-    /// There are too few clean segments to move anything now; that is why it ended there.
+    /// Whether the call ended because there are too few clean segments to move anything now.
     pub lacks_room: bool,
 }
 
-/// What is kept of it between steps.
+/// The state of coalescing between steps.
 #[derive(Debug, Default)]
 pub(crate) struct Coalescing {
     pass: Mutex<Pass>,
@@ -79,7 +80,7 @@ pub(crate) struct Coalescing {
 }
 
 impl Coalescing {
-    /// Bytes of blocks moved, and reads that this saves.
+    /// Bytes of blocks moved, and the number of reads that this saves.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.moved_bytes.load(Ordering::Relaxed), self.saved_reads.load(Ordering::Relaxed))
     }
@@ -87,32 +88,34 @@ impl Coalescing {
 
 /// How moving a stretch ended.
 enum Moved {
-    /// So many bytes were moved; less than all when some have changed meanwhile.
+    /// This number of bytes was moved. It is less than all if clients changed some pages meanwhile.
     Bytes(u64),
-    /// Some of it cannot be read: nothing was moved.
+    /// Some blocks cannot be read; nothing was moved.
     Unreadable,
-    /// There is no room to move it to.
+    /// There is no room for the moved blocks.
     NoRoom,
-    /// It was no longer wanted.
+    /// The caller's condition `is_wanted` no longer held.
     Stopped,
 }
 
 impl LogDisk {
-    /// A number that grows when clients change something or have the device read: as long as it does
-    /// not, the disk is idle.
+    /// A number that grows when clients change something or read from the device. As long as it
+    /// stays the same, the disk is idle.
     pub fn activity(&self) -> u64 {
         self.engine.read().commit_seq + self.client_reads.load(Ordering::Relaxed)
     }
 
-    /// Coalesces the pages of lists before `until`, from `from` on, as `view` sees them; or, in a
-    /// trial, says what that would come to. A bounded piece of it: call it again with
-    /// [`Coalesced::next`]. What has not been written to the device stays as it is; flush first. After
-    /// a crash what was moved last may lie where it lay before.
+    /// Coalesces the pages of the lists before `until`, from `from` on, as `view` sees them. In a
+    /// trial it only returns what that would do. A call does a bounded part of the work: call it
+    /// again with [`Coalesced::next`]. Blocks that have not been written to the device are not
+    /// moved, so flush first. After a crash, the blocks that were moved last may be at their old
+    /// places.
     ///
     /// # Errors
-    /// [`dendro_disk::Error::Failed`] when the device fails, [`dendro_disk::Error::ReadOnly`] when the
-    /// disk takes no changes, [`dendro_disk::Error::NoSuchView`] when there is no such view, and
-    /// when the map cannot be read. Blocks may have been moved by then, which is no loss.
+    /// [`dendro_disk::Error::Failed`] when the device fails, [`dendro_disk::Error::ReadOnly`] when
+    /// the disk takes no changes, [`dendro_disk::Error::NoSuchView`] when there is no such view,
+    /// and an error when the map cannot be read. Blocks may have been moved by then, which is no
+    /// loss.
     pub fn coalesce(
         &self,
         view: View,
@@ -165,16 +168,16 @@ impl LogDisk {
         Ok(done)
     }
 
-    /// The first stretch from `from` on, of lists before `until`, that has pages, or where to go on
-    /// looking for it.
+    /// Finds the first stretch with pages from `from` on, in the lists before `until`, or the place
+    /// where the search continues.
     fn find_stretch(&self, view: View, from: Place, until: Lid) -> Result<RunSearch> {
         let until = until.min(Lid::CLIENT_END).0;
         let settings = self.clean_settings().coalescing;
         self.look(|engine, nodes| engine.stretch_from(view, from, until, &settings, nodes))
     }
 
-    /// Whether so many clean segments are there beyond what is kept ready for others that so much of
-    /// a stretch can be moved, with `spare` left.
+    /// Whether there are enough clean segments, beyond those that are kept ready for others, to
+    /// move `len_bytes` of a stretch and to leave `spare` segments.
     fn may_coalesce(&self, engine: &Engine, len_bytes: u64, spare: u32) -> bool {
         let size = self.layout.segment_size_bytes();
         let own = (len_bytes + len_bytes / 4).div_ceil(size) as u32 + 1;
@@ -182,10 +185,10 @@ impl LogDisk {
         engine.state.segments.clean_count() > ready.saturating_add(spare).saturating_add(own)
     }
 
-    /// Writes the scattered blocks of a stretch again, side by side, those of them that the map still
-    /// names; gives up where `is_wanted` says so.
+    /// Writes those scattered blocks of a stretch side by side again that the map still names. It
+    /// stops reading when `is_wanted` returns false.
     fn move_stretch(&self, stretch: &Stretch, is_wanted: &dyn Fn() -> bool) -> Result<Moved> {
-        // A checkpoint must write the nodes that this changes, too.
+        // A checkpoint must be able to write the nodes that this makes dirty.
         if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes
             && !unless_put_off(self.relieve_memory())?
         {
@@ -200,7 +203,7 @@ impl LogDisk {
             if !is_wanted() {
                 return Ok(Moved::Stopped);
             }
-            // Moving what is damaged would lose the evidence.
+            // Moving damaged blocks would destroy the evidence.
             if self.fetch(Lid(stretch.place.list), batch, &mut bytes).is_err() {
                 return Ok(Moved::Unreadable);
             }

@@ -1,29 +1,31 @@
-//! Cleaning by somebody else: another process, in any language, with a policy of its own
-//! (DESIGN §8).
+//! Cleaning by another process, in any language, with a policy of its own (DESIGN §8).
 //!
 //! These are the operations of BSD-LFS's cleaner (Seltzer, Bostic, McKusick, Staelin: An
-//! Implementation of a Log-Structured File System for UNIX, 1993), with what they were called
-//! there:
+//! Implementation of a Log-Structured File System for UNIX, 1993). The names that they have there
+//! are in parentheses:
 //! - [`LogDisk::segments`]: each segment's state, live bytes, class and times (the ifile).
 //! - [`LogDisk::segment_blocks`], [`LogDisk::mapped_blocks`]: what a segment holds, as its own
-//!   summaries or the map tell.
-//! - [`LogDisk::locate`]: where blocks lie now, and so which live (`lfs_bmapv`).
+//!   summaries or the map state.
+//! - [`LogDisk::locate`]: where blocks lie now, and so which are live (`lfs_bmapv`).
 //! - [`LogDisk::rewrite`]: write these blocks again (`lfs_markv`).
-//! - [`LogDisk::release`]: these segments are clean (`lfs_segclean`).
+//! - [`LogDisk::release`]: make these segments clean (`lfs_segclean`).
 //!
-//! `lfs_segwait` is the caller's to build: [`LogDisk::clean_segment_count`] waits for nothing.
+//! There is no operation for `lfs_segwait`. The caller polls [`LogDisk::clean_segment_count`],
+//! which does not wait.
 //!
-//! A cleaner may be wrong, outdated, hostile, or dead in the middle. So:
-//! 1. Nothing is taken from it but names and addresses. What a block holds, how long it is and its
-//!    checksum come from the map and the device; a block is moved only where the map names it, at
-//!    that address, at the moment of the move.
-//! 2. Nothing is kept for it from one call to the next, so nothing has to be cleared away when it
-//!    dies.
-//! 3. Each call does a bounded amount of work, in bounded memory, and holds the disk's lock for a
-//!    batch of blocks at most.
-//! 4. It may write only as long as the reserve for checkpoints is untouched.
-//! 5. A segment becomes clean only by a checkpoint that is durable, as always: [`LogDisk::release`]
-//!    does no more than take one.
+//! Such a cleaner may be wrong, out of date or hostile, and its process may end at any time.
+//!
+//! Invariants:
+//! 1. (external 1) Nothing is taken from the cleaner but names and addresses. A block's content,
+//!    length and checksum come from the map and the device. A block is moved only where the map
+//!    names it, at that address, at the moment of the move.
+//! 2. (external 2) Nothing is kept for the cleaner between two calls. So nothing has to be cleared
+//!    away when its process ends.
+//! 3. (external 3) Each call does a bounded amount of work in bounded memory, and holds the disk's
+//!    lock for one batch of blocks at most.
+//! 4. (external 4) The cleaner may write only while the reserve for checkpoints is untouched.
+//! 5. (external 5) A segment becomes clean only as (segments 2) says. [`LogDisk::release`] only
+//!    takes a checkpoint.
 
 mod blocks;
 mod rewrite;
@@ -37,13 +39,13 @@ use crate::log::segments::{SegmentState, Segments};
 
 pub use blocks::{Blocks, MapCursor, SummaryCursor};
 
-/// How many segments are told of, or released, by one call.
+/// The number of segments that one call reports or releases.
 pub const MAX_SEGMENTS_PER_CALL: usize = 8192;
 
-/// How many blocks are told of, located or rewritten by one call.
+/// The number of blocks that one call reports, locates or rewrites.
 pub const MAX_BLOCKS_PER_CALL: usize = 1024;
 
-/// What is done elsewhere by those who clean from outside.
+/// Statistics of what external cleaners had done.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     moved_bytes: AtomicU64,
@@ -57,69 +59,71 @@ impl Counters {
     }
 }
 
-/// What may be done with a segment.
+/// The state of a segment: it determines what a cleaner may do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentStatus {
-    /// Nothing: it holds nothing that anyone needs, and may be filled.
+    /// It holds nothing live and may be filled. A cleaner has nothing to do.
     Clean,
-    /// Nothing: it is being filled, or will be next.
+    /// It is being filled, or is the next to be filled. A cleaner cannot do anything.
     Open,
-    /// It may be cleaned: something in it can be reached.
+    /// Something in it is live: it may be cleaned.
     Dirty,
-    /// It may be released: nothing in it can be reached, and a checkpoint makes it clean.
+    /// Nothing in it is live: it may be released, and a checkpoint makes it clean.
     Pending,
 }
 
 /// A segment, as a cleaner sees it. Times are on the clock of [`Present::clock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFacts {
-    /// Which segment it is.
+    /// The segment's number.
     pub number: u32,
-    /// What may be done with it.
+    /// The segment's state.
     pub status: SegmentStatus,
-    /// Bytes in it that can be reached.
+    /// The live bytes in it.
     pub live_bytes: u32,
-    /// Which head filled it. What lies in the map's dies by itself while it is young.
+    /// The stream that filled it. Blocks of the map stream become dead without cleaning while they
+    /// are young.
     pub head: Head,
-    /// The temperature of what it was filled with: a number of the policy's classes.
+    /// The class of the data that it was filled with: a number of the policy's classes.
     pub class: u8,
-    /// When what lives in it was written, in the mean.
+    /// The average of the times at which its live blocks were written.
     pub written_at: u64,
-    /// When something in it last died; when it was filled, if nothing has or nobody knows.
+    /// When a block in it last became dead. If none has, or the time is not known, when it was
+    /// filled.
     pub last_death: u64,
     /// When it was filled.
     pub filled_at: u64,
-    /// How often something in it has died since, as far as it is known; see
+    /// How often blocks in it became dead since, as far as it is known; see
     /// [`dendro_policy::Segment::deaths`].
     pub deaths: u32,
 }
 
-/// The volume as it is now, as far as a cleaner needs to know it.
+/// The state of the volume that a cleaner needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Present {
-    /// The time now, on the clock that segments' times are on.
+    /// The present time, on the clock that segments' times are on.
     pub clock: u64,
-    /// Bytes that can be reached.
+    /// The live bytes of the volume.
     pub live_bytes: u64,
-    /// Bytes in a segment.
+    /// The size of a segment in bytes.
     pub segment_bytes: u64,
-    /// Segments of the volume, those that hold superblocks included.
+    /// Segments of the volume, with those that hold superblocks.
     pub segment_count: u32,
     /// Segments that may be filled.
     pub clean_count: u32,
-    /// Clean segments that are kept for checkpoints and for giving space back: with no more than
-    /// these, commits wait for cleaning.
+    /// Clean segments that are kept for checkpoints and for units that give space back. If no more
+    /// are clean, commits wait for cleaning.
     pub reserved_count: u32,
 }
 
-/// What a block is called in the map.
+/// The name of a block in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockName {
     /// A page of a list.
     Page {
         /// The list.
         list: u64,
-        /// Which of its pages.
+        /// The index of the page in the list.
         page_index: u64,
         /// The branch that it was written in.
         branch: u32,
@@ -128,77 +132,77 @@ pub enum BlockName {
     },
     /// A node of the map itself.
     Node {
-        /// How far above the leaves it is.
+        /// Its level above the leaves.
         level: u8,
         /// The first key under it.
         first_key: Key,
     },
 }
 
-/// A block, and where it lies or is said to.
+/// A block, and the address where it lies, or where the cleaner assumes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Whose it is.
+    /// The name of the block.
     pub name: BlockName,
-    /// Where it begins.
+    /// The address at which it begins.
     pub addr: Addr,
 }
 
-/// What became of a block that was to be rewritten.
+/// The result of rewriting one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewritten {
-    /// It lies elsewhere now; or, a node of the map, will with the next checkpoint.
+    /// It lies elsewhere now. A node of the map will with the next checkpoint.
     Moved,
-    /// The map does not name it at that address: it was overwritten, deleted or moved, or it never
-    /// was there.
+    /// The map does not name it at that address: it was overwritten, deleted or moved, or it was
+    /// never there.
     Dead,
-    /// It lies in a segment that is being filled, or has not been written yet.
+    /// It lies in a segment that is being filled, or that has not been written yet.
     Open,
-    /// The device does not give it back as it was written; it stays where it is.
+    /// The device does not return it as it was written. It stays where it is.
     Unreadable,
-    /// There is no room to write it to before segments have become clean.
+    /// There is no room to write it before more segments are clean.
     NoRoom,
 }
 
-/// What became of a segment that was to be released.
+/// The result of releasing one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// It is clean now, or was.
+    /// It is clean now, or was before.
     Clean,
-    /// Somebody reads it at this moment: a later checkpoint makes it clean.
+    /// A thread reads it at this moment. A later checkpoint makes it clean.
     Pending,
-    /// It is being filled, or will be next.
+    /// It is being filled, or is the next to be filled.
     Open,
-    /// So many bytes in it can be reached.
+    /// It has so many live bytes.
     Live(u32),
     /// The log has no such segment.
     Unknown,
 }
 
-/// Why a question of a cleaner has no answer.
+/// The reason why a request of a cleaner cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuestionError {
     /// There is no such segment.
     #[error("there is no segment {number} in the log; it has 2 to {last}")]
     NoSuchSegment {
-        /// The one asked for.
+        /// The number in the request.
         number: u32,
-        /// The highest that there is.
+        /// The highest number of a segment.
         last: u32,
     },
-    /// The segment holds nothing that could be told.
+    /// The segment is clean, so it holds no blocks to report.
     #[error("segment {0} is clean")]
     Clean(u32),
-    /// What the segment holds is not settled yet.
+    /// The segment is being filled, so its blocks are not all known yet.
     #[error("segment {0} is being filled")]
     Open(u32),
-    /// The disk could not answer.
+    /// The disk returned an error.
     #[error(transparent)]
     Disk(#[from] Error),
 }
 
 impl LogDisk {
-    /// The volume as it is now.
+    /// The state of the volume at this moment.
     pub fn present(&self) -> Present {
         let engine = self.engine.read();
         Present {
@@ -211,13 +215,13 @@ impl LogDisk {
         }
     }
 
-    /// How many segments may be filled.
+    /// The number of segments that may be filled.
     pub fn clean_segment_count(&self) -> u32 {
         self.engine.read().state.segments.clean_count()
     }
 
-    /// The segments of the log from number `from` on, in their order, `max` of them and
-    /// [`MAX_SEGMENTS_PER_CALL`] at most.
+    /// The segments of the log from number `from` on, in their order: at most `max` of them and at
+    /// most [`MAX_SEGMENTS_PER_CALL`].
     pub fn segments(&self, from: u32, max: usize) -> Vec<SegmentFacts> {
         let engine = self.engine.read();
         let segments = &engine.state.segments;
@@ -229,9 +233,9 @@ impl LogDisk {
             .collect()
     }
 
-    /// Makes those of `segments` clean in which nothing can be reached, by taking a checkpoint if
-    /// there are any. Of each it says what it is now; more than [`MAX_SEGMENTS_PER_CALL`] are
-    /// refused as [`Released::Unknown`].
+    /// Makes those of `segments` clean that hold nothing live. It takes a checkpoint if there are
+    /// any, as (external 5) requires. Returns the state of each segment after that. Segments beyond
+    /// [`MAX_SEGMENTS_PER_CALL`] are refused as [`Released::Unknown`].
     ///
     /// # Errors
     /// [`Error::Failed`] when the device fails, [`Error::ReadOnly`] when the disk takes no changes.
@@ -269,7 +273,7 @@ impl LogDisk {
         segments.iter().enumerate().map(one).collect()
     }
 
-    /// Whether the disk takes changes.
+    /// Returns an error if the disk takes no changes.
     fn check_cleanable(&self) -> Result<()> {
         if let Some(error) = self.failure() {
             return Err(error);
@@ -277,8 +281,8 @@ impl LogDisk {
         self.engine.read().closed_reason.clone().map_or(Ok(()), Err)
     }
 
-    /// The segment with this number, if it can be looked into: it has been filled and not become
-    /// clean.
+    /// Returns the segment with this number if its blocks can be listed: it has been filled, and is
+    /// not clean.
     fn filled_segment(&self, number: u32) -> std::result::Result<SegmentNo, QuestionError> {
         let segment = SegmentNo(number);
         if !self.layout.is_log_segment(segment) {
@@ -294,21 +298,21 @@ impl LogDisk {
 }
 
 fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
-    let figures = segments.policy_view(segment);
+    let view = segments.policy_view(segment);
     SegmentFacts {
         number: segment.0,
         status: match segments.state(segment) {
             SegmentState::Clean => SegmentStatus::Clean,
             SegmentState::Open => SegmentStatus::Open,
-            SegmentState::Dirty if figures.live_bytes == 0 => SegmentStatus::Pending,
+            SegmentState::Dirty if view.live_bytes == 0 => SegmentStatus::Pending,
             SegmentState::Dirty => SegmentStatus::Dirty,
         },
-        live_bytes: figures.live_bytes,
+        live_bytes: view.live_bytes,
         head: segments.head(segment),
-        class: figures.class.number(),
-        written_at: figures.written_at,
-        last_death: figures.last_death,
-        filled_at: figures.filled_at,
-        deaths: figures.deaths,
+        class: view.class.number(),
+        written_at: view.written_at,
+        last_death: view.last_death,
+        filled_at: view.filled_at,
+        deaths: view.deaths,
     }
 }

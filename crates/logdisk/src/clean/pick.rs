@@ -1,4 +1,4 @@
-//! Which segment is cleaned next.
+//! Choice of the segment that is cleaned next.
 
 use std::time::Duration;
 
@@ -13,52 +13,58 @@ use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::log::segments::SegmentState;
 
-/// A segment of which a larger share lives is not worth cleaning.
+/// A segment with a larger live share is not worth cleaning.
 const MOST_LIVE: f64 = 0.98;
-/// Nor in idle times one of which more lives than this.
+/// In idle times, a segment with a larger live share is not worth cleaning.
 const MOST_LIVE_IN_IDLE_TIMES: f64 = 0.6;
-/// A sixteenth: four such take less than what is left of the segments that streams are filling.
+/// The largest live share of a nearly empty segment. The survivors of four such segments take less
+/// than what is left of the segments that the streams are filling.
 const MOST_LIVE_OF_NEARLY_EMPTY: f64 = 0.0625;
-/// Nor, unless space is needed now, one where less is dead: moving what lives, and the checkpoint
-/// that follows, leave about as much unused in their turn, and cleaning would never end.
+/// A segment with fewer dead bytes is not worth cleaning, unless space is needed now. Moving its
+/// live blocks, and the checkpoint after that, leave about as many bytes unused, so cleaning would
+/// never end.
 const LEAST_DEAD_BYTES: f64 = (8 * PAGE_SIZE) as f64;
-/// Segments of the map's head are left alone for so many segments' worth of writing.
+/// Segments of the map stream are left alone until so many segments have been written after them.
 const NODES_LIVE_SEGMENTS: u64 = 64;
-/// A segment with blocks that could not be read is left alone for so long: then the device may read
-/// them after all. What is damaged is never moved, for that would lose the evidence.
+/// The time for which a segment with unreadable blocks is left alone. After that the device may be
+/// able to read them. Damaged blocks are never moved, because that would destroy the evidence.
 const SET_ASIDE_FOR: Duration = Duration::from_secs(60);
-/// Of so many segments a policy picks one at a time, of more several, which are cleaned before it is
-/// asked again: looking at all takes longer than cleaning one.
+/// The policy picks one victim for each so many segments. The victims that it picks together are
+/// cleaned before it is called again, because looking at all segments takes longer than cleaning
+/// one.
 const SEGMENTS_PER_PICK: u32 = 256;
-/// A policy chooses among so many at most: of more it gets to see some, others each time. The best of so
-/// many is next to as good as the best of all, and all would take much memory.
+/// The largest number of candidates that a policy chooses among. In a larger volume it sees a
+/// different sample each time. The best of a sample is almost as good as the best of all, and all
+/// would take too much memory.
 const MAX_CANDIDATES: u32 = 1 << 18;
-/// So many segments are looked at while changes wait.
+/// The number of segments that are looked at while the lock is held, and so while changes wait.
 const SEGMENTS_AT_ONCE: usize = 4096;
 
-/// Which segment to clean.
+/// The rule by which a victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// The one that lives least: space is needed now.
+    /// The segment with the fewest live bytes: space is needed now.
     MostToGain,
-    /// The same, if next to nothing of it lives: moving that takes no segment.
+    /// The segment with the fewest live bytes, if it is nearly empty: moving its blocks takes no
+    /// additional segment.
     NearlyEmpty,
-    /// The one that the policy says.
+    /// The segment that the policy picks.
     Policy,
-    /// The same among those of which little lives: there is time to wait for more to die.
+    /// The segment that the policy picks among those with a small live share: there is time to wait
+    /// until more blocks are dead.
     Idle,
 }
 
-/// What a policy has picked, and what it needs to do so.
+/// The victims that a policy has picked, and the policy's input.
 #[derive(Debug)]
 pub(crate) struct Picking {
-    /// The best is the last.
+    /// The victims; the best is the last.
     picked: Vec<Segment>,
-    /// What these were picked for, by which policy, and when.
+    /// The choice that these were picked for, and the kind of policy that picked them.
     picked_for: Option<(Choice, Kind)>,
     picked_at: u64,
     candidates: Vec<Segment>,
-    /// For policies that draw lots.
+    /// The random numbers of policies that take samples.
     rng: Rng,
 }
 
@@ -75,7 +81,7 @@ impl Default for Picking {
 }
 
 impl LogDisk {
-    /// The segment to clean next, and the state in which it is one.
+    /// Returns the victim, and the locked engine in whose state it is a candidate.
     pub(crate) fn pick_victim(
         &self,
         cleaner: &mut Cleaner,
@@ -89,7 +95,8 @@ impl LogDisk {
             let engine = self.engine.read();
             let segment = SegmentNo(picked.number);
             let left_alone = self.left_alone(cleaner, &engine);
-            // Of what was emptied and filled anew since more lives.
+            // A segment that became empty and was filled again since has more live bytes than it
+            // had.
             if self.is_candidate(segment, &left_alone, &engine, choice)
                 && engine.state.segments.live_bytes_of(segment) <= picked.live_bytes
             {
@@ -98,7 +105,7 @@ impl LogDisk {
         }
     }
 
-    /// The segment that lives least, as it was while it was looked at.
+    /// The candidate with the fewest live bytes, as it was when it was looked at.
     pub(crate) fn emptiest(&self, cleaner: &Cleaner, choice: Choice) -> Option<Segment> {
         let mut emptiest: Option<Segment> = None;
         self.each_candidate(cleaner, choice, |segment| {
@@ -109,7 +116,7 @@ impl LogDisk {
         emptiest
     }
 
-    /// The next of those that the policy picked, not long ago.
+    /// The next of the victims that the policy picked, unless these are out of date.
     fn picked_by_policy(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<Segment> {
         let (policy, present) = {
             let engine = self.engine.read();
@@ -143,7 +150,7 @@ impl LogDisk {
         picking.picked.pop()
     }
 
-    /// Looks at all segments that may be cleaned now.
+    /// Calls `look` with each candidate.
     fn each_candidate(&self, cleaner: &Cleaner, choice: Choice, mut look: impl FnMut(&Segment)) {
         let mut segments = self.layout.log_segments().peekable();
         while segments.peek().is_some() {
@@ -159,7 +166,7 @@ impl LogDisk {
         }
     }
 
-    /// Whether the segment may be cleaned, and is none of `left_alone`.
+    /// Whether the segment may be cleaned and is not in `left_alone`.
     fn is_candidate(
         &self,
         segment: SegmentNo,
@@ -168,23 +175,24 @@ impl LogDisk {
         choice: Choice,
     ) -> bool {
         let segments = &engine.state.segments;
-        let figures = segments.policy_view(segment);
+        let view = segments.policy_view(segment);
         let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
-            && figures.live_bytes > 0
+            && view.live_bytes > 0
             && segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
             && left_alone.binary_search(&segment).is_err();
-        // Most nodes die with the next checkpoints anyway. But cleaning and collecting leave segments of
-        // which next to nothing lives, and time does not go on while clients rest.
+        // Most nodes become dead with the next checkpoints, so young map segments are left alone.
+        // But cleaning and collections leave nearly empty map segments, and the log clock stands
+        // still while no client writes; so these are candidates at any age.
         let young_bytes = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
         may_be_cleaned
             && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
                 || segments.head(segment) != Head::Map
-                || figures.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
-                || engine.state.clock.saturating_sub(figures.filled_at) >= young_bytes)
+                || view.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
+                || engine.state.clock.saturating_sub(view.filled_at) >= young_bytes)
     }
 
-    /// Segments of which as much lives are not cleaned: moving what is nearly full gains less than its
-    /// headers cost.
+    /// The live bytes from which on a segment is not cleaned: moving the blocks of a nearly full
+    /// segment gains less than the headers cost.
     pub(crate) fn most_live_bytes(&self, choice: Choice) -> u32 {
         let size = self.layout.segment_size_bytes() as f64;
         let share = match choice {
@@ -196,14 +204,14 @@ impl LogDisk {
         (size * share) as u32
     }
 
-    /// Segments that are not cleaned now, whatever lives in them: a few, each of them once. Every
-    /// segment is looked for among them while all changes wait.
+    /// The segments that are not cleaned now, whatever their live bytes: sorted, and each of them
+    /// once. The list is short, because every candidate is looked up in it while all changes wait.
     fn left_alone(&self, cleaner: &Cleaner, engine: &Engine) -> Vec<SegmentNo> {
         let now = engine.clock.now();
-        // A clock that was put back must not make it longer.
+        // The time must not become longer if the clock was set back.
         let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
         let set_aside = cleaner.set_aside.iter().filter(|(_, at)| is_young(at));
-        // What has not been written yet cannot be read.
+        // Segments that have not been written yet cannot be read.
         let unwritten = engine.in_memory.iter().map(|closed| closed.segment);
         let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
         all.extend(&cleaner.victims);
@@ -213,7 +221,8 @@ impl LogDisk {
     }
 }
 
-/// Says of a segment whether it is one of about `most` out of `count`.
+/// Returns a function that says whether a segment belongs to a sample of about `most` out of
+/// `count`.
 fn some_of(count: u32, most: u32, rng: &mut Rng) -> impl Fn(u32) -> bool + use<> {
     let step = count.div_ceil(most);
     let first = if step > 1 { rng.below(u64::from(step)) as u32 } else { 0 };
@@ -225,7 +234,7 @@ mod tests {
     use super::*;
     use crate::clean::cleaner::tests::disk_half_alive;
 
-    /// As if the policy had picked these just now, the best last.
+    /// Records `picked` as the victims that the policy picked just now, the best last.
     fn note_picked(disk: &LogDisk, picked: Vec<Segment>) {
         let engine = disk.engine.read();
         let picked_for = Some((Choice::Policy, engine.streams.policy().kind()));
@@ -243,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn of_millions_of_segments_some_are_seen_and_others_the_next_time() {
+    fn a_policy_sees_a_different_sample_of_many_segments_each_time() {
         let mut rng = Rng::new(1);
         let all = some_of(1000, 1000, &mut rng);
         assert!((0..1000).all(all));
@@ -257,7 +266,7 @@ mod tests {
         assert_eq!(seen.len(), 10_000, "each has its turn");
     }
 
-    /// Some segment that may be cleaned and is not the first to be.
+    /// Returns a candidate other than `first`.
     fn another(disk: &LogDisk, first: SegmentNo) -> Segment {
         let mut last = None;
         disk.each_candidate(&disk.cleaner.lock(), Choice::Policy, |segment| last = Some(*segment));
@@ -265,18 +274,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_picked_together_is_cleaned_one_after_the_other() {
+    fn victims_picked_together_are_cleaned_in_turn() {
         let disk = disk_half_alive();
         let best = policy_view(&disk, pick(&disk));
         let next = another(&disk, SegmentNo(best.number));
         note_picked(&disk, vec![next, best]);
         assert_eq!(pick(&disk).0, best.number);
         assert_eq!(pick(&disk).0, next.number);
-        assert_eq!(pick(&disk).0, best.number, "it is picked anew: nobody has begun it");
+        assert_eq!(pick(&disk).0, best.number, "it is picked again, because no job was begun");
     }
 
     #[test]
-    fn what_was_picked_and_then_emptied_or_filled_anew_is_passed_over() {
+    fn a_picked_victim_that_was_emptied_or_refilled_is_skipped() {
         let disk = disk_half_alive();
         let best = pick(&disk);
         let refilled = another(&disk, best);
@@ -290,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_policy_picked_or_long_ago_or_for_idle_times_is_forgotten() {
+    fn victims_picked_by_another_policy_for_another_choice_or_long_ago_are_dropped() {
         let disk = disk_half_alive();
         let best = pick(&disk);
         let other = another(&disk, best);

@@ -1,9 +1,9 @@
-//! Moving what can be reached out of a segment.
+//! Relocation: moving live blocks and nodes out of a segment.
 //!
-//! Which blocks a segment holds is told by the records of its own partial segments, and which of
-//! them live by the map. A block moved is a page written again with what it held: recovery needs
-//! no word for it, and a crash in the middle loses nothing. Nodes of the map are marked dirty and
-//! move with the next checkpoint.
+//! The records of a segment's partial segments name the blocks in it, and the map says which of
+//! them are live. A block is moved by writing its page again with the same content. Recovery needs
+//! no special record for that, and a crash in the middle loses nothing. Nodes of the map are marked
+//! dirty and are written elsewhere by the next checkpoint.
 
 use std::sync::atomic::Ordering;
 
@@ -28,7 +28,7 @@ use crate::walk::{MapWalk, Visit};
 
 /// A page that a segment's records name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct NamedPage {
     pub(crate) list: u64,
     pub(crate) page_index: u64,
     /// The branch and the epoch that it was written in.
@@ -36,29 +36,30 @@ pub(crate) struct Block {
     pub(crate) page: PageRef,
 }
 
-impl Block {
+impl NamedPage {
     /// Whether one entry of the map names both pages.
     pub(crate) fn is_in_chunk_of(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 
-    /// Where in the map it is named.
+    /// The key of the map entry that names the page.
     pub(crate) fn key(&self) -> Key {
         let (branch, epoch) = self.version;
         ItemKey::chunk(self.list, self.page_index / CHUNK_PAGES).key(branch, epoch)
     }
 }
 
-/// What a segment holds, as its records tell.
+/// The blocks and nodes that a segment's records name.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<NamedPage>,
     pub(crate) nodes: Vec<(NodePtr, u8, Key)>,
 }
 
 impl LogDisk {
-    /// Reads the records of a segment's partial segments. Those of an earlier life of the segment
-    /// that follow are read too: what they name is not where the map says.
+    /// Reads the records of a segment's partial segments. Partial segments of an earlier generation
+    /// that follow are read too. That does no harm, because the map does not name their blocks at
+    /// these addresses.
     pub(crate) fn summarize(&self, segment: SegmentNo, body: &mut Body) -> Result<Summary> {
         let uuid = self.superblock.lock().uuid;
         let mut summary = Summary::default();
@@ -94,25 +95,26 @@ impl LogDisk {
             }
             offset += len_bytes;
         }
-        // The main log names blocks of other streams too; they are those segments' own concern.
+        // The main log also names blocks in segments of other streams, which are cleaned with those
+        // segments.
         let layout = self.layout;
         summary.blocks.retain(|block| layout.segment_of(block.page.addr) == segment);
         Ok(summary)
     }
 
-    /// Reads those blocks of a segment, as far as they are not there yet.
-    pub(crate) fn read_blocks(&self, blocks: &[Block], body: &mut Body) -> Result<()> {
+    /// Reads these blocks of a segment, unless they were read already.
+    pub(crate) fn read_blocks(&self, blocks: &[NamedPage], body: &mut Body) -> Result<()> {
         let base = body.base();
-        let place = |block: &Block| {
+        let place = |block: &NamedPage| {
             let start = (block.page.addr.bytes() - base.bytes()) as usize;
             start..start + usize::from(block.page.len_bytes)
         };
         body.read_all(self, blocks.iter().map(place))
     }
 
-    /// Writes those blocks again that the map still names; says whether all of them were as they
-    /// should be in what was read of their segment. The lock is held for one chunk at a time.
-    pub(crate) fn move_blocks(&self, blocks: &[Block], body: &Body) -> Result<bool> {
+    /// Writes those of `blocks` again that the map still names. Returns whether all of them matched
+    /// their checksums in what was read of the segment. The lock is held for one chunk at a time.
+    pub(crate) fn move_blocks(&self, blocks: &[NamedPage], body: &Body) -> Result<bool> {
         let mut unsound = Vec::new();
         let mut sound = Vec::with_capacity(blocks.len());
         for block in blocks {
@@ -125,7 +127,7 @@ impl LogDisk {
         }
         for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
             let moved_bytes = self.change(|engine, nodes| {
-                engine.kept_segments = self.left_by_survivors(engine) as usize;
+                engine.kept_segments = self.kept_from_survivors(engine) as usize;
                 engine.relocate(chunk, None, nodes)
             })?;
             self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
@@ -133,16 +135,16 @@ impl LogDisk {
         if unsound.is_empty() {
             return Ok(true);
         }
-        // What nothing names any more is no loss.
+        // A damaged block that no map entry names is no loss.
         for block in self.filter_live(unsound)? {
             self.note_damage(&block);
         }
         Ok(false)
     }
 
-    /// Notes a block that does not hold what was written there, or cannot be read.
-    pub(crate) fn note_damage(&self, block: &Block) {
-        let Block { list, page_index, page, .. } = block;
+    /// Logs damage: a block cannot be read, or its content does not match its checksum.
+    pub(crate) fn note_damage(&self, block: &NamedPage) {
+        let NamedPage { list, page_index, page, .. } = block;
         let error = Error::Corrupted(format!(
             "page {page_index} of list {list}, {} bytes at {} of the device: it cannot be read, or its \
              checksum is wrong",
@@ -151,12 +153,12 @@ impl LogDisk {
         self.damage().note(page.addr, Some((Lid(*list), *page_index)), &error);
     }
 
-    /// Those of `blocks` that the map names, in the order of files and their pages: neighbours in
-    /// a file become neighbours in the log.
-    pub(crate) fn filter_live(&self, mut blocks: Vec<Block>) -> Result<Vec<Block>> {
+    /// Returns those of `blocks` that the map names, ordered by list and page, so that neighbours
+    /// in a file become neighbours in the log.
+    pub(crate) fn filter_live(&self, mut blocks: Vec<NamedPage>) -> Result<Vec<NamedPage>> {
         blocks.sort_by_key(|block| (block.key(), block.page_index));
         let mut live = Vec::new();
-        for chunk in blocks.chunk_by(Block::is_in_chunk_of) {
+        for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
             let key = chunk[0].key();
             let found = self.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
             let Some(found) = found else { continue };
@@ -168,7 +170,7 @@ impl LogDisk {
         Ok(live)
     }
 
-    /// Marks those nodes dirty that the map still has where they were found.
+    /// Marks those of the nodes dirty that the map still has at these places.
     pub(crate) fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
         for (place, level, first_key) in found {
             self.change(|engine, nodes| engine.rewrite_node(place, *level, first_key, nodes))?;
@@ -177,48 +179,50 @@ impl LogDisk {
     }
 }
 
-/// A search of the whole map for what lives in a segment, for what its records do not tell.
+/// A search of the whole map for live blocks and nodes of a segment that its records do not name.
 #[derive(Debug)]
-pub(crate) struct Search {
+pub(crate) struct MapSearch {
     segment: SegmentNo,
     walk: MapWalk,
     found: Summary,
 }
 
-impl Search {
+impl MapSearch {
     pub(crate) fn new(segment: SegmentNo) -> Self {
         Self { segment, walk: MapWalk::new(), found: Summary::default() }
     }
 
-    /// Does a bounded piece of it; answers what was found when it has come to its end.
+    /// Performs one bounded step. Returns what was found when the search has reached the end of the
+    /// map.
     pub(crate) fn step(&mut self, disk: &LogDisk) -> Result<Option<Summary>> {
-        let mut here = Here { layout: disk.layout, segment: self.segment, found: &mut self.found };
+        let mut here =
+            SegmentVisitor { layout: disk.layout, segment: self.segment, found: &mut self.found };
         let has_more = disk.walk_step(&mut self.walk, &mut here)?;
         Ok((!has_more).then(|| std::mem::take(&mut self.found)))
     }
 }
 
-/// What of a walk lies in a segment.
-struct Here<'s> {
+/// The visitor of the walk: it collects what lies in a segment.
+struct SegmentVisitor<'s> {
     layout: Layout,
     segment: SegmentNo,
     found: &'s mut Summary,
 }
 
-impl Here<'_> {
+impl SegmentVisitor<'_> {
     fn is_here(&self, addr: Addr) -> bool {
         self.layout.segment_of(addr) == self.segment
     }
 }
 
-impl Visit for Here<'_> {
+impl Visit for SegmentVisitor<'_> {
     fn entry(&mut self, key: &Key, value: &Value) {
         let Value::Chunk(chunk) = value else { return };
         for (slot, page) in chunk.iter() {
             if page.len_bytes > 0 && self.is_here(page.addr) {
                 let page_index = key.index.saturating_mul(CHUNK_PAGES) | u64::from(slot);
                 let version = (key.branch, key.epoch);
-                self.found.blocks.push(Block { list: key.list, page_index, version, page });
+                self.found.blocks.push(NamedPage { list: key.list, page_index, version, page });
             }
         }
     }
@@ -231,12 +235,12 @@ impl Visit for Here<'_> {
 }
 
 impl Summary {
-    /// Adds what a record names, which is of `version` unless the record says otherwise.
+    /// Adds what a record names. It belongs to `version` unless the record changes `version`.
     fn add(&mut self, record: &Record<'_>, version: &mut (u32, u64)) {
         match *record {
             Record::Version { branch, epoch, .. } => *version = (branch, epoch),
             Record::WriteRun { list, first_page, addr, crcs } => {
-                self.blocks.extend((0_u64..).zip(crcs).map(|(index, crc)| Block {
+                self.blocks.extend((0_u64..).zip(crcs).map(|(index, crc)| NamedPage {
                     list,
                     page_index: first_page.saturating_add(index),
                     version: *version,
@@ -249,7 +253,12 @@ impl Summary {
                 }));
             }
             Record::WriteBlock { list, page, block } => {
-                self.blocks.push(Block { list, page_index: page, version: *version, page: block });
+                self.blocks.push(NamedPage {
+                    list,
+                    page_index: page,
+                    version: *version,
+                    page: block,
+                });
             }
             Record::Node { place, level, first_key } => self.nodes.push((place, level, first_key)),
             _ => {}
@@ -258,8 +267,8 @@ impl Summary {
 }
 
 impl Engine {
-    /// Makes the node at `place` dirty, if the map still has it there, so that the next checkpoint writes
-    /// it elsewhere; says whether it has.
+    /// Makes the node at `place` dirty if the map still has it there, so that the next checkpoint
+    /// writes it elsewhere. Returns whether the map has it.
     pub(crate) fn rewrite_node(
         &mut self,
         place: &NodePtr,
@@ -267,24 +276,26 @@ impl Engine {
         first_key: &Key,
         nodes: &dyn Nodes,
     ) -> Outcome<bool> {
-        // Nodes on the path that are dirty before one is missed stay so, which does no harm.
+        // If a node of the path is not in memory, the nodes above it stay dirty, which does no
+        // harm.
         let is_live = self.state.map.rewrite_node(place, level, first_key, nodes)?;
         self.state.account_for_nodes();
         Ok(is_live)
     }
 
-    /// Writes blocks of one chunk again as they are stored, those that the map still names at their
-    /// old places: to the stream of `class` or, without one, where the policy wants what survives in the
-    /// segments that they leave. Returns how many bytes they take.
+    /// Writes those blocks of one chunk again, as they are stored, that the map still names at
+    /// their old places. They go to the stream of `class`; without a class, the policy chooses it
+    /// from the segment that each block leaves. Returns the number of bytes that the blocks take.
     ///
     /// # Errors
-    /// Why not all of them can be moved, or not now: each of the others has been moved, or not.
+    /// The reason why not all blocks can be moved, or not now. Some of them may have been moved by
+    /// then.
     ///
     /// # Panics
-    /// When there are none.
+    /// When `blocks` is empty.
     pub(crate) fn relocate(
         &mut self,
-        blocks: &[(Block, &[u8])],
+        blocks: &[(NamedPage, &[u8])],
         class: Option<Class>,
         nodes: &dyn Nodes,
     ) -> Outcome<u64> {
@@ -298,11 +309,11 @@ impl Engine {
         Ok(moved_bytes)
     }
 
-    /// Relocates the first of `blocks`, as many as fit into one partial segment, as one unit; returns
-    /// their number and how many bytes were moved.
+    /// Relocates the first of `blocks` as one unit, as many as fit into one partial segment.
+    /// Returns their number and how many bytes were moved.
     fn relocate_some(
         &mut self,
-        blocks: &[(Block, &[u8])],
+        blocks: &[(NamedPage, &[u8])],
         class: Option<Class>,
         nodes: &dyn Nodes,
     ) -> Outcome<(usize, u64)> {
@@ -320,7 +331,7 @@ impl Engine {
             };
             let mut placed: SmallVec<[(u64, PageRef); 4]> = SmallVec::new();
             let (mut count, mut moved_bytes) = (0, 0);
-            for (Block { page_index, page: old, .. }, stored) in blocks {
+            for (NamedPage { page_index, page: old, .. }, stored) in blocks {
                 if chunk.get((page_index % CHUNK_PAGES) as u32) == Some(*old) {
                     let content = Content::stored(stored, old.crc32c);
                     let (pages, short_bytes) = content.room();
@@ -351,7 +362,7 @@ impl Engine {
         Ok(moved)
     }
 
-    /// Places what is stored of a page once more.
+    /// Places the stored content of a page once more.
     fn place_again(
         &mut self,
         list: u64,

@@ -1,8 +1,8 @@
-//! What is read of a segment that is being cleaned: all of it or, where little of it lives, what
-//! records say and what lives.
+//! Reading a victim: all of it or, where few of its bytes are live, only the records and the live
+//! blocks.
 //!
-//! A segment that a policy found worth cleaning early is nearly empty, and what lives in it lies
-//! together as it was written: a few short reads in the place of a long one.
+//! A victim that a policy chose early is nearly empty, and its live blocks lie together as they
+//! were written. So a few short reads replace a long one.
 
 use std::ops::Range;
 
@@ -13,13 +13,14 @@ use dendro_format::Addr;
 
 use crate::disk::LogDisk;
 
-/// Of a segment of which less than this part lives, only what is needed is read.
+/// A segment with a smaller live share than this is read in parts.
 const READ_IN_PARTS_BELOW: f64 = 0.25;
-/// So many pages between two that are wanted are read with them: asking again takes as long.
+/// A gap of up to so many pages between two wanted pages is read with them, because a separate read
+/// takes as long.
 const BRIDGED_PAGES: usize = 32;
-/// While clients read as well, so much is read at a time: theirs wait for no more than that.
+/// The length of one read while clients read as well. A client's read waits for no more than that.
 const PIECE_BYTES: usize = 128 << 10;
-/// Where partial segments are shorter than this, all that follows is read at once.
+/// If a partial segment is shorter than this, the rest of the segment is read at once.
 pub(crate) const LEAST_SKIPPED_BYTES: usize = 64 << 10;
 
 /// The bytes of a segment, as far as they were read.
@@ -27,37 +28,38 @@ pub(crate) const LEAST_SKIPPED_BYTES: usize = 64 << 10;
 pub(crate) struct Body {
     base: Addr,
     bytes: AlignedBuf,
-    /// Of each page, whether it is there. What is not may hold anything.
+    /// Whether each page was read. The content of a page that was not read is undefined.
     is_read: Vec<bool>,
-    /// The device is asked for no more than that at a time.
+    /// The largest length of one read of the device.
     piece_bytes: usize,
 }
 
 impl Body {
-    /// Nothing yet of the segment at `base`, which is as long as `bytes`, to be read while
-    /// `clients_read` or do not.
+    /// Makes an empty body for the segment at `base`, which is as long as `bytes`. `clients_read`
+    /// states whether clients read at the same time.
     pub(crate) fn new(base: Addr, bytes: AlignedBuf, clients_read: bool) -> Self {
         let is_read = vec![false; bytes.len() / PAGE_SIZE];
         let piece_bytes = if clients_read { PIECE_BYTES } else { bytes.len().max(PIECE_BYTES) };
         Self { base, bytes, is_read, piece_bytes }
     }
 
-    /// Where the segment begins.
+    /// The start of the segment.
     pub(crate) const fn base(&self) -> Addr {
         self.base
     }
 
-    /// All of it; what was not read is not what the device holds.
+    /// All bytes of the segment; those that were not read differ from what the device holds.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The memory, for another segment.
+    /// Returns the memory, to be used for another segment.
     pub(crate) fn into_buf(self) -> AlignedBuf {
         self.bytes
     }
 
-    /// Reads what is best read before anything is known but how much lives.
+    /// Reads the whole segment if so many of its bytes are live that this is faster than reading
+    /// parts.
     pub(crate) fn begin(&mut self, disk: &LogDisk, live_bytes: u32) -> Result<()> {
         if f64::from(live_bytes) >= self.bytes.len() as f64 * READ_IN_PARTS_BELOW {
             self.read(disk, 0..self.bytes.len())?;
@@ -65,12 +67,13 @@ impl Body {
         Ok(())
     }
 
-    /// As [`Self::read_all`], of one range.
+    /// As [`Self::read_all`], for one range.
     pub(crate) fn read(&mut self, disk: &LogDisk, range: Range<usize>) -> Result<()> {
         self.read_all(disk, std::iter::once(range))
     }
 
-    /// Reads the pages of these ranges of bytes that are not there yet; nothing beyond the end.
+    /// Reads the pages in these ranges of bytes that were not read yet, up to the end of the
+    /// segment.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Io`] when the device cannot be read.

@@ -1,16 +1,19 @@
-//! A unit is applied: to the state first, then to the log.
+//! Applying a unit: to the state first, then to the log.
 //!
-//! Invariants, by number where they are relied on:
-//! 1. A unit is whole. What it changes in the state can be undone until all of it has been changed;
-//!    only then are its records entered in the log, which cannot fail.
-//! 2. Nothing is read from the device while the lock is held. A node that is not in memory ends the
-//!    attempt, which leaves no trace; the caller loads the node and tries again.
+//! Invariants:
+//! 1. (apply 1) A unit is whole. What it changes in the state can be undone until all of it has
+//!    been changed; only then are its records entered in the log, which cannot fail.
+//! 2. (apply 2) Nothing is read from the device while the engine's lock is held. A node that is not
+//!    in memory ends the attempt, which leaves no trace; the caller loads the node and tries again.
 //!
-//! Pages need their places before the map can name them. So the blocks of a unit's pages are laid down
-//! in the open partial segments first; a block that no record names is nothing but unused room. A unit
-//! that does not fit into one partial segment of the main log cannot keep its records back so long. It
-//! is rehearsed: the state alone is changed and that is undone, which leaves every node that the unit
-//! changes dirty. After that its changes need no other node, so nothing can stop them half-way.
+//! The map can name a page only when the page has an address. So the blocks of a unit's pages are
+//! put into the open partial segments first. If the unit fails, no record names these blocks, and
+//! they are only unused room.
+//!
+//! A unit that does not fit into one partial segment of the main log cannot delay its records until
+//! the end. Such a unit is rehearsed: it is applied to the state alone and undone, which leaves
+//! every node that it changes dirty. When it is applied after that, it needs no other node, so
+//! nothing can stop it half-way.
 
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
@@ -21,7 +24,7 @@ use dendro_format::{PageRef, Record};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
-use crate::commit::unit::{Contents, Worst, check_arguments, chunks_in, encode_hints};
+use crate::commit::unit::{Contents, WorstCase, chunks_in, encode_hints};
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
@@ -33,26 +36,26 @@ use crate::state::visibility::ItemKey;
 /// When the records of a unit are entered in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Logging {
-    /// Never: the changes of the state are a rehearsal.
+    /// Never: the unit is rehearsed.
     Rehearsal,
-    /// When all of the unit has been applied to the state (invariant 1).
+    /// After all of the unit has been applied to the state (apply 1).
     AtEnd,
-    /// With each change: the unit takes several partial segments, and was rehearsed.
+    /// With each change: the unit takes several partial segments, and has been rehearsed.
     Along,
 }
 
-/// What became of one page that a unit writes.
+/// How one page that a unit writes was stored.
 #[derive(Clone, Copy, Debug)]
 enum Placed {
     /// It is all zeros, and has no block.
     Zeros,
     /// It lies in a new block.
     New(PageRef),
-    /// It takes the place of a block that is still to be written.
+    /// It replaces the content of a block that has not been written yet.
     InPlace(PageRef),
 }
 
-/// A unit while it is applied.
+/// The state of applying one unit.
 struct Application<'e, 'a> {
     engine: &'e mut Engine,
     nodes: &'e dyn Nodes,
@@ -61,8 +64,9 @@ struct Application<'e, 'a> {
     logging: Logging,
     /// Whether its pages go to payload streams.
     is_apart: bool,
+    /// The groups that the unit may still change (space 2).
     budget: ChunkBudget,
-    /// Lists that are known to exist, and those that the unit itself has deleted.
+    /// Lists that are known to exist, and lists that the unit itself has deleted.
     known: SmallVec<[Lid; 4]>,
     deleted: SmallVec<[Lid; 2]>,
     /// How many of the pages and records have been applied to the state.
@@ -72,10 +76,10 @@ struct Application<'e, 'a> {
 }
 
 impl Engine {
-    /// Changes the state with `change`, whole or not at all.
+    /// Changes the state with `change`, whole or not at all (apply 1).
     ///
     /// # Errors
-    /// What `change` answers: then nothing has changed.
+    /// The error of `change`; nothing has changed then.
     pub(crate) fn transact<T>(
         &mut self,
         nodes: &dyn Nodes,
@@ -99,11 +103,11 @@ impl Engine {
         outcome
     }
 
-    /// Changes the state with `change` and undoes it. The same changes need no node from the device
-    /// after that, as long as the lock is held.
+    /// Changes the state with `change` and undoes it. After that the same changes need no node from
+    /// the device, as long as the lock is held.
     ///
     /// # Errors
-    /// What `change` answers.
+    /// The error of `change`.
     pub(crate) fn rehearse<T>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Outcome<T>,
@@ -117,13 +121,13 @@ impl Engine {
     /// Applies a unit that fits.
     ///
     /// # Errors
-    /// Why it cannot be applied, or not now: nothing has changed then. [`Fault::Unfinished`] when the
-    /// log holds a part of it: no other may follow.
+    /// The reason why the unit cannot be applied, or not now; nothing has changed then.
+    /// [`Fault::Unfinished`] when the log holds a part of the unit: no other unit may follow.
     pub(crate) fn apply(
         &mut self,
         aru: &Aru<'_>,
         contents: &Contents<'_>,
-        worst: Worst,
+        worst: WorstCase,
         nodes: &dyn Nodes,
     ) -> Outcome<CommitSeq> {
         let branch = aru.view().branch;
@@ -158,12 +162,14 @@ impl Engine {
         Ok(CommitSeq(self.commit_seq))
     }
 
-    /// Whether the payload streams will find segments for so much, wherever it goes.
-    fn has_segments_for(&self, worst: Worst) -> bool {
+    /// Whether the payload streams will find enough segments for the unit, whatever classes its
+    /// pages get.
+    fn has_segments_for(&self, worst: WorstCase) -> bool {
         let size = self.state.segments.layout().segment_size_bytes();
-        // Headers, and what is too little for another partial segment, take a part of each.
+        // In each segment, headers take a part, and the end may be too short for another partial
+        // segment.
         let bytes = worst.len_bytes() + worst.len_bytes() / 4;
-        // Mostly there are more than it could take.
+        // This bound is cheap to compute, and mostly there are more free segments than that.
         let at_most = bytes.div_ceil(size) as usize + worst.pages;
         if self.state.segments.has_free(at_most.max(self.kept_segments)) {
             return true;
@@ -173,8 +179,8 @@ impl Engine {
         self.state.segments.has_free(needed.max(self.kept_segments))
     }
 
-    /// Puts records of a list of the disk's own, or deletes them, as a unit of the epoch that
-    /// [`Self::set_context`] was last called in.
+    /// Puts or deletes records of one of the disk's own lists, as a unit of the epoch in which
+    /// [`Self::set_context`] was last called.
     ///
     /// # Errors
     /// As [`Self::apply`].
@@ -193,7 +199,8 @@ impl Engine {
                 engine.state.put_system_record(list, *index, value.as_deref(), nodes)
             })?;
             for (index, value) in changes {
-                // Never in the place of an earlier one: what lies between depends on the order.
+                // A record never replaces an earlier one in the partial segment: the records
+                // between them depend on the order.
                 let index = *index;
                 let record = match value {
                     Some(value) => Record::PutRecord { list, index, value },
@@ -238,7 +245,7 @@ impl<'e, 'a> Application<'e, 'a> {
         let mut shared = None;
         for op in ops {
             match self.apply_op(op) {
-                // Pages are copied for a unit only if nothing else is wrong with it.
+                // The pages are copied for the unit only if it has no other fault.
                 Err(fault @ Fault::Shared(..)) => {
                     shared.get_or_insert(fault);
                 }
@@ -249,7 +256,6 @@ impl<'e, 'a> Application<'e, 'a> {
     }
 
     fn apply_op(&mut self, op: &Op<'_>) -> Outcome<()> {
-        check_arguments(op)?;
         let (branch, nodes) = (self.branch, self.nodes);
         match op {
             Op::CreateList { list, hints } => {
@@ -323,7 +329,7 @@ impl<'e, 'a> Application<'e, 'a> {
         Ok(())
     }
 
-    /// Sees that a list exists.
+    /// Returns an error unless the list exists.
     fn require(&mut self, list: Lid) -> Outcome<()> {
         if self.known.contains(&list) {
             return Ok(());
@@ -337,8 +343,8 @@ impl<'e, 'a> Application<'e, 'a> {
         Ok(())
     }
 
-    /// As [`Self::require`]. If the head had an entry of its own in the list, written in its epoch, the
-    /// list exists: such entries are there only as long as it does, or as it is being removed.
+    /// As [`Self::require`]. If the head had an entry of its own in the list, written in its epoch,
+    /// the list exists: such an entry is there only while the list exists or is being removed.
     fn require_of(&mut self, list: Lid, is_own_found: bool) -> Outcome<()> {
         let is_own_found = is_own_found && self.deleted.is_empty();
         if is_own_found && !self.engine.state.removals.contains(list.0) {
@@ -347,7 +353,7 @@ impl<'e, 'a> Application<'e, 'a> {
         self.require(list)
     }
 
-    /// Sees that a list can be made.
+    /// Returns an error if the list cannot be created.
     fn check_new(&mut self, list: Lid) -> Outcome<()> {
         let exists = Error::ListExists(list);
         if list < Lid::FIRST {
@@ -359,7 +365,7 @@ impl<'e, 'a> Application<'e, 'a> {
             return Err(exists.into());
         }
         if self.deleted.contains(&list) {
-            // All that is left of it goes with this unit.
+            // The unit itself removes all that is left of the list.
             if state.has_more_entries(list.0, MAX_UNIT_GROUPS as usize, self.nodes)? {
                 return Err(Error::UnitTooLong.into());
             }
@@ -370,7 +376,8 @@ impl<'e, 'a> Application<'e, 'a> {
             if state.is_in_some_version(list.0, self.nodes)? {
                 return Err(exists.into());
             }
-            // What deleted versions have left of it goes; if that is much, piece by piece.
+            // This unit removes what deleted versions left of the list. If that is much, the list
+            // is removed step by step before the unit.
             let is_deleted = self.deleted.contains(&list);
             if !is_deleted && !state.is_small_list(list.0, self.nodes)? {
                 return Err(Fault::NotYetRemoved(list.0));
@@ -379,7 +386,7 @@ impl<'e, 'a> Application<'e, 'a> {
         Ok(())
     }
 
-    /// Writes pages; says whether the head had an entry of one of their chunks in its epoch.
+    /// Writes pages. Returns whether the head had an entry of its epoch for one of their chunks.
     fn write_pages(&mut self, list: u64, first_page: u64, pages: &[Content<'_>]) -> Outcome<bool> {
         let mut is_own_found = false;
         let content_of = |page_index: u64| &pages[(page_index - first_page) as usize];
@@ -415,7 +422,7 @@ impl<'e, 'a> Application<'e, 'a> {
         Ok(is_own_found)
     }
 
-    /// Finds a place for a page. `own` is the page that the head wrote in its epoch, and `old` the page
+    /// Stores a page. `own` is the page that the head wrote in its epoch, and `old` is the page
     /// that it sees.
     fn put_page(
         &mut self,
@@ -448,7 +455,7 @@ impl<'e, 'a> Application<'e, 'a> {
         })
     }
 
-    /// Lays down a block for a page, with room for its record.
+    /// Places a new block for a page, and reserves room for its record.
     fn place(
         &mut self,
         list: u64,
@@ -458,7 +465,7 @@ impl<'e, 'a> Application<'e, 'a> {
     ) -> Outcome<PageRef> {
         let engine = &mut *self.engine;
         let class = match self.is_apart.then(|| engine.user_class(old)) {
-            // The room that the unit was found to have in the main log is for its records.
+            // The room in the main log was checked for the unit's records alone.
             Some(Class::MAIN) => engine.streams.any_user_class(),
             Some(class) => class,
             None => Class::MAIN,
@@ -479,7 +486,7 @@ impl<'e, 'a> Application<'e, 'a> {
         Ok(block)
     }
 
-    /// Enters the unit's records, if that was not done along with its changes.
+    /// Enters the unit's records, unless they were entered along with its changes.
     fn enter_records(&mut self, ops: &[Op<'_>]) {
         if self.logging == Logging::Along {
             return;
@@ -517,7 +524,7 @@ impl<'e, 'a> Application<'e, 'a> {
         }
     }
 
-    /// Enters the record of any change but that of pages written.
+    /// Enters the record of any change except written pages.
     fn enter_record(&mut self, op: &Op<'_>) {
         let record = match op {
             Op::CreateList { list, hints } => {

@@ -1,13 +1,13 @@
-//! What a unit gives back of what it takes.
+//! The space that a unit gives back.
 //!
-//! A page that takes the place of one that nobody else sees takes no more than that one did. So on a
-//! full volume whatever was written, or allocated as zeros, can be written again.
+//! A page that replaces one that no other version sees takes no more space than that page did. So
+//! on a full volume, pages that were written, or allocated as zeros, can be written again.
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, Op};
 use dendro_format::PageRef;
 
-use crate::commit::unit::Worst;
+use crate::commit::unit::WorstCase;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -17,22 +17,22 @@ use crate::state::State;
 use crate::state::pages::{chunks_of, page_range};
 
 impl LogDisk {
-    /// What a unit needs, and what is short of it.
+    /// Returns what a unit needs and which shortage there is, if any.
     ///
     /// # Errors
-    /// [`Fault::Miss`](crate::fault::Fault::Miss) when a node must be read to find that out.
+    /// [`Fault::Miss`](crate::fault::Fault::Miss) when a node must be read to compute that.
     pub(crate) fn shortage_of(
         &self,
         engine: &Engine,
         aru: &Aru<'_>,
-        worst: Worst,
+        worst: WorstCase,
         nodes: &dyn Nodes,
     ) -> Outcome<(Need, Option<Shortage>)> {
         let mut need = Need {
             log_bytes: worst.len_bytes(),
             kept_bytes: worst.zero_pages_bytes(),
             given_back_bytes: 0,
-            // A page that a version keeps takes space when it is replaced.
+            // A page that another version sees still takes space after it is replaced.
             reclaims: aru.reclaims() && !(worst.has_pages() && engine.state.versions.are_several()),
         };
         let shortage = self.shortage(engine, need);
@@ -47,8 +47,8 @@ impl LogDisk {
     }
 }
 
-/// Whether a change takes nothing where all the pages that the unit writes were there before: the records
-/// that are put beside them are i-nodes'.
+/// Whether a change takes no space if all pages that the unit writes existed before. A record that
+/// is put in such a unit counts as none, because it replaces an i-node.
 const fn changes_in_place(op: &Op<'_>) -> bool {
     !matches!(
         op,
@@ -57,12 +57,12 @@ const fn changes_in_place(op: &Op<'_>) -> bool {
 }
 
 impl State {
-    /// Bytes of the pages that the unit's pages take the place of, and nobody else sees.
+    /// Bytes of the pages that the unit replaces and that no other version sees.
     fn given_back_bytes(&self, aru: &Aru<'_>, nodes: &dyn Nodes) -> Outcome<u64> {
         let branch = aru.view().branch;
         let moves = |op: &Op<'_>| matches!(op, Op::MovePages { .. } | Op::SwapPages { .. });
         if aru.ops().iter().any(moves) {
-            // A page that was moved before does not die.
+            // A page that the unit moved before does not become dead.
             return Ok(0);
         }
         let mut bytes = 0;
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// What is counted for a page.
+/// The bytes that are counted for a page.
 fn charge(page: PageRef) -> u64 {
     if page.len_bytes == 0 { PAGE_SIZE as u64 } else { u64::from(page.footprint_bytes()) }
 }

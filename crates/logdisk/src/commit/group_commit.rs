@@ -1,9 +1,13 @@
-//! Making the log durable, and who comes along.
+//! Group commit: making the log durable, with one flush for several callers.
 //!
-//! A flush covers all that was committed when it began. Who comes while one is under way waits for the
-//! next, and those that were covered are often soon back. If the next began at once they would have to
-//! wait for the one after it: two clients would take turns, with the device to each half of the time.
-//! So it waits a little for as many as the last one let go, as long as that pays.
+//! Invariants:
+//! 1. (flush 1) A flush covers everything that was committed when it began.
+//!
+//! A caller that arrives while a flush is under way waits for the next one. The callers that a
+//! flush covered often return soon with another commit. If the next flush began at once, they would
+//! miss it and wait for the one after it. Two clients would then alternate, and each could use the
+//! device half of the time. So the next flush is delayed a little until as many callers have
+//! arrived as the last flush released, as long as such delays pay.
 
 use std::time::Duration;
 
@@ -16,66 +20,70 @@ use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 
-/// Company is not waited for longer than so, however slow the device.
-const MAX_PATIENCE: Duration = Duration::from_millis(20);
-/// How often waiting may have failed in a row, about, before it is left off.
-const MAX_TRUST: u32 = 3;
-/// So many chances are passed by then before it is tried again.
-const CHANCES_PASSED: u32 = 30;
+/// The longest delay for a batch, however slow the device is.
+const MAX_DELAY: Duration = Duration::from_millis(20);
+/// The number of failed delays in a row, about, after which delays stop.
+const MAX_FAILED_DELAYS: u32 = 3;
+/// The number of flushes without a delay after which a delay is tried again.
+const SKIPPED_DELAYS: u32 = 30;
 
-/// Who flushes, who waits for that, and what is known of their habits.
+/// The callers of flushes, and statistics that decide about delays.
 #[derive(Debug, Default)]
 struct Callers {
     is_flushing: bool,
     /// The number of the flush that began last.
     begun: u64,
-    /// Callers that no flush has begun for yet.
+    /// Callers for which no flush has begun yet.
     waiting: u32,
-    /// Those that the flush under way was begun for.
+    /// Callers for which the flush under way was begun.
     covered: u32,
-    /// Those that the last one let go, when, and how many have come since.
+    /// The callers that the last flush released, when it did, and how many have arrived since.
     released: u32,
     released_at: Timestamp,
-    come: u32,
-    /// How long a flush takes, in the mean of recent ones.
+    arrived: u32,
+    /// The average duration of recent flushes.
     mean_ns: u64,
-    /// How much is left of the hope that company comes.
-    trust: Trust,
+    /// Whether delays have paid lately.
+    delay_benefit: DelayBenefit,
 }
 
 #[derive(Debug)]
-struct Trust {
+struct DelayBenefit {
     left: u32,
-    chances_passed: u32,
+    skipped_delays: u32,
 }
 
-impl Default for Trust {
+impl Default for DelayBenefit {
     fn default() -> Self {
-        Self { left: MAX_TRUST, chances_passed: 0 }
+        Self { left: MAX_FAILED_DELAYS, skipped_delays: 0 }
     }
 }
 
-impl Trust {
-    /// Whether waiting is worth a try.
-    const fn is_justified(&mut self) -> bool {
+impl DelayBenefit {
+    /// Whether a delay should be tried.
+    const fn should_try(&mut self) -> bool {
         if self.left > 0 {
             return true;
         }
-        self.chances_passed += 1;
-        let is_time = self.chances_passed > CHANCES_PASSED;
+        self.skipped_delays += 1;
+        let is_time = self.skipped_delays > SKIPPED_DELAYS;
         if is_time {
-            self.chances_passed = 0;
+            self.skipped_delays = 0;
         }
         is_time
     }
 
-    /// Learns from a wait of `waited` for a flush that takes `flush`, with which `before` callers have
-    /// become `after`: it has paid if more of them are served in the same time.
+    /// Updates the estimate after a delay of `waited`, in which the number of callers rose from
+    /// `before` to `after`; a flush takes `flush`. The delay has paid if more callers are served in
+    /// the same time.
     fn learn(&mut self, before: u32, after: u32, waited: Duration, flush: Duration) {
         let joined = u128::from(after.saturating_sub(before));
         let has_paid = joined * flush.as_nanos() > u128::from(before) * waited.as_nanos();
-        self.left =
-            if has_paid { (self.left + 1).min(MAX_TRUST) } else { self.left.saturating_sub(1) };
+        self.left = if has_paid {
+            (self.left + 1).min(MAX_FAILED_DELAYS)
+        } else {
+            self.left.saturating_sub(1)
+        };
     }
 }
 
@@ -85,18 +93,18 @@ impl Callers {
         self.covered = std::mem::take(&mut self.waiting);
     }
 
-    /// A flush has been done that took so long.
+    /// Records that a flush ended that took `time`.
     fn end(&mut self, time: Duration, now: Timestamp) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.mean_ns = match self.mean_ns {
             0 => nanos,
             mean => mean - mean / 8 + nanos / 8,
         };
-        // The engine's own flushes may cover nobody.
+        // A flush that the engine needs for itself may cover no caller.
         if self.covered > 0 {
             self.released = std::mem::take(&mut self.covered);
             self.released_at = now;
-            self.come = 0;
+            self.arrived = 0;
         }
     }
 
@@ -105,27 +113,28 @@ impl Callers {
     }
 
     const fn is_batch_incomplete(&self) -> bool {
-        self.come < self.released
+        self.arrived < self.released
     }
 }
 
-/// Whose turn it is to flush.
+/// Decides which thread flushes.
 pub(crate) struct GroupCommit {
     callers: Mutex<Callers>,
-    /// Told when a flush has ended.
+    /// Notified when a flush has ended.
     ended: Condvar,
-    /// Told when all have come that the last flush let go.
+    /// Notified when as many callers have arrived as the last flush released.
     complete: Condvar,
     clock: Arc<dyn Clock>,
 }
 
-/// Whoever has it flushes, and nobody else meanwhile.
+/// The right to flush; one thread has it at a time.
 struct FlushTurn<'a>(&'a GroupCommit);
 
 impl Drop for FlushTurn<'_> {
     fn drop(&mut self) {
         self.0.callers.lock().is_flushing = false;
-        // All that wait go on at once, those that were covered and the one that flushes next.
+        // All waiting threads continue at once: those that were covered, and the one that flushes
+        // next.
         self.0.ended.notify_all();
     }
 }
@@ -135,18 +144,19 @@ impl GroupCommit {
         Self { callers: Mutex::default(), ended: Condvar::new(), complete: Condvar::new(), clock }
     }
 
-    /// Notes that somebody wants what is committed to be made durable.
-    fn come(&self) -> MutexGuard<'_, Callers> {
+    /// Counts a caller that needs its commits made durable.
+    fn join(&self) -> MutexGuard<'_, Callers> {
         let mut callers = self.callers.lock();
         callers.waiting += 1;
-        callers.come += 1;
-        if callers.come == callers.released {
+        callers.arrived += 1;
+        if callers.arrived == callers.released {
             self.complete.notify_one();
         }
         callers
     }
 
-    /// Waits until nobody else flushes, or `stop` says why that is not needed any more.
+    /// Waits until no other thread flushes, or until `stop` returns why the flush is not needed any
+    /// more.
     fn take_turn<T>(
         &self,
         callers: &mut MutexGuard<'_, Callers>,
@@ -163,40 +173,38 @@ impl GroupCommit {
         }
     }
 
-    /// Waits for those that the last flush let go, until half as long has passed since as a flush
-    /// takes. Called by the one whose turn it is.
+    /// Waits for the callers that the last flush released, until half the duration of a flush has
+    /// passed since it released them. The caller has the right to flush.
     fn wait_for_batch(&self, callers: &mut MutexGuard<'_, Callers>) {
         if !callers.is_batch_incomplete() {
             return;
         }
         let (before, began) = (callers.waiting, self.clock.now());
         let flush = callers.flush_time();
-        let patience = (flush / 2).min(MAX_PATIENCE);
-        let patience = patience.saturating_sub(began.since(callers.released_at));
-        if patience.is_zero() || !callers.trust.is_justified() {
+        let delay = (flush / 2).min(MAX_DELAY);
+        let delay = delay.saturating_sub(began.since(callers.released_at));
+        if delay.is_zero() || !callers.delay_benefit.should_try() {
             return;
         }
-        let _ = self.complete.wait_while_for(
-            callers,
-            |callers| callers.is_batch_incomplete(),
-            patience,
-        );
+        let _ =
+            self.complete.wait_while_for(callers, |callers| callers.is_batch_incomplete(), delay);
         let (after, waited) = (callers.waiting, self.clock.now().since(began));
-        callers.trust.learn(before, after, waited, flush);
+        callers.delay_benefit.learn(before, after, waited, flush);
     }
 }
 
 impl LogDisk {
-    /// Makes all durable that was committed up to `up_to`, or before the call.
+    /// Makes everything durable that was committed up to `up_to` or before the call, whichever is
+    /// less.
     pub(crate) fn flush_up_to(&self, up_to: CommitSeq) -> Result<()> {
         let target = up_to.0.min(self.engine.read().commit_seq);
         let is_durable = || self.durable.load(Ordering::Acquire) >= target;
         if is_durable() {
             return self.failure().map_or(Ok(()), Err);
         }
-        let mut callers = self.group_commit.come();
+        let mut callers = self.group_commit.join();
         let begun = callers.begun;
-        // Whoever flushed while this call waited may have covered it.
+        // A flush that ended while this call waited may have covered it.
         let stop = || match is_durable() {
             true => Some(Ok(())),
             false => self.failure().map(Err),
@@ -218,7 +226,7 @@ impl LogDisk {
         outcome
     }
 
-    /// Flushes the log if `prepare` finds, or makes it, worth it; says whether it did.
+    /// Flushes the log if `prepare` returns that this is worth it, and returns whether it did.
     pub(crate) fn flush_if(
         &self,
         prepare: impl FnOnce(&mut Engine) -> Outcome<bool>,
@@ -233,10 +241,10 @@ impl LogDisk {
         Ok(is_worth_it)
     }
 
-    /// Writes all that is in the log's order so far, and makes it durable. Called by the one whose turn
-    /// it is.
+    /// Writes everything that is in the order of the log, and makes it durable. The caller has the
+    /// right to flush.
     fn flush_log(&self) -> Result<()> {
-        // Who has come by now has committed what is to be covered.
+        // Callers that have arrived by now have committed what the flush covers (flush 1).
         self.group_commit.callers.lock().begin();
         let began = self.group_commit.clock.now();
         let (commit_seq, partial_seq) = {
@@ -252,6 +260,7 @@ impl LogDisk {
         Ok(())
     }
 
+    /// Flushes the device. If that fails, the disk latches (flush 2).
     pub(crate) fn flush_device(&self) -> Result<()> {
         self.device.flush().map_err(|error| self.latch_write(error.to_string()))
     }
@@ -272,24 +281,24 @@ mod tests {
     const WAITED: Duration = Duration::from_micros(250);
 
     #[test]
-    fn who_waits_in_vain_soon_waits_no_more_but_tries_again_now_and_then() {
-        let mut trust = Trust::default();
+    fn delays_that_do_not_pay_stop_and_are_tried_again_now_and_then() {
+        let mut delay_benefit = DelayBenefit::default();
         let mut waits = 0;
         for _ in 0..310 {
-            if trust.is_justified() {
+            if delay_benefit.should_try() {
                 waits += 1;
-                trust.learn(1, 1, WAITED, FLUSH);
+                delay_benefit.learn(1, 1, WAITED, FLUSH);
             }
         }
-        assert_eq!(waits, MAX_TRUST + 9);
-        // Once it pays again, it is done again.
-        while !trust.is_justified() {}
-        trust.learn(1, 2, WAITED, FLUSH);
-        assert!(trust.is_justified());
+        assert_eq!(waits, MAX_FAILED_DELAYS + 9);
+        // After one delay that pays, delays are used again.
+        while !delay_benefit.should_try() {}
+        delay_benefit.learn(1, 2, WAITED, FLUSH);
+        assert!(delay_benefit.should_try());
     }
 
     #[test]
-    fn a_wait_pays_if_more_are_served_in_the_same_time() {
+    fn a_delay_pays_if_more_callers_are_served_in_the_same_time() {
         for (before, after, waited_micros, has_paid) in [
             (1, 2, 250, true),
             (4, 8, 250, true),
@@ -297,9 +306,9 @@ mod tests {
             (7, 8, 20, true),
             (1, 1, 0, false),
         ] {
-            let mut trust = Trust { left: 1, chances_passed: 0 };
-            trust.learn(before, after, Duration::from_micros(waited_micros), FLUSH);
-            assert_eq!(trust.left > 1, has_paid, "{before} {after} {waited_micros}");
+            let mut delay_benefit = DelayBenefit { left: 1, skipped_delays: 0 };
+            delay_benefit.learn(before, after, Duration::from_micros(waited_micros), FLUSH);
+            assert_eq!(delay_benefit.left > 1, has_paid, "{before} {after} {waited_micros}");
         }
     }
 }

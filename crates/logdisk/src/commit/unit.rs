@@ -1,5 +1,5 @@
-//! A recovery unit before it is applied: whether its arguments are sound, what it stores, and what it
-//! takes at worst.
+//! A recovery unit before it is applied: whether its arguments are valid, what it stores, and the
+//! most that it can take.
 
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
@@ -13,13 +13,14 @@ use smallvec::SmallVec;
 use crate::log::partial::{Content, page_record_bytes};
 use crate::state::pages::zeroed_map_bytes;
 
-/// The interface's groups are the map's chunks.
+/// A group of the interface is a chunk of the map.
 const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it changes");
 
-/// Checks what can be checked of a change without looking at the volume.
+/// Checks the arguments of a change without looking at the volume.
 ///
 /// # Errors
-/// [`Error::RecordTooLong`], [`Error::OutOfRange`], or what a list of the disk's own number answers.
+/// [`Error::RecordTooLong`], [`Error::OutOfRange`], or the error for a list number that is reserved
+/// for the disk itself.
 pub(crate) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
     if let Some(list) = lists_of(op).into_iter().flatten().find(|list| *list >= Lid::CLIENT_END) {
         let is_new = matches!(op, Op::CreateList { .. });
@@ -43,7 +44,7 @@ pub(crate) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
     }
 }
 
-/// The lists that a change concerns.
+/// The lists that a change names.
 const fn lists_of(op: &Op<'_>) -> [Option<Lid>; 2] {
     match *op {
         Op::CreateList { list, .. }
@@ -59,7 +60,7 @@ const fn lists_of(op: &Op<'_>) -> [Option<Lid>; 2] {
     }
 }
 
-/// The number of chunks that so many pages lie in.
+/// The number of chunks in which these pages lie.
 pub(crate) const fn chunks_in(first_page: u64, count: u64) -> u64 {
     match count {
         0 => 0,
@@ -74,8 +75,9 @@ pub(crate) fn check_range(first_page: u64, count: u64) -> Result<(), Error> {
     }
 }
 
-/// What a unit stores, in its order: the pages that it writes, and the records that it puts. Finding
-/// it out takes longer than all else that a commit does with them, and needs no lock.
+/// What a unit stores, in its order: the pages that it writes and the records that it puts.
+/// Computing checksums and copies takes most of the time of a commit and needs no lock, so it is
+/// done before.
 pub(crate) struct Contents<'a> {
     pub(super) pages: SmallVec<[Content<'a>; 1]>,
     pub(super) records: SmallVec<[Arc<[u8]>; 3]>,
@@ -97,19 +99,19 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// What a unit takes at worst.
+/// The most that a unit can take.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Worst {
+pub(crate) struct WorstCase {
     pub(super) pages: usize,
     pub(super) record_bytes: usize,
     map_bytes: u64,
     zero_pages: u64,
-    /// What clients count of it: bytes of pages, and of records.
+    /// What clients wrote with it: bytes of pages, and of records.
     pub(super) user_page_bytes: u64,
     pub(super) user_record_bytes: u64,
 }
 
-impl Worst {
+impl WorstCase {
     pub(crate) fn of(aru: &Aru<'_>) -> Self {
         let mut worst = Self { record_bytes: VERSION_LEN_BYTES, ..Self::default() };
         for op in aru.ops() {
@@ -139,17 +141,17 @@ impl Worst {
         self.pages > 0
     }
 
-    /// What the pages of zeros take when they are written.
+    /// The bytes that its pages of zeros take when they are written later.
     pub(crate) const fn zero_pages_bytes(self) -> u64 {
         self.zero_pages.saturating_mul(PAGE_SIZE as u64)
     }
 
-    /// What the pages take at worst, those of zeros included.
+    /// The most that its pages can take, with pages of zeros.
     pub(crate) const fn pages_bytes(self) -> u64 {
         (self.pages as u64).saturating_add(self.zero_pages).saturating_mul(PAGE_SIZE as u64)
     }
 
-    /// Bytes of log, the blocks that partial segments leave unused included.
+    /// The bytes of log, with what partial segments leave unused.
     pub(crate) const fn len_bytes(self) -> u64 {
         let bytes = self.pages * PAGE_SIZE + self.record_bytes;
         (bytes + bytes / 64 + 4 * PAGE_SIZE) as u64 + self.map_bytes

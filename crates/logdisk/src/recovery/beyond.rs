@@ -1,14 +1,17 @@
-//! What lies behind the place where the log does not go on: is it the end, or is the log damaged there?
+//! What lies behind the place where the log does not continue: is that place the end, or is the log
+//! damaged there?
 //!
-//! A power cut may leave partial segments behind one that was lost, for until a flush the device keeps
-//! what it likes. So that a later one is there proves nothing. But each says up to which number the log
-//! was durable when it was written ([`PartialHeader::durable_seq`]): if the missing one is among these,
-//! it was on the device, and is damaged.
+//! A power cut may leave partial segments behind one that was lost, because before a flush the
+//! device may write in any order. So a later partial segment alone proves nothing. But each header
+//! states up to which number the log was durable when it was written
+//! ([`PartialHeader::durable_seq`], recovery 1). If the missing number is among these, the missing
+//! partial segment was on the device and is damaged.
 //!
-//! A damaged header has lost the place at which the log goes on. So what may come later is looked for
-//! behind the place itself, in the segment that the last sound header names, and at the starts of those
-//! that were clean when the checkpoint was taken, which are filled from the lowest on. As many are looked
-//! at as can have been filled since; all of them if there is any sign that the log went on.
+//! A damaged header no longer states where the log continues. So later partial segments are looked
+//! for in these places: behind the place itself; in the segment that the last sound header names;
+//! and at the starts of the segments that were clean when the checkpoint was taken, from the lowest
+//! on, which is the order in which they are filled. As many segments are searched as can have been
+//! filled since the checkpoint, and all of them if there is any sign that the log continued.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,27 +22,27 @@ use dendro_format::{Head, PartialHeader, SegmentNo};
 use super::reader::SegmentReader;
 use super::salvage::Later;
 
-/// Between two checkpoints so much is written, about, by all heads.
+/// About the most that all streams write between two checkpoints.
 const WRITTEN_BETWEEN_CHECKPOINTS_BYTES: u64 = 512 * MIB;
 
-/// Where the log does not go on.
+/// The place where the log does not continue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogEnd {
-    /// The number of the partial segment that is not there.
+    /// The number of the missing partial segment.
     pub(super) seq: u64,
-    /// Where it would be.
+    /// The segment and the offset where it should be.
     pub(super) segment: SegmentNo,
     pub(super) offset_bytes: u64,
-    /// Or at the start of this.
+    /// The other place where it may be: the start of this segment.
     pub(super) next_segment: SegmentNo,
 }
 
-/// Which segments the log can have gone on in.
+/// The segments that the log may continue in.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Candidates<'a> {
-    /// Those that were clean at the checkpoint, the likeliest first.
+    /// The segments that were clean at the checkpoint, the most likely first.
     Clean(&'a [SegmentNo]),
-    /// Any: it is not known that the checkpoint is the newest.
+    /// Any segment: it is not known that the checkpoint is the newest.
     All,
 }
 
@@ -58,18 +61,18 @@ pub(super) fn highest_seq(reader: &mut SegmentReader<'_>) -> u64 {
     highest
 }
 
-/// What was found of the main log behind that.
+/// What was found of the main log behind that place.
 pub(super) struct Beyond {
-    /// The log was durable up to this number.
+    /// The number up to which the log was durable.
     pub(super) durable_seq: u64,
-    /// The header of the last.
+    /// The last header.
     pub(super) last: PartialHeader,
-    /// All of it, by number, if that was asked for.
+    /// All partial segments by number, if the caller wants to keep them.
     pub(super) later: BTreeMap<u64, Later>,
 }
 
 impl Beyond {
-    /// Looks for it in the segments that the log can have gone on in.
+    /// Searches the segments that the log may continue in.
     pub(super) fn find(
         reader: &mut SegmentReader<'_>,
         end: &LogEnd,
@@ -77,7 +80,7 @@ impl Beyond {
         reused: impl Iterator<Item = SegmentNo>,
         keeps_records: bool,
     ) -> Option<Self> {
-        let mut search = Search {
+        let mut search = LogSearch {
             end: *end,
             keeps_records,
             found: None,
@@ -109,7 +112,7 @@ impl Beyond {
     }
 }
 
-struct Search {
+struct LogSearch {
     end: LogEnd,
     keeps_records: bool,
     found: Option<Beyond>,
@@ -117,8 +120,8 @@ struct Search {
     seen: BTreeSet<SegmentNo>,
 }
 
-impl Search {
-    /// Whether the place where the log ends has a header that looks like the one that should be there.
+impl LogSearch {
+    /// Whether the place where the log ends has a header like the missing one.
     fn looks_damaged(&self, reader: &mut SegmentReader<'_>) -> bool {
         let LogEnd { segment, offset_bytes, next_segment, seq } = self.end;
         [(segment, offset_bytes), (next_segment, 0)].into_iter().any(|(segment, offset_bytes)| {
@@ -133,7 +136,7 @@ impl Search {
         })
     }
 
-    /// Looks through the segments that wait for it, and those that what is found there names next.
+    /// Searches the queued segments, and those that the headers found there name next.
     fn follow(&mut self, reader: &mut SegmentReader<'_>) {
         while let Some(segment) = self.waiting.pop_front() {
             if reader.layout().is_log_segment(segment) && self.seen.insert(segment) {

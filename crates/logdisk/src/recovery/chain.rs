@@ -1,4 +1,4 @@
-//! The log behind a checkpoint, followed partial segment by partial segment.
+//! The log behind a checkpoint, followed one partial segment after the other.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -25,7 +25,7 @@ pub(super) struct Scanned {
 
 #[cfg(test)]
 impl Scanned {
-    /// As `before`, of one unit with these records.
+    /// A partial segment behind `before` that holds one unit with these records.
     pub(super) fn behind(before: &Self, records: Vec<u8>) -> Self {
         let mut header = before.header;
         (header.seq, header.commit_seq) = (header.seq + 1, header.commit_seq + 1);
@@ -34,34 +34,36 @@ impl Scanned {
     }
 }
 
-/// What lies of the blocks that a partial segment names in it.
+/// Whether the blocks in a partial segment that its own records name are sound.
 enum Payload {
     Sound,
     Wrong,
-    /// The device fails to read some of it.
+    /// The device fails to read some of them.
     Unreadable(String),
 }
 
 /// The log behind a checkpoint.
 pub(super) struct Chain {
     pub(super) partials: Vec<Scanned>,
-    /// Segments that other heads filled with what the records name.
+    /// The segments of other streams that hold blocks which the records name.
     pub(super) payload_segments: BTreeSet<SegmentNo>,
-    /// The first number that no partial segment has, whether it counts or not.
+    /// The first number behind all partial segments that were found, whether they were applied or
+    /// not.
     pub(super) next_seq: u64,
     pub(super) prev_crc32c: u32,
-    /// Where the headers end.
+    /// The place where the chain of headers ends.
     pub(super) end: LogEnd,
-    /// What was found of the log behind that.
+    /// What was found of the log behind that place.
     pub(super) beyond: Option<Beyond>,
-    /// Where the log cannot be read, so that nobody knows whether it goes on.
+    /// Why the log cannot be read at some place, so that it is unknown whether it continues.
     pub(super) unreadable: Option<String>,
     start: LogPosition,
 }
 
 impl Chain {
-    /// Whether the log surely leads to a place. A checkpoint after a crash, whose number is not the next,
-    /// names the last partial segment that was seen, and it may be one that did not count.
+    /// Whether the log surely leads to a place. A checkpoint that was taken after a crash has a
+    /// number that was skipped to, and the checksum of the last partial segment that was seen. That
+    /// one may not have been applied, so such a place does not count as reached.
     pub(super) fn reaches(&self, position: LogPosition) -> bool {
         let LogPosition { seq, prev_crc32c } = position;
         let is_before = |partial: &Scanned| {
@@ -72,8 +74,8 @@ impl Chain {
                 && (self.start.seq == seq || self.partials.is_empty()))
     }
 
-    /// Segments that the log says are to be filled anew, and that it has not gone on to fill. Once the
-    /// chain is durable they are as good as clean, as they were to who wrote it ([`crate::space::reuse`]).
+    /// Segments that the log releases for reuse and has not filled since. Once the chain is durable
+    /// they may become clean, as they could before the crash ([`crate::space::reuse`], reuse 2).
     pub(super) fn left_to_fill(&self, layout: Layout) -> BTreeSet<SegmentNo> {
         let mut left = BTreeSet::new();
         for partial in &self.partials {
@@ -93,9 +95,9 @@ impl Chain {
         left
     }
 
-    /// Every segment that the chain touches or names blocks in, and that it starts from: none may
-    /// be filled before a new checkpoint is durable, or a crash until then would find a shorter
-    /// log.
+    /// Every segment that the chain starts from, lies in, or names blocks in. None of them may be
+    /// filled before a new checkpoint is durable (recovery 2), or a crash until then would find a
+    /// shorter log.
     pub(super) fn segments(&self, checkpoint: &Checkpoint) -> BTreeSet<SegmentNo> {
         let mut segments = self.payload_segments.clone();
         segments.insert(checkpoint.log.segment);
@@ -106,16 +108,16 @@ impl Chain {
 
 /// How a log is followed.
 pub(super) struct Rules<'a> {
-    /// What names a partial segment that is known to have been durable, if not the log.
+    /// A place that is known to have been durable from elsewhere than the log.
     pub(super) durable_position: Option<LogPosition>,
-    /// Where the log is looked for behind its end; none: nowhere.
+    /// Where the log is looked for behind its end; `None` means nowhere.
     pub(super) beyond: Option<Candidates<'a>>,
-    /// Whether what lies there is kept to be applied.
+    /// Whether the records that lie there are kept, so that they can be applied.
     pub(super) keeps_later: bool,
     pub(super) skip_payload_checks: bool,
 }
 
-/// Follows the chain.
+/// The state of following the chain.
 pub(super) struct Scan<'a> {
     reader: SegmentReader<'a>,
     start: LogPosition,
@@ -181,8 +183,8 @@ impl<'a> Scan<'a> {
         Ok(chain)
     }
 
-    /// Ends the chain at the first partial segment that is not known to have been durable, and some of
-    /// whose payload is wrong.
+    /// Ends the chain at the first partial segment that is not known to have been durable and has
+    /// wrong payload.
     fn end_at_wrong_payload(&self, chain: &mut Chain, durable_seq: u64) -> Result<()> {
         let mut windows = Windows::new(self.reader.device());
         for at in 0..chain.partials.len() {
@@ -210,7 +212,7 @@ impl<'a> Scan<'a> {
         self.reader.layout()
     }
 
-    /// The blocks that the records name outside their own partial segment, where other heads put
+    /// The blocks that the records name outside their own partial segment, where other streams put
     /// them.
     fn others<'b>(&self, partial: &'b Scanned) -> impl Iterator<Item = PageRef> + use<'b> {
         let base = self.layout().segment_offset(partial.header.segment)
@@ -221,8 +223,9 @@ impl<'a> Scan<'a> {
             .filter(move |block| !own.contains(&block.addr.bytes()))
     }
 
-    /// Whether all those are as the records say. What cannot be read now may be there all the same:
-    /// that is an error, and not the end of the log.
+    /// Whether all those blocks have the checksums that the records state. A block that cannot be
+    /// read now may still be there, so a read error is returned as an error and does not end the
+    /// log.
     fn others_are_sound(&self, partial: &Scanned, windows: &mut Windows<'_>) -> Result<bool> {
         for block in self.others(partial) {
             let is_sound = self.layout().holds(block.addr, u64::from(block.footprint_bytes()))
@@ -246,19 +249,19 @@ impl<'a> Scan<'a> {
         let unreadable = self.unreadable.take();
         let found = self.look(self.next_segment, 0);
         if found.is_none() && has_room {
-            // The log fills a segment before it goes on in the next.
+            // The log fills a segment before it continues in the next one.
             self.unreadable = unreadable;
         }
         found
     }
 
-    /// The continuation of the chain at this place, if it is there.
+    /// Returns the continuation of the chain at this place, if it is there.
     fn look(&mut self, segment: SegmentNo, offset_bytes: u64) -> Option<Scanned> {
         self.reader.load(segment);
         let at = offset_bytes as usize;
         let Some((header, crc32c, records)) = self.reader.partial_at(segment, offset_bytes) else {
             let upto = match PartialHeader::decode(self.reader.rest(offset_bytes)) {
-                // Only its records can be what is missing.
+                // If the header has the right number, only the records can be missing.
                 Ok((header, _)) if header.seq == self.seq => at + header.len_bytes as usize,
                 _ => at + PAGE_SIZE,
             };
@@ -298,17 +301,17 @@ impl<'a> Scan<'a> {
 }
 
 impl Chain {
-    /// The log is known to have been durable up to this number.
+    /// The number up to which the log is known to have been durable (recovery 1).
     fn durable_seq(&self, position: Option<LogPosition>) -> u64 {
-        let told = self.partials.iter().map(|partial| partial.header.durable_seq).max();
-        let told_beyond = self.beyond.as_ref().map(|beyond| beyond.durable_seq);
+        let stated = self.partials.iter().map(|partial| partial.header.durable_seq).max();
+        let stated_beyond = self.beyond.as_ref().map(|beyond| beyond.durable_seq);
         let position = position.filter(|position| self.reaches(*position));
         let before = position.map(|position| position.seq.saturating_sub(1));
-        told.max(told_beyond).max(before).unwrap_or(0)
+        stated.max(stated_beyond).max(before).unwrap_or(0)
     }
 }
 
-/// The segments that the log says may be filled anew: it may have gone on in them.
+/// Segments that the log releases for reuse; it may continue in them.
 fn reused_segments(partials: &[Scanned]) -> impl Iterator<Item = SegmentNo> {
     let records = partials.iter().flat_map(|partial| Records::new(&partial.records).flatten());
     records.filter_map(|record| match record {
@@ -317,8 +320,8 @@ fn reused_segments(partials: &[Scanned]) -> impl Iterator<Item = SegmentNo> {
     })
 }
 
-/// Parts of the device, kept while blocks in them are checked: each payload head was filled from
-/// front to back, and the records go round the heads.
+/// Parts of the device that are kept while blocks in them are verified. Each payload stream fills
+/// its segments from front to back, and the records name blocks of several streams in turn.
 struct Windows<'a> {
     device: &'a dyn Device,
     loaded: VecDeque<(u64, AlignedBuf)>,
@@ -326,14 +329,14 @@ struct Windows<'a> {
 
 impl<'a> Windows<'a> {
     const LEN_BYTES: u64 = 256 << 10;
-    /// More than there are heads.
+    /// More windows than there are streams.
     const MAX_COUNT: usize = 32;
 
     const fn new(device: &'a dyn Device) -> Self {
         Self { device, loaded: VecDeque::new() }
     }
 
-    /// The checksum of a block, which lies on the device, as it is there.
+    /// Returns the checksum of a block's present bytes on the device.
     fn checksum_of(&mut self, block: &PageRef) -> Result<u32> {
         let mut crc32c = checksum(&[]);
         let (mut at, end) = (block.addr.bytes(), block.addr.bytes() + u64::from(block.len_bytes));
@@ -364,7 +367,7 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// The blocks that records name, each with its checksum; an error where a record makes no sense.
+/// The blocks that records name, each with its checksum; `None` where a record is malformed.
 fn named_blocks(records: &[u8]) -> impl Iterator<Item = Option<PageRef>> {
     Records::new(records).flat_map(|record| {
         let (run, single) = match record {
@@ -387,8 +390,8 @@ fn named_blocks(records: &[u8]) -> impl Iterator<Item = Option<PageRef>> {
     })
 }
 
-/// Whether every block that the records name in this partial segment has its checksum; those in
-/// other heads' are left to [`Scan::others_are_sound`].
+/// Whether every block that the records name in this partial segment has its checksum.
+/// [`Scan::others_are_sound`] verifies the blocks of other streams.
 fn payload_is_sound(records: &[u8], partial: &[u8], base: u64) -> bool {
     named_blocks(records).all(|block| {
         let Some(block) = block else { return false };

@@ -1,4 +1,4 @@
-//! Whether something is lost that was durable, and what (DESIGN §6).
+//! Whether something that was durable is lost, and what (DESIGN §6).
 
 use dendro_base::Timestamp;
 use dendro_disk::{Result, Versions};
@@ -9,8 +9,9 @@ use super::chain::Chain;
 use super::start::Doubt;
 use crate::disk::LogDisk;
 
-/// Says what is lost, if anything that was durable is, or may be: where an older checkpoint leads to the
-/// same state, its map has items that were swept out since, and whose blocks may be written over.
+/// Describes what is lost, if anything that was durable is lost or may be. An older checkpoint is a
+/// loss even where the log leads from it to the same state: its map has items that were collected
+/// since, and their blocks may be overwritten.
 pub(super) fn find(
     checkpoint: &Checkpoint,
     chain: &Chain,
@@ -58,13 +59,14 @@ fn state_of(checkpoint: &Checkpoint, chain: &Chain) -> (u64, Timestamp) {
 }
 
 impl LogDisk {
-    /// Keeps what every head is now, before anything is written over it, under a name that says why.
+    /// Keeps the present state of every head as a snapshot, before anything is overwritten. The
+    /// name of the snapshot states the reason.
     pub(super) fn keep_recovered(&mut self) -> Result<()> {
         let now = self.engine.read().clock.now();
         let heads: Vec<(u32, String)> =
             self.versions().branches().map(|branch| (branch.branch, branch.name.clone())).collect();
         for (branch, branch_name) in heads {
-            // No two have the same, whatever the branches are called.
+            // The names are unique, whatever the names of the branches are.
             let name = format!("recovered-{}-{branch}", now.secs());
             self.recovery_notes.push(match self.snapshot(branch, Some(&name)) {
                 Ok(_) => format!("snapshot \"{name}\" keeps what was left of \"{branch_name}\""),

@@ -1,4 +1,4 @@
-//! Segments as recovery reads them: whole, one at a time, and as much of them as can be read.
+//! Reading whole segments for recovery, one at a time, as far as they are readable.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(super) struct SegmentReader<'a> {
     uuid: Uuid,
     buf: AlignedBuf,
     loaded: Option<SegmentNo>,
-    /// Where in the segment that is loaded something could not be read, and what the device said.
+    /// The offsets in the loaded segment that could not be read, with the device's errors.
     unreadable: Vec<(usize, dendro_device::Error)>,
 }
 
@@ -24,7 +24,8 @@ impl<'a> SegmentReader<'a> {
         Self { device, layout, uuid, buf, loaded: None, unreadable: Vec::new() }
     }
 
-    /// Reads a segment, if it is not the one that was read last. What cannot be read is zeros.
+    /// Reads a segment, unless it is the loaded one. Parts that cannot be read are filled with
+    /// zeros.
     pub(super) fn load(&mut self, segment: SegmentNo) {
         if self.loaded.replace(segment) == Some(segment) {
             return;
@@ -42,19 +43,19 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// What lies at `offset_bytes` of the segment that is loaded, and behind it.
+    /// The bytes of the loaded segment from `offset_bytes` on.
     pub(super) fn rest(&self, offset_bytes: u64) -> &[u8] {
         &self.buf[offset_bytes as usize..]
     }
 
-    /// Why a part of the segment that is loaded cannot be read, if so.
+    /// The error of the device if a part of this range of the loaded segment could not be read.
     pub(super) fn error_in(&self, range: Range<usize>) -> Option<&dendro_device::Error> {
         let is_in = |at: usize| at < range.end && at + PAGE_SIZE > range.start;
         self.unreadable.iter().find(|(at, _)| is_in(*at)).map(|(_, error)| error)
     }
 
-    /// The partial segment at a place in the segment that is loaded, with its checksum and its records,
-    /// if its header and records are sound and of this volume and place.
+    /// Returns the partial segment at a place in the loaded segment, with its checksum and records.
+    /// Header and records must be sound and belong to this volume and place.
     pub(super) fn partial_at(
         &self,
         segment: SegmentNo,
@@ -69,7 +70,7 @@ impl<'a> SegmentReader<'a> {
         PartialHeader::verify(partial, records).then_some((header, crc32c, records))
     }
 
-    /// All sound partial segments in the segment that is loaded, from an offset on.
+    /// All sound partial segments in the loaded segment from an offset on.
     pub(super) fn partials(
         &self,
         segment: SegmentNo,
@@ -88,8 +89,8 @@ impl<'a> SegmentReader<'a> {
         })
     }
 
-    /// The header at the start of a segment, by the first block alone: whether it is sound is not
-    /// known. `block` is for one page.
+    /// Reads the header at the start of a segment from its first page alone, so the records are not
+    /// verified. `block` is a buffer for one page.
     pub(super) fn first_header(
         &self,
         segment: SegmentNo,

@@ -1,4 +1,4 @@
-//! The log's records applied to the state, through the functions that made them the first time.
+//! Applying the log's records to the state, through the functions that applied the units at first.
 
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Lid, Result};
@@ -15,10 +15,11 @@ use crate::state::State;
 use crate::state::pages::{ChunkBudget, page_range, zeroed_map_bytes};
 use crate::state::visibility::ItemKey;
 
-/// Applies the complete units of the chain; what follows the last complete one is dropped.
+/// Applies the complete units of the chain. What follows the last complete unit is dropped.
 ///
 /// # Errors
-/// Which partial segment of the chain ends a unit that cannot be applied, and why.
+/// The index in the chain of the partial segment that ends the unit which cannot be applied, and
+/// why.
 pub(super) fn replay(
     state: &mut State,
     chain: &Chain,
@@ -59,7 +60,7 @@ fn apply_records(
         let record = record.map_err(|malformed| Error::Corrupted(malformed.to_string()))?;
         apply_record(state, &record, context, layout, nodes).map_err(Fault::into_error)?;
         state.account_for_nodes();
-        // What was committed fits: a log that says otherwise is to fill the memory.
+        // What was committed fits on the volume. A log that does not was forged to fill the memory.
         if state.map.dirty_len_bytes() > layout.len_bytes() {
             return Err(Error::Corrupted("its changes do not fit on the volume".into()));
         }
@@ -116,8 +117,9 @@ pub(super) fn apply_record(
         }
         Record::Reuse { segment } => {
             if !is_emptied(state, segment) {
-                // What a deletion took out at once may be left to be taken out here: where leaves end,
-                // and what was swept out meanwhile, no record tells.
+                // A deletion may leave entries to be removed here that it removed at once when it
+                // was first applied. That depends on where leaves end and on what was collected
+                // meanwhile, which the log does not record.
                 state.finish_removals(nodes)?;
             }
             is_emptied(state, segment).then_some(()).ok_or_else(|| {
@@ -189,14 +191,15 @@ fn apply_to_pages(
     }
 }
 
-/// Whether nothing lives in a segment that was filled anew.
+/// Whether nothing is live in a segment that the log releases for reuse.
 fn is_emptied(state: &State, segment: SegmentNo) -> bool {
-    // The checkpoint itself may have put its nodes there, written when this was durable.
+    // If the record was durable before the checkpoint was written, the checkpoint may have put its
+    // own nodes there.
     state.segments.layout().is_log_segment(segment)
         && (state.segments.head(segment) == Head::Map || state.segments.live_bytes_of(segment) == 0)
 }
 
-/// A record of the table of versions was put or deleted.
+/// Applies a record that changes the table of versions.
 pub(super) fn apply_version(
     state: &mut State,
     record: &Record<'_>,
@@ -208,7 +211,8 @@ pub(super) fn apply_version(
         _ => return Ok(()),
     };
     state.versions.enter(index, value)?;
-    // Collecting that a crash undid must be done again, whatever the log says later.
+    // A collection that a crash undid must be done again, whatever the log states later (collection
+    // 2).
     let counters = (index == COUNTERS_INDEX).then(|| state.versions.counters_record());
     let value = counters.as_deref().or(value);
     state.put_system_record(VERSIONS_LIST, index, value, nodes)

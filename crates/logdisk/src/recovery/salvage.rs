@@ -1,12 +1,13 @@
-//! What can be made of the log behind a place where it is damaged ([`OnLoss::Skip`]).
+//! Salvage: what can be applied of the log behind a place where it is damaged ([`OnLoss::Skip`]).
 //!
-//! Every record says what is to be put where, so most of them can be applied to an older state than
-//! the one that they were written for. What comes of it is no state that ever was: it is for reading
-//! alone, to get at what was written after the damage.
+//! A record states what is to be put where, so most records can be applied to an older state than
+//! the one that they were written for. The result is a state that never existed. It is for reading
+//! only, to copy what was written after the damage.
 //!
-//! A record is applied if what it changes is there: a list that was made in the lost part is not. Pages are
-//! not moved or swapped, as nobody knows which they were. Where the lost part made or deleted a version, all
-//! that follows is of other epochs, and nothing more is applied.
+//! A record is applied if what it changes exists; a list that was created in the lost part does
+//! not. Pages are not moved or exchanged, because it is unknown which pages these were. If the lost
+//! part made or deleted a version, all that follows belongs to other epochs, and nothing more is
+//! applied.
 //!
 //! [`OnLoss::Skip`]: crate::OnLoss::Skip
 
@@ -29,14 +30,14 @@ pub(super) struct Later {
     pub(super) records: Vec<u8>,
 }
 
-/// What has come of them.
+/// The result of a salvage.
 #[derive(Debug, Default)]
 pub(super) struct Salvaged {
     applied_count: u64,
     dropped_count: u64,
-    /// The last unit that is there as far as its records could be applied.
+    /// The last unit that is complete as far as its records could be applied.
     pub(super) last_unit: Option<u64>,
-    /// Why the rest was not looked at.
+    /// Why the rest was not applied.
     stopped: Option<String>,
 }
 
@@ -55,7 +56,8 @@ impl fmt::Display for Salvaged {
     }
 }
 
-/// Applies what can be applied of `later`, which is in the order of the log and may lack some.
+/// Applies what can be applied of `later`. It is in the order of the log, and some of it may be
+/// missing.
 pub(super) fn salvage<'a>(
     state: &mut State,
     later: impl Iterator<Item = &'a Later>,
@@ -63,7 +65,7 @@ pub(super) fn salvage<'a>(
     nodes: &dyn Nodes,
 ) -> Salvaged {
     let mut salvaged = Salvaged::default();
-    // What a unit has begun counts if it is seen to end.
+    // The first records of a unit are applied only if the unit's end is found.
     let mut begun = (0, Vec::new());
     for Later { header, records } in later {
         let mut context = RecordContext::start(header.epoch);
@@ -92,7 +94,8 @@ pub(super) fn salvage<'a>(
     salvaged
 }
 
-/// An error says that nothing behind can be applied either.
+/// Applies the records of one partial segment. An error means that nothing behind can be applied
+/// either.
 fn apply_records(
     state: &mut State,
     records: &[u8],
@@ -109,7 +112,8 @@ fn apply_records(
                 apply_version(state, &record, nodes)?;
                 state.versions.check()?;
             }
-            // Of what the segment held before, reading tells.
+            // Whether the reused segment still held something live is found when the blocks are
+            // read.
             Record::Reuse { .. } => continue,
             Record::Version { .. } => apply_record(state, &record, context, layout, nodes)?,
             _ => {
@@ -138,7 +142,7 @@ fn apply_records(
     Ok(())
 }
 
-/// Whether what a record changes is there.
+/// Whether what a record changes exists.
 fn is_applicable(
     state: &State,
     record: &Record<'_>,

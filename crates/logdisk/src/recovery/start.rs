@@ -1,8 +1,9 @@
 //! Where recovery starts: the newest superblock and its checkpoint.
 //!
-//! An older one is never taken in silence. Of a damaged superblock mostly enough is left to find its
-//! checkpoint, which was durable before the superblock was written: that is as good as the superblock
-//! itself. Otherwise the log must show that the older one leads as far ([`Doubt`]).
+//! An older checkpoint is never used without a report. A damaged superblock mostly still names its
+//! checkpoint, which was durable before the superblock was written (recovery 3). Such a checkpoint
+//! is as good as one that a sound superblock names. Otherwise the log must show that the older
+//! checkpoint leads to the same state ([`Doubt`]).
 
 use dendro_base::Uuid;
 use dendro_base::units::PAGE_SIZE;
@@ -16,32 +17,32 @@ use dendro_format::{Addr, Checkpoint, Head, Layout, Record, Superblock, checksum
 use super::reader::SegmentReader;
 use crate::log::superblocks::{Behind, Superblocks};
 
-/// What recovery starts from.
+/// The superblock and the checkpoint that recovery starts from.
 pub(super) struct Start {
-    /// With the number of the last superblock that was written, as far as is known, and the checkpoint
-    /// that was taken.
+    /// Its number is that of the last superblock that was written, as far as is known. It names the
+    /// checkpoint that is used.
     pub(super) superblock: Superblock,
     pub(super) checkpoint: Checkpoint,
     pub(super) doubt: Option<Doubt>,
-    /// Whether a damaged superblock names the checkpoint. What the valid one before it names must stay
-    /// as it is until a valid one names this.
+    /// Whether a damaged superblock names the checkpoint. Until a valid superblock names it,
+    /// nothing may be given up that the checkpoint of the last valid one needs (recovery 3).
     pub(super) is_adopted: bool,
-    /// What was found that users should know.
+    /// Notes that users should see.
     pub(super) notes: Vec<String>,
 }
 
-/// There was a newer checkpoint, or there may have been.
+/// States that there was a newer checkpoint, or that there may have been.
 pub(super) struct Doubt {
-    /// Why it is not taken.
+    /// Why it is not used.
     pub(super) why: String,
-    /// Where the log went on behind it.
+    /// Where the log continued behind it.
     pub(super) position: Option<LogPosition>,
-    /// Whether it is known to have been durable, and so the log before it.
+    /// Whether it, and so the log before it, is known to have been durable.
     pub(super) was_durable: bool,
 }
 
 /// A place in the main log: between the partial segment with this checksum and the one with this
-/// number, which is not the next if a crash came between.
+/// number. After a crash the two numbers do not follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogPosition {
     pub(super) seq: u64,
@@ -55,7 +56,7 @@ impl LogPosition {
 }
 
 impl Start {
-    /// Finds it.
+    /// Finds the start on a device.
     ///
     /// # Errors
     /// [`Error::Corrupted`] when there is no volume or no checkpoint that can be used;
@@ -78,7 +79,7 @@ impl Start {
         }
     }
 
-    /// Goes by what lies in the slots behind the newest valid superblock.
+    /// Takes into account what lies in the slots behind the newest valid superblock.
     fn looking_at(mut self, device: &dyn Device, behind: &[Behind]) -> Self {
         let was_clean = self.superblock.clean;
         let mut unresolved = 0_u32;
@@ -100,11 +101,11 @@ impl Start {
                     self.notes.push(format!("superblock {seq} cannot be read"));
                 }
             }
-            // The next one that is written leaves the bad slot alone.
+            // The next superblock that is written does not overwrite the bad slot.
             self.superblock.seq = seq;
             self.superblock.clean = false;
         }
-        // The one behind a clean shutdown only says that the volume is in use.
+        // The superblock behind a clean shutdown states only that the volume is in use.
         let says_only_in_use = was_clean && unresolved == 1 && behind.len() == 1;
         if unresolved > 0 && !says_only_in_use {
             self.doubt =
@@ -121,7 +122,8 @@ impl Start {
         self
     }
 
-    /// Takes the checkpoint that a damaged superblock seems to name, if that is sound and no older.
+    /// Uses the checkpoint that a damaged superblock names, if that is sound and not older
+    /// (recovery 3).
     fn adopt(&mut self, device: &dyn Device, remains: &SuperblockRemains, seq: u64) -> bool {
         let Superblock { layout, uuid, .. } = self.superblock;
         let place = (remains.checkpoint_addr, remains.checkpoint_len_bytes);
@@ -145,8 +147,8 @@ impl Start {
         true
     }
 
-    /// Starts from the newest older checkpoint that can be used, as that of the newest superblock
-    /// cannot.
+    /// Starts from the newest usable checkpoint before that of the newest superblock, which cannot
+    /// be used.
     fn from_older(
         device: &dyn Device,
         valid: &[Superblock],
@@ -175,7 +177,7 @@ impl Start {
     }
 }
 
-/// The log's position in what is left of the checkpoint that a superblock names.
+/// The log position in the remains of the checkpoint that a superblock names.
 fn left_of_position(device: &dyn Device, superblock: &Superblock) -> Option<LogPosition> {
     let len = superblock.checkpoint_len_bytes;
     if !superblock.layout.holds(superblock.checkpoint_addr, u64::from(len)) {
@@ -187,8 +189,7 @@ fn left_of_position(device: &dyn Device, superblock: &Superblock) -> Option<LogP
     Some(LogPosition { seq, prev_crc32c })
 }
 
-/// The newest checkpoint on the device that is newer than `known`, wherever it lies in segments of
-/// the map.
+/// Finds the newest checkpoint that is newer than `known`, in all segments of the map stream.
 fn newest_checkpoint(
     device: &dyn Device,
     superblock: &Superblock,
@@ -215,7 +216,8 @@ fn newest_checkpoint(
                     continue;
                 };
                 let than = newest.as_ref().unwrap_or(known);
-                // One of a history that a crash ended lies before the number that was skipped to.
+                // After a crash the log continues with a much higher number (recovery 4), so a
+                // checkpoint that the crash left behind has a lower number than `known`.
                 if found.seq > than.seq && found.log_seq >= known.log_seq {
                     newest = Some(found);
                 }
@@ -240,7 +242,7 @@ fn damaged(addr: Addr, problem: &str) -> Error {
     Error::Corrupted(format!("the checkpoint at {addr} of the device: {problem}"))
 }
 
-/// Reads the checkpoint at a place, and the checksum of its bytes.
+/// Reads the checkpoint at a place. Returns it with the checksum of its bytes.
 fn read_checkpoint_at(
     device: &dyn Device,
     layout: Layout,

@@ -9,7 +9,8 @@ use super::*;
 const SEGMENT_BYTES: u64 = 128 << 10;
 const SEGMENT_COUNT: u64 = 256;
 
-/// A volume whose blocks go to payload heads, and that takes no checkpoint because the log is long.
+/// A volume whose blocks go to payload streams. It takes no checkpoint by itself, because the limit
+/// of log between checkpoints is high.
 fn formatted(device: &Arc<MemoryDevice>) -> LogDisk {
     let shared: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -21,14 +22,14 @@ fn formatted(device: &Arc<MemoryDevice>) -> LogDisk {
 }
 
 /// A checkpoint, and the log behind it.
-struct Found {
+struct RecoveredLog {
     superblock: Superblock,
     checkpoint: Checkpoint,
     chain: Chain,
     store: NodeStore,
 }
 
-impl Found {
+impl RecoveredLog {
     fn on(device: &dyn Device) -> Self {
         let Start { superblock, checkpoint, .. } = Start::find(device).expect("it was formatted");
         let copy = Arc::new(MemoryDevice::from_bytes(&bytes_of(device)));
@@ -49,7 +50,7 @@ impl Found {
         let Self { superblock, checkpoint, chain, store } = self;
         let (nodes, mut notes) = (PinnedNodes::loading(store), Vec::new());
         let mut state = restore(superblock, checkpoint, &nodes)?;
-        let roll = Roll { device, superblock, checkpoint };
+        let roll = RollForward { device, superblock, checkpoint };
         let last_unit = roll.forward(&mut state, chain, &nodes, is_lost, &mut notes)?;
         Ok((last_unit, state, notes))
     }
@@ -57,9 +58,9 @@ impl Found {
 
 /// The segments that recovery may fill.
 fn clean_after_crash(device: &dyn Device) -> Vec<SegmentNo> {
-    let mut found = Found::on(device);
+    let mut found = RecoveredLog::on(device);
     let (_, mut state, _) = found.forward(device, false).expect("it is sound");
-    let Found { superblock, checkpoint, chain, .. } = &found;
+    let RecoveredLog { superblock, checkpoint, chain, .. } = &found;
     state.segments.settle();
     for segment in chain.segments(checkpoint) {
         state.segments.close(segment);
@@ -70,7 +71,7 @@ fn clean_after_crash(device: &dyn Device) -> Vec<SegmentNo> {
 }
 
 #[test]
-fn the_log_from_an_older_checkpoint_is_cut_off_before_what_cannot_be_applied() {
+fn the_log_from_an_older_checkpoint_is_cut_off_before_records_that_cannot_be_applied() {
     let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
     let disk = formatted(&device);
     let list = disk.allocate_list().expect("the disk is writable");
@@ -78,10 +79,10 @@ fn the_log_from_an_older_checkpoint_is_cut_off_before_what_cannot_be_applied() {
     aru.create_list(list, ListHints::default()).write_pages(list, 0, vec![7; PAGE_SIZE]);
     disk.commit(aru).expect("there is room");
     disk.flush(CommitSeq::LATEST).expect("the device works");
-    let mut found = Found::on(&*device);
+    let mut found = RecoveredLog::on(&*device);
     let last = found.chain.partials.last().expect("a unit was flushed");
     let last_unit = last.header.commit_seq;
-    // The segment that the page lies in, as if nothing lived there.
+    // The record releases the segment of the page for reuse, as if nothing in it were live.
     let mut records = Vec::new();
     let segment = *found.chain.payload_segments.last().unwrap_or(&last.header.segment);
     Record::Reuse { segment }.encode(&mut records);
@@ -101,7 +102,7 @@ fn bytes_of(device: &dyn Device) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_clean_before_a_crash_is_clean_after_it_without_a_checkpoint_too() {
+fn segments_clean_before_a_crash_are_clean_after_it_without_a_checkpoint() {
     let device = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
     let disk = formatted(&device);
     let list = disk.allocate_list().expect("the disk is writable");

@@ -1,14 +1,17 @@
-//! Taking the volume that is on a device away, so that no part of it is ever found again.
+//! Removing the volume that is on a device, so that no part of it is ever found again.
 //!
-//! Power may be cut at any time meanwhile, and what was written since the last flush be lost in any
-//! order. The device then holds the volume as it was, or none. The steps, each made durable before
-//! the next, and the loss that this prevents:
+//! Power may be cut at any time, and what was written since the last flush may be lost in any
+//! order. The device then holds the volume as it was, or none.
 //!
-//! 1. *Superblocks of earlier volumes*, of other shapes. While a superblock of the present one is there
-//!    they are not looked at; without it they would be found.
-//! 2. *All superblocks of the present one but the newest*. The newest alone says how the volume is. An
-//!    older one names a checkpoint that may have been written over since.
-//! 3. *The newest*: one block, and if it is torn its checksum says so.
+//! Invariants. Each step is durable before the next one begins; the loss that this prevents is
+//! given:
+//! 1. (wipe 1) *Superblocks of earlier volumes* with other layouts are removed first. They are not
+//!    looked at while there is a superblock of the present volume, but would be found without it.
+//! 2. (wipe 2) *All superblocks of the present volume except the newest* are removed next. Only the
+//!    newest states the present state. An older one names a checkpoint that may have been
+//!    overwritten.
+//! 3. (wipe 3) *The newest superblock* is removed last. It is one block, and its checksum shows a
+//!    torn write.
 //!
 //! Only then may anything else be written or discarded.
 
@@ -25,34 +28,35 @@ use crate::log::superblocks::Superblocks;
 
 const _: () = assert!(SUPERBLOCK_LEN_BYTES <= PAGE_SIZE);
 
-/// Takes the volume on `device` away, if there is one. Whatever happens meanwhile, what is found
-/// afterwards is all of it or nothing.
+/// Removes the volume on `device`, if there is one. If this is interrupted, the device holds the
+/// whole volume or none.
 ///
 /// # Errors
 /// [`Error::Failed`] when the device cannot be written, [`Error::Io`] when it cannot be read.
 pub fn invalidate(device: &dyn Device) -> Result<()> {
     let all = offsets(device)?;
-    // Where there are several, the one that would be mounted.
+    // If there are several volumes, this is the one that would be mounted.
     let found = Superblocks::find(device).ok();
     let newest = found.and_then(|found| found.valid.into_iter().next());
     let own: BTreeSet<u64> = newest.iter().flat_map(|of| slots(of.layout)).collect();
     let last = newest.map(|of| of.layout.superblock_offset(of.seq));
+    // Each call flushes what it has written, in the order of (wipe 1), (wipe 2) and (wipe 3).
     zero(device, all.difference(&own).copied())?;
     zero(device, all.intersection(&own).copied().filter(|offset| Some(*offset) != last))?;
     zero(device, last.into_iter())
 }
 
-/// Where the superblocks of a volume of this shape are.
+/// The places of the superblocks of a volume with this layout.
 fn slots(layout: Layout) -> impl Iterator<Item = u64> {
     let areas = [0, 1].map(|area| layout.superblock_area(area));
     areas.into_iter().flat_map(|area| area.step_by(PAGE_SIZE))
 }
 
-/// Where superblocks are, in any place where one is looked for.
+/// All places where a superblock is looked for.
 fn offsets(device: &dyn Device) -> Result<BTreeSet<u64>> {
     let mut places = BTreeSet::new();
     for log2 in MIN_SEGMENT_SIZE_LOG2..=MAX_SEGMENT_SIZE_LOG2 {
-        // A volume may be smaller than its device, and its superblocks lie at the start.
+        // A volume may be smaller than its device; its superblocks lie at the start.
         if let Ok(layout) = Layout::new(log2, u32::MAX) {
             places.extend(slots(layout));
         }

@@ -1,12 +1,13 @@
-//! What the file system that holds an image leaves for it (DESIGN §9).
+//! The room that the file system of a sparse image has for it (DESIGN §9).
 //!
-//! A sparse image can be longer than what its host still gives it. So the host is asked now and then,
-//! and what is written meanwhile is taken off. There are two figures, as for the volume's own segments:
-//! what the image could have in all if it had no holes but those that the host has no room for, which
-//! bounds its capacity; and what can be written now.
+//! A sparse image can be longer than the host allows it to become. So the host is asked now and
+//! then, and what is written between two answers is subtracted. As for the volume's own segments,
+//! there are two numbers. The first bounds the capacity: what the image could take in all if it had
+//! no holes except those that the host has no room for. The second is what can be written now.
 //!
-//! Others write to the host too, so a write can meet ENOSPC all the same. It stays in the writer's queue
-//! then and is tried again, and as long as it waits nothing more is accepted than what gives space back.
+//! Other programs write to the host too, so a write can still fail with ENOSPC. Its buffer then
+//! stays in the writer's queue and is tried again. As long as it waits, only units that give space
+//! back are accepted.
 
 use std::time::Duration;
 
@@ -22,22 +23,22 @@ use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::space::{MAP_SHARE_CLEAN, Need, Shortage};
 
-/// What the host said holds for so long.
+/// The time for which an answer of the host is used.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What superblocks and the host's own records of where the image lies may take.
+/// What superblocks and the host's own metadata of the image may take.
 const SLACK_BYTES: u64 = MIB;
-/// What only units may use that give space back.
+/// What only units that give space back may use.
 const RECLAIM_BYTES: u64 = MIB;
 
-/// What a host last said.
+/// The last answer of the host.
 pub(crate) struct Host {
     clock: Arc<dyn Clock>,
     looked_at_ns: AtomicI64,
-    /// Whether it says anything.
+    /// Whether the host states its room at all.
     is_known: AtomicBool,
     /// What the image can take in all.
     total_bytes: AtomicU64,
-    /// What could be written when it was asked, and what had been put into the log by then.
+    /// What could be written at the time of the answer, and what had been put into the log by then.
     left_bytes: AtomicU64,
     taken_before: AtomicU64,
 }
@@ -54,7 +55,7 @@ impl Host {
         }
     }
 
-    /// Whether it should be asked anew; says so to one of several.
+    /// Whether the host should be asked again. Of several threads only one gets true.
     fn is_look_due(&self) -> bool {
         let now = self.clock.now();
         let before = self.looked_at_ns.load(Ordering::Relaxed);
@@ -69,12 +70,12 @@ impl Host {
 }
 
 impl LogDisk {
-    /// Whether a write has met a full host and waits for room.
+    /// Whether a write found the host full and waits for room.
     pub fn waits_for_host(&self) -> bool {
         self.writer.is_out_of_room() || self.map_waits.load(Ordering::Relaxed)
     }
 
-    /// Asks the host if it was not asked lately. Nothing may be locked.
+    /// Asks the host if its last answer is out of date. The caller holds no lock.
     pub(crate) fn look_at_host(&self) {
         if self.host.is_look_due() {
             self.look_at_host_now();
@@ -82,7 +83,8 @@ impl LogDisk {
     }
 
     fn look_at_host_now(&self) {
-        // First: what is written until the host answers is taken off twice, and not never.
+        // These are read first: what is written until the host answers is then subtracted twice,
+        // and never omitted.
         let (taken_bytes, unwritten_bytes, full_bytes) = {
             let engine = self.engine.read();
             let clean = engine.state.segments.counts().clean;
@@ -95,7 +97,7 @@ impl LogDisk {
             return;
         };
         let total_bytes = room.allocated_bytes.saturating_add(room.free_bytes);
-        // Clean segments that the host has given a place already.
+        // Clean segments for which the host has already allocated blocks.
         let spare_bytes = room.allocated_bytes.saturating_sub(full_bytes);
         let left_bytes = room.free_bytes.saturating_add(spare_bytes);
         self.host.total_bytes.store(total_bytes, Ordering::Relaxed);
@@ -104,7 +106,7 @@ impl LogDisk {
         self.host.is_known.store(true, Ordering::Release);
     }
 
-    /// Asks the host anew; says whether it has more for the image than it had.
+    /// Asks the host again, and returns whether it has more for the image than before.
     pub(crate) fn host_has_grown(&self) -> bool {
         let is_known = || self.host.is_known.load(Ordering::Acquire);
         let total_bytes = || self.host.total_bytes.load(Ordering::Relaxed);
@@ -113,7 +115,7 @@ impl LogDisk {
         was_known && (!is_known() || total_bytes() > before)
     }
 
-    /// What can be written before the host is full; `None`: nobody knows of a bound.
+    /// What can be written before the host is full; `None` if no limit is known.
     fn host_left_bytes(&self, engine: &Engine) -> Option<u64> {
         if !self.host.is_known.load(Ordering::Acquire) {
             return None;
@@ -123,28 +125,28 @@ impl LogDisk {
         Some(self.host.left_bytes.load(Ordering::Relaxed).saturating_sub(taken))
     }
 
-    /// What is kept on the host for the nodes of the next checkpoint, and to clean a segment.
+    /// What is kept on the host for the nodes of the next checkpoint and for cleaning a segment.
     fn host_reserve_bytes(&self, engine: &Engine) -> u64 {
         let unwritten = self.unwritten_len_bytes(engine);
         let to_clean = self.map_bytes(engine) / MAP_SHARE_CLEAN + self.layout.segment_size_bytes();
         unwritten + unwritten / 2 + to_clean + SLACK_BYTES
     }
 
-    /// What clients can have in all as things are: no more than what the host gives the image, so that what
-    /// is promised can be kept.
+    /// The capacity at present. It is at most what the host gives the image, so that the free space
+    /// that clients see can be used.
     pub(crate) fn present_capacity_bytes(&self, engine: &Engine) -> u64 {
         let of_host = self.capacity_on_host(engine).unwrap_or(u64::MAX);
         self.capacity_bytes().min(of_host)
     }
 
-    /// What is free on the host, if clients have `charged_bytes`. Pages of zeros, which take nothing there, are
-    /// not counted: what was promised before the host became full keeps nobody from writing.
+    /// What is free on the host if clients have `charged_bytes`. Pages of zeros take nothing there
+    /// and are not counted, so that space promised before the host became full prevents no writes.
     pub(crate) fn free_on_host(&self, engine: &Engine, charged_bytes: u64) -> Option<u64> {
         let stored_bytes = charged_bytes.saturating_sub(engine.state.segments.zero_pages_bytes());
         Some(self.capacity_on_host(engine)?.saturating_sub(stored_bytes))
     }
 
-    /// What clients could have in all if the volume were as large as the host allows it to be.
+    /// The capacity of the volume if it were only as large as the host allows it to become.
     fn capacity_on_host(&self, engine: &Engine) -> Option<u64> {
         if !self.host.is_known.load(Ordering::Acquire) {
             return None;
@@ -171,14 +173,14 @@ impl LogDisk {
         (need.log_bytes > available).then_some(Shortage::OnHost(available))
     }
 
-    /// Whether the host has room for so much, and then for a checkpoint.
+    /// Whether the host has room for `len_bytes` and for a checkpoint after that.
     pub(crate) fn host_takes(&self, engine: &Engine, len_bytes: u64) -> bool {
         let checkpoint_bytes = self.unwritten_len_bytes(engine) + SLACK_BYTES;
         self.host_left_bytes(engine).is_none_or(|left| left > len_bytes + checkpoint_bytes)
     }
 
-    /// Tries to make room on the host: what is empty or mostly dead in the image is given back to it.
-    /// Says whether there is more than `available_bytes` was.
+    /// Tries to make room on the host, by discarding what is empty or mostly dead in the image.
+    /// Returns whether there is more room than `available_bytes`.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when what was accepted before still waits for room.

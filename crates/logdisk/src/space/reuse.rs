@@ -1,19 +1,23 @@
-//! Generation emptied segments anew before the next checkpoint, when clean ones are few (DESIGN §8).
+//! Reuse of reclaimable segments without a checkpoint, when clean segments are few (DESIGN §8).
 //!
-//! The checkpoint before may name blocks in a segment that is empty by now. Rolling forward from it
-//! passes over them, if it gets to the records that say what became of them, and if it never looks at
-//! those blocks on its way. So a segment may be filled anew in two steps:
-//! 1. The records that emptied it are flushed.
-//! 2. A partial segment behind them says that they were ([`PartialHeader::durable_seq`]: recovery
-//!    checks no payload up to there) and which segments are meant ([`Record::Reuse`]). Once that is
-//!    durable too, they are clean.
+//! The checkpoint before may name blocks in a segment that is empty now. Roll-forward from that
+//! checkpoint never needs those blocks, if it reaches the records that freed them and does not read
+//! the blocks before. Two invariants ensure both.
 //!
-//! This is for segments of payload streams alone. The main log's are read by recovery, the map's are
-//! needed by the checkpoint before. And what a collection frees no record tells ([`crate::snapshots::collection`]): what it
-//! touched waits for a checkpoint.
+//! Invariants:
+//! 1. (reuse 1) A reuse record is written only after the records that emptied the segment were
+//!    flushed. The header of its partial segment states that they were
+//!    ([`PartialHeader::durable_seq`]; recovery checks no payload up to there), and the records
+//!    ([`Record::Reuse`]) name the segments.
+//! 2. (reuse 2) A segment is filled again only after the partial segment with its reuse record is
+//!    durable.
 //!
-//! As long as there is room, all wait for a checkpoint: should the log behind it be damaged, what the
-//! checkpoint names is still there.
+//! Only segments of payload streams are reused in this way. Recovery reads the main log's segments,
+//! and the checkpoint before needs the map's. What a collection frees has no record in the log
+//! ([`crate::snapshots::collection`]), so segments that it emptied wait for a checkpoint.
+//!
+//! As long as there is room, all segments wait for a checkpoint. If the log behind the checkpoint
+//! is damaged, what the checkpoint names is then still there.
 //!
 //! [`PartialHeader::durable_seq`]: dendro_format::PartialHeader::durable_seq
 
@@ -28,13 +32,14 @@ use crate::fault::Outcome;
 use crate::log::partial::MIN_CAPACITY_BYTES;
 use crate::log::segments::Generation;
 
-/// So many segments a partial segment tells of at most.
-const MAX_TOLD_AT_ONCE: usize = 256;
-/// What that takes.
-const TOLD_LEN_BYTES: usize = VERSION_LEN_BYTES + MAX_TOLD_AT_ONCE * REUSE_LEN_BYTES;
+/// The most segments that one partial segment releases for reuse.
+const MAX_SEGMENTS_PER_PARTIAL: usize = 256;
+/// The bytes that the records for these take.
+const REUSE_RECORDS_LEN_BYTES: usize =
+    VERSION_LEN_BYTES + MAX_SEGMENTS_PER_PARTIAL * REUSE_LEN_BYTES;
 
 impl Engine {
-    /// How many segments can become clean without a checkpoint, about.
+    /// About how many segments can become clean without a checkpoint.
     pub(crate) fn reusable_count(&self) -> u32 {
         let ReuseQueue { waiting, recorded, safe, .. } = &self.reuse_queue;
         let count =
@@ -42,7 +47,8 @@ impl Engine {
         count as u32
     }
 
-    /// Makes emptied segments clean that may be, until so many are.
+    /// Makes segments whose reuse record is durable clean, until `clean_count` segments are (reuse
+    /// 2). Returns whether any became clean.
     fn reuse_up_to(&mut self, clean_count: u32) -> bool {
         let before = self.state.segments.clean_count();
         for _ in 0..self.reuse_queue.safe.len() {
@@ -60,12 +66,13 @@ impl Engine {
         self.state.segments.clean_count() > before
     }
 
-    /// Tells of those segments that were emptied by what is durable; says whether there were any.
-    fn tell_of_emptied(&mut self) -> Outcome<bool> {
+    /// Enters reuse records for the segments that durable records emptied (reuse 1). Returns
+    /// whether there were any.
+    fn enter_reuse_records(&mut self) -> Outcome<bool> {
         self.note_reclaimable();
         let durable_seq = self.durable_seq;
         let count = self.reuse_queue.waiting.partition_point(|(seq, _)| *seq <= durable_seq);
-        let count = count.min(MAX_TOLD_AT_ONCE);
+        let count = count.min(MAX_SEGMENTS_PER_PARTIAL);
         let mut generations: Vec<Generation> =
             self.reuse_queue.waiting.drain(..count).map(|(_, generation)| generation).collect();
         generations.retain(|generation| self.state.segments.is_still_pending(*generation));
@@ -85,27 +92,27 @@ impl Engine {
         Ok(true)
     }
 
-    /// Whether so much fits into the open partial segment, or the log has where to go on and a place
-    /// behind it.
-    fn has_room_to_tell(&self) -> bool {
+    /// Whether the records fit into the open partial segment, or the log has a segment to continue
+    /// in and another after that.
+    fn has_room_for_reuse_records(&self) -> bool {
         let size = self.state.segments.layout().segment_size_bytes();
         let fits_here = match &self.log.open {
-            Some(open) => open.fits(0, 0, TOLD_LEN_BYTES),
+            Some(open) => open.fits(0, 0, REUSE_RECORDS_LEN_BYTES),
             None => size - u64::from(self.log.offset_bytes) >= MIN_CAPACITY_BYTES as u64,
         };
         fits_here || (self.log.next_segment.is_some() && self.state.segments.has_free(0))
     }
 
-    /// A checkpoint makes these clean.
-    pub(crate) fn withdraw_emptied(&mut self, segments: &[SegmentNo]) {
+    /// Removes segments from the reuse queue that a checkpoint makes clean.
+    pub(crate) fn withdraw_from_reuse(&mut self, segments: &[SegmentNo]) {
         self.state.segments.forget_reclaimable(segments);
         self.reuse_queue.withdraw(segments);
     }
 }
 
 impl LogDisk {
-    /// Makes some of the emptied segments clean, or does the next step for it, if clean ones are few;
-    /// says whether it did.
+    /// If clean segments are few, makes some reclaimable segments clean or does the next step
+    /// towards it. Returns whether it did.
     pub(crate) fn reuse_step(&self) -> Result<bool> {
         {
             let engine = self.engine.read();
@@ -116,9 +123,10 @@ impl LogDisk {
         self.reuse()
     }
 
-    /// Makes as many of the emptied segments clean as can be without a checkpoint.
+    /// Makes as many reclaimable segments clean as is possible without a checkpoint.
     pub(crate) fn reuse_all(&self) -> Result<()> {
-        // Two flushes at most: the first is of what emptied them.
+        // It takes two flushes at most: one of the records that emptied the segments, one of the
+        // reuse records.
         for _ in 0..3 {
             if !self.reuse()? {
                 break;
@@ -127,8 +135,8 @@ impl LogDisk {
         Ok(())
     }
 
-    /// Makes emptied segments clean, or flushes the log so that the next call can; says whether it did
-    /// either.
+    /// Makes reclaimable segments clean, or flushes the log so that the next call can. Returns
+    /// whether it did either.
     fn reuse(&self) -> Result<bool> {
         {
             let mut engine = self.engine.write();
@@ -141,13 +149,13 @@ impl LogDisk {
             }
         }
         self.flush_if(|engine| {
-            if !engine.has_room_to_tell() {
+            if !engine.has_room_for_reuse_records() {
                 return Ok(false);
             }
-            let has_told = engine.tell_of_emptied()?;
+            let has_entered = engine.enter_reuse_records()?;
             let ReuseQueue { waiting, recorded, .. } = &engine.reuse_queue;
             let is_waiting = !waiting.is_empty() || engine.state.segments.reclaimable_count() > 0;
-            Ok(has_told || !recorded.is_empty() || is_waiting)
+            Ok(has_entered || !recorded.is_empty() || is_waiting)
         })
     }
 }

@@ -330,6 +330,8 @@ impl<'a, E: Engine> Session<'a, E> {
             (Err(answer), Err(expected)) if answer == expected => Ok(()),
             // It would not have fitted either.
             (Err(Error::NoSpace { .. }), Err(_)) => Ok(()),
+            // Of several mistakes any may be answered.
+            (Err(answer), Err(expected)) if is_mistake(&answer) && is_mistake(&expected) => Ok(()),
             // What branches were made from may have a list that no version has any more.
             (Err(Error::ListExists(_)), _) if has_forks(&self.life.state.contents) => Ok(()),
             // What the unit builds on could not be read.
@@ -544,4 +546,16 @@ impl<'a, E: Engine> Session<'a, E> {
             open(system, device, trace).map_err(|message| format!("opened again: {message}"))?;
         Ok(Session::begin(system, device, rng, generator, trace, life))
     }
+}
+
+/// Whether a unit is refused because it is wrong.
+const fn is_mistake(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoSuchList(_)
+            | Error::ListExists(_)
+            | Error::RecordTooLong(_)
+            | Error::OutOfRange { .. }
+            | Error::UnitTooLong
+    )
 }

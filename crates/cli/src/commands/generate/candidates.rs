@@ -1,4 +1,4 @@
-//! What can stand where somebody types: mount options, and versions of a volume.
+//! Candidates for the word that a user types: mount options, and versions of a volume.
 
 use dendro_control::versions::{VersionList, VersionsReply, VersionsRequest};
 use dendro_daemon::options;
@@ -8,11 +8,11 @@ use crate::failure::Failure;
 use crate::output;
 use crate::target::{self, tag};
 
-/// What `@head` names.
+/// The name of a branch's head, as in `@head`.
 const HEAD: &str = "head";
 
-/// Prints what the first of `words` may become, a line each; nothing where that cannot be told. The
-/// others are the line in which it is typed.
+/// Prints the candidates for the first of `words`, one in each line. It prints nothing if there are
+/// none. The other words are the command line that contains the first.
 pub(crate) fn print(what: Candidates, words: &[String]) -> Result<(), Failure> {
     let Some((word, line)) = words.split_first() else { return Ok(()) };
     let all = match what {
@@ -23,8 +23,8 @@ pub(crate) fn print(what: Candidates, words: &[String]) -> Result<(), Failure> {
     output::print(&all.iter().map(|one| format!("{one}\n")).collect::<String>())
 }
 
-/// `word` with the version completed that its last option names, if it names one: of the volume that
-/// is mounted, which is the first in `line` that is one.
+/// Completes the version in the last option of `word`. Returns `None` if that option names no
+/// version. The versions are those of the first operand in `line` that is a mounted volume.
 fn version_options(word: &str, line: &[String]) -> Option<Vec<String>> {
     let begun = word.rsplit(',').next().unwrap_or(word);
     let (of_snapshots, begun) = match begun.split_once('=')? {
@@ -42,19 +42,19 @@ fn version_options(word: &str, line: &[String]) -> Option<Vec<String>> {
     });
     let list = list.unwrap_or_default();
     let names = matching(&list, of_snapshots, begun);
-    // The head is no snapshot.
+    // The head is not a snapshot.
     let names = names.filter(|name| !of_snapshots || *name != HEAD);
     Some(names.map(|name| format!("{before}{name}")).collect())
 }
 
-/// What may be a volume in `line`, which begins with the command.
+/// The words of `line` that may name a volume. `line` begins with the command.
 fn operands(line: &[String]) -> impl Iterator<Item = &String> {
     let is_verb_next = line.first().is_some_and(|of| of.rsplit('/').next() == Some("dendro"));
     let of_command = if is_verb_next { 2 } else { 1 };
     line.iter().skip(of_command).filter(|word| !word.is_empty() && !word.starts_with('-'))
 }
 
-/// `word` with its last option completed.
+/// Completes the last option in `word`.
 fn options(word: &str) -> Vec<String> {
     let (before, begun) = match word.rfind(',') {
         Some(comma) => word.split_at(comma + 1),
@@ -86,7 +86,7 @@ fn options(word: &str) -> Vec<String> {
         .collect()
 }
 
-/// The options that `word` may become of those that can be changed while it is mounted.
+/// The options that begin with `word` and can be changed while the volume is mounted.
 fn settings(word: &str) -> Vec<String> {
     let is_one = |option: &String| {
         let name = option.split_once('=').map_or(&**option, |(name, _)| name);
@@ -95,7 +95,7 @@ fn settings(word: &str) -> Vec<String> {
     options("").into_iter().filter(is_one).filter(|option| option.starts_with(word)).collect()
 }
 
-/// The versions that `word`, a target and the beginning of a version, may mean.
+/// Completes `word`, which consists of a target and the beginning of a version's name.
 fn version_names(word: &str) -> Vec<String> {
     let Some(sign) = word.rfind(['@', ':']) else {
         return Vec::new();
@@ -105,7 +105,7 @@ fn version_names(word: &str) -> Vec<String> {
         Some((target, _)) if std::path::Path::new(base).symlink_metadata().is_err() => target,
         _ => base,
     };
-    // Where there is no volume, or nobody who answers, there is nothing to choose from.
+    // Without a volume, or without a daemon that answers, there are no candidates.
     let target = if target.is_empty() { "." } else { target };
     let Ok(VersionsReply::List(list)) = target::ask(target.as_ref(), VersionsRequest::List) else {
         return Vec::new();
@@ -115,6 +115,7 @@ fn version_names(word: &str) -> Vec<String> {
         .collect()
 }
 
+/// The snapshots or the branches in `list` whose names begin with `begun`.
 fn matching<'a>(
     list: &'a VersionList,
     of_snapshots: bool,
@@ -172,7 +173,8 @@ mod tests {
         assert_eq!(of("dendro mount -o ro home.img mnt"), ["ro", "home.img", "mnt"]);
         assert_eq!(of("/usr/sbin/mount.dendro /dev/vdb mnt"), ["/dev/vdb", "mnt"]);
         assert_eq!(of(""), [""; 0]);
-        // Options that name no version are left to others; of no volume, nothing is known.
+        // Options that name no version are completed elsewhere. Without a volume there are no
+        // candidates.
         assert_eq!(version_options("ro,commit=", &[]), None);
         assert_eq!(version_options("ro", &[]), None);
         assert_eq!(version_options("ro,clone=", &[]), Some(vec![]));

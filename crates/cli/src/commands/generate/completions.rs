@@ -1,4 +1,5 @@
-//! Completions for shells: what clap makes of the definitions, and what it cannot know.
+//! Completions for shells. clap generates them from the definitions, and this module adds what clap
+//! does not know: mount options, versions and the other names of the command.
 
 use clap_complete::Shell;
 
@@ -7,9 +8,10 @@ use crate::args::LINKED_NAMES;
 use crate::failure::Failure;
 use crate::output;
 
-/// Goes behind bash's: what is typed behind `-o`, or has an @ or a : in it, is asked for; the other
-/// names of the command are completed as what they stand for. What bash puts in is put behind the
-/// last sign that breaks words.
+/// Follows clap's script for bash. It asks `dendro complete` for words after `-o` and for words
+/// that contain an @ or a colon. It completes the other names of the command like the commands that
+/// they stand for. bash inserts a completion after the last character that breaks words, so the
+/// script removes the part before it.
 const BASH: &str = r#"
 _dendro_ask() {
     local line=${COMP_LINE:0:COMP_POINT} word previous shown
@@ -25,7 +27,7 @@ _dendro_ask() {
             mapfile -t COMPREPLY < <(dendro complete options -- "$word" "${all[@]/#\~\//$HOME/}" \
                 2> /dev/null) ;;
         *)
-            # Behind the target of dendro set, which mount options can follow.
+            # Mount options follow the target of dendro set.
             if [[ $line =~ ^dendro[[:space:]]+set[[:space:]]+[^-] && $word != -* ]]; then
                 compopt -o nospace 2> /dev/null
                 mapfile -t COMPREPLY < <(dendro complete settings -- "$word" 2> /dev/null)
@@ -37,7 +39,7 @@ _dendro_ask() {
     esac
     shown=${word##*[$COMP_WORDBREAKS]}
     local begun=${word%"$shown"}
-    # An @ breaks words too, and yet is a part of what bash replaces.
+    # An @ breaks words too, but bash replaces it with the word after it.
     begun=${begun%@}
     COMPREPLY=("${COMPREPLY[@]#"$begun"}")
     [ ${#COMPREPLY[@]} -gt 0 ]
@@ -52,7 +54,7 @@ _dendro_linked() {
     case ${1##*/} in
 @CASES@    esac
     _dendro_ask && return
-    # As if the command had been written out.
+    # Complete as if the user had typed the command and the verb.
     COMP_WORDS=(dendro "$verb" "${COMP_WORDS[@]:1}")
     COMP_CWORD=$((COMP_CWORD + 1))
     _dendro dendro "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
@@ -62,7 +64,8 @@ complete -F _dendro_or_asked -o bashdefault -o default dendro
 complete -F _dendro_linked -o bashdefault -o default @NAMES@
 "#;
 
-/// Goes before zsh's own call of its function, which has names for what it cannot know.
+/// Precedes the function in clap's script for zsh. It defines the functions that [`with_targets`]
+/// puts where clap has a default.
 const ZSH: &str = r#"
 _dendro_options() {
     local -a all
@@ -87,7 +90,7 @@ _dendro_targets() {
     fi
 }
 
-# Under its other names, the verb is understood.
+# Each other name of the command implies a verb.
 _dendro() {
     local verb
     case $service in
@@ -115,8 +118,7 @@ fn script(shell: Shell) -> String {
     }
 }
 
-/// What shells are to know of `command`: all but the arguments that are hidden, which the makers of
-/// scripts do not leave out.
+/// `command` without its hidden arguments. clap leaves hidden arguments in the scripts.
 fn offered(command: &clap::Command) -> clap::Command {
     let mut offered = clap::Command::new(command.get_name().to_owned())
         .disable_help_subcommand(true)
@@ -131,7 +133,7 @@ fn offered(command: &clap::Command) -> clap::Command {
     offered.args(arguments).subcommands(command.get_subcommands().map(self::offered))
 }
 
-/// `text` with the other names of the command in it.
+/// Inserts the other names of the command into `text`.
 fn filled(text: &str) -> String {
     let cases: String = LINKED_NAMES
         .iter()
@@ -144,7 +146,7 @@ fn names() -> String {
     LINKED_NAMES.map(|(name, _)| name).join(" ")
 }
 
-/// zsh's script, with our functions where it has a default for what it does not know.
+/// zsh's script, with functions of our own in place of clap's default for targets and options.
 fn with_targets(script: &str) -> String {
     let line = |line: &str| {
         let is_options = line.contains(":OPTIONS:_default");
@@ -160,7 +162,7 @@ fn with_targets(script: &str) -> String {
     };
     let script: String = script.lines().map(|text| line(text) + "\n").collect();
     let head = format!("#compdef dendro {}", names());
-    // Ours stands before it, and is what the last lines of the file call.
+    // Our function precedes clap's, and the last lines of the file call it.
     script
         .replacen("#compdef dendro", &head, 1)
         .replacen("\n_dendro() {", &format!("\n{}\n_dendro_written_out() {{", filled(ZSH)), 1)

@@ -1,17 +1,18 @@
-//! What the man pages have beyond the help: examples, exit status, files, and other pages.
+//! The text of the man pages that the help does not have: examples, exit status, files, and
+//! references to other pages.
 
-/// What is said of a command.
+/// The text on the page of a command.
 #[derive(Clone, Copy)]
 pub(super) struct Page {
-    /// What for, and what to type.
+    /// Purposes, and the commands to type.
     pub(super) examples: &'static [(&'static str, &'static str)],
-    /// Numbers and what they mean.
+    /// Exit statuses and their meanings.
     pub(super) exit_status: &'static [(&'static str, &'static str)],
-    /// Pages and their sections.
+    /// Names of other pages and their sections.
     pub(super) see_also: &'static [(&'static str, u8)],
 }
 
-/// On every page.
+/// The files that every page lists.
 pub(super) const FILES: &[(&str, &str)] = &[
     (
         "/run/dendro, $XDG_RUNTIME_DIR/dendro",
@@ -51,7 +52,7 @@ const FORKS: &[(&str, u8)] = &[
 ];
 const CLEANING: &[(&str, u8)] = &[("dendro-clean", 1), ("dendro-segments", 1), ("dendro-stat", 1)];
 
-/// A page of a command that ends as most do.
+/// A page of a command with the usual exit statuses.
 const fn plain(
     examples: &'static [(&'static str, &'static str)],
     see_also: &'static [(&'static str, u8)],
@@ -59,7 +60,7 @@ const fn plain(
     Page { examples, exit_status: PLAIN, see_also }
 }
 
-/// What is said on the page `title`; nothing in particular where nothing is known.
+/// The text on the page `title`. A page without an entry has neither examples nor references.
 pub(super) fn of(title: &str) -> Page {
     PAGES.iter().find(|(known, _)| *known == title).map_or(plain(&[], &[]), |(_, page)| *page)
 }
@@ -185,7 +186,7 @@ const PAGES: &[(&str, Page)] = &[
                 ),
                 (
                     "For node-exporter's textfile collector, each minute by cron(8):",
-                    "dendro stat --metrics --to /var/lib/node_exporter/home.prom mnt",
+                    "dendro stat --metrics --to /var/lib/prometheus/node-exporter/home.prom mnt",
                 ),
             ],
             &[("dendro-info", 1), ("dendro-segments", 1)],

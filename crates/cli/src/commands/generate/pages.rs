@@ -13,11 +13,11 @@ use crate::failure::Failure;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Commands that have a page of their own under their other name.
+/// Commands whose page also exists under their other name.
 const HELPERS: [(&str, &str); 2] = [("mkfs.dendro", "mkfs"), ("fsck.dendro", "check")];
 
-/// Writes a page for each command into `man1` in `directory`, and pages for the other names into
-/// `man8`.
+/// Writes the page of each command into `man1` in `directory`. Writes the pages of the other names
+/// into `man8`.
 pub(crate) fn write(directory: &Path) -> Result<(), Failure> {
     let mut files = Vec::new();
     for page in pages() {
@@ -47,7 +47,7 @@ pub(crate) fn write(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The page of a helper that is not called as the command is which it stands for.
+/// The page of a helper whose arguments differ from those of the command that it stands for.
 fn helper(name: &'static str, verb: &str) -> Option<Source> {
     let mut command = helper_command(name, verb)?;
     if let Some(notes) = shown().find_subcommand(verb).and_then(clap::Command::get_after_help) {
@@ -63,7 +63,7 @@ struct Source {
     parents: Vec<String>,
 }
 
-/// All commands that have a page: those that are shown.
+/// All commands that have a page. Hidden commands have none.
 fn pages() -> Vec<Source> {
     let mut pages = Vec::new();
     collect(&shown(), "", &[], &mut pages);
@@ -90,14 +90,14 @@ impl Source {
         if section == "8" {
             command = command.bin_name(name.to_owned());
         }
-        // Its own part of a page is rendered here.
+        // This function renders the text after the help as a section of its own.
         let after_help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let has_subcommands = command.has_subcommands();
         let man = Man::new(command);
         let title = name.to_uppercase();
         let mut page = Vec::new();
         writeln!(page, ".TH \"{title}\" \"{section}\" \"\" \"dendro {VERSION}\" \"dendrofs\"")?;
-        // What the renderer writes for an apostrophe.
+        // The renderer writes this string for an apostrophe.
         writeln!(page, ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '")?;
         man.render_name_section(&mut page)?;
         man.render_synopsis_section(&mut page)?;
@@ -130,7 +130,7 @@ impl Source {
         section_of(page, "COMMANDS", &rows)
     }
 
-    /// The pages that this one names: its own parents, children and others.
+    /// The section that refers to other pages: the parents, and those in `manual`.
     fn see_also(&self, name: &str, manual: &Page) -> String {
         let above = self.parents.iter().map(|title| (title.clone(), 1));
         let own = (name != self.title).then(|| (self.title.clone(), 1));
@@ -150,8 +150,8 @@ fn section_of(page: &mut Vec<u8>, title: &str, body: &str) -> Result<(), Failure
     Ok(write!(page, ".SH \"{title}\"\n{body}")?)
 }
 
-/// What a help text says at its end: a line that is indented, with its first column set off by
-/// spaces, is a term and what it means; others are text.
+/// Converts the text at the end of a help text to roff. An indented line whose first column is
+/// followed by two spaces or more is a term and its meaning. Other lines are text.
 fn help_text(text: &str) -> String {
     let mut shown = String::new();
     let mut is_in_paragraph = false;
@@ -173,7 +173,7 @@ fn help_text(text: &str) -> String {
             }
         };
     }
-    // A section begins a paragraph by itself.
+    // The heading of a section already begins a paragraph.
     shown.strip_prefix(".PP\n").map(str::to_owned).unwrap_or(shown)
 }
 
@@ -190,12 +190,12 @@ fn rows(rows: &[(&str, &str)]) -> String {
         .collect()
 }
 
-/// An argument of a request, as one word.
+/// Quotes `text` as one argument of a roff request.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", escape(text).replace('"', "\\(dq"))
 }
 
-/// Text as roff reads it.
+/// Escapes what roff would interpret.
 fn escape(text: &str) -> String {
     let line = |line: &str| {
         let escaped = line.replace('\\', "\\e").replace('-', "\\-");
@@ -205,8 +205,8 @@ fn escape(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Without blank lines and spaces at ends, which roff takes for more than they are, and without what the
-/// renderer puts behind flags that have no long name.
+/// Removes blank lines and trailing spaces, which have a meaning in roff. Removes the space that
+/// the renderer writes after flags that have no long name.
 fn tidy(page: Vec<u8>) -> Vec<u8> {
     let text = String::from_utf8_lossy(&page).replace(" \\fR]", "\\fR]");
     let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());

@@ -69,10 +69,14 @@ pub(crate) fn run(
         Errno::PERM => fail(&"root alone can change how it is mounted"),
         errno => fail(&errno),
     })?;
-    // The daemon only shows these options.
+    // The daemon applies `sync` to changes that are no writes, and shows the other options.
     let told = SetRequest { options: Vec::new(), told: options.of_kernel(), ..request };
-    let _ = served.client.set(told);
-    Ok(())
+    served.client.set(told).map(drop).map_err(|error| {
+        fail(&format_args!(
+            "the kernel has the new options, but the daemon does not have them: {error}; \
+             repeat the remount"
+        ))
+    })
 }
 
 /// Tries a busy mount again for a while: the kernel takes a moment to release a file that nobody

@@ -1,4 +1,4 @@
-//! Coalescing in idle times: a walk over all lists, and what it may cost.
+//! Coalescing in idle times: a walk over all lists with a limited write budget.
 
 use dendro_disk::{Lid, Result, Versions, View};
 
@@ -7,27 +7,27 @@ use super::{Moved, Place};
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 
-/// So many stretches a step looks at.
+/// The number of stretches that one step looks at.
 const MAX_LOOKS: usize = 64;
-/// A walk begins anew when so much has been written since the last, as a share of what lives,
+/// A new walk begins when clients have written, since the last one, the live bytes divided by this,
 const REST_SHARE_OF_LIVE: u64 = 8;
-/// and in segments.
+/// and at least so many segments.
 const REST_SEGMENTS: u64 = 16;
-/// What may be written again is saved up to this share of the capacity.
+/// The credit is limited to the capacity divided by this.
 const MOST_CREDIT_SHARE: u64 = 8;
-/// As much of what lives may be at once after the volume was opened: what was written before the
-/// disk was opened left no credit.
+/// The credit after the volume was opened is the live bytes divided by this. The credit that
+/// earlier writes earned is not stored.
 const FIRST_CREDIT_SHARE: u64 = 64;
 
-/// How far the walk has come, and what it may still write.
+/// The position of the walk, and the bytes that it may still write.
 #[derive(Debug)]
 pub(super) struct Pass {
     next: Place,
     /// The log clock when the last walk ended; `None` while one is under way.
     ended_at: Option<u64>,
-    /// Bytes that may be written again; `None` when nothing has been done yet.
+    /// The bytes that may still be written; `None` before the first step.
     credit_bytes: Option<u64>,
-    /// What clients had written when that was reckoned.
+    /// The bytes that clients had written when the credit was last computed.
     user_bytes: u64,
 }
 
@@ -38,7 +38,7 @@ impl Default for Pass {
 }
 
 impl Pass {
-    /// Adds to the credit what clients have written since.
+    /// Adds a share of what clients have written since the last call to the credit.
     fn earn(&mut self, user_bytes: u64, share_percent: u32, first_bytes: u64, most_bytes: u64) {
         let earned = (user_bytes - self.user_bytes).saturating_mul(share_percent.into()) / 100;
         self.user_bytes = user_bytes;
@@ -52,9 +52,9 @@ impl Pass {
 }
 
 impl LogDisk {
-    /// Does a piece of coalescing, of what the main branch's head sees, if there is something that has
-    /// been left alone for a while and clean segments are many; says whether it did. For times in
-    /// which nobody uses the disk: it gives up as soon as somebody writes.
+    /// Performs one step of coalescing on what the head of the main branch sees, and returns
+    /// whether it did. It needs a stretch that has not been written for a while, and many clean
+    /// segments. It is meant for idle times, and stops as soon as a client writes.
     ///
     /// # Errors
     /// As [`Self::clean_step`].
@@ -78,8 +78,8 @@ impl LogDisk {
                 break;
             }
             let stretch = match self.find_stretch(view, pass.next, Lid::CLIENT_END) {
-                // A map that cannot be read here is tried again by the next walk; who reads it is
-                // told.
+                // A part of the map cannot be read. The next walk tries again; a client that reads
+                // there gets the error.
                 Ok(RunSearch::Nothing) | Err(_) => {
                     pass.next = Place::START;
                     pass.ended_at = Some(self.engine.read().state.clock);
@@ -105,7 +105,7 @@ impl LogDisk {
         Ok(true)
     }
 
-    /// Whether there is a walk to go on with, or to begin, and it may move something.
+    /// Whether there is a walk to continue or to begin, and it may move something.
     fn is_idle_pass_due(&self, pass: &mut Pass, engine: &Engine) -> bool {
         let share_percent = self.clean_settings().coalescing.share_percent;
         let live_bytes = engine.state.segments.live_bytes();
@@ -120,7 +120,7 @@ impl LogDisk {
         let is_rested = |ended_at: u64| engine.state.clock.saturating_sub(ended_at) >= rest_bytes;
         if pass.ended_at.is_some_and(|ended_at| !is_rested(ended_at))
             || pass.credit_bytes.is_none_or(|credit| credit < STRETCH_BYTES)
-            // Half of what cleaning makes in idle times is left for those who write next.
+            // Half of what idle cleaning makes stays for the clients that write next.
             || !self.may_coalesce(engine, STRETCH_BYTES, self.idle_segments() / 2)
         {
             return false;

@@ -1,4 +1,4 @@
-//! A stretch of a list: how it lies on the device, and what of it is worth moving.
+//! A stretch of a list: where its pages lie on the device, and which of them are worth moving.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use dendro_format::{Key, Space, Value};
 use dendro_policy::Class;
 
 use super::Place;
-use crate::clean::relocate::Block;
+use crate::clean::relocate::NamedPage;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
@@ -19,55 +19,55 @@ use crate::state::chunk_edit::past;
 use crate::state::visibility::ItemKey;
 use crate::versions::ancestry::Ancestry;
 
-/// Pages of a stretch: what the kernel asks for at a time, at most.
+/// The number of pages in a stretch. It is the most that the kernel reads at once.
 const STRETCH_PAGES: u64 = 256;
 /// The same in bytes.
 pub(super) const STRETCH_BYTES: u64 = STRETCH_PAGES * PAGE_SIZE as u64;
 
-/// Moving is worth it from so many reads on that it saves,
+/// Moving is worth it if it saves at least so many reads,
 const LEAST_SAVED: u64 = 2;
-/// if these are half of all, or so many.
+/// and these are half of all reads, or at least so many.
 const MANY_SAVED: u64 = 4;
 
-/// So many segments' worth must have been written since a page for it to be left alone by its
-/// writers,
+/// A page is quiet if at least so many segments have been written since it was written,
 const QUIET_SEGMENTS: u64 = 4;
-/// and this share of the time over which the stretch came to be scattered. Pages that are written at
-/// random all the time are hardly ever quiet for so long all at once.
+/// and if at least one part in so many of the time over which the stretch was written has passed
+/// since. Pages that are written at random all the time are rarely all quiet for so long at once.
 const QUIET_SHARE: u64 = 4;
 
-/// What is found when a stretch is looked for.
+/// The result of a search for a stretch.
 pub(super) enum RunSearch {
     /// There are no more pages.
     Nothing,
-    /// Not yet; they may begin here.
+    /// The search has not found a stretch yet and continues at this place.
     Elsewhere(Place),
     Here(Stretch),
 }
 
-/// A stretch with pages.
+/// A stretch that has pages.
 pub(super) struct Stretch {
     pub(super) place: Place,
-    /// Bytes of its pages, those of nothing but zeros left out.
+    /// Bytes of its pages, without pages of zeros.
     pub(super) page_bytes: u64,
-    /// Reads of the device that these take.
+    /// The number of reads of the device that these pages take.
     pub(super) reads: u64,
-    /// How many of these are saved when all small pieces become one.
+    /// The number of reads that are saved when all small pieces become one.
     pub(super) saved_reads: u64,
-    /// Whether that is worth it.
+    /// Whether moving the small pieces is worth it.
     pub(super) is_worth_it: bool,
-    /// What small pieces hold, in the order of the pages.
-    pub(super) scattered: Vec<Block>,
-    /// How to read that, each page behind the one before; in the order of addresses.
+    /// The blocks of the small pieces, in the order of the pages.
+    pub(super) scattered: Vec<NamedPage>,
+    /// The reads for these blocks, in the order of addresses. Each block is put behind the one of
+    /// the page before it.
     pub(super) fetches: Vec<Fetch>,
-    /// Where they should go.
+    /// The class that the blocks are written to.
     pub(super) class: Class,
-    /// Whether it has been left alone for a while.
+    /// Whether the stretch has not been written for a while.
     pub(super) is_quiet: bool,
 }
 
 impl Stretch {
-    /// Where the next one may begin.
+    /// The place where the next stretch may begin.
     pub(super) const fn end(&self) -> Place {
         Place { page: self.place.page + STRETCH_PAGES, ..self.place }
     }
@@ -77,18 +77,19 @@ impl Stretch {
     }
 }
 
-/// What one read of the device fetches together, of `blocks` sorted by [`order`].
-fn pieces(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
+/// Splits `blocks`, sorted by [`order`], into what one read of the device fetches together.
+fn pieces(blocks: &[NamedPage]) -> impl Iterator<Item = &[NamedPage]> {
     blocks.chunk_by(|a, b| gap_between(&a.page, &b.page).is_some())
 }
 
-/// The order in which blocks are read: whole pages as they lie, then those that each take a read.
-fn order(block: &Block) -> (bool, dendro_format::Addr) {
+/// The order in which blocks are read: whole pages by address, then blocks that take a read each.
+fn order(block: &NamedPage) -> (bool, dendro_format::Addr) {
     (!block.page.is_whole(), block.page.addr)
 }
 
 impl Engine {
-    /// The first stretch from `from` on that has entries in the map, of lists before `until`.
+    /// Finds the first stretch from `from` on that has entries in the map, in the lists before
+    /// `until`.
     pub(super) fn stretch_from(
         &self,
         view: View,
@@ -126,11 +127,11 @@ impl Engine {
         let mut blocks = self.blocks_of(ancestry, place, nodes)?;
         blocks.sort_by_key(order);
         let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
-        let is_small = |piece: &&[Block]| {
+        let is_small = |piece: &&[NamedPage]| {
             piece.iter().all(|block| block.page.is_whole())
                 && (piece.len() * PAGE_SIZE < settings.piece_bytes as usize
                     || settings.moves_everything)
-                // What has not been written yet cannot be read.
+                // A block that has not been written yet cannot be read.
                 && !piece.iter().any(|block| self.is_in_memory(block))
         };
         let (mut reads, mut small_pieces, mut small) = (0, 0, Vec::new());
@@ -142,7 +143,7 @@ impl Engine {
             }
         }
         small.sort_by_key(|block| block.page_index);
-        let fetch = |(number, block): (usize, &Block)| {
+        let fetch = |(number, block): (usize, &NamedPage)| {
             let pin = self.state.segments.pin(block.page.addr);
             Fetch::new(block.page_index, block.page, number * PAGE_SIZE, pin)
         };
@@ -165,17 +166,17 @@ impl Engine {
         })
     }
 
-    fn is_in_memory(&self, block: &Block) -> bool {
+    fn is_in_memory(&self, block: &NamedPage) -> bool {
         self.block_in_memory(block.page.addr, usize::from(block.page.len_bytes)).is_some()
     }
 
-    /// The blocks of a stretch as they are seen from `ancestry`, in the order of their pages.
+    /// The blocks of a stretch as `ancestry` sees them, in the order of their pages.
     fn blocks_of(
         &self,
         ancestry: Ancestry<'_>,
         place: Place,
         nodes: &dyn Nodes,
-    ) -> Outcome<Vec<Block>> {
+    ) -> Outcome<Vec<NamedPage>> {
         let list = place.list;
         let mut blocks = Vec::new();
         let first = place.page / CHUNK_PAGES;
@@ -185,7 +186,7 @@ impl Engine {
             self.state.look_back_past(ancestry, item, nodes, &mut |key, value| {
                 let Value::Chunk(chunk) = value else { return ControlFlow::Break(()) };
                 let stored = chunk.iter_masked(wanted).filter(|(_, page)| page.len_bytes > 0);
-                blocks.extend(stored.map(|(slot, page)| Block {
+                blocks.extend(stored.map(|(slot, page)| NamedPage {
                     list,
                     page_index: number * CHUNK_PAGES + u64::from(slot),
                     version: (key.branch, key.epoch),
@@ -202,12 +203,12 @@ impl Engine {
         Ok(blocks)
     }
 
-    /// Where the policy wants blocks that are to lie together, as survivors as old as they are in the
-    /// mean.
-    fn class_of(&self, blocks: &[Block]) -> Class {
+    /// The class that the policy chooses for blocks that are written together: that of survivors as
+    /// old as these blocks are on average.
+    fn class_of(&self, blocks: &[NamedPage]) -> Class {
         let segments = &self.state.segments;
-        let policy_view = |block: &Block| segments.policy_view_at(block.page.addr);
-        // Never hotter than the coldest that they come from.
+        let policy_view = |block: &NamedPage| segments.policy_view_at(block.page.addr);
+        // The class is never hotter than the coldest one that the blocks come from.
         let Some(coldest) = blocks.iter().map(policy_view).max_by_key(|from| from.class) else {
             return Class::MAIN;
         };
@@ -217,9 +218,9 @@ impl Engine {
         self.streams.policy().survivor_class(&left, &self.state.present())
     }
 
-    /// Whether blocks have been left alone for a while. Of each it is known when those in its segment
-    /// were written, in the mean.
-    fn is_quiet(&self, blocks: &[Block]) -> bool {
+    /// Whether the blocks have not been written for a while. The time of a block is the average
+    /// time at which the blocks in its segment were written.
+    fn is_quiet(&self, blocks: &[NamedPage]) -> bool {
         let segments = &self.state.segments;
         let times =
             || blocks.iter().map(|block| segments.policy_view_at(block.page.addr).written_at);

@@ -1,4 +1,4 @@
-//! What a segment holds: as its own summaries tell, or, page by page, as the map does.
+//! The blocks of a segment: as its own summaries state, or, page by page, as the map states.
 
 use std::ops::ControlFlow;
 
@@ -11,28 +11,28 @@ use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, QuestionError};
 use crate::disk::LogDisk;
 use crate::state::visibility::ItemKey;
 
-/// Entries of the map looked at with the lock held once.
+/// The number of map entries that are looked at while the lock is held once.
 const MAP_STEP_LEN: usize = 1024;
-/// Entries of the map looked at by one call.
+/// The number of map entries that one call looks at (external 3).
 const MAP_CALL_LEN: usize = 16 * MAP_STEP_LEN;
 
 type Result<T> = std::result::Result<T, QuestionError>;
 
-/// Blocks of a segment, and where to go on.
+/// Blocks of a segment, and where to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocks<C> {
-    /// The blocks, live or not.
+    /// The blocks, live or dead.
     pub blocks: Vec<Block>,
-    /// Where the next call goes on; nothing when there are no more.
+    /// Where the next call continues; `None` when there are no more.
     pub next: Option<C>,
 }
 
 /// A place in a segment's summaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SummaryCursor {
-    /// Where the partial segment starts, in bytes from the start of the segment.
+    /// The start of the partial segment, in bytes from the start of the segment.
     pub offset_bytes: u32,
-    /// How many of its blocks have been told already.
+    /// How many of its blocks were reported already.
     pub skip: u32,
 }
 
@@ -41,23 +41,23 @@ pub struct SummaryCursor {
 pub struct MapCursor {
     /// The list.
     pub list: u64,
-    /// Which of its chunks of pages.
+    /// The number of the chunk in the list.
     pub chunk: u64,
 }
 
-/// A partial segment's header, and what its records name.
-struct Partial {
+/// A partial segment's length, and the blocks that its records name.
+struct PartialSummary {
     len_bytes: u32,
     blocks: Vec<Block>,
 }
 
 impl LogDisk {
-    /// The blocks of a segment as its own summaries tell, `max` of them and
-    /// [`MAX_BLOCKS_PER_CALL`] at most. Most will be dead, and pages that were moved to another
-    /// list are called what they were called before: for those there is [`Self::mapped_blocks`].
+    /// The blocks of a segment as its own summaries state: at most `max` of them and at most
+    /// [`MAX_BLOCKS_PER_CALL`]. Most of them may be dead. Pages that were moved to another list
+    /// have the name that they had before the move; [`Self::mapped_blocks`] finds those.
     ///
     /// # Errors
-    /// When the segment is not one that has been filled, or cannot be read.
+    /// When the segment has not been filled, is clean, or cannot be read.
     pub fn segment_blocks(
         &self,
         number: u32,
@@ -84,8 +84,9 @@ impl LogDisk {
         Ok(Blocks { blocks, next: None })
     }
 
-    /// The live pages of a segment as the map tells. The whole map is asked, a part of it with each
-    /// call, so that there may be calls that find nothing and still have a next.
+    /// The live pages of a segment as the map states. A complete answer needs a walk over the whole
+    /// map, and each call does a part of it. So a call may find nothing and still return a next
+    /// place.
     ///
     /// # Errors
     /// As [`Self::segment_blocks`].
@@ -94,7 +95,7 @@ impl LogDisk {
         let mut blocks = Vec::new();
         let mut at = from;
         for _ in 0..MAP_CALL_LEN / MAP_STEP_LEN {
-            match self.look_on(segment, at, &mut blocks)? {
+            match self.visit_slice(segment, at, &mut blocks)? {
                 Some(next) if blocks.len() < MAX_BLOCKS_PER_CALL => at = next,
                 next => return Ok(Blocks { blocks, next }),
             }
@@ -102,9 +103,9 @@ impl LogDisk {
         Ok(Blocks { blocks, next: Some(at) })
     }
 
-    /// Looks at some entries of the map; returns where to go on. Entries whose blocks may be more
-    /// than a call tells are left to the next.
-    fn look_on(
+    /// Looks at some entries of the map, and returns where to continue. If the blocks of an entry
+    /// might not fit into this call's answer, the entry is left to the next call.
+    fn visit_slice(
         &self,
         segment: SegmentNo,
         from: MapCursor,
@@ -112,14 +113,15 @@ impl LogDisk {
     ) -> Result<Option<MapCursor>> {
         let start = ItemKey::chunk(from.list, from.chunk).key(0, 0);
         let end = Key { list: u64::MAX, ..Key::MIN };
-        let told = blocks.len();
+        let len_before = blocks.len();
         let next = self.look(|engine, nodes| {
-            blocks.truncate(told);
+            blocks.truncate(len_before);
             let (mut next, mut seen, mut last) = (None, 0, None);
             engine.state.map.visit(&start, &end, nodes, &mut |key, value| {
                 seen += 1;
                 let is_full = blocks.len() + CHUNK_PAGES as usize > MAX_BLOCKS_PER_CALL;
-                // An item's entries stay together: a cursor does not tell its versions apart.
+                // The entries of one item stay together, because a cursor does not distinguish its
+                // versions.
                 let is_other = last.replace(ItemKey::of(key)) != Some(ItemKey::of(key));
                 if is_other && (seen > MAP_STEP_LEN || is_full) {
                     let chunk = if key.space == Space::Chunks { key.index } else { 0 };
@@ -144,7 +146,7 @@ impl LogDisk {
         Ok(next)
     }
 
-    /// Sees that all of a segment that has been filled is on the device.
+    /// Writes what is queued of a segment that has been filled, so that all of it is on the device.
     fn write_out(&self, segment: SegmentNo) -> Result<()> {
         let last = {
             let engine = self.engine.read();
@@ -154,8 +156,12 @@ impl LogDisk {
         Ok(last.map_or(Ok(()), |seq| self.write_log_through(seq))?)
     }
 
-    /// The partial segment at `offset_bytes` of a segment, if one is there.
-    fn read_partial(&self, segment: SegmentNo, offset_bytes: u32) -> Result<Option<Partial>> {
+    /// Reads the partial segment at `offset_bytes` of a segment, if there is one.
+    fn read_partial(
+        &self,
+        segment: SegmentNo,
+        offset_bytes: u32,
+    ) -> Result<Option<PartialSummary>> {
         let size = self.layout.segment_size_bytes();
         let is_place = u64::from(offset_bytes) + PAGE_SIZE as u64 <= size
             && (offset_bytes as usize).is_multiple_of(PAGE_SIZE);
@@ -189,13 +195,14 @@ impl LogDisk {
         for record in Records::new(&records).map_while(std::result::Result::ok) {
             push_blocks(&record, &mut version, &mut blocks);
         }
-        // The main log names blocks of other streams too; they are those segments' own concern.
+        // The main log also names blocks in segments of other streams, which are reported with
+        // those segments.
         blocks.retain(|block| self.layout.segment_of(block.addr) == segment);
-        Ok(Some(Partial { len_bytes: header.len_bytes, blocks }))
+        Ok(Some(PartialSummary { len_bytes: header.len_bytes, blocks }))
     }
 
     fn read_records_of(&self, base: u64, header: &PartialHeader) -> Result<Vec<u8>> {
-        // Read from the start of a block, since records begin anywhere.
+        // The read starts at a page boundary, because records may begin at any byte.
         let offset = header.records_offset_bytes as usize;
         let before = offset % PAGE_SIZE;
         let mut bytes = vec![0; before + header.records_len_bytes as usize];
@@ -205,7 +212,7 @@ impl LogDisk {
     }
 }
 
-/// Adds what a record names, which is of `version` unless the record says otherwise.
+/// Adds what a record names. It belongs to `version` unless the record changes `version`.
 fn push_blocks(record: &Record<'_>, version: &mut (u32, u64), blocks: &mut Vec<Block>) {
     let (branch, epoch) = *version;
     match *record {

@@ -1,4 +1,4 @@
-//! Which blocks live, and writing them again.
+//! Which blocks are live, and writing them again.
 
 use dendro_base::sync::atomic::Ordering;
 use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE, align_up};
@@ -8,7 +8,7 @@ use dendro_format::{Addr, Key, NodePtr, PageRef, checksum};
 
 use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, Rewritten};
 use crate::checkpoint::unless_put_off;
-use crate::clean::relocate;
+use crate::clean::relocate::NamedPage;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -17,31 +17,31 @@ use crate::log::segments::{Pin, SegmentState};
 use crate::map::Nodes;
 use crate::state::visibility::ItemKey;
 
-/// Blocks looked at, and moved, with the lock held once.
+/// The number of blocks that are looked at or moved in one batch (external 3).
 const BATCH_LEN: usize = 64;
 
-/// A page that was found where it was said to be, to be read and moved.
-struct Found {
-    /// Which of the batch it is.
+/// A page that the map names at the given address; it will be read and moved.
+struct FoundPage {
+    /// Its index in the batch.
     at: usize,
-    block: relocate::Block,
-    /// Keeps its segment from being filled anew until it has been read and compared.
+    block: NamedPage,
+    /// Keeps its segment from being filled again until the page has been read and compared.
     _pin: Pin,
 }
 
-/// What a look at the map says of a block.
-enum Look {
-    Page(Found),
+/// What the map states about a block.
+enum Lookup {
+    Page(FoundPage),
     Node,
     Settled(Rewritten),
 }
 
 impl LogDisk {
-    /// Where the blocks with these names lie now, if they lie anywhere: those that lie where a
-    /// segment's summaries say are alive. Names beyond [`MAX_BLOCKS_PER_CALL`] are left out.
+    /// Returns where the blocks with these names lie now, if they lie anywhere. A block is live if
+    /// it lies where a segment's summaries say. Names beyond [`MAX_BLOCKS_PER_CALL`] are ignored.
     ///
     /// A node of the map that has changed since it was written lies nowhere, and neither does a
-    /// page of nothing but zeros.
+    /// page of zeros.
     ///
     /// # Errors
     /// When the map cannot be read.
@@ -55,16 +55,18 @@ impl LogDisk {
         Ok(places)
     }
 
-    /// Writes these blocks again, each if the map names it at that address now, so that they are
-    /// no longer alive in the segment that they lay in. Says what became of each; blocks beyond
-    /// [`MAX_BLOCKS_PER_CALL`] are left out. Pages are in the log's order when this returns, and
-    /// durable with the next commit that is, or checkpoint: until then a crash leaves them where they
-    /// were. Nodes of the map are written by the next checkpoint.
+    /// Writes each of these blocks again if the map names it at that address now (external 1), so
+    /// that it is no longer live in the segment that it lay in. Returns the result of each block;
+    /// blocks beyond [`MAX_BLOCKS_PER_CALL`] are ignored.
+    ///
+    /// When this returns, the pages have their place in the order of the log. They are durable with
+    /// the next flush or checkpoint; until then a crash leaves them where they were. Nodes of the
+    /// map are written by the next checkpoint.
     ///
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails, [`dendro_disk::Error::ReadOnly`] when
-    /// the disk takes no changes, and when the map cannot be read. Blocks may have been moved by
-    /// then, which is no loss.
+    /// the disk takes no changes, and an error when the map cannot be read. Blocks may have been
+    /// moved by then, which is no loss.
     pub fn rewrite(&self, blocks: &[Block]) -> Result<Vec<Rewritten>> {
         self.check_cleanable()?;
         let mut outcomes = Vec::new();
@@ -77,7 +79,7 @@ impl LogDisk {
 
     fn rewrite_batch(&self, batch: &[Block]) -> Result<Vec<Rewritten>> {
         if !self.may_write_batch() {
-            // What is empty already may be all that it takes.
+            // The segments that are pending may be enough once a checkpoint makes them clean.
             if self.engine.read().state.segments.has_pending() {
                 self.checkpoint()?;
             }
@@ -93,9 +95,9 @@ impl LogDisk {
         let (mut pages, mut nodes) = (Vec::new(), Vec::new());
         for (at, look) in looks.into_iter().enumerate() {
             match look {
-                Look::Page(found) => pages.push(found),
-                Look::Node => nodes.push(at),
-                Look::Settled(outcome) => outcomes[at] = outcome,
+                Lookup::Page(found) => pages.push(found),
+                Lookup::Node => nodes.push(at),
+                Lookup::Settled(outcome) => outcomes[at] = outcome,
             }
         }
         self.rewrite_pages(pages, &mut outcomes)?;
@@ -103,22 +105,22 @@ impl LogDisk {
         Ok(outcomes)
     }
 
-    /// Whether a batch can be written and the reserve for checkpoints stays untouched.
+    /// Whether a batch can be written without the reserve for checkpoints (external 4).
     fn may_write_batch(&self) -> bool {
         self.has_room(&self.engine.read(), BATCH_LEN)
     }
 
-    /// Whether so many blocks can be written and the reserve for checkpoints stays untouched.
+    /// Whether so many blocks can be written without the reserve for checkpoints (external 4).
     fn has_room(&self, engine: &Engine, block_count: usize) -> bool {
-        // Each page with a record of its own, and the end of a partial segment.
+        // Each page takes a record of its own, and the end of a partial segment adds some pages.
         let bytes = block_count * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE;
         engine.room_bytes(self.checkpoint_reserve(engine)) >= bytes as u64
     }
 
-    fn rewrite_pages(&self, mut pages: Vec<Found>, outcomes: &mut [Rewritten]) -> Result<()> {
+    fn rewrite_pages(&self, mut pages: Vec<FoundPage>, outcomes: &mut [Rewritten]) -> Result<()> {
         pages.sort_by_key(|found| found.block.page.addr);
         let mut sound = Vec::new();
-        let joins = |a: &Found, b: &Found| {
+        let joins = |a: &FoundPage, b: &FoundPage| {
             let (a, b) = (&a.block.page, &b.block.page);
             a.is_whole() && b.addr == a.addr.plus_bytes(PAGE_SIZE as u64)
         };
@@ -141,16 +143,16 @@ impl LogDisk {
                 }
             }
         }
-        // Neighbours in a file become neighbours in the log.
+        // The order makes neighbours in a file neighbours in the log.
         sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
         for (found, stored) in sound {
             let moved_bytes = self.change(|engine, nodes| {
                 self.check_writable(engine)?;
-                // Others may have written since it was asked for the whole batch.
+                // Other threads may have written since the room for the whole batch was checked.
                 if !self.has_room(engine, 1) {
                     return Ok(None);
                 }
-                engine.kept_segments = self.left_by_survivors(engine) as usize;
+                engine.kept_segments = self.kept_from_survivors(engine) as usize;
                 engine.relocate(&[(found.block, &bytes[stored.clone()])], None, nodes).map(Some)
             })?;
             match moved_bytes {
@@ -195,13 +197,13 @@ impl LogDisk {
     }
 }
 
-/// Bytes that a block takes on the device.
+/// The bytes that a block takes on the device.
 fn last_room(page: &PageRef) -> usize {
     align_up(u64::from(page.len_bytes), GRAIN_SIZE as u64) as usize
 }
 
 impl Engine {
-    /// Where the block with this name lies, if it lies anywhere.
+    /// Returns where the block with this name lies, if it lies anywhere.
     fn place(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<Addr>> {
         Ok(match name {
             BlockName::Page { .. } => self.page(name, nodes)?.map(|block| block.page.addr),
@@ -211,40 +213,40 @@ impl Engine {
         })
     }
 
-    /// The page with this name, if it has a block.
-    fn page(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<relocate::Block>> {
+    /// Returns the page with this name, if it has a block.
+    fn page(&self, name: &BlockName, nodes: &dyn Nodes) -> Outcome<Option<NamedPage>> {
         let BlockName::Page { list, page_index, branch, epoch } = *name else { return Ok(None) };
         let key = ItemKey::chunk(list, page_index / CHUNK_PAGES).key(branch, epoch);
         let chunk = self.state.chunk_at(&key, nodes)?;
         let page = chunk.and_then(|chunk| chunk.get((page_index % CHUNK_PAGES) as u32));
         let page = page.filter(|page| page.len_bytes > 0);
         let version = (branch, epoch);
-        Ok(page.map(|page| relocate::Block { list, page_index, version, page }))
+        Ok(page.map(|page| NamedPage { list, page_index, version, page }))
     }
 
     fn node(&self, level: u8, first_key: &Key, nodes: &dyn Nodes) -> Outcome<Option<NodePtr>> {
         self.state.map.node_place(level, first_key, nodes)
     }
 
-    /// What the map says of `block` now, number `at` of its batch.
-    fn look_at(&self, at: usize, block: &Block, nodes: &dyn Nodes) -> Outcome<Look> {
+    /// Returns what the map states now about `block`, number `at` of its batch.
+    fn look_at(&self, at: usize, block: &Block, nodes: &dyn Nodes) -> Outcome<Lookup> {
         if self.place(&block.name, nodes)? != Some(block.addr) {
-            return Ok(Look::Settled(Rewritten::Dead));
+            return Ok(Lookup::Settled(Rewritten::Dead));
         }
         let segment = self.state.segments.layout().segment_of(block.addr);
         if self.state.segments.state(segment) != SegmentState::Dirty
             || self.in_memory.iter().any(|closed| closed.segment == segment)
         {
-            return Ok(Look::Settled(Rewritten::Open));
+            return Ok(Lookup::Settled(Rewritten::Open));
         }
         Ok(match block.name {
-            BlockName::Node { .. } => Look::Node,
+            BlockName::Node { .. } => Lookup::Node,
             BlockName::Page { .. } => match self.page(&block.name, nodes)? {
                 Some(block) => {
                     let pin = self.state.segments.pin(block.page.addr);
-                    Look::Page(Found { at, block, _pin: pin })
+                    Lookup::Page(FoundPage { at, block, _pin: pin })
                 }
-                None => Look::Settled(Rewritten::Dead),
+                None => Lookup::Settled(Rewritten::Dead),
             },
         })
     }

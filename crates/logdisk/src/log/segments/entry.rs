@@ -137,7 +137,8 @@ impl Entry {
             last_death: self.last_death.clock(),
             filled_at: self.filled_at.clock(),
             deaths: u32::from(self.deaths),
-            times_cleaned: 0,
+            // Each time it was filled again it had been cleaned before.
+            times_cleaned: u32::from(self.opened).saturating_sub(1),
         }
     }
 

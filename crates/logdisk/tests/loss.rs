@@ -1,4 +1,4 @@
-//! What was durable and is damaged: told, never lost in silence, and never written over.
+//! Durable data that is damaged: the loss is reported, and the data is never overwritten.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dendro_logdisk::{FormatOptions, LogDisk, OnLoss, OpenOptions, format};
 
 const SEGMENT_BYTES: u64 = 128 << 10;
 const LIST: Lid = Lid::FIRST;
-/// Units that are flushed one by one.
+/// The number of units; each is flushed by itself.
 const UNITS: u64 = 40;
 
 fn open(image: &[u8], options: OpenOptions) -> (Arc<MemoryDevice>, Result<LogDisk, Error>) {
@@ -33,7 +33,7 @@ fn skipping() -> OpenOptions {
     OpenOptions { on_loss: OnLoss::Skip, ..OpenOptions::default() }
 }
 
-/// How many of the units are there: each has put a record.
+/// Returns how many of the units are there. Each has put a record.
 fn units(disk: &LogDisk) -> u64 {
     let mut count = 0;
     while disk.record(View::HEAD, LIST, count).expect("the map is sound").is_some() {
@@ -42,7 +42,7 @@ fn units(disk: &LogDisk) -> u64 {
     count
 }
 
-/// Units with `page_count` pages each, every one of them flushed.
+/// Commits units with `page_count` pages each, and flushes each of them.
 fn disk_with(page_count: usize) -> (Arc<MemoryDevice>, LogDisk) {
     let device = Arc::new(MemoryDevice::new(64 * SEGMENT_BYTES));
     let shared: Arc<dyn Device> = Arc::clone(&device) as _;
@@ -67,7 +67,7 @@ fn disk_with(page_count: usize) -> (Arc<MemoryDevice>, LogDisk) {
     (device, disk)
 }
 
-/// What a crash leaves of that.
+/// Returns what a crash leaves of that.
 fn crashed(page_count: usize) -> Vec<u8> {
     let (device, disk) = disk_with(page_count);
     let image = device.to_bytes();
@@ -75,7 +75,7 @@ fn crashed(page_count: usize) -> Vec<u8> {
     image
 }
 
-/// Headers and records of the partial segments behind the checkpoint.
+/// Returns the ranges of headers and records of the partial segments behind the checkpoint.
 fn partials(image: &[u8]) -> Vec<(Range<usize>, Range<usize>)> {
     let device = MemoryDevice::from_bytes(image);
     let volume = Volume::open(&device).expect("it is sound");
@@ -95,9 +95,9 @@ fn flip(image: &[u8], at: usize) -> Vec<u8> {
     image
 }
 
-/// Damage that loses all units from `lost` on is told, and nothing is written; what was before can be
-/// read, and gone on from.
-fn assert_told(image: &[u8], lost: u64, what: &str) {
+/// Asserts that damage which loses all units from `lost` on is reported, and that nothing is
+/// written. What was before the damage can be read, and the volume can continue from it.
+fn assert_reported(image: &[u8], lost: u64, what: &str) {
     let (device, disk) = open(image, OpenOptions::default());
     match disk {
         Err(Error::Lost(why)) => assert!(why.contains("durable"), "{what}: {why}"),
@@ -117,7 +117,7 @@ fn assert_told(image: &[u8], lost: u64, what: &str) {
     assert_eq!(units(&disk), lost, "{what}");
     let names: Vec<_> = disk.versions().snapshots().filter_map(|it| it.name.clone()).collect();
     assert!(names.len() == 1 && names[0].starts_with("recovered-"), "{what}: {names:?}");
-    // What was given up does not come back, and is not lost once more.
+    // What was given up does not come back, and is not reported as lost again.
     let mut aru = Aru::new(View::HEAD);
     aru.put_record(LIST, lost, b"anew");
     disk.commit(aru).expect("there is room");
@@ -130,28 +130,29 @@ fn assert_told(image: &[u8], lost: u64, what: &str) {
 }
 
 #[test]
-fn a_bit_in_the_header_or_records_of_what_was_durable_is_told() {
+fn a_flipped_bit_in_a_durable_header_or_record_is_reported() {
     let image = crashed(1);
     let partials = partials(&image);
     assert_eq!(partials.len() as u64, UNITS);
     for unit in [0, 1, UNITS / 2, UNITS - 2] {
         let (header, records) = partials[unit as usize].clone();
-        // Number, length, the segment that comes next, the checksum.
+        // Number, length, next segment, checksum.
         for offset in [32, 12, 52, 4] {
-            assert_told(&flip(&image, header.start + offset), unit, "header");
+            assert_reported(&flip(&image, header.start + offset), unit, "header");
         }
-        assert_told(&flip(&image, records.start + 3), unit, "records");
-        assert_told(&flip(&image, records.end - 1), unit, "records");
+        assert_reported(&flip(&image, records.start + 3), unit, "records");
+        assert_reported(&flip(&image, records.end - 1), unit, "records");
     }
 }
 
 #[test]
-fn a_lost_header_at_the_start_of_a_segment_is_told_too() {
-    // Each takes a segment of its own: with its header the way to the next one is lost.
+fn a_lost_header_at_the_start_of_a_segment_is_reported() {
+    // Each unit takes a segment of its own. If its header is lost, so is the number of the next
+    // segment.
     let image = crashed(28);
     for (unit, (header, _)) in partials(&image).into_iter().enumerate() {
         if unit as u64 + 1 < UNITS {
-            assert_told(
+            assert_reported(
                 &flip(&image, header.start + 1),
                 unit as u64,
                 "the only one in its segment",
@@ -161,22 +162,22 @@ fn a_lost_header_at_the_start_of_a_segment_is_told_too() {
 }
 
 #[test]
-fn blocks_and_wide_stretches_of_the_log_that_are_gone_are_told() {
+fn lost_blocks_and_long_lost_parts_of_the_log_are_reported() {
     let image = crashed(3);
     let partials = partials(&image);
-    // Four segments and more.
+    // The largest takes four segments and more.
     for count in [1, 2, 28] {
         let mut image = image.clone();
         for (header, records) in &partials[5..5 + count] {
             image[header.start..header.start + PAGE_SIZE].fill(0);
             image[records.clone()].fill(0);
         }
-        assert_told(&image, 5, "zeros");
+        assert_reported(&image, 5, "zeros");
     }
 }
 
 #[test]
-fn skipping_shows_what_was_written_behind_the_damage_and_writes_nothing() {
+fn recover_skip_shows_what_was_written_behind_the_damage_and_writes_nothing() {
     let image = crashed(1);
     let partials = partials(&image);
     for lost in [0, 1, UNITS / 2, UNITS - 2] {
@@ -203,8 +204,8 @@ fn skipping_shows_what_was_written_behind_the_damage_and_writes_nothing() {
 }
 
 #[test]
-fn skipping_leaves_out_what_hangs_on_the_lost_part() {
-    // What is lost: a list, or a snapshot.
+fn recover_skip_omits_records_that_depend_on_the_lost_part() {
+    // A list is lost, or a snapshot.
     for makes_snapshot in [false, true] {
         let (device, disk) = disk_with(0);
         disk.checkpoint().expect("the device works");
@@ -242,7 +243,7 @@ fn skipping_leaves_out_what_hangs_on_the_lost_part() {
 }
 
 #[test]
-fn what_was_flushed_last_cannot_be_told_from_a_torn_write() {
+fn damage_to_the_last_flush_looks_like_a_torn_write() {
     let image = crashed(1);
     let (header, _) = partials(&image).pop().expect("there are some");
     let (_, disk) = open(&flip(&image, header.start + 33), OpenOptions::default());
@@ -251,7 +252,7 @@ fn what_was_flushed_last_cannot_be_told_from_a_torn_write() {
 }
 
 #[test]
-fn a_damaged_block_of_what_was_durable_is_an_error_for_its_page_alone() {
+fn a_damaged_durable_block_is_an_error_for_its_page_alone() {
     let image = crashed(1);
     let page_bytes = [4; PAGE_SIZE];
     let at = image.chunks(PAGE_SIZE).position(|block| block == page_bytes).expect("it is there");
@@ -263,7 +264,7 @@ fn a_damaged_block_of_what_was_durable_is_an_error_for_its_page_alone() {
     disk.read_pages(View::HEAD, LIST, 4 * 64, &mut page).expect("that one is sound");
 }
 
-/// The newest superblock, and the checkpoint that it names.
+/// Returns the places of the newest superblock and of the checkpoint that it names.
 fn superblock_and_checkpoint(image: &[u8]) -> (usize, Range<usize>) {
     let device = MemoryDevice::from_bytes(image);
     let volume = Volume::open(&device).expect("it is sound");
@@ -273,7 +274,7 @@ fn superblock_and_checkpoint(image: &[u8]) -> (usize, Range<usize>) {
     (found.offset as usize, start..start + len)
 }
 
-/// All units are there, or opening says that some are not.
+/// Asserts that all units are there, or that opening reports a loss.
 fn assert_not_silent(image: &[u8], what: &str) -> bool {
     let (device, disk) = open(image, OpenOptions::default());
     match disk {
@@ -290,7 +291,7 @@ fn assert_not_silent(image: &[u8], what: &str) -> bool {
 }
 
 #[test]
-fn an_older_superblock_or_checkpoint_is_never_taken_in_silence() {
+fn use_of_an_older_superblock_or_checkpoint_is_always_reported() {
     let (device, disk) = disk_with(2);
     disk.checkpoint().expect("the device works");
     let in_use = device.to_bytes();
@@ -301,7 +302,7 @@ fn an_older_superblock_or_checkpoint_is_never_taken_in_silence() {
         for at in (superblock..superblock + 184).step_by(2) {
             whole += u32::from(assert_not_silent(&flip(&image, at), &format!("{state}: {at}")));
         }
-        // Only where the checkpoint's place is damaged itself may it be out of reach.
+        // A checkpoint may be out of reach only if the damage hits its place in the superblock.
         assert!(whole >= 92 - 6, "{state}: {whole}");
         for at in checkpoint.step_by(3) {
             assert_not_silent(&flip(&image, at), &format!("{state}: checkpoint, {at}"));
@@ -310,10 +311,10 @@ fn an_older_superblock_or_checkpoint_is_never_taken_in_silence() {
 }
 
 #[test]
-fn slots_of_superblocks_that_cannot_be_read_hinder_nobody_if_newer_ones_can() {
+fn unreadable_superblock_slots_do_no_harm_if_newer_slots_can_be_read() {
     let (device, disk) = disk_with(1);
     for _ in 0..40 {
-        // Each takes a superblock.
+        // Each checkpoint takes a superblock.
         let mut aru = Aru::new(View::HEAD);
         aru.put_record(LIST, 1 << 40, b"changed");
         disk.commit(aru).expect("there is room");

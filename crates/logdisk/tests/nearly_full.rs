@@ -1,4 +1,4 @@
-//! Many threads on a volume that is nearly full: whatever fits is taken, whoever cleans for it.
+//! Many threads on a nearly full volume: everything that fits is accepted, whichever thread cleans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ const SEGMENT_BYTES: u64 = 256 << 10;
 const SEGMENT_COUNT: u64 = 128;
 const WRITERS: u64 = 4;
 
-/// A device that does what only a cleaner asks for, reading whole segments, slowly or not at all.
+/// A device whose reads of whole segments, as only a cleaner issues them, are slow or fail.
 struct HardToClean {
     memory: MemoryDevice,
     fails: AtomicBool,
@@ -79,7 +79,7 @@ fn new_list(disk: &LogDisk) -> Lid {
     list
 }
 
-/// Calls `step` over and over until `is_done`.
+/// Calls `step` repeatedly until `is_done`.
 fn work(is_done: &AtomicBool, step: impl Fn() -> dendro_disk::Result<bool>) {
     while !is_done.load(Ordering::Acquire) {
         if !step().expect("the device works") {
@@ -89,7 +89,7 @@ fn work(is_done: &AtomicBool, step: impl Fn() -> dendro_disk::Result<bool>) {
 }
 
 #[test]
-fn what_fits_is_never_refused_while_other_threads_do_all_the_cleaning() {
+fn a_unit_that_fits_is_never_refused_while_other_threads_do_all_the_cleaning() {
     let device: Arc<dyn Device> = HardToClean::new(SEGMENT_COUNT);
     let disk = formatted(&device);
     let pages = disk.space().capacity_bytes * 94 / 100 / PAGE_SIZE as u64 / WRITERS;
@@ -117,7 +117,7 @@ fn what_fits_is_never_refused_while_other_threads_do_all_the_cleaning() {
 }
 
 #[test]
-fn segments_that_could_not_be_read_for_a_while_are_cleaned_before_anything_is_refused() {
+fn temporarily_unreadable_segments_are_cleaned_before_a_unit_is_refused() {
     let device = HardToClean::new(48);
     let disk = formatted(&(Arc::clone(&device) as _));
     let list = new_list(&disk);
@@ -135,7 +135,7 @@ fn segments_that_could_not_be_read_for_a_while_are_cleaned_before_anything_is_re
 }
 
 #[test]
-fn a_small_disk_is_full_only_when_it_says_so_whatever_number_of_heads_it_has() {
+fn a_small_disk_accepts_writes_up_to_its_stated_capacity_with_any_number_of_streams() {
     for seed in 0..2 {
         let mut rng = Rng::new(seed);
         let segment_count = 26 + rng.below(20);
@@ -171,7 +171,7 @@ fn a_small_disk_is_full_only_when_it_says_so_whatever_number_of_heads_it_has() {
 }
 
 #[test]
-fn a_disk_of_few_large_segments_takes_all_that_it_has_room_for() {
+fn a_disk_of_few_large_segments_can_be_filled() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(256 << 20));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: 16 << 20, ..FormatOptions::default() };
@@ -210,7 +210,7 @@ fn overwrite(disk: &LogDisk, list: Lid, pages: u64, seed: u64) {
 }
 
 #[test]
-fn a_commit_that_finds_no_room_sweeps_what_only_deleted_versions_had() {
+fn a_commit_without_room_collects_what_only_deleted_versions_had() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SEGMENT_COUNT * SEGMENT_BYTES));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
@@ -220,7 +220,8 @@ fn a_commit_that_finds_no_room_sweeps_what_only_deleted_versions_had() {
     let mut rng = Rng::new(1);
     let mut page = vec![0; PAGE_SIZE];
     for round in 0..40 {
-        // What these lists held before is in the snapshot alone, and is swept by nobody.
+        // Only the snapshot still has the former content of these lists, and no collection frees
+        // it.
         let snapshot = disk.snapshot(0, None).expect("there is room").view();
         for at in 0..if round == 0 { lists.len() as u64 } else { 300 } {
             let list = lists[if round == 0 { at } else { rng.below(1200) } as usize];
@@ -230,7 +231,7 @@ fn a_commit_that_finds_no_room_sweeps_what_only_deleted_versions_had() {
             for index in 0..if round == 0 { 4 } else { 0 } {
                 aru.put_record(list, index, vec![1; 200]);
             }
-            disk.commit(aru).expect("there is room once the snapshots are swept out");
+            disk.commit(aru).expect("there is room once the snapshots are collected");
         }
         disk.delete(snapshot).expect("it is not held");
     }

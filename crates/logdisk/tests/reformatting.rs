@@ -1,4 +1,4 @@
-//! A volume made in the place of another, with the power cut at any time.
+//! A volume made in the place of another, with a power cut at any time.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn open(device: Arc<dyn Device>) -> dendro_disk::Result<LogDisk> {
     LogDisk::open(device, OpenOptions::default(), clock())
 }
 
-/// Puts a list into the volume whose record and pages say `mark`.
+/// Puts a list into the volume whose record and pages contain `mark`.
 fn fill(disk: &LogDisk, mark: u8) -> Lid {
     let list = disk.allocate_list().expect("the disk is writable");
     let mut aru = Aru::new(View::HEAD);
@@ -49,21 +49,21 @@ fn assert_filled(disk: &LogDisk, list: Lid, mark: u8, context: &str) {
     }
 }
 
-/// What a crash in the middle of replacing a volume leaves.
+/// What crashes left while a volume was replaced.
 #[derive(Debug, Default)]
-struct Found {
+struct CrashOutcomes {
     old: usize,
     nothing: usize,
     new: usize,
 }
 
-/// Makes a volume of segments of `before`, in the place of one of `ancient`, uses it, and makes one of
-/// `after` in its place; looks at what crashes leave.
-fn remake(ancient: u64, before: u64, after: u64, is_clean: bool) -> Found {
+/// Makes a volume with segments of `before` in the place of one of `ancient`, uses it, and makes
+/// one of `after` in its place. Looks at what crashes leave.
+fn reformat(ancient: u64, before: u64, after: u64, is_clean: bool) -> CrashOutcomes {
     let sim = Arc::new(SimDevice::new(DEVICE_BYTES, 7));
     let device: Arc<dyn Device> = Arc::clone(&sim) as _;
     format(&device, &options(1, ancient), &clock()).expect("it fits");
-    // Several superblocks each, in both logs where that many fit.
+    // Each volume gets several superblocks, in both logs if that many fit.
     for _ in 0..20 {
         open(Arc::clone(&device)).expect("a volume").shut_down().expect("shut down");
     }
@@ -71,7 +71,7 @@ fn remake(ancient: u64, before: u64, after: u64, is_clean: bool) -> Found {
     let mut lists = Vec::new();
     for _ in 0..20 {
         let disk = open(Arc::clone(&device)).expect("a volume");
-        // Older checkpoints are written over.
+        // Older checkpoints are overwritten.
         lists.push(fill(&disk, 2));
         if lists.len() > 3 {
             let mut aru = Aru::new(View::HEAD);
@@ -96,7 +96,7 @@ fn remake(ancient: u64, before: u64, after: u64, is_clean: bool) -> Found {
     drop(disk);
     let recording = sim.take_recording().expect("recorded");
     let mut rng = Rng::new(1);
-    let mut found = Found::default();
+    let mut found = CrashOutcomes::default();
     for event in 0..=recording.len() {
         for round in 0..8 {
             let style = CrashStyle::ALL[round % CrashStyle::ALL.len()];
@@ -122,8 +122,8 @@ fn remake(ancient: u64, before: u64, after: u64, is_clean: bool) -> Found {
 }
 
 #[test]
-fn a_crash_leaves_the_old_volume_whole_or_none_or_the_new_one() {
-    let mut all = Found::default();
+fn a_crash_leaves_the_whole_old_volume_or_none_or_the_new_one() {
+    let mut all = CrashOutcomes::default();
     for (ancient, before, after) in [
         (SMALL, SMALL, SMALL),
         (LARGE, SMALL, SMALL),
@@ -133,7 +133,7 @@ fn a_crash_leaves_the_old_volume_whole_or_none_or_the_new_one() {
         (4 * SMALL, LARGE, 2 * SMALL),
     ] {
         for is_clean in [true, false] {
-            let found = remake(ancient, before, after, is_clean);
+            let found = reformat(ancient, before, after, is_clean);
             all.old += found.old;
             all.nothing += found.nothing;
             all.new += found.new;
@@ -143,7 +143,7 @@ fn a_crash_leaves_the_old_volume_whole_or_none_or_the_new_one() {
 }
 
 #[test]
-fn a_volume_made_again_with_the_same_uuid_has_nothing_of_the_earlier_one() {
+fn a_volume_recreated_with_the_same_uuid_has_nothing_of_the_earlier_one() {
     let device: Arc<dyn Device> = Arc::new(dendro_device::MemoryDevice::new(256 << 20));
     let open = || {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -164,7 +164,7 @@ fn a_volume_made_again_with_the_same_uuid_has_nothing_of_the_earlier_one() {
             disk.commit(aru).expect("there is room");
             disk.flush(CommitSeq::LATEST).expect("the device works");
         }
-        // Nor after a crash, when the log is looked for behind its end.
+        // Nothing is found after a crash either, when recovery looks for the log behind its end.
         drop(disk);
         let disk = open().expect("nothing is lost");
         assert_eq!(lists(&disk), usize::from(100 / round), "round {round}");
