@@ -387,7 +387,6 @@ impl LogicalDisk for LogDisk {
         if aru.view().epoch.is_some() {
             return Err(Error::NoSuchView(aru.view()));
         }
-        aru.ops().iter().try_for_each(check_arguments)?;
         let worst = WorstCase::of(&aru);
         // The unit now uses what was reserved for it.
         drop(aru.take_reservation());
@@ -400,6 +399,7 @@ impl LogicalDisk for LogDisk {
             let mut engine = self.engine.write();
             self.check_writable(&engine)?;
             engine.state.versions.head_ancestry(aru.view().branch)?;
+            aru.ops().iter().try_for_each(check_arguments)?;
             if aru.ops().is_empty() {
                 return Ok(CommitSeq(engine.commit_seq));
             }
