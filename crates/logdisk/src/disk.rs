@@ -39,7 +39,8 @@ use crate::options::OpenOptions;
 use crate::removal::{MAX_WAITING, Progress};
 use crate::snapshots::collection::Collection;
 use crate::space::host::Host;
-use crate::space::{Pacing, Tries};
+use crate::space::no_space::Tries;
+use crate::space::throttle::Pacing;
 
 /// The log-structured logical disk.
 ///

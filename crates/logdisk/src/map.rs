@@ -15,6 +15,7 @@ pub(crate) mod budget;
 pub(crate) mod node;
 mod path_cache;
 mod remove;
+mod split;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
@@ -30,9 +31,10 @@ use self::accounting::Ledger;
 use self::bounds::Bounds;
 use self::path_cache::{Path, PathCache};
 use self::remove::{remove_under, shrink_under, take_under};
+use self::split::split_under;
 use self::undo::{Change, InMemory, Undo};
 use crate::fault::Outcome;
-use crate::map::node::{Child, FANOUT, Inner, Leaf, Node, Resident, Weight};
+use crate::map::node::{Child, Inner, Leaf, Node, Resident, Weight};
 
 /// The source of clean nodes.
 pub(crate) trait Nodes {
@@ -67,9 +69,6 @@ pub(crate) struct Found {
 
 /// An entry of the tree.
 pub(crate) type Entry = (Key, Value);
-
-/// A node that was split off, with its first key; none if no node was split.
-type Split = Option<(Key, Child)>;
 
 impl Map {
     /// The tree whose root lies on the device.
@@ -693,51 +692,6 @@ fn visit_places_under(
         }
     }
     Ok(ControlFlow::Continue(()))
-}
-
-/// Splits the leaf that `key` belongs in, which was changed at entry `changed_at`, and the nodes
-/// above it that become too long.
-fn split_under(
-    child: &mut Child,
-    bounds: Bounds<'_>,
-    key: &Key,
-    changed_at: usize,
-    nodes: &dyn Nodes,
-    ledger: &mut Ledger,
-) -> Outcome<Split> {
-    match ledger.make_mut(child, bounds, nodes)? {
-        Node::Leaf(leaf) => {
-            let split = split_leaf(leaf, changed_at);
-            if split.is_some() {
-                ledger.grow(Weight::OF_NODE);
-            }
-            Ok(split)
-        }
-        Node::Inner(inner) => {
-            let at = inner.position(key);
-            let (below, bounds) = child_mut(inner, at, bounds);
-            let Some(right) = split_under(below, bounds, key, changed_at, nodes, ledger)? else {
-                return Ok(None);
-            };
-            inner.entries.insert(at + 1, right);
-            if inner.entries.len() <= FANOUT {
-                return Ok(None);
-            }
-            let upper = inner.split();
-            let first = upper.entries[0].0;
-            ledger.grow(Weight::OF_NODE);
-            Ok(Some((first, Child::Dirty(Resident::new(Node::Inner(upper))))))
-        }
-    }
-}
-
-fn split_leaf(leaf: &mut Leaf, changed_at: usize) -> Split {
-    if !leaf.is_too_long() {
-        return None;
-    }
-    let upper = leaf.split(changed_at);
-    let first = upper.entries()[0].0;
-    Some((first, Child::Dirty(Resident::new(Node::Leaf(upper)))))
 }
 
 /// Makes the written nodes under `child` clean; returns what the dirty ones take.

@@ -24,10 +24,10 @@
 //!    same UUID continues in the same way behind that one's.
 
 mod beyond;
-mod chain;
 mod loss;
 mod reader;
 mod replay;
+mod roll_forward;
 mod salvage;
 mod start;
 #[cfg(test)]
@@ -54,9 +54,9 @@ use dendro_format::{
 use dendro_policy::Class;
 
 use self::beyond::{Candidates, highest_seq};
-use self::chain::{Chain, Rules, Scan};
 use self::reader::SegmentReader;
 use self::replay::replay;
+use self::roll_forward::{Chain, Rules, Scan};
 use self::salvage::{Salvaged, salvage};
 use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};

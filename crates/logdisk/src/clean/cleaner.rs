@@ -529,7 +529,7 @@ pub(crate) mod tests {
     use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
     use dendro_format::Head;
 
-    use crate::space::{Need, Shortage, Tries};
+    use crate::space::no_space::{Need, Shortage, Tries};
     use crate::{FormatOptions, OpenOptions, format};
 
     const SIZE: u64 = 1 << 20;

@@ -12,7 +12,7 @@ use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::space::{Need, Shortage};
+use crate::space::no_space::{Need, Shortage};
 use crate::state::State;
 use crate::state::pages::{chunks_of, page_range};
 

@@ -5,7 +5,7 @@ use dendro_disk::{Result, Versions};
 use dendro_format::Checkpoint;
 
 use super::beyond::LogEnd;
-use super::chain::Chain;
+use super::roll_forward::Chain;
 use super::start::Doubt;
 use crate::disk::LogDisk;
 

@@ -7,7 +7,7 @@ use dendro_format::record::Records;
 use dendro_format::versions::{COUNTERS_INDEX, VERSIONS_LIST};
 use dendro_format::{Head, Layout, PageRef, PartialHeader, Record, SegmentNo};
 
-use super::chain::Chain;
+use super::roll_forward::Chain;
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::RecordContext;
 use crate::map::Nodes;

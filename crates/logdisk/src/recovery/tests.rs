@@ -3,7 +3,7 @@ use dendro_device::MemoryDevice;
 use dendro_disk::{Aru, CommitSeq, ListHints, LogicalDisk, View};
 use dendro_format::Record;
 
-use super::chain::Scanned;
+use super::roll_forward::Scanned;
 use super::*;
 
 const SEGMENT_BYTES: u64 = 128 << 10;

@@ -26,7 +26,7 @@ use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::space::Need;
+use crate::space::no_space::Need;
 use crate::state::visibility::ItemKey;
 
 /// The minimum number of entries that a step visits; an item is always judged as a whole.

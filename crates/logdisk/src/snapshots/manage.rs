@@ -19,7 +19,7 @@ use crate::log::partial::{Content, page_record_bytes};
 use crate::log::segments::Pin;
 use crate::log::superblocks;
 use crate::map::Nodes;
-use crate::space::Need;
+use crate::space::no_space::Need;
 
 impl LogDisk {
     /// Marks on the device that the volume has versions, before the log contains records that older

@@ -21,7 +21,8 @@ use dendro_disk::Result;
 use crate::clean::pick::Choice;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
-use crate::space::{MAP_SHARE_CLEAN, Need, Shortage};
+use crate::space::no_space::{Need, Shortage};
+use crate::space::reserve::MAP_SHARE_CLEAN;
 
 /// The time for which an answer of the host is used.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

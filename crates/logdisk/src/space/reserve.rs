@@ -1,0 +1,244 @@
+//! What fits: the capacity of the volume, what is charged against it, and the clean segments that are
+//! kept for those who must never wait.
+
+use dendro_base::sync::atomic::Ordering;
+use dendro_base::units::PAGE_SIZE;
+
+use crate::disk::LogDisk;
+use crate::engine::{Engine, PARTIAL_LEN_BYTES};
+use crate::map::node::LEAF_LEN_BYTES;
+
+/// The least amount of dirty map that the reserve is computed for.
+const MIN_DIRTY_BYTES: u64 = 256 << 10;
+/// The most that a segment's usage record takes in the map.
+const MAX_USAGE_LEN_BYTES: u64 = 80;
+/// Moving nodes to other segments writes the nodes above them again: at worst all of these, which
+/// are a 64th of the map or less. So a checkpoint gains something only if it empties segments that
+/// hold several times as much, and these must be partly dead. A quarter of what the map takes is
+/// kept from clients for that.
+const MAP_SHARE_DEAD: u64 = 4;
+/// A quarter of that again lies in clean segments, to move nodes to.
+pub(crate) const MAP_SHARE_CLEAN: u64 = 16;
+
+impl LogDisk {
+    /// The clean segments that client data never fills, with the map as dirty as it is now.
+    pub(crate) fn reserve_segments(&self, engine: &Engine) -> u32 {
+        self.checkpoint_reserve(engine) + self.reclaim_reserve()
+    }
+
+    /// Whether the segments that are clean, or will be after a checkpoint, are fewer than should be
+    /// ready and than `at_least`.
+    pub(crate) fn room_is_short(&self, engine: &Engine, at_least: u32) -> bool {
+        let counts = engine.state.segments.counts();
+        let ready = self.pool_segments(engine).max(at_least);
+        // Segments are not counted as long as a checkpoint would not be worth it for them.
+        let waiting = self.unreusable_segments(engine);
+        let waiting = if self.is_worth_writing_nodes(engine, waiting, false) { 0 } else { waiting };
+        counts.clean + counts.pending
+            < (self.scarce_segments(engine) + waiting).saturating_add(ready)
+    }
+
+    /// Whether a checkpoint should be taken for the segments that it makes clean. Writing the dirty
+    /// nodes takes time and segments, too. So while some clean segments are left, the checkpoint
+    /// waits until it frees many at once.
+    pub(crate) fn space_wants_checkpoint(&self, engine: &Engine) -> bool {
+        let counts = engine.state.segments.counts();
+        let pending = self.unreusable_segments(engine);
+        let is_due = counts.clean <= self.scarce_segments(engine) + self.pool_segments(engine) / 4;
+        // Cleaning cannot continue without a checkpoint.
+        let is_last = counts.clean <= self.checkpoint_reserve(engine);
+        (is_due && self.is_worth_writing_nodes(engine, pending, false))
+            || (is_last && self.is_worth_writing_nodes(engine, pending, true))
+    }
+
+    /// The number of clean segments at which commits are about to find no room: the reserve, and
+    /// the segments that the streams open next.
+    pub(crate) fn scarce_segments(&self, engine: &Engine) -> u32 {
+        self.reserve_segments(engine) + 2
+    }
+
+    /// Segments that only a checkpoint makes clean.
+    pub(super) fn unreusable_segments(&self, engine: &Engine) -> u32 {
+        engine.state.segments.counts().pending.saturating_sub(engine.reusable_count())
+    }
+
+    /// Whether so many segments are worth more than the nodes that a checkpoint writes: twice as
+    /// much if it is urgent, and four times otherwise. After the checkpoint, the nodes of the one
+    /// before wait to be freed in their turn.
+    pub(super) fn is_worth_writing_nodes(
+        &self,
+        engine: &Engine,
+        segments: u32,
+        is_urgent: bool,
+    ) -> bool {
+        let size = self.layout.segment_size_bytes();
+        let cost_bytes = engine.state.map.dirty_len_bytes() + size / 2;
+        let times = if is_urgent { 2 } else { 4 };
+        u64::from(segments) * size > times * cost_bytes
+    }
+
+    /// Whether reclaimable segments should become clean without a checkpoint: clean segments are
+    /// few, and enough segments are reclaimable to be worth two flushes. Cleaning pauses when clean
+    /// and reclaimable segments together fill the pool. So reuse must begin well before the pool is
+    /// used up, because commits continue while the flushes take their time.
+    pub(crate) fn reuse_is_wanted(&self, engine: &Engine) -> bool {
+        engine.reusable_count() >= (self.pace_segments() / 2).max(1)
+            && engine.state.segments.clean_count()
+                <= self.scarce_segments(engine) + self.pool_segments(engine) / 2
+    }
+
+    /// The number of clean segments at which reuse without a checkpoint stops.
+    pub(crate) fn clean_after_reuse(&self, engine: &Engine) -> u32 {
+        self.scarce_segments(engine) + self.pool_segments(engine)
+    }
+
+    /// The least number of segments that a checkpoint should free if it is taken because commits
+    /// wait. Each checkpoint takes two flushes, and writes nodes that fewer checkpoints would write
+    /// fewer times.
+    pub(super) fn checkpoint_batch(&self, engine: &Engine) -> u32 {
+        (self.pool_segments(engine) / 4).max(1)
+    }
+
+    /// The pool: the clean segments beyond the reserve that background cleaning keeps ready, with
+    /// those that the next checkpoint frees. A larger pool leaves less room in which segments can
+    /// wait until more of their blocks are dead. That costs much where little is dead. Where much
+    /// is dead, a larger pool lets clients write much at once without waiting. So a quarter of all
+    /// segments times the third power of the dead share is added to the segments of the pace.
+    pub(crate) fn pool_segments(&self, engine: &Engine) -> u32 {
+        let live = engine.state.segments.live_bytes().div_ceil(self.layout.segment_size_bytes());
+        let all = self.layout.log_segments().count() as u64;
+        let dead = u128::from(all.saturating_sub(live));
+        let all = u128::from(all);
+        self.pace_segments() + (dead * dead * dead / (4 * all * all)) as u32
+    }
+
+    /// The pace: with fewer clean segments than this, commits assist cleaning in proportion to what
+    /// is missing.
+    pub(crate) fn pace_segments(&self) -> u32 {
+        let count = self.layout.segment_count();
+        let default = (count / 128).clamp(2, 64);
+        // A setting larger than the volume means all segments.
+        self.clean_settings().min_clean_segments.unwrap_or(default).min(count)
+    }
+
+    /// The number of clean segments that idle cleaning makes.
+    pub(crate) fn idle_segments(&self) -> u32 {
+        let default = self.pace_segments().saturating_mul(4);
+        self.clean_settings().max_clean_segments.unwrap_or(default)
+    }
+
+    /// The segments kept for checkpoints and cleaning, with so many dirty bytes in the map: the
+    /// nodes of a checkpoint and what moving blocks adds to them, the next segment of the main log
+    /// and of the map stream, and one segment to move blocks to.
+    pub(super) fn reserve_for(&self, dirty_bytes: u64) -> u32 {
+        (dirty_bytes + dirty_bytes / 2).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
+    }
+
+    /// About what checkpoints have still to write of the present map, with the usage records that
+    /// the next one brings up to date.
+    pub(crate) fn unwritten_len_bytes(&self, engine: &Engine) -> u64 {
+        let unrecorded = engine.state.segments.unrecorded().len() as u64;
+        let all = u64::from(self.layout.segment_count()) * MAX_USAGE_LEN_BYTES;
+        let usage_bytes = (unrecorded * LEAF_LEN_BYTES as u64).min(all);
+        self.frozen_len_bytes.load(Ordering::Relaxed)
+            + engine.state.map.due_len_bytes()
+            + usage_bytes
+    }
+
+    /// The clean segments that checkpoints take for the present map, beyond the one that they are
+    /// filling.
+    pub(crate) fn node_segments(&self, engine: &Engine) -> u32 {
+        let here = self.map_room_bytes.load(Ordering::Relaxed) / 4 * 3;
+        let rest = self.unwritten_len_bytes(engine).saturating_sub(here);
+        rest.div_ceil(self.layout.segment_size_bytes()) as u32
+    }
+
+    /// Whether the checkpoint under way and the next one find the segments that they take for the
+    /// present map. Every unit keeps this true (space 1): the nodes that it makes dirty take less
+    /// than the reserve leaves over.
+    pub(crate) fn checkpoints_fit(&self, engine: &Engine) -> bool {
+        let size = self.layout.segment_size_bytes();
+        // What headers, records and nodes that do not fit leave unused of a segment.
+        let unused = (2 * LEAF_LEN_BYTES + 3 * PAGE_SIZE) as u64;
+        let segments = self.unwritten_len_bytes(engine).div_ceil(size - unused) + 1;
+        let here = self.map_room_bytes.load(Ordering::Relaxed);
+        u64::from(engine.state.segments.clean_count()) * size + here >= segments * size
+    }
+
+    /// Describes the reserve, for the message of a failed assertion.
+    pub(crate) fn describe_reserve(&self, engine: &Engine) -> String {
+        format!(
+            "{:?}, {} bytes of nodes to be written",
+            engine.state.segments.counts(),
+            self.unwritten_len_bytes(engine)
+        )
+    }
+
+    /// The part of that reserve that is needed now, and what cleaning takes that moves nodes.
+    pub(crate) fn checkpoint_reserve(&self, engine: &Engine) -> u32 {
+        let to_clean = self.map_bytes(engine) / MAP_SHARE_CLEAN / self.layout.segment_size_bytes();
+        self.reserve_for(self.unwritten_len_bytes(engine).max(MIN_DIRTY_BYTES)) + to_clean as u32
+    }
+
+    /// The clean segments that survivors may not use: what a checkpoint takes, less the one segment
+    /// that is kept for survivors. The segments that they leave become clean in turn.
+    pub(crate) fn kept_from_survivors(&self, engine: &Engine) -> u32 {
+        self.checkpoint_reserve(engine) - 1
+    }
+
+    /// The segments beyond those for checkpoints that only cleaning and units that give space back
+    /// may use.
+    pub(crate) fn reclaim_reserve(&self) -> u32 {
+        2 + (self.layout.segment_count() / 256).min(4)
+    }
+
+    /// The capacity of the volume for clients: the segments less the reserves and the one that the
+    /// map stream fills, each as far as it can be filled with live blocks.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        let segments = self.layout.log_segments().count() as u64;
+        let reserve = u64::from(self.reserve_for(self.dirty_limit_bytes) + self.reclaim_reserve());
+        segments.saturating_sub(reserve + 1) * self.fillable_bytes()
+    }
+
+    /// The most live bytes of a segment with which cleaning still gains something. Partial segments
+    /// have headers, records and partly filled blocks: four blocks at most, and fewer in short
+    /// partial segments. A share must be dead, too, or very many segments would be moved for each
+    /// one gained.
+    pub(crate) fn fillable_bytes(&self) -> u64 {
+        let size = self.layout.segment_size_bytes();
+        let longest = PARTIAL_LEN_BYTES as u64;
+        let overhead_blocks =
+            size.div_ceil(longest) * (1 + (3 * size.min(longest)).div_ceil(longest));
+        size - size * u64::from(self.options.reserve_percent) / 100
+            - overhead_blocks * PAGE_SIZE as u64
+    }
+
+    /// The live bytes as they lie on the device. They include map nodes that no checkpoint has
+    /// written yet, and the records that short blocks have in the log.
+    pub(crate) fn stored_bytes(&self, engine: &Engine) -> u64 {
+        let segments = &engine.state.segments;
+        let nodes_bytes = engine.state.map.dirty_len_bytes();
+        segments.live_bytes() + segments.short_records_bytes() + nodes_bytes
+    }
+
+    /// The stored bytes and what pages of zeros take when they are written, so that they always can
+    /// be.
+    pub(crate) fn used_bytes(&self, engine: &Engine) -> u64 {
+        self.stored_bytes(engine).saturating_add(engine.state.segments.zero_pages_bytes())
+    }
+
+    /// The bytes that the map takes.
+    pub(crate) fn map_bytes(&self, engine: &Engine) -> u64 {
+        engine.state.segments.node_bytes() + engine.state.map.dirty_len_bytes()
+    }
+
+    /// The bytes that clients cannot use: the used bytes, and the dead share that the map's
+    /// segments need. Where there are versions, the length of the map is added once more. Removing
+    /// lists makes the map longer then, by at most its length, because an entry that hides another
+    /// is no longer than that one. So everything can be removed, however full the volume is.
+    pub(crate) fn charged_bytes(&self, engine: &Engine) -> u64 {
+        let map_bytes = self.map_bytes(engine);
+        let kept_bytes = if engine.state.versions.are_several() { map_bytes } else { 0 };
+        self.used_bytes(engine).saturating_add(map_bytes / MAP_SHARE_DEAD + kept_bytes)
+    }
+}
