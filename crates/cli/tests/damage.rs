@@ -77,8 +77,9 @@ fn as_often_as_damage_was_met_it_is_kept() {
     for _ in 0..5 {
         read(&scratch.inside("dir/file"), 3);
     }
-    let met = told(&scratch, &scratch.mount_point())["met_count"].as_u64().unwrap();
-    assert!(met >= 5, "{met}");
+    let met_count = || told(&scratch, &scratch.mount_point())["met_count"].as_u64().unwrap();
+    common::wait_until("the damage is counted", || met_count() >= 5);
+    let met = met_count();
     // Right before it is unmounted.
     read(&scratch.inside("dir/file"), 3);
     scratch.umount();
