@@ -58,12 +58,20 @@ pub(crate) struct Map {
     undo: Undo,
 }
 
-/// What was found where an entry was put.
-#[derive(Debug, Default)]
+/// What was under a key before an entry was put there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    #[default]
+    Nothing,
+    Tombstone,
+    Entry,
+}
+
+/// What [`Map::put`] found.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
-    /// The value that was under its key.
-    pub(crate) old: Option<Value>,
-    /// The key before it, if that key is in the same leaf.
+    pub(crate) replaced: Replaced,
+    /// The key before it, if nothing was replaced and that key is in the same leaf.
     pub(crate) before: Option<Key>,
 }
 
@@ -209,32 +217,43 @@ impl Map {
         Ok(())
     }
 
-    /// Puts `value` under `key`; returns what was there.
+    /// Puts `value` under `key`.
     pub(crate) fn put(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
-        let found = self.put_entry(key, value, nodes)?;
-        self.undo.note(|| Change::Entry(key, found.old.clone()));
-        Ok(found)
+        let (old, before) = self.put_entry(key, value, nodes)?;
+        let replaced = match &old {
+            None => Replaced::Nothing,
+            Some(Value::Tombstone) => Replaced::Tombstone,
+            Some(_) => Replaced::Entry,
+        };
+        self.undo.note(|| Change::Entry(key, old));
+        Ok(Found { replaced, before })
     }
 
-    fn put_entry(&mut self, key: Key, value: Value, nodes: &dyn Nodes) -> Outcome<Found> {
+    /// Puts an entry; returns the value that it replaces, or the key before it in the same leaf.
+    fn put_entry(
+        &mut self,
+        key: Key,
+        value: Value,
+        nodes: &dyn Nodes,
+    ) -> Outcome<(Option<Value>, Option<Key>)> {
         if self.root.is_none() {
             let node = Node::Leaf(Leaf::with(vec![(key, value)]));
             self.ledger.grow(node.weight());
             self.root = Some(Child::Dirty(Resident::new(node)));
             self.level = 0;
-            return Ok(Found::default());
+            return Ok((None, None));
         }
         self.update_leaf(&key, nodes, |leaf, position, ledger| match position {
             Ok(at) => {
                 let (old, weights) = leaf.change(at, |old| mem::replace(old, value));
                 ledger.exchange(weights);
-                (Found { old: Some(old), before: None }, at)
+                ((Some(old), None), at)
             }
             Err(at) => {
                 ledger.grow(Weight::of_entry(&value));
                 leaf.insert(at, key, value);
                 let before = at.checked_sub(1).map(|before| leaf.entries()[before].0);
-                (Found { old: None, before }, at)
+                ((None, before), at)
             }
         })
     }

@@ -61,8 +61,9 @@ fn random_changes_match_a_sorted_table_and_do_not_change_frozen_trees() {
         match rng.below(10) {
             0..5 => {
                 let value = value(&mut rng);
-                let old = map.put(key, value.clone(), &NoNodes).unwrap().old;
-                assert_eq!(old, model.insert(key, value));
+                let replaced = map.put(key, value.clone(), &NoNodes).unwrap().replaced;
+                let old = model.insert(key, value);
+                assert_eq!(replaced == Replaced::Entry, old.is_some());
             }
             5..9 => assert_eq!(map.remove(&key, &NoNodes).unwrap(), model.remove(&key)),
             9 => {

@@ -1,7 +1,7 @@
 //! How entries of lists and records are put and removed.
 
 use crate::fault::Outcome;
-use crate::map::Nodes;
+use crate::map::{Nodes, Replaced};
 use crate::state::visibility::ItemKey;
 use crate::state::{State, YoungLists, space_end, system_key};
 use dendro_base::sync::Arc;
@@ -20,8 +20,8 @@ impl State {
     ) -> Outcome<bool> {
         let epoch = self.versions.epoch();
         let found = self.map.put(item.key(branch, epoch), value, nodes)?;
-        if let Some(old) = found.old {
-            return Ok(old != Value::Tombstone);
+        if found.replaced != Replaced::Nothing {
+            return Ok(found.replaced == Replaced::Entry);
         }
         if self.has_no_past(branch, item.list) {
             return Ok(false);
