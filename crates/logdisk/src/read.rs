@@ -255,6 +255,34 @@ impl LogDisk {
         Ok(count)
     }
 
+    /// Finds the block of a page on the device without reading it: its address in bytes. `None` for
+    /// a hole, and for a page of zeros, which takes no block.
+    pub fn page_addr(&self, view: View, list: Lid, page_index: u64) -> Result<Option<u64>> {
+        check_range(page_index, 1)?;
+        let pages = page_index..page_index + 1;
+        self.look_from(view, |engine, ancestry, nodes| {
+            let mut addr = None;
+            if !engine.state.may_have(ancestry, list.0, nodes)? {
+                return Ok(addr);
+            }
+            let mut slice = Slice::whole(0);
+            engine.state.visit_chunks(
+                ancestry,
+                list.0,
+                &pages,
+                &mut slice,
+                nodes,
+                &mut |number, chunk| {
+                    let mut blocks = chunk.iter_masked(mask(slots_of(number, &pages)));
+                    let block = blocks.next().map(|(_, block)| block);
+                    addr = block.filter(|of| of.len_bytes > 0).map(|of| of.addr.bytes());
+                    ControlFlow::Break(())
+                },
+            )?;
+            Ok(addr)
+        })
+    }
+
     pub(crate) fn read_range(
         &self,
         view: View,

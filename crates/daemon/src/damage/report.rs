@@ -5,29 +5,33 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_control::Facts;
 use dendro_control::damage::{DamageInfo, DamagedPlace};
 use dendro_control::versions::path_text;
-use dendro_disk::{Error, Lid, VersionTable, Versions, View};
+use dendro_disk::{Lid, VersionTable, Versions, View};
 use dendro_fs::versions::path_of;
 use dendro_fs::{Ino, KeptDamage};
+use dendro_logdisk::LogDisk;
 
 use crate::metrics::exposition::Exposition;
 
 /// The most versions that are searched for a damaged page.
 const MAX_VIEWS: usize = 256;
 
-/// A version in which this page cannot be read, and the file's path there; the path is empty if it
-/// was not found. The main branch's head is searched first, then other heads, then the newest
-/// snapshots.
-pub(super) fn find(disk: &dyn Versions, list: Lid, page: u64) -> Option<(View, Vec<u8>)> {
+/// A version that has this page in the block at `addr_bytes`, and the file's path there; the path is
+/// empty if it was not found. The main branch's head is searched first, then other heads, then the
+/// newest snapshots.
+pub(super) fn find(
+    disk: &LogDisk,
+    list: Lid,
+    page: u64,
+    addr_bytes: u64,
+) -> Option<(View, Vec<u8>)> {
     let table = disk.versions();
     let heads = table.branches().map(|branch| branch.head());
     let mut snapshots: Vec<_> = table.snapshots().map(|snapshot| snapshot.view()).collect();
     snapshots.sort_by_key(|view| std::cmp::Reverse(view.epoch));
     let main = table.main_head();
     let views = [main].into_iter().chain(heads.filter(|head| *head != main)).chain(snapshots);
-    let mut buf = vec![0; PAGE_SIZE];
     let has_it = |view: &View| {
-        let read = disk.read_pages(*view, list, page, &mut buf);
-        matches!(read, Err(Error::Corrupted(_) | Error::Io(_)))
+        disk.page_addr(*view, list, page).is_ok_and(|found| found == Some(addr_bytes))
     };
     let view = views.take(MAX_VIEWS).find(has_it)?;
     let path = path_of(disk, view, Ino(list.0)).ok().flatten();

@@ -52,13 +52,9 @@ impl DamageTable {
         for known in &mut state.known {
             let is_there = known.kept.view.is_some_and(|view| table.check(view).is_ok());
             let Some((list, page)) = known.kept.page.filter(|_| !is_there) else { continue };
-            if let Some((view, path)) = report::find(disk, Lid(list), page) {
+            if let Some((view, path)) = report::find(disk, Lid(list), page, known.kept.addr_bytes) {
                 (known.kept.view, known.kept.path) = (Some(view), path);
             }
-            // The search has read the block again and increased the count.
-            let met = disk.damage().places();
-            let met = met.iter().find(|of| of.addr_bytes == known.kept.addr_bytes);
-            known.seen_count = met.map_or(known.seen_count, |of| of.met_count);
         }
     }
 
@@ -93,11 +89,7 @@ impl DamageTable {
             }
             let kept = locate(disk, &met, now);
             log::error!("damage: {}", report::text(&kept, &disk.versions()));
-            // The search reads the block again and increases the count.
-            let again =
-                disk.damage().places().into_iter().find(|of| of.addr_bytes == met.addr_bytes);
-            let seen_count = again.map_or(met.met_count, |of| of.met_count);
-            self.0.lock().known.push(KnownPlace { kept, seen_count });
+            self.0.lock().known.push(KnownPlace { kept, seen_count: met.met_count });
             has_changed = true;
         }
         let mut state = self.0.lock();
@@ -143,7 +135,7 @@ impl KnownPlace {
 
 /// Searches for the version and the file that the damage is in.
 fn locate(disk: &LogDisk, met: &Damage, now: Timestamp) -> KeptDamage {
-    let found = met.page.and_then(|(list, page)| report::find(disk, list, page));
+    let found = met.page.and_then(|(list, page)| report::find(disk, list, page, met.addr_bytes));
     let (view, path) = found.map_or((None, Vec::new()), |(view, path)| (Some(view), path));
     KeptDamage {
         addr_bytes: met.addr_bytes,
