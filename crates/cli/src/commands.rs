@@ -3,6 +3,7 @@
 //! - [`mkfs`], [`mount`], [`umount`], [`check`], [`dump`], [`damage`]; [`volume`]: `sync`, `info` and `set`.
 //! - [`stat`], [`segments`]: what a volume has done, and how full it is. [`cleaning`]: `clean` and
 //!   `cleanerd`.
+//! - [`files`]: `ls`, `cat` and `cp`, which read volumes that are not mounted.
 //! - [`versions`]: snapshots, branches, and files in the past. [`fork`]: working trees that go on from
 //!   another one. [`try_command`]: `dendro try`.
 //! - [`udev`], [`generate`]: for other programs, and for man pages and completions.
@@ -11,6 +12,7 @@ pub(crate) mod check;
 pub(crate) mod cleaning;
 pub(crate) mod damage;
 pub(crate) mod dump;
+pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod generate;
 pub(crate) mod mkfs;

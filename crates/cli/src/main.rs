@@ -26,8 +26,8 @@ use std::process::ExitCode;
 
 use args::Command;
 use commands::{
-    check, cleaning, damage, dump, fork, generate, mkfs, mount, segments, stat, try_command, udev,
-    umount, versions, volume,
+    check, cleaning, damage, dump, files, fork, generate, mkfs, mount, segments, stat, try_command,
+    udev, umount, versions, volume,
 };
 use failure::Failure;
 
@@ -84,6 +84,9 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Drop(args) => fork::drop_forks(args, quiet),
         Command::Branch(args) => fork::branch(args, quiet),
         Command::Try(args) => try_command::run(args, quiet).map(drop),
+        Command::Ls(args) => files::ls::run(args, quiet),
+        Command::Cat(args) => files::cat::run(args, quiet),
+        Command::Cp(args) => files::cp::run(args, quiet),
         Command::Dump(args) => dump::run(args, quiet),
         Command::Check(args) => check::run(args, quiet).map(drop),
         Command::Udev { device } => udev::run(device).map(drop),

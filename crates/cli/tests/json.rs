@@ -15,7 +15,8 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 6] = [
+const UNSEEN: [(&str, &str); 7] = [
+    ("ls", "entries[].problem"),
     ("mkfs, info", "damage[]"),
     // The daemon cleans when it must.
     ("stat", "cleaned_utilisation"),
@@ -393,6 +394,7 @@ fn try_offline(scratch: &Scratch, printed: &mut Printed) {
         printed.run(scratch, "dump", &[image, what]);
     }
     printed.run(scratch, "dump", &[image]);
+    printed.run(scratch, "ls", &["-R", image]);
     // A page of a file, and of a map, damaged.
     let mut bytes = fs::read(image).unwrap();
     let at = bytes.windows(100).position(|window| window == [7; 100]).unwrap();
@@ -401,6 +403,12 @@ fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     let damaged = scratch.dendro(["check", "--data", "--json", image]);
     assert_eq!(damaged.code, Some(4), "{damaged:?}");
     printed.note("check", &damaged.out);
+    fs::create_dir(scratch.path("copies")).unwrap();
+    let copies = scratch.text("copies");
+    let copied = scratch.dendro(["cp", "-rk", "--json", image, "/", &copies]).out;
+    let copied = printed.note("cp", &copied);
+    let lost = copied["problems"][0]["path"].as_str().unwrap();
+    printed.note("cat", &scratch.dendro(["cat", "-k", "--json", image, lost, "/b"]).out);
     try_damage(scratch, printed);
     bytes = fs::read(image).unwrap();
     let nodes = scratch.dendro(["dump", "--json", image, "nodes"]).succeeds().out;

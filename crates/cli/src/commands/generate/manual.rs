@@ -34,6 +34,11 @@ const CHECK: &[(&str, &str)] = &[
     ("8", "it could not be checked: there is no volume, it is mounted, or cannot be read"),
     ("16", "the command line is wrong"),
 ];
+const READ: &[(&str, &str)] = &[
+    ("0", "success"),
+    ("1", "something could not be read, or not all of it; messages name it"),
+    ("2", "the command line is wrong"),
+];
 const TRY: &[(&str, &str)] = &[
     ("0", "COMMAND succeeded, and what it did is in the tree"),
     ("125", "COMMAND could not be run on a clone, or what it did not be taken over"),
@@ -49,6 +54,13 @@ const FORKS: &[(&str, u8)] = &[
     ("dendro-clone", 1),
     ("dendro-try", 1),
     ("dendro-diff", 1),
+];
+const READING: &[(&str, u8)] = &[
+    ("dendro-ls", 1),
+    ("dendro-cat", 1),
+    ("dendro-cp", 1),
+    ("dendro-check", 1),
+    ("dendro-mount", 1),
 ];
 const CLEANING: &[(&str, u8)] = &[("dendro-clean", 1), ("dendro-segments", 1), ("dendro-stat", 1)];
 
@@ -442,6 +454,42 @@ const PAGES: &[(&str, Page)] = &[
             ],
             &[("dendro-mount", 1), ("dendro-info", 1)],
         ),
+    ),
+    (
+        "dendro-ls",
+        Page {
+            examples: &[
+                ("What is in the root of a volume:", "dendro ls -l home.img"),
+                ("All that a snapshot has:", "dendro ls -R home.img@before /doc"),
+            ],
+            exit_status: READ,
+            see_also: READING,
+        },
+    ),
+    (
+        "dendro-cat",
+        Page {
+            examples: &[
+                ("A file as it was:", "dendro cat home.img@-15m /etc/fstab"),
+                ("What can be read of a damaged one:", "dendro cat -k home.img /log > log"),
+            ],
+            exit_status: READ,
+            see_also: READING,
+        },
+    ),
+    (
+        "dendro-cp",
+        Page {
+            examples: &[
+                ("A directory of a snapshot:", "dendro cp -r home.img@before /doc ."),
+                (
+                    "All that can be read of a volume that does not mount:",
+                    "mkdir rescued\ndendro cp -rk home.img / rescued",
+                ),
+            ],
+            exit_status: READ,
+            see_also: READING,
+        },
     ),
     (
         "dendro-dump",
