@@ -27,8 +27,7 @@ use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::usage::USAGE_LEN_BYTES;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{
-    Checkpoint, ChildPtr, Head, NodePtr, PartialHeader, Record, SegmentNo, Superblock, Usage,
-    checksum,
+    Checkpoint, ChildPtr, Head, NodePtr, PartialHeader, Record, SegmentNo, Usage, checksum,
 };
 
 use dendro_policy::Class;
@@ -39,7 +38,6 @@ use crate::fault::Fault;
 use crate::fault::no_space;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::segments::{Generation, node_footprint_bytes};
-use crate::log::superblocks;
 use crate::map::node::{Child, Node, Resident};
 use crate::map::store::PinnedNodes;
 use crate::state::slice::SLICE_LEN;
@@ -103,12 +101,12 @@ struct CheckpointJob {
 impl LogDisk {
     /// Whether enough has changed since the last checkpoint to take one.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
-        self.checkpoint_is_due_in(&self.engine.read())
+        self.checkpoint_is_due_in(&self.volume.read())
     }
 
     pub(crate) fn checkpoint_is_due_in(&self, engine: &Engine) -> bool {
         engine.replay_bytes >= self.options.checkpoint_log_bytes
-            || engine.state.map.dirty_bytes() > self.dirty_limit_bytes
+            || self.volume.is_over_dirty_limit(engine)
             || self.space_wants_checkpoint(engine)
     }
 
@@ -127,7 +125,7 @@ impl LogDisk {
     pub(crate) fn checkpoint_unless(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
-        if is_enough(&self.engine.read()) {
+        if is_enough(&self.volume.read()) {
             return Ok(());
         }
         self.freeze(&mut checkpoints, false)?;
@@ -138,7 +136,7 @@ impl LogDisk {
     pub(crate) fn relieve_memory(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
-        if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
+        if self.volume.is_over_dirty_limit(&self.volume.read()) {
             self.freeze(&mut checkpoints, false)?;
             self.finish_job(&mut checkpoints, false)?;
         }
@@ -189,7 +187,7 @@ impl LogDisk {
 
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
         let mut nodes = self.nodes_of_usage_records()?;
-        let (is_due, mut engine) = self.change_with(&mut nodes, |engine, nodes| {
+        let (is_due, mut engine) = self.volume.change_with(&mut nodes, |engine, nodes| {
             let is_unchanged = engine.log_bytes == 0
                 && engine.log.open.as_ref().is_none_or(Partial::is_empty)
                 && engine.state.segments.unrecorded().is_empty()
@@ -214,7 +212,7 @@ impl LogDisk {
             return Err(Error::NoSpace { needed_bytes, available_bytes: room });
         }
         if must_go_on || engine.log.next_segment.is_none() {
-            engine.open_partial().map_err(|fault| self.latch(fault))?;
+            engine.open_partial().map_err(|fault| self.volume.latch(fault))?;
         }
         let frozen_len_bytes = engine.state.map.dirty_len_bytes();
         let (root, root_level) = engine.state.map.freeze().unzip();
@@ -245,7 +243,7 @@ impl LogDisk {
             log_prev_crc32c: engine.log.prev_crc32c,
             next_segment: engine.log.next_segment.unwrap_or(SegmentNo(0)),
             map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
-            next_list: self.next_list().max(engine.state.next_list),
+            next_list: self.volume.next_list().max(engine.state.next_list),
             commit_seq: engine.commit_seq,
             epoch: engine.state.versions.epoch(),
             live_bytes: segments.live_bytes(),
@@ -268,16 +266,16 @@ impl LogDisk {
         });
         self.frozen_len_bytes.store(frozen_len_bytes, Ordering::Relaxed);
         drop(engine);
-        self.writer.wake();
+        self.volume.writer().wake();
         Ok(())
     }
 
     /// Returns the nodes with the usage records that are known to be out of date. Each node is read
     /// once, and the lock is held for a slice of the records at a time.
     fn nodes_of_usage_records(&self) -> Result<PinnedNodes<'_>> {
-        let mut nodes = PinnedNodes::keeping(&self.store);
-        let numbers = self.engine.read().state.segments.unrecorded().to_vec();
-        self.walk_with(&mut nodes, &mut 0, |engine, next, nodes| {
+        let mut nodes = PinnedNodes::keeping(self.volume.store());
+        let numbers = self.volume.read().state.segments.unrecorded().to_vec();
+        self.volume.walk_with(&mut nodes, &mut 0, |engine, next, nodes| {
             let slice = &numbers[*next..numbers.len().min(*next + SLICE_LEN)];
             for number in slice {
                 let key = system_key(USAGE_LIST, u64::from(*number));
@@ -299,20 +297,15 @@ impl LogDisk {
         // What found no room on the host is written first. Otherwise each attempt would write
         // another copy of what comes last.
         if self.waits_for_host() {
-            while self.write_one()? {}
+            self.volume.write_queued()?;
             self.try_waiting_nodes(checkpoints)?;
         }
         if checkpoints.lacks_superblock {
-            superblocks::allocate_next(&self.device, &self.superblock.lock()).map_err(|error| {
-                match error {
-                    Error::NoSpace { .. } => error,
-                    error => self.latch(Fault::Error(error)),
-                }
-            })?;
+            self.volume.allocate_superblock()?;
             checkpoints.lacks_superblock = false;
         }
         let Some(mut job) = checkpoints.job.take() else { return Ok(()) };
-        if let Some(error) = self.failure() {
+        if let Some(error) = self.volume.failure() {
             return Err(error);
         }
         let stepped = self.write_nodes(checkpoints, &mut job).and_then(|partial| match partial {
@@ -389,7 +382,7 @@ impl LogDisk {
         }
         if !partial.fits(0, len, MAX_FIXED_LEN_BYTES) {
             let why = format!("a checkpoint of {len} bytes does not fit into a segment");
-            return Err(self.latch(Fault::Error(Error::Failed(why))));
+            return Err(self.volume.latch(Fault::Error(Error::Failed(why))));
         }
         // The checkpoint states where the map stream continues behind the partial segment that
         // holds it. So its place is taken before its bytes are known.
@@ -403,24 +396,21 @@ impl LogDisk {
         partial.push(&Record::Checkpoint { addr, len_bytes: len as u32, crc32c });
         self.close_map_partial(checkpoints, partial, job)?;
 
-        self.write_log_through(checkpoint.log_seq.saturating_sub(1))?;
-        self.flush_device()?;
+        self.volume.write_log_through(checkpoint.log_seq.saturating_sub(1))?;
+        self.volume.flush_device()?;
         {
-            let mut superblock = self.superblock.lock();
-            let next = Superblock {
-                seq: superblock.seq.wrapping_add(1),
-                clean,
-                checkpoint_addr: addr,
-                checkpoint_len_bytes: len as u32,
-                checkpoint_crc32c: crc32c,
-                written: checkpoint.time,
-                ..superblock.clone()
-            };
-            let appended = self.append_superblock(&mut superblock, next);
+            let mut superblock = self.volume.superblock();
+            let appended = self.volume.append_superblock(&mut superblock, |next| {
+                next.clean = clean;
+                next.checkpoint_addr = addr;
+                next.checkpoint_len_bytes = len as u32;
+                next.checkpoint_crc32c = crc32c;
+                next.written = checkpoint.time;
+            });
             checkpoints.lacks_superblock = appended.is_err();
             appended?;
         }
-        self.note_durable(checkpoint.commit_seq, checkpoint.log_seq.saturating_sub(1));
+        self.flusher.note_durable(checkpoint.commit_seq, checkpoint.log_seq.saturating_sub(1));
         checkpoints.seq = checkpoint.seq;
         self.checkpoint_time_ns.store(checkpoint.time.0, Ordering::Release);
         self.checkpoint_seq.store(checkpoints.seq, Ordering::Release);
@@ -428,29 +418,11 @@ impl LogDisk {
         Ok(())
     }
 
-    /// Makes `next` the newest superblock.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] when the file system that holds the image is full: `superblock` is still
-    /// the newest.
-    pub(crate) fn append_superblock(
-        &self,
-        superblock: &mut Superblock,
-        next: Superblock,
-    ) -> Result<()> {
-        match superblocks::append(&self.device, &next) {
-            Ok(()) => *superblock = next,
-            Err(error @ Error::NoSpace { .. }) => return Err(error),
-            Err(error) => return Err(self.latch(Fault::Error(error))),
-        }
-        Ok(())
-    }
-
     /// Returns the checkpoint of a job whose nodes are all written. The place where the map stream
     /// continues is still missing.
     fn finished_checkpoint(&self, job: &CheckpointJob) -> Checkpoint {
         let mut usage = job.usage.clone();
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         for (&segment, added) in &job.added {
             // The segment may have become empty since the freeze, and be filled again with nodes.
             // The log records how the blocks that the frozen map has there became dead.
@@ -473,7 +445,7 @@ impl LogDisk {
     fn settle(&self, job: CheckpointJob) {
         let CheckpointJob { checkpoint, order, pending, .. } = job;
         let reusable = {
-            let mut engine = self.engine.write();
+            let mut engine = self.volume.write();
             for resident in &order {
                 let place = resident.written().expect("the checkpoint wrote it").place;
                 engine.state.segments.node_added(&place, checkpoint.log_clock);
@@ -489,11 +461,11 @@ impl LogDisk {
                     // evicted separately.
                     node => Resident::new(Node::from_entries(node.level(), node.to_entries())),
                 };
-                self.store.keep(place, resident);
+                self.volume.store().keep(place, resident);
             });
             self.frozen_len_bytes.store(0, Ordering::Relaxed);
             engine.state.segments.note_settled();
-            self.store.leave_room(engine.state.segments.memory_bytes());
+            self.volume.store().leave_room(engine.state.segments.memory_bytes());
             let segments = &engine.state.segments;
             // A segment that a thread still reads stays pending (segments 2), and the next
             // checkpoint finds it again. Others may have been filled again already.
@@ -506,20 +478,23 @@ impl LogDisk {
             reusable
         };
         if self.options.discard {
-            let size = self.layout.segment_size_bytes();
+            let size = self.volume.layout().segment_size_bytes();
             for segment in &reusable {
                 // Discarding is a hint to the device. A failure changes nothing.
-                let _ = self.device.discard(self.layout.segment_offset(*segment), size);
+                let _ = self
+                    .volume
+                    .device()
+                    .discard(self.volume.layout().segment_offset(*segment), size);
             }
         }
-        let mut engine = self.engine.write();
+        let mut engine = self.volume.write();
         for segment in reusable {
             engine.state.segments.set_clean(segment);
         }
     }
 
     fn open_map_partial(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         if let Some(segment) = checkpoints.head.segment
             && size - u64::from(checkpoints.head.offset_bytes) >= MIN_CAPACITY_BYTES as u64
         {
@@ -530,7 +505,7 @@ impl LogDisk {
 
     fn open_next_map_segment(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
         let segment = {
-            let mut engine = self.engine.write();
+            let mut engine = self.volume.write();
             if let Some(full) = checkpoints.head.segment.take() {
                 engine.state.segments.close(full);
             }
@@ -548,20 +523,27 @@ impl LogDisk {
 
     fn note_map_room(&self, checkpoints: &Checkpoints) {
         let room_bytes =
-            self.layout.segment_size_bytes() - u64::from(checkpoints.head.offset_bytes);
+            self.volume.layout().segment_size_bytes() - u64::from(checkpoints.head.offset_bytes);
         self.map_room_bytes.store(room_bytes, Ordering::Relaxed);
     }
 
     fn map_partial(&self, checkpoints: &mut Checkpoints, segment: SegmentNo) -> Partial {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         let offset = checkpoints.head.offset_bytes;
         let capacity = (size - u64::from(offset)).min(PARTIAL_LEN_BYTES as u64) as usize;
         let buf = checkpoints
             .buf
             .take()
             .unwrap_or_else(|| AlignedBuf::zeroed(PARTIAL_LEN_BYTES.min(size as usize)));
-        let epoch = self.engine.read().state.versions.epoch();
-        Partial::new(buf, capacity, segment, self.layout.segment_offset(segment), offset, epoch)
+        let epoch = self.volume.read().state.versions.epoch();
+        Partial::new(
+            buf,
+            capacity,
+            segment,
+            self.volume.layout().segment_offset(segment),
+            offset,
+            epoch,
+        )
     }
 
     /// Writes a partial segment of the map stream, unless it is empty.
@@ -591,7 +573,7 @@ impl LogDisk {
         head.seq += 1;
         head.prev_crc32c = crc32c;
         self.note_map_room(checkpoints);
-        self.engine.write().written_bytes += len_bytes as u64;
+        self.volume.write().written_bytes += len_bytes as u64;
         checkpoints.waiting = Some(nodes);
         self.try_waiting_nodes(checkpoints)
     }
@@ -603,7 +585,7 @@ impl LogDisk {
     /// Until the checkpoint is done, its nodes are read from memory.
     fn try_waiting_nodes(&self, checkpoints: &mut Checkpoints) -> Result<()> {
         let Some(nodes) = checkpoints.waiting.take() else { return Ok(()) };
-        let written = self.device.write_at(nodes.offset, &nodes.buf[..nodes.len_bytes]);
+        let written = self.volume.device().write_at(nodes.offset, &nodes.buf[..nodes.len_bytes]);
         let no_space =
             written.as_ref().err().and_then(|error| no_space(error, nodes.len_bytes as u64));
         self.map_waits.store(no_space.is_some(), Ordering::Relaxed);
@@ -613,7 +595,7 @@ impl LogDisk {
         }
         checkpoints.buf = Some(nodes.buf);
         written.map_err(|error| {
-            self.latch(Fault::Error(Error::Failed(format!("writing the map: {error}"))))
+            self.volume.latch(Fault::Error(Error::Failed(format!("writing the map: {error}"))))
         })
     }
 

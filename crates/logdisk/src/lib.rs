@@ -8,8 +8,11 @@
 //! - `state`: the map, the usage of segments and the versions together, and how each record of the
 //!   log changes them.
 //! - `engine`: what the one lock guards: the state, the main log's head and the payload streams.
-//! - `commit`: how units are applied, whole or not at all, and how the log is flushed.
-//! - `read`, `walk`: how blocks and nodes are found and verified, and how long walks are sliced.
+//! - `volume`: an open volume: the device, the engine behind its lock, and the latch.
+//! - `walk`, `blocks`: how long walks over the map are sliced, and how blocks are verified.
+//! - `read`: what clients read.
+//! - `flush`: how the log is made durable.
+//! - `commit`: how units are applied, whole or not at all.
 //! - `checkpoint`, `recovery`: how a frozen state is written, and how a volume is opened.
 //! - `removal`, `snapshots`: how lists and versions are deleted, and how their space is freed.
 //! - `clean`: how segments are emptied, and how scattered pages are coalesced.
@@ -20,13 +23,16 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod checkpoint;
 mod clean;
 mod commit;
+
 mod damage;
 mod disk;
 mod engine;
 mod fault;
+mod flush;
 mod log;
 mod map;
 mod options;
@@ -37,6 +43,7 @@ mod snapshots;
 mod space;
 mod state;
 mod versions;
+mod volume;
 mod walk;
 
 pub use clean::cleaner::CLEANER_NICENESS;

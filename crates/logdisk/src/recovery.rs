@@ -293,7 +293,7 @@ impl LogDisk {
         let mut disk = Self::assemble(device, options, superblock, store, engine, checkpoints);
         disk.recovery_notes = notes;
         if read_only {
-            let mut engine = disk.engine.write();
+            let mut engine = disk.volume.write();
             engine.log_bytes =
                 chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes)).sum();
             engine.closed_reason =
@@ -319,11 +319,12 @@ impl LogDisk {
     /// Writes a superblock that states that the volume is in use, before the log continues where a
     /// clean shutdown left it.
     fn mark_unclean(&self) -> Result<()> {
-        let mut superblock = self.superblock.lock();
-        let seq = superblock.seq.wrapping_add(1);
-        let written = self.engine.read().clock.now();
-        let next = Superblock { seq, clean: false, written, ..superblock.clone() };
-        self.append_superblock(&mut superblock, next)
+        let mut superblock = self.volume.superblock();
+        let now = self.volume.now();
+        self.volume.append_superblock(&mut superblock, |next| {
+            next.clean = false;
+            next.written = now;
+        })
     }
 }
 

@@ -109,9 +109,9 @@ impl LogDisk {
     /// Takes out what is left of deleted lists, for a short time. A client that queries the free
     /// space has often just removed something, and expects to see the difference.
     pub(crate) fn remove_for_a_while(&self) {
-        let began = self.now();
-        while !self.engine.read().state.removals.is_empty()
-            && self.now().since(began) < MAX_QUERY_TIME
+        let began = self.volume.now();
+        while !self.volume.read().state.removals.is_empty()
+            && self.volume.now().since(began) < MAX_QUERY_TIME
             && matches!(self.removal_step(), Ok(true))
         {}
     }
@@ -125,9 +125,9 @@ impl LogDisk {
         let mut progress = self.removal.lock();
         *progress = None;
         loop {
-            self.check_writable(&self.engine.read())?;
+            self.volume.check_writable(&self.volume.read())?;
             self.remove_piece(&mut progress, Some(list))?;
-            if progress.is_none() && !self.engine.read().state.removals.contains(list) {
+            if progress.is_none() && !self.volume.read().state.removals.contains(list) {
                 return Ok(());
             }
         }
@@ -137,10 +137,11 @@ impl LogDisk {
     /// of the piece until it has been taken out, and none when nothing is left of the list.
     fn remove_piece(&self, progress: &mut Progress, list: Option<u64>) -> Result<bool> {
         let at = {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             let removals = &engine.state.removals;
             let next = removals.next(progress.map_or(0, |at| at.key.list));
-            let Some(list) = list.or(next).filter(|_| self.check_writable(&engine).is_ok()) else {
+            let Some(list) = list.or(next).filter(|_| self.volume.check_writable(&engine).is_ok())
+            else {
                 return Ok(false);
             };
             let times = removals.times(list);
@@ -152,7 +153,7 @@ impl LogDisk {
         *progress = Some(at);
         let list = at.key.list;
         let (piece, has_unseen) =
-            self.look(|engine, nodes| engine.piece_of(list, &at.key, nodes))?;
+            self.volume.look(|engine, nodes| engine.piece_of(list, &at.key, nodes))?;
         if has_unseen {
             self.prune_ranges(&[(piece.from, piece.to)])?;
         }
@@ -169,8 +170,8 @@ impl LogDisk {
     /// than `times` since, the removal begins again instead.
     fn end_removal(&self, list: u64, times: u64) -> Result<()> {
         let own = (Key::first(list, Space::List, 0), Key::first(list, Space::Records, 0));
-        self.change(|engine, nodes| {
-            self.check_writable(engine)?;
+        self.volume.change(|engine, nodes| {
+            self.volume.check_writable(engine)?;
             if engine.state.removals.times(list) != times {
                 return Ok(());
             }

@@ -4,6 +4,7 @@
 
 pub(crate) mod chunk_edit;
 mod entries;
+pub(crate) mod hints;
 pub(crate) mod pages;
 pub(crate) mod prune;
 pub(crate) mod removals;

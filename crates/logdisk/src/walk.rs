@@ -22,12 +22,12 @@ use dendro_base::sync::RwLockWriteGuard;
 use dendro_disk::Result;
 use dendro_format::{Key, NodePtr, Value};
 
-use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::map::store::PinnedNodes;
 use crate::state::slice::{SLICE_LEN, Slice};
+use crate::volume::Volume;
 
 /// The number of nodes that one bounded step of a longer walk loads.
 const STEP_LOADS: usize = 64;
@@ -47,7 +47,7 @@ impl MapWalk {
     }
 }
 
-/// The visitor of [`LogDisk::walk_step`].
+/// The visitor of [`Volume::walk_step`].
 pub(crate) trait Visit {
     fn entry(&mut self, key: &Key, value: &Value);
     /// Visits a node on the device, with its level and a key under it. It may be called more than
@@ -55,7 +55,7 @@ pub(crate) trait Visit {
     fn node(&mut self, place: &NodePtr, level: u8, key: &Key);
 }
 
-impl LogDisk {
+impl Volume {
     /// Calls `step` with the map locked for reading until it breaks, and loads the nodes that it
     /// misses while the lock is released (walk 1). The walk begins at `place`, and `step` advances
     /// `place` over what it has visited. When `place` has advanced, the nodes that were loaded to
@@ -65,7 +65,7 @@ impl LogDisk {
         place: &mut P,
         step: impl FnMut(&Engine, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
     ) -> Result<T> {
-        self.walk_with(&mut PinnedNodes::cached(&self.store), place, step)
+        self.walk_with(&mut PinnedNodes::cached(self.store()), place, step)
     }
 
     /// As [`Self::walk`], with `nodes` that were loaded before or are to be retained.
@@ -76,7 +76,7 @@ impl LogDisk {
         mut step: impl FnMut(&Engine, &mut P, &dyn Nodes) -> Outcome<ControlFlow<T>>,
     ) -> Result<T> {
         loop {
-            let engine = self.engine.read();
+            let engine = self.read();
             let before = *place;
             let stepped = step(&engine, place, nodes);
             if *place != before {
@@ -115,7 +115,7 @@ impl LogDisk {
         &self,
         change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
-        let mut nodes = PinnedNodes::keeping(&self.store);
+        let mut nodes = PinnedNodes::keeping(self.store());
         self.change_with(&mut nodes, change).map(|(changed, _)| changed)
     }
 
@@ -127,7 +127,7 @@ impl LogDisk {
         mut change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<(T, RwLockWriteGuard<'_, Engine>)> {
         loop {
-            let mut engine = self.engine.write();
+            let mut engine = self.write();
             if let Some(error) = self.failure() {
                 return Err(error);
             }

@@ -154,12 +154,12 @@ enum NextStep {
 impl LogDisk {
     /// The policy that the cleaner uses.
     pub fn policy(&self) -> Arc<dyn Policy> {
-        Arc::clone(self.engine.read().streams.policy())
+        Arc::clone(self.volume.read().streams.policy())
     }
 
     /// Replaces the policy that the cleaner uses.
     pub fn set_policy(&self, policy: Arc<dyn Policy>) {
-        self.engine.write().set_policy(policy);
+        self.volume.write().set_policy(policy);
     }
 
     /// Performs one cleaning step if clean segments are few, and returns whether it did. Several
@@ -168,7 +168,7 @@ impl LogDisk {
     /// # Errors
     /// [`dendro_disk::Error::Failed`] when the device fails.
     pub fn clean_step(&self) -> Result<bool> {
-        if self.failure().is_some() || self.engine.read().closed_reason.is_some() {
+        if !self.volume.is_writable() {
             return Ok(false);
         }
         self.clean_towards(0, Choice::Policy)
@@ -180,7 +180,7 @@ impl LogDisk {
     /// # Errors
     /// As [`Self::clean_step`].
     pub fn idle_step(&self) -> Result<bool> {
-        if self.failure().is_some() || self.engine.read().closed_reason.is_some() {
+        if !self.volume.is_writable() {
             return Ok(false);
         }
         self.clean_towards(self.idle_segments(), Choice::Idle)
@@ -243,15 +243,15 @@ impl LogDisk {
     /// fewer than should be ready and than `at_least`; there is something to gain; and there is
     /// room to clean in.
     fn cleaning_is_due(&self, at_least: u32) -> bool {
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let counts = engine.state.segments.counts();
         // The number of segments that all live blocks would take if they were packed. Cleaning
         // cannot get below it.
         let packed = self.stored_bytes(&engine).div_ceil(self.fillable_bytes());
-        let possible = (self.layout.log_segments().count() as u64)
+        let possible = (self.volume.layout().log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.room_is_short(&engine, at_least)
-            && !self.cleaned.is_fruitless(engine.commit_seq, self.layout.segment_count())
+            && !self.cleaned.is_fruitless(engine.commit_seq, self.volume.layout().segment_count())
             && u64::from(counts.clean + counts.pending) < possible
             && counts.clean > self.checkpoint_reserve(&engine)
     }
@@ -263,8 +263,8 @@ impl LogDisk {
             let cleaner = self.cleaner.lock();
             (cleaner.victims.len() - cleaner.jobs.len()).max(1) as u64
         };
-        let engine = self.engine.read();
-        let size = self.layout.segment_size_bytes();
+        let engine = self.volume.read();
+        let size = self.volume.layout().segment_size_bytes();
         let nodes = u64::from(self.node_segments(&engine));
         let moves = match choice {
             Choice::NearlyEmpty => 0,
@@ -325,7 +325,7 @@ impl LogDisk {
                 return NextStep::Begin;
             }
             self.cleaner_progressed.wait_for(&mut cleaner, LONGEST_WAIT);
-            if self.failure().is_some() || is_enough(&self.engine.read()) {
+            if self.volume.failure().is_some() || is_enough(&self.volume.read()) {
                 return NextStep::Done;
             }
         }
@@ -340,7 +340,7 @@ impl LogDisk {
             return None;
         }
         let least = self.emptiest(cleaner, choice).map(|segment| segment.live_bytes);
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let live_bytes_of = |segment| engine.state.segments.live_bytes_of(segment);
         let most = match choice {
             Choice::NearlyEmpty => self.most_live_bytes(choice),
@@ -363,7 +363,7 @@ impl LogDisk {
     /// room.
     pub(crate) fn drop_empty_jobs(&self) {
         let mut cleaner = self.cleaner.lock();
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let is_empty = |job: &CleaningJob| engine.state.segments.live_bytes_of(job.victim) == 0;
         let (emptied, others): (VecDeque<_>, _) =
             std::mem::take(&mut cleaner.jobs).into_iter().partition(is_empty);
@@ -392,27 +392,27 @@ impl LogDisk {
                 return Ok((false, None));
             };
             cleaner.victims.insert(victim);
-            let base = Addr::from_bytes(self.layout.segment_offset(victim));
+            let base = Addr::from_bytes(self.volume.layout().segment_offset(victim));
             let segments = &engine.state.segments;
             if cleaner.bufs.is_empty() {
-                let size = self.layout.segment_size_bytes() as usize;
+                let size = self.volume.layout().segment_size_bytes() as usize;
                 cleaner.bufs = AlignedBuf::several(SPARE_BUFS, size);
             }
-            let client_reads = self.client_reads.load(Ordering::Relaxed);
+            let client_reads = self.reader.device_reads();
             let before = std::mem::replace(&mut cleaner.client_reads_before, client_reads);
             let (pin, live_bytes) = (segments.pin(base), segments.live_bytes_of(victim));
             (victim, pin, live_bytes, cleaner.bufs.pop(), client_reads != before)
         };
-        let size = self.layout.segment_size_bytes() as usize;
-        let base = Addr::from_bytes(self.layout.segment_offset(victim));
+        let size = self.volume.layout().segment_size_bytes() as usize;
+        let base = Addr::from_bytes(self.volume.layout().segment_offset(victim));
         let bytes = buf.unwrap_or_else(|| AlignedBuf::zeroed(size));
         let mut body = Body::new(base, bytes, clients_read);
-        let found = body.begin(self, live_bytes).and_then(|()| {
+        let found = body.begin(&self.volume, live_bytes).and_then(|()| {
             let summary = self.summarize(victim, &mut body)?;
             let blocks = self.filter_live(summary.blocks)?;
             let is_short = |block: &&NamedPage| usize::from(block.page.len_bytes) < PAGE_SIZE;
             let short_count = blocks.iter().filter(is_short).count();
-            self.engine.write().state.segments.set_short_count(victim, short_count);
+            self.volume.write().state.segments.set_short_count(victim, short_count);
             self.read_blocks(&blocks, &mut body)?;
             Ok((blocks, summary.nodes))
         });
@@ -442,19 +442,19 @@ impl LogDisk {
                 None
             }
         };
-        self.failure().map_or(Ok((true, job)), Err)
+        self.volume.failure().map_or(Ok((true, job)), Err)
     }
 
     /// Whether the live blocks of a segment, when moved, take less than a whole segment.
     fn is_worth_moving(&self, segment: SegmentNo, choice: Choice) -> bool {
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         engine.state.segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
     }
 
     /// Ends a job. A segment that could not be emptied is set aside for a while, so that other
     /// segments are cleaned.
     fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
-        let now = self.now();
+        let now = self.volume.now();
         let mut cleaner = self.cleaner.lock();
         if is_done {
             cleaner.set_aside.remove(&victim);
@@ -482,7 +482,7 @@ impl LogDisk {
         let unfinished = match self.advance(&mut job) {
             Ok(true) => Some(job),
             result => {
-                let is_empty = self.engine.read().state.segments.live_bytes_of(job.victim) == 0;
+                let is_empty = self.volume.read().state.segments.live_bytes_of(job.victim) == 0;
                 self.end_job(
                     job.victim,
                     job.body.into_buf(),
@@ -491,10 +491,10 @@ impl LogDisk {
                 None
             }
         };
-        if let Some(error) = self.failure() {
+        if let Some(error) = self.volume.failure() {
             return Err(error);
         }
-        self.relieve_writer()?;
+        self.volume.relieve_writer()?;
         Ok(unfinished)
     }
 
@@ -507,12 +507,12 @@ impl LogDisk {
             return Ok(true);
         }
         self.move_nodes(&std::mem::take(&mut job.nodes))?;
-        let is_empty = self.engine.read().state.segments.live_bytes_of(job.victim) == 0;
+        let is_empty = self.volume.read().state.segments.live_bytes_of(job.victim) == 0;
         if is_empty || job.has_searched {
             return Ok(false);
         }
         let search = job.search.get_or_insert_with(|| Box::new(MapSearch::new(job.victim)));
-        if let Some(missed) = search.step(self)? {
+        if let Some(missed) = search.step(&self.volume)? {
             (job.search, job.has_searched) = (None, true);
             self.read_blocks(&missed.blocks, &mut job.body)?;
             (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
@@ -569,7 +569,7 @@ pub(crate) mod tests {
             assert!(disk.begin_and_queue(Choice::MostToGain).unwrap());
         }
         let mut emptied = disk.cleaner.lock().jobs.pop_front().unwrap();
-        while disk.engine.read().state.segments.live_bytes_of(emptied.victim) > 0 {
+        while disk.volume.read().state.segments.live_bytes_of(emptied.victim) > 0 {
             assert!(disk.advance(&mut emptied).unwrap());
         }
         disk.requeue(emptied);
@@ -577,13 +577,13 @@ pub(crate) mod tests {
         disk.checkpoint().unwrap();
         disk.reuse_all().unwrap();
         {
-            let segments = &mut disk.engine.write().state.segments;
+            let segments = &mut disk.volume.write().state.segments;
             while segments.clean_count() > 0 {
                 segments.open(Head::Payload, dendro_policy::Class::MAIN).unwrap();
             }
         }
         let shortage = Shortage::OfRoom(0);
         disk.mend_shortage(shortage, Need::space(SIZE), &mut Tries::default()).unwrap();
-        assert!(disk.engine.read().state.segments.clean_count() > 0);
+        assert!(disk.volume.read().state.segments.clean_count() > 0);
     }
 }

@@ -102,7 +102,7 @@ impl LogDisk {
     /// A number that grows when clients change something or read from the device. As long as it
     /// stays the same, the disk is idle.
     pub fn activity(&self) -> u64 {
-        self.engine.read().commit_seq + self.client_reads.load(Ordering::Relaxed)
+        self.volume.read().commit_seq + self.reader.device_reads()
     }
 
     /// Coalesces the pages of the lists before `until`, from `from` on, as `view` sees them. In a
@@ -124,7 +124,7 @@ impl LogDisk {
         is_trial: bool,
     ) -> Result<Coalesced> {
         if !is_trial {
-            self.check_writable(&self.engine.read())?;
+            self.volume.check_writable(&self.volume.read())?;
         }
         let mut done = Coalesced { next: Some(from), ..Coalesced::default() };
         for _ in 0..MAX_LOOKS {
@@ -173,13 +173,13 @@ impl LogDisk {
     fn find_stretch(&self, view: View, from: Place, until: Lid) -> Result<RunSearch> {
         let until = until.min(Lid::CLIENT_END).0;
         let settings = self.clean_settings().coalescing;
-        self.look(|engine, nodes| engine.stretch_from(view, from, until, &settings, nodes))
+        self.volume.look(|engine, nodes| engine.stretch_from(view, from, until, &settings, nodes))
     }
 
     /// Whether there are enough clean segments, beyond those that are kept ready for others, to
     /// move `len_bytes` of a stretch and to leave `spare` segments.
     fn may_coalesce(&self, engine: &Engine, len_bytes: u64, spare: u32) -> bool {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         let own = (len_bytes + len_bytes / 4).div_ceil(size) as u32 + 1;
         let ready = self.scarce_segments(engine) + self.pool_segments(engine);
         engine.state.segments.clean_count() > ready.saturating_add(spare).saturating_add(own)
@@ -189,13 +189,13 @@ impl LogDisk {
     /// stops reading when `is_wanted` returns false.
     fn move_stretch(&self, stretch: &Stretch, is_wanted: &dyn Fn() -> bool) -> Result<Moved> {
         // A checkpoint must be able to write the nodes that this makes dirty.
-        if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes
+        if self.volume.is_over_dirty_limit(&self.volume.read())
             && !unless_put_off(self.relieve_memory())?
         {
             return Ok(Moved::NoRoom);
         }
         let len_bytes = stretch.scattered_bytes();
-        if !self.may_coalesce(&self.engine.read(), len_bytes, 0) {
+        if !self.may_coalesce(&self.volume.read(), len_bytes, 0) {
             return Ok(Moved::NoRoom);
         }
         let mut bytes = AlignedBuf::zeroed(stretch.scattered.len() * PAGE_SIZE);
@@ -204,7 +204,7 @@ impl LogDisk {
                 return Ok(Moved::Stopped);
             }
             // Moving damaged blocks would destroy the evidence.
-            if self.fetch(Lid(stretch.place.list), batch, &mut bytes).is_err() {
+            if self.volume.fetch(Lid(stretch.place.list), batch, &mut bytes).is_err() {
                 return Ok(Moved::Unreadable);
             }
         }
@@ -212,8 +212,8 @@ impl LogDisk {
         let blocks: Vec<_> =
             stretch.scattered.iter().copied().zip(bytes.chunks(PAGE_SIZE)).collect();
         for chunk in blocks.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-            let moved = self.change(|engine, nodes| {
-                self.check_writable(engine)?;
+            let moved = self.volume.change(|engine, nodes| {
+                self.volume.check_writable(engine)?;
                 if !self.may_coalesce(engine, len_bytes - moved_bytes, 0) {
                     return Ok(None);
                 }
@@ -222,7 +222,7 @@ impl LogDisk {
             })?;
             let Some(moved) = moved else { break };
             moved_bytes += moved;
-            self.relieve_writer()?;
+            self.volume.relieve_writer()?;
         }
         self.coalescing.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
         self.coalescing.saved_reads.fetch_add(stretch.saved_reads, Ordering::Relaxed);

@@ -204,12 +204,12 @@ pub enum QuestionError {
 impl LogDisk {
     /// The state of the volume at this moment.
     pub fn present(&self) -> Present {
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         Present {
             clock: engine.state.clock,
             live_bytes: engine.state.segments.live_bytes(),
-            segment_bytes: self.layout.segment_size_bytes(),
-            segment_count: self.layout.segment_count(),
+            segment_bytes: self.volume.layout().segment_size_bytes(),
+            segment_count: self.volume.layout().segment_count(),
             clean_count: engine.state.segments.clean_count(),
             reserved_count: self.checkpoint_reserve(&engine) + self.reclaim_reserve(),
         }
@@ -217,15 +217,16 @@ impl LogDisk {
 
     /// The number of segments that may be filled.
     pub fn clean_segment_count(&self) -> u32 {
-        self.engine.read().state.segments.clean_count()
+        self.volume.read().state.segments.clean_count()
     }
 
     /// The segments of the log from number `from` on, in their order: at most `max` of them and at
     /// most [`MAX_SEGMENTS_PER_CALL`].
     pub fn segments(&self, from: u32, max: usize) -> Vec<SegmentFacts> {
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let segments = &engine.state.segments;
-        self.layout
+        self.volume
+            .layout()
             .log_segments()
             .skip_while(|segment| segment.0 < from)
             .take(max.min(MAX_SEGMENTS_PER_CALL))
@@ -256,10 +257,10 @@ impl LogDisk {
     }
 
     fn released(&self, segments: &[u32]) -> Vec<Released> {
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let one = |(at, &number): (usize, &u32)| {
             let segment = SegmentNo(number);
-            if at >= MAX_SEGMENTS_PER_CALL || !self.layout.is_log_segment(segment) {
+            if at >= MAX_SEGMENTS_PER_CALL || !self.volume.layout().is_log_segment(segment) {
                 return Released::Unknown;
             }
             let facts = facts(&engine.state.segments, segment);
@@ -275,21 +276,21 @@ impl LogDisk {
 
     /// Returns an error if the disk takes no changes.
     fn check_cleanable(&self) -> Result<()> {
-        if let Some(error) = self.failure() {
+        if let Some(error) = self.volume.failure() {
             return Err(error);
         }
-        self.engine.read().closed_reason.clone().map_or(Ok(()), Err)
+        self.volume.read().closed_reason.clone().map_or(Ok(()), Err)
     }
 
     /// Returns the segment with this number if its blocks can be listed: it has been filled, and is
     /// not clean.
     fn filled_segment(&self, number: u32) -> std::result::Result<SegmentNo, QuestionError> {
         let segment = SegmentNo(number);
-        if !self.layout.is_log_segment(segment) {
-            let last = self.layout.segment_count() - 1;
+        if !self.volume.layout().is_log_segment(segment) {
+            let last = self.volume.layout().segment_count() - 1;
             return Err(QuestionError::NoSuchSegment { number, last });
         }
-        match self.engine.read().state.segments.state(segment) {
+        match self.volume.read().state.segments.state(segment) {
             SegmentState::Dirty => Ok(segment),
             SegmentState::Open => Err(QuestionError::Open(number)),
             SegmentState::Clean => Err(QuestionError::Clean(number)),

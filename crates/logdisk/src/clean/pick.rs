@@ -92,7 +92,7 @@ impl LogDisk {
                 Choice::MostToGain | Choice::NearlyEmpty => self.emptiest(cleaner, choice)?,
                 Choice::Policy | Choice::Idle => self.picked_by_policy(cleaner, choice)?,
             };
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             let segment = SegmentNo(picked.number);
             let left_alone = self.left_alone(cleaner, &engine);
             // A segment that became empty and was filled again since has more live bytes than it
@@ -119,7 +119,7 @@ impl LogDisk {
     /// The next of the victims that the policy picked, unless these are out of date.
     fn picked_by_policy(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<Segment> {
         let (policy, present) = {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             (Arc::clone(engine.streams.policy()), engine.state.present())
         };
         let looked_at = present.segment_count.min(MAX_CANDIDATES);
@@ -152,9 +152,9 @@ impl LogDisk {
 
     /// Calls `look` with each candidate.
     fn each_candidate(&self, cleaner: &Cleaner, choice: Choice, mut look: impl FnMut(&Segment)) {
-        let mut segments = self.layout.log_segments().peekable();
+        let mut segments = self.volume.layout().log_segments().peekable();
         while segments.peek().is_some() {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             let left_alone = self.left_alone(cleaner, &engine);
             for segment in segments.by_ref().take(SEGMENTS_AT_ONCE) {
                 if self.is_candidate(segment, &left_alone, &engine, choice) {
@@ -183,7 +183,7 @@ impl LogDisk {
         // Most nodes become dead with the next checkpoints, so young map segments are left alone.
         // But cleaning and collections leave nearly empty map segments, and the log clock stands
         // still while no client writes; so these are candidates at any age.
-        let young_bytes = NODES_LIVE_SEGMENTS * self.layout.segment_size_bytes();
+        let young_bytes = NODES_LIVE_SEGMENTS * self.volume.layout().segment_size_bytes();
         may_be_cleaned
             && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
                 || segments.head(segment) != Head::Map
@@ -194,7 +194,7 @@ impl LogDisk {
     /// The live bytes from which on a segment is not cleaned: moving the blocks of a nearly full
     /// segment gains less than the headers cost.
     pub(crate) fn most_live_bytes(&self, choice: Choice) -> u32 {
-        let size = self.layout.segment_size_bytes() as f64;
+        let size = self.volume.layout().segment_size_bytes() as f64;
         let share = match choice {
             Choice::MostToGain => MOST_LIVE,
             Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
@@ -236,7 +236,7 @@ mod tests {
 
     /// Records `picked` as the victims that the policy picked just now, the best last.
     fn note_picked(disk: &LogDisk, picked: Vec<Segment>) {
-        let engine = disk.engine.read();
+        let engine = disk.volume.read();
         let picked_for = Some((Choice::Policy, engine.streams.policy().kind()));
         let picked_at = engine.state.present().clock;
         let picking = &mut disk.cleaner.lock().picking;
@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn policy_view(disk: &LogDisk, segment: SegmentNo) -> Segment {
-        disk.engine.read().state.segments.policy_view(segment)
+        disk.volume.read().state.segments.policy_view(segment)
     }
 
     #[test]
@@ -291,9 +291,9 @@ mod tests {
         let refilled = another(&disk, best);
         let refilled = Segment { live_bytes: refilled.live_bytes - 1, ..refilled };
         let is_clean = |segment: &SegmentNo| {
-            disk.engine.read().state.segments.state(*segment) == SegmentState::Clean
+            disk.volume.read().state.segments.state(*segment) == SegmentState::Clean
         };
-        let clean = disk.layout.log_segments().find(is_clean).unwrap();
+        let clean = disk.volume.layout().log_segments().find(is_clean).unwrap();
         note_picked(&disk, vec![refilled, policy_view(&disk, clean)]);
         assert_eq!(pick(&disk), best);
     }

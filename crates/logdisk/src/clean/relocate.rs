@@ -24,6 +24,7 @@ use crate::fault::Outcome;
 use crate::log::partial::{Content, RecordContext, page_record_bytes};
 use crate::map::Nodes;
 use crate::state::visibility::ItemKey;
+use crate::volume::Volume;
 use crate::walk::{MapWalk, Visit};
 
 /// A page that a segment's records name.
@@ -61,11 +62,11 @@ impl LogDisk {
     /// that follow are read too. That does no harm, because the map does not name their blocks at
     /// these addresses.
     pub(crate) fn summarize(&self, segment: SegmentNo, body: &mut Body) -> Result<Summary> {
-        let uuid = self.superblock.lock().uuid;
+        let uuid = self.volume.uuid();
         let mut summary = Summary::default();
         let mut offset = 0;
         while body.bytes().len() - offset >= PAGE_SIZE {
-            body.read(self, offset..offset + PAGE_SIZE)?;
+            body.read(&self.volume, offset..offset + PAGE_SIZE)?;
             let rest = &body.bytes()[offset..];
             let Ok((header, _)) = PartialHeader::decode(rest) else { break };
             let len_bytes = header.len_bytes as usize;
@@ -76,7 +77,7 @@ impl LogDisk {
                     + (header.records_offset_bytes as usize)
                         .saturating_add(header.records_len_bytes as usize)
             };
-            body.read(self, offset..end)?;
+            body.read(&self.volume, offset..end)?;
             let rest = &body.bytes()[offset..];
             let partial = rest.get(..len_bytes);
             let Some(records) = partial.and_then(|partial| header.records_of(partial)) else {
@@ -97,7 +98,7 @@ impl LogDisk {
         }
         // The main log also names blocks in segments of other streams, which are cleaned with those
         // segments.
-        let layout = self.layout;
+        let layout = self.volume.layout();
         summary.blocks.retain(|block| layout.segment_of(block.page.addr) == segment);
         Ok(summary)
     }
@@ -109,7 +110,7 @@ impl LogDisk {
             let start = (block.page.addr.bytes() - base.bytes()) as usize;
             start..start + usize::from(block.page.len_bytes)
         };
-        body.read_all(self, blocks.iter().map(place))
+        body.read_all(&self.volume, blocks.iter().map(place))
     }
 
     /// Writes those of `blocks` again that the map still names. Returns whether all of them matched
@@ -126,7 +127,7 @@ impl LogDisk {
             }
         }
         for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-            let moved_bytes = self.change(|engine, nodes| {
+            let moved_bytes = self.volume.change(|engine, nodes| {
                 engine.kept_segments = self.kept_from_survivors(engine) as usize;
                 engine.relocate(chunk, None, nodes)
             })?;
@@ -150,7 +151,7 @@ impl LogDisk {
              checksum is wrong",
             page.len_bytes, page.addr
         ));
-        self.damage().note(page.addr, Some((Lid(*list), *page_index)), &error);
+        self.volume.damage().note(page.addr, Some((Lid(*list), *page_index)), &error);
     }
 
     /// Returns those of `blocks` that the map names, ordered by list and page, so that neighbours
@@ -160,7 +161,7 @@ impl LogDisk {
         let mut live = Vec::new();
         for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
             let key = chunk[0].key();
-            let found = self.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
+            let found = self.volume.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
             let Some(found) = found else { continue };
             live.extend(chunk.iter().filter(|block| {
                 let slot = (block.page_index % CHUNK_PAGES) as u32;
@@ -173,7 +174,8 @@ impl LogDisk {
     /// Marks those of the nodes dirty that the map still has at these places.
     pub(crate) fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
         for (place, level, first_key) in found {
-            self.change(|engine, nodes| engine.rewrite_node(place, *level, first_key, nodes))?;
+            self.volume
+                .change(|engine, nodes| engine.rewrite_node(place, *level, first_key, nodes))?;
         }
         Ok(())
     }
@@ -194,10 +196,13 @@ impl MapSearch {
 
     /// Performs one bounded step. Returns what was found when the search has reached the end of the
     /// map.
-    pub(crate) fn step(&mut self, disk: &LogDisk) -> Result<Option<Summary>> {
-        let mut here =
-            SegmentVisitor { layout: disk.layout, segment: self.segment, found: &mut self.found };
-        let has_more = disk.walk_step(&mut self.walk, &mut here)?;
+    pub(crate) fn step(&mut self, volume: &Volume) -> Result<Option<Summary>> {
+        let mut here = SegmentVisitor {
+            layout: volume.layout(),
+            segment: self.segment,
+            found: &mut self.found,
+        };
+        let has_more = volume.walk_step(&mut self.walk, &mut here)?;
         Ok((!has_more).then(|| std::mem::take(&mut self.found)))
     }
 }

@@ -11,7 +11,7 @@ use dendro_device::AlignedBuf;
 use dendro_disk::Result;
 use dendro_format::Addr;
 
-use crate::disk::LogDisk;
+use crate::volume::Volume;
 
 /// A segment with a smaller live share than this is read in parts.
 const READ_IN_PARTS_BELOW: f64 = 0.25;
@@ -60,16 +60,16 @@ impl Body {
 
     /// Reads the whole segment if so many of its bytes are live that this is faster than reading
     /// parts.
-    pub(crate) fn begin(&mut self, disk: &LogDisk, live_bytes: u32) -> Result<()> {
+    pub(crate) fn begin(&mut self, volume: &Volume, live_bytes: u32) -> Result<()> {
         if f64::from(live_bytes) >= self.bytes.len() as f64 * READ_IN_PARTS_BELOW {
-            self.read(disk, 0..self.bytes.len())?;
+            self.read(volume, 0..self.bytes.len())?;
         }
         Ok(())
     }
 
     /// As [`Self::read_all`], for one range.
-    pub(crate) fn read(&mut self, disk: &LogDisk, range: Range<usize>) -> Result<()> {
-        self.read_all(disk, std::iter::once(range))
+    pub(crate) fn read(&mut self, volume: &Volume, range: Range<usize>) -> Result<()> {
+        self.read_all(volume, std::iter::once(range))
     }
 
     /// Reads the pages in these ranges of bytes that were not read yet, up to the end of the
@@ -79,7 +79,7 @@ impl Body {
     /// [`dendro_disk::Error::Io`] when the device cannot be read.
     pub(crate) fn read_all(
         &mut self,
-        disk: &LogDisk,
+        volume: &Volume,
         ranges: impl Iterator<Item = Range<usize>>,
     ) -> Result<()> {
         let pages_of = |range: Range<usize>| {
@@ -94,7 +94,7 @@ impl Body {
             let start = self.base.plus_bytes((pages.start * PAGE_SIZE) as u64);
             let part = &mut self.bytes[pages.start * PAGE_SIZE..pages.end * PAGE_SIZE];
             for (index, piece) in part.chunks_mut(self.piece_bytes).enumerate() {
-                disk.read_device(start.plus_bytes((index * self.piece_bytes) as u64), piece)?;
+                volume.read_device(start.plus_bytes((index * self.piece_bytes) as u64), piece)?;
             }
             self.is_read[pages].fill(true);
         }

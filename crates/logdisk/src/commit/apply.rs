@@ -24,12 +24,13 @@ use dendro_format::{PageRef, Record};
 use dendro_policy::Class;
 use smallvec::SmallVec;
 
-use crate::commit::unit::{Contents, WorstCase, chunks_in, encode_hints};
+use crate::commit::unit::{Contents, WorstCase, chunks_in};
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
 use crate::map::Nodes;
 use crate::state::chunk_edit::OwnPage;
+use crate::state::hints;
 use crate::state::pages::{ChunkBudget, chunks_of, page_range};
 use crate::state::visibility::ItemKey;
 
@@ -260,7 +261,7 @@ impl<'e, 'a> Application<'e, 'a> {
         match op {
             Op::CreateList { list, hints } => {
                 self.check_new(*list)?;
-                self.engine.state.create_list(branch, list.0, encode_hints(*hints), nodes)?;
+                self.engine.state.create_list(branch, list.0, hints::encode(*hints), nodes)?;
                 self.known.push(*list);
             }
             Op::DeleteList { list } => {
@@ -271,7 +272,7 @@ impl<'e, 'a> Application<'e, 'a> {
             }
             Op::SetHints { list, hints } => {
                 self.require(*list)?;
-                self.engine.state.put_list(branch, list.0, encode_hints(*hints), nodes)?;
+                self.engine.state.put_list(branch, list.0, hints::encode(*hints), nodes)?;
             }
             Op::PutRecord { list, index, .. } => {
                 let value = Arc::clone(&self.contents.records[self.record_count]);
@@ -528,11 +529,11 @@ impl<'e, 'a> Application<'e, 'a> {
     fn enter_record(&mut self, op: &Op<'_>) {
         let record = match op {
             Op::CreateList { list, hints } => {
-                Record::CreateList { list: list.0, hints: encode_hints(*hints) }
+                Record::CreateList { list: list.0, hints: hints::encode(*hints) }
             }
             Op::DeleteList { list } => Record::DeleteList { list: list.0 },
             Op::SetHints { list, hints } => {
-                Record::SetHints { list: list.0, hints: encode_hints(*hints) }
+                Record::SetHints { list: list.0, hints: hints::encode(*hints) }
             }
             Op::PutRecord { list, index, .. } => {
                 let value = &self.contents.records[self.record_count];

@@ -3,15 +3,13 @@
 
 use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::{
-    Aru, Error, GROUP_PAGES, Lid, ListHints, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op,
-};
+use dendro_disk::{Aru, Error, GROUP_PAGES, Lid, MAX_RECORD_LEN_BYTES, Op};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
 use smallvec::SmallVec;
 
 use crate::log::partial::{Content, page_record_bytes};
-use crate::state::pages::zeroed_map_bytes;
+use crate::state::pages::{check_range, zeroed_map_bytes};
 
 /// A group of the interface is a chunk of the map.
 const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it changes");
@@ -65,13 +63,6 @@ pub(crate) const fn chunks_in(first_page: u64, count: u64) -> u64 {
     match count {
         0 => 0,
         count => (first_page + (count - 1)) / CHUNK_PAGES - first_page / CHUNK_PAGES + 1,
-    }
-}
-
-pub(crate) fn check_range(first_page: u64, count: u64) -> Result<(), Error> {
-    match first_page.checked_add(count) {
-        Some(end) if end <= MAX_PAGE_COUNT => Ok(()),
-        _ => Err(Error::OutOfRange { first_page, count }),
     }
 }
 
@@ -156,21 +147,4 @@ impl WorstCase {
         let bytes = self.pages * PAGE_SIZE + self.record_bytes;
         (bytes + bytes / 64 + 4 * PAGE_SIZE) as u64 + self.map_bytes
     }
-}
-
-/// The 16 bits that the map and the log keep of a list's hints.
-pub(crate) const fn encode_hints(hints: ListHints) -> u16 {
-    hints.compression as u16 | (hints.locality as u16) << 4
-}
-
-pub(crate) const fn decode_hints(bits: u16) -> ListHints {
-    use dendro_disk::{Compression, Locality};
-    let compression = match bits & 0xf {
-        1 => Compression::None,
-        2 => Compression::Lz4,
-        3 => Compression::Zstd,
-        _ => Compression::Default,
-    };
-    let locality = if bits >> 4 & 1 == 1 { Locality::Clustered } else { Locality::AsWritten };
-    ListHints { compression, locality }
 }

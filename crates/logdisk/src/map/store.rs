@@ -75,6 +75,11 @@ impl NodeStore {
         }
     }
 
+    /// The memory limit that the parts of the cache share.
+    pub(crate) const fn cache_size_bytes(&self) -> u64 {
+        self.cache_size_bytes
+    }
+
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.cache.weight()
     }

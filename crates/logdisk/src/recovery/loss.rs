@@ -62,7 +62,7 @@ impl LogDisk {
     /// Keeps the present state of every head as a snapshot, before anything is overwritten. The
     /// name of the snapshot states the reason.
     pub(super) fn keep_recovered(&mut self) -> Result<()> {
-        let now = self.engine.read().clock.now();
+        let now = self.volume.read().clock.now();
         let heads: Vec<(u32, String)> =
             self.versions().branches().map(|branch| (branch.branch, branch.name.clone())).collect();
         for (branch, branch_name) in heads {

@@ -131,7 +131,7 @@ fn segments_clean_before_a_crash_are_clean_after_it_without_a_checkpoint() {
             page = write(page);
         }
         disk.flush(CommitSeq::LATEST).expect("the device works");
-        let clean = disk.engine.read().state.segments.clean_segments();
+        let clean = disk.volume.read().state.segments.clean_segments();
         let found = clean_after_crash(&*device);
         let lacking: Vec<_> = clean.iter().filter(|segment| !found.contains(segment)).collect();
         assert!(lacking.is_empty(), "{lacking:?} of {clean:?}; found are {found:?}");

@@ -68,10 +68,10 @@ impl LogDisk {
     pub fn collection_step(&self) -> Result<bool> {
         let mut collection = self.collection.lock();
         let anew = {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             let versions = &engine.state.versions;
             match versions.collect_since() {
-                Some(since) if self.check_writable(&engine).is_ok() => {
+                Some(since) if self.volume.check_writable(&engine).is_ok() => {
                     let deletions = versions.deletions();
                     Collection { next: Key::MIN, since, whole_list: None, deletions }
                 }
@@ -79,7 +79,7 @@ impl LogDisk {
             }
         };
         let at = collection.unwrap_or(anew);
-        let found = self.look(|engine, nodes| engine.step_of(&at, nodes));
+        let found = self.volume.look(|engine, nodes| engine.step_of(&at, nodes));
         let step = match found {
             Ok(found) => found,
             // A map that cannot be read is tried again later. The read has noted the damage.
@@ -104,7 +104,7 @@ impl LogDisk {
     pub(crate) fn prune_ranges(&self, ranges: &[(Key, Key)]) -> Result<()> {
         // A checkpoint writes the nodes that this changes, and there must be memory for them until
         // then.
-        if self.engine.read().state.map.dirty_bytes() > self.dirty_limit_bytes {
+        if self.volume.is_over_dirty_limit(&self.volume.read()) {
             self.relieve_memory()?;
         }
         // This call gives space back, so it may use the reserve for such units.
@@ -119,11 +119,11 @@ impl LogDisk {
     /// Makes a collection due for what branches and their children have both replaced, if enough
     /// was written since the last one. Returns whether it did.
     pub(crate) fn collect_behind_forks(&self) -> bool {
-        let mut engine = self.engine.write();
+        let mut engine = self.volume.write();
         let clock = engine.state.clock;
         let collected_at = self.forks_collected_at.load(Ordering::Relaxed);
         let is_worth_it = collected_at == 0
-            || clock.saturating_sub(collected_at) >= self.layout.segment_size_bytes();
+            || clock.saturating_sub(collected_at) >= self.volume.layout().segment_size_bytes();
         if !is_worth_it || !engine.state.versions.collect_behind_forks() {
             return false;
         }
@@ -134,8 +134,8 @@ impl LogDisk {
     /// Notes that the collection is finished, unless a version was deleted during the walk
     /// (collection invariant 2).
     fn end_collection(&self, done: &Collection) -> Result<()> {
-        self.change(|engine, nodes| {
-            self.check_writable(engine)?;
+        self.volume.change(|engine, nodes| {
+            self.volume.check_writable(engine)?;
             if engine.state.versions.deletions() != done.deletions {
                 return Ok(());
             }

@@ -17,7 +17,6 @@ use crate::engine::Engine;
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::{Content, page_record_bytes};
 use crate::log::segments::Pin;
-use crate::log::superblocks;
 use crate::map::Nodes;
 use crate::space::no_space::Need;
 
@@ -25,20 +24,20 @@ impl LogDisk {
     /// Marks on the device that the volume has versions, before the log contains records that older
     /// software does not understand. Does nothing if the change will be refused.
     fn mark_feature<T>(&self, change: impl Fn(&mut VersionTable) -> Result<T>) -> Result<()> {
-        let mut superblock = self.superblock.lock();
+        let mut superblock = self.volume.superblock();
         if superblock.incompatible & INCOMPATIBLE_VERSIONS != 0 {
             return Ok(());
         }
         {
-            let engine = self.engine.read();
-            self.check_writable(&engine)?;
+            let engine = self.volume.read();
+            self.volume.check_writable(&engine)?;
             change(&mut engine.state.versions.table().clone())?;
         }
-        superblock.incompatible |= INCOMPATIBLE_VERSIONS;
-        superblock.seq = superblock.seq.wrapping_add(1);
-        superblock.written = self.engine.read().clock.now();
-        superblocks::append(&self.device, &superblock)
-            .map_err(|error| self.latch(Fault::Error(error)))
+        let now = self.volume.now();
+        self.volume.append_superblock(&mut superblock, |next| {
+            next.incompatible |= INCOMPATIBLE_VERSIONS;
+            next.written = now;
+        })
     }
 
     /// Changes the version table, as a commit.
@@ -49,7 +48,7 @@ impl LogDisk {
     ) -> Result<T> {
         self.mark_feature(&change)?;
         // A deletion may delete all ancestors too.
-        let branches = self.engine.read().state.versions.table().ancestors().len() as u64;
+        let branches = self.volume.read().state.versions.table().ancestors().len() as u64;
         let need = Need {
             log_bytes: 4 * PAGE_SIZE as u64 + branches * 64,
             kept_bytes: self.reserve_for_versions(reclaims),
@@ -58,13 +57,13 @@ impl LogDisk {
         };
         let changed =
             self.with_room(need, |engine, nodes| engine.change_versions(&change, nodes))?;
-        self.relieve_writer()?;
+        self.volume.relieve_writer()?;
         Ok(changed)
     }
 
     /// The bytes that must stay free in addition when a volume gets its first version.
     fn reserve_for_versions(&self, reclaims: bool) -> u64 {
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let has_none = !engine.state.versions.are_several();
         if has_none && !reclaims { self.map_bytes(&engine) } else { 0 }
     }
@@ -72,20 +71,21 @@ impl LogDisk {
     /// Gives the head of a branch copies of its own of those pages of a group that other versions
     /// also see.
     pub(crate) fn unshare(&self, view: View, list: Lid, number: u64) -> Result<()> {
-        let shared = self.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
+        let shared =
+            self.volume.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
         let mut copies = Vec::with_capacity(shared.len());
         for (slot, page, in_memory, _pin) in shared {
             let bytes = match in_memory {
                 Some(bytes) => bytes,
                 None => {
                     let mut bytes = vec![0; usize::from(page.len_bytes)];
-                    self.read_device(page.addr, &mut bytes)?;
+                    self.volume.read_device(page.addr, &mut bytes)?;
                     bytes
                 }
             };
             let page_index = number * CHUNK_PAGES + u64::from(slot);
             if page.len_bytes > 0 {
-                self.check_block(list, page_index, &page, &bytes)?;
+                self.volume.check_block(list, page_index, &page, &bytes)?;
             }
             copies.push((slot, page, bytes));
         }
@@ -96,7 +96,7 @@ impl LogDisk {
                 engine.write_copy(view.branch, (list.0, number, *slot), page, bytes, nodes)
             })
         })?;
-        self.relieve_writer()
+        self.volume.relieve_writer()
     }
 }
 
@@ -194,16 +194,16 @@ impl Engine {
 
 impl Versions for LogDisk {
     fn versions(&self) -> VersionTable {
-        self.engine.read().state.versions.table().clone()
+        self.volume.read().state.versions.table().clone()
     }
 
     fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot> {
-        let time = self.engine.read().clock.now();
+        let time = self.volume.now();
         self.change_versions(false, |table| table.snapshot(branch, name, time))
     }
 
     fn branch_off(&self, view: View, name: &str) -> Result<Branch> {
-        let time = self.engine.read().clock.now();
+        let time = self.volume.now();
         self.change_versions(false, |table| table.branch_off(view, name, time))
     }
 
@@ -225,7 +225,7 @@ impl Versions for LogDisk {
     }
 
     fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
-        let time = self.engine.read().clock.now();
+        let time = self.volume.now();
         self.change_versions(true, |table| table.roll_back(branch, to, time))
     }
 

@@ -297,14 +297,14 @@ impl LogDisk {
     /// those that only it sees.
     pub(crate) fn count_usage(&self) -> Result<Vec<VersionUsage>> {
         let viewpoints =
-            UsageCounter::of(&self.engine.read().state.versions, &FxHashSet::default())?;
+            UsageCounter::of(&self.volume.read().state.versions, &FxHashSet::default())?;
         self.count(viewpoints)
     }
 
     /// Counts the bytes of the blocks that only these versions see.
     pub(crate) fn count_freed_by(&self, views: &[View]) -> Result<u64> {
         let mut together: FxHashSet<View> = views.iter().copied().collect();
-        let viewpoints = UsageCounter::of(&self.engine.read().state.versions, &together)?;
+        let viewpoints = UsageCounter::of(&self.volume.read().state.versions, &together)?;
         // The first of these versions owns what only they see.
         let first = viewpoints.usages.iter().position(|usage| together.contains(&usage.view));
         for usage in &viewpoints.usages {
@@ -320,7 +320,7 @@ impl LogDisk {
     fn count(&self, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsage>> {
         let mut next = Key::MIN;
         loop {
-            let (items, end) = self.look(|engine, nodes| {
+            let (items, end) = self.volume.look(|engine, nodes| {
                 let mut items: Vec<(Vec<Entry>, Vec<Entry>)> = Vec::new();
                 let end = engine.end_of_step(&next, nodes)?;
                 if let Some(end) = &end {
@@ -357,7 +357,7 @@ impl LogDisk {
         if max == 0 {
             return Ok(lists);
         }
-        self.walk(&mut next, |engine, next, nodes| {
+        self.volume.walk(&mut next, |engine, next, nodes| {
             let ancestries =
                 (engine.state.versions.ancestry(a)?, engine.state.versions.ancestry(b)?);
             let common = ancestries.0.parts_after(&ancestries.1);

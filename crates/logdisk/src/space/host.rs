@@ -15,7 +15,6 @@ use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use dendro_base::units::MIB;
 use dendro_base::{Clock, Timestamp};
-use dendro_device::Device;
 use dendro_disk::Result;
 
 use crate::clean::pick::Choice;
@@ -73,7 +72,7 @@ impl Host {
 impl LogDisk {
     /// Whether a write found the host full and waits for room.
     pub fn waits_for_host(&self) -> bool {
-        self.writer.is_out_of_room() || self.map_waits.load(Ordering::Relaxed)
+        self.volume.writer().is_out_of_room() || self.map_waits.load(Ordering::Relaxed)
     }
 
     /// Asks the host if its last answer is out of date. The caller holds no lock.
@@ -87,13 +86,13 @@ impl LogDisk {
         // These are read first: what is written until the host answers is then subtracted twice,
         // and never omitted.
         let (taken_bytes, unwritten_bytes, full_bytes) = {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             let clean = engine.state.segments.counts().clean;
-            let full = self.layout.segment_count().saturating_sub(clean);
-            let full_bytes = u64::from(full) * self.layout.segment_size_bytes();
+            let full = self.volume.layout().segment_count().saturating_sub(clean);
+            let full_bytes = u64::from(full) * self.volume.layout().segment_size_bytes();
             (engine.taken_bytes(), engine.unwritten_bytes(), full_bytes)
         };
-        let Some(room) = self.device.host_room() else {
+        let Some(room) = self.volume.device().host_room() else {
             self.host.is_known.store(false, Ordering::Release);
             return;
         };
@@ -129,7 +128,8 @@ impl LogDisk {
     /// What is kept on the host for the nodes of the next checkpoint and for cleaning a segment.
     fn host_reserve_bytes(&self, engine: &Engine) -> u64 {
         let unwritten = self.unwritten_len_bytes(engine);
-        let to_clean = self.map_bytes(engine) / MAP_SHARE_CLEAN + self.layout.segment_size_bytes();
+        let to_clean =
+            self.map_bytes(engine) / MAP_SHARE_CLEAN + self.volume.layout().segment_size_bytes();
         unwritten + unwritten / 2 + to_clean + SLACK_BYTES
     }
 
@@ -153,18 +153,18 @@ impl LogDisk {
             return None;
         }
         let total = self.host.total_bytes.load(Ordering::Relaxed);
-        let superblocks = (0..2).map(|log| self.layout.superblock_area(log));
+        let superblocks = (0..2).map(|log| self.volume.layout().superblock_area(log));
         let of_superblocks: u64 = superblocks.map(|area| area.end - area.start).sum();
         let kept = self.host_reserve_bytes(engine) + RECLAIM_BYTES + of_superblocks;
         let usable = total.saturating_sub(kept);
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         let share = u128::from(usable) * u128::from(self.fillable_bytes()) / u128::from(size);
         Some(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
     /// Whether the host lacks room to write a unit now.
     pub(crate) fn shortage_on_host(&self, engine: &Engine, need: Need) -> Option<Shortage> {
-        let waits = if need.reclaims { self.writer.is_over_limit() } else { true };
+        let waits = if need.reclaims { self.volume.writer().is_over_limit() } else { true };
         if waits && self.waits_for_host() {
             return Some(Shortage::OnHost(0));
         }
@@ -187,12 +187,12 @@ impl LogDisk {
     /// [`Error::NoSpace`] when what was accepted before still waits for room.
     pub(crate) fn make_room_on_host(&self, available_bytes: u64, need: Need) -> Result<bool> {
         if self.waits_for_host() {
-            while self.write_one()? {}
+            self.volume.write_queued()?;
             self.write_waiting_nodes()?;
         }
         let has_gained = || {
             self.look_at_host_now();
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             match self.shortage_on_host(&engine, need) {
                 Some(Shortage::OnHost(available)) => available > available_bytes,
                 _ => true,
@@ -201,7 +201,7 @@ impl LogDisk {
         if has_gained() {
             return Ok(true);
         }
-        let has_pending = self.engine.read().state.segments.counts().pending > 0;
+        let has_pending = self.volume.read().state.segments.counts().pending > 0;
         if has_pending {
             self.checkpoint_if_it_fits(&|_| false)?;
             if has_gained() {

@@ -149,11 +149,11 @@ impl LogDisk {
                 (available_bytes, is_worth_it)
             }
             Shortage::OfRoom(available_bytes) => {
-                tries.note(&self.make_room()?, self.layout.segment_size_bytes());
+                tries.note(&self.make_room()?, self.volume.layout().segment_size_bytes());
                 if tries.is_stuck() {
                     // All that can be gained may lie in segments that streams are filling, or in
                     // segments that could not be read some time ago.
-                    self.engine.write().retire_streams();
+                    self.volume.write().retire_streams();
                     self.try_set_aside_again();
                 }
                 let mut is_worth_it =
@@ -181,8 +181,9 @@ impl LogDisk {
     /// Collects what only deleted versions had, until cleaning gains some segments from it or
     /// nothing is left. Returns whether there was anything to collect.
     fn collect_for_room(&self) -> Result<bool> {
-        let live_bytes = || self.engine.read().state.segments.live_bytes();
-        let freed_bytes = u64::from(MIN_CLEANED_AT_ONCE) * self.layout.segment_size_bytes();
+        let live_bytes = || self.volume.read().state.segments.live_bytes();
+        let freed_bytes =
+            u64::from(MIN_CLEANED_AT_ONCE) * self.volume.layout().segment_size_bytes();
         let enough = live_bytes().saturating_sub(freed_bytes);
         let mut has_collected = false;
         while live_bytes() > enough && (self.free_step()? || self.collect_behind_forks()) {
@@ -201,8 +202,8 @@ impl LogDisk {
         self.look_at_host();
         loop {
             let mut shortage = None;
-            let changed = self.change(|engine, nodes| {
-                self.check_writable(engine)?;
+            let changed = self.volume.change(|engine, nodes| {
+                self.volume.check_writable(engine)?;
                 shortage = self.shortage(engine, need);
                 if shortage.is_some() {
                     return Ok(None);
@@ -222,14 +223,14 @@ impl LogDisk {
 
     /// What can be written now, or once a checkpoint is durable.
     fn free_bytes(&self) -> u64 {
-        self.free_bytes_in(&self.engine.read())
+        self.free_bytes_in(&self.volume.read())
     }
 
     /// As [`Self::free_bytes`], in a locked engine. It includes the rest of the segments that
     /// payload streams and the map stream are filling: where little is dead, cleaning a segment
     /// gains less than a segment.
     fn free_bytes_in(&self, engine: &Engine) -> u64 {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         let pending = u64::from(engine.state.segments.counts().pending);
         let of_map = self.map_room_bytes.load(Ordering::Relaxed);
         engine.room_bytes(0) + engine.streams.room_bytes(size) + of_map + pending * size
@@ -238,26 +239,26 @@ impl LogDisk {
     /// Tries to make room, and returns what that gained. Segments that are already empty need only
     /// a checkpoint. When these are few, segments are cleaned first, as many as the reserve allows.
     fn make_room(&self) -> Result<Gain> {
-        let began = self.now();
+        let began = self.volume.now();
         let result = self.try_to_make_room();
-        self.pacing.note_stall(began, self.now());
+        self.pacing.note_stall(began, self.volume.now());
         result
     }
 
     fn try_to_make_room(&self) -> Result<Gain> {
         let (clean_before, taken_before) = {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             (engine.state.segments.clean_count(), engine.user_bytes())
         };
         let is_enough = |engine: &Engine| engine.state.segments.clean_count() > clean_before;
         self.drop_empty_jobs();
         self.reuse_all()?;
-        if is_enough(&self.engine.read()) {
+        if is_enough(&self.volume.read()) {
             return Ok(Gain::Room);
         }
         if self.is_worth_a_checkpoint() {
             self.checkpoint_if_it_fits(&is_enough)?;
-            if is_enough(&self.engine.read()) {
+            if is_enough(&self.volume.read()) {
                 return Ok(Gain::Room);
             }
         }
@@ -266,7 +267,7 @@ impl LogDisk {
         // The first segment has the fewest live bytes to move. Several crashes may have left hardly
         // more room than that takes, or even less.
         if self.may_clean_more(1) && self.clean_now(Choice::MostToGain, &is_enough)? {
-            while !is_enough(&self.engine.read())
+            while !is_enough(&self.volume.read())
                 && self.may_clean_more(2)
                 && self.clean_now(Choice::MostToGain, &is_enough)?
             {}
@@ -278,11 +279,11 @@ impl LogDisk {
             }
         }
         self.reuse_all()?;
-        if !is_enough(&self.engine.read()) {
+        if !is_enough(&self.volume.read()) {
             self.checkpoint_if_it_fits(&is_enough)?;
         }
         // Another commit may have taken what was gained.
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let has_been_taken = engine.user_bytes() > taken_before;
         if is_enough(&engine) || has_been_taken || self.free_bytes_in(&engine) > free_before {
             return Ok(Gain::Room);
@@ -301,7 +302,7 @@ impl LogDisk {
 
     /// Whether a checkpoint frees so many segments that waiting commits should not wait for more.
     fn is_worth_a_checkpoint(&self) -> bool {
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let pending = self.unreusable_segments(&engine);
         pending >= self.checkpoint_batch(&engine)
             && self.is_worth_writing_nodes(&engine, pending, true)
@@ -311,7 +312,7 @@ impl LogDisk {
     /// for the nodes that this changes, and to write a checkpoint after that. The more segments are
     /// cleaned before a checkpoint, the less each of them costs.
     fn may_clean_more(&self, spare: u32) -> bool {
-        let engine = self.engine.read();
+        let engine = self.volume.read();
         let counts = engine.state.segments.counts();
         counts.clean > self.node_segments(&engine) + spare
             && counts.pending < self.checkpoint_batch(&engine).max(MIN_CLEANED_AT_ONCE)

@@ -71,7 +71,7 @@ impl LogDisk {
         segments: u32,
         is_urgent: bool,
     ) -> bool {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         let cost_bytes = engine.state.map.dirty_len_bytes() + size / 2;
         let times = if is_urgent { 2 } else { 4 };
         u64::from(segments) * size > times * cost_bytes
@@ -105,8 +105,9 @@ impl LogDisk {
     /// is dead, a larger pool lets clients write much at once without waiting. So a quarter of all
     /// segments times the third power of the dead share is added to the segments of the pace.
     pub(crate) fn pool_segments(&self, engine: &Engine) -> u32 {
-        let live = engine.state.segments.live_bytes().div_ceil(self.layout.segment_size_bytes());
-        let all = self.layout.log_segments().count() as u64;
+        let live =
+            engine.state.segments.live_bytes().div_ceil(self.volume.layout().segment_size_bytes());
+        let all = self.volume.layout().log_segments().count() as u64;
         let dead = u128::from(all.saturating_sub(live));
         let all = u128::from(all);
         self.pace_segments() + (dead * dead * dead / (4 * all * all)) as u32
@@ -115,7 +116,7 @@ impl LogDisk {
     /// The pace: with fewer clean segments than this, commits assist cleaning in proportion to what
     /// is missing.
     pub(crate) fn pace_segments(&self) -> u32 {
-        let count = self.layout.segment_count();
+        let count = self.volume.layout().segment_count();
         let default = (count / 128).clamp(2, 64);
         // A setting larger than the volume means all segments.
         self.clean_settings().min_clean_segments.unwrap_or(default).min(count)
@@ -131,14 +132,15 @@ impl LogDisk {
     /// nodes of a checkpoint and what moving blocks adds to them, the next segment of the main log
     /// and of the map stream, and one segment to move blocks to.
     pub(super) fn reserve_for(&self, dirty_bytes: u64) -> u32 {
-        (dirty_bytes + dirty_bytes / 2).div_ceil(self.layout.segment_size_bytes()) as u32 + 4
+        (dirty_bytes + dirty_bytes / 2).div_ceil(self.volume.layout().segment_size_bytes()) as u32
+            + 4
     }
 
     /// About what checkpoints have still to write of the present map, with the usage records that
     /// the next one brings up to date.
     pub(crate) fn unwritten_len_bytes(&self, engine: &Engine) -> u64 {
         let unrecorded = engine.state.segments.unrecorded().len() as u64;
-        let all = u64::from(self.layout.segment_count()) * MAX_USAGE_LEN_BYTES;
+        let all = u64::from(self.volume.layout().segment_count()) * MAX_USAGE_LEN_BYTES;
         let usage_bytes = (unrecorded * LEAF_LEN_BYTES as u64).min(all);
         self.frozen_len_bytes.load(Ordering::Relaxed)
             + engine.state.map.due_len_bytes()
@@ -150,14 +152,14 @@ impl LogDisk {
     pub(crate) fn node_segments(&self, engine: &Engine) -> u32 {
         let here = self.map_room_bytes.load(Ordering::Relaxed) / 4 * 3;
         let rest = self.unwritten_len_bytes(engine).saturating_sub(here);
-        rest.div_ceil(self.layout.segment_size_bytes()) as u32
+        rest.div_ceil(self.volume.layout().segment_size_bytes()) as u32
     }
 
     /// Whether the checkpoint under way and the next one find the segments that they take for the
     /// present map. Every unit keeps this true (space 1): the nodes that it makes dirty take less
     /// than the reserve leaves over.
     pub(crate) fn checkpoints_fit(&self, engine: &Engine) -> bool {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         // What headers, records and nodes that do not fit leave unused of a segment.
         let unused = (2 * LEAF_LEN_BYTES + 3 * PAGE_SIZE) as u64;
         let segments = self.unwritten_len_bytes(engine).div_ceil(size - unused) + 1;
@@ -176,7 +178,8 @@ impl LogDisk {
 
     /// The part of that reserve that is needed now, and what cleaning takes that moves nodes.
     pub(crate) fn checkpoint_reserve(&self, engine: &Engine) -> u32 {
-        let to_clean = self.map_bytes(engine) / MAP_SHARE_CLEAN / self.layout.segment_size_bytes();
+        let to_clean =
+            self.map_bytes(engine) / MAP_SHARE_CLEAN / self.volume.layout().segment_size_bytes();
         self.reserve_for(self.unwritten_len_bytes(engine).max(MIN_DIRTY_BYTES)) + to_clean as u32
     }
 
@@ -189,14 +192,15 @@ impl LogDisk {
     /// The segments beyond those for checkpoints that only cleaning and units that give space back
     /// may use.
     pub(crate) fn reclaim_reserve(&self) -> u32 {
-        2 + (self.layout.segment_count() / 256).min(4)
+        2 + (self.volume.layout().segment_count() / 256).min(4)
     }
 
     /// The capacity of the volume for clients: the segments less the reserves and the one that the
     /// map stream fills, each as far as it can be filled with live blocks.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        let segments = self.layout.log_segments().count() as u64;
-        let reserve = u64::from(self.reserve_for(self.dirty_limit_bytes) + self.reclaim_reserve());
+        let segments = self.volume.layout().log_segments().count() as u64;
+        let reserve =
+            u64::from(self.reserve_for(self.volume.dirty_limit_bytes()) + self.reclaim_reserve());
         segments.saturating_sub(reserve + 1) * self.fillable_bytes()
     }
 
@@ -205,7 +209,7 @@ impl LogDisk {
     /// partial segments. A share must be dead, too, or very many segments would be moved for each
     /// one gained.
     pub(crate) fn fillable_bytes(&self) -> u64 {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         let longest = PARTIAL_LEN_BYTES as u64;
         let overhead_blocks =
             size.div_ceil(longest) * (1 + (3 * size.min(longest)).div_ceil(longest));

@@ -115,7 +115,7 @@ impl LogDisk {
     /// towards it. Returns whether it did.
     pub(crate) fn reuse_step(&self) -> Result<bool> {
         {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             if !self.reuse_is_wanted(&engine) {
                 return Ok(false);
             }
@@ -139,8 +139,8 @@ impl LogDisk {
     /// whether it did either.
     fn reuse(&self) -> Result<bool> {
         {
-            let mut engine = self.engine.write();
-            if self.check_writable(&engine).is_err() {
+            let mut engine = self.volume.write();
+            if self.volume.check_writable(&engine).is_err() {
                 return Ok(false);
             }
             let enough = self.clean_after_reuse(&engine);
@@ -148,7 +148,7 @@ impl LogDisk {
                 return Ok(true);
             }
         }
-        self.flush_if(|engine| {
+        self.flusher.flush_if(|engine| {
             if !engine.has_room_for_reuse_records() {
                 return Ok(false);
             }

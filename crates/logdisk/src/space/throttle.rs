@@ -93,7 +93,7 @@ impl LogDisk {
     /// Ends all waits in [`Self::write_step`] and [`Self::wait_for_background_work`], now and
     /// later, so that the threads that call them can end.
     pub fn end_waiting(&self) {
-        self.writer.end_waiting();
+        self.volume.writer().end_waiting();
         self.pacing.work.lock().is_ending = true;
         self.pacing.due.notify_all();
     }
@@ -113,7 +113,7 @@ impl LogDisk {
     /// segments are many, and grows as they get fewer, up to twice what the commit took. So commits
     /// are slowed down gradually, long before one would have to stop.
     pub(crate) fn share_of_cleaning(&self, engine: &Engine, bytes: u64) -> i64 {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         let window = u64::from(self.pace_segments() + 2) * size;
         let room = engine.room_bytes(self.checkpoint_reserve(engine) + self.reclaim_reserve());
         let pending = u64::from(engine.state.segments.counts().pending) * size;
@@ -123,7 +123,7 @@ impl LogDisk {
 
     /// Performs background work until it has made so much room, or until there is nothing to do.
     pub(crate) fn assist_cleaning(&self, owed_bytes: i64) -> Result<()> {
-        let began = self.now();
+        let began = self.volume.now();
         let mut owed = self.pacing.owe(owed_bytes);
         for _ in 0..MAX_ASSIST_STEPS {
             if owed <= 0 {
@@ -136,11 +136,7 @@ impl LogDisk {
             };
             owed = self.pacing.owe(-gained);
         }
-        self.pacing.note_stall(began, self.now());
+        self.pacing.note_stall(began, self.volume.now());
         Ok(())
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.engine.read().clock.now()
     }
 }

@@ -37,6 +37,17 @@ impl ChunkBudget {
     }
 }
 
+/// Checks that a list can have these pages.
+///
+/// # Errors
+/// [`Error::OutOfRange`].
+pub(crate) fn check_range(first_page: u64, count: u64) -> Result<(), Error> {
+    match first_page.checked_add(count) {
+        Some(end) if end <= MAX_PAGE_COUNT => Ok(()),
+        _ => Err(Error::OutOfRange { first_page, count }),
+    }
+}
+
 /// The minimum bytes of map that `count` pages of zeros take, although they have no blocks. A
 /// request for more of them than the volume can map must fail.
 pub(crate) const fn zeroed_map_bytes(count: u64) -> u64 {

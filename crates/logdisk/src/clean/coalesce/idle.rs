@@ -60,19 +60,19 @@ impl LogDisk {
     /// As [`Self::clean_step`].
     pub fn coalesce_step(&self) -> Result<bool> {
         let settings = self.clean_settings();
-        if settings.is_suspended || !settings.coalescing.is_on || self.failure().is_some() {
+        if settings.is_suspended || !settings.coalescing.is_on || self.volume.failure().is_some() {
             return Ok(false);
         }
         let mut pass = self.coalescing.pass.lock();
         let commit_seq = {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             if engine.closed_reason.is_some() || !self.is_idle_pass_due(&mut pass, &engine) {
                 return Ok(false);
             }
             engine.commit_seq
         };
         let view = View { branch: self.versions().main, epoch: None };
-        let is_undisturbed = || self.engine.read().commit_seq == commit_seq;
+        let is_undisturbed = || self.volume.read().commit_seq == commit_seq;
         for _ in 0..MAX_LOOKS {
             if !is_undisturbed() {
                 break;
@@ -82,7 +82,7 @@ impl LogDisk {
                 // there gets the error.
                 Ok(RunSearch::Nothing) | Err(_) => {
                     pass.next = Place::START;
-                    pass.ended_at = Some(self.engine.read().state.clock);
+                    pass.ended_at = Some(self.volume.read().state.clock);
                     break;
                 }
                 Ok(RunSearch::Elsewhere(next)) => {
@@ -115,8 +115,8 @@ impl LogDisk {
             live_bytes / FIRST_CREDIT_SHARE,
             self.capacity_bytes() / MOST_CREDIT_SHARE,
         );
-        let rest_bytes =
-            (live_bytes / REST_SHARE_OF_LIVE).max(REST_SEGMENTS * self.layout.segment_size_bytes());
+        let rest_bytes = (live_bytes / REST_SHARE_OF_LIVE)
+            .max(REST_SEGMENTS * self.volume.layout().segment_size_bytes());
         let is_rested = |ended_at: u64| engine.state.clock.saturating_sub(ended_at) >= rest_bytes;
         if pass.ended_at.is_some_and(|ended_at| !is_rested(ended_at))
             || pass.credit_bytes.is_none_or(|credit| credit < STRETCH_BYTES)

@@ -9,12 +9,12 @@ use dendro_format::{Key, Space, Value};
 use dendro_policy::Class;
 
 use super::Place;
+use crate::blocks::{Fetch, gap_between};
 use crate::clean::relocate::NamedPage;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::options::CoalesceSettings;
-use crate::read::{Fetch, gap_between};
 use crate::state::chunk_edit::past;
 use crate::state::visibility::ItemKey;
 use crate::versions::ancestry::Ancestry;

@@ -66,8 +66,8 @@ impl LogDisk {
     ) -> Result<Blocks<SummaryCursor>> {
         let segment = self.filled_segment(number)?;
         self.write_out(segment)?;
-        let base = Addr::from_bytes(self.layout.segment_offset(segment));
-        let _pin = self.engine.read().state.segments.pin(base);
+        let base = Addr::from_bytes(self.volume.layout().segment_offset(segment));
+        let _pin = self.volume.read().state.segments.pin(base);
         let max = max.min(MAX_BLOCKS_PER_CALL);
         let mut blocks = Vec::new();
         let mut at = from;
@@ -114,7 +114,7 @@ impl LogDisk {
         let start = ItemKey::chunk(from.list, from.chunk).key(0, 0);
         let end = Key { list: u64::MAX, ..Key::MIN };
         let len_before = blocks.len();
-        let next = self.look(|engine, nodes| {
+        let next = self.volume.look(|engine, nodes| {
             blocks.truncate(len_before);
             let (mut next, mut seen, mut last) = (None, 0, None);
             engine.state.map.visit(&start, &end, nodes, &mut |key, value| {
@@ -130,7 +130,7 @@ impl LogDisk {
                 }
                 if let Value::Chunk(chunk) = value {
                     let here = chunk.iter().filter(|(_, page)| {
-                        page.len_bytes > 0 && self.layout.segment_of(page.addr) == segment
+                        page.len_bytes > 0 && self.volume.layout().segment_of(page.addr) == segment
                     });
                     blocks.extend(here.map(|(slot, page)| {
                         let page_index = key.index * CHUNK_PAGES + u64::from(slot);
@@ -149,11 +149,11 @@ impl LogDisk {
     /// Writes what is queued of a segment that has been filled, so that all of it is on the device.
     fn write_out(&self, segment: SegmentNo) -> Result<()> {
         let last = {
-            let engine = self.engine.read();
+            let engine = self.volume.read();
             let here = engine.in_memory.iter().filter(|closed| closed.segment == segment);
             here.map(|closed| closed.seq).max()
         };
-        Ok(last.map_or(Ok(()), |seq| self.write_log_through(seq))?)
+        Ok(last.map_or(Ok(()), |seq| self.volume.write_log_through(seq))?)
     }
 
     /// Reads the partial segment at `offset_bytes` of a segment, if there is one.
@@ -162,19 +162,19 @@ impl LogDisk {
         segment: SegmentNo,
         offset_bytes: u32,
     ) -> Result<Option<PartialSummary>> {
-        let size = self.layout.segment_size_bytes();
+        let size = self.volume.layout().segment_size_bytes();
         let is_place = u64::from(offset_bytes) + PAGE_SIZE as u64 <= size
             && (offset_bytes as usize).is_multiple_of(PAGE_SIZE);
         if !is_place {
             return Ok(None);
         }
-        let base = self.layout.segment_offset(segment) + u64::from(offset_bytes);
+        let base = self.volume.layout().segment_offset(segment) + u64::from(offset_bytes);
         let mut start = [0; PAGE_SIZE];
-        self.read_device(Addr::from_bytes(base), &mut start)?;
+        self.volume.read_device(Addr::from_bytes(base), &mut start)?;
         let Ok((header, _)) = PartialHeader::decode(&start) else { return Ok(None) };
         let records_end =
             u64::from(header.records_offset_bytes) + u64::from(header.records_len_bytes);
-        let is_here = header.uuid == self.superblock.lock().uuid
+        let is_here = header.uuid == self.volume.uuid()
             && header.segment == segment
             && header.offset_bytes == offset_bytes
             && u64::from(offset_bytes) + u64::from(header.len_bytes) <= size
@@ -197,7 +197,7 @@ impl LogDisk {
         }
         // The main log also names blocks in segments of other streams, which are reported with
         // those segments.
-        blocks.retain(|block| self.layout.segment_of(block.addr) == segment);
+        blocks.retain(|block| self.volume.layout().segment_of(block.addr) == segment);
         Ok(Some(PartialSummary { len_bytes: header.len_bytes, blocks }))
     }
 
@@ -206,7 +206,7 @@ impl LogDisk {
         let offset = header.records_offset_bytes as usize;
         let before = offset % PAGE_SIZE;
         let mut bytes = vec![0; before + header.records_len_bytes as usize];
-        self.read_device(Addr::from_bytes(base + (offset - before) as u64), &mut bytes)?;
+        self.volume.read_device(Addr::from_bytes(base + (offset - before) as u64), &mut bytes)?;
         bytes.drain(..before);
         Ok(bytes)
     }

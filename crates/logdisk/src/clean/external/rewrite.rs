@@ -48,7 +48,7 @@ impl LogDisk {
     pub fn locate(&self, names: &[BlockName]) -> Result<Vec<Option<Addr>>> {
         let mut places = Vec::new();
         for batch in names[..names.len().min(MAX_BLOCKS_PER_CALL)].chunks(BATCH_LEN) {
-            places.extend(self.look(|engine, nodes| {
+            places.extend(self.volume.look(|engine, nodes| {
                 batch.iter().map(|name| engine.place(name, nodes)).collect::<Outcome<Vec<_>>>()
             })?);
         }
@@ -72,7 +72,7 @@ impl LogDisk {
         let mut outcomes = Vec::new();
         for batch in blocks[..blocks.len().min(MAX_BLOCKS_PER_CALL)].chunks(BATCH_LEN) {
             outcomes.extend(self.rewrite_batch(batch)?);
-            self.relieve_writer()?;
+            self.volume.relieve_writer()?;
         }
         Ok(outcomes)
     }
@@ -80,14 +80,14 @@ impl LogDisk {
     fn rewrite_batch(&self, batch: &[Block]) -> Result<Vec<Rewritten>> {
         if !self.may_write_batch() {
             // The segments that are pending may be enough once a checkpoint makes them clean.
-            if self.engine.read().state.segments.has_pending() {
+            if self.volume.read().state.segments.has_pending() {
                 self.checkpoint()?;
             }
             if !self.may_write_batch() {
                 return Ok(vec![Rewritten::NoRoom; batch.len()]);
             }
         }
-        let looks = self.look(|engine, nodes| {
+        let looks = self.volume.look(|engine, nodes| {
             let look = |(at, block)| engine.look_at(at, block, nodes);
             batch.iter().enumerate().map(look).collect::<Outcome<Vec<_>>>()
         })?;
@@ -107,7 +107,7 @@ impl LogDisk {
 
     /// Whether a batch can be written without the reserve for checkpoints (external 4).
     fn may_write_batch(&self) -> bool {
-        self.has_room(&self.engine.read(), BATCH_LEN)
+        self.has_room(&self.volume.read(), BATCH_LEN)
     }
 
     /// Whether so many blocks can be written without the reserve for checkpoints (external 4).
@@ -130,7 +130,7 @@ impl LogDisk {
             let (first, last) = (&run[0].block.page, &run[run.len() - 1].block.page);
             let len = (last.addr.bytes() - first.addr.bytes()) as usize + last_room(last);
             bytes.resize(start + len, 0);
-            let is_read = self.read_device(first.addr, &mut bytes[start..]).is_ok();
+            let is_read = self.volume.read_device(first.addr, &mut bytes[start..]).is_ok();
             for found in run {
                 let page = &found.block.page;
                 let at = start + (page.addr.bytes() - first.addr.bytes()) as usize;
@@ -146,8 +146,8 @@ impl LogDisk {
         // The order makes neighbours in a file neighbours in the log.
         sound.sort_by_key(|(found, _)| (found.block.key(), found.block.page_index));
         for (found, stored) in sound {
-            let moved_bytes = self.change(|engine, nodes| {
-                self.check_writable(engine)?;
+            let moved_bytes = self.volume.change(|engine, nodes| {
+                self.volume.check_writable(engine)?;
                 // Other threads may have written since the room for the whole batch was checked.
                 if !self.has_room(engine, 1) {
                     return Ok(None);
@@ -177,14 +177,14 @@ impl LogDisk {
             let Block { name: BlockName::Node { level, first_key }, addr } = batch[at] else {
                 continue;
             };
-            let (is_moved, is_over_memory_limit) = self.change(|engine, nodes| {
-                self.check_writable(engine)?;
+            let (is_moved, is_over_memory_limit) = self.volume.change(|engine, nodes| {
+                self.volume.check_writable(engine)?;
                 let place = engine.state.map.node_place(level, &first_key, nodes)?;
                 let is_moved = match place.filter(|place| place.addr == addr) {
                     Some(place) => engine.rewrite_node(&place, level, &first_key, nodes)?,
                     None => false,
                 };
-                Ok((is_moved, self.is_over_memory_limit(engine)))
+                Ok((is_moved, self.volume.is_over_memory_limit(engine)))
             })?;
             if is_moved {
                 outcomes[at] = Rewritten::Moved;

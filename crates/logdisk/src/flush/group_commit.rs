@@ -1,7 +1,4 @@
-//! Group commit: making the log durable, with one flush for several callers.
-//!
-//! Invariants:
-//! 1. (flush 1) A flush covers everything that was committed when it began.
+//! Group commit: which caller flushes, and for which other callers it does so.
 //!
 //! A caller that arrives while a flush is under way waits for the next one. The callers that a
 //! flush covered often return soon with another commit. If the next flush began at once, they would
@@ -11,14 +8,8 @@
 
 use std::time::Duration;
 
-use dendro_base::sync::atomic::Ordering;
 use dendro_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use dendro_base::{Clock, Timestamp};
-use dendro_disk::{CommitSeq, Result};
-
-use crate::disk::LogDisk;
-use crate::engine::Engine;
-use crate::fault::Outcome;
 
 /// The longest delay for a batch, however slow the device is.
 const MAX_DELAY: Duration = Duration::from_millis(20);
@@ -118,7 +109,7 @@ impl Callers {
 }
 
 /// Decides which thread flushes.
-pub(crate) struct GroupCommit {
+pub(super) struct GroupCommit {
     callers: Mutex<Callers>,
     /// Notified when a flush has ended.
     ended: Condvar,
@@ -128,7 +119,21 @@ pub(crate) struct GroupCommit {
 }
 
 /// The right to flush; one thread has it at a time.
-struct FlushTurn<'a>(&'a GroupCommit);
+pub(super) struct FlushTurn<'a>(&'a GroupCommit);
+
+impl FlushTurn<'_> {
+    /// Notes that a flush begins. It covers the callers that have arrived by now.
+    pub(super) fn begin(&self) -> Timestamp {
+        self.0.callers.lock().begin();
+        self.0.clock.now()
+    }
+
+    /// Notes that the flush has succeeded that began at `began`.
+    pub(super) fn end(&self, began: Timestamp) {
+        let now = self.0.clock.now();
+        self.0.callers.lock().end(now.since(began), now);
+    }
+}
 
 impl Drop for FlushTurn<'_> {
     fn drop(&mut self) {
@@ -140,28 +145,49 @@ impl Drop for FlushTurn<'_> {
 }
 
 impl GroupCommit {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { callers: Mutex::default(), ended: Condvar::new(), complete: Condvar::new(), clock }
     }
 
-    /// Counts a caller that needs its commits made durable.
-    fn join(&self) -> MutexGuard<'_, Callers> {
+    /// Waits for the right to flush on behalf of a caller that needs its commits made durable, or
+    /// until `stop` returns why the caller need not flush any more. A thread that gets the right
+    /// also waits for others that are expected soon.
+    pub(super) fn join<T>(&self, stop: impl Fn() -> Option<T>) -> Result<FlushTurn<'_>, T> {
         let mut callers = self.callers.lock();
         callers.waiting += 1;
         callers.arrived += 1;
         if callers.arrived == callers.released {
             self.complete.notify_one();
         }
-        callers
+        let begun = callers.begun;
+        match self.wait_for_turn(&mut callers, stop) {
+            Ok(turn) => {
+                self.wait_for_batch(&mut callers);
+                drop(callers);
+                Ok(turn)
+            }
+            Err(reason) => {
+                if callers.begun == begun {
+                    callers.waiting -= 1;
+                }
+                Err(reason)
+            }
+        }
+    }
+
+    /// Waits for the right to flush on behalf of the disk itself, or until `stop` returns why it
+    /// cannot be had.
+    pub(super) fn take_turn<T>(&self, stop: impl Fn() -> Option<T>) -> Result<FlushTurn<'_>, T> {
+        self.wait_for_turn(&mut self.callers.lock(), stop)
     }
 
     /// Waits until no other thread flushes, or until `stop` returns why the flush is not needed any
     /// more.
-    fn take_turn<T>(
+    fn wait_for_turn<T>(
         &self,
         callers: &mut MutexGuard<'_, Callers>,
         stop: impl Fn() -> Option<T>,
-    ) -> std::result::Result<FlushTurn<'_>, T> {
+    ) -> Result<FlushTurn<'_>, T> {
         loop {
             if let Some(reason) = stop() {
                 return Err(reason);
@@ -190,86 +216,6 @@ impl GroupCommit {
             self.complete.wait_while_for(callers, |callers| callers.is_batch_incomplete(), delay);
         let (after, waited) = (callers.waiting, self.clock.now().since(began));
         callers.delay_benefit.learn(before, after, waited, flush);
-    }
-}
-
-impl LogDisk {
-    /// Makes everything durable that was committed up to `up_to` or before the call, whichever is
-    /// less.
-    pub(crate) fn flush_up_to(&self, up_to: CommitSeq) -> Result<()> {
-        let target = up_to.0.min(self.engine.read().commit_seq);
-        let is_durable = || self.durable.load(Ordering::Acquire) >= target;
-        if is_durable() {
-            return self.failure().map_or(Ok(()), Err);
-        }
-        let mut callers = self.group_commit.join();
-        let begun = callers.begun;
-        // A flush that ended while this call waited may have covered it.
-        let stop = || match is_durable() {
-            true => Some(Ok(())),
-            false => self.failure().map(Err),
-        };
-        let turn = match self.group_commit.take_turn(&mut callers, stop) {
-            Ok(turn) => turn,
-            Err(outcome) => {
-                if callers.begun == begun {
-                    callers.waiting -= 1;
-                }
-                return outcome;
-            }
-        };
-        self.group_commit.wait_for_batch(&mut callers);
-        drop(callers);
-        self.engine.write().streams.note_flush();
-        let outcome = self.flush_log();
-        drop(turn);
-        outcome
-    }
-
-    /// Flushes the log if `prepare` returns that this is worth it, and returns whether it did.
-    pub(crate) fn flush_if(
-        &self,
-        prepare: impl FnOnce(&mut Engine) -> Outcome<bool>,
-    ) -> Result<bool> {
-        let mut callers = self.group_commit.callers.lock();
-        let _turn = self.group_commit.take_turn(&mut callers, || self.failure())?;
-        drop(callers);
-        let is_worth_it = prepare(&mut self.engine.write()).map_err(|fault| self.latch(fault))?;
-        if is_worth_it {
-            self.flush_log()?;
-        }
-        Ok(is_worth_it)
-    }
-
-    /// Writes everything that is in the order of the log, and makes it durable. The caller has the
-    /// right to flush.
-    fn flush_log(&self) -> Result<()> {
-        // Callers that have arrived by now have committed what the flush covers (flush 1).
-        self.group_commit.callers.lock().begin();
-        let began = self.group_commit.clock.now();
-        let (commit_seq, partial_seq) = {
-            let mut engine = self.engine.write();
-            engine.close_partial();
-            (engine.commit_seq, engine.log.seq.saturating_sub(1))
-        };
-        self.write_log_through(partial_seq)?;
-        self.flush_device()?;
-        self.note_durable(commit_seq, partial_seq);
-        let now = self.group_commit.clock.now();
-        self.group_commit.callers.lock().end(now.since(began), now);
-        Ok(())
-    }
-
-    /// Flushes the device. If that fails, the disk latches (flush 2).
-    pub(crate) fn flush_device(&self) -> Result<()> {
-        self.device.flush().map_err(|error| self.latch_write(error.to_string()))
-    }
-
-    pub(crate) fn note_durable(&self, commit_seq: u64, partial_seq: u64) {
-        self.durable.fetch_max(commit_seq, Ordering::AcqRel);
-        let mut engine = self.engine.write();
-        engine.durable_seq = engine.durable_seq.max(partial_seq);
-        engine.reuse_queue.note_durable(partial_seq);
     }
 }
 

@@ -1,0 +1,164 @@
+//! Reading blocks from the device, and verifying them.
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_device::{AlignedBuf, IoSliceMut};
+use dendro_disk::{Error, Lid, Result};
+use dendro_format::{Addr, PageRef, checksum};
+
+use crate::log::segments::Pin;
+use crate::volume::Volume;
+
+/// A page to be read from the device, and its place in the caller's buffer.
+pub(crate) struct Fetch {
+    page_index: u64,
+    block: PageRef,
+    at: usize,
+    /// Keeps the block's segment from being filled again until the block has been read.
+    _pin: Pin,
+}
+
+impl Fetch {
+    /// Makes a fetch of a block whose segment has been pinned.
+    pub(crate) const fn new(page_index: u64, block: PageRef, at: usize, pin: Pin) -> Self {
+        Self { page_index, block, at, _pin: pin }
+    }
+
+    pub(crate) const fn addr(&self) -> Addr {
+        self.block.addr
+    }
+
+    /// Whether `next` follows directly behind this one, on the device and in the buffer.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        self.block.is_whole()
+            && next.block.is_whole()
+            && next.at == self.at + PAGE_SIZE
+            && next.block.addr == self.block.addr.plus_bytes(PAGE_SIZE as u64)
+    }
+}
+
+/// Up to so many bytes between two runs are read with them, which is faster than beginning another
+/// read. The header and the records of a partial segment are such a gap.
+const MAX_GAP_BYTES: u64 = 16 << 10;
+
+/// Bytes that the blocks of a run take on the device, where they are contiguous.
+fn stored_len(run: &[Fetch]) -> usize {
+    match run {
+        [short] => usize::from(short.block.len_bytes),
+        whole => whole.len() * PAGE_SIZE,
+    }
+}
+
+/// The number of bytes between two pages on the device, if one call reads both.
+pub(crate) fn gap_between(a: &PageRef, b: &PageRef) -> Option<u64> {
+    let end = a.addr.plus_bytes(PAGE_SIZE as u64);
+    let gap_bytes = b.addr.bytes().checked_sub(end.bytes())?;
+    (a.is_whole() && b.is_whole() && gap_bytes <= MAX_GAP_BYTES).then_some(gap_bytes)
+}
+
+/// The number of bytes between two runs on the device, if one call reads both.
+fn gap(a: &[Fetch], b: &[Fetch]) -> Option<usize> {
+    gap_between(&a.last()?.block, &b.first()?.block).map(|gap_bytes| gap_bytes as usize)
+}
+
+/// The part of `buf` for each run, in the order of the runs.
+fn parts_of<'b>(buf: &'b mut [u8], runs: &[&[Fetch]]) -> Vec<&'b mut [u8]> {
+    let mut by_place: Vec<usize> = (0..runs.len()).collect();
+    by_place.sort_by_key(|&run| runs[run][0].at);
+    let mut parts: Vec<(usize, &mut [u8])> = Vec::with_capacity(runs.len());
+    let (mut rest, mut rest_at) = (buf, 0);
+    for number in by_place {
+        let (at, len) = (runs[number][0].at, stored_len(runs[number]));
+        let (part, behind) = rest.split_at_mut(at - rest_at).1.split_at_mut(len);
+        (rest, rest_at) = (behind, at + len);
+        parts.push((number, part));
+    }
+    parts.sort_by_key(|(number, _)| *number);
+    parts.into_iter().map(|(_, part)| part).collect()
+}
+
+impl Volume {
+    /// Reads blocks. Whole pages that are contiguous on the device and in the buffer are read with
+    /// one call. So are runs of such pages with little between them on the device, wherever they go
+    /// in the buffer.
+    pub(crate) fn fetch(&self, list: Lid, fetches: &[Fetch], buf: &mut [u8]) -> Result<()> {
+        let mut runs: Vec<&[Fetch]> = fetches.chunk_by(Fetch::is_continued_by).collect();
+        runs.sort_by_key(|run| (!run[0].block.is_whole(), run[0].block.addr));
+        for near in runs.chunk_by(|a, b| gap(a, b).is_some()) {
+            // If that fails, the unreadable part may be what lies between the runs.
+            if near.len() > 1 && self.read_near(near, buf).is_ok() {
+                for run in near {
+                    self.check_run(list, run, buf)?;
+                }
+                continue;
+            }
+            for run in near {
+                let first = &run[0];
+                let len = stored_len(run);
+                self.read_device(first.block.addr, &mut buf[first.at..first.at + len])
+                    .inspect_err(|error| self.note_unreadable(list, run, error))?;
+                if !first.block.is_whole() {
+                    buf[first.at + len..first.at + PAGE_SIZE].fill(0);
+                }
+                self.check_run(list, run, buf)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads runs of whole pages with one call, together with the bytes between them.
+    fn read_near(&self, runs: &[&[Fetch]], buf: &mut [u8]) -> dendro_device::Result<()> {
+        let gaps = || runs.windows(2).filter_map(|pair| gap(pair[0], pair[1]));
+        let mut unwanted = AlignedBuf::zeroed(gaps().sum());
+        let mut unwanted = &mut unwanted[..];
+        let mut parts = Vec::with_capacity(2 * runs.len());
+        let mut gaps = gaps();
+        for bytes in parts_of(buf, runs) {
+            parts.push(IoSliceMut::new(bytes));
+            let (between, others) = unwanted.split_at_mut(gaps.next().unwrap_or(0));
+            unwanted = others;
+            parts.push(IoSliceMut::new(between));
+        }
+        self.device().read_vectored_at(runs[0][0].block.addr.bytes(), &mut parts)
+    }
+
+    /// Verifies the checksums of a run that has been read.
+    fn check_run(&self, list: Lid, run: &[Fetch], buf: &[u8]) -> Result<()> {
+        run.iter().try_for_each(|fetch| {
+            let stored = &buf[fetch.at..fetch.at + usize::from(fetch.block.len_bytes)];
+            self.check_block(list, fetch.page_index, &fetch.block, stored)
+        })
+    }
+
+    pub(crate) fn check_block(
+        &self,
+        list: Lid,
+        page_index: u64,
+        block: &PageRef,
+        stored: &[u8],
+    ) -> Result<()> {
+        if block.compression != 0 || block.flags != 0 {
+            return Err(Error::Corrupted(format!(
+                "page {page_index} of list {list} is stored in a way that this version does not know"
+            )));
+        }
+        if checksum(stored) == block.crc32c {
+            return Ok(());
+        }
+        let error = Error::Corrupted(format!(
+            "page {page_index} of list {list}, {} bytes at {} of the device: the checksum is wrong",
+            block.len_bytes, block.addr
+        ));
+        self.damage().note(block.addr, Some((list, page_index)), &error);
+        Err(error)
+    }
+
+    /// Logs the blocks of a run that cannot be read, after the run could not be read with one call.
+    fn note_unreadable(&self, list: Lid, run: &[Fetch], error: &Error) {
+        for Fetch { page_index, block, .. } in run {
+            let mut bytes = vec![0; usize::from(block.len_bytes)];
+            if self.device().read_at(block.addr.bytes(), &mut bytes).is_err() {
+                self.damage().note(block.addr, Some((list, *page_index)), error);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Making the log durable.
+//!
+//! - [`group_commit`]: which thread flushes, and for whom.
+//!
+//! Invariants:
+//! 1. (flush 1) A flush covers everything that was committed when it began.
+//!
+//! What a failed flush means is (flush 2), in [`crate::volume`].
+
+mod group_commit;
+
+use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_disk::{CommitSeq, Result};
+
+use self::group_commit::{FlushTurn, GroupCommit};
+use crate::engine::Engine;
+use crate::fault::Outcome;
+use crate::volume::Volume;
+
+/// Flushes the log, once for all callers that wait for it.
+pub(crate) struct Flusher {
+    volume: Arc<Volume>,
+    group_commit: GroupCommit,
+    /// The last commit known to be durable.
+    durable: AtomicU64,
+}
+
+impl Flusher {
+    pub(crate) fn new(volume: Arc<Volume>) -> Self {
+        let (clock, commit_seq) = {
+            let engine = volume.read();
+            (Arc::clone(&engine.clock), engine.commit_seq)
+        };
+        let (group_commit, durable) = (GroupCommit::new(clock), AtomicU64::new(commit_seq));
+        Self { volume, group_commit, durable }
+    }
+
+    /// The last commit known to be durable.
+    pub(crate) fn durable_seq(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Makes everything durable that was committed up to `up_to` or before the call, whichever is
+    /// less.
+    pub(crate) fn flush_up_to(&self, up_to: CommitSeq) -> Result<()> {
+        let target = up_to.0.min(self.volume.read().commit_seq);
+        let is_durable = || self.durable_seq() >= target;
+        if is_durable() {
+            return self.volume.failure().map_or(Ok(()), Err);
+        }
+        // A flush that ended while this call waited may have covered it.
+        let stop = || match is_durable() {
+            true => Some(Ok(())),
+            false => self.volume.failure().map(Err),
+        };
+        let turn = match self.group_commit.join(stop) {
+            Ok(turn) => turn,
+            Err(outcome) => return outcome,
+        };
+        self.volume.write().streams.note_flush();
+        self.flush_log(&turn)
+    }
+
+    /// Flushes the log if `prepare` returns that this is worth it, and returns whether it did.
+    pub(crate) fn flush_if(
+        &self,
+        prepare: impl FnOnce(&mut Engine) -> Outcome<bool>,
+    ) -> Result<bool> {
+        let turn = self.group_commit.take_turn(|| self.volume.failure())?;
+        let is_worth_it =
+            prepare(&mut self.volume.write()).map_err(|fault| self.volume.latch(fault))?;
+        if is_worth_it {
+            self.flush_log(&turn)?;
+        }
+        Ok(is_worth_it)
+    }
+
+    /// Writes everything that is in the order of the log, and makes it durable.
+    fn flush_log(&self, turn: &FlushTurn<'_>) -> Result<()> {
+        // Callers that have arrived by now have committed what the flush covers (flush 1).
+        let began = turn.begin();
+        let (commit_seq, partial_seq) = {
+            let mut engine = self.volume.write();
+            engine.close_partial();
+            (engine.commit_seq, engine.log.seq.saturating_sub(1))
+        };
+        self.volume.write_log_through(partial_seq)?;
+        self.volume.flush_device()?;
+        self.note_durable(commit_seq, partial_seq);
+        turn.end(began);
+        Ok(())
+    }
+
+    /// Notes that the log is durable up to this commit and up to this partial segment.
+    pub(crate) fn note_durable(&self, commit_seq: u64, partial_seq: u64) {
+        self.durable.fetch_max(commit_seq, Ordering::AcqRel);
+        let mut engine = self.volume.write();
+        engine.durable_seq = engine.durable_seq.max(partial_seq);
+        engine.reuse_queue.note_durable(partial_seq);
+    }
+}

@@ -1,0 +1,276 @@
+//! An open volume: the device, the store of clean nodes, and the engine behind its lock.
+//!
+//! Everything above works on the volume. This module says who may change it, and when nobody may.
+//!
+//! Invariants:
+//! 2. (flush 2) A failed flush is never tried again and believed: the volume latches. Every later
+//!    change and flush fails with the first reason until the volume is opened again.
+
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::sync::{Arc, BriefRwLock, Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use dendro_base::{Timestamp, Uuid};
+use dendro_device::Device;
+use dendro_disk::{Error, Result};
+use dendro_format::{Addr, Layout, Superblock};
+
+use crate::damage::DamageLog;
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::log::superblocks;
+use crate::log::writer::{Refusal, Writer};
+use crate::map::budget;
+use crate::map::store::NodeStore;
+
+/// An open volume.
+pub(crate) struct Volume {
+    device: Arc<dyn Device>,
+    layout: Layout,
+    uuid: Uuid,
+    store: NodeStore,
+    engine: BriefRwLock<Engine>,
+    writer: Arc<Writer>,
+    superblock: Mutex<Superblock>,
+    /// The first reason why the volume latched.
+    failure: Mutex<Option<String>>,
+    next_list: AtomicU64,
+    dirty_limit_bytes: u64,
+}
+
+impl Volume {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        superblock: Superblock,
+        store: NodeStore,
+        engine: Engine,
+    ) -> Self {
+        let layout = superblock.layout;
+        store.leave_room(engine.state.segments.memory_bytes());
+        Self {
+            device,
+            layout,
+            uuid: superblock.uuid,
+            writer: Arc::clone(&engine.writer),
+            superblock: Mutex::new(superblock),
+            failure: Mutex::new(None),
+            next_list: AtomicU64::new(engine.state.next_list),
+            dirty_limit_bytes: budget::dirty_limit_bytes(
+                store.cache_size_bytes(),
+                layout.len_bytes(),
+            ),
+            store,
+            engine: BriefRwLock::new(engine),
+        }
+    }
+
+    /// Locks the engine for reading.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Engine> {
+        self.engine.read()
+    }
+
+    /// Locks the engine for changes.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Engine> {
+        self.engine.write()
+    }
+
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    pub(crate) const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub(crate) const fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// The store of clean nodes.
+    pub(crate) const fn store(&self) -> &NodeStore {
+        &self.store
+    }
+
+    /// The queue of closed partial segments.
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// The damage that was found since the volume was opened.
+    pub(crate) const fn damage(&self) -> &DamageLog {
+        self.store.damage()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.read().clock.now()
+    }
+
+    /// The lowest number that no list has had.
+    pub(crate) fn next_list(&self) -> u64 {
+        self.next_list.load(Ordering::Acquire)
+    }
+
+    /// Gives out the next number of a list.
+    pub(crate) fn take_list_number(&self) -> u64 {
+        self.next_list.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Notes the numbers of lists that the engine has seen.
+    pub(crate) fn note_lists_of(&self, engine: &Engine) {
+        if engine.state.next_list > self.next_list() {
+            self.next_list.fetch_max(engine.state.next_list, Ordering::AcqRel);
+        }
+    }
+
+    /// Latches the volume: it accepts no writes any more (flush 2). Returns the error that states
+    /// the first reason.
+    pub(crate) fn latch(&self, fault: Fault) -> Error {
+        let why = match fault {
+            Fault::Error(Error::Failed(why)) => why,
+            fault => fault.into_error().to_string(),
+        };
+        Error::Failed(self.failure.lock().get_or_insert(why).clone())
+    }
+
+    pub(crate) fn latch_write(&self, why: String) -> Error {
+        self.latch(Fault::Error(Error::Failed(why)))
+    }
+
+    /// The error with which every change fails, if the volume has latched.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.lock().clone().map(Error::Failed)
+    }
+
+    /// Returns an error if the volume takes no changes.
+    pub(crate) fn check_writable(&self, engine: &Engine) -> Result<()> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        engine.closed_reason.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether the volume takes changes now.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.failure().is_none() && self.read().closed_reason.is_none()
+    }
+
+    /// The limit of dirty nodes, in bytes, above which a checkpoint is due.
+    pub(crate) const fn dirty_limit_bytes(&self) -> u64 {
+        self.dirty_limit_bytes
+    }
+
+    /// Whether dirty nodes take so much memory that a checkpoint is due.
+    pub(crate) fn is_over_dirty_limit(&self, engine: &Engine) -> bool {
+        engine.state.map.dirty_bytes() > self.dirty_limit_bytes
+    }
+
+    /// Whether commits must wait until a checkpoint frees memory.
+    pub(crate) fn is_over_memory_limit(&self, engine: &Engine) -> bool {
+        engine.state.map.resident_bytes() > budget::memory_limit_bytes(self.dirty_limit_bytes)
+    }
+
+    pub(crate) fn read_device(&self, addr: Addr, bytes: &mut [u8]) -> Result<()> {
+        self.device.read_at(addr.bytes(), bytes).map_err(|error| Error::Io(error.to_string()))
+    }
+
+    /// Flushes the device. If that fails, the volume latches (flush 2).
+    pub(crate) fn flush_device(&self) -> Result<()> {
+        self.device.flush().map_err(|error| self.latch_write(error.to_string()))
+    }
+
+    /// Writes the partial segment that was queued first; returns whether one was queued.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds the image is full: the partial segment
+    /// stays queued. [`Error::Failed`] when the device fails: the volume latches.
+    pub(crate) fn write_one(&self) -> Result<bool> {
+        let wrote = match self.writer.write_one(&*self.device) {
+            Ok(wrote) => wrote,
+            Err(Refusal::Failed(why)) => return Err(self.latch_write(why)),
+            Err(Refusal::NoSpace(error)) => return Err(error),
+        };
+        // A thread that holds the engine must not delay the next write. That thread drops the
+        // written buffers itself later.
+        if let Some(mut engine) = self.engine.try_write() {
+            engine.forget_written();
+        }
+        Ok(wrote)
+    }
+
+    /// Writes everything that is queued.
+    ///
+    /// # Errors
+    /// As [`Self::write_one`].
+    pub(crate) fn write_queued(&self) -> Result<()> {
+        while self.write_one()? {}
+        Ok(())
+    }
+
+    /// Wakes the writer thread for what waits to be written, and writes here as long as too much
+    /// waits.
+    pub(crate) fn relieve_writer(&self) -> Result<()> {
+        self.writer.wake();
+        // If the host is full, later calls report it; what this call has done is accepted.
+        while self.writer.is_over_limit() {
+            match self.write_one() {
+                Ok(true) => {}
+                Ok(false) | Err(Error::NoSpace { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of the main log up to partial segment `seq` to the device. It is not durable yet.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds the image is full: nothing is lost.
+    pub(crate) fn write_log_through(&self, seq: u64) -> Result<()> {
+        loop {
+            self.write_queued()?;
+            // A buffer that another thread tried to write may have returned to the queue.
+            if self.writer.wait_written(seq).map_err(|why| self.latch_write(why))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Locks the newest superblock.
+    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
+        self.superblock.lock()
+    }
+
+    /// Makes the device allocate the place of the next superblock.
+    ///
+    /// # Errors
+    /// As [`Self::append_superblock`].
+    pub(crate) fn allocate_superblock(&self) -> Result<()> {
+        superblocks::allocate_next(&self.device, &self.superblock.lock())
+            .map_err(|error| self.latch_unless_full(error))
+    }
+
+    /// Makes the newest superblock with `change`, and a number of its own. `newest` is the lock
+    /// that [`Self::superblock`] returned.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the file system that holds the image is full: `newest` is
+    /// unchanged. [`Error::Failed`] when the device fails: the volume latches.
+    pub(crate) fn append_superblock(
+        &self,
+        newest: &mut Superblock,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        let mut next = newest.clone();
+        next.seq = newest.seq.wrapping_add(1);
+        change(&mut next);
+        superblocks::append(&self.device, &next).map_err(|error| self.latch_unless_full(error))?;
+        *newest = next;
+        Ok(())
+    }
+
+    /// Latches the volume for any error but that of a full host.
+    fn latch_unless_full(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace { .. } => error,
+            error => self.latch(Fault::Error(error)),
+        }
+    }
+}
