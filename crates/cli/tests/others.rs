@@ -13,6 +13,8 @@ mod common;
 /// Users of whom the system need not know.
 const ALICE: u32 = 54_321;
 const BOB: u32 = 54_322;
+/// A user of one test alone, whose mounts are those of that test.
+const CAROL: u32 = 54_323;
 /// A group of Bob's.
 const STAFF: u32 = 54_400;
 
@@ -310,6 +312,18 @@ fn a_delegates_fork_is_mounted_with_the_permissions_that_everybody_has() {
     assert!(!Path::new(&fork).exists());
     let versions = scratch.dendro(["snapshot", "list", &scratch.mount_point()]).succeeds().out;
     assert!(!versions.contains(":fork") && versions.contains("@fork-fork"), "{versions}");
+}
+
+#[test]
+fn all_that_a_user_unmounts_are_the_mounts_of_that_user() {
+    let Some(scratch) = volume("users=54323") else { return };
+    let forks = directory_of(&scratch, CAROL, "home").join("forks").to_str().unwrap().to_owned();
+    dendro(&scratch, CAROL, &["fork", "-n", "2", &scratch.mount_point(), &forks]).succeeds();
+    assert_eq!(common::mounts().matches(&forks).count(), 2);
+    let said = dendro(&scratch, CAROL, &["umount", "--all", "--json"]).succeeds();
+    assert_eq!(said.out.matches(&forks).count(), 2, "{said:?}");
+    assert_eq!(said.err, "", "root's mount is not hers");
+    assert!(!common::mounts().contains(&forks) && scratch.is_mounted());
 }
 
 #[test]

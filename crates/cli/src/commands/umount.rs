@@ -58,14 +58,11 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
 
 /// All mounts that this user may unmount, the newest first: they may lie in others.
 fn all_mounts() -> Result<Vec<PathBuf>, Failure> {
-    let table = mounts::read()?;
-    let is_root = rustix::process::geteuid().is_root();
-    // A mount whose daemon does not answer is included; unmounting it fails with a message.
-    let has_daemon = |entry: &MountEntry| {
-        !matches!(target::daemon_behind(&table, entry, &entry.mount_point), Behind::Nobody)
+    let user = rustix::process::geteuid();
+    let is_own = |entry: &&MountEntry| {
+        entry.is_dendro() && (user.is_root() || entry.user == Some(user.as_raw()))
     };
-    let is_own = |entry: &&MountEntry| entry.is_dendro() && (is_root || has_daemon(entry));
-    Ok(table.iter().rev().filter(is_own).map(|entry| entry.mount_point.clone()).collect())
+    Ok(mounts::read()?.iter().rev().filter(is_own).map(|entry| entry.mount_point.clone()).collect())
 }
 
 /// What was unmounted.

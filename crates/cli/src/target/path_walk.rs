@@ -116,6 +116,7 @@ mod tests {
             root: "/".into(),
             fs_type: "fuse.dendro".into(),
             source: "image".into(),
+            user: None,
         }];
         let mut count = 0;
         follow(&table, path, |_| {

@@ -30,6 +30,8 @@ pub struct MountEntry {
     pub fs_type: String,
     /// The source, as the table has it.
     pub source: OsString,
+    /// The user who mounted it, or for whom it was mounted; `None`: the file system does not say.
+    pub user: Option<u32>,
 }
 
 impl MountEntry {
@@ -118,7 +120,15 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         root,
         fs_type: String::from_utf8_lossy(fields.next()?).into_owned(),
         source: unescape(fields.next()?),
+        user: fields.next().and_then(user_of),
     })
+}
+
+/// The user that the options of a FUSE file system name.
+fn user_of(options: &[u8]) -> Option<u32> {
+    let mut options = options.split(|&byte| byte == b',');
+    let user = options.find_map(|option| option.strip_prefix(b"user_id="))?;
+    std::str::from_utf8(user).ok()?.parse().ok()
 }
 
 /// Replaces the kernel's `\040` and other escapes.
@@ -155,12 +165,13 @@ mod tests {
     fn lines_with_tags_and_escapes_are_read() {
         let table = parse(
             b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:7 - ext3 /dev/root rw\n\
-              99 35 0:51 / /mnt/a\\040b rw - fuse.dendro /images/x\\134y rw,user_id=0\n\
+              99 35 0:51 / /mnt/a\\040b rw - fuse.dendro /images/x\\134y rw,user_id=1000\n\
               nonsense\n",
         );
         assert_eq!(table.len(), 2);
         assert_eq!((table[0].id, table[0].device), (36, (98, 0)));
         assert_eq!(table[0].fs_type, "ext3");
+        assert_eq!((table[0].user, table[1].user), (None, Some(1000)));
         assert!(!table[0].is_dendro() && table[1].is_dendro());
         assert_eq!(table[1].mount_point, PathBuf::from("/mnt/a b"));
         assert_eq!(table[1].source, "/images/x\\y");
