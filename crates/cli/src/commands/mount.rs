@@ -292,11 +292,6 @@ fn start_daemon(args: &MountArgs, config: &Config) -> Result<bool, Failure> {
 
 /// The process that [`start_daemon`] starts.
 fn in_background(args: &MountArgs) -> Result<(), Failure> {
-    // This puts the process out of the reach of Ctrl-C and of the shell's job control. It does not
-    // get a session of its own: with autogroups the scheduler would separate it from the programs
-    // that use the mount, and move these to another CPU with every reply, which takes three times
-    // as long. It fails only if this process already leads a group.
-    let _ = rustix::process::setpgid(None, None);
     // The process that waits for the mount may give up. Then nothing must be mounted later, when
     // the volume is free.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
@@ -312,6 +307,7 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
         match dendro_daemon::run(&config, || {
             is_ready = true;
             let _ = set_parent_process_death_signal(None);
+            leave_process_group();
             report(&Report::Ready);
             leave_terminal();
         }) {
@@ -333,6 +329,19 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
         Ok(()) => {}
     }
     ended
+}
+
+/// Puts this process out of the reach of Ctrl-C and of the shell's job control.
+///
+/// - It comes after mounting, and before the report. On a mount point that autofs watches, as with
+///   `x-systemd.automount`, autofs lets nobody pass before the mount is reported, except the process
+///   group of the automounter, to which the caller and this process belong.
+/// - The process does not get a session of its own. With autogroups, the scheduler would separate it
+///   from the programs that use the mount, and move these to another CPU with every reply, which
+///   takes three times as long.
+fn leave_process_group() {
+    // It fails only if this process already leads a group.
+    let _ = rustix::process::setpgid(None, None);
 }
 
 /// Sets the name in ps(1), top(1) and pgrep(1): the command, and the volume's label or file name,
