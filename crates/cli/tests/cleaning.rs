@@ -153,7 +153,7 @@ fn clean_makes_as_many_segments_clean_as_it_is_told() {
     churn.check();
     scratch
         .dendro(["clean", "run", "--policy", "best", &mount_point])
-        .fails(2, &["\"best\"", "greedy"]);
+        .fails(2, &["'best'", "greedy"]);
     let pages = churn.close();
     scratch.umount();
     scratch.verify();
@@ -183,7 +183,7 @@ fn the_policy_is_chosen_at_the_mount_and_changed_while_it_is_mounted() {
         churn.overwrite(4000);
     }
     assert!(scratch.asks(["stat", "--json", &mount_point])["cleaned_segments"].as_u64() > Some(10));
-    scratch.dendro(["clean", "set", "-p", "best", &mount_point]).fails(2, &["\"best\"", "ladder"]);
+    scratch.dendro(["clean", "set", "-p", "best", &mount_point]).fails(2, &["'best'", "ladder"]);
     scratch.dendro(["clean", "set", &mount_point]).fails(2, &["required", "--selection-policy"]);
     let status = shown();
     assert_eq!(status["segment_bytes"].as_u64(), Some(1 << 20), "{status}");

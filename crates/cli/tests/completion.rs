@@ -71,6 +71,11 @@ fn what_is_completed_in_bash_stands_behind_what_was_typed() {
         ("dendro mount image mnt -o ro,clone=dr", "dendro mount image mnt -o ro,clone=draft"),
         ("mount.dendro image mnt -o snapshot=b", "mount.dendro image mnt -o snapshot=before"),
         ("dendro mount image mnt -o noat", "dendro mount image mnt -o noatime"),
+        ("dendro clean set --policy lad", "dendro clean set --policy ladder "),
+        // Nothing is offered where there is nothing to name.
+        ("dendro mount image mnt -o ro,snapshot=no", "dendro mount image mnt -o ro,snapshot=no"),
+        ("dendro mount nothing mnt -o ro,clone=", "dendro mount nothing mnt -o ro,clone="),
+        ("dendro log nothing:", "dendro log nothing:"),
     ] {
         assert_eq!(completed(&scratch, typed), whole, "{typed}");
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use dendro_daemon::text;
 use dendro_policy::Kind;
@@ -60,7 +61,8 @@ pub(crate) struct SetArgs {
 #[group(required = true, multiple = true)]
 pub(crate) struct Settings {
     /// How to choose what to clean, and what is written together
-    #[arg(short = 'p', long, visible_alias = "policy", value_name = "NAME")]
+    #[arg(short = 'p', long, visible_alias = "policy", value_name = "NAME",
+          value_parser = policy())]
     pub(crate) selection_policy: Option<Kind>,
     /// Clean when fewer segments are clean, beyond those in reserve
     #[arg(long, value_name = "N")]
@@ -82,6 +84,11 @@ pub(crate) struct Settings {
     pub(crate) coalesce_share: Option<f64>,
 }
 
+/// A policy by its name. Completions offer the names.
+fn policy() -> impl TypedValueParser<Value = Kind> {
+    PossibleValuesParser::new(Kind::ALL.map(Kind::name)).try_map(|name| name.parse::<Kind>())
+}
+
 fn parse_piece(text: &str) -> Result<u32, String> {
     let bytes = text::parse_size(text)?;
     let in_time = u32::try_from(bytes).ok().filter(|bytes| (4096..=1 << 20).contains(bytes));
@@ -101,9 +108,8 @@ pub(crate) struct RunArgs {
     /// Clean all segments that are worth it (default)
     #[arg(short, long, conflicts_with_all = ["segments", "until_clean"])]
     pub(crate) all: bool,
-    /// How to choose the next one: ladder, greedy, cost-benefit, age-threshold, cost-age-times or
-    /// d-choices
-    #[arg(short, long, value_name = "NAME", default_value_t = Kind::Greedy)]
+    /// How to choose the next one
+    #[arg(short, long, value_name = "NAME", default_value_t = Kind::Greedy, value_parser = policy())]
     pub(crate) policy: Kind,
     /// Leave segments alone of which more is alive
     #[arg(short, long, value_name = "PERCENT", default_value = "90%",
@@ -135,9 +141,8 @@ pub(crate) struct CoalesceArgs {
 pub(crate) struct CleanerdArgs {
     /// A mount point, a path inside a mount, or the volume's image file or device
     pub(crate) target: PathBuf,
-    /// How to choose the next one: ladder, greedy, cost-benefit, age-threshold, cost-age-times or
-    /// d-choices
-    #[arg(short, long, value_name = "NAME", default_value_t = Kind::default())]
+    /// How to choose the next one
+    #[arg(short, long, value_name = "NAME", default_value_t = Kind::default(), value_parser = policy())]
     pub(crate) policy: Kind,
     /// Begin when fewer segments than this are clean, a number or a percentage
     #[arg(long, value_name = "SHARE", default_value = "10%")]

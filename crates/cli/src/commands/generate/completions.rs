@@ -11,7 +11,8 @@ use crate::output;
 /// Follows clap's script for bash. It asks `dendro complete` for words after `-o` and for words
 /// that contain an @ or a colon. It completes the other names of the command like the commands that
 /// they stand for. bash inserts a completion after the last character that breaks words, so the
-/// script removes the part before it.
+/// script removes the part before it. clap's script sees only what follows that character, so it is
+/// not called where there are no candidates: it would offer the command's options.
 const BASH: &str = r#"
 _dendro_ask() {
     local line=${COMP_LINE:0:COMP_POINT} word previous shown
@@ -23,13 +24,13 @@ _dendro_ask() {
     previous=${line##*[[:space:]]}
     case $previous in
         -o|--options)
-            compopt -o nospace 2> /dev/null
+            compopt -o nospace +o bashdefault +o default 2> /dev/null
             mapfile -t COMPREPLY < <(dendro complete options -- "$word" "${all[@]/#\~\//$HOME/}" \
                 2> /dev/null) ;;
         *)
             # Mount options follow the target of dendro set.
             if [[ $line =~ ^dendro[[:space:]]+set[[:space:]]+[^-] && $word != -* ]]; then
-                compopt -o nospace 2> /dev/null
+                compopt -o nospace +o bashdefault +o default 2> /dev/null
                 mapfile -t COMPREPLY < <(dendro complete settings -- "$word" 2> /dev/null)
             else case $word in
                 -*|*[\'\"\\]*) return 1 ;;
@@ -42,7 +43,6 @@ _dendro_ask() {
     # An @ breaks words too, but bash replaces it with the word after it.
     begun=${begun%@}
     COMPREPLY=("${COMPREPLY[@]#"$begun"}")
-    [ ${#COMPREPLY[@]} -gt 0 ]
 }
 
 _dendro_or_asked() {
