@@ -207,6 +207,30 @@ fn what_is_mounted_is_not_checked_and_a_crash_is_no_damage() {
 }
 
 #[test]
+fn fsck_8_runs_the_check_of_a_device_that_fstab_names() {
+    if !is_root() {
+        return;
+    }
+    let scratch = with_label("home");
+    let device = Loop::new(&scratch.image());
+    // The boot runs fsck(8) with the device, and fstab has one of its names.
+    let name = scratch.path("by-uuid");
+    std::os::unix::fs::symlink(&device.0, &name).unwrap();
+    fs::write(scratch.path("fstab"), format!("{} /home dendro noauto 0 2\n", name.display()))
+        .unwrap();
+    let helper = scratch.path("fsck.dendro");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dendro"), helper).unwrap();
+    let mut command = Command::new("fsck");
+    command.args(["-a", "-T", &device.0]);
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", scratch.text("")));
+    command.env("FSTAB_FILE", scratch.path("fstab"));
+    scratch.prepare(&mut command);
+    let said = common::said(command.output().unwrap()).succeeds();
+    assert!(said.out.contains("was shut down cleanly; not checked"), "{said:?}");
+}
+
+#[test]
 fn a_damaged_file_fails_the_check_that_reads_contents() {
     if skips_mounts() {
         return;
