@@ -1,6 +1,7 @@
 # make run      a volume, mounted, with everything that takes
 # make test     what must pass before a change goes in
 # make soak     simulated crashes without end, until one is not survived
+# make damage   damaged images, until one is read wrong or makes the engine fail
 # make bench    what things cost, in ratios to something measured beside it
 # make bench-mount  mounts, beside ext4, XFS, btrfs and what FUSE allows
 # make bench-cleaner  how close cleaning comes to what is possible, in simulation
@@ -41,7 +42,7 @@ DENDRO  := $(TARGET)/release/dendro
 LINKS   := mkfs.dendro fsck.dendro mount.dendro mount.fuse.dendro mount.fuseblk.dendro \
            umount.fuse.dendro umount.fuseblk.dendro
 
-.PHONY: all run stop setup test check-format lint doc unit soak bench bench-mount bench-cleaner fuzz model miri audit install install-files uninstall deb stage-deb clean
+.PHONY: all run stop setup test check-format lint doc unit soak damage bench bench-mount bench-cleaner fuzz model miri audit install install-files uninstall deb stage-deb clean
 
 all:
 	$(CARGO) build --release --bin dendro
@@ -100,6 +101,10 @@ FUZZ_SECONDS ?= 60
 
 soak: setup
 	$(CARGO) run --release --package dendro-sim --bin soak -- $(ARGS)
+
+# More of them: make damage ARGS="--damaged 1000000 --from 5000"
+damage: setup
+	$(CARGO) run --release --package dendro-sim --bin soak -- $(or $(ARGS),--damaged 100000)
 
 bench: setup
 	mkdir -p "$(DIR)"

@@ -10,6 +10,7 @@
 //! - `outside`: a cleaner in another process on that disk.
 //! - [`emptied`]: volumes that are filled, and emptied again.
 //! - [`flipped`]: crash images with one flipped bit.
+//! - [`damaged`]: images with damage of all kinds.
 //! - [`files`]: the file system over a disk as a system, compared with its own model.
 //! - [`crash`]: makes crash images and checks them; goes on working on some, and crashes them
 //!   again.
@@ -23,6 +24,7 @@
 
 pub mod campaign;
 pub mod crash;
+pub mod damaged;
 pub mod disk;
 pub mod emptied;
 pub mod files;

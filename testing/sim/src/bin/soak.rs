@@ -8,6 +8,7 @@ use clap::Parser;
 use dendro_base::Rng;
 use dendro_sim::campaign::{Effort, Tally, images_at, run_seed, run_seeds};
 use dendro_sim::crash::{self, CrashId, Failure, Run};
+use dendro_sim::damaged;
 use dendro_sim::disk::threads::{self, crowded};
 use dendro_sim::emptied;
 use dendro_sim::flipped;
@@ -16,6 +17,9 @@ use dendro_sim::workload;
 
 /// Bytes of the device that several threads work on.
 const THREADS_DEVICE_LEN_BYTES: u64 = 64 << 20;
+
+/// More than damaged images may make the process map: what they state is bounded before it is used.
+const MAX_PEAK_BYTES: u64 = 4 << 30;
 
 /// Simulated power cuts: random work on a simulated device, crash images of it, and a check that
 /// each holds a prefix of the work at or past the last flush.
@@ -34,7 +38,7 @@ struct Arguments {
     #[arg(long, requires = "seed")]
     event: Option<usize>,
     /// Repeat this crash image at the event only
-    #[arg(long, requires = "event")]
+    #[arg(long, requires = "seed")]
     image: Option<u64>,
     /// The seed to start from
     #[arg(long, default_value_t = 1)]
@@ -67,6 +71,10 @@ struct Arguments {
     /// Flip so many single bits of what was durable in crash images
     #[arg(long, conflicts_with_all = ["event", "files", "large", "workers", "crowded", "emptied"])]
     flipped: Option<u64>,
+    /// Damage so many images in all ways: flips, zeros, old sectors, exchanged segments, cut-off ends,
+    /// forged checksums. With --image only that of the seed
+    #[arg(long, conflicts_with_all = ["event", "files", "large", "workers", "crowded", "emptied"])]
+    damaged: Option<u64>,
 }
 
 fn main() -> ExitCode {
@@ -76,6 +84,9 @@ fn main() -> ExitCode {
     }
     if let Some(count) = arguments.flipped {
         return flip_bits(&arguments, count);
+    }
+    if let Some(count) = arguments.damaged {
+        return damage_images(&arguments, count);
     }
     let tally = Tally::default();
     let outcome = if arguments.crowded {
@@ -122,6 +133,56 @@ fn flip_bits(arguments: &Arguments, count: u64) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Damages images, of the seed that was asked for or of as many as it takes. Ends the process if one
+/// of them takes far too long, or too much memory.
+fn damage_images(arguments: &Arguments, count: u64) -> ExitCode {
+    let tally = damaged::Tally::default();
+    let done = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut before = (u64::MAX, Vec::new());
+            while !done.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_secs(60));
+                println!("{tally}");
+                let now = (tally.count(), tally.running());
+                if now == before && !now.1.is_empty() {
+                    eprintln!("no end of (seed, image) {:?}", now.1);
+                    std::process::exit(1);
+                }
+                before = now;
+            }
+        });
+        let outcome = match arguments.seed {
+            Some(seed) => damaged::run_seed(seed, arguments.image, &tally),
+            None => damaged::run_images(arguments.from, count, arguments.threads, &tally),
+        };
+        done.store(true, Ordering::Relaxed);
+        watch.thread().unpark();
+        outcome
+    });
+    let peak_bytes = peak_bytes();
+    println!("{tally}; {} MiB of memory at most", peak_bytes >> 20);
+    match outcome {
+        Ok(()) if peak_bytes < MAX_PEAK_BYTES => ExitCode::SUCCESS,
+        Ok(()) => {
+            eprintln!("an image took far too much memory");
+            ExitCode::FAILURE
+        }
+        Err(failure) => {
+            eprintln!("{failure} --damaged {count}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The most memory that this process had mapped, used or not.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 /// Fills and empties the volume of the seed that was asked for, or of all, and says how many could not
