@@ -5,6 +5,7 @@ use dendro_device::{AlignedBuf, IoSliceMut};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::{Addr, PageRef, checksum};
 
+use crate::damage::Part;
 use crate::log::segments::Pin;
 use crate::volume::Volume;
 
@@ -148,7 +149,7 @@ impl Volume {
             "page {page_index} of list {list}, {} bytes at {} of the device: the checksum is wrong",
             block.len_bytes, block.addr
         ));
-        self.damage().note(block.addr, Some((list, page_index)), &error);
+        self.damage().note(block.addr, Part::Page(list, page_index), &error);
         Err(error)
     }
 
@@ -157,7 +158,7 @@ impl Volume {
         for Fetch { page_index, block, .. } in run {
             let mut bytes = vec![0; usize::from(block.len_bytes)];
             if self.device().read_at(block.addr.bytes(), &mut bytes).is_err() {
-                self.damage().note(block.addr, Some((list, *page_index)), error);
+                self.damage().note(block.addr, Part::Page(list, *page_index), error);
             }
         }
     }

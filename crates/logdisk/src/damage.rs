@@ -12,13 +12,29 @@ use dendro_format::Addr;
 /// The maximum number of places that are stored. Damage at other places is only counted.
 const MAX_PLACES: usize = 1024;
 
+/// What a damaged place holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A page: its list, and its index in the list.
+    Page(Lid, u64),
+    /// A node of the map.
+    Node,
+    /// The header or the records of a partial segment. What it says of changes is lost; the blocks
+    /// in it are not.
+    Records,
+    /// The checkpoint that a mount would begin with.
+    Checkpoint,
+    /// The newest superblock.
+    Superblock,
+}
+
 /// A block that was found damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Its place on the device, in bytes.
     pub addr_bytes: u64,
-    /// The list, and the index of the page in it; none for a node of the map.
-    pub page: Option<(Lid, u64)>,
+    /// What lies there.
+    pub part: Part,
     /// The problem, as the error states it.
     pub problem: String,
     /// How often it was found.
@@ -40,7 +56,7 @@ pub struct DamageLog {
 }
 
 impl DamageLog {
-    pub(crate) fn note(&self, addr: Addr, page: Option<(Lid, u64)>, error: &Error) {
+    pub(crate) fn note(&self, addr: Addr, part: Part, error: &Error) {
         let problem = match error {
             Error::Corrupted(why) | Error::Io(why) => why.clone(),
             other => other.to_string(),
@@ -52,7 +68,7 @@ impl DamageLog {
         match state.places.get_mut(&addr_bytes) {
             Some(known) => known.met_count += 1,
             None if has_room => {
-                let new = Damage { addr_bytes, page, problem, met_count: 1 };
+                let new = Damage { addr_bytes, part, problem, met_count: 1 };
                 state.places.insert(addr_bytes, new);
             }
             None => {}
@@ -107,9 +123,9 @@ mod tests {
         let error = Error::Corrupted("wrong".into());
         let addr = |number: u64| Addr::from_bytes(number * 64);
         for number in 0..MAX_PLACES as u64 + 10 {
-            log.note(addr(number), Some((Lid(7), number)), &error);
+            log.note(addr(number), Part::Page(Lid(7), number), &error);
         }
-        log.note(addr(3), Some((Lid(7), 3)), &Error::Io("other".into()));
+        log.note(addr(3), Part::Page(Lid(7), 3), &Error::Io("other".into()));
         assert_eq!(log.met_count(), MAX_PLACES as u64 + 11);
         let places = log.places();
         assert_eq!(places.len(), MAX_PLACES);

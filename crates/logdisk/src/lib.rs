@@ -16,6 +16,7 @@
 //! - `checkpoint`, `recovery`: how a frozen state is written, and how a volume is opened.
 //! - `removal`, `snapshots`: how lists and versions are deleted, and how their space is freed.
 //! - `clean`: how segments are emptied, and how scattered pages are coalesced.
+//! - `scrub`: how everything on the device that is live is read and checked.
 //! - `space`: what fits, and how writers are slowed down when space becomes short.
 //! - `disk`: the interface for clients.
 //!
@@ -27,7 +28,6 @@ mod blocks;
 mod checkpoint;
 mod clean;
 mod commit;
-
 mod damage;
 mod disk;
 mod engine;
@@ -39,6 +39,7 @@ mod options;
 mod read;
 mod recovery;
 mod removal;
+mod scrub;
 mod snapshots;
 mod space;
 mod state;
@@ -49,9 +50,10 @@ mod walk;
 pub use clean::cleaner::CLEANER_NICENESS;
 pub use clean::coalesce::{Coalesced, Place};
 pub use clean::external;
-pub use damage::{Damage, DamageLog};
+pub use damage::{Damage, DamageLog, Part};
 pub use disk::{LogDisk, Stats};
 pub use log::segments::{SegmentCounts, SegmentState};
 pub use options::{CleanSettings, CoalesceSettings, FormatOptions, OnLoss, OpenOptions};
 pub use recovery::wipe::invalidate;
 pub use recovery::{create, format};
+pub use scrub::{Scrub, ScrubProgress};

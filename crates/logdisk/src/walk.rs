@@ -45,6 +45,31 @@ impl MapWalk {
     pub(crate) const fn new() -> Self {
         Self { entries_from: Some(Key::MIN), nodes_from: Key::MIN }
     }
+
+    /// The walk that continues at `point`.
+    pub(crate) const fn at(point: WalkPoint) -> Self {
+        match point {
+            WalkPoint::Entries(key) => Self { entries_from: Some(key), nodes_from: Key::MIN },
+            WalkPoint::Nodes(key) => Self { entries_from: None, nodes_from: key },
+        }
+    }
+
+    /// Where the walk is.
+    pub(crate) const fn point(&self) -> WalkPoint {
+        match self.entries_from {
+            Some(key) => WalkPoint::Entries(key),
+            None => WalkPoint::Nodes(self.nodes_from),
+        }
+    }
+}
+
+/// A point of a walk over the map. Points are in the order in which a walk reaches them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WalkPoint {
+    /// Before the entry with this key.
+    Entries(Key),
+    /// Before the nodes that this key belongs under.
+    Nodes(Key),
 }
 
 /// The visitor of [`Volume::walk_step`].
@@ -183,16 +208,70 @@ impl Volume {
                 return Ok(ControlFlow::Break(true));
             }
             loads_left -= 1;
-            let is_done = match walk.entries_from {
-                Some(from) => engine.walk_entries(from, walk, visit, nodes)?,
-                None => engine.walk_nodes(walk, visit, nodes)?,
-            };
+            let is_done = engine.walk_slice(walk, visit, nodes)?;
             Ok(if is_done { ControlFlow::Break(false) } else { ControlFlow::Continue(()) })
         })
+    }
+
+    /// Continues a walk over the map by one slice. A node that cannot be read is passed over with
+    /// all that lies under it, and is noted as damage. Returns whether there is more.
+    ///
+    /// # Errors
+    /// [`dendro_disk::Error::Corrupted`] when a node lies where it may not.
+    pub(crate) fn walk_over_damage(
+        &self,
+        walk: &mut MapWalk,
+        visit: &mut dyn Visit,
+    ) -> Result<bool> {
+        let nodes = PinnedNodes::cached(self.store());
+        loop {
+            let engine = self.read();
+            match engine.walk_slice(walk, visit, &nodes) {
+                Ok(is_done) => return Ok(!is_done),
+                Err(Fault::Miss(missed)) => {
+                    // Whatever of the tree is not in memory is the same until the lock is released.
+                    let level = engine.level_of(&missed, walk, &nodes);
+                    let _pin = engine.state.segments.pin(missed.addr);
+                    drop(engine);
+                    if nodes.load(&missed).is_err() {
+                        nodes.pass_over(missed, level);
+                    }
+                }
+                Err(fault) => return Err(fault.into_error()),
+            }
+        }
     }
 }
 
 impl Engine {
+    /// Visits a slice of the entries or of the nodes. Returns whether the walk has ended.
+    fn walk_slice(
+        &self,
+        walk: &mut MapWalk,
+        visit: &mut dyn Visit,
+        nodes: &dyn Nodes,
+    ) -> Outcome<bool> {
+        match walk.entries_from {
+            Some(from) => self.walk_entries(from, walk, visit, nodes),
+            None => self.walk_nodes(walk, visit, nodes),
+        }
+    }
+
+    /// The level of the node at `place`, which `walk` missed.
+    fn level_of(&self, place: &NodePtr, walk: &MapWalk, nodes: &dyn Nodes) -> u8 {
+        let (WalkPoint::Entries(from) | WalkPoint::Nodes(from)) = walk.point();
+        let mut found = 0;
+        // The search ends at the missed node at the latest, which it sees before it misses it.
+        let _ = self.state.map.visit_places(&from, nodes, &mut |seen, level, _| {
+            if seen == place {
+                found = level;
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        found
+    }
+
     /// Visits a slice of the entries from `from` on.
     fn walk_entries(
         &self,

@@ -18,6 +18,7 @@ use dendro_policy::Class;
 use smallvec::SmallVec;
 
 use crate::clean::victim::{Body, LEAST_SKIPPED_BYTES};
+use crate::damage::Part;
 use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
@@ -151,7 +152,7 @@ impl LogDisk {
              checksum is wrong",
             page.len_bytes, page.addr
         ));
-        self.volume.damage().note(page.addr, Some((Lid(*list), *page_index)), &error);
+        self.volume.damage().note(page.addr, Part::Page(Lid(*list), *page_index), &error);
     }
 
     /// Returns those of `blocks` that the map names, ordered by list and page, so that neighbours

@@ -12,11 +12,11 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use rustc_hash::FxHashMap;
 
-use crate::damage::DamageLog;
+use crate::damage::{DamageLog, Part};
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::map::budget;
-use crate::map::node::{Node, Resident};
+use crate::map::node::{Inner, Leaf, Node, Resident};
 
 /// The maximum level: even a tree of nodes with two children would map more than a volume can hold.
 const MAX_LEVEL: u8 = 32;
@@ -90,8 +90,9 @@ impl NodeStore {
 
     /// Reads the node at `place` and puts it into the cache.
     pub(crate) fn load(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
-        let resident =
-            self.read(place).inspect_err(|error| self.damage.note(place.addr, None, error))?;
+        let resident = self
+            .read(place)
+            .inspect_err(|error| self.damage.note(place.addr, Part::Node, error))?;
         self.cache.insert(*place, Arc::clone(&resident));
         Ok(resident)
     }
@@ -107,7 +108,12 @@ impl NodeStore {
         self.device
             .read_at(place.addr.bytes(), &mut bytes)
             .map_err(|error| Error::Io(format!("reading the map: {error}")))?;
-        let (info, entries) = node::decode(&bytes, &self.uuid)
+        self.decode(place, &bytes)
+    }
+
+    /// Decodes and checks `bytes`, which were read from `place`.
+    pub(crate) fn decode(&self, place: &NodePtr, bytes: &[u8]) -> Result<Arc<Resident>, Error> {
+        let (info, entries) = node::decode(bytes, &self.uuid)
             .map_err(|malformed| damaged(place, malformed.problem))?;
         let stored = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         if stored != place.crc32c {
@@ -171,6 +177,15 @@ impl<'a> PinnedNodes<'a> {
         if !self.keeps {
             self.pinned.get_mut().clear();
         }
+    }
+
+    /// Takes the node at `place`, which cannot be read, for a node without entries.
+    pub(crate) fn pass_over(&self, place: NodePtr, level: u8) {
+        let empty = match level {
+            0 => Node::Leaf(Leaf::default()),
+            level => Node::Inner(Inner { level, entries: Vec::new() }),
+        };
+        self.pinned.borrow_mut().insert(place, Resident::new(empty));
     }
 
     pub(crate) fn load(&self, place: &NodePtr) -> Result<(), Error> {
