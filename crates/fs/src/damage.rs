@@ -19,13 +19,60 @@ pub const MAX_KEPT_DAMAGE: usize = (DAMAGE_END - DAMAGE_BASE) as usize;
 const MAX_PATH_LEN: usize = 640;
 const MAX_PROBLEM_LEN: usize = 240;
 
+/// What a damaged place holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamagedPart {
+    /// A page: its list, and its index in the list.
+    Page(u64, u64),
+    /// A node of the map.
+    Node,
+    /// The header or the records of a partial segment.
+    Records,
+    /// A checkpoint.
+    Checkpoint,
+    /// A superblock.
+    Superblock,
+}
+
+impl DamagedPart {
+    /// Its number, list and page in a record.
+    const fn encode(self) -> (u8, u64, u64) {
+        match self {
+            Self::Page(list, page) => (0, list, page),
+            Self::Node => (0, 0, 0),
+            Self::Records => (1, 0, 0),
+            Self::Checkpoint => (2, 0, 0),
+            Self::Superblock => (3, 0, 0),
+        }
+    }
+
+    const fn decode(number: u8, list: u64, page: u64) -> Self {
+        match number {
+            1 => Self::Records,
+            2 => Self::Checkpoint,
+            3 => Self::Superblock,
+            _ if list != 0 => Self::Page(list, page),
+            _ => Self::Node,
+        }
+    }
+
+    /// The list and the index of a page.
+    #[must_use]
+    pub const fn page(self) -> Option<(u64, u64)> {
+        match self {
+            Self::Page(list, page) => Some((list, page)),
+            _ => None,
+        }
+    }
+}
+
 /// A place on the device whose content is not what was written there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptDamage {
     /// The address in bytes.
     pub addr_bytes: u64,
-    /// The list, and the index of the page in it; `None` if it does not belong to a file.
-    pub page: Option<(u64, u64)>,
+    /// What lies there.
+    pub part: DamagedPart,
     /// A version that contains it, if one was found.
     pub view: Option<View>,
     /// The path of the file in that version; empty if none was found.
@@ -47,14 +94,14 @@ impl KeptDamage {
         while problem.len() > MAX_PROBLEM_LEN {
             problem = problem.char_indices().next_back().map_or("", |(at, _)| &problem[..at]);
         }
-        let (list, page) = self.page.unwrap_or((0, 0));
+        let (part, list, page) = self.part.encode();
         let (branch, epoch) = match self.view {
             Some(View { branch, epoch }) => (branch, epoch.unwrap_or(DAMAGE_OF_HEAD)),
             None => (DAMAGE_NO_VERSION, 0),
         };
         let head = DamageV1 {
             version: RECORD_VERSION,
-            reserved: 0,
+            part,
             path_len: (path.len() as u16).into(),
             problem_len: (problem.len() as u16).into(),
             reserved1: 0.into(),
@@ -79,7 +126,7 @@ impl KeptDamage {
         let view = View { branch: head.branch.get(), epoch };
         Ok(Self {
             addr_bytes: head.addr.get(),
-            page: Some((head.list.get(), head.page.get())).filter(|(list, _)| *list != 0),
+            part: DamagedPart::decode(head.part, head.list.get(), head.page.get()),
             view: Some(view).filter(|view| view.branch != DAMAGE_NO_VERSION),
             path: path.to_vec(),
             problem: String::from_utf8_lossy(problem).into_owned(),
@@ -136,7 +183,13 @@ mod tests {
     fn damage(number: u64) -> KeptDamage {
         KeptDamage {
             addr_bytes: number * 4096,
-            page: number.is_multiple_of(2).then_some((7, number)),
+            part: match number % 5 {
+                0 => DamagedPart::Node,
+                1 => DamagedPart::Records,
+                2 => DamagedPart::Checkpoint,
+                3 => DamagedPart::Superblock,
+                _ => DamagedPart::Page(7, number),
+            },
             view: (!number.is_multiple_of(3)).then_some(View { branch: 1, epoch: Some(number) }),
             path: b"/dir/\xff".to_vec(),
             problem: "wrong".into(),

@@ -71,7 +71,7 @@ mod xattr;
 #[cfg(test)]
 mod tests;
 
-pub use damage::{KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_damage};
+pub use damage::{DamagedPart, KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_damage};
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
 pub use layout::format;

@@ -82,6 +82,7 @@ mod tests {
             path: Some("/dir/file".into()),
             version: Some(":main".into()),
             offset_bytes: Some(8192),
+            part: dendro_control::damage::Part::Page,
             inode: Some(7),
             addr_bytes: 1 << 20,
             problem: "the checksum is wrong".into(),
@@ -90,6 +91,7 @@ mod tests {
             met_count: 3,
         };
         let node = DamagedPlace {
+            part: dendro_control::damage::Part::Map,
             path: None,
             version: None,
             offset_bytes: None,

@@ -27,6 +27,24 @@ pub struct DamageInfo {
     pub places: Vec<DamagedPlace>,
 }
 
+/// What a damaged place holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// A page of a file.
+    #[default]
+    Page,
+    /// A part of the map.
+    Map,
+    /// The header or the records of a partial segment. No file is damaged by it; recovery, cleaning
+    /// and repair may need it.
+    Log,
+    /// The checkpoint that a mount begins with.
+    Checkpoint,
+    /// The newest superblock.
+    Superblock,
+}
+
 /// A place on the device that did not hold what was written there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DamagedPlace {
@@ -37,7 +55,9 @@ pub struct DamagedPlace {
     pub version: Option<String>,
     /// The offset in the file at which the place begins.
     pub offset_bytes: Option<u64>,
-    /// The i-node; `None` for a part of the map.
+    /// What lies there.
+    pub part: Part,
+    /// The i-node; `None` if it is not a page of a file.
     pub inode: Option<u64>,
     /// The address on the device.
     pub addr_bytes: u64,

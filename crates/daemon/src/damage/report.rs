@@ -3,11 +3,11 @@
 use dendro_base::Timestamp;
 use dendro_base::units::PAGE_SIZE;
 use dendro_control::Facts;
-use dendro_control::damage::{DamageInfo, DamagedPlace};
+use dendro_control::damage::{DamageInfo, DamagedPlace, Part};
 use dendro_control::versions::path_text;
 use dendro_disk::{Lid, VersionTable, Versions, View};
 use dendro_fs::versions::path_of;
-use dendro_fs::{Ino, KeptDamage};
+use dendro_fs::{DamagedPart, Ino, KeptDamage};
 use dendro_logdisk::LogDisk;
 
 use crate::metrics::exposition::Exposition;
@@ -64,8 +64,15 @@ fn place(kept: &KeptDamage, table: &VersionTable) -> DamagedPlace {
     DamagedPlace {
         path: (!kept.path.is_empty()).then(|| path_text(&kept.path)),
         version: kept.view.and_then(|view| version_text(view, table)),
-        offset_bytes: kept.page.map(|(_, page)| page.saturating_mul(PAGE_SIZE as u64)),
-        inode: kept.page.map(|(list, _)| list),
+        part: match kept.part {
+            DamagedPart::Page(..) => Part::Page,
+            DamagedPart::Node => Part::Map,
+            DamagedPart::Records => Part::Log,
+            DamagedPart::Checkpoint => Part::Checkpoint,
+            DamagedPart::Superblock => Part::Superblock,
+        },
+        offset_bytes: kept.part.page().map(|(_, page)| page.saturating_mul(PAGE_SIZE as u64)),
+        inode: kept.part.page().map(|(list, _)| list),
         addr_bytes: kept.addr_bytes,
         problem: kept.problem.clone(),
         first_unix_ns: kept.first.0,
@@ -81,10 +88,14 @@ pub fn where_text(place: &DamagedPlace) -> String {
         Some(version) => format!(" in {version}"),
         None => " in a version that is gone, or was not found".into(),
     };
-    match (&place.path, place.inode) {
-        (Some(path), _) => format!("{path}{version}, at byte {offset_bytes}"),
-        (None, Some(inode)) => format!("i-node {inode}{version}, at byte {offset_bytes}"),
-        (None, None) => "the map, of whatever files are in that part of it".into(),
+    let inode = place.inode.unwrap_or(0);
+    match (place.part, &place.path) {
+        (Part::Page, Some(path)) => format!("{path}{version}, at byte {offset_bytes}"),
+        (Part::Page, None) => format!("i-node {inode}{version}, at byte {offset_bytes}"),
+        (Part::Map, _) => "the map, of whatever files are in that part of it".into(),
+        (Part::Log, _) => "the log's record of what was written there; no file is damaged".into(),
+        (Part::Checkpoint, _) => "a checkpoint, which the next one replaces".into(),
+        (Part::Superblock, _) => "a superblock, which the next one replaces".into(),
     }
 }
 
@@ -138,7 +149,7 @@ mod tests {
         let table = VersionTable::new(Timestamp(0));
         let page = KeptDamage {
             addr_bytes: 1 << 20,
-            page: Some((7, 2)),
+            part: DamagedPart::Page(7, 2),
             view: Some(View::HEAD),
             path: b"/dir/file".to_vec(),
             problem: "the checksum is wrong".into(),
@@ -147,7 +158,8 @@ mod tests {
             met_count: 3,
         };
         assert_eq!(text(&page, &table), "/dir/file in :main, at byte 8192: the checksum is wrong");
-        let node = KeptDamage { page: None, view: None, path: Vec::new(), ..page.clone() };
+        let node =
+            KeptDamage { part: DamagedPart::Node, view: None, path: Vec::new(), ..page.clone() };
         let lost = KeptDamage { view: None, path: Vec::new(), ..page.clone() };
         assert!(text(&node, &table).starts_with("the map"));
         assert!(text(&lost, &table).starts_with("i-node 7 in a version that is gone"));

@@ -10,8 +10,8 @@ use dendro_base::Timestamp;
 use dendro_base::sync::Mutex;
 use dendro_control::damage::DamageInfo;
 use dendro_disk::{Lid, LogicalDisk, Versions};
-use dendro_fs::{KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_damage};
-use dendro_logdisk::{Damage, LogDisk};
+use dendro_fs::{DamagedPart, KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_damage};
+use dendro_logdisk::{Damage, LogDisk, Part};
 
 use super::report;
 use crate::volume::Volume;
@@ -51,7 +51,7 @@ impl DamageTable {
         let mut state = self.0.lock();
         for known in &mut state.known {
             let is_there = known.kept.view.is_some_and(|view| table.check(view).is_ok());
-            let Some((list, page)) = known.kept.page.filter(|_| !is_there) else { continue };
+            let Some((list, page)) = known.kept.part.page().filter(|_| !is_there) else { continue };
             if let Some((view, path)) = report::find(disk, Lid(list), page, known.kept.addr_bytes) {
                 (known.kept.view, known.kept.path) = (Some(view), path);
             }
@@ -135,11 +135,19 @@ impl KnownPlace {
 
 /// Searches for the version and the file that the damage is in.
 fn locate(disk: &LogDisk, met: &Damage, now: Timestamp) -> KeptDamage {
-    let found = met.page.and_then(|(list, page)| report::find(disk, list, page, met.addr_bytes));
+    let (part, found) = match met.part {
+        Part::Page(list, page) => {
+            (DamagedPart::Page(list.0, page), report::find(disk, list, page, met.addr_bytes))
+        }
+        Part::Node => (DamagedPart::Node, None),
+        Part::Records => (DamagedPart::Records, None),
+        Part::Checkpoint => (DamagedPart::Checkpoint, None),
+        Part::Superblock => (DamagedPart::Superblock, None),
+    };
     let (view, path) = found.map_or((None, Vec::new()), |(view, path)| (Some(view), path));
     KeptDamage {
         addr_bytes: met.addr_bytes,
-        page: met.page.map(|(list, page)| (list.0, page)),
+        part,
         view,
         path,
         problem: met.problem.clone(),

@@ -271,7 +271,7 @@ pub const DAMAGE_OF_HEAD: u64 = u64::MAX;
 /// | offset | size | field | meaning |
 /// |-------:|-----:|-------|---------|
 /// |  0 | 1 | `version` | 1 |
-/// |  1 | 1 | `reserved` | 0 |
+/// |  1 | 1 | `part` | 0: a page, or a node of the map; 1: the header or records of a partial segment; 2: the checkpoint; 3: the superblock |
 /// |  2 | 2 | `path_len` | bytes of the path; 0: not found |
 /// |  4 | 2 | `problem_len` | bytes of the description, UTF-8 |
 /// |  6 | 2 | `reserved1` | 0 |
@@ -279,7 +279,7 @@ pub const DAMAGE_OF_HEAD: u64 = u64::MAX;
 /// | 12 | 4 | `reserved2` | 0 |
 /// | 16 | 8 | `epoch` | the snapshot's; 2⁶⁴ − 1: the branch's head |
 /// | 24 | 8 | `addr` | where it lies on the device, in bytes |
-/// | 32 | 8 | `list` | the list; 0: a node of the map |
+/// | 32 | 8 | `list` | the list of a page; 0: it is no page |
 /// | 40 | 8 | `page` | the index of the page in it |
 /// | 48 | 8 | `first_nanos` | when it was found first, since 1970 |
 /// | 56 | 8 | `last_nanos` | when it was found last |
@@ -291,7 +291,7 @@ pub const DAMAGE_OF_HEAD: u64 = u64::MAX;
 #[allow(missing_docs, reason = "the table above describes the fields")]
 pub struct DamageV1 {
     pub version: u8,
-    pub reserved: u8,
+    pub part: u8,
     pub path_len: U16,
     pub problem_len: U16,
     pub reserved1: U16,

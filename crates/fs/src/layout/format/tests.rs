@@ -97,7 +97,7 @@ fn the_maker_of_a_version_has_these_bytes() {
 fn damage_has_these_bytes() {
     let damage = DamageV1 {
         version: 1,
-        reserved: 0,
+        part: 1,
         path_len: 2.into(),
         problem_len: 3.into(),
         reserved1: 0.into(),
@@ -114,7 +114,7 @@ fn damage_has_these_bytes() {
     assert_eq!(
         hex(damage.as_bytes()),
         concat!(
-            "01000200030000000400000000000000ffffffffffffffff0201000000000000",
+            "01010200030000000400000000000000ffffffffffffffff0201000000000000",
             "05000000000000000600000000000000ffffffffffffffff0700000000000000",
             "0800000000000000"
         )
