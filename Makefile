@@ -180,7 +180,8 @@ uninstall:
 	for name in $(LINKS); do \
 	    rm -f "$(DESTDIR)$(SBINDIR)/$$name" "$(DESTDIR)$(MANDIR)/man8/$$name.8" \
 	        "$(DESTDIR)$(BASHDIR)/$$name"; done
-	rm -f "$(DESTDIR)$(MANDIR)"/man1/dendro.1 "$(DESTDIR)$(MANDIR)"/man1/dendro-*.1
+	rm -f "$(DESTDIR)$(MANDIR)"/man1/dendro.1 "$(DESTDIR)$(MANDIR)"/man1/dendro-*.1 \
+	    "$(DESTDIR)$(MANDIR)/man7/dendro-findings.7"
 	rm -f "$(DESTDIR)$(BASHDIR)/dendro" "$(DESTDIR)$(ZSHDIR)/_dendro" \
 	    "$(DESTDIR)$(FISHDIR)/dendro.fish"
 	rm -rf "$(DESTDIR)$(DATADIR)/dendrofs" "$(DESTDIR)$(DOCDIR)"

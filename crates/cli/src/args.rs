@@ -458,9 +458,6 @@ pub(crate) struct CheckArgs {
     /// Read the contents of all files, too
     #[arg(short, long)]
     pub(crate) data: bool,
-    /// Look into the trees of snapshots that were made by retain=, too
-    #[arg(long)]
-    pub(crate) all_versions: bool,
     /// Print what is found as JSON
     #[arg(long)]
     pub(crate) json: bool,

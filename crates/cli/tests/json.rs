@@ -15,16 +15,15 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 7] = [
+const UNSEEN: [(&str, &str); 5] = [
     ("ls", "entries[].problem"),
     ("mkfs, info", "damage[]"),
     // The daemon cleans when it must.
     ("stat", "cleaned_utilisation"),
     // There is none yet.
     ("mkfs, info", "features.compatible[]"),
-    ("check", "trees[].findings[].number"),
-    ("check", "trees[].findings[].inode"),
-    ("check", "trees[].findings[].paths[]"),
+    // These take damage in the file system.
+    ("check", "findings[].found_in[]"),
 ];
 
 /// Objects whose members are called as what they are about.

@@ -5,7 +5,7 @@
 //! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
 //! - [`FsError`]: the errors, with Linux's numbers.
 //! - [`KeptDamage`]: damage that was found, recorded until it is acknowledged.
-//! - [`verify`]: checks that a disk holds a sound file system.
+//! - [`check`], [`verify`]: check that a disk holds a sound file system.
 //! - [`paths_of`]: the paths of files whose numbers are known.
 //! - [`versions`]: what changed between two views, the versions of a file, and restoring it.
 //! - [`mod@format`]: what the file system stores in the disk's records.
@@ -39,12 +39,13 @@
 //! | `staged` | incomplete trees of an undelete |
 //! | `mount` | creating, opening and closing a file system |
 //! | `filesystem` | [`FileSystem`], the façade of all these |
-//! | `verify`, `paths`, `damage` | readers and writers of a disk without a mount; use `layout` only |
+//! | `check`, `paths`, `damage` | readers and writers of a disk without a mount; use `layout` only |
 //! | `versions` | uses `layout`, `permission`, `staged` and `filesystem` |
 
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod check;
 mod damage;
 mod data;
 mod durability;
@@ -64,13 +65,16 @@ mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod types;
-mod verify;
 pub mod versions;
 mod xattr;
 
 #[cfg(test)]
 mod tests;
 
+pub use check::{
+    CheckOptions, Checked, Counts, Finding, FindingCode, Found, MAX_VERSIONS_OF_A_FINDING, Mending,
+    NamedEntry, Progress, Severity, check, verify,
+};
 pub use damage::{DamagedPart, KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_damage};
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
@@ -82,4 +86,3 @@ pub use types::{
     MAX_SYMLINK_LEN_BYTES, MAX_XATTR_LEN_BYTES, MemoryUse, OpenOptions, Options, RenameFlags, Seek,
     SetAttr, SetTime, StatFs, XattrFlags,
 };
-pub use verify::{Finding, FindingCode, Severity, verify};

@@ -1,6 +1,7 @@
 //! The file system over the model disk, against the reference model.
 
 mod attributes;
+mod check;
 mod damage;
 mod data;
 mod differential;
@@ -13,10 +14,11 @@ use dendro_disk::LogicalDisk;
 use dendro_disk::View;
 use dendro_disk::model::ModelDisk;
 
+use crate::check::verify_with;
 use crate::testing::StepClock;
 use crate::{
-    AtimePolicy, Attr, Caller, FileSystem, FormatOptions, Ino, OpenOptions, Options, SetAttr,
-    verify,
+    AtimePolicy, Attr, Caller, CheckOptions, FileSystem, FormatOptions, Ino, OpenOptions, Options,
+    SetAttr,
 };
 
 /// The default owner of files in tests.
@@ -116,8 +118,8 @@ impl Fixture {
     }
 
     pub(crate) fn assert_sound(&self) {
-        let findings =
-            verify::verify_with_hash_mask(&*self.disk, View::HEAD, self.hash_mask).unwrap();
+        let options = CheckOptions::default().with_hash_mask(self.hash_mask);
+        let findings = verify_with(&*self.disk, View::HEAD, options).unwrap();
         assert!(findings.is_empty(), "{findings:#?}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The verifier, which shares no code with the engine, checks everything that the checkpoint refers
 //! to. Then the engine opens the volume over an [`OverlayDevice`], which keeps all writes of
-//! roll-forward in memory, and the trees of its versions are checked as file systems. If there was
+//! roll-forward in memory, and the trees of all versions are checked as file systems. If there was
 //! a log to roll forward, the verifier also checks the result.
 //!
 //! - [`finding`]: what was found. [`names`]: the files that findings are about. [`disk`]: the open
@@ -16,17 +16,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use dendro_check::{Counts, Finding, FindingKind, Options, Report, Severity, verify};
+use dendro_check::{Counts, FindingKind, Options, Report, verify};
 use dendro_daemon::text;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
 use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice};
-use dendro_disk::LogicalDisk;
+use dendro_disk::{LogicalDisk, View};
 use serde::Serialize;
 
 use self::disk::{open_disk, versions};
-use self::finding::{NamedFinding, TreeFinding, in_words};
+use self::finding::Finding;
+pub(crate) use self::finding::{Kind, all_kinds, severity_text};
 use crate::args::CheckArgs;
 use crate::failure::{Failure, code};
+use crate::output::progress::Progress;
 use crate::output::{self, json};
 use crate::target::{self, Target, identity, tag};
 
@@ -41,9 +43,10 @@ struct Outcome {
     data_read: bool,
     /// There was a log behind the checkpoint.
     log_rolled_forward: bool,
-    findings: Vec<NamedFinding>,
+    findings: Vec<Finding>,
     counts: Counts,
-    trees: Vec<Tree>,
+    /// Versions whose trees were checked.
+    version_count: usize,
 }
 
 /// What is known without a check.
@@ -55,21 +58,15 @@ struct Glance {
     clean: bool,
 }
 
-/// What was found in one version's tree.
-#[derive(Debug, Serialize)]
-struct Tree {
-    /// `None`: the volume could not be opened.
-    version: Option<String>,
-    findings: Vec<TreeFinding>,
-}
-
 pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
     let source = source(&args.target).map_err(not_done)?;
     if args.preen && !args.force {
         return glance(&source, args.json, quiet);
     }
     let device = open(&source).map_err(not_done)?;
-    let outcome = check(&source, &device, args)?;
+    let progress = Progress::new(quiet);
+    let outcome = check(&source, &device, args, &progress)?;
+    drop(progress);
     if args.json {
         json::print(&outcome)?;
     } else if !(quiet && outcome.sound) {
@@ -134,7 +131,13 @@ fn glance(source: &Path, as_json: bool, quiet: bool) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(source: &Path, device: &Arc<FileDevice>, args: &CheckArgs) -> Result<Outcome, Failure> {
+fn check(
+    source: &Path,
+    device: &Arc<FileDevice>,
+    args: &CheckArgs,
+    progress: &Progress,
+) -> Result<Outcome, Failure> {
+    progress.show("the map".into());
     let checkpointed = verify(&**device, &Options { data: false });
     let has = |kind| checkpointed.findings.iter().any(|finding| finding.kind == kind);
     if has(FindingKind::NoVolume) {
@@ -147,9 +150,12 @@ fn check(source: &Path, device: &Arc<FileDevice>, args: &CheckArgs) -> Result<Ou
     }
     let goes_on = has(FindingKind::LogGoesOn) || has(FindingKind::NotClean);
     let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
-    let (trees, is_whole) = check_trees(&overlay, args.all_versions);
+    let trees = check_trees(&overlay, args.data, progress);
     let options = Options { data: args.data };
-    let report = if goes_on && is_whole {
+    if args.data {
+        progress.show("the contents of files".into());
+    }
+    let report = if goes_on && trees.is_whole {
         let mut rolled = verify(&*overlay, &options);
         rolled.findings.splice(0..0, checkpointed.findings.into_iter().filter(is_about_log));
         rolled
@@ -159,75 +165,76 @@ fn check(source: &Path, device: &Arc<FileDevice>, args: &CheckArgs) -> Result<Ou
         checkpointed
     };
     let Report { findings, counts } = report;
-    let is_note = |of: &NamedFinding| of.finding.severity() == Severity::Note;
-    let findings = names::name(&overlay, findings);
-    let sound = findings.iter().all(is_note) && trees.iter().all(|tree| tree.findings.is_empty());
+    let mut findings = names::of_device(&overlay, findings);
+    findings.extend(trees.findings);
     Ok(Outcome {
         source: source.display().to_string(),
         checked: true,
-        sound,
+        sound: !findings.iter().any(Finding::is_wrong),
         data_read: args.data,
-        log_rolled_forward: goes_on && is_whole,
+        log_rolled_forward: goes_on && trees.is_whole,
         findings,
         counts,
-        trees,
+        version_count: trees.version_count,
     })
 }
 
-fn is_about_log(finding: &Finding) -> bool {
+fn is_about_log(finding: &dendro_check::Finding) -> bool {
     matches!(finding.kind, FindingKind::NotClean | FindingKind::LogGoesOn | FindingKind::LogLost)
 }
 
-/// Opens the volume as a mount does, checks its trees, and shuts it down, all in memory. Returns
-/// whether that succeeded, so that the device now has a checkpoint of everything in the log.
-fn check_trees(device: &Arc<dyn Device>, all_versions: bool) -> (Vec<Tree>, bool) {
-    let failed = |what: &str, error: &dyn std::fmt::Display| Tree {
-        version: None,
-        findings: vec![TreeFinding::plain(format!("{what}: {error}"))],
-    };
+/// What was found by the engine and in the trees of versions.
+struct Trees {
+    findings: Vec<Finding>,
+    version_count: usize,
+    /// The device now has a checkpoint of everything in the log.
+    is_whole: bool,
+}
+
+/// Opens the volume as a mount does, checks its trees, and shuts it down, all in memory.
+fn check_trees(device: &Arc<dyn Device>, data: bool, progress: &Progress) -> Trees {
+    let mut trees = Trees { findings: Vec::new(), version_count: 0, is_whole: false };
     let disk = match open_disk(device) {
         Ok(disk) => disk,
-        Err(error) => return (vec![failed("it cannot be opened", &error)], false),
-    };
-    let mut trees: Vec<Tree> = versions(&disk, all_versions)
-        .into_iter()
-        .map(|(name, view)| {
-            let findings = match dendro_fs::verify(&disk, view) {
-                Ok(findings) => names::name_in(&disk, view, findings),
-                Err(error) => vec![TreeFinding::plain(format!("cannot be read: {error}"))],
-            };
-            Tree { version: Some(name), findings }
-        })
-        .collect();
-    if disk.read_only_reason().is_some() {
-        return (trees, false);
-    }
-    match disk.shut_down() {
-        Ok(()) => (trees, true),
         Err(error) => {
-            trees.push(failed("its log cannot be rolled forward", &error));
-            (trees, false)
+            trees.findings.push(Finding::of_engine(finding::NOT_OPENED, &error));
+            return trees;
+        }
+    };
+    let versions = versions(&disk);
+    let views: Vec<View> = versions.iter().map(|(_, view)| *view).collect();
+    let options = dendro_fs::CheckOptions::default().with_data(data);
+    let mut show = |at: &dendro_fs::Progress| {
+        let name = versions.iter().find(|(_, view)| *view == at.view);
+        let name = name.map(|(name, _)| text::printable(name)).unwrap_or_default();
+        let (nth, of, lists) = (at.version_count, versions.len(), at.lists_read);
+        progress.show(format!("files: {lists} lists read, version {nth} of {of}, {name}"));
+    };
+    match dendro_fs::check(&disk, &views, options, &mut show) {
+        Ok(checked) => {
+            trees.version_count = versions.len();
+            trees.findings = names::of_trees(&disk, &versions, checked);
+        }
+        Err(error) => trees.findings.push(Finding::of_engine(finding::NOT_CHECKED, &error)),
+    }
+    if disk.read_only_reason().is_none() {
+        match disk.shut_down() {
+            Ok(()) => trees.is_whole = true,
+            Err(error) => {
+                trees.findings.push(Finding::of_engine(finding::NOT_ROLLED, &error));
+            }
         }
     }
+    trees
 }
 
 fn text_of(outcome: &Outcome) -> String {
-    let mut shown = String::new();
-    for NamedFinding { finding, paths } in &outcome.findings {
-        shown += &format!("{finding}{}\n", in_words(paths));
-    }
-    for tree in &outcome.trees {
-        let version = tree.version.as_ref().map(|name| format!("{}: ", text::printable(name)));
-        for finding in &tree.findings {
-            let version = version.as_deref().unwrap_or_default();
-            shown += &format!("error: {version}{finding}\n");
-        }
-    }
+    let mut shown: String = outcome.findings.iter().map(|finding| format!("{finding}\n")).collect();
     let verdict = match outcome.sound {
         true => "is sound",
         false => "is damaged, see above; nothing was changed, and there is no repair yet",
     };
-    let is_nameless = |of: &NamedFinding| of.finding.list.is_some() && of.paths.is_empty();
+    let is_nameless = |of: &Finding| of.list.is_some() && of.paths.is_empty();
     let hint = match outcome.findings.iter().any(is_nameless) {
         true => "  a list's number is the i-node number of its file, which has no name any more\n",
         false => "",
@@ -241,7 +248,7 @@ fn text_of(outcome: &Outcome) -> String {
             text::counted(node_count, "map node", "map nodes"),
         ]
         .join(", "),
-        match outcome.trees.iter().filter(|of| of.version.is_some()).count() {
+        match outcome.version_count {
             1 => "the tree of one version".into(),
             count => format!("trees of {count} versions"),
         },
@@ -249,11 +256,11 @@ fn text_of(outcome: &Outcome) -> String {
     if outcome.log_rolled_forward {
         looked_at.push("the log behind the checkpoint, rolled forward in memory".into());
     }
-    let contents = if outcome.data_read {
-        "the contents of files"
-    } else {
-        "not the contents of files (--data)"
+    let contents = match outcome.data_read {
+        true => "the contents of files",
+        false => "not the contents of files (--data)",
     };
     looked_at.push(contents.into());
-    shown + &format!("{}: {verdict}\n{hint}  checked: {}\n", outcome.source, looked_at.join("; "))
+    shown += &format!("{}: {verdict}\n{hint}  checked: {}\n", outcome.source, looked_at.join("; "));
+    shown
 }

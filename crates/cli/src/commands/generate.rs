@@ -2,13 +2,17 @@
 //!
 //! - [`pages`] renders the man pages. [`manual`] has the text that the help does not have: examples
 //!   and exit status.
+//! - [`findings`] renders the page of what a check finds, from the checkers' own tables.
+//! - [`roff`] is the language of pages.
 //! - [`completions`] prints scripts for shells. [`candidates`] answers these scripts while a user
 //!   types.
 
 mod candidates;
 mod completions;
+mod findings;
 mod manual;
 mod pages;
+mod roff;
 
 pub(crate) use candidates::print as print_candidates;
 pub(crate) use completions::print as print_completions;

@@ -34,7 +34,7 @@ pub(crate) fn is_acl(name: &[u8]) -> bool {
 /// How many records a walk reads at a time.
 const BATCH_LEN: usize = 64;
 /// Low bits of an attribute record's index: slot and part.
-const SLOT_AND_PART: u64 = 0xffff;
+pub(crate) const SLOT_AND_PART: u64 = 0xffff;
 
 /// An attribute, decoded from its record.
 #[derive(Clone, Copy)]

@@ -14,13 +14,24 @@ pub(super) fn open_disk(device: &Arc<dyn Device>) -> Result<LogDisk, dendro_disk
     LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
 }
 
-/// The versions whose trees are checked: heads, snapshots with names, and with `all` the others.
-pub(super) fn versions(disk: &LogDisk, all: bool) -> Vec<(String, View)> {
+/// All versions with their names: of each branch the snapshots in their order, and then its head,
+/// so that versions which have much in common stand beside each other.
+pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
     let table = disk.versions();
-    let heads = table.branches().map(|branch| (format!(":{}", branch.name), branch.head()));
-    let snapshots = table.snapshots().filter(|of| all || of.name.is_some()).map(|of| {
-        let name = of.name.clone().unwrap_or_else(|| of.epoch.to_string());
-        (format!("@{name}"), of.view())
-    });
-    heads.chain(snapshots).collect()
+    let mut all = Vec::new();
+    let mut left: Vec<_> = table.snapshots().collect();
+    for branch in table.branches() {
+        let of_branch = |snapshot: &&dendro_disk::Snapshot| snapshot.branch == branch.branch;
+        for snapshot in left.extract_if(.., |snapshot| of_branch(&&**snapshot)) {
+            let name = snapshot.name.clone().unwrap_or_else(|| snapshot.epoch.to_string());
+            all.push((format!("@{name}"), snapshot.view()));
+        }
+        all.push((format!(":{}", branch.name), branch.head()));
+    }
+    // Snapshots of branches whose heads were deleted.
+    for snapshot in left {
+        let name = snapshot.name.clone().unwrap_or_else(|| snapshot.epoch.to_string());
+        all.push((format!("@{name}"), snapshot.view()));
+    }
+    all
 }

@@ -1,50 +1,86 @@
 //! The files that findings are about: a number does not help a user to restore a file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use dendro_check::Finding;
 use dendro_control::versions::path_text;
 use dendro_device::Device;
-use dendro_disk::{LogicalDisk, View};
-use dendro_fs::{Ino, paths_of};
+use dendro_disk::{Versions, View};
+use dendro_fs::{Checked, Found, Ino, paths_of};
+use dendro_logdisk::LogDisk;
 
 use super::disk::{open_disk, versions};
-use super::finding::{NamedFinding, TreeFinding};
+use super::finding::Finding;
 
-/// Adds paths to the findings in one tree.
-pub(super) fn name_in(
-    disk: &dyn LogicalDisk,
-    view: View,
-    findings: Vec<dendro_fs::Finding>,
-) -> Vec<TreeFinding> {
-    let wanted: BTreeSet<Ino> = findings.iter().map(|finding| finding.ino).collect();
-    let mut names = match wanted.is_empty() {
-        true => BTreeMap::new(),
+/// The most versions in which paths of files with findings are looked for. Each one costs a walk
+/// over its directories.
+const MAX_VERSIONS_WALKED: usize = 16;
+
+/// The findings in trees, with the paths of the files and the names of the versions.
+pub(super) fn of_trees(disk: &LogDisk, names: &[(String, View)], checked: Checked) -> Vec<Finding> {
+    let names: HashMap<View, &str> = names.iter().map(|(name, view)| (*view, &**name)).collect();
+    let mut wanted: Vec<(View, BTreeSet<Ino>)> = Vec::new();
+    for found in &checked.found {
+        match wanted.iter_mut().find(|(view, _)| *view == found.last) {
+            Some((_, files)) => drop(files.insert(found.finding.ino)),
+            None => wanted.push((found.last, BTreeSet::from([found.finding.ino]))),
+        }
+    }
+    wanted.sort_by_key(|(view, _)| view.epoch.is_some());
+    let mut paths = HashMap::new();
+    for (view, files) in wanted.into_iter().take(MAX_VERSIONS_WALKED) {
         // If names cannot be read, numbers must do.
-        false => paths_of(disk, view, &wanted).unwrap_or_default(),
-    };
-    let named = |finding: dendro_fs::Finding| TreeFinding {
-        number: Some(finding.code as u16),
-        inode: Some(finding.ino.0),
-        paths: texts(names.entry(finding.ino).or_default(), ""),
-        detail: finding.detail,
-    };
-    findings.into_iter().map(named).collect()
+        paths.insert(view, paths_of(disk, view, &files).unwrap_or_default());
+    }
+    let no_paths = BTreeMap::new();
+    let mut findings: Vec<Finding> = checked
+        .found
+        .into_iter()
+        .map(|found| {
+            let paths = paths.get(&found.last).unwrap_or(&no_paths);
+            let version = names.get(&found.last).filter(|_| !found.is_in_head);
+            let texts = path_texts(&found, paths, version.copied().unwrap_or_default());
+            let of_view = |view: &View| names.get(view).map(|name| (*name).to_owned());
+            Finding {
+                list: Some(found.finding.ino.0),
+                paths: texts,
+                found_in: found.views.iter().filter_map(of_view).collect(),
+                version_count: found.version_count,
+                ..Finding::new(found.finding.code.into(), found.finding.detail)
+            }
+        })
+        .collect();
+    for (code, count) in checked.more {
+        findings.push(Finding::new(code.into(), format!("{count} more that are not listed")));
+    }
+    findings
 }
 
-fn texts(paths: &[Vec<u8>], version: &str) -> Vec<String> {
-    paths.iter().map(|path| format!("{version}{}", path_text(path))).collect()
+fn path_texts(found: &Found, paths: &BTreeMap<Ino, Vec<Vec<u8>>>, version: &str) -> Vec<String> {
+    let of_file = paths.get(&found.finding.ino).map(Vec::as_slice).unwrap_or_default();
+    let full = of_file.iter().map(|path| match &found.finding.entry {
+        None => path.clone(),
+        Some(entry) if path == b"/" => [b"/", &*entry.name].concat(),
+        Some(entry) => [&**path, b"/", &*entry.name].concat(),
+    });
+    full.map(|path| format!("{version}{}", path_text(&path))).collect()
 }
 
-/// Adds paths to the verifier's findings on `device`: those in the main branch, or in the first
-/// version that has any.
-pub(super) fn name(device: &Arc<dyn Device>, findings: Vec<Finding>) -> Vec<NamedFinding> {
+/// The verifier's findings on `device`, with paths in the main branch, or in the first version that
+/// has any.
+pub(super) fn of_device(
+    device: &Arc<dyn Device>,
+    findings: Vec<dendro_check::Finding>,
+) -> Vec<Finding> {
     let lists = findings.iter().filter_map(|finding| finding.list).map(Ino);
     let names = find(device, lists.collect());
-    let named = |finding: Finding| {
+    let named = |finding: dendro_check::Finding| {
         let paths = finding.list.and_then(|list| names.get(&Ino(list)));
-        NamedFinding { paths: paths.cloned().unwrap_or_default(), finding }
+        Finding {
+            list: finding.list,
+            paths: paths.cloned().unwrap_or_default(),
+            ..Finding::new(finding.kind.into(), finding.detail)
+        }
     };
     findings.into_iter().map(named).collect()
 }
@@ -56,17 +92,18 @@ fn find(device: &Arc<dyn Device>, mut wanted: BTreeSet<Ino>) -> BTreeMap<Ino, Ve
     }
     // A failure to open the volume has been reported.
     let Ok(disk) = open_disk(device) else { return names };
-    let main = dendro_disk::Versions::versions(&disk).main_head();
-    let mut all = versions(&disk, true);
+    let main = disk.versions().main_head();
+    let mut all = versions(&disk);
     all.sort_by_key(|(_, view)| (*view != main, view.epoch.is_some()));
     for (version, view) in all {
         if wanted.is_empty() {
             break;
         }
-        let version = if view == main { String::new() } else { version };
+        let version = if view == main { "" } else { &*version };
         for (ino, paths) in paths_of(&disk, view, &wanted).unwrap_or_default() {
             wanted.remove(&ino);
-            names.insert(ino, texts(&paths, &version));
+            let texts = paths.iter().map(|path| format!("{version}{}", path_text(path)));
+            names.insert(ino, texts.collect());
         }
     }
     names

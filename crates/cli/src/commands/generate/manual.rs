@@ -120,7 +120,12 @@ const PAGES: &[(&str, Page)] = &[
                 ("The contents of files, too; as JSON:", "dendro check --data --json home.img"),
             ],
             exit_status: CHECK,
-            see_also: &[("dendro-dump", 1), ("dendro-mount", 1), ("fsck", 8)],
+            see_also: &[
+                ("dendro-dump", 1),
+                ("dendro-mount", 1),
+                ("dendro-findings", 7),
+                ("fsck", 8),
+            ],
         },
     ),
     (

@@ -1,23 +1,21 @@
 //! The man pages.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use clap_mangen::Man;
 
 use super::manual::{self, Page};
-use super::shown;
+use super::roff::{begin, escape, quoted, section_of, tidy};
+use super::{findings, shown};
 use crate::args::{LINKED_NAMES, helper_command};
 use crate::failure::Failure;
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Commands whose page also exists under their other name.
 const HELPERS: [(&str, &str); 2] = [("mkfs.dendro", "mkfs"), ("fsck.dendro", "check")];
 
 /// Writes the page of each command into `man1` in `directory`. Writes the pages of the other names
-/// into `man8`.
+/// into `man8`, and the page of findings into `man7`.
 pub(crate) fn write(directory: &Path) -> Result<(), Failure> {
     let mut files = Vec::new();
     for page in pages() {
@@ -35,7 +33,9 @@ pub(crate) fn write(directory: &Path) -> Result<(), Failure> {
             files.push((directory.join(format!("man8/{name}.8")), source.render("8", name)?));
         }
     }
-    for made in ["man1", "man8"] {
+    let findings = tidy(findings::page()?);
+    files.push((directory.join(format!("man7/{}.7", findings::TITLE)), findings));
+    for made in ["man1", "man7", "man8"] {
         let made = directory.join(made);
         fs::create_dir_all(&made)
             .map_err(|error| Failure::new(format_args!("{}: {error}", made.display())))?;
@@ -96,9 +96,7 @@ impl Source {
         let man = Man::new(command);
         let title = name.to_uppercase();
         let mut page = Vec::new();
-        writeln!(page, ".TH \"{title}\" \"{section}\" \"\" \"dendro {VERSION}\" \"dendrofs\"")?;
-        // The renderer writes this string for an apostrophe.
-        writeln!(page, ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '")?;
+        begin(&mut page, &title, section)?;
         man.render_name_section(&mut page)?;
         man.render_synopsis_section(&mut page)?;
         man.render_description_section(&mut page)?;
@@ -146,10 +144,6 @@ impl Source {
     }
 }
 
-fn section_of(page: &mut Vec<u8>, title: &str, body: &str) -> Result<(), Failure> {
-    Ok(write!(page, ".SH \"{title}\"\n{body}")?)
-}
-
 /// Converts the text at the end of a help text to roff. An indented line whose first column is
 /// followed by two spaces or more is a term and its meaning. Other lines are text.
 fn help_text(text: &str) -> String {
@@ -190,29 +184,6 @@ fn rows(rows: &[(&str, &str)]) -> String {
         .collect()
 }
 
-/// Quotes `text` as one argument of a roff request.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", escape(text).replace('"', "\\(dq"))
-}
-
-/// Escapes what roff would interpret.
-fn escape(text: &str) -> String {
-    let line = |line: &str| {
-        let escaped = line.replace('\\', "\\e").replace('-', "\\-");
-        let is_request = escaped.starts_with(['.', '\'']);
-        if is_request { format!("\\&{escaped}") } else { escaped }
-    };
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// Removes blank lines and trailing spaces, which have a meaning in roff. Removes the space that
-/// the renderer writes after flags that have no long name.
-fn tidy(page: Vec<u8>) -> Vec<u8> {
-    let text = String::from_utf8_lossy(&page).replace(" \\fR]", "\\fR]");
-    let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
-    lines.map(|line| line.to_owned() + "\n").collect::<String>().into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +217,9 @@ mod tests {
         for page in &pages {
             for (title, section) in manual::of(&page.title).see_also {
                 if title.contains("dendro") {
-                    let is_there = titles.contains(title) || helpers.contains(title);
+                    let is_there = titles.contains(title)
+                        || helpers.contains(title)
+                        || *title == findings::TITLE;
                     assert!(is_there, "{} names {title}({section})", page.title);
                 }
             }
@@ -267,6 +240,10 @@ mod tests {
             assert!(page.contains(&format!("\n{} \\- ", name.replace('-', "\\-"))), "{page}");
             assert!(page.contains(&format!("dendro\\-{verb} (1)")), "{page}");
             assert!(!page.contains(" \\fR]"), "{page}");
+        }
+        let findings = page("man7/dendro-findings.7");
+        for part in ["\"32, error\"", "\"207, error\"", "SEE ALSO", "dendro\\-check (1)"] {
+            assert!(findings.contains(part), "{part}: {findings}");
         }
         let mount = page("man8/mount.dendro.8");
         assert!(mount.contains("commit=SECONDS") && !mount.contains("foreground"), "{mount}");

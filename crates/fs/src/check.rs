@@ -1,0 +1,94 @@
+//! Checks that a disk holds a sound file system, in every version: the counterpart of fsck.
+//!
+//! | phase | what it looks at | module |
+//! |-------|------------------|--------|
+//! | i-nodes and blocks | each file's list by itself | [`list`] |
+//! | directories | the records of entries | [`list`] |
+//! | connectivity | what entries say of files; loops | [`relations`] |
+//! | link counts | how many names each file has | [`relations`] |
+//! | orphans and counters | the orphan list | [`relations`] |
+//!
+//! One reading of the lists does the first two; the others follow from what [`table`] keeps of each
+//! file, 40 bytes. [`checker`] goes from version to version, and reads of each further one only the
+//! lists in which it may differ from the one before: versions share what they share on the disk.
+//! [`book`] keeps each finding once, with the versions that have it.
+//!
+//! It uses only the disk's interface. Nothing may change during the check.
+
+mod book;
+mod checker;
+mod finding;
+mod list;
+mod options;
+mod relations;
+mod table;
+
+use std::collections::BTreeMap;
+
+use dendro_disk::{LogicalDisk, Versions, View};
+
+pub use book::{Found, MAX_VERSIONS_OF_A_FINDING};
+pub use finding::{Finding, FindingCode, Mending, NamedEntry, Severity};
+pub use options::{CheckOptions, Counts, Progress};
+
+use self::checker::Checker;
+use crate::error::Result;
+
+/// How many lists in which versions differ are asked for at a time.
+const CHANGED_BATCH_LEN: usize = 1024;
+
+/// The result of a check.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// What was found, in the order in which it was.
+    pub found: Vec<Found>,
+    /// How many more there are of a kind.
+    pub more: BTreeMap<FindingCode, usize>,
+    /// What was counted.
+    pub counts: Counts,
+}
+
+/// Everything that is wrong with the file system in each of `views`. Views that have much in common
+/// should stand beside each other.
+///
+/// # Errors
+/// Errors of the disk, except damage, which is a finding.
+pub fn check(
+    disk: &dyn Versions,
+    views: &[View],
+    options: CheckOptions,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Checked> {
+    let mut checker = Checker::new(disk, options, progress);
+    for &view in views {
+        checker.check(view, |last, from| {
+            Ok(disk.changed_lists(last, view, from, CHANGED_BATCH_LEN)?)
+        })?;
+    }
+    Ok(finish(checker))
+}
+
+/// Everything that is wrong with the file system in `view`.
+///
+/// # Errors
+/// Errors of the disk, except damage, which is a finding.
+pub fn verify(disk: &dyn LogicalDisk, view: View) -> Result<Vec<Finding>> {
+    verify_with(disk, view, CheckOptions::default())
+}
+
+pub(crate) fn verify_with(
+    disk: &dyn LogicalDisk,
+    view: View,
+    options: CheckOptions,
+) -> Result<Vec<Finding>> {
+    let mut ignore = |_: &Progress| ();
+    let mut checker = Checker::new(disk, options, &mut ignore);
+    checker.check(view, |_, _| Ok(Vec::new()))?;
+    Ok(finish(checker).found.into_iter().map(|found| found.finding).collect())
+}
+
+fn finish(checker: Checker<'_>) -> Checked {
+    let (book, counts) = checker.finish();
+    let (found, more) = book.finish();
+    Checked { found, more, counts }
+}

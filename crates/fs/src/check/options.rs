@@ -1,0 +1,63 @@
+//! What a check looks at, how far it is, and what it has counted.
+
+use dendro_disk::View;
+
+/// What a check looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    pub(super) data: bool,
+    pub(super) max_findings_of_a_code: usize,
+    /// The bits of names' hashes that count; all but in tests that need collisions.
+    pub(super) hash_mask: u64,
+}
+
+impl CheckOptions {
+    /// Whether to read the pages in which files end, and what is behind them.
+    #[must_use]
+    pub const fn with_data(self, data: bool) -> Self {
+        Self { data, ..self }
+    }
+
+    /// The most findings of a kind that are kept; the others are counted.
+    #[must_use]
+    pub const fn with_max_findings_of_a_code(self, max_findings_of_a_code: usize) -> Self {
+        Self { max_findings_of_a_code, ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn with_hash_mask(self, hash_mask: u64) -> Self {
+        Self { hash_mask, ..self }
+    }
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        Self { data: true, max_findings_of_a_code: 100, hash_mask: u64::MAX }
+    }
+}
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// The version that it is at.
+    pub view: View,
+    /// Which one that is, from 1 on.
+    pub version_count: u64,
+    /// Lists that were read so far.
+    pub lists_read: u64,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Versions that were checked.
+    pub version_count: u64,
+    /// Lists that were read, each time that one was.
+    pub lists_read: u64,
+    /// Entries of directories that were read.
+    pub entry_count: u64,
+    /// The most files that a version has.
+    pub file_count: u64,
+    /// The most memory that was kept about files.
+    pub memory_bytes: usize,
+}

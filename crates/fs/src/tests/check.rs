@@ -1,0 +1,157 @@
+//! Checks of several versions together.
+
+use std::collections::BTreeSet;
+
+use dendro_base::Rng;
+use dendro_base::sync::Arc;
+use dendro_disk::model::ModelDisk;
+use dendro_disk::{Aru, Lid, LogicalDisk, Op, Versions, View};
+
+use super::damage::sample;
+use super::{Fixture, USER, noatime};
+use crate::testing::{Driver, Generator, Model, Profile, StepClock};
+use crate::{CheckOptions, FileSystem, Finding, Ino, Options, check, verify};
+
+/// All versions: the snapshots of each branch in their order, then its head.
+fn all_views(disk: &dyn Versions) -> Vec<View> {
+    let table = disk.versions();
+    let mut views = Vec::new();
+    for branch in table.branches() {
+        let of_branch = table.snapshots().filter(|of| of.branch == branch.branch);
+        views.extend(of_branch.map(dendro_disk::Snapshot::view));
+        views.push(branch.head());
+    }
+    views
+}
+
+/// Changes, deletes, adds or exchanges a few records of a head at random.
+pub(super) fn damage(disk: &ModelDisk, view: View, rng: &mut Rng) {
+    let mut records = Vec::new();
+    for list in disk.lists(view, Lid(0), 1000).unwrap() {
+        for (index, record) in disk.records(view, list, 0, 1000).unwrap() {
+            records.push((list, index, record.to_vec()));
+        }
+    }
+    let mut aru = Aru::new(view);
+    for _ in 0..=rng.below(4) {
+        let any = |rng: &mut Rng| records[rng.below(records.len() as u64) as usize].clone();
+        let (list, index, mut value) = any(rng);
+        // Without the volume's description there is no file system.
+        if list == crate::format::VOLUME_LIST {
+            continue;
+        }
+        match rng.below(8) {
+            0 => value.truncate(1 + rng.below(value.len() as u64) as usize),
+            1 => rng.fill(&mut value),
+            2 => {
+                aru.delete_record(list, index);
+                continue;
+            }
+            3 => {
+                let (list, index, other) = any(rng);
+                if list != crate::format::VOLUME_LIST {
+                    aru.push(Op::PutRecord { list, index, value: value.clone().into() });
+                }
+                value = other;
+            }
+            4 => {
+                aru.push(Op::PutRecord { list, index: index ^ 1, value: value.into() });
+                continue;
+            }
+            _ => {
+                let at = rng.below(value.len() as u64) as usize;
+                value[at] ^= 1 << rng.below(8);
+            }
+        }
+        aru.push(Op::PutRecord { list, index, value: value.into() });
+    }
+    disk.commit(aru).unwrap();
+}
+
+fn work(disk: &Arc<ModelDisk>, view: View, seed: u64, step_count: u64) {
+    let clock = Arc::new(StepClock::default());
+    let options = Options { view, ..noatime() };
+    let Ok(fs) = FileSystem::mount(Arc::clone(disk) as _, options, clock.clone()) else { return };
+    let mut driver = Driver::new(Arc::new(fs));
+    let mut model = Model::new(clock.set_step(0), 0, 0, 0o755);
+    let mut generator = Generator::new(seed, Profile::default());
+    for number in 0..step_count {
+        let step = generator.next(&model);
+        let _ = driver.run(&step);
+        let _ = model.run(&step, clock.set_step(number));
+    }
+}
+
+/// One check of all versions finds in each what a check of it alone finds.
+fn compare_with_single_checks(seeds: std::ops::Range<u64>) {
+    let mut damaged_count = 0;
+    for seed in seeds {
+        let mut rng = Rng::new(seed);
+        let fixture = sample();
+        let disk = Arc::new(ModelDisk::from_state(fixture.disk.state(), None));
+        let mut branches = vec![0];
+        for round in 0..8 {
+            let branch = branches[rng.below(branches.len() as u64) as usize];
+            let head = View { branch, epoch: None };
+            work(&disk, head, seed * 100 + round, 30);
+            if rng.below(3) == 0 {
+                damage(&disk, head, &mut rng);
+            }
+            disk.snapshot(branch, Some(&format!("s{round}"))).unwrap();
+            if rng.below(4) == 0 {
+                let made = disk.branch_off(head, &format!("b{round}")).unwrap();
+                branches.push(made.branch);
+            }
+        }
+        let views = all_views(&*disk);
+        let options = CheckOptions::default().with_max_findings_of_a_code(100_000);
+        let checked = check(&*disk, &views, options, &mut |_| ()).unwrap();
+        for &view in &views {
+            let alone: BTreeSet<Finding> = verify(&*disk, view).unwrap().into_iter().collect();
+            let found = checked.found.iter().filter(|found| found.views.contains(&view));
+            let together: BTreeSet<Finding> = found.map(|of| of.finding.clone()).collect();
+            assert_eq!(together, alone, "seed {seed}, {view}");
+            damaged_count += usize::from(!alone.is_empty());
+        }
+    }
+    assert!(damaged_count > 5, "no version was damaged");
+}
+
+#[test]
+fn a_check_of_all_versions_finds_what_a_check_of_each_finds() {
+    compare_with_single_checks(0..25);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_check_of_all_versions_finds_what_a_check_of_each_finds_in_many_runs() {
+    compare_with_single_checks(100..2000);
+}
+
+#[test]
+fn a_thousand_snapshots_cost_little_more_than_one() {
+    let fixture = Fixture::new();
+    let dirs: Vec<Ino> = (0..20).map(|number| fixture.dir(&format!("d{number}"))).collect();
+    for number in 0..2000 {
+        let dir = dirs[number % dirs.len()];
+        let name = format!("f{number}");
+        fixture.fs.create(&USER, dir, name.as_bytes(), 0o644, Default::default()).unwrap();
+    }
+    let read = |views: &[View]| {
+        let checked = check(&*fixture.disk, views, CheckOptions::default(), &mut |_| ()).unwrap();
+        assert!(checked.found.is_empty());
+        (checked.counts.lists_read, checked.counts.memory_bytes)
+    };
+    let (one, memory_of_one) = read(&[View::HEAD]);
+    for number in 0..1000 {
+        let ino = fixture.fs.lookup(dirs[number % 20], format!("f{number}").as_bytes());
+        fixture.fs.write(ino.unwrap().ino, 0, b"changed", false).unwrap();
+        fixture.disk.snapshot(0, Some(&format!("s{number}"))).unwrap();
+    }
+    let views = all_views(&*fixture.disk);
+    assert_eq!(views.len(), 1001);
+    let (all, memory_of_all) = read(&views);
+    // The files, and one changed file in each snapshot.
+    assert_eq!((one, all), (2021, 2021 + 999));
+    assert!(memory_of_all <= memory_of_one + 1000, "{memory_of_one}, then {memory_of_all}");
+}
