@@ -34,24 +34,24 @@ fn refuse(why: impl std::fmt::Display) -> AdminError {
 }
 
 pub(crate) fn present(disk: &LogDisk) -> CleaningStatus {
-    let engine::Present {
+    let engine::VolumeFacts {
         clock,
         live_bytes,
         segment_bytes,
         segment_count,
         clean_count,
         reserved_count,
-    } = disk.present();
+    } = disk.volume_facts();
     CleaningStatus { clock, live_bytes, segment_bytes, segment_count, clean_count, reserved_count }
 }
 
 /// How many clean segments are missing from the number that the cleaner keeps ready beyond the
 /// reserve.
-pub(crate) fn debt_segments(present: &engine::Present, settings: &CleanSettings) -> u32 {
+pub(crate) fn debt_segments(facts: &engine::VolumeFacts, settings: &CleanSettings) -> u32 {
     // The engine's default.
-    let default = (present.segment_count / 128).clamp(2, 64);
-    let wanted = settings.min_clean_segments.unwrap_or(default).min(present.segment_count);
-    wanted.saturating_add(present.reserved_count).saturating_sub(present.clean_count)
+    let default = (facts.segment_count / 128).clamp(2, 64);
+    let wanted = settings.min_clean_segments.unwrap_or(default).min(facts.segment_count);
+    wanted.saturating_add(facts.reserved_count).saturating_sub(facts.clean_count)
 }
 
 pub(crate) fn segments(disk: &LogDisk, request: &SegmentsRequest) -> Segments {

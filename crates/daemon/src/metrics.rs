@@ -162,7 +162,7 @@ fn health(disk: &LogDisk, stats: &Stats, context: &Context<'_>) -> Vec<Metric> {
             "debt_segments",
             "dendro_cleaning_debt_segments",
             "Segments that cleaning is behind: so many fewer are clean than it keeps ready.",
-            cleaning::debt_segments(&disk.present(), &disk.clean_settings()),
+            cleaning::debt_segments(&disk.volume_facts(), &disk.clean_settings()),
         ),
     ]
 }

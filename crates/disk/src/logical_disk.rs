@@ -73,7 +73,9 @@ pub trait LogicalDisk: Send + Sync {
     fn flush(&self, up_to: CommitSeq) -> Result<()>;
 
     /// Makes all committed changes of one list durable. In a disk with in-order recovery,
-    /// everything before them becomes durable too; a disk without a log may do less.
+    /// everything before them becomes durable too. The log-structured disk and the model therefore
+    /// do the same as [`Self::flush`] with [`CommitSeq::LATEST`], and also flush what was
+    /// committed after the list's last change. A disk without a log may do less.
     ///
     /// # Errors
     /// As [`Self::flush`], and [`Error::NoSuchView`].

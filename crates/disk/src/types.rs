@@ -91,7 +91,8 @@ pub enum Locality {
     Clustered = 1,
 }
 
-/// Hints from a client about a list. A disk may ignore them.
+/// Hints from a client about a list. A disk stores them with the list and may ignore them. The
+/// log-structured disk does: it does not compress, and it coalesces the pages of all lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListHints {
     /// How its pages should be stored.

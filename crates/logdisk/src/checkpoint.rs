@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use dendro_base::Timestamp;
-use dendro_base::sync::Arc;
-use dendro_base::sync::atomic::Ordering;
+use dendro_base::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use dendro_base::sync::{Arc, Mutex};
 use dendro_device::AlignedBuf;
 use dendro_disk::{Error, Result};
 use dendro_format::checkpoint::{CHECKPOINT_FIXED_LEN_BYTES, HeadPosition};
@@ -32,16 +32,19 @@ use dendro_format::{
 
 use dendro_policy::Class;
 
-use crate::disk::LogDisk;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::Fault;
 use crate::fault::no_space;
+use crate::flush::Flusher;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::segments::{Generation, node_footprint_bytes};
 use crate::map::node::{Child, Node, Resident};
 use crate::map::store::PinnedNodes;
+use crate::options::OpenOptions;
+use crate::space::reserve::Accounts;
+use crate::state::item::system_key;
 use crate::state::slice::SLICE_LEN;
-use crate::state::system_key;
+use crate::volume::Volume;
 
 /// The place where the map stream continues.
 #[derive(Debug, Default)]
@@ -55,10 +58,10 @@ pub(crate) struct MapHead {
 /// The state of checkpoints between their steps.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
-    pub(crate) head: MapHead,
+    head: MapHead,
     /// The number of the last durable checkpoint.
-    pub(crate) seq: u64,
-    pub(crate) taken: Timestamp,
+    seq: u64,
+    taken: Timestamp,
     job: Option<CheckpointJob>,
     buf: Option<AlignedBuf>,
     waiting: Option<WaitingNodes>,
@@ -98,23 +101,62 @@ struct CheckpointJob {
     pending: Vec<Generation>,
 }
 
-impl LogDisk {
+/// Takes checkpoints.
+pub(crate) struct Checkpointer {
+    volume: Arc<Volume>,
+    flusher: Arc<Flusher>,
+    accounts: Arc<Accounts>,
+    /// The bytes of log after which a checkpoint is due.
+    max_log_bytes: u64,
+    /// Whether freed segments are discarded.
+    discards: bool,
+    checkpoints: Mutex<Checkpoints>,
+    /// The number and time of the last durable checkpoint, for readers that do not take the lock of
+    /// `checkpoints`.
+    seq: AtomicU64,
+    time_ns: AtomicI64,
+}
+
+impl Checkpointer {
+    /// Continues behind `last`.
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        flusher: Arc<Flusher>,
+        accounts: Arc<Accounts>,
+        options: &OpenOptions,
+        last: Checkpoints,
+    ) -> Self {
+        Self {
+            volume,
+            flusher,
+            accounts,
+            max_log_bytes: options.checkpoint_log_bytes,
+            discards: options.discard,
+            seq: AtomicU64::new(last.seq),
+            time_ns: AtomicI64::new(last.taken.0),
+            checkpoints: Mutex::new(last),
+        }
+    }
+
+    /// The number of the last durable checkpoint.
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq.load(Ordering::Acquire)
+    }
+
+    /// When that was taken.
+    pub(crate) fn time(&self) -> Timestamp {
+        Timestamp(self.time_ns.load(Ordering::Acquire))
+    }
+
     /// Whether enough has changed since the last checkpoint to take one.
-    pub(crate) fn checkpoint_is_due(&self) -> bool {
-        self.checkpoint_is_due_in(&self.volume.read())
-    }
-
-    pub(crate) fn checkpoint_is_due_in(&self, engine: &Engine) -> bool {
-        engine.replay_bytes >= self.options.checkpoint_log_bytes
+    pub(crate) fn is_due(&self, engine: &Engine) -> bool {
+        engine.replay_bytes >= self.max_log_bytes
             || self.volume.is_over_dirty_limit(engine)
-            || self.space_wants_checkpoint(engine)
+            || self.accounts.wants_checkpoint(engine)
     }
 
-    /// Takes a whole checkpoint of the state at some moment after the call.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] when the device fails: the disk accepts no more writes.
-    pub fn checkpoint(&self) -> Result<()> {
+    /// See [`LogDisk::checkpoint`](crate::LogDisk::checkpoint).
+    pub(crate) fn take(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
         self.freeze(&mut checkpoints, false)?;
@@ -122,7 +164,7 @@ impl LogDisk {
     }
 
     /// Takes a whole checkpoint, unless finishing the one that is under way makes `is_enough` true.
-    pub(crate) fn checkpoint_unless(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
+    pub(crate) fn take_unless(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
         if is_enough(&self.volume.read()) {
@@ -130,6 +172,15 @@ impl LogDisk {
         }
         self.freeze(&mut checkpoints, false)?;
         self.finish_job(&mut checkpoints, false)
+    }
+
+    /// As [`Self::take_unless`]. If the checkpoint finds no segment to continue in, that is no error,
+    /// because cleaning may help it later.
+    pub(crate) fn take_if_it_fits(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
+        match self.take_unless(is_enough) {
+            Err(Error::NoSpace { .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Writes dirty nodes if they take too much memory.
@@ -145,30 +196,27 @@ impl LogDisk {
 
     /// Takes a checkpoint even if nothing has changed. The log then continues in another place that
     /// nothing on the device names yet.
-    pub(crate) fn checkpoint_always(&self) -> Result<()> {
+    pub(crate) fn take_always(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.freeze(&mut checkpoints, true)?;
         self.finish_job(&mut checkpoints, false)
     }
 
     /// Takes the last checkpoint before the disk is closed.
-    pub(crate) fn checkpoint_clean(&self) -> Result<()> {
+    pub(crate) fn take_last(&self) -> Result<()> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;
         self.freeze(&mut checkpoints, true)?;
         self.finish_job(&mut checkpoints, true)
     }
 
-    /// Performs one step of a checkpoint if one is under way or due. Returns whether it did.
-    ///
-    /// # Errors
-    /// As [`Self::checkpoint`].
-    pub fn checkpoint_step(&self) -> Result<bool> {
+    /// See [`LogDisk::checkpoint_step`](crate::LogDisk::checkpoint_step).
+    pub(crate) fn step(&self) -> Result<bool> {
         // Another thread is taking the checkpoint.
         let Some(mut checkpoints) = self.checkpoints.try_lock() else { return Ok(false) };
         let stepped = if checkpoints.job.is_some() {
             self.step_job(&mut checkpoints, false)
-        } else if self.checkpoint_is_due() {
+        } else if self.is_due(&self.volume.read()) {
             self.freeze(&mut checkpoints, false)
         } else {
             return Ok(false);
@@ -264,7 +312,7 @@ impl LogDisk {
             added: BTreeMap::new(),
             pending,
         });
-        self.frozen_len_bytes.store(frozen_len_bytes, Ordering::Relaxed);
+        self.accounts.map_stream().set_left(frozen_len_bytes);
         drop(engine);
         self.volume.writer().wake();
         Ok(())
@@ -296,7 +344,7 @@ impl LogDisk {
     fn step_job(&self, checkpoints: &mut Checkpoints, clean: bool) -> Result<()> {
         // What found no room on the host is written first. Otherwise each attempt would write
         // another copy of what comes last.
-        if self.waits_for_host() {
+        if self.accounts.waits_for_host() {
             self.volume.write_queued()?;
             self.try_waiting_nodes(checkpoints)?;
         }
@@ -354,9 +402,7 @@ impl LogDisk {
             partial.push(&Record::Node { place, level: info.level, first_key });
             let newest_epoch = entries.newest_epoch();
             resident.set_written(ChildPtr { place, newest_epoch });
-            let left = self.frozen_len_bytes.load(Ordering::Relaxed);
-            let written = resident.node.weight().len_bytes;
-            self.frozen_len_bytes.store(left.saturating_sub(written), Ordering::Relaxed);
+            self.accounts.map_stream().note_written(resident.node.weight().len_bytes);
             *job.added.entry(partial.segment()).or_default() += node_footprint_bytes(&place);
             if job.written + 1 == job.order.len() {
                 job.checkpoint.root = Some((place, info.level));
@@ -412,8 +458,8 @@ impl LogDisk {
         }
         self.flusher.note_durable(checkpoint.commit_seq, checkpoint.log_seq.saturating_sub(1));
         checkpoints.seq = checkpoint.seq;
-        self.checkpoint_time_ns.store(checkpoint.time.0, Ordering::Release);
-        self.checkpoint_seq.store(checkpoints.seq, Ordering::Release);
+        self.time_ns.store(checkpoint.time.0, Ordering::Release);
+        self.seq.store(checkpoints.seq, Ordering::Release);
         checkpoints.taken = checkpoint.time;
         Ok(())
     }
@@ -463,7 +509,7 @@ impl LogDisk {
                 };
                 self.volume.store().keep(place, resident);
             });
-            self.frozen_len_bytes.store(0, Ordering::Relaxed);
+            self.accounts.map_stream().set_left(0);
             engine.state.segments.note_settled();
             self.volume.store().leave_room(engine.state.segments.memory_bytes());
             let segments = &engine.state.segments;
@@ -477,7 +523,7 @@ impl LogDisk {
             engine.withdraw_from_reuse(&reusable);
             reusable
         };
-        if self.options.discard {
+        if self.discards {
             let size = self.volume.layout().segment_size_bytes();
             for segment in &reusable {
                 // Discarding is a hint to the device. A failure changes nothing.
@@ -512,7 +558,7 @@ impl LogDisk {
             engine.state.segments.open(Head::Map, Class::MAIN)
         };
         let Some(segment) = segment else {
-            let needed_bytes = self.frozen_len_bytes.load(Ordering::Relaxed).max(1);
+            let needed_bytes = self.accounts.map_stream().left_bytes().max(1);
             return Err(Error::NoSpace { needed_bytes, available_bytes: 0 });
         };
         checkpoints.head.segment = Some(segment);
@@ -524,7 +570,7 @@ impl LogDisk {
     fn note_map_room(&self, checkpoints: &Checkpoints) {
         let room_bytes =
             self.volume.layout().segment_size_bytes() - u64::from(checkpoints.head.offset_bytes);
-        self.map_room_bytes.store(room_bytes, Ordering::Relaxed);
+        self.accounts.map_stream().set_room(room_bytes);
     }
 
     fn map_partial(&self, checkpoints: &mut Checkpoints, segment: SegmentNo) -> Partial {
@@ -588,7 +634,7 @@ impl LogDisk {
         let written = self.volume.device().write_at(nodes.offset, &nodes.buf[..nodes.len_bytes]);
         let no_space =
             written.as_ref().err().and_then(|error| no_space(error, nodes.len_bytes as u64));
-        self.map_waits.store(no_space.is_some(), Ordering::Relaxed);
+        self.accounts.map_stream().set_out_of_room(no_space.is_some());
         if let Some(error) = no_space {
             checkpoints.waiting = Some(nodes);
             return Err(error);

@@ -1,10 +1,12 @@
 //! How a recovery unit becomes part of the volume.
 //!
-//! - [`unit`]: a unit before it is applied: its arguments, its contents, and the most that it can
+//! - [`mod@unit`]: a unit before it is applied: its arguments, its contents, and the most that it can
 //!   take.
 //! - [`apply`]: a unit is applied to the state and entered in the log, whole or not at all.
 //! - [`credit`]: the space that a unit gives back.
+//! - [`committer`]: all of that for one unit, and what a commit does for others.
 
-pub(crate) mod apply;
-pub(crate) mod credit;
-pub(crate) mod unit;
+mod apply;
+pub(crate) mod committer;
+mod credit;
+mod unit;

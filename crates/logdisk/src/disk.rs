@@ -1,41 +1,43 @@
 //! The log-structured disk as its clients see it.
 //!
-//! Lock order: `coalescing`, `removal`, `collection`, `cleaner`, `checkpoints`, `group_commit`,
-//! `superblock`, `engine`, then the writer's queue. `engine` and the queue are never held during
-//! device I/O (apply 2). Background work, and the threads that wait for it, hold the other locks
-//! for as long as the work takes.
+//! Lock order: what [`IdleCoalescing`], [`Remover`], [`Collector`], [`Cleaner`], [`Checkpointer`] and
+//! group commit lock, each in its turn; then the superblock, the engine and the writer's queue. The
+//! engine and the queue are never locked during device I/O (apply 2). Background work, and the
+//! threads that wait for it, hold the other locks for as long as the work takes.
+//!
+//! [`Collector`]: crate::reclaim::collection::Collector
+
+mod cleaning;
+pub(crate) mod opening;
+mod versions;
 
 use std::ops::Range;
 use std::time::Duration;
 
 use dendro_base::Timestamp;
-use dendro_base::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use dendro_base::sync::{Arc, Condvar, Mutex};
-use dendro_device::Device;
+use dendro_base::sync::Arc;
 use dendro_disk::{
-    Aru, CommitSeq, Error, Ledger, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record, Reservation,
-    Result, Space, View,
+    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Record, Reservation, Result,
+    Space, View,
 };
 use dendro_format::Superblock;
 
-use crate::checkpoint::{Checkpoints, unless_put_off};
-use crate::clean::cleaner::{Cleaned, Cleaner};
-use crate::clean::coalesce::Coalescing;
-use crate::clean::external;
-use crate::commit::unit::{Contents, WorstCase, check_arguments};
+use crate::background::Background;
+use crate::checkpoint::{Checkpointer, unless_put_off};
+use crate::clean::cleaner::Cleaner;
+use crate::clean::coalesce::{IdleCoalescing, Mover};
+use crate::clean::external::ExternalAccess;
+use crate::commit::committer::Committer;
 use crate::damage::DamageLog;
-use crate::engine::Engine;
-use crate::fault::Fault;
 use crate::flush::Flusher;
 use crate::log::segments::SegmentCounts;
-use crate::map::store::{NodeStore, PinnedNodes};
-use crate::options::OpenOptions;
 use crate::read::Reader;
-use crate::removal::{MAX_WAITING, Progress};
-use crate::snapshots::collection::Collection;
-use crate::space::host::Host;
-use crate::space::no_space::Tries;
-use crate::space::throttle::Pacing;
+use crate::reclaim::make_room::RoomMaker;
+use crate::reclaim::no_space::Reclaimer;
+use crate::reclaim::removal::Remover;
+use crate::scrub::Scrub;
+use crate::snapshots::manage::VersionManager;
+use crate::space::reserve::Accounts;
 use crate::volume::Volume;
 
 /// The log-structured logical disk.
@@ -44,39 +46,23 @@ use crate::volume::Volume;
 /// [`Self::background_step`] from threads of its own. Without such threads, commits and flushes do
 /// this work themselves.
 pub struct LogDisk {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) flusher: Arc<Flusher>,
-    pub(crate) reader: Arc<Reader>,
-    pub(crate) options: OpenOptions,
-    pub(crate) cleaner: Mutex<Cleaner>,
-    /// Notified when a cleaning job has been queued or has ended.
-    pub(crate) cleaner_progressed: Condvar,
-    pub(crate) cleaned: Cleaned,
-    pub(crate) coalescing: Coalescing,
-    pub(crate) external: external::Counters,
-    pub(crate) checkpoints: Mutex<Checkpoints>,
-    /// About what the checkpoint under way has still to write.
-    pub(crate) frozen_len_bytes: AtomicU64,
-    /// The bytes that are left in the segment that the map stream fills.
-    pub(crate) map_room_bytes: AtomicU64,
-    /// The number and time of the last durable checkpoint, for readers that do not take the lock of
-    /// `checkpoints`.
-    pub(crate) checkpoint_seq: AtomicU64,
-    pub(crate) checkpoint_time_ns: AtomicI64,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) host: Host,
-    /// Whether nodes of a checkpoint wait for room on the host.
-    pub(crate) map_waits: AtomicBool,
-    pub(crate) collection: Mutex<Option<Collection>>,
-    pub(crate) removal: Mutex<Progress>,
-    /// Whether the next background step first looks for entries that no version sees.
-    frees_next: AtomicBool,
-    /// The log clock when a collection of what branches have replaced was last begun; 0 before the
-    /// first.
-    pub(crate) forks_collected_at: AtomicU64,
-    pub(crate) pacing: Pacing,
+    volume: Arc<Volume>,
+    reader: Arc<Reader>,
+    committer: Committer,
+    flusher: Arc<Flusher>,
+    accounts: Arc<Accounts>,
+    checkpointer: Arc<Checkpointer>,
+    cleaner: Arc<Cleaner>,
+    mover: Arc<Mover>,
+    idle_coalescing: IdleCoalescing,
+    external: ExternalAccess,
+    room_maker: Arc<RoomMaker>,
+    remover: Arc<Remover>,
+    reclaimer: Arc<Reclaimer>,
+    versions: VersionManager,
+    background: Arc<Background>,
     /// Notes from opening the volume that users should see.
-    pub(crate) recovery_notes: Vec<String>,
+    recovery_notes: Vec<String>,
 }
 
 impl std::fmt::Debug for LogDisk {
@@ -144,43 +130,6 @@ pub struct Stats {
 }
 
 impl LogDisk {
-    pub(crate) fn assemble(
-        device: Arc<dyn Device>,
-        options: OpenOptions,
-        superblock: Superblock,
-        store: NodeStore,
-        engine: Engine,
-        checkpoints: Checkpoints,
-    ) -> Self {
-        let clock = Arc::clone(&engine.clock);
-        let volume = Arc::new(Volume::new(device, superblock, store, engine));
-        Self {
-            flusher: Arc::new(Flusher::new(Arc::clone(&volume))),
-            reader: Arc::new(Reader::new(Arc::clone(&volume))),
-            checkpoint_seq: AtomicU64::new(checkpoints.seq),
-            checkpoint_time_ns: AtomicI64::new(checkpoints.taken.0),
-            pacing: Pacing::new(options.cleaning),
-            volume,
-            options,
-            cleaner: Mutex::default(),
-            cleaner_progressed: Condvar::new(),
-            cleaned: Cleaned::default(),
-            coalescing: Coalescing::default(),
-            external: external::Counters::default(),
-            checkpoints: Mutex::new(checkpoints),
-            frozen_len_bytes: AtomicU64::new(0),
-            map_room_bytes: AtomicU64::new(0),
-            ledger: Arc::new(Ledger::default()),
-            host: Host::new(clock),
-            map_waits: AtomicBool::new(false),
-            collection: Mutex::new(None),
-            removal: Mutex::new(None),
-            frees_next: AtomicBool::new(false),
-            forks_collected_at: AtomicU64::new(0),
-            recovery_notes: Vec::new(),
-        }
-    }
-
     /// The newest superblock.
     pub fn superblock(&self) -> Superblock {
         self.volume.superblock().clone()
@@ -203,15 +152,15 @@ impl LogDisk {
 
     /// Statistics of the disk.
     pub fn stats(&self) -> Stats {
-        let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaned.totals();
-        let (coalesced_bytes, coalesced_reads) = self.coalescing.totals();
+        let (cleaned_segments, moved_bytes, cleaned_live_bytes) = self.cleaner.totals();
+        let (coalesced_bytes, coalesced_reads) = self.mover.totals();
         let (external_moved_bytes, external_released_segments) = self.external.totals();
         let engine = self.volume.read();
         Stats {
             commit_seq: engine.commit_seq,
             durable_seq: self.flusher.durable_seq(),
-            checkpoint_seq: self.checkpoint_seq.load(Ordering::Acquire),
-            checkpoint_time: Timestamp(self.checkpoint_time_ns.load(Ordering::Acquire)),
+            checkpoint_seq: self.checkpointer.seq(),
+            checkpoint_time: self.checkpointer.time(),
             log_bytes: engine.log_bytes,
             written_bytes: engine.written_bytes,
             dirty_node_bytes: engine.state.map.dirty_bytes(),
@@ -231,8 +180,29 @@ impl LogDisk {
             external_released_segments,
             user_page_bytes: engine.user_page_bytes,
             user_record_bytes: engine.user_record_bytes,
-            stalled: self.pacing.stalled(),
+            stalled: self.room_maker.stalled(),
         }
+    }
+
+    /// Takes a whole checkpoint of the state at some moment after the call.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the device fails: the disk accepts no more writes.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.checkpointer.take()
+    }
+
+    /// Performs one step of a checkpoint if one is under way or due. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`Self::checkpoint`].
+    pub fn checkpoint_step(&self) -> Result<bool> {
+        self.checkpointer.step()
+    }
+
+    /// Whether a write found the host full and waits for room.
+    pub fn waits_for_host(&self) -> bool {
+        self.accounts.waits_for_host()
     }
 
     /// Finds the block of a page on the device without reading it: its address in bytes. `None` for
@@ -242,6 +212,18 @@ impl LogDisk {
     /// [`Error::NoSuchView`], and an error when the map cannot be read.
     pub fn page_addr(&self, view: View, list: Lid, page_index: u64) -> Result<Option<u64>> {
         self.reader.page_addr(view, list, page_index)
+    }
+
+    /// Continues a pass of scrubbing: collects a part of what is to be read next, or reads up to
+    /// 256 KiB of it. Damage is noted in [`Self::damage`]. Returns whether there is more to do.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] when a node of the map lies where it may not.
+    pub fn scrub_step(&self, scrub: &mut Scrub) -> Result<bool> {
+        // A volume that was opened for reading after a loss may begin with something else than its
+        // newest superblock. The loss has been reported.
+        let reads_roots = self.recovery_notes.is_empty();
+        self.volume.scrub_step(scrub, reads_roots)
     }
 
     /// Writes one full buffer of log if one waits; otherwise waits up to `timeout` for one. A
@@ -264,23 +246,37 @@ impl LogDisk {
     /// # Errors
     /// As [`Self::write_step`].
     pub fn background_step(&self) -> Result<bool> {
-        if !self.volume.is_writable() {
-            return Ok(false);
-        }
-        if self.waits_for_host() {
-            self.volume.write_queued()?;
-            self.write_waiting_nodes()?;
-        }
-        if self.reuse_step()? || self.checkpoint_step()? {
-            return Ok(true);
-        }
-        // Freeing and cleaning alternate. Where many entries are to be removed from the map,
-        // cleaning gains the less the longer freeing waits.
-        let frees_first = self.frees_next.fetch_xor(true, Ordering::Relaxed);
-        if frees_first && self.free_step()? {
-            return Ok(true);
-        }
-        Ok(self.clean_step()? || (!frees_first && self.free_step()?))
+        self.background.step()
+    }
+
+    /// Waits up to `timeout` until background work is due. It is for the threads that do this work,
+    /// when [`Self::background_step`] or [`Self::clean_step`] had nothing to do.
+    pub fn wait_for_background_work(&self, timeout: Duration) {
+        self.background.wait(timeout);
+    }
+
+    /// Ends all waits in [`Self::write_step`] and [`Self::wait_for_background_work`], now and
+    /// later, so that the threads that call them can end.
+    pub fn end_waiting(&self) {
+        self.volume.writer().end_waiting();
+        self.background.end_waiting();
+    }
+
+    /// Takes out a piece of what is left of deleted lists; returns whether there was any.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the disk does not accept writes.
+    pub fn removal_step(&self) -> Result<bool> {
+        self.remover.step()
+    }
+
+    /// Does one step of the collection of what only deleted versions saw, if one is due; returns
+    /// whether it did.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the disk does not accept writes.
+    pub fn collection_step(&self) -> Result<bool> {
+        self.reclaimer.collector().step()
     }
 }
 
@@ -290,99 +286,8 @@ impl LogicalDisk for LogDisk {
         Ok(Lid(self.volume.take_list_number()))
     }
 
-    fn commit(&self, mut aru: Aru<'_>) -> Result<CommitSeq> {
-        if aru.view().epoch.is_some() {
-            return Err(Error::NoSuchView(aru.view()));
-        }
-        let worst = WorstCase::of(&aru);
-        // The unit now uses what was reserved for it.
-        drop(aru.take_reservation());
-        let contents = Contents::of(&aru);
-        self.look_at_host();
-        let mut nodes = PinnedNodes::keeping(self.volume.store());
-        let mut tries = Tries::default();
-        let mut removed = None;
-        let seq = loop {
-            let mut engine = self.volume.write();
-            self.volume.check_writable(&engine)?;
-            engine.state.versions.head_ancestry(aru.view().branch)?;
-            aru.ops().iter().try_for_each(check_arguments)?;
-            if aru.ops().is_empty() {
-                return Ok(CommitSeq(engine.commit_seq));
-            }
-            let needed_bytes = worst.len_bytes();
-            let partial_seq = engine.log.seq;
-            let applied = match self.shortage_of(&engine, &aru, worst, &nodes) {
-                Ok((_, None)) => {
-                    engine.kept_segments = self.reserve_segments(&engine) as usize;
-                    engine.apply(&aru, &contents, worst, &nodes)
-                }
-                Ok((need, Some(shortage))) => {
-                    drop(engine);
-                    self.mend_shortage(shortage, need, &mut tries)?;
-                    // The nodes that were looked at have moved.
-                    nodes = PinnedNodes::keeping(self.volume.store());
-                    continue;
-                }
-                Err(fault) => Err(fault),
-            };
-            let seq = match applied {
-                Ok(seq) => seq,
-                Err(fault) => {
-                    let pin = match &fault {
-                        Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
-                        _ => None,
-                    };
-                    // A failed attempt leaves the nodes dirty that it would have changed. After a missed
-                    // node the unit is tried again at once: a checkpoint would make it miss them all.
-                    let is_over_memory_limit =
-                        pin.is_none() && self.volume.is_over_memory_limit(&engine);
-                    drop(engine);
-                    if is_over_memory_limit {
-                        unless_put_off(self.relieve_memory())?;
-                    }
-                    match fault {
-                        Fault::NotYetRemoved(list) => {
-                            if removed.replace(list) == Some(list) {
-                                return Err(Error::ListExists(Lid(list)));
-                            }
-                            self.finish_removal(list)?;
-                            nodes = PinnedNodes::keeping(self.volume.store());
-                        }
-                        Fault::Shared(list, chunk) => {
-                            self.unshare(aru.view(), list, chunk)?;
-                            nodes = PinnedNodes::keeping(self.volume.store());
-                        }
-                        fault => self.volume.recover_from(fault, &nodes)?,
-                    }
-                    drop(pin);
-                    continue;
-                }
-            };
-            // The unit leaves the map so that checkpoints find their segments (space 1).
-            debug_assert!(self.checkpoints_fit(&engine), "{}", self.describe_reserve(&engine));
-            if engine.log.seq != partial_seq {
-                self.wake_background(&engine);
-            }
-            self.volume.note_lists_of(&engine);
-            let is_over_memory_limit = self.volume.is_over_memory_limit(&engine);
-            let owed_bytes = self.share_of_cleaning(&engine, needed_bytes);
-            let waits_for_removal = engine.state.removals.len() > MAX_WAITING;
-            drop(engine);
-            // The unit is committed, even if the work that follows fails.
-            if waits_for_removal {
-                unless_put_off(self.removal_step().map(drop))?;
-            }
-            if is_over_memory_limit {
-                unless_put_off(self.relieve_memory())?;
-            }
-            if owed_bytes > 0 {
-                unless_put_off(self.assist_cleaning(owed_bytes))?;
-            }
-            break seq;
-        };
-        self.volume.relieve_writer()?;
-        Ok(seq)
+    fn commit(&self, aru: Aru<'_>) -> Result<CommitSeq> {
+        self.committer.commit(aru)
     }
 
     fn flush(&self, up_to: CommitSeq) -> Result<()> {
@@ -395,34 +300,33 @@ impl LogicalDisk for LogDisk {
     }
 
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
-        self.look_at_host();
+        self.accounts.host().look();
         loop {
             let engine = self.volume.read();
             self.volume.check_writable(&engine)?;
-            let limit =
-                self.present_capacity_bytes(&engine).saturating_sub(self.charged_bytes(&engine));
-            if let Some(reservation) = self.ledger.reserve(len_bytes, limit) {
-                return Ok(reservation);
-            }
+            let reserved = self.accounts.reserve(&engine, len_bytes);
             drop(engine);
-            if !self.free_step()? {
-                let available_bytes = limit.saturating_sub(self.ledger.reserved_bytes());
-                return Err(Error::NoSpace { needed_bytes: len_bytes, available_bytes });
+            if reserved.is_ok() || !self.reclaimer.free_step()? {
+                return reserved;
             }
         }
     }
 
     fn space(&self) -> Space {
-        self.look_at_host();
-        self.remove_for_a_while();
+        self.accounts.host().look();
+        self.remover.remove_for_a_while();
         let (live_bytes, charged_bytes, present_capacity_bytes) = {
             let engine = self.volume.read();
-            let charged_bytes = self.charged_bytes(&engine);
-            (self.used_bytes(&engine), charged_bytes, self.present_capacity_bytes(&engine))
+            let charged_bytes = self.accounts.charged_bytes(&engine);
+            (
+                self.accounts.used_bytes(&engine),
+                charged_bytes,
+                self.accounts.present_capacity_bytes(&engine),
+            )
         };
-        let reserved_bytes = self.ledger.reserved_bytes();
+        let reserved_bytes = self.accounts.reserved_bytes();
         Space {
-            capacity_bytes: self.capacity_bytes(),
+            capacity_bytes: self.accounts.capacity_bytes(),
             live_bytes,
             available_bytes: present_capacity_bytes
                 .saturating_sub(charged_bytes.saturating_add(reserved_bytes)),
@@ -436,7 +340,7 @@ impl LogicalDisk for LogDisk {
     }
 
     fn shut_down(&self) -> Result<()> {
-        self.finish_small_removals();
+        self.remover.finish_small();
         {
             let mut engine = self.volume.write();
             if let Some(error) = self.volume.failure() {
@@ -447,7 +351,7 @@ impl LogicalDisk for LogDisk {
             }
             engine.closed_reason = Some(Error::ReadOnly("the disk was shut down".into()));
         }
-        if unless_put_off(self.checkpoint_clean())? {
+        if unless_put_off(self.checkpointer.take_last())? {
             return Ok(());
         }
         // Everything lies in the log, and the next mount continues from there.
@@ -490,5 +394,27 @@ impl LogicalDisk for LogDisk {
 
     fn count_pages(&self, view: View, list: Lid, range: Range<u64>) -> Result<u64> {
         self.reader.count_present(view, list, &range)
+    }
+}
+
+/// What tests of the rooms below look at.
+#[cfg(test)]
+impl LogDisk {
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    pub(crate) fn cleaner(&self) -> &Cleaner {
+        &self.cleaner
+    }
+
+    pub(crate) fn reclaimer(&self) -> &Reclaimer {
+        &self.reclaimer
+    }
+
+    pub(crate) fn reuse(&self) -> crate::space::reuse::Reuse {
+        let parts =
+            (Arc::clone(&self.volume), Arc::clone(&self.flusher), Arc::clone(&self.accounts));
+        crate::space::reuse::Reuse::new(parts.0, parts.1, parts.2)
     }
 }

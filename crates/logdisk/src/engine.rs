@@ -7,8 +7,10 @@
 //!    takes effect or nothing does.
 //! 3. A block is read from memory as long as its partial segment has not been written.
 
+mod placing;
 pub(crate) mod reuse_queue;
 pub(crate) mod streams;
+mod transaction;
 
 use dendro_base::sync::Arc;
 use dendro_base::{Clock, Timestamp, Uuid};
@@ -33,6 +35,10 @@ const PARTIAL_SLACK_BYTES: usize = 64 << 10;
 const POOL_LEN: usize = 24;
 /// The number of full-size buffers that are allocated at a time: together they fill huge pages.
 const POOL_STEP: usize = 8;
+
+/// The number of bytes in payload streams that cost recovery as much as one byte of the main log,
+/// because recovery reads little more of them than the records that name them.
+const PAYLOAD_PER_REPLAYED: u64 = 4;
 
 /// The end of the main log.
 #[derive(Debug)]
@@ -238,7 +244,10 @@ impl Engine {
         let size = layout.segment_size_bytes();
         if size - u64::from(self.log.offset_bytes) < MIN_CAPACITY_BYTES as u64 {
             let Some(next) = self.log.next_segment.take() else {
-                return Err(Error::Failed("the log has no segment to go on in".into()).into());
+                return Err(Error::Failed(
+                    "the log has no segment in which it can continue".into(),
+                )
+                .into());
             };
             self.state.segments.close(self.log.segment);
             self.log.segment = next;
@@ -325,6 +334,42 @@ impl Engine {
         self.note_reclaimable();
     }
 
+    /// Queues the open partial segments of all payload streams, before the partial segment of the
+    /// main log that names their blocks (streams invariant 1).
+    pub(crate) fn close_streams(&mut self) {
+        for number in 0..self.streams.all.len() {
+            self.close_stream(number);
+        }
+    }
+
+    /// Queues the open partial segment of payload stream `number`.
+    fn close_stream(&mut self, number: usize) {
+        let stream = &mut self.streams.all[number];
+        let Some(mut partial) = stream.open.take() else { return };
+        if partial.is_empty() {
+            stream.open = Some(partial);
+            return;
+        }
+        partial.complete();
+        let (segment, base) = (partial.segment(), partial.base());
+        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
+            class: stream.class.number(),
+            seq: stream.seq,
+            prev_crc32c: stream.prev_crc32c,
+            commit_seq: self.commit_seq,
+            time: self.began,
+            ..header_of(Head::Payload, self.uuid)
+        });
+        stream.offset_bytes += len_bytes as u32;
+        stream.seq += 1;
+        stream.prev_crc32c = crc32c;
+        // It counts as written together with the main log's partial segment that will name its
+        // blocks.
+        let seq = self.log.seq;
+        self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
+        self.hand_to_writer(Arc::new(Closed { buf, len_bytes, base, segment, seq }));
+    }
+
     /// Notes the segments that the closed partial segments of the main log have emptied, if the
     /// open one is empty. What a unit emptied that spans partial segments counts only when the unit
     /// has ended.
@@ -333,6 +378,17 @@ impl Engine {
             let reclaimable = self.state.segments.take_reclaimable();
             self.reuse_queue.note_closed(self.log.seq - 1, reclaimable);
         }
+    }
+
+    /// About how many segments can become clean without a checkpoint.
+    pub(crate) fn reusable_count(&self) -> u32 {
+        (self.state.segments.reclaimable_count() + self.reuse_queue.len()) as u32
+    }
+
+    /// Removes segments from the reuse queue that a checkpoint makes clean.
+    pub(crate) fn withdraw_from_reuse(&mut self, segments: &[SegmentNo]) {
+        self.state.segments.forget_reclaimable(segments);
+        self.reuse_queue.withdraw(segments);
     }
 
     pub(crate) fn hand_to_writer(&mut self, closed: Arc<Closed>) {

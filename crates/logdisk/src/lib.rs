@@ -1,7 +1,7 @@
 //! The log-structured logical disk (DESIGN §§4–6, 9): a [`dendro_disk::LogicalDisk`] over a
 //! [`dendro_device::Device`]. It knows nothing of files.
 //!
-//! The rooms, from the bottom up:
+//! The rooms, from the bottom up. Each knows only those before it:
 //! - `log`: segments, partial segments, the writer's queue, superblocks.
 //! - `map`: the B+tree, which is functional in memory, its cache, and how changes of it are undone.
 //! - `versions`: the version table, ancestry, and inheritance.
@@ -10,24 +10,28 @@
 //! - `engine`: what the one lock guards: the state, the main log's head and the payload streams.
 //! - `volume`: an open volume: the device, the engine behind its lock, and the latch.
 //! - `walk`, `blocks`: how long walks over the map are sliced, and how blocks are verified.
-//! - `read`: what clients read.
-//! - `flush`: how the log is made durable.
-//! - `commit`: how units are applied, whole or not at all.
-//! - `checkpoint`, `recovery`: how a frozen state is written, and how a volume is opened.
-//! - `removal`, `snapshots`: how lists and versions are deleted, and how their space is freed.
+//! - `read`: what clients read. `flush`: how the log is made durable.
+//! - `space`: what fits, what is reserved, and which segments are filled again before a checkpoint.
+//! - `checkpoint`: how a frozen state of the map is written.
 //! - `clean`: how segments are emptied, and how scattered pages are coalesced.
 //! - `scrub`: how everything on the device that is live is read and checked.
-//! - `space`: what fits, and how writers are slowed down when space becomes short.
-//! - `disk`: the interface for clients.
+//! - `reclaim`: how room is made and space is freed, and what is done when something does not fit.
+//! - `background`: what is due, and in which order it is done.
+//! - `snapshots`: how versions are made and deleted, and what they take.
+//! - `commit`: how units are applied, whole or not at all.
+//! - `recovery`: how a volume is found and its log rolled forward.
+//! - `disk`: the interface for clients, which puts the rooms together and passes calls on.
 //!
 //! Nothing here starts a thread or reads a clock: background work is a step that the caller paces.
 
 #![forbid(unsafe_code)]
 
+mod background;
 mod blocks;
 mod checkpoint;
 mod clean;
 mod commit;
+
 mod damage;
 mod disk;
 mod engine;
@@ -37,8 +41,8 @@ mod log;
 mod map;
 mod options;
 mod read;
+mod reclaim;
 mod recovery;
-mod removal;
 mod scrub;
 mod snapshots;
 mod space;
@@ -51,9 +55,9 @@ pub use clean::cleaner::CLEANER_NICENESS;
 pub use clean::coalesce::{Coalesced, Place};
 pub use clean::external;
 pub use damage::{Damage, DamageLog, Part};
+pub use disk::opening::{create, format};
 pub use disk::{LogDisk, Stats};
 pub use log::segments::{SegmentCounts, SegmentState};
 pub use options::{CleanSettings, CoalesceSettings, FormatOptions, OnLoss, OpenOptions};
 pub use recovery::wipe::invalidate;
-pub use recovery::{create, format};
 pub use scrub::{Scrub, ScrubProgress};

@@ -15,9 +15,9 @@ use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::chunk_edit::mask;
 use crate::state::hints;
+use crate::state::item::ItemKey;
 use crate::state::pages::{check_range, slots_of};
 use crate::state::slice::Slice;
-use crate::state::visibility::ItemKey;
 use crate::versions::ancestry::Ancestry;
 use crate::volume::Volume;
 
@@ -37,7 +37,7 @@ impl Reader {
         self.device_reads.load(Ordering::Relaxed)
     }
 
-    /// As [`Self::look`], for `view`.
+    /// As [`Volume::look`], for `view`.
     fn look_from<T>(
         &self,
         view: View,
@@ -198,8 +198,7 @@ impl Reader {
         Ok(count)
     }
 
-    /// Finds the block of a page on the device without reading it: its address in bytes. `None` for
-    /// a hole, and for a page of zeros, which takes no block.
+    /// See [`LogDisk::page_addr`](crate::LogDisk::page_addr).
     pub(crate) fn page_addr(&self, view: View, list: Lid, page_index: u64) -> Result<Option<u64>> {
         check_range(page_index, 1)?;
         let pages = page_index..page_index + 1;

@@ -60,7 +60,6 @@ use self::roll_forward::{Chain, Rules, Scan};
 use self::salvage::{Salvaged, salvage};
 use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};
-use crate::disk::LogDisk;
 use crate::engine::streams::Streams;
 use crate::engine::{Engine, MainHead};
 use crate::fault::Fault;
@@ -83,31 +82,43 @@ const WRITTEN_FEATURES: u64 =
 /// before it and lost is taken for one that was written after it (recovery 4).
 const SEQ_SKIP: u64 = 1 << 20;
 
-/// Makes an empty volume on `device`. Everything that was on the device is lost.
+/// The parts of a volume that was found or made, for the rooms above.
+pub(crate) struct Recovered {
+    pub(crate) device: Arc<dyn Device>,
+    /// The options as they are possible on this device.
+    pub(crate) options: OpenOptions,
+    pub(crate) superblock: Superblock,
+    pub(crate) store: NodeStore,
+    pub(crate) engine: Engine,
+    pub(crate) checkpoints: Checkpoints,
+    /// Notes that users should see.
+    pub(crate) notes: Vec<String>,
+    pub(crate) first_steps: FirstSteps,
+}
+
+/// What must be done before the log continues, in this order.
+#[derive(Debug, Default)]
+pub(crate) struct FirstSteps {
+    /// Write a superblock that states that the volume is in use.
+    pub(crate) marks_unclean: bool,
+    /// Take a checkpoint, whether or not something has changed.
+    pub(crate) takes_checkpoint: bool,
+    /// Keep the present state of every head as a snapshot.
+    pub(crate) keeps_heads: bool,
+}
+
+/// Makes the parts of an empty volume. Everything that was on the device is lost. No volume is
+/// found on it until the new one is shut down or takes a checkpoint.
 ///
 /// # Errors
 /// [`Error::Io`] when the options do not fit the device; [`Error::Failed`] when it cannot be
 /// written.
-pub fn format(
-    device: &Arc<dyn Device>,
-    options: &FormatOptions,
-    clock: &Arc<dyn Clock>,
-) -> Result<()> {
-    let disk = create(device, options, OpenOptions::default(), clock)?;
-    dendro_disk::LogicalDisk::shut_down(&disk)
-}
-
-/// As [`format()`], and opens the volume. No volume is found on the device until this one is shut
-/// down or takes a checkpoint. What was put into it by then is found with it.
-///
-/// # Errors
-/// As [`format()`].
-pub fn create(
+pub(crate) fn make(
     device: &Arc<dyn Device>,
     options: &FormatOptions,
     open_options: OpenOptions,
     clock: &Arc<dyn Clock>,
-) -> Result<LogDisk> {
+) -> Result<Recovered> {
     let log2 = options.segment_size_bytes.trailing_zeros() as u8;
     if !options.segment_size_bytes.is_power_of_two() {
         return Err(Error::Io(format!(
@@ -166,8 +177,16 @@ pub fn create(
     let writer = Arc::new(Writer::default());
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
     let engine = Engine::new(state, log, streams, 0, superblock.uuid, Arc::clone(clock), writer);
-    let checkpoints = Checkpoints::default();
-    Ok(LogDisk::assemble(Arc::clone(device), options, superblock, store, engine, checkpoints))
+    Ok(Recovered {
+        device: Arc::clone(device),
+        options,
+        superblock,
+        store,
+        engine,
+        checkpoints: Checkpoints::default(),
+        notes: Vec::new(),
+        first_steps: FirstSteps::default(),
+    })
 }
 
 /// The first sequence number of a new volume (recovery 4). It lies behind all numbers of an earlier
@@ -201,131 +220,101 @@ fn fresh_head(segments: &mut Segments, seq: u64, prev_crc32c: u32) -> Option<Mai
     Some(MainHead { segment, offset_bytes: 0, seq, prev_crc32c, next_segment, open: None })
 }
 
-impl LogDisk {
-    /// Opens the volume on `device` and rolls its log forward.
-    ///
-    /// # Errors
-    /// [`Error::Corrupted`] when there is no volume or when its superblocks or checkpoints are
-    /// damaged; [`Error::Lost`] when something is damaged that was durable; [`Error::Io`] when the
-    /// device cannot be read; [`Error::Failed`] when it cannot be written.
-    pub fn open(
-        device: Arc<dyn Device>,
-        mut options: OpenOptions,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        let Start { mut superblock, checkpoint, doubt, is_adopted, mut notes } =
-            Start::find(&*device)?;
-        // Nodes that are written from now on have these features.
-        superblock.incompatible |= WRITTEN_FEATURES;
-        superblock.read_only |= READ_ONLY_REMOVALS;
-        options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
-        options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
-        let store = NodeStore::new(
-            Arc::clone(&device),
-            superblock.uuid,
-            superblock.layout,
-            options.cache_size_bytes,
-        );
-        let nodes = PinnedNodes::loading(&store);
-        let mut state = restore(&superblock, &checkpoint, &nodes)?;
-        let clean = state.segments.clean_segments();
-        let reader = || SegmentReader::new(&*device, superblock.layout, superblock.uuid);
-        let mut chain = Scan::new(reader(), &checkpoint).run(&Rules {
-            durable_position: doubt.as_ref().filter(|it| it.was_durable).and_then(|it| it.position),
-            beyond: match &doubt {
-                Some(_) => Some(Candidates::All),
-                None => (!superblock.clean).then_some(Candidates::Clean(&clean)),
-            },
-            keeps_later: options.on_loss == OnLoss::Skip,
-            skip_payload_checks: options.skip_payload_checks,
-        })?;
-        let lost = loss::find(&checkpoint, &chain, doubt.as_ref());
-        if let Some(lost) = &lost {
-            if !options.read_only && options.on_loss == OnLoss::Stop {
-                return Err(Error::Lost(lost.clone()));
-            }
-            // The new numbers lie behind all others, so that no lost change comes back (recovery
-            // 4).
-            chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
+/// Reads the volume on `device` and rolls its log forward. Nothing is written to the device.
+///
+/// # Errors
+/// [`Error::Corrupted`] when there is no volume or when its superblocks or checkpoints are
+/// damaged; [`Error::Lost`] when something is damaged that was durable; [`Error::Io`] when the
+/// device cannot be read; [`Error::Failed`] when it cannot be written.
+pub(crate) fn open(
+    device: Arc<dyn Device>,
+    mut options: OpenOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Recovered> {
+    let Start { mut superblock, checkpoint, doubt, is_adopted, mut notes } = Start::find(&*device)?;
+    // Nodes that are written from now on have these features.
+    superblock.incompatible |= WRITTEN_FEATURES;
+    superblock.read_only |= READ_ONLY_REMOVALS;
+    options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
+    options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
+    let store = NodeStore::new(
+        Arc::clone(&device),
+        superblock.uuid,
+        superblock.layout,
+        options.cache_size_bytes,
+    );
+    let nodes = PinnedNodes::loading(&store);
+    let mut state = restore(&superblock, &checkpoint, &nodes)?;
+    let clean = state.segments.clean_segments();
+    let reader = || SegmentReader::new(&*device, superblock.layout, superblock.uuid);
+    let mut chain = Scan::new(reader(), &checkpoint).run(&Rules {
+        durable_position: doubt.as_ref().filter(|it| it.was_durable).and_then(|it| it.position),
+        beyond: match &doubt {
+            Some(_) => Some(Candidates::All),
+            None => (!superblock.clean).then_some(Candidates::Clean(&clean)),
+        },
+        keeps_later: options.on_loss == OnLoss::Skip,
+        skip_payload_checks: options.skip_payload_checks,
+    })?;
+    let lost = loss::find(&checkpoint, &chain, doubt.as_ref());
+    if let Some(lost) = &lost {
+        if !options.read_only && options.on_loss == OnLoss::Stop {
+            return Err(Error::Lost(lost.clone()));
         }
-        let roll =
-            RollForward { device: &*device, superblock: &superblock, checkpoint: &checkpoint };
-        let mut commit_seq =
-            roll.forward(&mut state, &mut chain, &nodes, lost.is_some(), &mut notes)?;
-        if lost.is_some() {
-            notes.extend(loss::find(&checkpoint, &chain, doubt.as_ref()));
-            if options.on_loss == OnLoss::Skip {
-                options.read_only = true;
-                let salvaged = roll.beyond(&mut state, &chain, &nodes);
-                commit_seq = salvaged.last_unit.unwrap_or(commit_seq);
-                notes.push(salvaged.to_string());
-            }
-        }
-        state.segments.settle();
-
-        let continues = superblock.clean && chain.partials.is_empty() && lost.is_none();
-        let mut map_head = MapHead::default();
-        state.segments.close(superblock.layout.segment_of(superblock.checkpoint_addr));
-        let log = if options.read_only {
-            head_of(&checkpoint, None)
-        } else if continues {
-            continue_streams(&mut state.segments, &checkpoint, &mut map_head)
-        } else {
-            for segment in chain.segments(&checkpoint) {
-                state.segments.close(segment);
-            }
-            if lost.is_none() {
-                take_reused(&*device, &mut state.segments, &checkpoint, &superblock, &chain)?;
-            }
-            fresh_head(
-                &mut state.segments,
-                chain.next_seq.saturating_add(SEQ_SKIP),
-                chain.prev_crc32c,
-            )
-            .ok_or_else(|| Error::Failed("no clean segment is left to go on in".into()))?
-        };
-        let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
-        let read_only = options.read_only;
-        let writer = Arc::new(Writer::default());
-        let streams =
-            Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
-        let engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, writer);
-        let mut disk = Self::assemble(device, options, superblock, store, engine, checkpoints);
-        disk.recovery_notes = notes;
-        if read_only {
-            let mut engine = disk.volume.write();
-            engine.log_bytes =
-                chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes)).sum();
-            engine.closed_reason =
-                Some(Error::ReadOnly("the volume is open for reading only".into()));
-            drop(engine);
-        } else {
-            disk.begin_writing(continues, is_adopted)?;
-        }
-        if lost.is_some() && !read_only {
-            disk.keep_recovered()?;
-        }
-        Ok(disk)
+        // The new numbers lie behind all others, so that no lost change comes back (recovery
+        // 4).
+        chain.next_seq = chain.next_seq.max(highest_seq(&mut reader()) + 1);
     }
-
-    /// Makes the device ready so that the log can continue.
-    fn begin_writing(&self, continues: bool, is_adopted: bool) -> Result<()> {
-        if continues || is_adopted {
-            self.mark_unclean()?;
+    let roll = RollForward { device: &*device, superblock: &superblock, checkpoint: &checkpoint };
+    let mut commit_seq =
+        roll.forward(&mut state, &mut chain, &nodes, lost.is_some(), &mut notes)?;
+    if lost.is_some() {
+        notes.extend(loss::find(&checkpoint, &chain, doubt.as_ref()));
+        if options.on_loss == OnLoss::Skip {
+            options.read_only = true;
+            let salvaged = roll.beyond(&mut state, &chain, &nodes);
+            commit_seq = salvaged.last_unit.unwrap_or(commit_seq);
+            notes.push(salvaged.to_string());
         }
-        if continues { Ok(()) } else { self.checkpoint_always() }
     }
+    state.segments.settle();
 
-    /// Writes a superblock that states that the volume is in use, before the log continues where a
-    /// clean shutdown left it.
-    fn mark_unclean(&self) -> Result<()> {
-        let mut superblock = self.volume.superblock();
-        let now = self.volume.now();
-        self.volume.append_superblock(&mut superblock, |next| {
-            next.clean = false;
-            next.written = now;
-        })
-    }
+    let continues = superblock.clean && chain.partials.is_empty() && lost.is_none();
+    let mut map_head = MapHead::default();
+    state.segments.close(superblock.layout.segment_of(superblock.checkpoint_addr));
+    let log = if options.read_only {
+        head_of(&checkpoint, None)
+    } else if continues {
+        continue_streams(&mut state.segments, &checkpoint, &mut map_head)
+    } else {
+        for segment in chain.segments(&checkpoint) {
+            state.segments.close(segment);
+        }
+        if lost.is_none() {
+            take_reused(&*device, &mut state.segments, &checkpoint, &superblock, &chain)?;
+        }
+        fresh_head(&mut state.segments, chain.next_seq.saturating_add(SEQ_SKIP), chain.prev_crc32c)
+            .ok_or_else(|| {
+                Error::Failed("no clean segment is left in which the log can continue".into())
+            })?
+    };
+    let checkpoints = Checkpoints::after(checkpoint.seq, checkpoint.time, map_head);
+    let writer = Arc::new(Writer::default());
+    let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
+    let mut engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, writer);
+    let first_steps = if options.read_only {
+        engine.log_bytes =
+            chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes)).sum();
+        engine.closed_reason = Some(Error::ReadOnly("the volume is open for reading only".into()));
+        FirstSteps::default()
+    } else {
+        FirstSteps {
+            marks_unclean: continues || is_adopted,
+            takes_checkpoint: !continues,
+            keeps_heads: lost.is_some(),
+        }
+    };
+    Ok(Recovered { device, options, superblock, store, engine, checkpoints, notes, first_steps })
 }
 
 /// What the log is rolled forward from.
@@ -360,7 +349,7 @@ impl RollForward<'_> {
             match replayed {
                 Ok(()) => break,
                 Err((at, error)) if is_lost && !chain.partials.is_empty() => {
-                    notes.push(format!("{error}; what came before that is taken"));
+                    notes.push(format!("{error}; what came before that is used"));
                     chain.partials.truncate(at);
                     *state = restore(self.superblock, self.checkpoint, nodes)?;
                 }

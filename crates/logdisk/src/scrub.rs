@@ -21,29 +21,20 @@
 
 mod batch;
 mod position;
+mod progress;
 mod roots;
 mod sweep;
 mod window;
 
 use dendro_disk::Result;
 
-use crate::disk::LogDisk;
+pub use crate::scrub::progress::ScrubProgress;
 use crate::scrub::sweep::Sweep;
+use crate::volume::Volume;
 use crate::walk::WalkPoint;
 
 /// The memory for a batch: the blocks of some 2 GiB.
 const BATCH_BYTES: usize = 16 << 20;
-
-/// What a pass has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScrubProgress {
-    /// Bytes of blocks and nodes that were read and compared.
-    pub checked_bytes: u64,
-    /// Blocks and nodes.
-    pub checked_count: u64,
-    /// Places that are damaged. [`LogDisk::damage`] has them.
-    pub found_count: u64,
-}
 
 /// A pass over the volume: where it is, and what it has done.
 #[derive(Debug)]
@@ -93,30 +84,25 @@ impl Scrub {
     }
 }
 
-impl LogDisk {
-    /// Continues a pass: collects a part of what is to be read next, or reads up to 256 KiB of it.
-    /// Damage is noted in [`Self::damage`]. Returns whether there is more to do.
-    ///
-    /// # Errors
-    /// [`dendro_disk::Error::Corrupted`] when a node of the map lies where it may not.
-    pub fn scrub_step(&self, scrub: &mut Scrub) -> Result<bool> {
+impl Volume {
+    /// See [`LogDisk::scrub_step`](crate::LogDisk::scrub_step). Without `reads_roots` the pass does
+    /// not begin with the newest superblock and its checkpoint.
+    pub(crate) fn scrub_step(&self, scrub: &mut Scrub, reads_roots: bool) -> Result<bool> {
         if !scrub.has_read_roots {
-            // A volume that was opened for reading after a loss may begin with something else than its
-            // newest superblock. The loss has been reported.
-            if self.recovery_notes().is_empty() {
-                scrub.progress.found_count += self.volume.scrub_roots();
+            if reads_roots {
+                scrub.progress.found_count += self.scrub_roots();
             }
             scrub.has_read_roots = true;
             return Ok(true);
         }
         let Some(sweep) = &mut scrub.sweep else {
-            let batch = self.volume.collect_batch(scrub.from, scrub.upto, scrub.batch_bytes)?;
+            let batch = self.collect_batch(scrub.from, scrub.upto, scrub.batch_bytes)?;
             scrub.upto = batch.upto;
             scrub.sweep = Some(Sweep::new(batch, scrub.read_upto_bytes));
             return Ok(true);
         };
         let before = sweep.progress();
-        let has_more = self.volume.sweep_step(sweep);
+        let has_more = self.sweep_step(sweep);
         let after = sweep.progress();
         scrub.progress.checked_bytes += after.checked_bytes - before.checked_bytes;
         scrub.progress.checked_count += after.checked_count - before.checked_count;

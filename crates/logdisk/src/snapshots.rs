@@ -1,10 +1,10 @@
-//! Snapshots and branches of the volume: how they are made and deleted, how much space each takes,
-//! and how the space of deleted ones is freed.
+//! Snapshots and branches of the volume: how they are made and deleted, and how much space each
+//! takes. [`crate::reclaim`] frees the space of deleted ones.
 //!
 //! - [`manage`]: create, clone, roll back, delete.
+//! - [`unshare`]: copies of pages that other versions also see.
 //! - [`usage`]: the space that each version takes, and where two versions differ.
-//! - [`collection`]: the background walk that frees what only deleted versions saw.
 
-pub(crate) mod collection;
 pub(crate) mod manage;
+pub(crate) mod unshare;
 pub(crate) mod usage;

@@ -1,5 +1,5 @@
-//! Space: what fits, what can be written now, and how writers are slowed down when that gets little
-//! (DESIGN §9).
+//! Space: what fits, what can be written now, and what is kept for whom (DESIGN §9).
+//! [`crate::reclaim`] acts on a shortage.
 //!
 //! There are two accounts. *Logical free* is the capacity less the live bytes and the reserves.
 //! When it is used up, only deleting helps. *Room* is what can be written before the clean segments
@@ -16,8 +16,8 @@
 //! so that deleting works on a full volume. Background cleaning keeps a pool of segments ready
 //! beyond the reserves. The fewer of these are left, the more cleaning commits do themselves.
 
-pub(crate) mod host;
-pub(crate) mod no_space;
-mod reserve;
+mod host;
+mod map_stream;
+pub(crate) mod reserve;
 pub(crate) mod reuse;
-pub(crate) mod throttle;
+pub(crate) mod shortage;

@@ -3,26 +3,28 @@
 //! replaying the log produces the state that existed when it was written.
 
 pub(crate) mod chunk_edit;
+mod deletion;
 mod entries;
 pub(crate) mod hints;
+pub(crate) mod item;
 pub(crate) mod pages;
 pub(crate) mod prune;
 pub(crate) mod removals;
 pub(crate) mod slice;
-pub(crate) mod visibility;
+mod visibility;
 mod visit;
 
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::usage::USAGE_LIST;
-use dendro_format::{Key, PageRef, SegmentNo, Space, Value};
+use dendro_format::{Key, PageRef, SegmentNo, Value};
 
 use dendro_policy::Present;
 
 use crate::fault::Outcome;
 use crate::log::segments::Segments;
 use crate::map::{Map, Nodes};
+use crate::state::item::ItemKey;
 use crate::state::removals::Removals;
-use crate::state::visibility::ItemKey;
 use crate::versions::Versions;
 use crate::versions::ancestry::Ancestry;
 
@@ -56,20 +58,6 @@ struct Before {
     next_list: u64,
     young_lists: YoungLists,
     clock: u64,
-}
-
-/// The key of record `index` of one of the disk's own lists, which have no versions.
-pub(crate) const fn system_key(list: u64, index: u64) -> Key {
-    ItemKey::record(list, index).key(0, 1)
-}
-
-/// The first key behind all of a list's keys in `space`.
-pub(crate) const fn space_end(list: u64, space: Space) -> Key {
-    match space {
-        Space::List => Key::first(list, Space::Records, 0),
-        Space::Records => Key::first(list, Space::Chunks, 0),
-        Space::Chunks => Key::first(list + 1, Space::List, 0),
-    }
 }
 
 impl State {

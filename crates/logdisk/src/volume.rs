@@ -266,6 +266,20 @@ impl Volume {
         Ok(())
     }
 
+    /// Writes a superblock that states that the volume is in use, before the log continues where a
+    /// clean shutdown left it.
+    ///
+    /// # Errors
+    /// As [`Self::append_superblock`].
+    pub(crate) fn mark_unclean(&self) -> Result<()> {
+        let mut newest = self.superblock();
+        let now = self.now();
+        self.append_superblock(&mut newest, |next| {
+            next.clean = false;
+            next.written = now;
+        })
+    }
+
     /// Latches the volume for any error but that of a full host.
     fn latch_unless_full(&self, error: Error) -> Error {
         match error {

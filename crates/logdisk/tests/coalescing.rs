@@ -471,7 +471,7 @@ fn pages_of_all_ages_are_coalesced_and_keep_their_age() {
         }
         rig.write_others(others);
     }
-    let youngest = rig.disk.present().clock - 30 * MIB;
+    let youngest = rig.disk.volume_facts().clock - 30 * MIB;
     let before = rig.disk.segments(0, usize::MAX);
     assert_eq!(rig.coalesce(View::HEAD, false).moved_bytes, 2 * MIB);
     let after = rig.disk.segments(0, usize::MAX);

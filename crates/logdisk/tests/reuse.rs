@@ -141,7 +141,7 @@ fn clean_segments_do_not_run_out_while_reclaimable_ones_wait() {
     for _ in 0..3 * PAGES {
         while volume.disk.clean_step().expect("the device works") {}
         volume.overwrite(1);
-        let present = volume.disk.present();
+        let present = volume.disk.volume_facts();
         left.push(present.clean_count.saturating_sub(present.reserved_count));
     }
     let least = left.into_iter().skip(PAGES as usize).min().expect("pages were written");

@@ -13,24 +13,26 @@
 //! segment's usage shows that live blocks are left after step 2, the cleaner searches the whole map
 //! for them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use dendro_base::Timestamp;
-use dendro_base::sync::Arc;
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::sync::{Arc, Condvar, Mutex};
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
 use dendro_disk::Result;
 use dendro_format::{Addr, Key, NodePtr, SegmentNo};
-use dendro_policy::Policy;
 
-use crate::clean::pick::{Choice, Picking};
-use crate::clean::relocate::{MapSearch, NamedPage};
+use crate::clean::pick::{Choice, Picking, most_live_bytes};
+use crate::clean::relocate::{
+    MapSearch, NamedPage, filter_live, move_blocks, move_nodes, read_blocks, summarize,
+};
 use crate::clean::victim::Body;
-use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::log::segments::Pin;
+use crate::read::Reader;
+use crate::space::reserve::Accounts;
+use crate::volume::Volume;
 
 /// The nice value for a thread that only cleans.
 ///
@@ -48,7 +50,7 @@ const BATCH_BYTES: u64 = (BATCH_LEN * (PAGE_SIZE + PAGE_SIZE / 8)) as u64;
 /// The number of segments that are cleaned at the same time: two by the threads of a daemon, and
 /// one by a writer that waits for room.
 const MAX_JOBS: usize = 3;
-/// The longest time for which a thread waits on `cleaner_progressed` before it checks the state
+/// The longest time for which a thread waits on `progressed` before it checks the state
 /// again.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// The number of segment-sized buffers that are kept for later jobs.
@@ -58,23 +60,19 @@ const SPARE_BUFS: usize = MAX_JOBS;
 /// clean at the same time, each another segment, so that one segment is read while the blocks of
 /// another are moved.
 #[derive(Debug, Default)]
-pub(crate) struct Cleaner {
+struct Cleaning {
     bufs: Vec<AlignedBuf>,
-    /// Segments with blocks that could not be read, and the time since which each is left alone.
-    pub(crate) set_aside: BTreeMap<SegmentNo, Timestamp>,
     /// The jobs that no thread works on now, the oldest first.
     jobs: VecDeque<CleaningJob>,
-    /// The segments of these jobs, and those that a thread works on now.
-    pub(crate) victims: BTreeSet<SegmentNo>,
-    /// The value of [`LogDisk::client_reads`] when the last segment was begun.
+    /// The value of [`Reader::device_reads`] when the last segment was begun.
     client_reads_before: u64,
-    pub(crate) picking: Picking,
+    picking: Picking,
     /// True if writers that wait for room may also have the whole map searched for the live blocks
     /// of a segment. That is so when no other segment can be emptied.
     is_last_resort: bool,
 }
 
-impl Cleaner {
+impl Cleaning {
     fn keep_buf(&mut self, bytes: AlignedBuf) {
         if self.bufs.len() < SPARE_BUFS {
             self.bufs.push(bytes);
@@ -114,9 +112,9 @@ impl CleaningJob {
 
 /// Statistics of cleaning since the disk was opened.
 #[derive(Debug, Default)]
-pub(crate) struct Cleaned {
+struct Cleaned {
     segments: AtomicU64,
-    pub(crate) moved_bytes: AtomicU64,
+    moved_bytes: AtomicU64,
     live_bytes: AtomicU64,
     /// The sequence number of the last commit, and the number of segments cleaned up to then.
     commit_seq_before: AtomicU64,
@@ -134,16 +132,9 @@ impl Cleaned {
         let before = self.segments_before.load(Ordering::Relaxed);
         segments.saturating_sub(before) > 2 * u64::from(segment_count)
     }
-
-    /// Segments cleaned, bytes of blocks moved, and live bytes of the segments when their jobs
-    /// began.
-    pub(crate) fn totals(&self) -> (u64, u64, u64) {
-        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (value(&self.segments), value(&self.moved_bytes), value(&self.live_bytes))
-    }
 }
 
-/// What [`LogDisk::await_job`] returns.
+/// What [`Cleaner::await_job`] returns.
 enum NextStep {
     /// Other threads have cleaned enough, or the disk has failed.
     Done,
@@ -151,43 +142,60 @@ enum NextStep {
     Begin,
 }
 
-impl LogDisk {
-    /// The policy that the cleaner uses.
-    pub fn policy(&self) -> Arc<dyn Policy> {
-        Arc::clone(self.volume.read().streams.policy())
+/// Cleans segments.
+pub(crate) struct Cleaner {
+    volume: Arc<Volume>,
+    accounts: Arc<Accounts>,
+    reader: Arc<Reader>,
+    cleaning: Mutex<Cleaning>,
+    /// Notified when a job has been queued or has ended.
+    progressed: Condvar,
+    cleaned: Cleaned,
+}
+
+impl Cleaner {
+    pub(crate) fn new(volume: Arc<Volume>, accounts: Arc<Accounts>, reader: Arc<Reader>) -> Self {
+        Self {
+            volume,
+            accounts,
+            reader,
+            cleaning: Mutex::default(),
+            progressed: Condvar::new(),
+            cleaned: Cleaned::default(),
+        }
     }
 
-    /// Replaces the policy that the cleaner uses.
-    pub fn set_policy(&self, policy: Arc<dyn Policy>) {
-        self.volume.write().set_policy(policy);
+    /// Segments cleaned, bytes of blocks moved, and live bytes of the segments when their jobs
+    /// began.
+    pub(crate) fn totals(&self) -> (u64, u64, u64) {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Cleaned { segments, moved_bytes, live_bytes, .. } = &self.cleaned;
+        (value(segments), value(moved_bytes), value(live_bytes))
     }
 
-    /// Performs one cleaning step if clean segments are few, and returns whether it did. Several
-    /// threads may call this at the same time; each works on a segment of its own.
-    ///
-    /// # Errors
-    /// [`dendro_disk::Error::Failed`] when the device fails.
-    pub fn clean_step(&self) -> Result<bool> {
+    /// Bytes of blocks moved since the disk was opened.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.cleaned.moved_bytes.load(Ordering::Relaxed)
+    }
+
+    /// See [`LogDisk::clean_step`](crate::LogDisk::clean_step).
+    pub(crate) fn step(&self) -> Result<bool> {
         if !self.volume.is_writable() {
             return Ok(false);
         }
         self.clean_towards(0, Choice::Policy)
     }
 
-    /// Performs one cleaning step in advance, as long as there are segments with few live blocks,
-    /// and returns whether it did. It is meant for times in which no client writes.
-    ///
-    /// # Errors
-    /// As [`Self::clean_step`].
-    pub fn idle_step(&self) -> Result<bool> {
+    /// See [`LogDisk::idle_step`](crate::LogDisk::idle_step).
+    pub(crate) fn idle_step(&self) -> Result<bool> {
         if !self.volume.is_writable() {
             return Ok(false);
         }
-        self.clean_towards(self.idle_segments(), Choice::Idle)
+        self.clean_towards(self.accounts.idle_segments(), Choice::Idle)
     }
 
     fn clean_towards(&self, at_least: u32, choice: Choice) -> Result<bool> {
-        if self.clean_settings().is_suspended {
+        if self.accounts.clean_settings().is_suspended {
             return Ok(false);
         }
         Ok(self.do_step(at_least, choice)?.is_some())
@@ -195,7 +203,7 @@ impl LogDisk {
 
     /// Performs one cleaning step for a commit. Returns the estimated number of bytes that the step
     /// gains, or `None` when there is nothing to clean.
-    pub(crate) fn clean_for_room(&self) -> Result<Option<i64>> {
+    pub(crate) fn step_for_commit(&self) -> Result<Option<i64>> {
         self.do_step(0, Choice::Policy)
     }
 
@@ -206,11 +214,11 @@ impl LogDisk {
         // A job that was begun while there was room may have to wait for a checkpoint now.
         let may_continue = self.may_continue(choice);
         let job = {
-            let mut cleaner = self.cleaner.lock();
-            if !may_continue && !cleaner.jobs.is_empty() {
+            let mut cleaning = self.cleaning.lock();
+            if !may_continue && !cleaning.jobs.is_empty() {
                 return Ok(None);
             }
-            cleaner.jobs.pop_front()
+            cleaning.jobs.pop_front()
         };
         if let Some(job) = job {
             let gain = job.gain_of_step();
@@ -235,8 +243,8 @@ impl LogDisk {
 
     /// Queues a job for the next caller.
     fn requeue(&self, job: CleaningJob) {
-        self.cleaner.lock().jobs.push_back(job);
-        self.cleaner_progressed.notify_all();
+        self.cleaning.lock().jobs.push_back(job);
+        self.progressed.notify_all();
     }
 
     /// Whether cleaning is due: the segments that are clean, or will be after a checkpoint, are
@@ -247,25 +255,25 @@ impl LogDisk {
         let counts = engine.state.segments.counts();
         // The number of segments that all live blocks would take if they were packed. Cleaning
         // cannot get below it.
-        let packed = self.stored_bytes(&engine).div_ceil(self.fillable_bytes());
+        let packed = self.accounts.stored_bytes(&engine).div_ceil(self.accounts.fillable_bytes());
         let possible = (self.volume.layout().log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
-        self.room_is_short(&engine, at_least)
+        self.accounts.room_is_short(&engine, at_least)
             && !self.cleaned.is_fruitless(engine.commit_seq, self.volume.layout().segment_count())
             && u64::from(counts.clean + counts.pending) < possible
-            && counts.clean > self.checkpoint_reserve(&engine)
+            && counts.clean > self.accounts.checkpoint_reserve(&engine)
     }
 
     /// Whether the clean segments suffice for one more batch of each cleaning thread and for a
     /// checkpoint after that.
     fn may_continue(&self, choice: Choice) -> bool {
         let cleaning = {
-            let cleaner = self.cleaner.lock();
-            (cleaner.victims.len() - cleaner.jobs.len()).max(1) as u64
+            let cleaning = self.cleaning.lock();
+            (cleaning.picking.victim_count() - cleaning.jobs.len()).max(1) as u64
         };
         let engine = self.volume.read();
         let size = self.volume.layout().segment_size_bytes();
-        let nodes = u64::from(self.node_segments(&engine));
+        let nodes = u64::from(self.accounts.node_segments(&engine));
         let moves = match choice {
             Choice::NearlyEmpty => 0,
             // Survivors go to the main log in this case and leave the reserve untouched.
@@ -275,7 +283,7 @@ impl LogDisk {
             Choice::Policy | Choice::Idle => cleaning + 1,
         };
         u64::from(engine.state.segments.clean_count()) > nodes + moves
-            && self.host_takes(&engine, cleaning * BATCH_BYTES)
+            && self.accounts.host_takes(&engine, cleaning * BATCH_BYTES)
     }
 
     /// Cleans one segment to its end, or as far as there is room. Returns whether there was a
@@ -297,8 +305,8 @@ impl LogDisk {
         let mut has_progressed = job.is_none();
         while let Some(current) = job {
             if !self.may_continue(choice) {
-                self.cleaner.lock().jobs.push_front(current);
-                self.cleaner_progressed.notify_all();
+                self.cleaning.lock().jobs.push_front(current);
+                self.progressed.notify_all();
                 break;
             }
             job = self.continue_job(current)?;
@@ -316,15 +324,15 @@ impl LogDisk {
 
     /// Decides what a thread that must clean a segment now, to make room, does next.
     fn await_job(&self, choice: Choice, is_enough: &dyn Fn(&Engine) -> bool) -> NextStep {
-        let mut cleaner = self.cleaner.lock();
+        let mut cleaning = self.cleaning.lock();
         loop {
-            if let Some(job) = self.take_best_job(&mut cleaner, choice) {
+            if let Some(job) = self.take_best_job(&mut cleaning, choice) {
                 return NextStep::Continue(job);
             }
-            if cleaner.victims.len() < MAX_JOBS {
+            if cleaning.picking.victim_count() < MAX_JOBS {
                 return NextStep::Begin;
             }
-            self.cleaner_progressed.wait_for(&mut cleaner, LONGEST_WAIT);
+            self.progressed.wait_for(&mut cleaning, LONGEST_WAIT);
             if self.volume.failure().is_some() || is_enough(&self.volume.read()) {
                 return NextStep::Done;
             }
@@ -335,25 +343,26 @@ impl LogDisk {
     /// fewer. Otherwise all queued jobs are dropped: the policy may have begun segments whose
     /// cleaning moves much and gains little. Blocks that were moved already stay at their new
     /// places.
-    fn take_best_job(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<CleaningJob> {
-        if cleaner.jobs.is_empty() {
+    fn take_best_job(&self, cleaning: &mut Cleaning, choice: Choice) -> Option<CleaningJob> {
+        if cleaning.jobs.is_empty() {
             return None;
         }
-        let least = self.emptiest(cleaner, choice).map(|segment| segment.live_bytes);
+        let least =
+            cleaning.picking.emptiest(&self.volume, choice).map(|segment| segment.live_bytes);
         let engine = self.volume.read();
         let live_bytes_of = |segment| engine.state.segments.live_bytes_of(segment);
         let most = match choice {
-            Choice::NearlyEmpty => self.most_live_bytes(choice),
+            Choice::NearlyEmpty => most_live_bytes(self.volume.layout(), choice),
             _ => u32::MAX,
         };
-        let jobs = cleaner.jobs.iter().enumerate();
+        let jobs = cleaning.jobs.iter().enumerate();
         let best = jobs.map(|(at, job)| (live_bytes_of(job.victim), at)).min();
         let is_best = |live: u32| live < most && least.is_none_or(|least| live <= least);
         if let Some((_, at)) = best.filter(|&(live, _)| is_best(live)) {
-            return cleaner.jobs.remove(at);
+            return cleaning.jobs.remove(at);
         }
-        for job in std::mem::take(&mut cleaner.jobs) {
-            self.abandon(cleaner, job.victim, job.body.into_buf());
+        for job in std::mem::take(&mut cleaning.jobs) {
+            self.abandon(cleaning, job.victim, job.body.into_buf());
         }
         None
     }
@@ -362,58 +371,57 @@ impl LogDisk {
     /// being filled again until there is room to continue the jobs, and these segments may be that
     /// room.
     pub(crate) fn drop_empty_jobs(&self) {
-        let mut cleaner = self.cleaner.lock();
+        let mut cleaning = self.cleaning.lock();
         let engine = self.volume.read();
         let is_empty = |job: &CleaningJob| engine.state.segments.live_bytes_of(job.victim) == 0;
         let (emptied, others): (VecDeque<_>, _) =
-            std::mem::take(&mut cleaner.jobs).into_iter().partition(is_empty);
-        cleaner.jobs = others;
+            std::mem::take(&mut cleaning.jobs).into_iter().partition(is_empty);
+        cleaning.jobs = others;
         for job in emptied {
-            self.abandon(&mut cleaner, job.victim, job.body.into_buf());
+            self.abandon(&mut cleaning, job.victim, job.body.into_buf());
         }
     }
 
     /// Drops a job: no thread will continue it.
-    fn abandon(&self, cleaner: &mut Cleaner, victim: SegmentNo, bytes: AlignedBuf) {
-        cleaner.victims.remove(&victim);
-        cleaner.keep_buf(bytes);
-        self.cleaner_progressed.notify_all();
+    fn abandon(&self, cleaning: &mut Cleaning, victim: SegmentNo, bytes: AlignedBuf) {
+        cleaning.picking.end(victim);
+        cleaning.keep_buf(bytes);
+        self.progressed.notify_all();
     }
 
     /// Picks a segment, reads it and finds its live blocks. Returns whether there was a segment,
     /// and the job unless the segment could not be read or is not worth moving.
     fn begin_cleaning(&self, choice: Choice) -> Result<(bool, Option<CleaningJob>)> {
         let (victim, pin, live_bytes, buf, clients_read) = {
-            let mut cleaner = self.cleaner.lock();
-            if cleaner.victims.len() >= MAX_JOBS {
+            let mut cleaning = self.cleaning.lock();
+            if cleaning.picking.victim_count() >= MAX_JOBS {
                 return Ok((false, None));
             }
-            let Some((victim, engine)) = self.pick_victim(&mut cleaner, choice) else {
+            let Some((victim, engine)) = cleaning.picking.begin(&self.volume, choice) else {
                 return Ok((false, None));
             };
-            cleaner.victims.insert(victim);
             let base = Addr::from_bytes(self.volume.layout().segment_offset(victim));
             let segments = &engine.state.segments;
-            if cleaner.bufs.is_empty() {
+            if cleaning.bufs.is_empty() {
                 let size = self.volume.layout().segment_size_bytes() as usize;
-                cleaner.bufs = AlignedBuf::several(SPARE_BUFS, size);
+                cleaning.bufs = AlignedBuf::several(SPARE_BUFS, size);
             }
             let client_reads = self.reader.device_reads();
-            let before = std::mem::replace(&mut cleaner.client_reads_before, client_reads);
+            let before = std::mem::replace(&mut cleaning.client_reads_before, client_reads);
             let (pin, live_bytes) = (segments.pin(base), segments.live_bytes_of(victim));
-            (victim, pin, live_bytes, cleaner.bufs.pop(), client_reads != before)
+            (victim, pin, live_bytes, cleaning.bufs.pop(), client_reads != before)
         };
         let size = self.volume.layout().segment_size_bytes() as usize;
         let base = Addr::from_bytes(self.volume.layout().segment_offset(victim));
         let bytes = buf.unwrap_or_else(|| AlignedBuf::zeroed(size));
         let mut body = Body::new(base, bytes, clients_read);
         let found = body.begin(&self.volume, live_bytes).and_then(|()| {
-            let summary = self.summarize(victim, &mut body)?;
-            let blocks = self.filter_live(summary.blocks)?;
+            let summary = summarize(&self.volume, victim, &mut body)?;
+            let blocks = filter_live(&self.volume, summary.blocks)?;
             let is_short = |block: &&NamedPage| usize::from(block.page.len_bytes) < PAGE_SIZE;
             let short_count = blocks.iter().filter(is_short).count();
             self.volume.write().state.segments.set_short_count(victim, short_count);
-            self.read_blocks(&blocks, &mut body)?;
+            read_blocks(&self.volume, &blocks, &mut body)?;
             Ok((blocks, summary.nodes))
         });
         self.cleaned.segments.fetch_add(1, Ordering::Relaxed);
@@ -421,7 +429,7 @@ impl LogDisk {
         let job = match found {
             // Before the segment was read, it looked as if cleaning would gain something.
             Ok(_) if !self.is_worth_moving(victim, choice) => {
-                self.abandon(&mut self.cleaner.lock(), victim, body.into_buf());
+                self.abandon(&mut self.cleaning.lock(), victim, body.into_buf());
                 None
             }
             Ok((blocks, nodes)) => Some(CleaningJob {
@@ -448,32 +456,33 @@ impl LogDisk {
     /// Whether the live blocks of a segment, when moved, take less than a whole segment.
     fn is_worth_moving(&self, segment: SegmentNo, choice: Choice) -> bool {
         let engine = self.volume.read();
-        engine.state.segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
+        engine.state.segments.packed_bytes_of(segment)
+            < most_live_bytes(self.volume.layout(), choice)
     }
 
     /// Ends a job. A segment that could not be emptied is set aside for a while, so that other
     /// segments are cleaned.
     fn end_job(&self, victim: SegmentNo, bytes: AlignedBuf, is_done: bool) {
         let now = self.volume.now();
-        let mut cleaner = self.cleaner.lock();
+        let mut cleaning = self.cleaning.lock();
         if is_done {
-            cleaner.set_aside.remove(&victim);
-            cleaner.is_last_resort = false;
+            cleaning.picking.note_emptied(victim);
+            cleaning.is_last_resort = false;
         } else {
-            cleaner.set_aside.insert(victim, now);
+            cleaning.picking.set_aside(victim, now);
         }
-        self.abandon(&mut cleaner, victim, bytes);
+        self.abandon(&mut cleaning, victim, bytes);
     }
 
     /// Allows segments that could not be emptied to be picked again at once.
     pub(crate) fn try_set_aside_again(&self) {
-        let mut cleaner = self.cleaner.lock();
-        cleaner.set_aside.clear();
-        cleaner.is_last_resort = true;
+        let mut cleaning = self.cleaning.lock();
+        cleaning.picking.try_set_aside_again();
+        cleaning.is_last_resort = true;
     }
 
     fn is_last_resort(&self) -> bool {
-        self.cleaner.lock().is_last_resort
+        self.cleaning.lock().is_last_resort
     }
 
     /// Performs the next step of a job, such as moving one batch. Returns the job if it is not
@@ -502,11 +511,17 @@ impl LogDisk {
         if job.moved < job.blocks.len() {
             let upto = job.blocks.len().min(job.moved + BATCH_LEN);
             let batch = &job.blocks[job.moved..upto];
-            job.is_sound &= self.move_blocks(batch, &job.body)?;
+            job.is_sound &= move_blocks(
+                &self.volume,
+                &self.accounts,
+                batch,
+                &job.body,
+                &self.cleaned.moved_bytes,
+            )?;
             job.moved = upto;
             return Ok(true);
         }
-        self.move_nodes(&std::mem::take(&mut job.nodes))?;
+        move_nodes(&self.volume, &std::mem::take(&mut job.nodes))?;
         let is_empty = self.volume.read().state.segments.live_bytes_of(job.victim) == 0;
         if is_empty || job.has_searched {
             return Ok(false);
@@ -514,7 +529,7 @@ impl LogDisk {
         let search = job.search.get_or_insert_with(|| Box::new(MapSearch::new(job.victim)));
         if let Some(missed) = search.step(&self.volume)? {
             (job.search, job.has_searched) = (None, true);
-            self.read_blocks(&missed.blocks, &mut job.body)?;
+            read_blocks(&self.volume, &missed.blocks, &mut job.body)?;
             (job.blocks, job.nodes, job.moved) = (missed.blocks, missed.nodes, 0);
         }
         Ok(true)
@@ -524,12 +539,14 @@ impl LogDisk {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::disk::LogDisk;
     use dendro_base::{Clock, ManualClock};
     use dendro_device::{Device, MemoryDevice};
     use dendro_disk::{Aru, Lid, ListHints, LogicalDisk, View};
     use dendro_format::Head;
 
-    use crate::space::no_space::{Need, Shortage, Tries};
+    use crate::reclaim::make_room::Tries;
+    use crate::space::shortage::{Need, Shortage};
     use crate::{FormatOptions, OpenOptions, format};
 
     const SIZE: u64 = 1 << 20;
@@ -566,24 +583,24 @@ pub(crate) mod tests {
     fn a_job_whose_segment_is_empty_is_dropped_even_if_nothing_more_can_be_moved() {
         let disk = disk_half_alive();
         for _ in 0..MAX_JOBS {
-            assert!(disk.begin_and_queue(Choice::MostToGain).unwrap());
+            assert!(disk.cleaner().begin_and_queue(Choice::MostToGain).unwrap());
         }
-        let mut emptied = disk.cleaner.lock().jobs.pop_front().unwrap();
-        while disk.volume.read().state.segments.live_bytes_of(emptied.victim) > 0 {
-            assert!(disk.advance(&mut emptied).unwrap());
+        let mut emptied = disk.cleaner().cleaning.lock().jobs.pop_front().unwrap();
+        while disk.volume().read().state.segments.live_bytes_of(emptied.victim) > 0 {
+            assert!(disk.cleaner().advance(&mut emptied).unwrap());
         }
-        disk.requeue(emptied);
+        disk.cleaner().requeue(emptied);
         // There are no dirty nodes, and too few clean segments to move even one batch.
         disk.checkpoint().unwrap();
-        disk.reuse_all().unwrap();
+        disk.reuse().all().unwrap();
         {
-            let segments = &mut disk.volume.write().state.segments;
+            let segments = &mut disk.volume().write().state.segments;
             while segments.clean_count() > 0 {
                 segments.open(Head::Payload, dendro_policy::Class::MAIN).unwrap();
             }
         }
         let shortage = Shortage::OfRoom(0);
-        disk.mend_shortage(shortage, Need::space(SIZE), &mut Tries::default()).unwrap();
-        assert!(disk.volume.read().state.segments.clean_count() > 0);
+        disk.reclaimer().mend_shortage(shortage, Need::space(SIZE), &mut Tries::default()).unwrap();
+        assert!(disk.volume().read().state.segments.clean_count() > 0);
     }
 }

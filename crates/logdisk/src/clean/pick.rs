@@ -1,17 +1,17 @@
 //! Choice of the segment that is cleaned next.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dendro_base::sync::{Arc, RwLockReadGuard};
 use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Rng, Timestamp};
-use dendro_format::{Head, SegmentNo};
+use dendro_format::{Head, Layout, SegmentNo};
 use dendro_policy::{Kind, Segment};
 
-use crate::clean::cleaner::Cleaner;
-use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::log::segments::SegmentState;
+use crate::volume::Volume;
 
 /// A segment with a larger live share is not worth cleaning.
 const MOST_LIVE: f64 = 0.98;
@@ -55,9 +55,13 @@ pub(crate) enum Choice {
     Idle,
 }
 
-/// The victims that a policy has picked, and the policy's input.
+/// What is known for the next choice.
 #[derive(Debug)]
 pub(crate) struct Picking {
+    /// The segments that are being cleaned, and those of jobs that wait to be continued.
+    victims: BTreeSet<SegmentNo>,
+    /// Segments with blocks that could not be read, and the time since which each is left alone.
+    set_aside: BTreeMap<SegmentNo, Timestamp>,
     /// The victims; the best is the last.
     picked: Vec<Segment>,
     /// The choice that these were picked for, and the kind of policy that picked them.
@@ -71,6 +75,8 @@ pub(crate) struct Picking {
 impl Default for Picking {
     fn default() -> Self {
         Self {
+            victims: BTreeSet::new(),
+            set_aside: BTreeMap::new(),
             picked: Vec::new(),
             picked_for: None,
             picked_at: 0,
@@ -80,24 +86,61 @@ impl Default for Picking {
     }
 }
 
-impl LogDisk {
-    /// Returns the victim, and the locked engine in whose state it is a candidate.
-    pub(crate) fn pick_victim(
-        &self,
-        cleaner: &mut Cleaner,
+impl Picking {
+    /// The number of victims.
+    pub(super) fn victim_count(&self) -> usize {
+        self.victims.len()
+    }
+
+    /// Notes that no thread cleans the segment any more.
+    pub(super) fn end(&mut self, victim: SegmentNo) {
+        self.victims.remove(&victim);
+    }
+
+    /// Leaves a segment that could not be emptied alone for a while.
+    pub(super) fn set_aside(&mut self, segment: SegmentNo, now: Timestamp) {
+        self.set_aside.insert(segment, now);
+    }
+
+    /// Notes that a segment was emptied.
+    pub(super) fn note_emptied(&mut self, segment: SegmentNo) {
+        self.set_aside.remove(&segment);
+    }
+
+    /// Allows segments that were set aside to be picked again at once.
+    pub(super) fn try_set_aside_again(&mut self) {
+        self.set_aside.clear();
+    }
+
+    /// Chooses a victim and notes it. Returns it with the locked engine in whose state it is a
+    /// candidate.
+    pub(super) fn begin<'v>(
+        &mut self,
+        volume: &'v Volume,
         choice: Choice,
-    ) -> Option<(SegmentNo, RwLockReadGuard<'_, Engine>)> {
+    ) -> Option<(SegmentNo, RwLockReadGuard<'v, Engine>)> {
+        let (victim, engine) = self.pick_victim(volume, choice)?;
+        self.victims.insert(victim);
+        Some((victim, engine))
+    }
+
+    /// Returns the victim, and the locked engine in whose state it is a candidate.
+    fn pick_victim<'v>(
+        &mut self,
+        volume: &'v Volume,
+        choice: Choice,
+    ) -> Option<(SegmentNo, RwLockReadGuard<'v, Engine>)> {
         loop {
             let picked = match choice {
-                Choice::MostToGain | Choice::NearlyEmpty => self.emptiest(cleaner, choice)?,
-                Choice::Policy | Choice::Idle => self.picked_by_policy(cleaner, choice)?,
+                Choice::MostToGain | Choice::NearlyEmpty => self.emptiest(volume, choice)?,
+                Choice::Policy | Choice::Idle => self.picked_by_policy(volume, choice)?,
             };
-            let engine = self.volume.read();
+            let engine = volume.read();
             let segment = SegmentNo(picked.number);
-            let left_alone = self.left_alone(cleaner, &engine);
+            let left_alone = self.left_alone(&engine);
             // A segment that became empty and was filled again since has more live bytes than it
             // had.
-            if self.is_candidate(segment, &left_alone, &engine, choice)
+            if is_candidate(segment, &left_alone, &engine, choice)
                 && engine.state.segments.live_bytes_of(segment) <= picked.live_bytes
             {
                 return Some((segment, engine));
@@ -106,9 +149,9 @@ impl LogDisk {
     }
 
     /// The candidate with the fewest live bytes, as it was when it was looked at.
-    pub(crate) fn emptiest(&self, cleaner: &Cleaner, choice: Choice) -> Option<Segment> {
+    pub(super) fn emptiest(&self, volume: &Volume, choice: Choice) -> Option<Segment> {
         let mut emptiest: Option<Segment> = None;
-        self.each_candidate(cleaner, choice, |segment| {
+        self.each_candidate(volume, choice, |segment| {
             if emptiest.is_none_or(|emptiest| segment.live_bytes < emptiest.live_bytes) {
                 emptiest = Some(*segment);
             }
@@ -117,47 +160,45 @@ impl LogDisk {
     }
 
     /// The next of the victims that the policy picked, unless these are out of date.
-    fn picked_by_policy(&self, cleaner: &mut Cleaner, choice: Choice) -> Option<Segment> {
+    fn picked_by_policy(&mut self, volume: &Volume, choice: Choice) -> Option<Segment> {
         let (policy, present) = {
-            let engine = self.volume.read();
+            let engine = volume.read();
             (Arc::clone(engine.streams.policy()), engine.state.present())
         };
         let looked_at = present.segment_count.min(MAX_CANDIDATES);
         let count = (looked_at / SEGMENTS_PER_PICK).max(1);
         let picked_for = Some((choice, policy.kind()));
-        let picking = &mut cleaner.picking;
-        let written_bytes = present.clock.saturating_sub(picking.picked_at);
+        let written_bytes = present.clock.saturating_sub(self.picked_at);
         let is_stale = written_bytes > u64::from(count) * present.segment_bytes;
-        if is_stale || picking.picked_for != picked_for {
-            picking.picked.clear();
+        if is_stale || self.picked_for != picked_for {
+            self.picked.clear();
         }
-        if let Some(next) = picking.picked.pop() {
+        if let Some(next) = self.picked.pop() {
             return Some(next);
         }
-        let mut candidates = std::mem::take(&mut picking.candidates);
+        let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
-        let is_seen = some_of(present.segment_count, MAX_CANDIDATES, &mut picking.rng);
-        self.each_candidate(cleaner, choice, |segment| {
+        let is_seen = some_of(present.segment_count, MAX_CANDIDATES, &mut self.rng);
+        self.each_candidate(volume, choice, |segment| {
             if is_seen(segment.number) {
                 candidates.push(*segment);
             }
         });
-        let picking = &mut cleaner.picking;
-        picking.picked = policy.victims(&candidates, count as usize, &present, &mut picking.rng);
-        picking.picked.reverse();
-        (picking.picked_for, picking.picked_at) = (picked_for, present.clock);
-        picking.candidates = candidates;
-        picking.picked.pop()
+        self.picked = policy.victims(&candidates, count as usize, &present, &mut self.rng);
+        self.picked.reverse();
+        (self.picked_for, self.picked_at) = (picked_for, present.clock);
+        self.candidates = candidates;
+        self.picked.pop()
     }
 
     /// Calls `look` with each candidate.
-    fn each_candidate(&self, cleaner: &Cleaner, choice: Choice, mut look: impl FnMut(&Segment)) {
-        let mut segments = self.volume.layout().log_segments().peekable();
+    fn each_candidate(&self, volume: &Volume, choice: Choice, mut look: impl FnMut(&Segment)) {
+        let mut segments = volume.layout().log_segments().peekable();
         while segments.peek().is_some() {
-            let engine = self.volume.read();
-            let left_alone = self.left_alone(cleaner, &engine);
+            let engine = volume.read();
+            let left_alone = self.left_alone(&engine);
             for segment in segments.by_ref().take(SEGMENTS_AT_ONCE) {
-                if self.is_candidate(segment, &left_alone, &engine, choice) {
+                if is_candidate(segment, &left_alone, &engine, choice) {
                     let segments = &engine.state.segments;
                     let live_bytes = segments.packed_bytes_of(segment);
                     look(&Segment { live_bytes, ..segments.policy_view(segment) });
@@ -166,59 +207,58 @@ impl LogDisk {
         }
     }
 
-    /// Whether the segment may be cleaned and is not in `left_alone`.
-    fn is_candidate(
-        &self,
-        segment: SegmentNo,
-        left_alone: &[SegmentNo],
-        engine: &Engine,
-        choice: Choice,
-    ) -> bool {
-        let segments = &engine.state.segments;
-        let view = segments.policy_view(segment);
-        let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
-            && view.live_bytes > 0
-            && segments.packed_bytes_of(segment) < self.most_live_bytes(choice)
-            && left_alone.binary_search(&segment).is_err();
-        // Most nodes become dead with the next checkpoints, so young map segments are left alone.
-        // But cleaning and collections leave nearly empty map segments, and the log clock stands
-        // still while no client writes; so these are candidates at any age.
-        let young_bytes = NODES_LIVE_SEGMENTS * self.volume.layout().segment_size_bytes();
-        may_be_cleaned
-            && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
-                || segments.head(segment) != Head::Map
-                || view.live_bytes < self.most_live_bytes(Choice::NearlyEmpty)
-                || engine.state.clock.saturating_sub(view.filled_at) >= young_bytes)
-    }
-
-    /// The live bytes from which on a segment is not cleaned: moving the blocks of a nearly full
-    /// segment gains less than the headers cost.
-    pub(crate) fn most_live_bytes(&self, choice: Choice) -> u32 {
-        let size = self.volume.layout().segment_size_bytes() as f64;
-        let share = match choice {
-            Choice::MostToGain => MOST_LIVE,
-            Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
-            Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
-            Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
-        };
-        (size * share) as u32
-    }
-
     /// The segments that are not cleaned now, whatever their live bytes: sorted, and each of them
     /// once. The list is short, because every candidate is looked up in it while all changes wait.
-    fn left_alone(&self, cleaner: &Cleaner, engine: &Engine) -> Vec<SegmentNo> {
+    fn left_alone(&self, engine: &Engine) -> Vec<SegmentNo> {
         let now = engine.clock.now();
         // The time must not become longer if the clock was set back.
         let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
-        let set_aside = cleaner.set_aside.iter().filter(|(_, at)| is_young(at));
+        let set_aside = self.set_aside.iter().filter(|(_, at)| is_young(at));
         // Segments that have not been written yet cannot be read.
         let unwritten = engine.in_memory.iter().map(|closed| closed.segment);
         let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
-        all.extend(&cleaner.victims);
+        all.extend(&self.victims);
         all.sort_unstable();
         all.dedup();
         all
     }
+}
+
+/// Whether the segment may be cleaned and is not in `left_alone`.
+fn is_candidate(
+    segment: SegmentNo,
+    left_alone: &[SegmentNo],
+    engine: &Engine,
+    choice: Choice,
+) -> bool {
+    let segments = &engine.state.segments;
+    let view = segments.policy_view(segment);
+    let may_be_cleaned = segments.state(segment) == SegmentState::Dirty
+        && view.live_bytes > 0
+        && segments.packed_bytes_of(segment) < most_live_bytes(segments.layout(), choice)
+        && left_alone.binary_search(&segment).is_err();
+    // Most nodes become dead with the next checkpoints, so young map segments are left alone.
+    // But cleaning and collections leave nearly empty map segments, and the log clock stands
+    // still while no client writes; so these are candidates at any age.
+    let young_bytes = NODES_LIVE_SEGMENTS * segments.layout().segment_size_bytes();
+    may_be_cleaned
+        && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
+            || segments.head(segment) != Head::Map
+            || view.live_bytes < most_live_bytes(segments.layout(), Choice::NearlyEmpty)
+            || engine.state.clock.saturating_sub(view.filled_at) >= young_bytes)
+}
+
+/// The live bytes from which on a segment is not cleaned: moving the blocks of a nearly full
+/// segment gains less than the headers cost.
+pub(super) fn most_live_bytes(layout: Layout, choice: Choice) -> u32 {
+    let size = layout.segment_size_bytes() as f64;
+    let share = match choice {
+        Choice::MostToGain => MOST_LIVE,
+        Choice::NearlyEmpty => MOST_LIVE_OF_NEARLY_EMPTY,
+        Choice::Policy => MOST_LIVE.min(1.0 - LEAST_DEAD_BYTES / size),
+        Choice::Idle => MOST_LIVE_IN_IDLE_TIMES,
+    };
+    (size * share) as u32
 }
 
 /// Returns a function that says whether a segment belongs to a sample of about `most` out of
@@ -233,22 +273,22 @@ fn some_of(count: u32, most: u32, rng: &mut Rng) -> impl Fn(u32) -> bool + use<>
 mod tests {
     use super::*;
     use crate::clean::cleaner::tests::disk_half_alive;
+    use crate::disk::LogDisk;
 
     /// Records `picked` as the victims that the policy picked just now, the best last.
-    fn note_picked(disk: &LogDisk, picked: Vec<Segment>) {
-        let engine = disk.volume.read();
+    fn note_picked(disk: &LogDisk, picking: &mut Picking, picked: Vec<Segment>) {
+        let engine = disk.volume().read();
         let picked_for = Some((Choice::Policy, engine.streams.policy().kind()));
         let picked_at = engine.state.present().clock;
-        let picking = &mut disk.cleaner.lock().picking;
         (picking.picked, picking.picked_for, picking.picked_at) = (picked, picked_for, picked_at);
     }
 
-    fn pick(disk: &LogDisk) -> SegmentNo {
-        disk.pick_victim(&mut disk.cleaner.lock(), Choice::Policy).unwrap().0
+    fn pick(disk: &LogDisk, picking: &mut Picking) -> SegmentNo {
+        picking.pick_victim(disk.volume(), Choice::Policy).unwrap().0
     }
 
     fn policy_view(disk: &LogDisk, segment: SegmentNo) -> Segment {
-        disk.volume.read().state.segments.policy_view(segment)
+        disk.volume().read().state.segments.policy_view(segment)
     }
 
     #[test]
@@ -269,39 +309,44 @@ mod tests {
     /// Returns a candidate other than `first`.
     fn another(disk: &LogDisk, first: SegmentNo) -> Segment {
         let mut last = None;
-        disk.each_candidate(&disk.cleaner.lock(), Choice::Policy, |segment| last = Some(*segment));
+        let picking = Picking::default();
+        picking.each_candidate(disk.volume(), Choice::Policy, |segment| last = Some(*segment));
         last.filter(|last| last.number != first.0).unwrap()
     }
 
     #[test]
     fn victims_picked_together_are_cleaned_in_turn() {
-        let disk = disk_half_alive();
-        let best = policy_view(&disk, pick(&disk));
+        let (disk, mut picking) = (disk_half_alive(), Picking::default());
+        let best = policy_view(&disk, pick(&disk, &mut picking));
         let next = another(&disk, SegmentNo(best.number));
-        note_picked(&disk, vec![next, best]);
-        assert_eq!(pick(&disk).0, best.number);
-        assert_eq!(pick(&disk).0, next.number);
-        assert_eq!(pick(&disk).0, best.number, "it is picked again, because no job was begun");
+        note_picked(&disk, &mut picking, vec![next, best]);
+        assert_eq!(pick(&disk, &mut picking).0, best.number);
+        assert_eq!(pick(&disk, &mut picking).0, next.number);
+        assert_eq!(
+            pick(&disk, &mut picking).0,
+            best.number,
+            "it is picked again, because no job was begun"
+        );
     }
 
     #[test]
     fn a_picked_victim_that_was_emptied_or_refilled_is_skipped() {
-        let disk = disk_half_alive();
-        let best = pick(&disk);
+        let (disk, mut picking) = (disk_half_alive(), Picking::default());
+        let best = pick(&disk, &mut picking);
         let refilled = another(&disk, best);
         let refilled = Segment { live_bytes: refilled.live_bytes - 1, ..refilled };
         let is_clean = |segment: &SegmentNo| {
-            disk.volume.read().state.segments.state(*segment) == SegmentState::Clean
+            disk.volume().read().state.segments.state(*segment) == SegmentState::Clean
         };
-        let clean = disk.volume.layout().log_segments().find(is_clean).unwrap();
-        note_picked(&disk, vec![refilled, policy_view(&disk, clean)]);
-        assert_eq!(pick(&disk), best);
+        let clean = disk.volume().layout().log_segments().find(is_clean).unwrap();
+        note_picked(&disk, &mut picking, vec![refilled, policy_view(&disk, clean)]);
+        assert_eq!(pick(&disk, &mut picking), best);
     }
 
     #[test]
     fn victims_picked_by_another_policy_for_another_choice_or_long_ago_are_dropped() {
-        let disk = disk_half_alive();
-        let best = pick(&disk);
+        let (disk, mut picking) = (disk_half_alive(), Picking::default());
+        let best = pick(&disk, &mut picking);
         let other = another(&disk, best);
         let forget: [fn(&mut Picking); 3] = [
             |picking| picking.picked_for = Some((Choice::Policy, Kind::DChoices)),
@@ -309,9 +354,9 @@ mod tests {
             |picking| picking.picked_at = 0,
         ];
         for forget in forget {
-            note_picked(&disk, vec![other]);
-            forget(&mut disk.cleaner.lock().picking);
-            assert_eq!(pick(&disk), best);
+            note_picked(&disk, &mut picking, vec![other]);
+            forget(&mut picking);
+            assert_eq!(pick(&disk, &mut picking), best);
         }
     }
 }

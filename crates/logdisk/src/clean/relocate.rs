@@ -5,8 +5,7 @@
 //! no special record for that, and a crash in the middle loses nothing. Nodes of the map are marked
 //! dirty and are written elsewhere by the next checkpoint.
 
-use std::sync::atomic::Ordering;
-
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::chunk::CHUNK_PAGES;
@@ -19,12 +18,12 @@ use smallvec::SmallVec;
 
 use crate::clean::victim::{Body, LEAST_SKIPPED_BYTES};
 use crate::damage::Part;
-use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::log::partial::{Content, RecordContext, page_record_bytes};
 use crate::map::Nodes;
-use crate::state::visibility::ItemKey;
+use crate::space::reserve::Accounts;
+use crate::state::item::ItemKey;
 use crate::volume::Volume;
 use crate::walk::{MapWalk, Visit};
 
@@ -58,128 +57,131 @@ pub(crate) struct Summary {
     pub(crate) nodes: Vec<(NodePtr, u8, Key)>,
 }
 
-impl LogDisk {
-    /// Reads the records of a segment's partial segments. Partial segments of an earlier generation
-    /// that follow are read too. That does no harm, because the map does not name their blocks at
-    /// these addresses.
-    pub(crate) fn summarize(&self, segment: SegmentNo, body: &mut Body) -> Result<Summary> {
-        let uuid = self.volume.uuid();
-        let mut summary = Summary::default();
-        let mut offset = 0;
-        while body.bytes().len() - offset >= PAGE_SIZE {
-            body.read(&self.volume, offset..offset + PAGE_SIZE)?;
-            let rest = &body.bytes()[offset..];
-            let Ok((header, _)) = PartialHeader::decode(rest) else { break };
-            let len_bytes = header.len_bytes as usize;
-            let end = if len_bytes < LEAST_SKIPPED_BYTES {
-                body.bytes().len()
-            } else {
-                offset
-                    + (header.records_offset_bytes as usize)
-                        .saturating_add(header.records_len_bytes as usize)
-            };
-            body.read(&self.volume, offset..end)?;
-            let rest = &body.bytes()[offset..];
-            let partial = rest.get(..len_bytes);
-            let Some(records) = partial.and_then(|partial| header.records_of(partial)) else {
-                break;
-            };
-            let is_here = header.uuid == uuid
-                && header.segment == segment
-                && header.offset_bytes as usize == offset
-                && PartialHeader::verify(rest, records);
-            if !is_here {
-                break;
-            }
-            let mut version = (0, header.epoch);
-            for record in Records::new(records).map_while(std::result::Result::ok) {
-                summary.add(&record, &mut version);
-            }
-            offset += len_bytes;
-        }
-        // The main log also names blocks in segments of other streams, which are cleaned with those
-        // segments.
-        let layout = self.volume.layout();
-        summary.blocks.retain(|block| layout.segment_of(block.page.addr) == segment);
-        Ok(summary)
-    }
-
-    /// Reads these blocks of a segment, unless they were read already.
-    pub(crate) fn read_blocks(&self, blocks: &[NamedPage], body: &mut Body) -> Result<()> {
-        let base = body.base();
-        let place = |block: &NamedPage| {
-            let start = (block.page.addr.bytes() - base.bytes()) as usize;
-            start..start + usize::from(block.page.len_bytes)
+/// Reads the records of a segment's partial segments. Partial segments of an earlier generation
+/// that follow are read too. That does no harm, because the map does not name their blocks at
+/// these addresses.
+pub(super) fn summarize(volume: &Volume, segment: SegmentNo, body: &mut Body) -> Result<Summary> {
+    let uuid = volume.uuid();
+    let mut summary = Summary::default();
+    let mut offset = 0;
+    while body.bytes().len() - offset >= PAGE_SIZE {
+        body.read(volume, offset..offset + PAGE_SIZE)?;
+        let rest = &body.bytes()[offset..];
+        let Ok((header, _)) = PartialHeader::decode(rest) else { break };
+        let len_bytes = header.len_bytes as usize;
+        let end = if len_bytes < LEAST_SKIPPED_BYTES {
+            body.bytes().len()
+        } else {
+            offset
+                + (header.records_offset_bytes as usize)
+                    .saturating_add(header.records_len_bytes as usize)
         };
-        body.read_all(&self.volume, blocks.iter().map(place))
+        body.read(volume, offset..end)?;
+        let rest = &body.bytes()[offset..];
+        let partial = rest.get(..len_bytes);
+        let Some(records) = partial.and_then(|partial| header.records_of(partial)) else {
+            break;
+        };
+        let is_here = header.uuid == uuid
+            && header.segment == segment
+            && header.offset_bytes as usize == offset
+            && PartialHeader::verify(rest, records);
+        if !is_here {
+            break;
+        }
+        let mut version = (0, header.epoch);
+        for record in Records::new(records).map_while(std::result::Result::ok) {
+            summary.add(&record, &mut version);
+        }
+        offset += len_bytes;
     }
+    // The main log also names blocks in segments of other streams, which are cleaned with those
+    // segments.
+    let layout = volume.layout();
+    summary.blocks.retain(|block| layout.segment_of(block.page.addr) == segment);
+    Ok(summary)
+}
 
-    /// Writes those of `blocks` again that the map still names. Returns whether all of them matched
-    /// their checksums in what was read of the segment. The lock is held for one chunk at a time.
-    pub(crate) fn move_blocks(&self, blocks: &[NamedPage], body: &Body) -> Result<bool> {
-        let mut unsound = Vec::new();
-        let mut sound = Vec::with_capacity(blocks.len());
-        for block in blocks {
-            let start = (block.page.addr.bytes() - body.base().bytes()) as usize;
-            let stored = body.bytes().get(start..start + usize::from(block.page.len_bytes));
-            match stored.filter(|stored| checksum(stored) == block.page.crc32c) {
-                Some(stored) => sound.push((*block, stored)),
-                None => unsound.push(*block),
-            }
-        }
-        for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
-            let moved_bytes = self.volume.change(|engine, nodes| {
-                engine.kept_segments = self.kept_from_survivors(engine) as usize;
-                engine.relocate(chunk, None, nodes)
-            })?;
-            self.cleaned.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
-        }
-        if unsound.is_empty() {
-            return Ok(true);
-        }
-        // A damaged block that no map entry names is no loss.
-        for block in self.filter_live(unsound)? {
-            self.note_damage(&block);
-        }
-        Ok(false)
-    }
+/// Reads these blocks of a segment, unless they were read already.
+pub(super) fn read_blocks(volume: &Volume, blocks: &[NamedPage], body: &mut Body) -> Result<()> {
+    let base = body.base();
+    let place = |block: &NamedPage| {
+        let start = (block.page.addr.bytes() - base.bytes()) as usize;
+        start..start + usize::from(block.page.len_bytes)
+    };
+    body.read_all(volume, blocks.iter().map(place))
+}
 
-    /// Logs damage: a block cannot be read, or its content does not match its checksum.
-    pub(crate) fn note_damage(&self, block: &NamedPage) {
-        let NamedPage { list, page_index, page, .. } = block;
-        let error = Error::Corrupted(format!(
-            "page {page_index} of list {list}, {} bytes at {} of the device: it cannot be read, or its \
-             checksum is wrong",
-            page.len_bytes, page.addr
-        ));
-        self.volume.damage().note(page.addr, Part::Page(Lid(*list), *page_index), &error);
-    }
-
-    /// Returns those of `blocks` that the map names, ordered by list and page, so that neighbours
-    /// in a file become neighbours in the log.
-    pub(crate) fn filter_live(&self, mut blocks: Vec<NamedPage>) -> Result<Vec<NamedPage>> {
-        blocks.sort_by_key(|block| (block.key(), block.page_index));
-        let mut live = Vec::new();
-        for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
-            let key = chunk[0].key();
-            let found = self.volume.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
-            let Some(found) = found else { continue };
-            live.extend(chunk.iter().filter(|block| {
-                let slot = (block.page_index % CHUNK_PAGES) as u32;
-                found.get(slot) == Some(block.page)
-            }));
+/// Writes those of `blocks` again that the map still names, and adds their bytes to `moved_bytes`.
+/// Returns whether all of them matched their checksums in what was read of the segment. The lock is held for one chunk at a time.
+pub(super) fn move_blocks(
+    volume: &Volume,
+    accounts: &Accounts,
+    blocks: &[NamedPage],
+    body: &Body,
+    moved_bytes: &AtomicU64,
+) -> Result<bool> {
+    let mut unsound = Vec::new();
+    let mut sound = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        let start = (block.page.addr.bytes() - body.base().bytes()) as usize;
+        let stored = body.bytes().get(start..start + usize::from(block.page.len_bytes));
+        match stored.filter(|stored| checksum(stored) == block.page.crc32c) {
+            Some(stored) => sound.push((*block, stored)),
+            None => unsound.push(*block),
         }
-        Ok(live)
     }
+    for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
+        let bytes = volume.change(|engine, nodes| {
+            engine.kept_segments = accounts.kept_from_survivors(engine) as usize;
+            engine.relocate(chunk, None, nodes)
+        })?;
+        moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    if unsound.is_empty() {
+        return Ok(true);
+    }
+    // A damaged block that no map entry names is no loss.
+    for block in filter_live(volume, unsound)? {
+        note_damage(volume, &block);
+    }
+    Ok(false)
+}
 
-    /// Marks those of the nodes dirty that the map still has at these places.
-    pub(crate) fn move_nodes(&self, found: &[(NodePtr, u8, Key)]) -> Result<()> {
-        for (place, level, first_key) in found {
-            self.volume
-                .change(|engine, nodes| engine.rewrite_node(place, *level, first_key, nodes))?;
-        }
-        Ok(())
+/// Logs damage: a block cannot be read, or its content does not match its checksum.
+pub(super) fn note_damage(volume: &Volume, block: &NamedPage) {
+    let NamedPage { list, page_index, page, .. } = block;
+    let error = Error::Corrupted(format!(
+        "page {page_index} of list {list}, {} bytes at {} of the device: it cannot be read, or its \
+         checksum is wrong",
+        page.len_bytes, page.addr
+    ));
+    volume.damage().note(page.addr, Part::Page(Lid(*list), *page_index), &error);
+}
+
+/// Returns those of `blocks` that the map names, ordered by list and page, so that neighbours
+/// in a file become neighbours in the log.
+pub(super) fn filter_live(volume: &Volume, mut blocks: Vec<NamedPage>) -> Result<Vec<NamedPage>> {
+    blocks.sort_by_key(|block| (block.key(), block.page_index));
+    let mut live = Vec::new();
+    for chunk in blocks.chunk_by(NamedPage::is_in_chunk_of) {
+        let key = chunk[0].key();
+        let found = volume.look(|engine, nodes| engine.state.chunk_at(&key, nodes))?;
+        let Some(found) = found else { continue };
+        live.extend(chunk.iter().filter(|block| {
+            let slot = (block.page_index % CHUNK_PAGES) as u32;
+            found.get(slot) == Some(block.page)
+        }));
     }
+    Ok(live)
+}
+
+/// Marks those of the nodes dirty that the map still has at these places.
+pub(super) fn move_nodes(volume: &Volume, found: &[(NodePtr, u8, Key)]) -> Result<()> {
+    for (place, level, first_key) in found {
+        volume.change(|engine, nodes| engine.rewrite_node(place, *level, first_key, nodes))?;
+    }
+    Ok(())
 }
 
 /// A search of the whole map for live blocks and nodes of a segment that its records do not name.

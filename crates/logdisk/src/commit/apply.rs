@@ -19,7 +19,7 @@ use dendro_base::sync::Arc;
 use dendro_base::units::PAGE_SIZE;
 use dendro_disk::{Aru, CommitSeq, Error, Lid, MAX_UNIT_GROUPS, Op};
 use dendro_format::chunk::CHUNK_PAGES;
-use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES, VERSION_LEN_BYTES};
+use dendro_format::record::{MAX_FIXED_LEN_BYTES, PUT_RECORD_LEN_BYTES};
 use dendro_format::{PageRef, Record};
 use dendro_policy::Class;
 use smallvec::SmallVec;
@@ -31,8 +31,8 @@ use crate::log::partial::{Content, page_record_bytes};
 use crate::map::Nodes;
 use crate::state::chunk_edit::OwnPage;
 use crate::state::hints;
+use crate::state::item::ItemKey;
 use crate::state::pages::{ChunkBudget, chunks_of, page_range};
-use crate::state::visibility::ItemKey;
 
 /// When the records of a unit are entered in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,48 +77,6 @@ struct Application<'e, 'a> {
 }
 
 impl Engine {
-    /// Changes the state with `change`, whole or not at all (apply 1).
-    ///
-    /// # Errors
-    /// The error of `change`; nothing has changed then.
-    pub(crate) fn transact<T>(
-        &mut self,
-        nodes: &dyn Nodes,
-        change: impl FnOnce(&mut Self) -> Outcome<T>,
-    ) -> Outcome<T> {
-        self.state.begin();
-        let outcome = change(self);
-        match outcome {
-            Ok(_) => {
-                self.state.settle_changes(nodes);
-                self.streams.settle_placed();
-            }
-            Err(_) => {
-                self.state.roll_back();
-                self.streams.take_back_placed();
-                if let Some(open) = &mut self.log.open {
-                    open.take_back_placed();
-                }
-            }
-        }
-        outcome
-    }
-
-    /// Changes the state with `change` and undoes it. After that the same changes need no node from
-    /// the device, as long as the lock is held.
-    ///
-    /// # Errors
-    /// The error of `change`.
-    pub(crate) fn rehearse<T>(
-        &mut self,
-        change: impl FnOnce(&mut Self) -> Outcome<T>,
-    ) -> Outcome<T> {
-        self.state.begin();
-        let outcome = change(self);
-        self.state.roll_back();
-        outcome
-    }
-
     /// Applies a unit that fits.
     ///
     /// # Errors
@@ -178,43 +136,6 @@ impl Engine {
         let filled_up = self.streams.filled_up_by(worst.pages, bytes, size);
         let needed = bytes.div_ceil(size) as usize + filled_up;
         self.state.segments.has_free(needed.max(self.kept_segments))
-    }
-
-    /// Puts or deletes records of one of the disk's own lists, as a unit of the epoch in which
-    /// [`Self::set_context`] was last called.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    pub(crate) fn apply_system_records(
-        &mut self,
-        list: u64,
-        changes: &[(u64, Option<Vec<u8>>)],
-        nodes: &dyn Nodes,
-    ) -> Outcome<()> {
-        let len =
-            |value: &Option<Vec<u8>>| PUT_RECORD_LEN_BYTES + value.as_ref().map_or(0, Vec::len);
-        let record_bytes = changes.iter().map(|(_, value)| len(value)).sum::<usize>();
-        self.begin_unit(0, VERSION_LEN_BYTES + record_bytes)?;
-        self.transact(nodes, |engine| {
-            changes.iter().try_for_each(|(index, value)| {
-                engine.state.put_system_record(list, *index, value.as_deref(), nodes)
-            })?;
-            for (index, value) in changes {
-                // A record never replaces an earlier one in the partial segment: the records
-                // between them depend on the order.
-                let index = *index;
-                let record = match value {
-                    Some(value) => Record::PutRecord { list, index, value },
-                    None => Record::DeleteRecord { list, index },
-                };
-                engine.make_room(0, 0, len(value)).map_err(Fault::unfinished)?;
-                engine.partial().push(&record);
-            }
-            Ok(())
-        })?;
-        self.commit_seq += 1;
-        self.end_unit();
-        Ok(())
     }
 }
 
@@ -480,7 +401,7 @@ impl<'e, 'a> Application<'e, 'a> {
             engine.partial().place(content)
         } else {
             engine.place_apart(class, list, page_index, content).ok_or_else(|| {
-                Error::Failed(format!("class {class} found no segment to go on in"))
+                Error::Failed(format!("class {class} found no segment in which it can continue"))
             })?
         };
         engine.streams.note_block(&block);

@@ -8,43 +8,41 @@ use dendro_disk::{Aru, Op};
 use dendro_format::PageRef;
 
 use crate::commit::unit::WorstCase;
-use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::space::no_space::{Need, Shortage};
+use crate::space::reserve::Accounts;
+use crate::space::shortage::{Need, Shortage};
 use crate::state::State;
 use crate::state::pages::{chunks_of, page_range};
 
-impl LogDisk {
-    /// Returns what a unit needs and which shortage there is, if any.
-    ///
-    /// # Errors
-    /// [`Fault::Miss`](crate::fault::Fault::Miss) when a node must be read to compute that.
-    pub(crate) fn shortage_of(
-        &self,
-        engine: &Engine,
-        aru: &Aru<'_>,
-        worst: WorstCase,
-        nodes: &dyn Nodes,
-    ) -> Outcome<(Need, Option<Shortage>)> {
-        let mut need = Need {
-            log_bytes: worst.len_bytes(),
-            kept_bytes: worst.zero_pages_bytes(),
-            given_back_bytes: 0,
-            // A page that another version sees still takes space after it is replaced.
-            reclaims: aru.reclaims() && !(worst.has_pages() && engine.state.versions.are_several()),
-        };
-        let shortage = self.shortage(engine, need);
-        if !matches!(shortage, Some(Shortage::OfSpace(_))) {
-            return Ok((need, shortage));
-        }
-        need.given_back_bytes = engine.state.given_back_bytes(aru, nodes)?;
-        need.reclaims = worst.pages_bytes() > 0
-            && need.given_back_bytes >= worst.pages_bytes()
-            && aru.ops().iter().all(changes_in_place);
-        Ok((need, self.shortage(engine, need)))
+/// Returns what a unit needs and which shortage there is, if any.
+///
+/// # Errors
+/// [`Fault::Miss`](crate::fault::Fault::Miss) when a node must be read to compute that.
+pub(super) fn shortage_of(
+    accounts: &Accounts,
+    engine: &Engine,
+    aru: &Aru<'_>,
+    worst: WorstCase,
+    nodes: &dyn Nodes,
+) -> Outcome<(Need, Option<Shortage>)> {
+    let mut need = Need {
+        log_bytes: worst.len_bytes(),
+        kept_bytes: worst.zero_pages_bytes(),
+        given_back_bytes: 0,
+        // A page that another version sees still takes space after it is replaced.
+        reclaims: aru.reclaims() && !(worst.has_pages() && engine.state.versions.are_several()),
+    };
+    let shortage = accounts.shortage(engine, need);
+    if !matches!(shortage, Some(Shortage::OfSpace(_))) {
+        return Ok((need, shortage));
     }
+    need.given_back_bytes = engine.state.given_back_bytes(aru, nodes)?;
+    need.reclaims = worst.pages_bytes() > 0
+        && need.given_back_bytes >= worst.pages_bytes()
+        && aru.ops().iter().all(changes_in_place);
+    Ok((need, accounts.shortage(engine, need)))
 }
 
 /// Whether a change takes no space if all pages that the unit writes existed before. A record that

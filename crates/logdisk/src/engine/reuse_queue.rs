@@ -6,18 +6,30 @@ use dendro_format::SegmentNo;
 
 use crate::log::segments::Generation;
 
+/// What became of a segment that may be filled again.
+pub(crate) enum Reused {
+    /// No more segments are wanted.
+    Enough,
+    /// A thread reads it.
+    InUse,
+    /// It was made clean in another way.
+    Gone,
+    /// It is clean now.
+    Clean,
+}
+
 /// Reclaimable segments that wait to become clean without a checkpoint, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct ReuseQueue {
     /// Segments that were emptied by the records up to this partial segment of the main log.
-    pub(crate) waiting: VecDeque<(u64, Generation)>,
+    waiting: VecDeque<(u64, Generation)>,
     /// Segments whose reuse record is in this partial segment of the main log.
-    pub(crate) recorded: VecDeque<(u64, Generation)>,
+    recorded: VecDeque<(u64, Generation)>,
     /// Segments whose reuse record is durable, which may be filled again at once (reuse invariant
     /// 2).
-    pub(crate) safe: VecDeque<Generation>,
+    safe: VecDeque<Generation>,
     /// The number of segments that became clean without a checkpoint.
-    pub(crate) reused: u64,
+    reused: u64,
 }
 
 impl ReuseQueue {
@@ -26,9 +38,48 @@ impl ReuseQueue {
         self.reused
     }
 
+    /// The number of segments in the queue.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len() + self.recorded.len() + self.safe.len()
+    }
+
     /// Notes the segments that the records up to partial segment `seq` have emptied.
     pub(crate) fn note_closed(&mut self, seq: u64, reclaimable: Vec<Generation>) {
         self.waiting.extend(reclaimable.into_iter().map(|generation| (seq, generation)));
+    }
+
+    /// Takes the oldest segments that records up to partial segment `durable_seq` have emptied, at
+    /// most `max` of them.
+    pub(crate) fn take_emptied(&mut self, durable_seq: u64, max: usize) -> Vec<Generation> {
+        let count = self.waiting.partition_point(|(seq, _)| *seq <= durable_seq).min(max);
+        self.waiting.drain(..count).map(|(_, generation)| generation).collect()
+    }
+
+    /// Notes the segments whose reuse record is in partial segment `seq`.
+    pub(crate) fn note_recorded(&mut self, seq: u64, generations: Vec<Generation>) {
+        self.recorded.extend(generations.into_iter().map(|generation| (seq, generation)));
+    }
+
+    /// Whether a flush brings some segment closer to being filled again.
+    pub(crate) fn gains_from_flush(&self) -> bool {
+        !self.waiting.is_empty() || !self.recorded.is_empty()
+    }
+
+    /// Calls `reuse` with each segment that may be filled again, the oldest first, until enough are
+    /// clean. Segments that are in use wait further.
+    pub(crate) fn drain_safe(&mut self, mut reuse: impl FnMut(Generation) -> Reused) {
+        for _ in 0..self.safe.len() {
+            let Some(generation) = self.safe.pop_front() else { break };
+            match reuse(generation) {
+                Reused::Enough => {
+                    self.safe.push_front(generation);
+                    break;
+                }
+                Reused::InUse => self.safe.push_back(generation),
+                Reused::Gone => {}
+                Reused::Clean => self.reused += 1,
+            }
+        }
     }
 
     /// Notes that the main log is durable up to partial segment `seq`.

@@ -8,38 +8,32 @@
 //!    covers both.
 
 use dendro_base::sync::Arc;
-use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
+use dendro_format::{Addr, PageRef, SegmentNo};
 use dendro_policy::{Class, Classes, Policy, Present};
 use smallvec::SmallVec;
 
-use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::log::partial::{
-    Content, MIN_CAPACITY_BYTES, Mark, Partial, RecordRef, header_of, page_record_bytes,
+    Content, MIN_CAPACITY_BYTES, Mark, Partial, RecordRef, page_record_bytes,
 };
-use crate::log::writer::Closed;
-
-/// The number of bytes in payload streams that cost recovery as much as one byte of the main log,
-/// because recovery reads little more of them than the records that name them.
-const PAYLOAD_PER_REPLAYED: u64 = 4;
 
 /// The state of one payload stream.
 #[derive(Debug)]
-struct PayloadStream {
-    class: Class,
-    segment: Option<SegmentNo>,
-    offset_bytes: u32,
-    seq: u64,
-    prev_crc32c: u32,
-    open: Option<Partial>,
+pub(super) struct PayloadStream {
+    pub(super) class: Class,
+    pub(super) segment: Option<SegmentNo>,
+    pub(super) offset_bytes: u32,
+    pub(super) seq: u64,
+    pub(super) prev_crc32c: u32,
+    pub(super) open: Option<Partial>,
     /// What the open partial segment contained before the change under way, if that change has
     /// added to it.
-    mark: Option<Mark>,
+    pub(super) mark: Option<Mark>,
 }
 
 impl PayloadStream {
     /// An estimate of the bytes that still fit into its segment, less the minimum that a partial
     /// segment needs.
-    fn room_bytes(&self, segment_size: u64) -> u64 {
+    pub(super) fn room_bytes(&self, segment_size: u64) -> u64 {
         let open_bytes = self.open.as_ref().map_or(0, Partial::used_bytes) as u64;
         let filled = u64::from(self.offset_bytes) + open_bytes + MIN_CAPACITY_BYTES as u64;
         if self.segment.is_some() { segment_size.saturating_sub(filled) } else { 0 }
@@ -50,10 +44,10 @@ impl PayloadStream {
 #[derive(Debug)]
 pub(crate) struct Streams {
     policy: Arc<dyn Policy>,
-    classes: Classes,
-    all: Vec<PayloadStream>,
+    pub(super) classes: Classes,
+    pub(super) all: Vec<PayloadStream>,
     /// See [`crate::OpenOptions::stream_bytes`].
-    stream_bytes: u64,
+    pub(super) stream_bytes: u64,
     /// Bytes of blocks since the last flush, and the mean of that number over recent flushes.
     since_flush: u64,
     mean_between_flushes: u64,
@@ -184,7 +178,7 @@ impl Streams {
     }
 
     /// The index of the stream of `class`, if that class is in use.
-    fn find(&mut self, class: Class) -> Option<usize> {
+    pub(super) fn find(&mut self, class: Class) -> Option<usize> {
         if let Some(at) = self.all.iter().position(|stream| stream.class == class) {
             return Some(at);
         }
@@ -199,159 +193,5 @@ impl Streams {
             mark: None,
         });
         Some(self.all.len() - 1)
-    }
-}
-
-impl Engine {
-    /// Replaces the policy.
-    pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
-        self.retire_streams();
-        self.streams = Streams::new(policy, self.streams.stream_bytes, &self.state.present());
-    }
-
-    /// Closes the segments of all payload streams, so that they can be cleaned as any others.
-    pub(crate) fn retire_streams(&mut self) {
-        self.close_streams();
-        for stream in std::mem::take(&mut self.streams.all) {
-            if let Some(segment) = stream.segment {
-                self.state.segments.close(segment);
-            }
-        }
-    }
-
-    /// The class that the policy chooses for a page that a client writes over `old`.
-    pub(crate) fn user_class(&mut self, old: Option<PageRef>) -> Class {
-        let segments = &self.state.segments;
-        let left = old.filter(|old| old.len_bytes > 0);
-        let left = left.map(|old| segments.layout().segment_of(old.addr));
-        if let Some((_, class)) = self.last_class.filter(|&(last, _)| last == left) {
-            return class;
-        }
-        let segment = left.map(|left| segments.policy_view(left));
-        let class = self.streams.policy.user_class(segment.as_ref(), &self.state.present());
-        self.last_class = Some((left, class));
-        class
-    }
-
-    /// The class that the policy chooses for survivors of the segment of `addr`.
-    pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
-        self.streams
-            .policy
-            .survivor_class(&self.state.segments.policy_view_at(addr), &self.state.present())
-    }
-
-    /// The class that a block is written to if the policy chose `class`. For a class of survivors,
-    /// when clean segments are few and its stream would need one, it is the next colder class, or
-    /// else the next hotter one, whose stream has room in its segment. If there is none, it is the
-    /// main log's class.
-    pub(crate) fn class_with_room(&self, class: Class) -> Class {
-        let Some(index) = class.survivor_index() else { return class };
-        let size = self.state.segments.layout().segment_size_bytes();
-        let has_room = |class: &Class| {
-            let mut streams = self.streams.all.iter();
-            streams.any(|stream| stream.class == *class && stream.room_bytes(size) > 0)
-        };
-        if has_room(&class) || self.state.segments.has_free(self.kept_segments) {
-            return class;
-        }
-        let colder = index + 1..self.streams.classes.survivors;
-        let mut others = colder.chain((0..index).rev()).map(Class::survivor);
-        others.find(has_room).unwrap_or(Class::MAIN)
-    }
-
-    /// Places what is stored of a page in the stream of `class`; [`Self::record_page`] then names
-    /// it in the main log. `None` means that there is no such stream or no segment for it, so the
-    /// block must go to the main log.
-    pub(crate) fn place_apart(
-        &mut self,
-        class: Class,
-        list: u64,
-        page_index: u64,
-        content: &Content<'_>,
-    ) -> Option<PageRef> {
-        let number = self.streams.find(class)?;
-        let (pages, short) = content.room();
-        let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
-        if !self.streams.all[number].open.as_ref().is_some_and(fits) {
-            self.close_stream(number);
-            self.open_stream(number)?;
-        }
-        let stream = &mut self.streams.all[number];
-        let open = stream.open.as_mut()?;
-        stream.mark.get_or_insert_with(|| open.mark());
-        open.set_context(self.context);
-        Some(open.push_page(list, page_index, content))
-    }
-
-    /// Records in the main log that a page was written as `block`, which was placed there or in a
-    /// stream.
-    pub(crate) fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) {
-        let main = self.log.open.as_mut().expect("a partial segment was opened");
-        main.set_context(self.context);
-        let record_ref = main.record_page(list, page_index, block);
-        if main.offset_of(block.addr).is_none() {
-            self.streams.set_named(block, record_ref);
-        }
-    }
-
-    fn open_stream(&mut self, number: usize) -> Option<()> {
-        let layout = self.state.segments.layout();
-        let size = layout.segment_size_bytes();
-        let stream = &mut self.streams.all[number];
-        let is_full = size - u64::from(stream.offset_bytes) < MIN_CAPACITY_BYTES as u64;
-        if let Some(full) = stream.segment.filter(|_| is_full) {
-            self.state.segments.close(full);
-            stream.segment = None;
-        }
-        if stream.segment.is_none() {
-            stream.segment = Some(self.state.segments.open(Head::Payload, stream.class)?);
-            stream.offset_bytes = 0;
-        }
-        let (segment, offset_bytes) = (stream.segment?, stream.offset_bytes);
-        let room = (size - u64::from(offset_bytes)) as usize;
-        let buf = self.take_buf();
-        // The last partial segment of a segment takes the room that would be too little for another
-        // one.
-        let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
-        let segment_offset = layout.segment_offset(segment);
-        let epoch = self.state.versions.epoch();
-        self.streams.all[number].open =
-            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
-        Some(())
-    }
-
-    /// Queues the open partial segments of all payload streams, before the partial segment of the
-    /// main log that names their blocks (streams invariant 1).
-    pub(crate) fn close_streams(&mut self) {
-        for number in 0..self.streams.all.len() {
-            self.close_stream(number);
-        }
-    }
-
-    fn close_stream(&mut self, number: usize) {
-        let stream = &mut self.streams.all[number];
-        let Some(mut partial) = stream.open.take() else { return };
-        if partial.is_empty() {
-            stream.open = Some(partial);
-            return;
-        }
-        partial.complete();
-        let (segment, base) = (partial.segment(), partial.base());
-        let (buf, len_bytes, crc32c) = partial.close(PartialHeader {
-            class: stream.class.number(),
-            seq: stream.seq,
-            prev_crc32c: stream.prev_crc32c,
-            commit_seq: self.commit_seq,
-            time: self.began,
-            ..header_of(Head::Payload, self.uuid)
-        });
-        stream.offset_bytes += len_bytes as u32;
-        stream.seq += 1;
-        stream.prev_crc32c = crc32c;
-        // It counts as written together with the main log's partial segment that will name its
-        // blocks.
-        let seq = self.log.seq;
-        self.replay_bytes += len_bytes as u64 / PAYLOAD_PER_REPLAYED;
-        self.hand_to_writer(Arc::new(Closed { buf, len_bytes, base, segment, seq }));
     }
 }

@@ -8,6 +8,7 @@
 
 mod entry;
 mod pins;
+mod state;
 #[cfg(test)]
 mod tests;
 mod undo;
@@ -26,31 +27,9 @@ use zerocopy::FromZeros;
 use self::entry::{AWAITS_LAST, AWAITS_NEXT, CHANGED, ENTRY_LEN_BYTES, Entry, UNRECORDED};
 pub(crate) use self::pins::Pin;
 use self::pins::Pins;
+pub(crate) use self::state::PageCounts;
+pub use self::state::SegmentState;
 use self::undo::Undo;
-
-/// What may be done with a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SegmentState {
-    /// The segment holds nothing that is needed, and may be filled.
-    Clean,
-    /// A stream fills the segment, or will fill it next.
-    Open,
-    /// The segment was filled. If nothing in it is live it is *pending*: it becomes clean when a
-    /// checkpoint that no longer needs it is durable, or when the log states that it may be filled
-    /// again.
-    Dirty,
-}
-
-/// Counts of the live pages that are not whole blocks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PageCounts {
-    /// Pages whose blocks are shorter than a page.
-    pub(crate) short: u64,
-    /// Pages that have no block because they are zeros.
-    pub(crate) zero: u64,
-    /// Whether the counts have been kept since the volume was made.
-    pub(crate) are_exact: bool,
-}
 
 /// One use of a segment, from when it is opened until it becomes clean again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use std::mem;
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, NodePtr};
 
-use super::{Bounds, Nodes};
+use super::bounds::Bounds;
+use super::nodes::Nodes;
 use crate::fault::Outcome;
 use crate::map::node::{Child, Node, Resident, Weight};
 

@@ -7,9 +7,11 @@
 use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, Value};
 
-use super::{Bounds, Ledger, child_mut, look_under};
+use super::accounting::Ledger;
+use super::bounds::Bounds;
+use super::descent::{child_mut, look_under};
+use super::nodes::Nodes;
 use crate::fault::Outcome;
-use crate::map::Nodes;
 use crate::map::node::{
     Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Leaf, Node, Resident,
     Weight,

@@ -4,7 +4,8 @@ use dendro_format::Key;
 
 use super::accounting::Ledger;
 use super::bounds::Bounds;
-use super::{Nodes, child_mut};
+use super::descent::child_mut;
+use super::nodes::Nodes;
 use crate::fault::Outcome;
 use crate::map::node::{Child, FANOUT, Leaf, Node, Resident, Weight};
 

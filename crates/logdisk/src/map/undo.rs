@@ -10,7 +10,7 @@ use std::mem;
 use dendro_base::sync::Arc;
 use dendro_format::{Key, NodePtr, PageRef, Value};
 
-use super::Nodes;
+use super::nodes::Nodes;
 use crate::fault::{Fault, Outcome};
 use crate::map::node::Resident;
 

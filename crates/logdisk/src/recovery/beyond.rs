@@ -20,7 +20,6 @@ use dendro_device::AlignedBuf;
 use dendro_format::{Head, PartialHeader, SegmentNo};
 
 use super::reader::SegmentReader;
-use super::salvage::Later;
 
 /// About the most that all streams write between two checkpoints.
 const WRITTEN_BETWEEN_CHECKPOINTS_BYTES: u64 = 512 * MIB;
@@ -59,6 +58,12 @@ pub(super) fn highest_seq(reader: &mut SegmentReader<'_>) -> u64 {
         }
     }
     highest
+}
+
+/// A partial segment behind the damage.
+pub(super) struct Later {
+    pub(super) header: PartialHeader,
+    pub(super) records: Vec<u8>,
 }
 
 /// What was found of the main log behind that place.

@@ -1,13 +1,11 @@
 //! Whether something that was durable is lost, and what (DESIGN §6).
 
 use dendro_base::Timestamp;
-use dendro_disk::{Result, Versions};
 use dendro_format::Checkpoint;
 
 use super::beyond::LogEnd;
 use super::roll_forward::Chain;
 use super::start::Doubt;
-use crate::disk::LogDisk;
 
 /// Describes what is lost, if anything that was durable is lost or may be. An older checkpoint is a
 /// loss even where the log leads from it to the same state: its map has items that were collected
@@ -31,8 +29,8 @@ pub(super) fn find(
     let (commit_seq, time) = state_of(checkpoint, chain);
     if let Some(beyond) = chain.beyond.as_ref().filter(|beyond| beyond.durable_seq >= seq) {
         lost.push(format!(
-            "the log is damaged at byte {offset_bytes} of segment {segment}, or where it goes on \
-             from there: partial segment {seq} does not fit, and {} says that all up to {} were \
+            "the log is damaged at byte {offset_bytes} of segment {segment}, or where it \
+             continues: partial segment {seq} does not fit, and {} says that all up to {} were \
              durable; units {} to {} lie behind it, written up to {}",
             beyond.last.seq,
             beyond.durable_seq,
@@ -56,25 +54,4 @@ pub(super) fn find(
 fn state_of(checkpoint: &Checkpoint, chain: &Chain) -> (u64, Timestamp) {
     let last = chain.partials.last().map(|last| (last.header.commit_seq, last.header.time));
     last.unwrap_or((checkpoint.commit_seq, checkpoint.time))
-}
-
-impl LogDisk {
-    /// Keeps the present state of every head as a snapshot, before anything is overwritten. The
-    /// name of the snapshot states the reason.
-    pub(super) fn keep_recovered(&mut self) -> Result<()> {
-        let now = self.volume.read().clock.now();
-        let heads: Vec<(u32, String)> =
-            self.versions().branches().map(|branch| (branch.branch, branch.name.clone())).collect();
-        for (branch, branch_name) in heads {
-            // The names are unique, whatever the names of the branches are.
-            let name = format!("recovered-{}-{branch}", now.secs());
-            self.recovery_notes.push(match self.snapshot(branch, Some(&name)) {
-                Ok(_) => format!("snapshot \"{name}\" keeps what was left of \"{branch_name}\""),
-                Err(error) => {
-                    format!("what was left of \"{branch_name}\" is not kept as a snapshot: {error}")
-                }
-            });
-        }
-        dendro_disk::LogicalDisk::flush(self, dendro_disk::CommitSeq::LATEST)
-    }
 }

@@ -12,8 +12,8 @@ use crate::fault::{Fault, Outcome};
 use crate::log::partial::RecordContext;
 use crate::map::Nodes;
 use crate::state::State;
+use crate::state::item::ItemKey;
 use crate::state::pages::{ChunkBudget, page_range, zeroed_map_bytes};
-use crate::state::visibility::ItemKey;
 
 /// Applies the complete units of the chain. What follows the last complete unit is dropped.
 ///
@@ -108,8 +108,9 @@ pub(super) fn apply_record(
         Record::Version { branch, epoch, is_moved } => {
             if !is_moved && epoch != state.versions.epoch() {
                 let now = state.versions.epoch();
-                let what =
-                    format!("it goes on in epoch {epoch} of branch {branch}, and not in {now}");
+                let what = format!(
+                    "it continues in epoch {epoch} of branch {branch}, but the state is in epoch {now}"
+                );
                 return Err(Error::Corrupted(what).into());
             }
             *context = RecordContext { branch, epoch, is_moved };
@@ -123,7 +124,8 @@ pub(super) fn apply_record(
                 state.finish_removals(nodes)?;
             }
             is_emptied(state, segment).then_some(()).ok_or_else(|| {
-                let what = format!("it fills segment {segment} anew, in which something lives");
+                let what =
+                    format!("it releases segment {segment} for reuse, but blocks in it are live");
                 Error::Corrupted(what).into()
             })
         }

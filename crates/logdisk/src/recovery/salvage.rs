@@ -16,19 +16,14 @@ use std::fmt;
 use dendro_disk::{Error, Lid};
 use dendro_format::record::Records;
 use dendro_format::versions::VERSIONS_LIST;
-use dendro_format::{Layout, PartialHeader, Record};
+use dendro_format::{Layout, Record};
 
+use super::beyond::Later;
 use super::replay::{apply_record, apply_version};
 use crate::fault::{Fault, Outcome};
 use crate::log::partial::RecordContext;
 use crate::map::Nodes;
 use crate::state::State;
-
-/// A partial segment behind the damage.
-pub(super) struct Later {
-    pub(super) header: PartialHeader,
-    pub(super) records: Vec<u8>,
-}
 
 /// The result of a salvage.
 #[derive(Debug, Default)]
@@ -119,7 +114,7 @@ fn apply_records(
             _ => {
                 if !context.is_moved && context.epoch != state.versions.epoch() {
                     let why = format!(
-                        "it goes on in epoch {}, and the lost part has begun that",
+                        "it continues in epoch {}, which began in the lost part",
                         context.epoch
                     );
                     return Err(Error::Corrupted(why).into());

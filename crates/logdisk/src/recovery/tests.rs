@@ -5,6 +5,7 @@ use dendro_format::Record;
 
 use super::roll_forward::Scanned;
 use super::*;
+use crate::{LogDisk, format};
 
 const SEGMENT_BYTES: u64 = 128 << 10;
 const SEGMENT_COUNT: u64 = 256;
@@ -92,7 +93,7 @@ fn the_log_from_an_older_checkpoint_is_cut_off_before_records_that_cannot_be_app
     let (unit, state, notes) = found.forward(&*device, true).expect("a state is left");
     assert_eq!(unit, last_unit);
     assert!(state.segments.live_bytes() >= PAGE_SIZE as u64);
-    assert!(notes.len() == 1 && notes[0].contains("anew"), "{notes:?}");
+    assert!(notes.len() == 1 && notes[0].contains("for reuse"), "{notes:?}");
 }
 
 fn bytes_of(device: &dyn Device) -> Vec<u8> {
@@ -131,7 +132,7 @@ fn segments_clean_before_a_crash_are_clean_after_it_without_a_checkpoint() {
             page = write(page);
         }
         disk.flush(CommitSeq::LATEST).expect("the device works");
-        let clean = disk.volume.read().state.segments.clean_segments();
+        let clean = disk.volume().read().state.segments.clean_segments();
         let found = clean_after_crash(&*device);
         let lacking: Vec<_> = clean.iter().filter(|segment| !found.contains(segment)).collect();
         assert!(lacking.is_empty(), "{lacking:?} of {clean:?}; found are {found:?}");

@@ -9,8 +9,8 @@ use dendro_disk::{Error, Result};
 use dendro_format::partial::HEADER_LEN_BYTES;
 use dendro_format::{Addr, Head, PartialHeader, SegmentNo, checksum, checksum_append};
 
-use super::ScrubProgress;
 use super::batch::{Batch, Extent};
+use super::progress::ScrubProgress;
 use super::window::{WINDOW_BYTES, Window};
 use crate::damage::Part;
 use crate::log::segments::Pin;

@@ -9,10 +9,10 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::disk::LogDisk;
 use crate::map::Entry;
 use crate::versions::Versions;
 use crate::versions::ancestry::{Ancestry, AncestrySpan, BranchTree};
+use crate::volume::Volume;
 
 /// The maximum number of map entries that are visited while the lock is held once.
 const STEP_LEN: usize = 4096;
@@ -292,102 +292,98 @@ fn seen<'a>(ancestry: Ancestry<'a>, entries: &'a [Entry]) -> impl Iterator<Item 
     })
 }
 
-impl LogDisk {
-    /// Walks over the map and counts, for each version, the bytes of the blocks that it sees and of
-    /// those that only it sees.
-    pub(crate) fn count_usage(&self) -> Result<Vec<VersionUsage>> {
-        let viewpoints =
-            UsageCounter::of(&self.volume.read().state.versions, &FxHashSet::default())?;
-        self.count(viewpoints)
-    }
+/// Walks over the map and counts, for each version, the bytes of the blocks that it sees and of
+/// those that only it sees.
+pub(crate) fn count(volume: &Volume) -> Result<Vec<VersionUsage>> {
+    let viewpoints = UsageCounter::of(&volume.read().state.versions, &FxHashSet::default())?;
+    walk(volume, viewpoints)
+}
 
-    /// Counts the bytes of the blocks that only these versions see.
-    pub(crate) fn count_freed_by(&self, views: &[View]) -> Result<u64> {
-        let mut together: FxHashSet<View> = views.iter().copied().collect();
-        let viewpoints = UsageCounter::of(&self.volume.read().state.versions, &together)?;
-        // The first of these versions owns what only they see.
-        let first = viewpoints.usages.iter().position(|usage| together.contains(&usage.view));
-        for usage in &viewpoints.usages {
-            together.remove(&usage.view);
-        }
-        if let Some(unknown) = views.iter().find(|view| together.contains(view)) {
-            return Err(Error::NoSuchView(*unknown));
-        }
-        let usages = self.count(viewpoints)?;
-        Ok(first.map_or(0, |first| usages[first].exclusive_bytes))
+/// Counts the bytes of the blocks that only these versions see.
+pub(crate) fn freed_by(volume: &Volume, views: &[View]) -> Result<u64> {
+    let mut together: FxHashSet<View> = views.iter().copied().collect();
+    let viewpoints = UsageCounter::of(&volume.read().state.versions, &together)?;
+    // The first of these versions owns what only they see.
+    let first = viewpoints.usages.iter().position(|usage| together.contains(&usage.view));
+    for usage in &viewpoints.usages {
+        together.remove(&usage.view);
     }
-
-    fn count(&self, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsage>> {
-        let mut next = Key::MIN;
-        loop {
-            let (items, end) = self.volume.look(|engine, nodes| {
-                let mut items: Vec<(Vec<Entry>, Vec<Entry>)> = Vec::new();
-                let end = engine.end_of_step(&next, nodes)?;
-                if let Some(end) = &end {
-                    engine.state.visit_items(&next, end, nodes, &mut |entries, of_list| {
-                        if entries[0].0.space == Space::Chunks {
-                            items.push((entries.to_vec(), of_list.to_vec()));
-                        }
-                    })?;
-                }
-                Ok((items, end))
-            })?;
-            for (chunk, of_list) in &items {
-                viewpoints.add(chunk, of_list);
-            }
-            match end {
-                Some(end) => next = end,
-                None => return Ok(viewpoints.finish()),
-            }
-        }
+    if let Some(unknown) = views.iter().find(|view| together.contains(view)) {
+        return Err(Error::NoSuchView(*unknown));
     }
+    let usages = walk(volume, viewpoints)?;
+    Ok(first.map_or(0, |first| usages[first].exclusive_bytes))
+}
 
-    /// The lists that have an entry which only one of the two views sees. Parts of the map in which
-    /// nothing was written since their ancestries parted are passed over.
-    pub(crate) fn find_changed_lists(
-        &self,
-        a: View,
-        b: View,
-        from: Lid,
-        max: usize,
-    ) -> Result<Vec<Lid>> {
-        let mut lists = Vec::new();
-        let mut next = Key::first(from.0, Space::List, 0);
-        let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
-        if max == 0 {
-            return Ok(lists);
-        }
-        self.volume.walk(&mut next, |engine, next, nodes| {
-            let ancestries =
-                (engine.state.versions.ancestry(a)?, engine.state.versions.ancestry(b)?);
-            let common = ancestries.0.parts_after(&ancestries.1);
-            let mut count = 0;
-            let mut at = *next;
-            let mut found = None;
-            let walked = engine.state.map.visit_newer(next, &end, common, nodes, &mut |key, _| {
-                count += 1;
-                at = *key;
-                if ancestries.0.sees(key) != ancestries.1.sees(key) {
-                    found = Some(key.list);
-                }
-                if found.is_some() || count > STEP_LEN {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            });
-            // What was visited is not visited again, except the last entry.
-            *next = at;
-            walked?;
-            if let Some(list) = found {
-                lists.push(Lid(list));
-                *next = Key::first(list + 1, Space::List, 0);
+fn walk(volume: &Volume, mut viewpoints: UsageCounter) -> Result<Vec<VersionUsage>> {
+    let mut next = Key::MIN;
+    loop {
+        let (items, end) = volume.look(|engine, nodes| {
+            let mut items: Vec<(Vec<Entry>, Vec<Entry>)> = Vec::new();
+            let end = engine.end_of_step(&next, nodes)?;
+            if let Some(end) = &end {
+                engine.state.visit_items(&next, end, nodes, &mut |entries, of_list| {
+                    if entries[0].0.space == Space::Chunks {
+                        items.push((entries.to_vec(), of_list.to_vec()));
+                    }
+                })?;
             }
-            let is_done = lists.len() >= max || (found.is_none() && count <= STEP_LEN);
-            Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            Ok((items, end))
         })?;
-        Ok(lists)
+        for (chunk, of_list) in &items {
+            viewpoints.add(chunk, of_list);
+        }
+        match end {
+            Some(end) => next = end,
+            None => return Ok(viewpoints.finish()),
+        }
     }
+}
+
+/// The lists that have an entry which only one of the two views sees. Parts of the map in which
+/// nothing was written since their ancestries parted are passed over.
+pub(crate) fn changed_lists(
+    volume: &Volume,
+    a: View,
+    b: View,
+    from: Lid,
+    max: usize,
+) -> Result<Vec<Lid>> {
+    let mut lists = Vec::new();
+    let mut next = Key::first(from.0, Space::List, 0);
+    let end = Key::first(Lid::CLIENT_END.0, Space::List, 0);
+    if max == 0 {
+        return Ok(lists);
+    }
+    volume.walk(&mut next, |engine, next, nodes| {
+        let ancestries = (engine.state.versions.ancestry(a)?, engine.state.versions.ancestry(b)?);
+        let common = ancestries.0.parts_after(&ancestries.1);
+        let mut count = 0;
+        let mut at = *next;
+        let mut found = None;
+        let walked = engine.state.map.visit_newer(next, &end, common, nodes, &mut |key, _| {
+            count += 1;
+            at = *key;
+            if ancestries.0.sees(key) != ancestries.1.sees(key) {
+                found = Some(key.list);
+            }
+            if found.is_some() || count > STEP_LEN {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        // What was visited is not visited again, except the last entry.
+        *next = at;
+        walked?;
+        if let Some(list) = found {
+            lists.push(Lid(list));
+            *next = Key::first(list + 1, Space::List, 0);
+        }
+        let is_done = lists.len() >= max || (found.is_none() && count <= STEP_LEN);
+        Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(lists)
 }
 
 #[cfg(test)]

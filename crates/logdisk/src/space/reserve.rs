@@ -1,12 +1,16 @@
 //! What fits: the capacity of the volume, what is charged against it, and the clean segments that are
 //! kept for those who must never wait.
 
-use dendro_base::sync::atomic::Ordering;
+use dendro_base::sync::{Arc, Mutex};
 use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Error, Ledger, Reservation, Result};
 
-use crate::disk::LogDisk;
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::map::node::LEAF_LEN_BYTES;
+use crate::options::CleanSettings;
+use crate::space::host::Host;
+use crate::space::map_stream::MapStream;
+use crate::volume::Volume;
 
 /// The least amount of dirty map that the reserve is computed for.
 const MIN_DIRTY_BYTES: u64 = 256 << 10;
@@ -18,9 +22,71 @@ const MAX_USAGE_LEN_BYTES: u64 = 80;
 /// kept from clients for that.
 const MAP_SHARE_DEAD: u64 = 4;
 /// A quarter of that again lies in clean segments, to move nodes to.
-pub(crate) const MAP_SHARE_CLEAN: u64 = 16;
+pub(super) const MAP_SHARE_CLEAN: u64 = 16;
 
-impl LogDisk {
+/// The accounts of a volume: what is free, what can be written now, and what is kept for whom.
+pub(crate) struct Accounts {
+    volume: Arc<Volume>,
+    /// The share of each segment that stays free of live blocks, in percent.
+    reserve_percent: u8,
+    settings: Mutex<CleanSettings>,
+    ledger: Arc<Ledger>,
+    map_stream: MapStream,
+    host: Host,
+}
+
+impl Accounts {
+    pub(crate) fn new(volume: Arc<Volume>, reserve_percent: u8, settings: CleanSettings) -> Self {
+        Self {
+            reserve_percent,
+            settings: Mutex::new(settings),
+            ledger: Arc::default(),
+            map_stream: MapStream::default(),
+            host: Host::new(Arc::clone(&volume)),
+            volume,
+        }
+    }
+
+    /// What the checkpoint under way says about the map stream.
+    pub(crate) const fn map_stream(&self) -> &MapStream {
+        &self.map_stream
+    }
+
+    /// The file system that holds the image.
+    pub(crate) const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// The bytes that clients have reserved.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.ledger.reserved_bytes()
+    }
+
+    /// The settings of background cleaning.
+    pub(crate) fn clean_settings(&self) -> CleanSettings {
+        *self.settings.lock()
+    }
+
+    pub(crate) fn set_clean_settings(&self, settings: CleanSettings) {
+        *self.settings.lock() = settings;
+    }
+
+    /// Reserves so many bytes for a client.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when not as much is free.
+    pub(crate) fn reserve(&self, engine: &Engine, len_bytes: u64) -> Result<Reservation> {
+        let limit = self.present_capacity_bytes(engine).saturating_sub(self.charged_bytes(engine));
+        self.ledger.reserve(len_bytes, limit).ok_or_else(|| {
+            let available_bytes = limit.saturating_sub(self.reserved_bytes());
+            Error::NoSpace { needed_bytes: len_bytes, available_bytes }
+        })
+    }
+
     /// The clean segments that client data never fills, with the map as dirty as it is now.
     pub(crate) fn reserve_segments(&self, engine: &Engine) -> u32 {
         self.checkpoint_reserve(engine) + self.reclaim_reserve()
@@ -41,7 +107,7 @@ impl LogDisk {
     /// Whether a checkpoint should be taken for the segments that it makes clean. Writing the dirty
     /// nodes takes time and segments, too. So while some clean segments are left, the checkpoint
     /// waits until it frees many at once.
-    pub(crate) fn space_wants_checkpoint(&self, engine: &Engine) -> bool {
+    pub(crate) fn wants_checkpoint(&self, engine: &Engine) -> bool {
         let counts = engine.state.segments.counts();
         let pending = self.unreusable_segments(engine);
         let is_due = counts.clean <= self.scarce_segments(engine) + self.pool_segments(engine) / 4;
@@ -58,14 +124,14 @@ impl LogDisk {
     }
 
     /// Segments that only a checkpoint makes clean.
-    pub(super) fn unreusable_segments(&self, engine: &Engine) -> u32 {
+    pub(crate) fn unreusable_segments(&self, engine: &Engine) -> u32 {
         engine.state.segments.counts().pending.saturating_sub(engine.reusable_count())
     }
 
     /// Whether so many segments are worth more than the nodes that a checkpoint writes: twice as
     /// much if it is urgent, and four times otherwise. After the checkpoint, the nodes of the one
     /// before wait to be freed in their turn.
-    pub(super) fn is_worth_writing_nodes(
+    pub(crate) fn is_worth_writing_nodes(
         &self,
         engine: &Engine,
         segments: u32,
@@ -95,7 +161,7 @@ impl LogDisk {
     /// The least number of segments that a checkpoint should free if it is taken because commits
     /// wait. Each checkpoint takes two flushes, and writes nodes that fewer checkpoints would write
     /// fewer times.
-    pub(super) fn checkpoint_batch(&self, engine: &Engine) -> u32 {
+    pub(crate) fn checkpoint_batch(&self, engine: &Engine) -> u32 {
         (self.pool_segments(engine) / 4).max(1)
     }
 
@@ -131,7 +197,7 @@ impl LogDisk {
     /// The segments kept for checkpoints and cleaning, with so many dirty bytes in the map: the
     /// nodes of a checkpoint and what moving blocks adds to them, the next segment of the main log
     /// and of the map stream, and one segment to move blocks to.
-    pub(super) fn reserve_for(&self, dirty_bytes: u64) -> u32 {
+    pub(crate) fn reserve_for(&self, dirty_bytes: u64) -> u32 {
         (dirty_bytes + dirty_bytes / 2).div_ceil(self.volume.layout().segment_size_bytes()) as u32
             + 4
     }
@@ -142,15 +208,13 @@ impl LogDisk {
         let unrecorded = engine.state.segments.unrecorded().len() as u64;
         let all = u64::from(self.volume.layout().segment_count()) * MAX_USAGE_LEN_BYTES;
         let usage_bytes = (unrecorded * LEAF_LEN_BYTES as u64).min(all);
-        self.frozen_len_bytes.load(Ordering::Relaxed)
-            + engine.state.map.due_len_bytes()
-            + usage_bytes
+        self.map_stream.left_bytes() + engine.state.map.due_len_bytes() + usage_bytes
     }
 
     /// The clean segments that checkpoints take for the present map, beyond the one that they are
     /// filling.
     pub(crate) fn node_segments(&self, engine: &Engine) -> u32 {
-        let here = self.map_room_bytes.load(Ordering::Relaxed) / 4 * 3;
+        let here = self.map_stream.room_bytes() / 4 * 3;
         let rest = self.unwritten_len_bytes(engine).saturating_sub(here);
         rest.div_ceil(self.volume.layout().segment_size_bytes()) as u32
     }
@@ -163,7 +227,7 @@ impl LogDisk {
         // What headers, records and nodes that do not fit leave unused of a segment.
         let unused = (2 * LEAF_LEN_BYTES + 3 * PAGE_SIZE) as u64;
         let segments = self.unwritten_len_bytes(engine).div_ceil(size - unused) + 1;
-        let here = self.map_room_bytes.load(Ordering::Relaxed);
+        let here = self.map_stream.room_bytes();
         u64::from(engine.state.segments.clean_count()) * size + here >= segments * size
     }
 
@@ -213,8 +277,7 @@ impl LogDisk {
         let longest = PARTIAL_LEN_BYTES as u64;
         let overhead_blocks =
             size.div_ceil(longest) * (1 + (3 * size.min(longest)).div_ceil(longest));
-        size - size * u64::from(self.options.reserve_percent) / 100
-            - overhead_blocks * PAGE_SIZE as u64
+        size - size * u64::from(self.reserve_percent) / 100 - overhead_blocks * PAGE_SIZE as u64
     }
 
     /// The live bytes as they lie on the device. They include map nodes that no checkpoint has

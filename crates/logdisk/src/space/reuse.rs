@@ -14,23 +14,25 @@
 //!
 //! Only segments of payload streams are reused in this way. Recovery reads the main log's segments,
 //! and the checkpoint before needs the map's. What a collection frees has no record in the log
-//! ([`crate::snapshots::collection`]), so segments that it emptied wait for a checkpoint.
+//! (collection 1), so segments that it emptied wait for a checkpoint.
 //!
 //! As long as there is room, all segments wait for a checkpoint. If the log behind the checkpoint
 //! is damaged, what the checkpoint names is then still there.
 //!
 //! [`PartialHeader::durable_seq`]: dendro_format::PartialHeader::durable_seq
 
+use dendro_base::sync::Arc;
 use dendro_disk::Result;
+use dendro_format::Record;
 use dendro_format::record::{REUSE_LEN_BYTES, VERSION_LEN_BYTES};
-use dendro_format::{Record, SegmentNo};
 
-use crate::disk::LogDisk;
 use crate::engine::Engine;
-use crate::engine::reuse_queue::ReuseQueue;
+use crate::engine::reuse_queue::Reused;
 use crate::fault::Outcome;
+use crate::flush::Flusher;
 use crate::log::partial::MIN_CAPACITY_BYTES;
-use crate::log::segments::Generation;
+use crate::space::reserve::Accounts;
+use crate::volume::Volume;
 
 /// The most segments that one partial segment releases for reuse.
 const MAX_SEGMENTS_PER_PARTIAL: usize = 256;
@@ -39,30 +41,24 @@ const REUSE_RECORDS_LEN_BYTES: usize =
     VERSION_LEN_BYTES + MAX_SEGMENTS_PER_PARTIAL * REUSE_LEN_BYTES;
 
 impl Engine {
-    /// About how many segments can become clean without a checkpoint.
-    pub(crate) fn reusable_count(&self) -> u32 {
-        let ReuseQueue { waiting, recorded, safe, .. } = &self.reuse_queue;
-        let count =
-            self.state.segments.reclaimable_count() + waiting.len() + recorded.len() + safe.len();
-        count as u32
-    }
-
     /// Makes segments whose reuse record is durable clean, until `clean_count` segments are (reuse
     /// 2). Returns whether any became clean.
     fn reuse_up_to(&mut self, clean_count: u32) -> bool {
         let before = self.state.segments.clean_count();
-        for _ in 0..self.reuse_queue.safe.len() {
-            if self.state.segments.clean_count() >= clean_count {
-                break;
+        let segments = &mut self.state.segments;
+        self.reuse_queue.drain_safe(|generation| {
+            if segments.clean_count() >= clean_count {
+                return Reused::Enough;
             }
-            let Some(generation) = self.reuse_queue.safe.pop_front() else { break };
-            if self.state.segments.is_pinned(generation.segment) {
-                self.reuse_queue.safe.push_back(generation);
-            } else if self.state.segments.is_still_pending(generation) {
-                self.state.segments.set_clean(generation.segment);
-                self.reuse_queue.reused += 1;
+            if segments.is_pinned(generation.segment) {
+                return Reused::InUse;
             }
-        }
+            if !segments.is_still_pending(generation) {
+                return Reused::Gone;
+            }
+            segments.set_clean(generation.segment);
+            Reused::Clean
+        });
         self.state.segments.clean_count() > before
     }
 
@@ -70,11 +66,8 @@ impl Engine {
     /// whether there were any.
     fn enter_reuse_records(&mut self) -> Outcome<bool> {
         self.note_reclaimable();
-        let durable_seq = self.durable_seq;
-        let count = self.reuse_queue.waiting.partition_point(|(seq, _)| *seq <= durable_seq);
-        let count = count.min(MAX_SEGMENTS_PER_PARTIAL);
-        let mut generations: Vec<Generation> =
-            self.reuse_queue.waiting.drain(..count).map(|(_, generation)| generation).collect();
+        let mut generations =
+            self.reuse_queue.take_emptied(self.durable_seq, MAX_SEGMENTS_PER_PARTIAL);
         generations.retain(|generation| self.state.segments.is_still_pending(*generation));
         if generations.is_empty() {
             return Ok(false);
@@ -85,10 +78,7 @@ impl Engine {
             self.partial().push(&Record::Reuse { segment: generation.segment });
         }
         self.end_unit();
-        let seq = self.log.seq;
-        self.reuse_queue
-            .recorded
-            .extend(generations.into_iter().map(|generation| (seq, generation)));
+        self.reuse_queue.note_recorded(self.log.seq, generations);
         Ok(true)
     }
 
@@ -102,21 +92,30 @@ impl Engine {
         };
         fits_here || (self.log.next_segment.is_some() && self.state.segments.has_free(0))
     }
-
-    /// Removes segments from the reuse queue that a checkpoint makes clean.
-    pub(crate) fn withdraw_from_reuse(&mut self, segments: &[SegmentNo]) {
-        self.state.segments.forget_reclaimable(segments);
-        self.reuse_queue.withdraw(segments);
-    }
 }
 
-impl LogDisk {
+/// Makes reclaimable segments clean.
+pub(crate) struct Reuse {
+    volume: Arc<Volume>,
+    flusher: Arc<Flusher>,
+    accounts: Arc<Accounts>,
+}
+
+impl Reuse {
+    pub(crate) const fn new(
+        volume: Arc<Volume>,
+        flusher: Arc<Flusher>,
+        accounts: Arc<Accounts>,
+    ) -> Self {
+        Self { volume, flusher, accounts }
+    }
+
     /// If clean segments are few, makes some reclaimable segments clean or does the next step
     /// towards it. Returns whether it did.
-    pub(crate) fn reuse_step(&self) -> Result<bool> {
+    pub(crate) fn step(&self) -> Result<bool> {
         {
             let engine = self.volume.read();
-            if !self.reuse_is_wanted(&engine) {
+            if !self.accounts.reuse_is_wanted(&engine) {
                 return Ok(false);
             }
         }
@@ -124,7 +123,7 @@ impl LogDisk {
     }
 
     /// Makes as many reclaimable segments clean as is possible without a checkpoint.
-    pub(crate) fn reuse_all(&self) -> Result<()> {
+    pub(crate) fn all(&self) -> Result<()> {
         // It takes two flushes at most: one of the records that emptied the segments, one of the
         // reuse records.
         for _ in 0..3 {
@@ -143,7 +142,7 @@ impl LogDisk {
             if self.volume.check_writable(&engine).is_err() {
                 return Ok(false);
             }
-            let enough = self.clean_after_reuse(&engine);
+            let enough = self.accounts.clean_after_reuse(&engine);
             if engine.reuse_up_to(enough) {
                 return Ok(true);
             }
@@ -153,9 +152,9 @@ impl LogDisk {
                 return Ok(false);
             }
             let has_entered = engine.enter_reuse_records()?;
-            let ReuseQueue { waiting, recorded, .. } = &engine.reuse_queue;
-            let is_waiting = !waiting.is_empty() || engine.state.segments.reclaimable_count() > 0;
-            Ok(has_entered || !recorded.is_empty() || is_waiting)
+            Ok(has_entered
+                || engine.reuse_queue.gains_from_flush()
+                || engine.state.segments.reclaimable_count() > 0)
         })
     }
 }

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
-use crate::state::visibility::ItemKey;
+use crate::state::item::ItemKey;
 use crate::state::{Slots, State};
 
 /// The number of entries that a pin protects from change in which the previous page is searched
@@ -443,8 +443,8 @@ mod tests {
         };
         let snapshot = disk.snapshot(head.branch, None).unwrap();
         {
-            let nodes = crate::map::store::PinnedNodes::loading(disk.volume.store());
-            let mut engine = disk.volume.write();
+            let nodes = crate::map::store::PinnedNodes::loading(disk.volume().store());
+            let mut engine = disk.volume().write();
             let item = ItemKey::chunk(list.0, 0);
             for (epoch, to) in [(0, 9), (snapshot.epoch, 0)] {
                 engine.state.map.put(item.key(head.branch, epoch), forged(to), &nodes).unwrap();
@@ -474,8 +474,8 @@ mod tests {
             aru.write_pages(list, number % 3, vec![2; PAGE_SIZE]);
             disk.commit(aru).unwrap();
         }
-        let engine = disk.volume.read();
-        let nodes = crate::map::store::PinnedNodes::loading(disk.volume.store());
+        let engine = disk.volume().read();
+        let nodes = crate::map::store::PinnedNodes::loading(disk.volume().store());
         let ancestry = engine.state.versions.head_ancestry(0).unwrap();
         let (mut step_count, mut found) = (0, None);
         let item = ItemKey::chunk(list.0, 0);

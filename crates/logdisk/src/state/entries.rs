@@ -2,8 +2,9 @@
 
 use crate::fault::Outcome;
 use crate::map::{Nodes, Replaced};
-use crate::state::visibility::ItemKey;
-use crate::state::{State, YoungLists, space_end, system_key};
+use crate::state::item::ItemKey;
+use crate::state::item::{space_end, system_key};
+use crate::state::{State, YoungLists};
 use dendro_base::sync::Arc;
 use dendro_format::{Key, Space, Value};
 use std::ops::ControlFlow;

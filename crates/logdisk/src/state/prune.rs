@@ -14,8 +14,9 @@ use dendro_format::{Chunk, Key, PageRef, Space, Value};
 
 use crate::fault::Outcome;
 use crate::map::{Entry, Nodes};
-use crate::state::visibility::ItemKey;
-use crate::state::{State, space_end};
+use crate::state::State;
+use crate::state::item::ItemKey;
+use crate::state::item::space_end;
 use crate::versions::inheritance::Inheritance;
 
 /// The end of an entry that was not replaced: the head sees it.

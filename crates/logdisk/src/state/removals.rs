@@ -1,18 +1,6 @@
-//! The removal list: the deleted lists that are being removed. Also, how a list is deleted in a
-//! bounded number of changes.
+//! The removal list: the deleted lists that are being removed.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-
-use dendro_format::removal::{self, REMOVALS_LIST};
-use dendro_format::{Key, Space};
-
-use crate::fault::Outcome;
-use crate::map::Nodes;
-use crate::state::{State, space_end};
-
-/// The maximum number of entries of a list that the deletion itself takes out.
-pub(crate) const MAX_REMOVED_AT_ONCE: usize = 64;
 
 /// The lists that are being removed, and how often each was deleted. The heads of several branches
 /// may delete the same list, one after the other.
@@ -61,7 +49,7 @@ impl Removals {
     }
 
     /// Removes a list of which nothing is left.
-    fn leave(&mut self, list: u64) {
+    pub(super) fn leave(&mut self, list: u64) {
         self.note(list);
         self.lists.remove(&list);
     }
@@ -90,58 +78,5 @@ impl Removals {
                 None => self.lists.remove(&list),
             };
         }
-    }
-}
-
-impl State {
-    /// Deletes a list. What other versions have of it stays, hidden by the tombstone of the list
-    /// (removal invariants 1 and 2).
-    pub(crate) fn delete_list(&mut self, branch: u32, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
-        if self.has_no_past(branch, list) && self.take_small_list(list, nodes)? {
-            return Ok(());
-        }
-        self.delete_list_entry(branch, list, nodes)?;
-        if self.is_small_list(list, nodes)? {
-            return self.prune_list(list, nodes);
-        }
-        self.removals.enter(list);
-        self.put_system_record(REMOVALS_LIST, list, Some(&removal::encode()), nodes)
-    }
-
-    /// Whether the map has so few entries of the list that they can be taken out at once.
-    pub(crate) fn is_small_list(&self, list: u64, nodes: &dyn Nodes) -> Outcome<bool> {
-        Ok(!self.has_more_entries(list, MAX_REMOVED_AT_ONCE, nodes)?)
-    }
-
-    /// Whether the map has more than `max` entries of the list, of all versions together.
-    pub(crate) fn has_more_entries(
-        &self,
-        list: u64,
-        max: usize,
-        nodes: &dyn Nodes,
-    ) -> Outcome<bool> {
-        let mut count = 0;
-        let (from, to) = (Key::first(list, Space::List, 0), space_end(list, Space::Chunks));
-        self.map.visit(&from, &to, nodes, &mut |_, _| {
-            count += 1;
-            if count > max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        Ok(count > max)
-    }
-
-    /// Takes out everything that is left of deleted lists.
-    pub(crate) fn finish_removals(&mut self, nodes: &dyn Nodes) -> Outcome<()> {
-        for list in self.removals.lists() {
-            self.prune_list(list, nodes)?;
-            self.end_removal(list, nodes)?;
-        }
-        Ok(())
-    }
-
-    /// Notes that nothing is left of a deleted list.
-    pub(crate) fn end_removal(&mut self, list: u64, nodes: &dyn Nodes) -> Outcome<()> {
-        self.put_system_record(REMOVALS_LIST, list, None, nodes)?;
-        self.removals.leave(list);
-        Ok(())
     }
 }

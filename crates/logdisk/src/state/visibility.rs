@@ -16,6 +16,7 @@ use dendro_format::{Key, Space, Value};
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::State;
+use crate::state::item::ItemKey;
 use crate::versions::ancestry::{Ancestry, AncestrySpan};
 
 /// The number of unseen entries that are passed over one by one before the next span is searched
@@ -25,36 +26,6 @@ const MAX_PASSED: usize = 16;
 /// A function that is called with entries. It may return an older epoch of the entry's branch at
 /// which the walk continues.
 type VisitPast<'a> = dyn FnMut(&Key, &Value) -> ControlFlow<(), Option<u64>> + 'a;
-
-/// The key of an item: what the map keeps versions of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ItemKey {
-    pub(crate) list: u64,
-    pub(crate) space: Space,
-    pub(crate) index: u64,
-}
-
-impl ItemKey {
-    pub(crate) const fn of(key: &Key) -> Self {
-        Self { list: key.list, space: key.space, index: key.index }
-    }
-
-    pub(crate) const fn list(list: u64) -> Self {
-        Self { list, space: Space::List, index: 0 }
-    }
-
-    pub(crate) const fn record(list: u64, index: u64) -> Self {
-        Self { list, space: Space::Records, index }
-    }
-
-    pub(crate) const fn chunk(list: u64, index: u64) -> Self {
-        Self { list, space: Space::Chunks, index }
-    }
-
-    pub(crate) const fn key(self, branch: u32, epoch: u64) -> Key {
-        Key { list: self.list, space: self.space, index: self.index, branch, epoch }
-    }
-}
 
 impl State {
     /// Calls `visit` with the entries of `item` that `ancestry` sees, the newest first, until it

@@ -3,10 +3,11 @@
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::chunk_edit::{mask, past};
+use crate::state::item::ItemKey;
+use crate::state::item::space_end;
 use crate::state::pages::chunks_of;
 use crate::state::slice::Slice;
-use crate::state::visibility::ItemKey;
-use crate::state::{Slots, State, space_end};
+use crate::state::{Slots, State};
 use crate::versions::ancestry::Ancestry;
 use dendro_base::sync::Arc;
 use dendro_format::chunk::CHUNK_PAGES;

@@ -1,11 +1,14 @@
 //! Coalescing in idle times: a walk over all lists with a limited write budget.
 
-use dendro_disk::{Lid, Result, Versions, View};
+use dendro_base::sync::{Arc, Mutex};
+use dendro_disk::{Lid, Result, View};
 
+use super::mover::{Moved, Mover};
+use super::place::Place;
 use super::stretch::{RunSearch, STRETCH_BYTES};
-use super::{Moved, Place};
-use crate::disk::LogDisk;
 use crate::engine::Engine;
+use crate::space::reserve::Accounts;
+use crate::volume::Volume;
 
 /// The number of stretches that one step looks at.
 const MAX_LOOKS: usize = 64;
@@ -21,7 +24,7 @@ const FIRST_CREDIT_SHARE: u64 = 64;
 
 /// The position of the walk, and the bytes that it may still write.
 #[derive(Debug)]
-pub(super) struct Pass {
+struct Pass {
     next: Place,
     /// The log clock when the last walk ended; `None` while one is under way.
     ended_at: Option<u64>,
@@ -51,33 +54,40 @@ impl Pass {
     }
 }
 
-impl LogDisk {
-    /// Performs one step of coalescing on what the head of the main branch sees, and returns
-    /// whether it did. It needs a stretch that has not been written for a while, and many clean
-    /// segments. It is meant for idle times, and stops as soon as a client writes.
-    ///
-    /// # Errors
-    /// As [`Self::clean_step`].
-    pub fn coalesce_step(&self) -> Result<bool> {
-        let settings = self.clean_settings();
+/// Coalesces in idle times.
+pub(crate) struct IdleCoalescing {
+    volume: Arc<Volume>,
+    accounts: Arc<Accounts>,
+    mover: Arc<Mover>,
+    pass: Mutex<Pass>,
+}
+
+impl IdleCoalescing {
+    pub(crate) fn new(volume: Arc<Volume>, accounts: Arc<Accounts>, mover: Arc<Mover>) -> Self {
+        Self { volume, accounts, mover, pass: Mutex::default() }
+    }
+
+    /// See [`LogDisk::coalesce_step`](crate::LogDisk::coalesce_step).
+    pub(crate) fn step(&self) -> Result<bool> {
+        let settings = self.accounts.clean_settings();
         if settings.is_suspended || !settings.coalescing.is_on || self.volume.failure().is_some() {
             return Ok(false);
         }
-        let mut pass = self.coalescing.pass.lock();
-        let commit_seq = {
+        let mut pass = self.pass.lock();
+        let (commit_seq, main) = {
             let engine = self.volume.read();
             if engine.closed_reason.is_some() || !self.is_idle_pass_due(&mut pass, &engine) {
                 return Ok(false);
             }
-            engine.commit_seq
+            (engine.commit_seq, engine.state.versions.table().main)
         };
-        let view = View { branch: self.versions().main, epoch: None };
+        let view = View { branch: main, epoch: None };
         let is_undisturbed = || self.volume.read().commit_seq == commit_seq;
         for _ in 0..MAX_LOOKS {
             if !is_undisturbed() {
                 break;
             }
-            let stretch = match self.find_stretch(view, pass.next, Lid::CLIENT_END) {
+            let stretch = match self.mover.find_stretch(view, pass.next, Lid::CLIENT_END) {
                 // A part of the map cannot be read. The next walk tries again; a client that reads
                 // there gets the error.
                 Ok(RunSearch::Nothing) | Err(_) => {
@@ -92,7 +102,7 @@ impl LogDisk {
                 Ok(RunSearch::Here(stretch)) => stretch,
             };
             if stretch.is_worth_it && stretch.is_quiet {
-                match self.move_stretch(&stretch, &is_undisturbed)? {
+                match self.mover.move_stretch(&stretch, &is_undisturbed)? {
                     Moved::Bytes(bytes) => pass.spend(bytes),
                     Moved::Unreadable => {}
                     Moved::NoRoom | Moved::Stopped => break,
@@ -107,13 +117,13 @@ impl LogDisk {
 
     /// Whether there is a walk to continue or to begin, and it may move something.
     fn is_idle_pass_due(&self, pass: &mut Pass, engine: &Engine) -> bool {
-        let share_percent = self.clean_settings().coalescing.share_percent;
+        let share_percent = self.accounts.clean_settings().coalescing.share_percent;
         let live_bytes = engine.state.segments.live_bytes();
         pass.earn(
             engine.user_page_bytes,
             share_percent,
             live_bytes / FIRST_CREDIT_SHARE,
-            self.capacity_bytes() / MOST_CREDIT_SHARE,
+            self.accounts.capacity_bytes() / MOST_CREDIT_SHARE,
         );
         let rest_bytes = (live_bytes / REST_SHARE_OF_LIVE)
             .max(REST_SEGMENTS * self.volume.layout().segment_size_bytes());
@@ -121,7 +131,7 @@ impl LogDisk {
         if pass.ended_at.is_some_and(|ended_at| !is_rested(ended_at))
             || pass.credit_bytes.is_none_or(|credit| credit < STRETCH_BYTES)
             // Half of what idle cleaning makes stays for the clients that write next.
-            || !self.may_coalesce(engine, STRETCH_BYTES, self.idle_segments() / 2)
+            || !self.mover.may_coalesce(engine, STRETCH_BYTES, self.accounts.idle_segments() / 2)
         {
             return false;
         }

@@ -8,7 +8,7 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use dendro_policy::Class;
 
-use super::Place;
+use super::place::Place;
 use crate::blocks::{Fetch, gap_between};
 use crate::clean::relocate::NamedPage;
 use crate::engine::Engine;
@@ -16,7 +16,7 @@ use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::options::CoalesceSettings;
 use crate::state::chunk_edit::past;
-use crate::state::visibility::ItemKey;
+use crate::state::item::ItemKey;
 use crate::versions::ancestry::Ancestry;
 
 /// The number of pages in a stretch. It is the most that the kernel reads at once.

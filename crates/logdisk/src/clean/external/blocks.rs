@@ -7,9 +7,10 @@ use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::record::Records;
 use dendro_format::{Addr, Key, PartialHeader, Record, SegmentNo, Space, Value};
 
-use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, QuestionError};
-use crate::disk::LogDisk;
-use crate::state::visibility::ItemKey;
+use super::access::ExternalAccess;
+use super::names::{Block, BlockName, MAX_BLOCKS_PER_CALL, QuestionError};
+use crate::log::segments::SegmentState;
+use crate::state::item::ItemKey;
 
 /// The number of map entries that are looked at while the lock is held once.
 const MAP_STEP_LEN: usize = 1024;
@@ -51,14 +52,9 @@ struct PartialSummary {
     blocks: Vec<Block>,
 }
 
-impl LogDisk {
-    /// The blocks of a segment as its own summaries state: at most `max` of them and at most
-    /// [`MAX_BLOCKS_PER_CALL`]. Most of them may be dead. Pages that were moved to another list
-    /// have the name that they had before the move; [`Self::mapped_blocks`] finds those.
-    ///
-    /// # Errors
-    /// When the segment has not been filled, is clean, or cannot be read.
-    pub fn segment_blocks(
+impl ExternalAccess {
+    /// See [`LogDisk::segment_blocks`](crate::LogDisk::segment_blocks).
+    pub(crate) fn segment_blocks(
         &self,
         number: u32,
         from: SummaryCursor,
@@ -84,13 +80,8 @@ impl LogDisk {
         Ok(Blocks { blocks, next: None })
     }
 
-    /// The live pages of a segment as the map states. A complete answer needs a walk over the whole
-    /// map, and each call does a part of it. So a call may find nothing and still return a next
-    /// place.
-    ///
-    /// # Errors
-    /// As [`Self::segment_blocks`].
-    pub fn mapped_blocks(&self, number: u32, from: MapCursor) -> Result<Blocks<MapCursor>> {
+    /// See [`LogDisk::mapped_blocks`](crate::LogDisk::mapped_blocks).
+    pub(crate) fn mapped_blocks(&self, number: u32, from: MapCursor) -> Result<Blocks<MapCursor>> {
         let segment = self.filled_segment(number)?;
         let mut blocks = Vec::new();
         let mut at = from;
@@ -101,6 +92,21 @@ impl LogDisk {
             }
         }
         Ok(Blocks { blocks, next: Some(at) })
+    }
+
+    /// Returns the segment with this number if its blocks can be listed: it has been filled, and is
+    /// not clean.
+    fn filled_segment(&self, number: u32) -> Result<SegmentNo> {
+        let segment = SegmentNo(number);
+        if !self.volume.layout().is_log_segment(segment) {
+            let last = self.volume.layout().segment_count() - 1;
+            return Err(QuestionError::NoSuchSegment { number, last });
+        }
+        match self.volume.read().state.segments.state(segment) {
+            SegmentState::Dirty => Ok(segment),
+            SegmentState::Open => Err(QuestionError::Open(number)),
+            SegmentState::Clean => Err(QuestionError::Clean(number)),
+        }
     }
 
     /// Looks at some entries of the map, and returns where to continue. If the blocks of an entry

@@ -6,16 +6,16 @@ use dendro_disk::Result;
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Addr, Key, NodePtr, PageRef, checksum};
 
-use super::{Block, BlockName, MAX_BLOCKS_PER_CALL, Rewritten};
+use super::access::ExternalAccess;
+use super::names::{Block, BlockName, MAX_BLOCKS_PER_CALL, Rewritten};
 use crate::checkpoint::unless_put_off;
-use crate::clean::relocate::NamedPage;
-use crate::disk::LogDisk;
+use crate::clean::relocate::{NamedPage, note_damage};
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::log::partial::page_record_bytes;
 use crate::log::segments::{Pin, SegmentState};
 use crate::map::Nodes;
-use crate::state::visibility::ItemKey;
+use crate::state::item::ItemKey;
 
 /// The number of blocks that are looked at or moved in one batch (external 3).
 const BATCH_LEN: usize = 64;
@@ -36,16 +36,9 @@ enum Lookup {
     Settled(Rewritten),
 }
 
-impl LogDisk {
-    /// Returns where the blocks with these names lie now, if they lie anywhere. A block is live if
-    /// it lies where a segment's summaries say. Names beyond [`MAX_BLOCKS_PER_CALL`] are ignored.
-    ///
-    /// A node of the map that has changed since it was written lies nowhere, and neither does a
-    /// page of zeros.
-    ///
-    /// # Errors
-    /// When the map cannot be read.
-    pub fn locate(&self, names: &[BlockName]) -> Result<Vec<Option<Addr>>> {
+impl ExternalAccess {
+    /// See [`LogDisk::locate`](crate::LogDisk::locate).
+    pub(crate) fn locate(&self, names: &[BlockName]) -> Result<Vec<Option<Addr>>> {
         let mut places = Vec::new();
         for batch in names[..names.len().min(MAX_BLOCKS_PER_CALL)].chunks(BATCH_LEN) {
             places.extend(self.volume.look(|engine, nodes| {
@@ -55,20 +48,9 @@ impl LogDisk {
         Ok(places)
     }
 
-    /// Writes each of these blocks again if the map names it at that address now (external 1), so
-    /// that it is no longer live in the segment that it lay in. Returns the result of each block;
-    /// blocks beyond [`MAX_BLOCKS_PER_CALL`] are ignored.
-    ///
-    /// When this returns, the pages have their place in the order of the log. They are durable with
-    /// the next flush or checkpoint; until then a crash leaves them where they were. Nodes of the
-    /// map are written by the next checkpoint.
-    ///
-    /// # Errors
-    /// [`dendro_disk::Error::Failed`] when the device fails, [`dendro_disk::Error::ReadOnly`] when
-    /// the disk takes no changes, and an error when the map cannot be read. Blocks may have been
-    /// moved by then, which is no loss.
-    pub fn rewrite(&self, blocks: &[Block]) -> Result<Vec<Rewritten>> {
-        self.check_cleanable()?;
+    /// See [`LogDisk::rewrite`](crate::LogDisk::rewrite).
+    pub(crate) fn rewrite(&self, blocks: &[Block]) -> Result<Vec<Rewritten>> {
+        self.check_writable()?;
         let mut outcomes = Vec::new();
         for batch in blocks[..blocks.len().min(MAX_BLOCKS_PER_CALL)].chunks(BATCH_LEN) {
             outcomes.extend(self.rewrite_batch(batch)?);
@@ -81,7 +63,7 @@ impl LogDisk {
         if !self.may_write_batch() {
             // The segments that are pending may be enough once a checkpoint makes them clean.
             if self.volume.read().state.segments.has_pending() {
-                self.checkpoint()?;
+                self.checkpointer.take()?;
             }
             if !self.may_write_batch() {
                 return Ok(vec![Rewritten::NoRoom; batch.len()]);
@@ -114,7 +96,7 @@ impl LogDisk {
     fn has_room(&self, engine: &Engine, block_count: usize) -> bool {
         // Each page takes a record of its own, and the end of a partial segment adds some pages.
         let bytes = block_count * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE;
-        engine.room_bytes(self.checkpoint_reserve(engine)) >= bytes as u64
+        engine.room_bytes(self.accounts.checkpoint_reserve(engine)) >= bytes as u64
     }
 
     fn rewrite_pages(&self, mut pages: Vec<FoundPage>, outcomes: &mut [Rewritten]) -> Result<()> {
@@ -138,7 +120,7 @@ impl LogDisk {
                 if is_read && checksum(&bytes[stored.clone()]) == page.crc32c {
                     sound.push((found, stored));
                 } else {
-                    self.note_damage(&found.block);
+                    note_damage(&self.volume, &found.block);
                     outcomes[found.at] = Rewritten::Unreadable;
                 }
             }
@@ -152,7 +134,7 @@ impl LogDisk {
                 if !self.has_room(engine, 1) {
                     return Ok(None);
                 }
-                engine.kept_segments = self.kept_from_survivors(engine) as usize;
+                engine.kept_segments = self.accounts.kept_from_survivors(engine) as usize;
                 engine.relocate(&[(found.block, &bytes[stored.clone()])], None, nodes).map(Some)
             })?;
             match moved_bytes {
@@ -160,7 +142,7 @@ impl LogDisk {
                 Some(0) => {}
                 Some(moved_bytes) => {
                     outcomes[found.at] = Rewritten::Moved;
-                    self.external.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+                    self.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
                 }
             }
         }
@@ -190,7 +172,7 @@ impl LogDisk {
                 outcomes[at] = Rewritten::Moved;
             }
             if is_over_memory_limit {
-                unless_put_off(self.relieve_memory())?;
+                unless_put_off(self.checkpointer.relieve_memory())?;
             }
         }
         Ok(())

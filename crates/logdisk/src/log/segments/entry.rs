@@ -5,7 +5,7 @@ use dendro_format::{Head, SegmentNo};
 use dendro_policy::Class;
 use zerocopy::FromZeros;
 
-use super::SegmentState;
+use super::state::SegmentState;
 
 /// The unit of stored times on the log clock. Policies do not need a finer one.
 const TIME_UNIT_BYTES: u64 = 4096;

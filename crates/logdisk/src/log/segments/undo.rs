@@ -4,8 +4,8 @@ use std::mem;
 
 use dendro_format::SegmentNo;
 
-use super::PageCounts;
 use super::entry::Entry;
+use super::state::PageCounts;
 
 /// The totals before a change, and the entries that it changed, each as it was before.
 type Saved = (u64, PageCounts, Vec<(SegmentNo, Entry)>);

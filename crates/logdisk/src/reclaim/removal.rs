@@ -3,7 +3,7 @@
 //! Deleting a list changes a bounded number of entries: it removes or hides the entry of the list.
 //! The content of a list of more than `MAX_REMOVED_AT_ONCE` entries is taken out afterwards in
 //! bounded steps: in the background, by commits that lack space, and after the next mount. Like a
-//! collection ([`crate::snapshots::collection`]), these steps need no records in the log, because
+//! collection ([`crate::reclaim::collection`]), these steps need no records in the log, because
 //! they change nothing that any version sees. What a crash undoes of them is done again, because
 //! the removal list in the map ([`crate::state::removals`]) names the lists whose removal is not
 //! finished.
@@ -16,14 +16,16 @@
 
 use std::time::Duration;
 
+use dendro_base::sync::{Arc, Mutex};
 use dendro_disk::{Error, Result};
 use dendro_format::{Key, Space};
 
-use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::state::space_end;
+use crate::reclaim::prune::Pruner;
+use crate::state::item::space_end;
+use crate::volume::Volume;
 
 /// The number of waiting lists above which a caller that deletes another one first takes some out.
 pub(crate) const MAX_WAITING: usize = 4096;
@@ -36,11 +38,11 @@ const MAX_PIECES_AT_END: usize = 256;
 const MAX_QUERY_TIME: Duration = Duration::from_millis(50);
 
 /// The progress of taking out the content of a list.
-pub(crate) type Progress = Option<Place>;
+type Progress = Option<Place>;
 
 /// A place in a list that is being removed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+struct Place {
     /// The first key that was not visited.
     key: Key,
     /// How often the list had been deleted when the walk over it began. Another deletion may leave
@@ -77,13 +79,21 @@ impl Engine {
     }
 }
 
-impl LogDisk {
-    /// Takes out a piece of what is left of deleted lists; returns whether there was any.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] when the disk does not accept writes.
-    pub fn removal_step(&self) -> Result<bool> {
-        let mut progress = self.removal.lock();
+/// Takes out what is left of deleted lists.
+pub(crate) struct Remover {
+    volume: Arc<Volume>,
+    pruner: Arc<Pruner>,
+    progress: Mutex<Progress>,
+}
+
+impl Remover {
+    pub(crate) const fn new(volume: Arc<Volume>, pruner: Arc<Pruner>) -> Self {
+        Self { volume, pruner, progress: Mutex::new(None) }
+    }
+
+    /// See [`LogDisk::removal_step`](crate::LogDisk::removal_step).
+    pub(crate) fn step(&self) -> Result<bool> {
+        let mut progress = self.progress.lock();
         let removed = self.remove_piece(&mut progress, None);
         if let (Err(Error::Io(_) | Error::Corrupted(_)), Some(at)) = (&removed, *progress) {
             // A list that cannot be read is tried again after the others. The read has noted the
@@ -98,9 +108,9 @@ impl LogDisk {
 
     /// Takes out what is left of deleted lists if that is little. The rest is taken out after the
     /// next start.
-    pub(crate) fn finish_small_removals(&self) {
+    pub(crate) fn finish_small(&self) {
         for _ in 0..MAX_PIECES_AT_END {
-            if !matches!(self.removal_step(), Ok(true)) {
+            if !matches!(self.step(), Ok(true)) {
                 break;
             }
         }
@@ -112,7 +122,7 @@ impl LogDisk {
         let began = self.volume.now();
         while !self.volume.read().state.removals.is_empty()
             && self.volume.now().since(began) < MAX_QUERY_TIME
-            && matches!(self.removal_step(), Ok(true))
+            && matches!(self.step(), Ok(true))
         {}
     }
 
@@ -121,8 +131,8 @@ impl LogDisk {
     ///
     /// # Errors
     /// Why it could not be done: [`Error::NoSpace`], or what reading the map returns.
-    pub(crate) fn finish_removal(&self, list: u64) -> Result<()> {
-        let mut progress = self.removal.lock();
+    pub(crate) fn finish(&self, list: u64) -> Result<()> {
+        let mut progress = self.progress.lock();
         *progress = None;
         loop {
             self.volume.check_writable(&self.volume.read())?;
@@ -155,7 +165,7 @@ impl LogDisk {
         let (piece, has_unseen) =
             self.volume.look(|engine, nodes| engine.piece_of(list, &at.key, nodes))?;
         if has_unseen {
-            self.prune_ranges(&[(piece.from, piece.to)])?;
+            self.pruner.prune(&[(piece.from, piece.to)])?;
         }
         if piece.is_last {
             self.end_removal(list, at.times)?;

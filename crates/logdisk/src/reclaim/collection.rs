@@ -15,31 +15,23 @@
 
 use std::ops::ControlFlow;
 
-use dendro_base::sync::atomic::Ordering;
-use dendro_disk::{Error, Lid, Result};
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
+use dendro_base::sync::{Arc, Mutex};
+use dendro_disk::{Error, Result};
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{Key, Space};
 use smallvec::SmallVec;
 
 use crate::checkpoint::unless_put_off;
-use crate::disk::LogDisk;
 use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
-use crate::space::no_space::Need;
-use crate::state::visibility::ItemKey;
-
-/// The minimum number of entries that a step visits; an item is always judged as a whole.
-const STEP_LEN: usize = 256;
-/// The maximum bytes of the nodes that a step changes.
-const STEP_LOG_BYTES: u64 = 256 << 10;
-
-/// The first key behind the lists of clients: what follows has no versions.
-const COLLECTION_END: Key = Key::first(Lid::CLIENT_END.0, Space::List, 0);
+use crate::reclaim::prune::{CLIENTS_END, Pruner};
+use crate::volume::Volume;
 
 /// The progress of a walk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Collection {
+struct Collection {
     /// The first key that was not visited.
     next: Key,
     /// The walk looks for what was replaced after this epoch.
@@ -60,12 +52,23 @@ struct Step {
     has_unseen: bool,
 }
 
-impl LogDisk {
-    /// Does one step of the walk, if a collection is due; returns whether it did.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] when the disk does not accept writes.
-    pub fn collection_step(&self) -> Result<bool> {
+/// Runs the collection.
+pub(crate) struct Collector {
+    volume: Arc<Volume>,
+    pruner: Arc<Pruner>,
+    collection: Mutex<Option<Collection>>,
+    /// The log clock when a collection of what branches have replaced was last begun; 0 before the
+    /// first.
+    forks_collected_at: AtomicU64,
+}
+
+impl Collector {
+    pub(crate) const fn new(volume: Arc<Volume>, pruner: Arc<Pruner>) -> Self {
+        Self { volume, pruner, collection: Mutex::new(None), forks_collected_at: AtomicU64::new(0) }
+    }
+
+    /// See [`LogDisk::collection_step`](crate::LogDisk::collection_step).
+    pub(crate) fn step(&self) -> Result<bool> {
         let mut collection = self.collection.lock();
         let anew = {
             let engine = self.volume.read();
@@ -90,30 +93,11 @@ impl LogDisk {
             *collection = None;
             return unless_put_off(self.end_collection(&at));
         };
-        if step.has_unseen && !unless_put_off(self.prune_ranges(&step.ranges))? {
+        if step.has_unseen && !unless_put_off(self.pruner.prune(&step.ranges))? {
             return Ok(false);
         }
         *collection = Some(step.next);
         Ok(true)
-    }
-
-    /// Removes what no version sees from some ranges of the map, which must contain few entries.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], or what reading the map returns: it cannot be done now.
-    pub(crate) fn prune_ranges(&self, ranges: &[(Key, Key)]) -> Result<()> {
-        // A checkpoint writes the nodes that this changes, and there must be memory for them until
-        // then.
-        if self.volume.is_over_dirty_limit(&self.volume.read()) {
-            self.relieve_memory()?;
-        }
-        // This call gives space back, so it may use the reserve for such units.
-        self.with_room(Need::reclaiming(STEP_LOG_BYTES), |engine, nodes| {
-            engine.transact(nodes, |engine| {
-                let mut ranges = ranges.iter();
-                ranges.try_for_each(|(from, to)| engine.state.prune(from, to, false, nodes))
-            })
-        })
     }
 
     /// Makes a collection due for what branches and their children have both replaced, if enough
@@ -156,16 +140,10 @@ impl Engine {
         let mut from = at.next;
         if at.whole_list != Some(from.list) {
             let mut newer = None;
-            self.state.map.visit_newer(
-                &from,
-                &COLLECTION_END,
-                at.since,
-                nodes,
-                &mut |key, _| {
-                    newer = Some(*key);
-                    ControlFlow::Break(())
-                },
-            )?;
+            self.state.map.visit_newer(&from, &CLIENTS_END, at.since, nodes, &mut |key, _| {
+                newer = Some(*key);
+                ControlFlow::Break(())
+            })?;
             let Some(newer) = newer else { return Ok(None) };
             from = Key::first(newer.list, newer.space, newer.index);
         }
@@ -193,26 +171,5 @@ impl Engine {
         }
         let whole_list = (is_whole && goes_on).then_some(list);
         Ok(Some(Step { ranges, next: Collection { next: end, whole_list, ..*at }, has_unseen }))
-    }
-
-    /// The end of a step that begins at `from`. A step ends with a list, or behind the last entry
-    /// of an item; `None` when nothing is left.
-    pub(crate) fn end_of_step(&self, from: &Key, nodes: &dyn Nodes) -> Outcome<Option<Key>> {
-        let mut count = 0;
-        let mut list = None;
-        let mut item = None;
-        let mut end = None;
-        self.state.map.visit(from, &COLLECTION_END, nodes, &mut |key, _| {
-            count += 1;
-            let is_other =
-                item.replace(ItemKey::of(key)).is_some_and(|item| item != ItemKey::of(key));
-            if list.is_some_and(|list| list != key.list) || (count > STEP_LEN && is_other) {
-                end = Some(Key::first(key.list, key.space, key.index));
-                return ControlFlow::Break(());
-            }
-            list = Some(key.list);
-            ControlFlow::Continue(())
-        })?;
-        Ok(end.or_else(|| list.map(|list| Key::first(list + 1, Space::List, 0))))
     }
 }

@@ -1,0 +1,146 @@
+//! Committing a unit: it is checked, given room, applied, and counted.
+
+use dendro_base::sync::Arc;
+use dendro_disk::{Aru, CommitSeq, Error, Lid, Result};
+
+use crate::background::Background;
+use crate::checkpoint::{Checkpointer, unless_put_off};
+use crate::commit::credit::shortage_of;
+use crate::commit::unit::{Contents, WorstCase, check_arguments};
+use crate::fault::Fault;
+use crate::map::store::PinnedNodes;
+use crate::reclaim::make_room::Tries;
+use crate::reclaim::no_space::Reclaimer;
+use crate::reclaim::removal::{MAX_WAITING, Remover};
+use crate::reclaim::throttle::Throttle;
+use crate::snapshots::unshare::unshare;
+use crate::space::reserve::Accounts;
+use crate::volume::Volume;
+
+/// Commits units.
+pub(crate) struct Committer {
+    volume: Arc<Volume>,
+    accounts: Arc<Accounts>,
+    checkpointer: Arc<Checkpointer>,
+    remover: Arc<Remover>,
+    reclaimer: Arc<Reclaimer>,
+    throttle: Throttle,
+    background: Arc<Background>,
+}
+
+impl Committer {
+    pub(crate) const fn new(
+        volume: Arc<Volume>,
+        accounts: Arc<Accounts>,
+        checkpointer: Arc<Checkpointer>,
+        remover: Arc<Remover>,
+        reclaimer: Arc<Reclaimer>,
+        throttle: Throttle,
+        background: Arc<Background>,
+    ) -> Self {
+        Self { volume, accounts, checkpointer, remover, reclaimer, throttle, background }
+    }
+
+    /// Commits a unit.
+    ///
+    /// # Errors
+    /// As [`dendro_disk::LogicalDisk::commit`]; nothing has changed then.
+    pub(crate) fn commit(&self, mut aru: Aru<'_>) -> Result<CommitSeq> {
+        if aru.view().epoch.is_some() {
+            return Err(Error::NoSuchView(aru.view()));
+        }
+        let worst = WorstCase::of(&aru);
+        // The unit now uses what was reserved for it.
+        drop(aru.take_reservation());
+        let contents = Contents::of(&aru);
+        self.accounts.host().look();
+        let mut nodes = PinnedNodes::keeping(self.volume.store());
+        let mut tries = Tries::default();
+        let mut removed = None;
+        let seq = loop {
+            let mut engine = self.volume.write();
+            self.volume.check_writable(&engine)?;
+            engine.state.versions.head_ancestry(aru.view().branch)?;
+            aru.ops().iter().try_for_each(check_arguments)?;
+            if aru.ops().is_empty() {
+                return Ok(CommitSeq(engine.commit_seq));
+            }
+            let needed_bytes = worst.len_bytes();
+            let partial_seq = engine.log.seq;
+            let applied = match shortage_of(&self.accounts, &engine, &aru, worst, &nodes) {
+                Ok((_, None)) => {
+                    engine.kept_segments = self.accounts.reserve_segments(&engine) as usize;
+                    engine.apply(&aru, &contents, worst, &nodes)
+                }
+                Ok((need, Some(shortage))) => {
+                    drop(engine);
+                    self.reclaimer.mend_shortage(shortage, need, &mut tries)?;
+                    // The nodes that were looked at have moved.
+                    nodes = PinnedNodes::keeping(self.volume.store());
+                    continue;
+                }
+                Err(fault) => Err(fault),
+            };
+            let seq = match applied {
+                Ok(seq) => seq,
+                Err(fault) => {
+                    let pin = match &fault {
+                        Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
+                        _ => None,
+                    };
+                    // A failed attempt leaves the nodes dirty that it would have changed. After a missed
+                    // node the unit is tried again at once: a checkpoint would make it miss them all.
+                    let is_over_memory_limit =
+                        pin.is_none() && self.volume.is_over_memory_limit(&engine);
+                    drop(engine);
+                    if is_over_memory_limit {
+                        unless_put_off(self.checkpointer.relieve_memory())?;
+                    }
+                    match fault {
+                        Fault::NotYetRemoved(list) => {
+                            if removed.replace(list) == Some(list) {
+                                return Err(Error::ListExists(Lid(list)));
+                            }
+                            self.remover.finish(list)?;
+                            nodes = PinnedNodes::keeping(self.volume.store());
+                        }
+                        Fault::Shared(list, chunk) => {
+                            unshare(&self.volume, &self.reclaimer, aru.view(), list, chunk)?;
+                            nodes = PinnedNodes::keeping(self.volume.store());
+                        }
+                        fault => self.volume.recover_from(fault, &nodes)?,
+                    }
+                    drop(pin);
+                    continue;
+                }
+            };
+            // The unit leaves the map so that checkpoints find their segments (space 1).
+            debug_assert!(
+                self.accounts.checkpoints_fit(&engine),
+                "{}",
+                self.accounts.describe_reserve(&engine)
+            );
+            if engine.log.seq != partial_seq {
+                self.background.wake_if_due(&engine);
+            }
+            self.volume.note_lists_of(&engine);
+            let is_over_memory_limit = self.volume.is_over_memory_limit(&engine);
+            let owed_bytes = self.throttle.share_of_cleaning(&engine, needed_bytes);
+            let waits_for_removal = engine.state.removals.len() > MAX_WAITING;
+            drop(engine);
+            // The unit is committed, even if the work that follows fails.
+            if waits_for_removal {
+                unless_put_off(self.remover.step().map(drop))?;
+            }
+            if is_over_memory_limit {
+                unless_put_off(self.checkpointer.relieve_memory())?;
+            }
+            if owed_bytes > 0 {
+                unless_put_off(self.throttle.assist_cleaning(owed_bytes))?;
+            }
+            break seq;
+        };
+        self.volume.relieve_writer()?;
+        Ok(seq)
+    }
+}

@@ -1,0 +1,173 @@
+//! Opening a disk: recovery provides the parts, and the rooms are put together from them.
+
+use dendro_base::Clock;
+use dendro_base::sync::Arc;
+use dendro_device::Device;
+use dendro_disk::{CommitSeq, LogicalDisk, Result, Versions};
+
+use super::LogDisk;
+use crate::background::Background;
+use crate::checkpoint::Checkpointer;
+use crate::clean::cleaner::Cleaner;
+use crate::clean::coalesce::{IdleCoalescing, Mover};
+use crate::clean::external::ExternalAccess;
+use crate::commit::committer::Committer;
+use crate::flush::Flusher;
+use crate::options::{FormatOptions, OpenOptions};
+use crate::read::Reader;
+use crate::reclaim::collection::Collector;
+use crate::reclaim::make_room::RoomMaker;
+use crate::reclaim::no_space::Reclaimer;
+use crate::reclaim::prune::Pruner;
+use crate::reclaim::removal::Remover;
+use crate::reclaim::throttle::Throttle;
+use crate::recovery::{self, FirstSteps, Recovered};
+use crate::snapshots::manage::VersionManager;
+use crate::space::reserve::Accounts;
+use crate::space::reuse::Reuse;
+use crate::volume::Volume;
+
+/// Makes an empty volume on `device`. Everything that was on the device is lost.
+///
+/// # Errors
+/// [`Error::Io`](dendro_disk::Error::Io) when the options do not fit the device;
+/// [`Error::Failed`](dendro_disk::Error::Failed) when it cannot be written.
+pub fn format(
+    device: &Arc<dyn Device>,
+    options: &FormatOptions,
+    clock: &Arc<dyn Clock>,
+) -> Result<()> {
+    create(device, options, OpenOptions::default(), clock)?.shut_down()
+}
+
+/// As [`format()`], and opens the volume. No volume is found on the device until this one is shut
+/// down or takes a checkpoint. What was put into it by then is found with it.
+///
+/// # Errors
+/// As [`format()`].
+pub fn create(
+    device: &Arc<dyn Device>,
+    options: &FormatOptions,
+    open_options: OpenOptions,
+    clock: &Arc<dyn Clock>,
+) -> Result<LogDisk> {
+    recovery::make(device, options, open_options, clock).map(LogDisk::assemble)
+}
+
+impl LogDisk {
+    /// Opens the volume on `device` and rolls its log forward.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] when there is no volume or when its superblocks or checkpoints are
+    /// damaged; [`Error::Lost`] when something is damaged that was durable; [`Error::Io`] when the
+    /// device cannot be read; [`Error::Failed`] when it cannot be written.
+    ///
+    /// [`Error::Corrupted`]: dendro_disk::Error::Corrupted
+    /// [`Error::Lost`]: dendro_disk::Error::Lost
+    /// [`Error::Io`]: dendro_disk::Error::Io
+    /// [`Error::Failed`]: dendro_disk::Error::Failed
+    pub fn open(
+        device: Arc<dyn Device>,
+        options: OpenOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let mut parts = recovery::open(device, options, clock)?;
+        let FirstSteps { marks_unclean, takes_checkpoint, keeps_heads } =
+            std::mem::take(&mut parts.first_steps);
+        let mut disk = Self::assemble(parts);
+        if marks_unclean {
+            disk.volume.mark_unclean()?;
+        }
+        if takes_checkpoint {
+            disk.checkpointer.take_always()?;
+        }
+        if keeps_heads {
+            disk.keep_heads()?;
+        }
+        Ok(disk)
+    }
+
+    /// Keeps the present state of every head as a snapshot, before anything is overwritten. The
+    /// name of the snapshot states the reason.
+    fn keep_heads(&mut self) -> Result<()> {
+        let now = self.volume.now();
+        let heads: Vec<(u32, String)> = Versions::versions(self)
+            .branches()
+            .map(|branch| (branch.branch, branch.name.clone()))
+            .collect();
+        for (branch, branch_name) in heads {
+            // The names are unique, whatever the names of the branches are.
+            let name = format!("recovered-{}-{branch}", now.secs());
+            self.recovery_notes.push(match self.snapshot(branch, Some(&name)) {
+                Ok(_) => format!("snapshot \"{name}\" keeps what was left of \"{branch_name}\""),
+                Err(error) => {
+                    format!("what was left of \"{branch_name}\" is not kept as a snapshot: {error}")
+                }
+            });
+        }
+        self.flush(CommitSeq::LATEST)
+    }
+
+    /// Puts the rooms together, from the bottom up.
+    fn assemble(parts: Recovered) -> Self {
+        let Recovered { device, options, superblock, store, engine, checkpoints, notes, .. } =
+            parts;
+        let volume = shared(Volume::new(device, superblock, store, engine));
+        let reader = shared(Reader::new(volume()));
+        let flusher = shared(Flusher::new(volume()));
+        let accounts = shared(Accounts::new(volume(), options.reserve_percent, options.cleaning));
+        let reuse = shared(Reuse::new(volume(), flusher(), accounts()));
+        let checkpointer =
+            shared(Checkpointer::new(volume(), flusher(), accounts(), &options, checkpoints));
+        let cleaner = shared(Cleaner::new(volume(), accounts(), reader()));
+        let mover = shared(Mover::new(volume(), accounts(), checkpointer()));
+        let room_maker =
+            shared(RoomMaker::new(volume(), accounts(), checkpointer(), reuse(), cleaner()));
+        let pruner = shared(Pruner::new(volume(), checkpointer(), room_maker()));
+        let remover = shared(Remover::new(volume(), pruner()));
+        let collector = Collector::new(volume(), pruner());
+        let reclaimer =
+            shared(Reclaimer::new(volume(), accounts(), room_maker(), remover(), collector));
+        let background = shared(Background::new(
+            volume(),
+            accounts(),
+            checkpointer(),
+            reuse(),
+            cleaner(),
+            reclaimer(),
+        ));
+        let committer = Committer::new(
+            volume(),
+            accounts(),
+            checkpointer(),
+            remover(),
+            reclaimer(),
+            Throttle::new(volume(), accounts(), cleaner(), room_maker()),
+            background(),
+        );
+        Self {
+            volume: volume(),
+            reader: reader(),
+            committer,
+            flusher: flusher(),
+            accounts: accounts(),
+            checkpointer: checkpointer(),
+            cleaner: cleaner(),
+            mover: mover(),
+            idle_coalescing: IdleCoalescing::new(volume(), accounts(), mover()),
+            external: ExternalAccess::new(volume(), accounts(), checkpointer()),
+            room_maker: room_maker(),
+            remover: remover(),
+            reclaimer: reclaimer(),
+            versions: VersionManager::new(volume(), accounts(), reclaimer()),
+            background: background(),
+            recovery_notes: notes,
+        }
+    }
+}
+
+/// Returns a function that gives references to `room` to those who use it.
+fn shared<T>(room: T) -> impl Fn() -> Arc<T> {
+    let room = Arc::new(room);
+    move || Arc::clone(&room)
+}

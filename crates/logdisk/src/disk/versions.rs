@@ -1,0 +1,56 @@
+//! The versions of the disk, as its clients see them.
+
+use dendro_disk::{Branch, Lid, Result, Snapshot, VersionTable, VersionUsage, Versions, View};
+
+use super::LogDisk;
+use crate::snapshots::usage;
+
+impl Versions for LogDisk {
+    fn versions(&self) -> VersionTable {
+        self.volume.read().state.versions.table().clone()
+    }
+
+    fn snapshot(&self, branch: u32, name: Option<&str>) -> Result<Snapshot> {
+        let time = self.volume.now();
+        self.versions.change(false, |table| table.snapshot(branch, name, time))
+    }
+
+    fn branch_off(&self, view: View, name: &str) -> Result<Branch> {
+        let time = self.volume.now();
+        self.versions.change(false, |table| table.branch_off(view, name, time))
+    }
+
+    fn rename(&self, view: View, name: &str) -> Result<()> {
+        self.versions.change(true, |table| table.rename(view, name))
+    }
+
+    fn hold(&self, view: View, is_held: bool) -> Result<()> {
+        // This is allowed on a full disk, because a snapshot that is no longer held can be deleted.
+        self.versions.change(true, |table| table.hold(view, is_held))
+    }
+
+    fn delete(&self, view: View) -> Result<()> {
+        self.versions.change(true, |table| table.delete(view))
+    }
+
+    fn promote(&self, branch: u32) -> Result<()> {
+        self.versions.change(true, |table| table.promote(branch))
+    }
+
+    fn roll_back(&self, branch: u32, to: View) -> Result<Branch> {
+        let time = self.volume.now();
+        self.versions.change(true, |table| table.roll_back(branch, to, time))
+    }
+
+    fn version_usage(&self) -> Result<Vec<VersionUsage>> {
+        usage::count(&self.volume)
+    }
+
+    fn freed_by(&self, views: &[View]) -> Result<u64> {
+        usage::freed_by(&self.volume, views)
+    }
+
+    fn changed_lists(&self, a: View, b: View, from: Lid, max: usize) -> Result<Vec<Lid>> {
+        usage::changed_lists(&self.volume, a, b, from, max)
+    }
+}

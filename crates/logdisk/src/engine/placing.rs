@@ -1,0 +1,128 @@
+//! Which stream a block goes to, and placing it there.
+
+use dendro_base::sync::Arc;
+use dendro_format::{Addr, Head, PageRef};
+use dendro_policy::{Class, Policy};
+
+use crate::engine::streams::Streams;
+use crate::engine::{Engine, PARTIAL_LEN_BYTES};
+use crate::log::partial::{Content, MIN_CAPACITY_BYTES, Partial, page_record_bytes};
+
+impl Engine {
+    /// Replaces the policy.
+    pub(crate) fn set_policy(&mut self, policy: Arc<dyn Policy>) {
+        self.retire_streams();
+        self.streams = Streams::new(policy, self.streams.stream_bytes, &self.state.present());
+    }
+
+    /// Closes the segments of all payload streams, so that they can be cleaned as any others.
+    pub(crate) fn retire_streams(&mut self) {
+        self.close_streams();
+        for stream in std::mem::take(&mut self.streams.all) {
+            if let Some(segment) = stream.segment {
+                self.state.segments.close(segment);
+            }
+        }
+    }
+
+    /// The class that the policy chooses for a page that a client writes over `old`.
+    pub(crate) fn user_class(&mut self, old: Option<PageRef>) -> Class {
+        let segments = &self.state.segments;
+        let left = old.filter(|old| old.len_bytes > 0);
+        let left = left.map(|old| segments.layout().segment_of(old.addr));
+        if let Some((_, class)) = self.last_class.filter(|&(last, _)| last == left) {
+            return class;
+        }
+        let segment = left.map(|left| segments.policy_view(left));
+        let class = self.streams.policy().user_class(segment.as_ref(), &self.state.present());
+        self.last_class = Some((left, class));
+        class
+    }
+
+    /// The class that the policy chooses for survivors of the segment of `addr`.
+    pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
+        self.streams
+            .policy()
+            .survivor_class(&self.state.segments.policy_view_at(addr), &self.state.present())
+    }
+
+    /// The class that a block is written to if the policy chose `class`. For a class of survivors,
+    /// when clean segments are few and its stream would need one, it is the next colder class, or
+    /// else the next hotter one, whose stream has room in its segment. If there is none, it is the
+    /// main log's class.
+    pub(crate) fn class_with_room(&self, class: Class) -> Class {
+        let Some(index) = class.survivor_index() else { return class };
+        let size = self.state.segments.layout().segment_size_bytes();
+        let has_room = |class: &Class| {
+            let mut streams = self.streams.all.iter();
+            streams.any(|stream| stream.class == *class && stream.room_bytes(size) > 0)
+        };
+        if has_room(&class) || self.state.segments.has_free(self.kept_segments) {
+            return class;
+        }
+        let colder = index + 1..self.streams.classes.survivors;
+        let mut others = colder.chain((0..index).rev()).map(Class::survivor);
+        others.find(has_room).unwrap_or(Class::MAIN)
+    }
+
+    /// Places what is stored of a page in the stream of `class`; [`Self::record_page`] then names
+    /// it in the main log. `None` means that there is no such stream or no segment for it, so the
+    /// block must go to the main log.
+    pub(crate) fn place_apart(
+        &mut self,
+        class: Class,
+        list: u64,
+        page_index: u64,
+        content: &Content<'_>,
+    ) -> Option<PageRef> {
+        let number = self.streams.find(class)?;
+        let (pages, short) = content.room();
+        let fits = |partial: &Partial| partial.fits(pages, short, page_record_bytes(1));
+        if !self.streams.all[number].open.as_ref().is_some_and(fits) {
+            self.close_stream(number);
+            self.open_stream(number)?;
+        }
+        let stream = &mut self.streams.all[number];
+        let open = stream.open.as_mut()?;
+        stream.mark.get_or_insert_with(|| open.mark());
+        open.set_context(self.context);
+        Some(open.push_page(list, page_index, content))
+    }
+
+    /// Records in the main log that a page was written as `block`, which was placed there or in a
+    /// stream.
+    pub(crate) fn record_page(&mut self, list: u64, page_index: u64, block: &PageRef) {
+        let main = self.log.open.as_mut().expect("a partial segment was opened");
+        main.set_context(self.context);
+        let record_ref = main.record_page(list, page_index, block);
+        if main.offset_of(block.addr).is_none() {
+            self.streams.set_named(block, record_ref);
+        }
+    }
+
+    fn open_stream(&mut self, number: usize) -> Option<()> {
+        let layout = self.state.segments.layout();
+        let size = layout.segment_size_bytes();
+        let stream = &mut self.streams.all[number];
+        let is_full = size - u64::from(stream.offset_bytes) < MIN_CAPACITY_BYTES as u64;
+        if let Some(full) = stream.segment.filter(|_| is_full) {
+            self.state.segments.close(full);
+            stream.segment = None;
+        }
+        if stream.segment.is_none() {
+            stream.segment = Some(self.state.segments.open(Head::Payload, stream.class)?);
+            stream.offset_bytes = 0;
+        }
+        let (segment, offset_bytes) = (stream.segment?, stream.offset_bytes);
+        let room = (size - u64::from(offset_bytes)) as usize;
+        let buf = self.take_buf();
+        // The last partial segment of a segment takes the room that would be too little for another
+        // one.
+        let capacity = if room <= buf.len() { room } else { PARTIAL_LEN_BYTES };
+        let segment_offset = layout.segment_offset(segment);
+        let epoch = self.state.versions.epoch();
+        self.streams.all[number].open =
+            Some(Partial::new(buf, capacity, segment, segment_offset, offset_bytes, epoch));
+        Some(())
+    }
+}

@@ -1,0 +1,113 @@
+//! What is done when a unit does not fit: space is freed and room is made, or the unit is refused
+//! (ENOSPC).
+
+use dendro_base::sync::Arc;
+use dendro_disk::Result;
+
+use crate::engine::Engine;
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::reclaim::collection::Collector;
+use crate::reclaim::make_room::{MIN_CLEANED_AT_ONCE, RoomMaker, Tries};
+use crate::reclaim::removal::Remover;
+use crate::space::reserve::Accounts;
+use crate::space::shortage::{Need, Shortage};
+use crate::volume::Volume;
+
+/// Frees space and makes room for what does not fit.
+pub(crate) struct Reclaimer {
+    volume: Arc<Volume>,
+    accounts: Arc<Accounts>,
+    room_maker: Arc<RoomMaker>,
+    remover: Arc<Remover>,
+    collector: Collector,
+}
+
+impl Reclaimer {
+    pub(crate) const fn new(
+        volume: Arc<Volume>,
+        accounts: Arc<Accounts>,
+        room_maker: Arc<RoomMaker>,
+        remover: Arc<Remover>,
+        collector: Collector,
+    ) -> Self {
+        Self { volume, accounts, room_maker, remover, collector }
+    }
+
+    /// The collection of what only deleted versions saw.
+    pub(crate) const fn collector(&self) -> &Collector {
+        &self.collector
+    }
+
+    /// Acts on a shortage. The caller holds no lock. When this returns, the caller must check the
+    /// shortage again, and nodes of the map may have moved.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](dendro_disk::Error::NoSpace) when nothing more can be done.
+    pub(crate) fn mend_shortage(
+        &self,
+        shortage: Shortage,
+        need: Need,
+        tries: &mut Tries,
+    ) -> Result<()> {
+        let is_worth_it = match shortage {
+            // What only deleted versions had can be freed and used.
+            Shortage::OfSpace(_) => {
+                self.free_step()?
+                    || self.collector.collect_behind_forks()
+                    || self.accounts.host().has_grown()
+            }
+            Shortage::OnHost(_) => {
+                let may_free = !need.reclaims && !self.accounts.waits_for_host();
+                (may_free && self.free_step()?)
+                    || self.room_maker.try_to_mend(shortage, need, tries)?
+            }
+            Shortage::OfRoom(_) => {
+                let mut is_worth_it = self.room_maker.try_to_mend(shortage, need, tries)?;
+                // Cleaning gains nothing either where most of what fills the segments belongs only
+                // to deleted versions. A collection itself needs room as a unit that gives space
+                // back does.
+                if !is_worth_it && !need.reclaims && self.collect_for_room()? {
+                    *tries = Tries::default();
+                    is_worth_it = true;
+                }
+                is_worth_it
+            }
+        };
+        if is_worth_it { Ok(()) } else { Err(shortage.error(need)) }
+    }
+
+    /// Performs one step that frees what no version sees. Returns whether there was anything to
+    /// free.
+    pub(crate) fn free_step(&self) -> Result<bool> {
+        Ok(self.remover.step()? || self.collector.step()?)
+    }
+
+    /// Collects what only deleted versions had, until cleaning gains some segments from it or
+    /// nothing is left. Returns whether there was anything to collect.
+    fn collect_for_room(&self) -> Result<bool> {
+        let live_bytes = || self.volume.read().state.segments.live_bytes();
+        let freed_bytes =
+            u64::from(MIN_CLEANED_AT_ONCE) * self.volume.layout().segment_size_bytes();
+        let enough = live_bytes().saturating_sub(freed_bytes);
+        let mut has_collected = false;
+        while live_bytes() > enough && (self.free_step()? || self.collector.collect_behind_forks())
+        {
+            has_collected = true;
+        }
+        Ok(has_collected)
+    }
+
+    /// Makes room for `need` and calls `change` as [`Volume::change`] does.
+    ///
+    /// # Errors
+    /// What `change` returns, or as [`Self::mend_shortage`].
+    pub(crate) fn with_room<T>(
+        &self,
+        need: Need,
+        change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
+    ) -> Result<T> {
+        self.room_maker
+            .with_room(need, change, |shortage, tries| self.mend_shortage(shortage, need, tries))
+    }
+}

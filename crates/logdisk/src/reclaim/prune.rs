@@ -1,0 +1,81 @@
+//! Taking out of the map what no version sees, a few entries at a time ([`crate::state::prune`]).
+
+use std::ops::ControlFlow;
+
+use dendro_base::sync::Arc;
+use dendro_disk::{Lid, Result};
+use dendro_format::{Key, Space};
+
+use crate::checkpoint::Checkpointer;
+use crate::engine::Engine;
+use crate::fault::Outcome;
+use crate::map::Nodes;
+use crate::reclaim::make_room::RoomMaker;
+use crate::state::item::ItemKey;
+use crate::volume::Volume;
+
+/// The minimum number of entries that a step visits; an item is always judged as a whole.
+const STEP_LEN: usize = 256;
+/// The maximum bytes of the nodes that a step changes.
+const STEP_LOG_BYTES: u64 = 256 << 10;
+
+/// The first key behind the lists of clients: what follows has no versions.
+pub(super) const CLIENTS_END: Key = Key::first(Lid::CLIENT_END.0, Space::List, 0);
+
+/// Prunes ranges of the map.
+pub(crate) struct Pruner {
+    volume: Arc<Volume>,
+    checkpointer: Arc<Checkpointer>,
+    room_maker: Arc<RoomMaker>,
+}
+
+impl Pruner {
+    pub(crate) const fn new(
+        volume: Arc<Volume>,
+        checkpointer: Arc<Checkpointer>,
+        room_maker: Arc<RoomMaker>,
+    ) -> Self {
+        Self { volume, checkpointer, room_maker }
+    }
+
+    /// Removes what no version sees from some ranges of the map, which must contain few entries.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](dendro_disk::Error::NoSpace), or what reading the map returns: it cannot be done now.
+    pub(super) fn prune(&self, ranges: &[(Key, Key)]) -> Result<()> {
+        // A checkpoint writes the nodes that this changes, and there must be memory for them until
+        // then.
+        if self.volume.is_over_dirty_limit(&self.volume.read()) {
+            self.checkpointer.relieve_memory()?;
+        }
+        self.room_maker.with_room_to_reclaim(STEP_LOG_BYTES, |engine, nodes| {
+            engine.transact(nodes, |engine| {
+                let mut ranges = ranges.iter();
+                ranges.try_for_each(|(from, to)| engine.state.prune(from, to, false, nodes))
+            })
+        })
+    }
+}
+
+impl Engine {
+    /// The end of a step that begins at `from`. A step ends with a list, or behind the last entry
+    /// of an item; `None` when nothing is left.
+    pub(crate) fn end_of_step(&self, from: &Key, nodes: &dyn Nodes) -> Outcome<Option<Key>> {
+        let mut count = 0;
+        let mut list = None;
+        let mut item = None;
+        let mut end = None;
+        self.state.map.visit(from, &CLIENTS_END, nodes, &mut |key, _| {
+            count += 1;
+            let is_other =
+                item.replace(ItemKey::of(key)).is_some_and(|item| item != ItemKey::of(key));
+            if list.is_some_and(|list| list != key.list) || (count > STEP_LEN && is_other) {
+                end = Some(Key::first(key.list, key.space, key.index));
+                return ControlFlow::Break(());
+            }
+            list = Some(key.list);
+            ControlFlow::Continue(())
+        })?;
+        Ok(end.or_else(|| list.map(|list| Key::first(list + 1, Space::List, 0))))
+    }
+}

@@ -1,0 +1,117 @@
+//! Copying pages that other versions also see, so that a head can move or exchange them.
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_disk::{Lid, Result, View};
+use dendro_format::chunk::CHUNK_PAGES;
+use dendro_format::record::MAX_FIXED_LEN_BYTES;
+use dendro_format::{PageRef, Record, checksum};
+
+use crate::engine::Engine;
+use crate::fault::Outcome;
+use crate::log::partial::{Content, page_record_bytes};
+use crate::log::segments::Pin;
+use crate::map::Nodes;
+use crate::reclaim::no_space::Reclaimer;
+use crate::space::shortage::Need;
+use crate::volume::Volume;
+
+/// Gives the head of a branch copies of its own of those pages of a group that other versions
+/// also see.
+pub(crate) fn unshare(
+    volume: &Volume,
+    reclaimer: &Reclaimer,
+    view: View,
+    list: Lid,
+    number: u64,
+) -> Result<()> {
+    let shared = volume.look(|engine, nodes| engine.shared_pages(view, list.0, number, nodes))?;
+    let mut copies = Vec::with_capacity(shared.len());
+    for (slot, page, in_memory, _pin) in shared {
+        let bytes = match in_memory {
+            Some(bytes) => bytes,
+            None => {
+                let mut bytes = vec![0; usize::from(page.len_bytes)];
+                volume.read_device(page.addr, &mut bytes)?;
+                bytes
+            }
+        };
+        let page_index = number * CHUNK_PAGES + u64::from(slot);
+        if page.len_bytes > 0 {
+            volume.check_block(list, page_index, &page, &bytes)?;
+        }
+        copies.push((slot, page, bytes));
+    }
+    let needed_bytes = (copies.len() * (PAGE_SIZE + page_record_bytes(1)) + 4 * PAGE_SIZE) as u64;
+    reclaimer.with_room(Need::space(needed_bytes), |engine, nodes| {
+        copies.iter().try_for_each(|(slot, page, bytes)| {
+            engine.write_copy(view.branch, (list.0, number, *slot), page, bytes, nodes)
+        })
+    })?;
+    volume.relieve_writer()
+}
+
+/// A page that is copied: its slot, its place, its bytes if they are in memory, and a pin that
+/// keeps its segment from being filled again.
+type Shared = (u32, PageRef, Option<Vec<u8>>, Pin);
+
+impl Engine {
+    fn shared_pages(
+        &self,
+        view: View,
+        list: u64,
+        number: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Vec<Shared>> {
+        let slots = 0..CHUNK_PAGES as u32;
+        let edit = self.state.edit_chunk_whole(view.branch, list, number, slots.clone(), nodes)?;
+        let mut shared = Vec::new();
+        for slot in slots.filter(|slot| self.state.is_shared(&edit, *slot)) {
+            let Some(page) = edit.page(slot) else { continue };
+            let in_memory = match usize::from(page.len_bytes) {
+                0 => Some(Vec::new()),
+                len => self.block_in_memory(page.addr, len).map(<[u8]>::to_vec),
+            };
+            shared.push((slot, page, in_memory, self.state.segments.pin(page.addr)));
+        }
+        Ok(shared)
+    }
+
+    /// Writes a page of the head again, as a unit of its own, if the page has not changed.
+    fn write_copy(
+        &mut self,
+        branch: u32,
+        (list, number, slot): (u64, u64, u32),
+        page: &PageRef,
+        stored: &[u8],
+        nodes: &dyn Nodes,
+    ) -> Outcome<()> {
+        debug_assert!(page.len_bytes == 0 || checksum(stored) == page.crc32c);
+        self.set_context(branch);
+        self.begin_unit(1, page_record_bytes(1) + MAX_FIXED_LEN_BYTES)?;
+        self.transact(nodes, |engine| {
+            let slots = 0..CHUNK_PAGES as u32;
+            let mut edit = engine.state.edit_chunk_whole(branch, list, number, slots, nodes)?;
+            if edit.page(slot) != Some(*page) || !engine.state.is_shared(&edit, slot) {
+                return Ok(());
+            }
+            let block = match stored.len() {
+                0 => PageRef::ZERO,
+                len => engine.partial().place(&Content::of(stored, len)),
+            };
+            engine.state.replace(&mut edit, slot, block);
+            engine.state.put_edit(&edit, nodes)?;
+            let page_index = number * CHUNK_PAGES + u64::from(slot);
+            let context = engine.context;
+            engine.partial().set_context(context);
+            if block.len_bytes == 0 {
+                let record = Record::ZeroPages { list, first_page: page_index, count: 1 };
+                engine.partial().push(&record);
+            } else {
+                engine.record_page(list, page_index, &block);
+            }
+            Ok(())
+        })?;
+        self.end_unit();
+        Ok(())
+    }
+}
