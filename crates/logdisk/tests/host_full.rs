@@ -8,7 +8,10 @@ use dendro_base::sync::Mutex;
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::sim::{Call, CrashStyle, Fault, SimDevice};
 use dendro_device::{BLOCK_SIZE, Device, Error as DeviceError, HostRoom, Result};
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, View};
+use dendro_disk::{
+    Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, Op, PAGE_SIZE, Versions, View,
+};
+use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 const DEVICE_BYTES: u64 = 64 << 20;
@@ -357,4 +360,31 @@ fn nothing_is_discarded_of_a_volume_that_keeps_its_allocation() {
         }
     }
     assert_eq!(sim.counts().discards, 0);
+}
+
+#[test]
+fn a_first_snapshot_for_which_the_host_has_no_room_is_refused_and_can_be_made_later() {
+    let clock = Arc::new(ManualClock::default());
+    let image = Image::new(SimDevice::new(DEVICE_BYTES, 1), DEVICE_BYTES);
+    let device: Arc<dyn Device> = Arc::clone(&image) as _;
+    let disk = new_disk(&device, &clock);
+    let list = new_list(&disk);
+    put(&disk, list, 0).expect("there is room");
+    disk.flush(CommitSeq::LATEST).expect("there is room");
+    // The place of the next superblock, which states that the volume has versions, is not allocated.
+    image.fill_host();
+    assert!(is_no_space(&disk.snapshot(0, Some("early"))));
+    assert!(image.refused_count() > 0);
+    assert_eq!(disk.versions().snapshots().count(), 0);
+    assert_eq!(disk.superblock().incompatible & INCOMPATIBLE_VERSIONS, 0);
+
+    image.set_host_bytes(DEVICE_BYTES);
+    clock.advance(std::time::Duration::from_secs(2));
+    disk.snapshot(0, Some("late")).expect("there is room again");
+    put(&disk, list, 1).expect("the disk still accepts changes");
+    disk.shut_down().expect("there is room");
+    drop(disk);
+    let disk = open(device, &clock);
+    assert_eq!(disk.versions().snapshots().count(), 1);
+    assert_eq!(first_missing(&disk, list, 2), 2);
 }
