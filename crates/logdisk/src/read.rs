@@ -38,6 +38,7 @@ impl Reader {
     }
 
     /// As [`Volume::look`], for `view`.
+    #[inline]
     fn look_from<T>(
         &self,
         view: View,
@@ -86,6 +87,7 @@ impl Reader {
         Ok(lists)
     }
 
+    #[inline]
     pub(crate) fn read_record(&self, view: View, list: Lid, index: u64) -> Result<Option<Record>> {
         self.look_from(view, |engine, ancestry, nodes| {
             if list >= Lid::CLIENT_END {

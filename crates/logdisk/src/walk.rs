@@ -85,6 +85,7 @@ impl Volume {
     /// misses while the lock is released (walk 1). The walk begins at `place`, and `step` advances
     /// `place` over what it has visited. When `place` has advanced, the nodes that were loaded to
     /// reach it are released.
+    #[inline]
     pub(crate) fn walk<P: Copy + PartialEq, T>(
         &self,
         place: &mut P,
@@ -94,6 +95,7 @@ impl Volume {
     }
 
     /// As [`Self::walk`], with `nodes` that were loaded before or are to be retained.
+    #[inline]
     pub(crate) fn walk_with<P: Copy + PartialEq, T>(
         &self,
         nodes: &mut PinnedNodes<'_>,
@@ -121,6 +123,7 @@ impl Volume {
     }
 
     /// As [`Self::walk`], for a walk that is short enough to start again when it misses a node.
+    #[inline]
     pub(crate) fn look<T>(
         &self,
         mut look: impl FnMut(&Engine, &dyn Nodes) -> Outcome<T>,

@@ -20,6 +20,7 @@ use crate::state::pages::{chunks_of, page_range};
 ///
 /// # Errors
 /// [`Fault::Miss`](crate::fault::Fault::Miss) when a node must be read to compute that.
+#[inline]
 pub(super) fn shortage_of(
     accounts: &Accounts,
     engine: &Engine,

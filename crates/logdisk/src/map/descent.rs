@@ -17,6 +17,7 @@ fn find<'a>(leaf: &'a Leaf, key: &Key) -> Option<&'a Value> {
 }
 
 /// The child of `inner` at `at`, to be changed, and where it lies if `inner` lies at `bounds`.
+#[inline]
 pub(super) fn child_mut<'a>(
     inner: &'a mut Inner,
     at: usize,
@@ -30,6 +31,7 @@ pub(super) fn child_mut<'a>(
 }
 
 /// The node at `place`; the parent states that it lies at `bounds`.
+#[inline]
 pub(super) fn node_at(
     place: &NodePtr,
     bounds: Bounds<'_>,
@@ -42,6 +44,7 @@ pub(super) fn node_at(
 
 /// Calls `look` with the value under `key`, and `note` with the path to it if all nodes on the path
 /// are dirty.
+#[inline]
 pub(super) fn look_under<'a, T>(
     mut child: &'a Child,
     mut bounds: Bounds<'a>,

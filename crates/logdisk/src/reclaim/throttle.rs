@@ -41,6 +41,7 @@ impl Throttle {
     /// The room that a commit which took `bytes` should make itself. It is nothing while clean
     /// segments are many, and grows as they get fewer, up to twice what the commit took. So commits
     /// are slowed down gradually, long before one would have to stop.
+    #[inline]
     pub(crate) fn share_of_cleaning(&self, engine: &Engine, bytes: u64) -> i64 {
         let size = self.volume.layout().segment_size_bytes();
         let window = u64::from(self.accounts.pace_segments() + 2) * size;
