@@ -339,6 +339,28 @@ fn removed_files_come_back_by_undelete_and_by_rollback() {
 }
 
 #[test]
+fn what_undelete_brought_back_is_there_after_a_crash() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    // Nothing else makes it durable.
+    scratch.mount_with("commit=300");
+    let mount = scratch.mount_point();
+    fs::create_dir(scratch.inside("tree")).unwrap();
+    fs::write(scratch.inside("tree/file"), [7; 50_000]).unwrap();
+    scratch.dendro(["snapshot", "create", &format!("{mount}@before")]).succeeds();
+    fs::remove_dir_all(scratch.inside("tree")).unwrap();
+    scratch.dendro(["undelete", &scratch.text("mnt/tree")]).succeeds();
+    fs::write(scratch.inside("later"), "lost").unwrap();
+    scratch.kill_daemon();
+    scratch.mount();
+    assert_eq!(fs::read(scratch.inside("tree/file")).unwrap(), [7; 50_000]);
+    assert!(!scratch.inside("later").exists(), "what is not durable is lost");
+    scratch.umount();
+}
+
+#[test]
 fn the_past_is_mounted_read_only_and_a_clone_is_written_to() {
     if skips_mounts() {
         return;

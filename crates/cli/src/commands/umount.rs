@@ -43,7 +43,7 @@ pub(crate) fn run(args: &UmountArgs, quiet: bool) -> Result<(), Failure> {
     let targets = if args.all { all_mounts()? } else { args.targets.clone() };
     let (mut unmounted, mut failures) = (Vec::new(), Vec::new());
     for target in &targets {
-        match unmount_one(target, mode, quiet) {
+        match unmount_one(target, mode, quiet, "--lazy, which lets that go on until it ends") {
             Ok(entry) => unmounted.push(Unmounted::from(&entry)),
             Err(failure) => failures.push(failure),
         }
@@ -81,13 +81,19 @@ impl From<&MountEntry> for Unmounted {
     }
 }
 
-/// Unmounts what `named` names, and waits until all data are written.
-pub(crate) fn run_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<(), Failure> {
-    unmount_one(named, mode, quiet).map(drop)
+/// Unmounts the fork that `named` names, and waits until all data are written.
+pub(crate) fn run_for_drop(named: &Path, mode: UnmountMode) -> Result<(), Failure> {
+    unmount_one(named, mode, true, "--force, which cuts that off").map(drop)
 }
 
-/// The same; returns what was mounted.
-fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntry, Failure> {
+/// Unmounts what `named` names, and waits until all data are written; returns what was mounted.
+/// `advice` is what a user of a busy mount can do.
+fn unmount_one(
+    named: &Path,
+    mode: UnmountMode,
+    quiet: bool,
+    advice: &str,
+) -> Result<MountEntry, Failure> {
     let failed = |failure: Failure| failure.with_code(code::MOUNT_FAILED);
     let table = mounts::read()?;
     let entry = find(&table, named).map_err(failed)?;
@@ -125,7 +131,6 @@ fn unmount_one(named: &Path, mode: UnmountMode, quiet: bool) -> Result<MountEntr
         }
         _ => unmount(&entry.mount_point, mode).map_err(|error| match error {
             Error::Busy(place) => {
-                let advice = "--lazy, which lets that go on until it ends";
                 failed(Failure::new(busy_text(&place, &entry.device_text(), advice)))
             }
             error => failed(Failure::new(error)),

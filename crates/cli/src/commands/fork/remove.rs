@@ -73,7 +73,10 @@ fn drop_named(text: &str, mode: UnmountMode, dropped: &mut Vec<Dropped>) -> Resu
     };
     let numbered: Vec<_> = table.iter().filter(is_ours).filter(is_numbered).collect();
     if numbered.is_empty() {
-        return Err(fail("no fork is mounted there; `dendro forks` lists them"));
+        return Err(fail(
+            "no fork is mounted there; `dendro forks` lists them, and TARGET:NAME names one that is \
+             not mounted",
+        ));
     }
     for entry in numbered {
         dropped.push(drop_mounted(&table, entry, mode)?);
@@ -101,7 +104,7 @@ fn drop_mounted(
     let source = PathBuf::from(&served.pong.source);
     let doomed = to_delete(&Keeper::Daemon(served.clone()), &branch)?;
     served.client = served.client.without_root();
-    umount::run_one(place, mode, true)?;
+    umount::run_for_drop(place, mode)?;
     let keeper = match mount_request::is_foreign(&served.client) {
         // The daemon has other mounts, so it can name the branch without this one.
         true => {
