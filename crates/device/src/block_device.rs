@@ -1,11 +1,11 @@
 //! System calls about block devices.
 
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Result;
+use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
 
 /// `_IOR(0x12, 114, size_t)`: the length in bytes, as a `u64` in spite of its name.
@@ -38,6 +38,48 @@ pub(crate) fn is_write_protected(fd: impl AsFd) -> Result<bool> {
 pub(crate) fn discard(fd: impl AsFd, offset: u64, len_bytes: u64) -> Result<()> {
     // SAFETY: BLKDISCARD reads two u64 and touches no other memory of this process.
     unsafe { ioctl(fd, Setter::<BLKDISCARD, [u64; 2]>::new([offset, len_bytes])) }
+}
+
+/// A lock on the node of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeLock {
+    /// Excludes exclusive ones; needs a descriptor that can read.
+    Shared,
+    /// Excludes all others; needs a descriptor that can write.
+    Exclusive,
+    /// None any more.
+    Unlocked,
+}
+
+/// Changes the lock on the node that `fd` has open. `EAGAIN` when that conflicts with another one.
+/// Like a lock by flock(2), it belongs to the open file and ends with it. Unlike such a lock, it
+/// does not keep udev from the device (<https://systemd.io/BLOCK_DEVICE_LOCKING>): while a device
+/// is locked by flock(2), udev handles no event about it, and who waits for udev waits for minutes.
+pub(crate) fn lock_node(fd: impl AsFd, lock: NodeLock) -> Result<()> {
+    let kind = match lock {
+        NodeLock::Shared => libc::F_RDLCK,
+        NodeLock::Exclusive => libc::F_WRLCK,
+        NodeLock::Unlocked => libc::F_UNLCK,
+    };
+    // The whole node. For this kind of lock the process number has to be 0.
+    let whole = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    retry_on_intr(|| {
+        // SAFETY: the descriptor is open as long as `fd` lives, and F_OFD_SETLK reads one
+        // struct flock.
+        let answer = unsafe {
+            libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_OFD_SETLK, std::ptr::from_ref(&whole))
+        };
+        match answer {
+            -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+            _ => Ok(()),
+        }
+    })
 }
 
 /// Opens the device at `path` a second time, only to claim it: while the descriptor is open, no

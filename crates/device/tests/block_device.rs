@@ -108,6 +108,23 @@ fn a_block_device_is_locked_and_so_is_the_image_behind_it() {
     assert!(is_in_use(&FileDevice::open(&disk.path)));
 }
 
+#[test]
+fn udev_can_lock_a_block_device_that_is_open_and_is_waited_for_before() {
+    use rustix::fs::FlockOperation::{NonBlockingLockExclusive, NonBlockingLockShared, Unlock};
+    let Some(disk) = LoopDevice::attach(4 * MIB) else { return };
+    let udev = fs::File::open(&disk.path).unwrap();
+    let device = FileDevice::open(&disk.path).unwrap();
+    rustix::fs::flock(&udev, NonBlockingLockShared).unwrap();
+    assert!(is_in_use(&read_only(&disk.path)), "it is locked all the same");
+    device.release();
+    assert!(is_in_use(&FileDevice::open(&disk.path)), "udev looks at it");
+    let _reader = read_only(&disk.path).unwrap();
+    rustix::fs::flock(&udev, Unlock).unwrap();
+    assert!(is_in_use(&FileDevice::open(&disk.path)), "somebody reads it");
+    rustix::fs::flock(&udev, NonBlockingLockExclusive).unwrap();
+    assert!(is_in_use(&read_only(&disk.path)), "somebody divides it");
+}
+
 /// Claims a block device as a mount does.
 fn claim(path: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
     use rustix::fs::{Mode, OFlags};

@@ -10,7 +10,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 
-use super::lock::Held;
+use super::lock::{self, Held};
 use super::probe::{self, FileKind, round_down};
 use super::transfer::{self, Alignment};
 use crate::device::{BLOCK_SIZE, Device, HostRoom};
@@ -128,8 +128,7 @@ impl FileDevice {
     /// the device through this value any more.
     pub fn release(&self) {
         *self.held.lock() = Held::default();
-        // This fails only if there is no lock.
-        let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
+        lock::unlock(&self.fd, self.kind);
     }
 
     /// Claims a block device again after [`Self::release_claim`], when the mount that had the claim

@@ -7,7 +7,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::block_device;
+use super::probe::FileKind;
+use crate::block_device::{self, NodeLock};
 use crate::error::{Error, Result};
 
 /// The pause between attempts to take a lock that is taken.
@@ -59,16 +60,41 @@ fn try_lock(fd: impl AsFd, path: &Path, stat: &Stat, read_only: bool) -> rustix:
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
-    flock(fd, operation)?;
+    // Programs that examine or divide a block device lock it so, too. They are waited for, but not
+    // kept from it while it is open: udev would not handle its events.
+    flock(&fd, operation)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
         return Ok(Held::default());
     }
+    let held = try_lock_block_device(&fd, path, stat, read_only, operation);
+    flock(&fd, FlockOperation::Unlock)?;
+    held
+}
+
+fn try_lock_block_device(
+    fd: impl AsFd,
+    path: &Path,
+    stat: &Stat,
+    read_only: bool,
+    operation: FlockOperation,
+) -> rustix::io::Result<Held> {
+    let lock = if read_only { NodeLock::Shared } else { NodeLock::Exclusive };
+    block_device::lock_node(fd, lock)?;
     let claim = if read_only { None } else { Some(block_device::claim(path)?) };
     let backing_file = match block_device::loop_backing_file(stat.st_rdev) {
         Some(backing) => lock_backing_file(&backing, operation)?,
         None => None,
     };
     Ok(Held { claim, backing_file })
+}
+
+/// Releases the lock on `fd`.
+pub(super) fn unlock(fd: impl AsFd, kind: FileKind) {
+    // This fails only if there is no lock.
+    let _ = match kind {
+        FileKind::Image => flock(fd, FlockOperation::Unlock),
+        FileKind::BlockDevice => block_device::lock_node(fd, NodeLock::Unlocked),
+    };
 }
 
 /// Locks the file behind a loop device. If it cannot be opened, because it was deleted or is in

@@ -36,8 +36,9 @@ pub enum Direct {
 ///
 /// # What the lock covers
 /// An open for writing excludes every other open through this type, and any number of opens for
-/// reading exclude one for writing, between processes and within one: by flock(2) on the file or
-/// device node. The lock ends when the device is dropped or the process dies, however it dies.
+/// reading exclude one for writing, between processes and within one: by flock(2) on the file, by
+/// fcntl(2) (`F_OFD_SETLK`) on the node of a block device. The lock ends when the device is dropped
+/// or the process dies, however it dies. udev can examine a block device that is open.
 ///
 /// A block device opened for writing is claimed as well (`O_EXCL`), so it is refused while it is
 /// mounted, swapped to, part of an array or claimed by another name, and none of that can happen
