@@ -6,8 +6,9 @@ use dendro_base::{Timestamp, Uuid};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::layout::{Addr, SegmentNo};
+use crate::layout::{Addr, Layout, SegmentNo};
 use crate::node::NodePtr;
+use crate::superblock::Superblock;
 use crate::usage::{FIRST_SYSTEM_LIST, USAGE_LEN_BYTES, Usage};
 use crate::{Malformed, Result, can_be_counted, checksum};
 
@@ -46,7 +47,13 @@ const OVERRIDE_LEN_BYTES: usize = 4 + USAGE_LEN_BYTES;
 /// |    128 |    8 | `log_clock`       | bytes of blocks that clients had written by then     |
 /// |    136 |    8 | `short_count`     | pages it refers to whose blocks are short            |
 /// |    144 |    8 | `zero_count`      | pages it refers to that have none, being zeros       |
-/// |    152 |   40 | `reserved`        | zero                                                 |
+/// |    152 |   16 | `hash_key`        | as in the superblock                                 |
+/// |    168 |    8 | `incompatible`    | as in the superblock                                 |
+/// |    176 |    4 | `read_only`       | as in the superblock, its low half                   |
+/// |    180 |    4 | `compatible`      | as in the superblock, its low half                   |
+/// |    184 |    4 | `segment_count`   | as in the superblock                                 |
+/// |    188 |    1 | `segment_size_log2` | as in the superblock; 0: the checkpoint does not say |
+/// |    189 |    3 | `reserved`        | zero                                                 |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CheckpointV1 {
@@ -76,7 +83,28 @@ pub struct CheckpointV1 {
     log_clock: U64,
     short_count: U64,
     zero_count: U64,
-    reserved: [u8; 40],
+    hash_key: [u8; 16],
+    incompatible: U64,
+    read_only: U32,
+    compatible: U32,
+    segment_count: U32,
+    segment_size_log2: u8,
+    reserved: [u8; 3],
+}
+
+impl CheckpointV1 {
+    fn identity(&self) -> Result<Option<Identity>> {
+        if self.segment_size_log2 == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Identity {
+            layout: Layout::new(self.segment_size_log2, self.segment_count.get())?,
+            hash_key: self.hash_key,
+            incompatible: self.incompatible.get(),
+            read_only: self.read_only.get(),
+            compatible: self.compatible.get(),
+        }))
+    }
 }
 
 /// In the flags: the counts of pages are exact.
@@ -86,6 +114,37 @@ const COUNTS_ARE_EXACT: u8 = 1;
 pub const CHECKPOINT_FIXED_LEN_BYTES: usize = size_of::<CheckpointV1>();
 const _: () = assert!(CHECKPOINT_FIXED_LEN_BYTES == 192);
 const _: () = assert!(offset_of!(CheckpointV1, next_list) == 88);
+const _: () = assert!(offset_of!(CheckpointV1, hash_key) == 152);
+
+/// What only superblocks said before, kept with each checkpoint too, so that superblocks can be
+/// made anew from a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// How the volume is divided into segments.
+    pub layout: Layout,
+    /// The key for the clients' hash tables.
+    pub hash_key: [u8; 16],
+    /// Feature flags that older software must refuse.
+    pub incompatible: u64,
+    /// Feature flags that older software may read but not write: those below 2³².
+    pub read_only: u32,
+    /// Feature flags that older software may ignore: those below 2³².
+    pub compatible: u32,
+}
+
+impl Identity {
+    /// What a superblock says.
+    #[must_use]
+    pub const fn of(superblock: &Superblock) -> Self {
+        Self {
+            layout: superblock.layout,
+            hash_key: superblock.hash_key,
+            incompatible: superblock.incompatible,
+            read_only: superblock.read_only as u32,
+            compatible: superblock.compatible as u32,
+        }
+    }
+}
 
 /// A place in a head's log: the end of what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +195,8 @@ pub struct Checkpoint {
     /// Whether these two have been counted since the volume was made. Older software leaves them
     /// zero, and newer software counts from there.
     pub counts_are_exact: bool,
+    /// What superblocks say too; `None` in a checkpoint of older software.
+    pub identity: Option<Identity>,
     /// Usage that differs from the map's records, by ascending segment: the changes that were
     /// caused by writing the checkpoint itself.
     pub usage_overrides: Vec<(SegmentNo, Usage)>,
@@ -162,6 +223,7 @@ impl Checkpoint {
         );
         let (root, root_level) =
             self.root.unwrap_or((NodePtr { addr: Addr(0), len_bytes: 0, crc32c: 0 }, 0));
+        let id = self.identity;
         let raw = CheckpointV1 {
             magic: MAGIC,
             crc32c: U32::ZERO,
@@ -189,7 +251,13 @@ impl Checkpoint {
             log_clock: self.log_clock.into(),
             short_count: self.short_count.into(),
             zero_count: self.zero_count.into(),
-            reserved: [0; 40],
+            hash_key: id.map_or([0; 16], |id| id.hash_key),
+            incompatible: id.map_or(0, |id| id.incompatible).into(),
+            read_only: id.map_or(0, |id| id.read_only).into(),
+            compatible: id.map_or(0, |id| id.compatible).into(),
+            segment_count: id.map_or(0, |id| id.layout.segment_count()).into(),
+            segment_size_log2: id.map_or(0, |id| id.layout.segment_size_log2()),
+            reserved: [0; 3],
         };
         let mut out = raw.as_bytes().to_vec();
         for (segment, usage) in &self.usage_overrides {
@@ -265,6 +333,7 @@ impl Checkpoint {
             short_count: raw.short_count.get(),
             zero_count: raw.zero_count.get(),
             counts_are_exact: raw.flags & COUNTS_ARE_EXACT != 0,
+            identity: raw.identity()?,
             usage_overrides,
         })
     }

@@ -32,7 +32,7 @@ pub mod usage;
 mod varint;
 pub mod versions;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, Identity};
 pub use chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT, PageRef};
 pub use key::{Key, Space};
 pub use layout::{Addr, Layout, SegmentNo};

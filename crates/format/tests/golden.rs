@@ -13,8 +13,8 @@ use dendro_format::checkpoint::HeadPosition;
 use dendro_format::node::{self, NodeInfo};
 use dendro_format::record::Records;
 use dendro_format::{
-    Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Key, Layout, NodePtr, PageRef, PartialHeader,
-    Record, SegmentNo, Space, Superblock, Usage, Value,
+    Addr, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout, NodePtr, PageRef,
+    PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
 };
 use zerocopy::little_endian::U32;
 
@@ -243,6 +243,7 @@ fn checkpoint_v1() {
         short_count: 0,
         zero_count: 0,
         counts_are_exact: false,
+        identity: None,
         usage_overrides: vec![
             (SegmentNo(2), usage(0x0a0b_0c0d, Head::Main)),
             (SegmentNo(0x0102_0304), usage(64, Head::Map)),
@@ -255,7 +256,19 @@ fn checkpoint_v1() {
     let empty = Checkpoint { root: None, usage_overrides: Vec::new(), ..checkpoint };
     let bytes = empty.encode();
     check("checkpoint_empty_v1", &bytes);
-    assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(empty));
+    assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(empty.clone()));
+
+    let identity = Some(Identity {
+        layout: Layout::new(22, 0x0001_0203).unwrap(),
+        hash_key: *b"sixteen bytes ok",
+        incompatible: 0x0102_0304_0506_0708,
+        read_only: 0x090a_0b0c,
+        compatible: 0x0d0e_0f10,
+    });
+    let of_its_own = Checkpoint { identity, ..empty };
+    let bytes = of_its_own.encode();
+    check("checkpoint_identity_v1", &bytes);
+    assert_eq!(Checkpoint::decode(&bytes, &ID), Ok(of_its_own));
 }
 
 #[test]

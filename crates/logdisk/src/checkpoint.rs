@@ -27,7 +27,8 @@ use dendro_format::record::MAX_FIXED_LEN_BYTES;
 use dendro_format::usage::USAGE_LEN_BYTES;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{
-    Checkpoint, ChildPtr, Head, NodePtr, PartialHeader, Record, SegmentNo, Usage, checksum,
+    Checkpoint, ChildPtr, Head, Identity, NodePtr, PartialHeader, Record, SegmentNo, Usage,
+    checksum,
 };
 
 use dendro_policy::Class;
@@ -300,6 +301,7 @@ impl Checkpointer {
             short_count: segments.page_counts().short,
             zero_count: segments.page_counts().zero,
             counts_are_exact: segments.page_counts().are_exact,
+            identity: None,
             usage_overrides: Vec::new(),
         };
         let pending = engine.state.segments.freeze();
@@ -435,6 +437,7 @@ impl Checkpointer {
         let offset = partial.place_block(&vec![0; len]);
         let end = partial.offset_bytes() as usize + partial.final_len(CHECKPOINT_PLACE_LEN_BYTES);
         checkpoint.map = HeadPosition { segment: partial.segment(), offset_bytes: end as u32 };
+        checkpoint.identity = Some(Identity::of(&self.volume.superblock()));
         let bytes = checkpoint.encode();
         let addr = partial.addr_at(offset);
         let crc32c = checksum(&bytes);

@@ -152,6 +152,7 @@ impl Builder {
                 short_count: 0,
                 zero_count: 0,
                 counts_are_exact: false,
+                identity: None,
                 uuid: UUID,
                 seq: 1,
                 root: None,

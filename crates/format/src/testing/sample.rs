@@ -14,8 +14,9 @@ use crate::node::{self, NodeInfo};
 use crate::partial::HEADER_LEN_BYTES;
 use crate::usage::FIRST_SYSTEM_LIST;
 use crate::{
-    Addr, CHUNK_PAGES, Checkpoint, ChildPtr, Chunk, Entries, Head, Key, Layout, MAX_PAGE_COUNT,
-    NodePtr, PageRef, PartialHeader, Record, SegmentNo, Space, Superblock, Usage, Value,
+    Addr, CHUNK_PAGES, Checkpoint, ChildPtr, Chunk, Entries, Head, Identity, Key, Layout,
+    MAX_PAGE_COUNT, NodePtr, PageRef, PartialHeader, Record, SegmentNo, Space, Superblock, Usage,
+    Value,
 };
 
 /// A number of any magnitude.
@@ -111,6 +112,7 @@ pub fn checkpoint(rng: &mut Rng) -> Checkpoint {
         short_count: counter(rng),
         zero_count: counter(rng),
         counts_are_exact: rng.chance(50),
+        identity: rng.chance(50).then(|| Identity::of(&superblock(rng))),
         usage_overrides: overrides
             .into_iter()
             .map(|(segment, usage)| (SegmentNo(segment), usage))
