@@ -58,6 +58,9 @@ pub enum Error {
         /// The checksum of the one that was meant.
         expected: u32,
     },
+    /// There is no room for a new map.
+    #[error("there is no free segment left for the new map: rebuild onto a larger copy")]
+    NoFreeSegment,
     /// The map cannot be walked.
     #[error(transparent)]
     Map(#[from] NodeProblem),

@@ -1,5 +1,5 @@
-//! Reads and verifies a volume offline, from its format alone: it shares no code with the engine
-//! that writes volumes, so that an error in one does not hide in the other.
+//! Reads, verifies and rebuilds a volume offline, from its format alone: it shares no code with the
+//! engine that writes volumes, so that an error in one does not hide in the other.
 //!
 //! The modules, each using only those before it:
 //!
@@ -10,17 +10,20 @@
 //! - [`info`]: what was read, as plain structures that print themselves and go into JSON.
 //! - `verify`: [`verify()`] visits everything that the checkpoint reaches, counts it once more, and
 //!   reports each [`Finding`] with a number whose meaning never changes.
+//! - `rebuild`: [`rebuild()`] makes a checkpoint anew where superblocks, checkpoints or parts of the
+//!   map are lost. It alone writes.
 //!
-//! Nothing is changed. What is read is what lies on the device: a mounted volume should be
-//! checkpointed first, and may have changed in the meantime. The bytes are not trusted: whatever
-//! they are, the result is an error or a finding, in memory that the size of the volume bounds to a
-//! few bytes a segment.
+//! What is read is what lies on the device: a mounted volume should be checkpointed first, and may
+//! have changed in the meantime. The bytes are not trusted: whatever they are, the result is an error
+//! or a finding, in memory that the size of the volume bounds to a few bytes a segment; a rebuild
+//! states its own bounds.
 
 #![forbid(unsafe_code)]
 
 mod error;
 pub mod info;
 mod read;
+mod rebuild;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod verify;
@@ -31,4 +34,5 @@ pub use read::{
     PartialRecord, Partials, Superblocks, UsageRow, UsageSource, UsageTable, Volume,
     find_superblocks,
 };
+pub use rebuild::{Extent, LostPage, RebuildOptions, RebuildReport, Restored, Source, rebuild};
 pub use verify::{Counts, Finding, FindingKind, Options, Report, Severity, verify};

@@ -10,8 +10,10 @@ mod volume;
 
 pub use log::{Log, LogEnd, NextSegment};
 pub use log_summary::LogSummary;
+pub(crate) use map::first_and_last;
 pub use map::{MapEntries, Node, Nodes};
 pub use partial::{Break, Partial, PartialRecord, Partials};
+pub(crate) use partial::{read_partial, read_partial_with};
 pub use superblocks::{FoundSuperblock, Superblocks, find_superblocks};
 pub use usage::{UsageRow, UsageSource, UsageTable};
 pub use volume::Volume;

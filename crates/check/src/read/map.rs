@@ -38,6 +38,7 @@ pub struct Nodes<'v> {
     stack: Vec<Pending>,
     from: Option<Key>,
     to: Option<Key>,
+    range: (Option<Key>, Option<Key>),
 }
 
 impl<'v> Nodes<'v> {
@@ -51,7 +52,13 @@ impl<'v> Nodes<'v> {
             let child = ChildPtr::of_unknown_age(place);
             Pending { child, level, from: None, to: None }
         });
-        Self { volume, stack: root.into_iter().collect(), from, to }
+        Self { volume, stack: root.into_iter().collect(), from, to, range: (None, None) }
+    }
+
+    /// The keys that may lie under the last node that was visited, or could not be: from the first
+    /// one on and below the second one, as far as they are limited.
+    pub(crate) const fn range(&self) -> (Option<Key>, Option<Key>) {
+        self.range
     }
 
     fn visit(&mut self, pending: &Pending) -> std::result::Result<Node, NodeProblem> {
@@ -64,7 +71,7 @@ impl<'v> Nodes<'v> {
         if pending.level > MAX_LEVEL {
             return Err(problem(NodeProblemKind::WrongLevel, "no map is that high".into()));
         }
-        let node = self.read(pending.child.place).map_err(|error| {
+        let node = self.volume.node(pending.child.place).map_err(|error| {
             let kind = match &error {
                 Error::Device(_) => NodeProblemKind::Unreadable,
                 Error::OutsideLog { .. } => NodeProblemKind::Outside,
@@ -91,23 +98,6 @@ impl<'v> Nodes<'v> {
         Ok(node)
     }
 
-    fn read(&self, place: NodePtr) -> Result<Node> {
-        let len = place.len_bytes as usize;
-        if !(NODE_HEADER_LEN_BYTES..=MAX_NODE_LEN_BYTES).contains(&len) {
-            let len_bytes = place.len_bytes.into();
-            return Err(Error::OutsideLog { what: "map node", addr: place.addr, len_bytes });
-        }
-        let bytes = self.volume.read("map node", place.addr, len as u64)?;
-        let (info, entries) = node::decode(&bytes[..len], &self.volume.superblock().uuid)
-            .map_err(|problem| Error::Damaged { addr: place.addr, problem })?;
-        let (addr, expected) = (place.addr, place.crc32c);
-        let found = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-        if found != expected {
-            return Err(Error::Misdirected { what: "map node", addr, found, expected });
-        }
-        Ok(Node { place, info, entries })
-    }
-
     fn push_children(&mut self, parent: &Pending, node: &Node) {
         let Entries::Inner(children) = &node.entries else { return };
         let mut to = parent.to;
@@ -123,7 +113,7 @@ impl<'v> Nodes<'v> {
     }
 }
 
-fn first_and_last(entries: &Entries) -> (Key, Key) {
+pub(crate) fn first_and_last(entries: &Entries) -> (Key, Key) {
     match entries {
         Entries::Leaf(entries) => ends(entries),
         Entries::Inner(entries) => ends(entries),
@@ -140,11 +130,30 @@ impl Iterator for Nodes<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let pending = self.stack.pop()?;
+        self.range = (pending.from, pending.to);
         Some(self.visit(&pending))
     }
 }
 
 impl Volume<'_> {
+    /// Reads the node at a place.
+    pub(crate) fn node(&self, place: NodePtr) -> Result<Node> {
+        let len = place.len_bytes as usize;
+        if !(NODE_HEADER_LEN_BYTES..=MAX_NODE_LEN_BYTES).contains(&len) {
+            let len_bytes = place.len_bytes.into();
+            return Err(Error::OutsideLog { what: "map node", addr: place.addr, len_bytes });
+        }
+        let bytes = self.read("map node", place.addr, len as u64)?;
+        let (info, entries) = node::decode(&bytes[..len], &self.superblock().uuid)
+            .map_err(|problem| Error::Damaged { addr: place.addr, problem })?;
+        let (addr, expected) = (place.addr, place.crc32c);
+        let found = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        if found != expected {
+            return Err(Error::Misdirected { what: "map node", addr, found, expected });
+        }
+        Ok(Node { place, info, entries })
+    }
+
     /// The nodes of the map, each before its children.
     #[must_use]
     pub fn nodes(&self, checkpoint: &Checkpoint) -> Nodes<'_> {

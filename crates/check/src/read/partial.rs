@@ -160,10 +160,24 @@ impl Link {
 }
 
 /// Reads the partial segment at a place, and checks everything but its payload.
-pub(super) fn read_partial(
+pub(crate) fn read_partial(
     volume: &Volume<'_>,
     segment: SegmentNo,
     offset: u32,
+) -> Result<Partial, Break> {
+    read_partial_with(volume, segment, offset, |offset, buf| {
+        let unreadable =
+            |error: dendro_device::Error| Break::Unreadable { error: error.to_string() };
+        volume.read_segment(segment, offset, buf).map_err(unreadable)
+    })
+}
+
+/// As [`read_partial`], where `read` fills a buffer from an offset in the segment.
+pub(crate) fn read_partial_with(
+    volume: &Volume<'_>,
+    segment: SegmentNo,
+    offset: u32,
+    mut read: impl FnMut(u32, &mut [u8]) -> Result<(), Break>,
 ) -> Result<Partial, Break> {
     let layout = volume.layout();
     if !layout.is_log_segment(segment) {
@@ -173,11 +187,6 @@ pub(super) fn read_partial(
     if room < PAGE_SIZE as u64 || !(offset as usize).is_multiple_of(PAGE_SIZE) {
         return Err(Break::SegmentEnd);
     }
-    let read = |offset, buf: &mut [u8]| {
-        let unreadable =
-            |error: dendro_device::Error| Break::Unreadable { error: error.to_string() };
-        volume.read_segment(segment, offset, buf).map_err(unreadable)
-    };
     let mut header_bytes = [0; HEADER_LEN_BYTES];
     read(offset, &mut header_bytes)?;
     let (header, crc32c) = PartialHeader::decode(&header_bytes)

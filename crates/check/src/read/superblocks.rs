@@ -24,6 +24,11 @@ pub struct FoundSuperblock {
 pub struct Superblocks(Vec<FoundSuperblock>);
 
 impl Superblocks {
+    /// A single one, which does not lie anywhere.
+    pub(super) fn only(superblock: Superblock) -> Self {
+        Self(vec![FoundSuperblock { offset: 0, superblock }])
+    }
+
     /// The newest, which is the one in force.
     #[must_use]
     pub fn current(&self) -> &FoundSuperblock {

@@ -33,6 +33,16 @@ impl<'d> Volume<'d> {
         Ok(Self { device, superblocks })
     }
 
+    /// A volume that is read as if `superblock` were its only one.
+    pub(crate) fn assumed(device: &'d dyn Device, superblock: Superblock) -> Self {
+        Self { device, superblocks: Superblocks::only(superblock) }
+    }
+
+    /// The device that it lies on.
+    pub(crate) const fn device(&self) -> &'d dyn Device {
+        self.device
+    }
+
     /// Its superblocks.
     #[must_use]
     pub const fn superblocks(&self) -> &Superblocks {
@@ -57,7 +67,11 @@ impl<'d> Volume<'d> {
     /// # Errors
     /// When it cannot be read, or another structure lies there.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
-        let superblock = self.superblock();
+        self.checkpoint_of(self.superblock())
+    }
+
+    /// The checkpoint that one of its superblocks names.
+    pub(crate) fn checkpoint_of(&self, superblock: &Superblock) -> Result<Checkpoint> {
         let addr = superblock.checkpoint_addr;
         let bytes = self.read("checkpoint", addr, superblock.checkpoint_len_bytes.into())?;
         let bytes = &bytes[..superblock.checkpoint_len_bytes as usize];

@@ -25,6 +25,14 @@ pub struct ModelList {
 }
 
 impl ModelList {
+    /// Reads everything that a list holds in `view`. Nobody may change it meanwhile.
+    ///
+    /// # Errors
+    /// As [`ModelState::read_view`].
+    pub fn read_from(disk: &dyn LogicalDisk, view: View, list: Lid) -> Result<Self> {
+        read_list(disk, view, list)
+    }
+
     /// Its hints.
     #[must_use]
     pub const fn hints(&self) -> ListHints {
@@ -390,7 +398,7 @@ impl ModelState {
                     return Err(disagree(number, "lists() is not in order"));
                 }
                 from = Lid(number.0 + 1);
-                let list = read_list(disk, view, number)?;
+                let list = ModelList::read_from(disk, view, number)?;
                 state.live_bytes += list.live_bytes;
                 state.lists.insert(number, Arc::new(list));
             }

@@ -1,0 +1,101 @@
+//! What the entries of the new map refer to: live bytes of each segment, pages, the place of each
+//! block.
+
+use std::collections::BTreeSet;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_format::usage::{FIRST_SYSTEM_LIST, USAGE_LIST};
+use dendro_format::{Addr, Chunk, Key, Layout, PageRef, SegmentNo, Value};
+
+use super::extents::Extents;
+use crate::read::UsageTable;
+
+/// Counts over entries.
+#[derive(Debug)]
+pub(super) struct Account {
+    layout: Layout,
+    live: Vec<u64>,
+    pub(super) extents: Extents,
+    pub(super) short_count: u64,
+    pub(super) zero_count: u64,
+    /// Above all lists.
+    pub(super) next_list: u64,
+    /// The latest epoch of an entry.
+    pub(super) epoch: u64,
+    /// The branches of entries.
+    pub(super) branches: BTreeSet<u32>,
+    /// What the old map said of the usage of segments.
+    pub(super) old_usage: UsageTable,
+}
+
+impl Account {
+    pub(super) fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            live: vec![0; layout.segment_count() as usize],
+            extents: Extents::default(),
+            short_count: 0,
+            zero_count: 0,
+            next_list: 0,
+            epoch: 0,
+            branches: BTreeSet::new(),
+            old_usage: UsageTable::default(),
+        }
+    }
+
+    /// Counts an entry.
+    pub(super) fn add(&mut self, key: &Key, value: &Value) {
+        self.epoch = self.epoch.max(key.epoch);
+        if key.list < FIRST_SYSTEM_LIST {
+            self.next_list = self.next_list.max(key.list + 1);
+            self.branches.insert(key.branch);
+        }
+        match value {
+            Value::Chunk(chunk) => self.add_chunk(chunk),
+            Value::Record(bytes) if key.list == USAGE_LIST => {
+                // A record that cannot be read is made anew with the others.
+                let _ = self.old_usage.insert_record(key, bytes);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_chunk(&mut self, chunk: &Chunk) {
+        for (_, page) in chunk.iter() {
+            self.add_page(page);
+        }
+    }
+
+    /// Counts a page.
+    pub(super) fn add_page(&mut self, page: PageRef) {
+        if page.len_bytes == 0 {
+            self.zero_count += 1;
+            return;
+        }
+        self.short_count += u64::from(usize::from(page.len_bytes) < PAGE_SIZE);
+        let len_bytes = u64::from(page.footprint_bytes());
+        if self.layout.holds(page.addr, len_bytes) {
+            self.add_live(page.addr, len_bytes);
+            self.extents.take(page.addr, len_bytes);
+        }
+    }
+
+    /// Counts bytes that lie in one segment.
+    pub(super) fn add_live(&mut self, addr: Addr, len_bytes: u64) {
+        self.live[self.layout.segment_of(addr).0 as usize] += len_bytes;
+    }
+
+    /// Live bytes of a segment.
+    pub(super) fn live_bytes_of(&self, segment: SegmentNo) -> u64 {
+        self.live.get(segment.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether a page can be taken into the map: its block lies in the log, and is nobody else's.
+    pub(super) fn admits(&self, page: PageRef) -> bool {
+        let len_bytes = u64::from(page.footprint_bytes());
+        page.len_bytes == 0
+            || page.compression == 0
+                && self.layout.holds(page.addr, len_bytes)
+                && self.extents.is_free(page.addr, len_bytes)
+    }
+}

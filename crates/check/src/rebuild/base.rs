@@ -1,0 +1,191 @@
+//! The checkpoint that the new map starts from, and what of its map cannot be read.
+
+use std::collections::BTreeSet;
+
+use dendro_base::units::{GRAIN_SIZE, align_up};
+use dendro_format::usage::FIRST_SYSTEM_LIST;
+use dendro_format::{ChildPtr, Entries, Key, SegmentNo, Space};
+
+use super::account::Account;
+use super::sweep::{LogPlace, Sweep, SweptCheckpoint};
+use crate::error::NodeProblem;
+use crate::read::{Volume, first_and_last};
+
+/// Above every key.
+pub(super) const END: Key = Key {
+    list: u64::MAX,
+    space: Space::Chunks,
+    index: u64::MAX,
+    branch: u32::MAX,
+    epoch: u64::MAX,
+};
+/// A map is tried as a whole from so many checkpoints.
+const MAX_TRIED: usize = 4;
+
+/// A leaf that stays where it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptLeaf {
+    /// The lowest key that may lie in it.
+    pub(super) first: Key,
+    pub(super) child: ChildPtr,
+    /// Whether it has entries of the disk's own lists: these are written anew, with the others.
+    pub(super) is_moved: bool,
+}
+
+/// Keys of which the map is lost: from one on and below another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    pub(super) from: Key,
+    pub(super) to: Key,
+}
+
+/// What can be read of a checkpoint's map.
+pub(super) struct OldMap {
+    /// The leaves in the order of their keys.
+    pub(super) kept: Vec<KeptLeaf>,
+    /// In the order of their keys.
+    pub(super) gaps: Vec<Gap>,
+    /// What is wrong with the nodes above the gaps.
+    pub(super) problems: Vec<NodeProblem>,
+    /// Segments in which nodes of it lie.
+    pub(super) segments: BTreeSet<SegmentNo>,
+    pub(super) account: Account,
+}
+
+impl OldMap {
+    /// A map of which nothing is left.
+    pub(super) fn lost(volume: &Volume<'_>) -> Self {
+        Self {
+            kept: Vec::new(),
+            gaps: vec![Gap { from: Key::MIN, to: END }],
+            problems: Vec::new(),
+            segments: BTreeSet::new(),
+            account: Account::new(volume.layout()),
+        }
+    }
+
+    /// Reads the map of a checkpoint.
+    pub(super) fn read(volume: &Volume<'_>, of: &SweptCheckpoint) -> Self {
+        let mut map = Self { gaps: Vec::new(), ..Self::lost(volume) };
+        let mut nodes = volume.nodes(&of.checkpoint);
+        while let Some(visited) = nodes.next() {
+            let (from, to) = nodes.range();
+            let node = match visited {
+                Ok(node) => node,
+                Err(problem) => {
+                    map.problems.push(problem);
+                    map.gaps.push(Gap { from: from.unwrap_or(Key::MIN), to: to.unwrap_or(END) });
+                    continue;
+                }
+            };
+            map.segments.insert(volume.layout().segment_of(node.place.addr));
+            let newest_epoch = node.entries.newest_epoch();
+            let (first, last) = first_and_last(&node.entries);
+            let is_moved = last.list >= FIRST_SYSTEM_LIST;
+            let Entries::Leaf(entries) = &node.entries else { continue };
+            let child = ChildPtr { place: node.place, newest_epoch };
+            map.kept.push(KeptLeaf { first: from.unwrap_or(first), child, is_moved });
+            for (key, value) in entries {
+                map.account.add(key, value);
+            }
+        }
+        map.account.old_usage.insert_overrides(&of.checkpoint);
+        map
+    }
+
+    /// Whether all of it can be read.
+    pub(super) fn is_whole(&self) -> bool {
+        self.gaps.is_empty()
+    }
+}
+
+/// Bytes that a leaf occupies.
+pub(super) fn leaf_footprint_bytes(leaf: &KeptLeaf) -> u64 {
+    align_up(leaf.child.place.len_bytes.into(), GRAIN_SIZE as u64)
+}
+
+/// What the new map starts from.
+pub(super) enum Base {
+    /// Nothing of the map is lost: a superblock that names this checkpoint is enough.
+    Whole(Box<SweptCheckpoint>),
+    /// This checkpoint, with gaps in its map.
+    Gaps(Box<SweptCheckpoint>, Box<OldMap>),
+    /// There is no checkpoint from which the log leads to its end.
+    Lost,
+}
+
+impl Base {
+    /// Chooses among checkpoints. `in_force` is the one that the newest superblock names, if it can
+    /// be read.
+    pub(super) fn choose(
+        volume: &Volume<'_>,
+        sweep: &Sweep,
+        mut checkpoints: Vec<SweptCheckpoint>,
+        in_force: Option<&SweptCheckpoint>,
+    ) -> Self {
+        let age = |of: &SweptCheckpoint| (of.checkpoint.log_seq, of.checkpoint.seq);
+        checkpoints.sort_by_key(|of| std::cmp::Reverse((age(of), of.addr)));
+        checkpoints.dedup_by_key(|of| of.addr);
+        let Some(newest) = checkpoints.first().cloned() else { return Self::Lost };
+        let is_usable = |of: &SweptCheckpoint| {
+            let log = LogFrom::follow(volume, of);
+            // If the newest superblock names it, there was no newer one. Then the log behind it is
+            // all that is damaged, which whoever mounts the volume decides about.
+            let may_be_damaged = in_force.is_some_and(|it| it.addr == of.addr);
+            log.leads_to(&newest)
+                && !log.continues_after_crash(sweep)
+                && (may_be_damaged || !log.is_damaged(sweep))
+        };
+        let tried = in_force.into_iter().chain(checkpoints.iter().take(MAX_TRIED));
+        let mut of_newest = None;
+        for of in tried.filter(|of| is_usable(of)) {
+            let map = OldMap::read(volume, of);
+            if map.is_whole() {
+                return Self::Whole(Box::new(of.clone()));
+            }
+            if of.addr == newest.addr {
+                of_newest = Some(map);
+            }
+        }
+        of_newest.map_or(Self::Lost, |map| Self::Gaps(Box::new(newest), Box::new(map)))
+    }
+}
+
+/// The main log behind a checkpoint, as far as it continues.
+struct LogFrom {
+    /// The number behind the last partial segment, and its checksum.
+    end: (u64, u32),
+    /// The same for all before it.
+    ends: BTreeSet<(u64, u32)>,
+}
+
+impl LogFrom {
+    fn follow(volume: &Volume<'_>, of: &SweptCheckpoint) -> Self {
+        let mut end = (of.checkpoint.log_seq, of.checkpoint.log_prev_crc32c);
+        let mut ends = BTreeSet::from([end]);
+        for partial in volume.log(&of.checkpoint) {
+            end = (partial.header.seq + 1, partial.crc32c);
+            ends.insert(end);
+        }
+        Self { end, ends }
+    }
+
+    /// Whether rolling it forward passes the state of the checkpoint `of`.
+    fn leads_to(&self, of: &SweptCheckpoint) -> bool {
+        self.ends.contains(&(of.checkpoint.log_seq, of.checkpoint.log_prev_crc32c))
+    }
+
+    /// Whether a partial segment continues the log with a number that skips some. Recovery after a
+    /// crash skips numbers, and rolling forward does not pass such a place.
+    fn continues_after_crash(&self, sweep: &Sweep) -> bool {
+        let (seq, crc32c) = self.end;
+        let continues = |place: &LogPlace| place.seq > seq && place.prev_crc32c == crc32c;
+        sweep.log.iter().any(continues)
+    }
+
+    /// Whether what is missing at its end is known to have been durable.
+    fn is_damaged(&self, sweep: &Sweep) -> bool {
+        let (seq, _) = self.end;
+        sweep.log.iter().any(|place| place.seq >= seq && place.durable_seq >= seq)
+    }
+}

@@ -1,0 +1,227 @@
+//! What the new map is made of, before anything is written: the leaves that stay, what fills the
+//! gaps, and the segments that may be written to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dendro_format::usage::FIRST_SYSTEM_LIST;
+use dendro_format::{CHUNK_PAGES, Checkpoint, Key, PageRef, Record, SegmentNo, Space, Value};
+
+use super::base::{OldMap, leaf_footprint_bytes};
+use super::claims::claim;
+use super::fill::{Filler, slices};
+use super::history::History;
+use super::replay::blocks_of;
+use super::report::{LostPage, Restored};
+use super::sweep::Sweep;
+use crate::read::Volume;
+
+/// The plan of the new map.
+pub(super) struct Plan {
+    pub(super) map: OldMap,
+    pub(super) claims: Vec<super::claims::Claim>,
+    pub(super) history: History,
+    pub(super) has_versions: bool,
+    has_base: bool,
+    /// Between the nodes that were found there may have been others, of which nothing is left.
+    pub(super) may_lack_nodes: bool,
+    /// The entries of lists that the log behind the checkpoint takes to exist.
+    pub(super) later: BTreeMap<u64, Key>,
+    /// Lists between which the log behind the checkpoint moves pages.
+    moved_later: BTreeSet<(u64, u64)>,
+    /// Segments that the log behind the checkpoint releases. All in them is dead by then, so an
+    /// entry that is not known to be up to date must not name a block there.
+    reused_later: BTreeSet<SegmentNo>,
+    /// Pages, by the key of their chunk and the slot, whose blocks belong to others.
+    pub(super) lost: BTreeSet<(Key, u32)>,
+    pub(super) restored: Vec<Restored>,
+    pub(super) restored_entry_count: u64,
+    pub(super) unknown_move_count: u64,
+    /// Segments in which nothing is needed, those in which there is nothing at all first.
+    pub(super) free: Vec<SegmentNo>,
+}
+
+impl Plan {
+    /// Plans to fill the gaps of a checkpoint's map, or of a map without one.
+    pub(super) fn make(
+        volume: &Volume<'_>,
+        sweep: &Sweep,
+        base: Option<&Checkpoint>,
+        map: OldMap,
+        has_versions: bool,
+    ) -> Self {
+        let limit = base.map(|of| (of.seq, of.log_seq));
+        let history = History::new(sweep, base.map(|of| (of.log_seq, of.log_prev_crc32c)));
+        let claims = claim(volume, sweep, &map.gaps, limit);
+        let mut plan = Self {
+            map,
+            claims,
+            history,
+            has_versions,
+            has_base: base.is_some(),
+            may_lack_nodes: false,
+            later: BTreeMap::new(),
+            moved_later: BTreeSet::new(),
+            reused_later: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            restored: Vec::new(),
+            restored_entry_count: 0,
+            unknown_move_count: 0,
+            free: Vec::new(),
+        };
+        let mut needed = std::mem::take(&mut plan.map.segments);
+        if let Some(base) = base {
+            needed.extend([base.log.segment, base.next_segment, base.map.segment]);
+            plan.take_log_behind(volume, base, &mut needed);
+        }
+        plan.count(volume, &mut needed);
+        plan.unknown_move_count += plan.unknown_later_moves();
+        let is_free = |segment: &SegmentNo| {
+            plan.map.account.live_bytes_of(*segment) == 0 && !needed.contains(segment)
+        };
+        plan.free = volume.layout().log_segments().filter(is_free).collect();
+        plan.free.sort_by_key(|segment| (sweep.heads.contains_key(segment), *segment));
+        plan
+    }
+
+    /// What the log behind the checkpoint holds and names is taken: rolling it forward adds it to
+    /// the map. So are the lists that it puts something into.
+    fn take_log_behind(
+        &mut self,
+        volume: &Volume<'_>,
+        base: &Checkpoint,
+        needed: &mut BTreeSet<SegmentNo>,
+    ) {
+        let layout = volume.layout();
+        let extents = &mut self.map.account.extents;
+        let mut take = |segment: SegmentNo, offset: u32, len_bytes: u64| {
+            let start = layout.segment_offset(segment) + u64::from(offset);
+            extents.take(dendro_format::Addr::from_bytes(start), len_bytes);
+        };
+        let size = layout.segment_size_bytes();
+        take(base.log.segment, base.log.offset_bytes, size - u64::from(base.log.offset_bytes));
+        if layout.is_log_segment(base.next_segment) {
+            take(base.next_segment, 0, size);
+        }
+        let mut created = BTreeSet::new();
+        for partial in volume.log(base) {
+            let header = &partial.header;
+            needed.extend([header.segment, header.next_segment]);
+            take(header.segment, header.offset_bytes, header.len_bytes.into());
+            if layout.is_log_segment(header.next_segment) {
+                take(header.next_segment, 0, size);
+            }
+            let mut version = (0, header.epoch);
+            for record in partial.records().flatten() {
+                match record.record {
+                    Record::Version { branch, epoch, .. } => version = (branch, epoch),
+                    Record::CreateList { list, .. } => drop(created.insert(list)),
+                    Record::PutRecord { list, .. }
+                    | Record::WriteRun { list, .. }
+                    | Record::WriteBlock { list, .. }
+                    | Record::ZeroPages { list, .. }
+                        if list < FIRST_SYSTEM_LIST && !created.contains(&list) =>
+                    {
+                        let (branch, epoch) = version;
+                        let key = Key { branch, epoch, ..Key::first(list, Space::List, 0) };
+                        self.later.entry(list).or_insert(key);
+                    }
+                    Record::Reuse { segment } => drop(self.reused_later.insert(segment)),
+                    Record::MovePages { from, to, .. } | Record::SwapPages { a: from, b: to } => {
+                        self.moved_later.insert((from, to));
+                    }
+                    _ => {}
+                }
+                for (_, block) in blocks_of(&record.record) {
+                    let len_bytes = u64::from(block.footprint_bytes());
+                    if layout.holds(block.addr, len_bytes) {
+                        needed.insert(layout.segment_of(block.addr));
+                        let offset = block.addr.bytes() % size;
+                        take(layout.segment_of(block.addr), offset as u32, len_bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts what fills the gaps. Of entries that name the same block the newest keeps it.
+    fn count(&mut self, volume: &Volume<'_>, needed: &mut BTreeSet<SegmentNo>) {
+        let account = &mut self.map.account;
+        for leaf in self.map.kept.iter().filter(|leaf| !leaf.is_moved) {
+            account.add_live(leaf.child.place.addr, leaf_footprint_bytes(leaf));
+        }
+        let filler = Filler {
+            volume,
+            history: &self.history,
+            has_versions: self.has_versions,
+            later: &self.later,
+        };
+        for slice in slices(&self.map.gaps, &self.claims) {
+            let content = filler.fill(&slice);
+            needed.extend(content.segments);
+            self.unknown_move_count += content.unknown_move_count;
+            let is_empty =
+                |part: &Restored| content.filled.range(part.from..part.to).next().is_none();
+            let stale: Vec<_> =
+                content.restored.iter().filter(|part| !part.is_complete).copied().collect();
+            for part in content.restored {
+                let is_found = !part.is_of_log() || !is_empty(&part);
+                if is_found || self.has_base && !part.is_complete {
+                    self.restored.push(part);
+                } else {
+                    self.may_lack_nodes |= !part.is_complete;
+                }
+            }
+            let of_clients = content.filled.keys().filter(|key| key.list < FIRST_SYSTEM_LIST);
+            self.restored_entry_count += of_clients.count() as u64;
+            let mut by_age: Vec<_> = content.filled.iter().collect();
+            by_age.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.age));
+            for (key, entry) in by_age {
+                let Value::Chunk(chunk) = &entry.value else {
+                    account.add(key, &entry.value);
+                    continue;
+                };
+                // The entry is counted without its pages, and then each of these.
+                account.add(key, &Value::Tombstone);
+                let at = stale.partition_point(|part| part.to <= *key);
+                let is_stale = stale.get(at).is_some_and(|part| part.from <= *key);
+                for (slot, page) in chunk.iter() {
+                    let segment = volume.layout().segment_of(page.addr);
+                    let is_reused = is_stale && self.reused_later.contains(&segment);
+                    if account.admits(page) && !(is_reused && page.len_bytes > 0) {
+                        account.add_page(page);
+                    } else {
+                        self.lost.insert((*key, slot));
+                        account.short_count += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves behind the checkpoint that may bring what is lost into other lists.
+    fn unknown_later_moves(&self) -> u64 {
+        let is_lost = |list: u64| {
+            let mut incomplete = self.restored.iter().filter(|part| !part.is_complete);
+            incomplete.any(|part| (part.from.list..=part.to.list).contains(&list))
+                || self.lost.iter().any(|(key, _)| key.list == list)
+        };
+        let lost = self.moved_later.iter().filter(|(from, to)| is_lost(*from) || is_lost(*to));
+        lost.count() as u64
+    }
+
+    /// The pages whose blocks belong to others.
+    pub(super) fn lost_pages(&self) -> Vec<LostPage> {
+        let page = |(key, slot): &(Key, u32)| LostPage {
+            list: key.list,
+            page_index: key.index.saturating_mul(CHUNK_PAGES) | u64::from(*slot),
+            branch: key.branch,
+            epoch: key.epoch,
+        };
+        self.lost.iter().map(page).collect()
+    }
+}
+
+/// A block that is nowhere good: reading the page reports damage.
+pub(super) const fn lost_block(addr: dendro_format::Addr, crc32c: u32) -> PageRef {
+    PageRef { addr, crc32c: !crc32c, len_bytes: 64, compression: 0, flags: 0 }
+}

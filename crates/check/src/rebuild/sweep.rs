@@ -1,0 +1,169 @@
+//! One sequential pass over all segments: what is sound in them, whether or not anything names it.
+//!
+//! Kept are about 200 bytes for each node of the map, and 40 for each partial segment of the main
+//! log.
+
+use std::collections::HashMap;
+
+use dendro_base::units::PAGE_SIZE;
+use dendro_device::AlignedBuf;
+use dendro_format::{Addr, Checkpoint, Head, Key, NodePtr, Record, SegmentNo, checksum, node};
+
+use crate::read::{Break, Partial, Volume, first_and_last, read_partial_with};
+
+/// A sound node of the map.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SweptNode {
+    pub(super) place: NodePtr,
+    pub(super) level: u8,
+    /// The checkpoint that wrote it.
+    pub(super) checkpoint_seq: u64,
+    /// The main log's next partial segment at the time.
+    pub(super) log_seq: u64,
+    pub(super) first: Key,
+    pub(super) last: Key,
+}
+
+/// A sound checkpoint.
+#[derive(Clone, Debug)]
+pub(super) struct SweptCheckpoint {
+    pub(super) addr: Addr,
+    pub(super) len_bytes: u32,
+    pub(super) crc32c: u32,
+    pub(super) checkpoint: Checkpoint,
+}
+
+/// A sound partial segment of the main log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogPlace {
+    pub(super) seq: u64,
+    pub(super) segment: SegmentNo,
+    pub(super) offset_bytes: u32,
+    pub(super) crc32c: u32,
+    pub(super) prev_crc32c: u32,
+    /// The log was durable up to this number when it was written.
+    pub(super) durable_seq: u64,
+}
+
+/// What the sweep found.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    pub(super) nodes: Vec<SweptNode>,
+    pub(super) checkpoints: Vec<SweptCheckpoint>,
+    pub(super) log: Vec<LogPlace>,
+    /// Which stream filled each segment, and the class of its data.
+    pub(super) heads: HashMap<SegmentNo, (Head, u8)>,
+    /// The last unit and the highest epoch that any header states.
+    pub(super) commit_seq: u64,
+    pub(super) epoch: u64,
+}
+
+impl Sweep {
+    /// Sweeps the volume. `progress` is called with the number of each segment that was read.
+    pub(super) fn run(volume: &Volume<'_>, progress: &mut dyn FnMut(SegmentNo)) -> Self {
+        let mut sweep = Self::default();
+        let mut bytes = AlignedBuf::zeroed(volume.layout().segment_size_bytes() as usize);
+        for segment in volume.layout().log_segments() {
+            load(volume, segment, &mut bytes);
+            sweep.look_through(volume, segment, &bytes);
+            progress(segment);
+        }
+        sweep
+    }
+
+    /// Takes the partial segments of a segment. Behind one that is damaged the next may start at
+    /// any page.
+    fn look_through(&mut self, volume: &Volume<'_>, segment: SegmentNo, bytes: &[u8]) {
+        let mut offset = 0;
+        while offset < bytes.len() {
+            let found =
+                read_partial_with(volume, segment, offset as u32, |from, buf: &mut [u8]| {
+                    let from = from as usize;
+                    let source = bytes.get(from..from + buf.len()).ok_or(Break::SegmentEnd)?;
+                    buf.copy_from_slice(source);
+                    Ok(())
+                });
+            match found {
+                Ok(partial) => {
+                    self.take(volume, &partial, bytes);
+                    offset += partial.header.len_bytes as usize;
+                }
+                Err(_) => offset += PAGE_SIZE,
+            }
+        }
+    }
+
+    fn take(&mut self, volume: &Volume<'_>, partial: &Partial, bytes: &[u8]) {
+        let header = &partial.header;
+        self.heads.entry(header.segment).or_insert((header.head, header.class));
+        self.commit_seq = self.commit_seq.max(header.commit_seq);
+        self.epoch = self.epoch.max(header.epoch);
+        match header.head {
+            Head::Main => self.log.push(LogPlace {
+                seq: header.seq,
+                segment: header.segment,
+                offset_bytes: header.offset_bytes,
+                crc32c: partial.crc32c,
+                prev_crc32c: header.prev_crc32c,
+                durable_seq: header.durable_seq,
+            }),
+            Head::Map => {
+                let start = volume.layout().segment_offset(header.segment);
+                for record in partial.records().flatten() {
+                    self.take_named(volume, record.record, start, bytes);
+                }
+            }
+            Head::Payload => {}
+        }
+    }
+
+    /// Takes a node or a checkpoint that lies in the segment which starts at byte `start`.
+    fn take_named(&mut self, volume: &Volume<'_>, record: Record<'_>, start: u64, bytes: &[u8]) {
+        let slice = |addr: Addr, len_bytes: u32| {
+            let from = usize::try_from(addr.bytes().checked_sub(start)?).ok()?;
+            bytes.get(from..from.checked_add(len_bytes as usize)?)
+        };
+        let uuid = &volume.superblock().uuid;
+        match record {
+            Record::Node { place, .. } => {
+                let decoded =
+                    slice(place.addr, place.len_bytes).and_then(|it| node::decode(it, uuid).ok());
+                let Some((info, entries)) = decoded else { return };
+                let (first, last) = first_and_last(&entries);
+                // The record may name a node that another write has replaced since.
+                let stored = slice(place.addr, 8).map(|it| &it[4..8]);
+                if stored == Some(&place.crc32c.to_le_bytes()[..]) {
+                    self.nodes.push(SweptNode {
+                        place,
+                        level: info.level,
+                        checkpoint_seq: info.checkpoint_seq,
+                        log_seq: info.log_seq,
+                        first,
+                        last,
+                    });
+                }
+            }
+            Record::Checkpoint { addr, len_bytes, crc32c } => {
+                let Some(stored) = slice(addr, len_bytes) else { return };
+                if checksum(stored) == crc32c
+                    && let Ok(checkpoint) = Checkpoint::decode(stored, uuid)
+                {
+                    self.checkpoints.push(SweptCheckpoint { addr, len_bytes, crc32c, checkpoint });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads a segment; what cannot be read is zero.
+fn load(volume: &Volume<'_>, segment: SegmentNo, bytes: &mut [u8]) {
+    if volume.read_segment(segment, 0, bytes).is_ok() {
+        return;
+    }
+    for (page, bytes) in bytes.chunks_mut(PAGE_SIZE).enumerate() {
+        if volume.read_segment(segment, (page * PAGE_SIZE) as u32, bytes).is_err() {
+            bytes.fill(0);
+        }
+    }
+}
