@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Branch(BranchArgs),
     /// Run a command on a clone of a mounted tree, which becomes the tree if it succeeds
     Try(TryArgs),
-    /// Check whether a volume that is not mounted is sound; changes nothing
+    /// Check whether a volume that is not mounted is sound, and mend it
     #[command(version, display_name = "fsck.dendro")]
     Check(CheckArgs),
     /// List files of a volume that is not mounted, also of a damaged one
@@ -439,17 +439,21 @@ pub(crate) struct DumpArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status, as fsck(8) has it: 0 nothing is wrong, 4 something is and stays so, \
-                        8 it could not be checked, 16 the command line is wrong.\n\
+    after_help = "Exit status, as fsck(8) has it, added up: 0 nothing is wrong, 1 what was wrong was \
+                        mended, 4 something is wrong and stays so, 8 it could not be checked, 16 \
+                        the command line is wrong.\n\
                         fsck(8) checks only what is named by a path that begins with a slash: fsck -t dendro /srv/home.img"
 )]
 pub(crate) struct CheckArgs {
     /// The image file or block device, also as UUID=… or LABEL=…
     pub(crate) target: PathBuf,
-    /// Change nothing, which is so in any case: there is no repair yet
-    #[arg(short = 'n')]
+    /// Change nothing, which is so without -y and -p, too
+    #[arg(short = 'n', conflicts_with = "yes")]
     pub(crate) no_changes: bool,
-    /// At boot: only say how it was left, unless -f says more
+    /// Mend what can be mended; how it was before stays as a snapshot
+    #[arg(short = 'y')]
+    pub(crate) yes: bool,
+    /// At boot: only say how it was left; with -f, mend what takes no decision
     #[arg(short = 'p', short_alias = 'a')]
     pub(crate) preen: bool,
     /// Check it however it was left
@@ -462,8 +466,8 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// What fsck(8) passes on, and people are used to
-    #[arg(short = 'y', short_alias = 'r', hide = true)]
-    pub(crate) yes: bool,
+    #[arg(short = 'r', hide = true)]
+    pub(crate) interactive: bool,
     #[arg(short = 'v', hide = true)]
     pub(crate) verbose: bool,
     /// Where fsck(8) wants progress to be told

@@ -13,6 +13,8 @@ pub(crate) mod code {
     /// `dendro try`: the command was not run, or what it did not taken over; as of timeout(1) and the
     /// like, so that it is not taken for the command's own.
     pub(crate) const TRY_FAILED: u8 = 125;
+    /// fsck(8): what was wrong was mended.
+    pub(crate) const CHECK_MENDED: u8 = 1;
     /// fsck(8): something is wrong and was not mended.
     pub(crate) const CHECK_LEFT: u8 = 4;
     /// fsck(8): it could not be checked.

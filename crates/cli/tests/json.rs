@@ -15,15 +15,13 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 5] = [
+const UNSEEN: [(&str, &str); 4] = [
     ("ls", "entries[].problem"),
     ("mkfs, info", "damage[]"),
     // The daemon cleans when it must.
     ("stat", "cleaned_utilisation"),
     // There is none yet.
     ("mkfs, info", "features.compatible[]"),
-    // These take damage in the file system.
-    ("check", "findings[].found_in[]"),
 ];
 
 /// Objects whose members are called as what they are about.
@@ -389,6 +387,12 @@ fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "info", &[image]);
     printed.run(scratch, "check", &["--data", image]);
     printed.run(scratch, "check -p", &[image]);
+    common::harm_a_count(image);
+    for (option, code) in [("-n", 4), ("-y", 1)] {
+        let checked = scratch.dendro(["check", option, "--json", image]);
+        assert_eq!(checked.code, Some(code), "{checked:?}");
+        printed.note("check", &checked.out);
+    }
     for what in ["superblocks", "checkpoint", "segments", "partials", "records", "nodes", "map"] {
         printed.run(scratch, "dump", &[image, what]);
     }

@@ -6,6 +6,7 @@
 //! - [`FsError`]: the errors, with Linux's numbers.
 //! - [`KeptDamage`]: damage that was found, recorded until it is acknowledged.
 //! - [`check`], [`verify`]: check that a disk holds a sound file system.
+//! - [`repair`]: mends what a check has found.
 //! - [`paths_of`]: the paths of files whose numbers are known.
 //! - [`versions`]: what changed between two views, the versions of a file, and restoring it.
 //! - [`mod@format`]: what the file system stores in the disk's records.
@@ -40,6 +41,7 @@
 //! | `mount` | creating, opening and closing a file system |
 //! | `filesystem` | [`FileSystem`], the façade of all these |
 //! | `check`, `paths`, `damage` | readers and writers of a disk without a mount; use `layout` only |
+//! | `repair` | mends what `check` finds, without a mount; uses `layout` and `check` |
 //! | `versions` | uses `layout`, `permission`, `staged` and `filesystem` |
 
 #![forbid(unsafe_code)]
@@ -60,6 +62,7 @@ mod orphans;
 mod paths;
 mod permission;
 mod privileges;
+mod repair;
 mod staged;
 mod state;
 #[cfg(any(test, feature = "testing"))]
@@ -80,6 +83,7 @@ pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
 pub use layout::format;
 pub use paths::paths_of;
+pub use repair::{RepairOptions, Repaired, can_repair, repair};
 pub use types::{
     AtimePolicy, Attr, Caller, Credentials, DirEntry, FallocateFlags, FileFlags, FileKind,
     FileTime, FormatOptions, Ino, LongChange, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES,

@@ -7,6 +7,7 @@ mod data;
 mod differential;
 mod names;
 mod paths;
+mod repair;
 mod threads;
 
 use dendro_base::sync::Arc;

@@ -1,53 +1,41 @@
-//! `dendro check` and fsck.dendro: whether an unmounted volume is sound. Nothing is changed.
+//! `dendro check` and fsck.dendro: whether an unmounted volume is sound, and its repair. A check
+//! changes nothing.
 //!
 //! The verifier, which shares no code with the engine, checks everything that the checkpoint refers
 //! to. Then the engine opens the volume over an [`OverlayDevice`], which keeps all writes of
 //! roll-forward in memory, and the trees of all versions are checked as file systems. If there was
 //! a log to roll forward, the verifier also checks the result.
 //!
-//! - [`finding`]: what was found. [`names`]: the files that findings are about. [`disk`]: the open
-//!   volume.
+//! - [`outcome`]: the result. [`finding`]: what was found. [`names`]: the files that findings are
+//!   about. [`disk`]: the open volume. [`repair`]: mends what was found.
 
 mod disk;
 mod finding;
 mod names;
+mod outcome;
+mod repair;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use dendro_check::{Counts, FindingKind, Options, Report, verify};
+use dendro_check::{FindingKind, Options, Report, verify};
 use dendro_daemon::text;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
 use dendro_device::{Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice};
 use dendro_disk::{LogicalDisk, View};
 use serde::Serialize;
 
-use self::disk::{open_disk, versions};
+use self::disk::{kept_before_repairs, open_disk, versions};
 use self::finding::Finding;
 pub(crate) use self::finding::{Kind, all_kinds, severity_text};
+use self::outcome::Outcome;
+use self::repair::Wish;
 use crate::args::CheckArgs;
 use crate::failure::{Failure, code};
 use crate::output::progress::Progress;
 use crate::output::{self, json};
 use crate::target::{self, Target, identity, tag};
-
-/// The result of a check.
-#[derive(Debug, Serialize)]
-struct Outcome {
-    source: String,
-    checked: bool,
-    /// Nothing is wrong.
-    sound: bool,
-    /// Contents of files were read too.
-    data_read: bool,
-    /// There was a log behind the checkpoint.
-    log_rolled_forward: bool,
-    findings: Vec<Finding>,
-    counts: Counts,
-    /// Versions whose trees were checked.
-    version_count: usize,
-}
 
 /// What is known without a check.
 #[derive(Debug, Serialize)]
@@ -63,19 +51,24 @@ pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
     if args.preen && !args.force {
         return glance(&source, args.json, quiet);
     }
-    let device = open(&source).map_err(not_done)?;
     let progress = Progress::new(quiet);
-    let outcome = check(&source, &device, args, &progress)?;
+    let mut outcome = check(&source, args.data, &progress)?;
+    if (args.yes || args.preen) && !args.no_changes && outcome.is_repairable(!args.yes) {
+        let wish = Wish { safe_only: !args.yes, data: args.data };
+        let repaired = repair::run(&source, wish, &progress).map_err(not_done)?;
+        repaired.failures.iter().for_each(output::message);
+        let before = std::mem::replace(&mut outcome, check(&source, args.data, &progress)?);
+        let mended = repaired.mended.into_iter();
+        let mended = mended.map(|of| names::of_mended(of, &before.findings));
+        outcome.findings.splice(0..0, mended);
+    }
     drop(progress);
     if args.json {
         json::print(&outcome)?;
     } else if !(quiet && outcome.sound) {
-        output::print(&text_of(&outcome))?;
+        output::print(&outcome.text(args.yes))?;
     }
-    Ok(match outcome.sound {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(code::CHECK_LEFT),
-    })
+    Ok(ExitCode::from(outcome.exit_code(args.preen)))
 }
 
 fn not_done(failure: Failure) -> Failure {
@@ -131,12 +124,8 @@ fn glance(source: &Path, as_json: bool, quiet: bool) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(
-    source: &Path,
-    device: &Arc<FileDevice>,
-    args: &CheckArgs,
-    progress: &Progress,
-) -> Result<Outcome, Failure> {
+fn check(source: &Path, data: bool, progress: &Progress) -> Result<Outcome, Failure> {
+    let device = &open(source).map_err(not_done)?;
     progress.show("the map".into());
     let checkpointed = verify(&**device, &Options { data: false });
     let has = |kind| checkpointed.findings.iter().any(|finding| finding.kind == kind);
@@ -150,32 +139,36 @@ fn check(
     }
     let goes_on = has(FindingKind::LogGoesOn) || has(FindingKind::NotClean);
     let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
-    let trees = check_trees(&overlay, args.data, progress);
-    let options = Options { data: args.data };
-    if args.data {
+    let trees = check_trees(&overlay, data, progress);
+    let options = Options { data };
+    if data {
         progress.show("the contents of files".into());
     }
     let report = if goes_on && trees.is_whole {
         let mut rolled = verify(&*overlay, &options);
         rolled.findings.splice(0..0, checkpointed.findings.into_iter().filter(is_about_log));
         rolled
-    } else if args.data {
+    } else if data {
         verify(&**device, &options)
     } else {
         checkpointed
     };
     let Report { findings, counts } = report;
+    let is_disk_sound = repair::is_disk_sound(findings.iter().map(|finding| finding.kind));
     let mut findings = names::of_device(&overlay, findings);
     findings.extend(trees.findings);
     Ok(Outcome {
         source: source.display().to_string(),
         checked: true,
         sound: !findings.iter().any(Finding::is_wrong),
-        data_read: args.data,
+        data_read: data,
         log_rolled_forward: goes_on && trees.is_whole,
         findings,
         counts,
         version_count: trees.version_count,
+        before_repairs: trees.before_repairs,
+        is_disk_sound: is_disk_sound && trees.is_whole,
+        in_heads: trees.in_heads,
     })
 }
 
@@ -184,16 +177,19 @@ fn is_about_log(finding: &dendro_check::Finding) -> bool {
 }
 
 /// What was found by the engine and in the trees of versions.
+#[derive(Default)]
 struct Trees {
     findings: Vec<Finding>,
     version_count: usize,
+    before_repairs: Vec<String>,
+    in_heads: Vec<dendro_fs::Finding>,
     /// The device now has a checkpoint of everything in the log.
     is_whole: bool,
 }
 
 /// Opens the volume as a mount does, checks its trees, and shuts it down, all in memory.
 fn check_trees(device: &Arc<dyn Device>, data: bool, progress: &Progress) -> Trees {
-    let mut trees = Trees { findings: Vec::new(), version_count: 0, is_whole: false };
+    let mut trees = Trees::default();
     let disk = match open_disk(device) {
         Ok(disk) => disk,
         Err(error) => {
@@ -202,6 +198,7 @@ fn check_trees(device: &Arc<dyn Device>, data: bool, progress: &Progress) -> Tre
         }
     };
     let versions = versions(&disk);
+    trees.before_repairs = kept_before_repairs(&disk);
     let views: Vec<View> = versions.iter().map(|(_, view)| *view).collect();
     let options = dendro_fs::CheckOptions::default().with_data(data);
     let mut show = |at: &dendro_fs::Progress| {
@@ -213,6 +210,8 @@ fn check_trees(device: &Arc<dyn Device>, data: bool, progress: &Progress) -> Tre
     match dendro_fs::check(&disk, &views, options, &mut show) {
         Ok(checked) => {
             trees.version_count = versions.len();
+            let in_heads = checked.found.iter().filter(|found| found.is_in_head);
+            trees.in_heads = in_heads.map(|found| found.finding.clone()).collect();
             trees.findings = names::of_trees(&disk, &versions, checked);
         }
         Err(error) => trees.findings.push(Finding::of_engine(finding::NOT_CHECKED, &error)),
@@ -226,41 +225,4 @@ fn check_trees(device: &Arc<dyn Device>, data: bool, progress: &Progress) -> Tre
         }
     }
     trees
-}
-
-fn text_of(outcome: &Outcome) -> String {
-    let mut shown: String = outcome.findings.iter().map(|finding| format!("{finding}\n")).collect();
-    let verdict = match outcome.sound {
-        true => "is sound",
-        false => "is damaged, see above; nothing was changed, and there is no repair yet",
-    };
-    let is_nameless = |of: &Finding| of.list.is_some() && of.paths.is_empty();
-    let hint = match outcome.findings.iter().any(is_nameless) {
-        true => "  a list's number is the i-node number of its file, which has no name any more\n",
-        false => "",
-    };
-    let Counts { list_count, page_count, node_count, live_bytes, .. } = outcome.counts;
-    let mut looked_at = vec![
-        format!("{} of data and map alive", text::size(live_bytes)),
-        [
-            text::counted(list_count, "list", "lists"),
-            text::counted(page_count, "page", "pages"),
-            text::counted(node_count, "map node", "map nodes"),
-        ]
-        .join(", "),
-        match outcome.version_count {
-            1 => "the tree of one version".into(),
-            count => format!("trees of {count} versions"),
-        },
-    ];
-    if outcome.log_rolled_forward {
-        looked_at.push("the log behind the checkpoint, rolled forward in memory".into());
-    }
-    let contents = match outcome.data_read {
-        true => "the contents of files",
-        false => "not the contents of files (--data)",
-    };
-    looked_at.push(contents.into());
-    shown += &format!("{}: {verdict}\n{hint}  checked: {}\n", outcome.source, looked_at.join("; "));
-    shown
 }

@@ -7,8 +7,16 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use dendro_base::SystemClock;
+use dendro_device::{Device, FileDevice, OpenOptions as DeviceOptions};
+use dendro_disk::{Aru, Lid, LogicalDisk, Versions};
+use dendro_fs::Ino;
+use dendro_fs::format::HEAD_INDEX;
+use dendro_logdisk::{LogDisk, OpenOptions};
 
 /// No command may take longer.
 const TIMEOUT_S: &str = "120";
@@ -258,4 +266,25 @@ pub(crate) fn is_root() -> bool {
         eprintln!("left out: it takes root");
     }
     is_root
+}
+
+/// Does harm to the main branch's file system of an unmounted volume.
+pub(crate) fn harm(image: &str, harm: impl FnOnce(&LogDisk, &mut Aru<'_>)) {
+    let device: FileDevice = DeviceOptions::new().open(Path::new(image)).unwrap();
+    let device: Arc<dyn Device> = Arc::new(device);
+    let disk = LogDisk::open(device, OpenOptions::default(), Arc::new(SystemClock)).unwrap();
+    let mut aru = Aru::new(disk.versions().main_head());
+    harm(&disk, &mut aru);
+    disk.commit(aru).unwrap();
+    disk.shut_down().unwrap();
+}
+
+/// Makes the link count of the root directory wrong.
+pub(crate) fn harm_a_count(image: &str) {
+    harm(image, |disk, aru| {
+        let root = Lid(Ino::ROOT.0);
+        let mut inode = disk.record(aru.view(), root, HEAD_INDEX).unwrap().unwrap().to_vec();
+        inode[16] = 77;
+        aru.put_record(root, HEAD_INDEX, inode);
+    });
 }

@@ -24,6 +24,9 @@ use crate::types::{FileKind, Ino};
 /// Progress is told after so many lists.
 const LISTS_BETWEEN_REPORTS: u64 = 1024;
 
+/// The most files for which entries are read once more, to name them.
+const MAX_NAMED: usize = 65_536;
+
 /// A check under way.
 pub(super) struct Checker<'c> {
     disk: &'c dyn LogicalDisk,
@@ -238,6 +241,10 @@ impl<'c> Checker<'c> {
                 _ => break,
             }
         }
+        if readable(self.disk.hints(reader.view, ORPHAN_LIST))? == Ok(None) {
+            let ino = Ino(ORPHAN_LIST.0);
+            findings.push(Finding::new(FindingCode::BadVolume, ino, "there is no list of orphans"));
+        }
         self.book.set(Subject::Orphans, findings);
         let both = self.orphans.keys().chain(orphans.keys());
         let changed: BTreeSet<Ino> =
@@ -308,7 +315,8 @@ impl<'c> Checker<'c> {
         let (table, book) = (&self.table, &mut self.book);
         let needed =
             affected.iter().filter(|ino| relations::needs_entries(**ino, &table.get(**ino)));
-        let mut entries = EntriesFor::new(needed.copied());
+        // If there are more, those are named when these have been mended.
+        let mut entries = EntriesFor::new(needed.copied().take(MAX_NAMED));
         if !entries.is_empty() {
             let mut next = table.next_directory(Ino(0));
             while let Some(directory) = next {

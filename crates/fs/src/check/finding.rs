@@ -149,6 +149,8 @@ pub struct Finding {
     pub ino: Ino,
     /// The entry that it concerns, if it is one.
     pub entry: Option<NamedEntry>,
+    /// The number that is right, if a number is wrong.
+    pub expected: Option<u64>,
     /// A description.
     pub detail: String,
 }
@@ -164,7 +166,12 @@ pub struct NamedEntry {
 
 impl Finding {
     pub(super) fn new(code: FindingCode, ino: Ino, detail: impl Into<String>) -> Self {
-        Self { code, ino, entry: None, detail: detail.into() }
+        Self { code, ino, entry: None, expected: None, detail: detail.into() }
+    }
+
+    /// The same with the number that is right.
+    pub(super) fn expecting(self, expected: u64) -> Self {
+        Self { expected: Some(expected), ..self }
     }
 
     /// The same about an entry of the directory.

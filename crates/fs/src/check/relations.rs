@@ -64,8 +64,10 @@ pub(super) fn check(ino: Ino, facts: &Facts, entries: &EntriesFor) -> Vec<Findin
     };
     if facts.nlink != expected && (facts.names > 0 || is_removed || is_root) {
         let detail = format!("{expected} links, and it says {}", facts.nlink);
-        find(FindingCode::WrongLinkCount, detail);
+        let finding = Finding::new(FindingCode::WrongLinkCount, ino, detail);
+        findings.push(finding.expecting(expected.into()));
     }
+    let mut find = |code, detail: String| findings.push(Finding::new(code, ino, detail));
     let truncating = facts.has(TRUNCATING);
     // A directory that loses its name is empty, and goes at once.
     let is_no_orphan = facts.names > 0 || kind == FileKind::Directory;

@@ -174,6 +174,47 @@ impl Inode {
         Ok(inode)
     }
 
+    /// What can be made of a malformed record; `None` if not even its type can be told.
+    pub(crate) fn salvage(ino: Ino, record: &[u8]) -> Option<Self> {
+        let (head, _) = split_head::<InodeV1>(record, "an i-node").ok()?;
+        let header_len = usize::from(head.header_len.get());
+        let header_len = header_len.clamp(size_of::<InodeV1>(), record.len());
+        let mut head = *head;
+        head.version = RECORD_VERSION;
+        head.header_len = (header_len as u16).into();
+        let mut inline_len = record.len() - header_len;
+        let is_inline = head.state.get() & STATE_INLINE != 0 && inline_len > 0;
+        if is_inline && !matches!(FileKind::from_mode(head.mode.get())?, FileKind::Symlink) {
+            // Only files and links have data.
+            head.mode = (FileKind::Regular.mode_bits() | head.mode.get() & 0o7777).into();
+        }
+        let known = head.state.get() & STATE_ALL & !STATE_INLINE;
+        head.state = (if is_inline { known | STATE_INLINE } else { known }).into();
+        if is_inline {
+            head.size = (inline_len as u64).into();
+        } else {
+            inline_len = 0;
+        }
+        if is_inline || head.pages.get() > MAX_PAGE_COUNT {
+            head.pages = 0.into();
+        }
+        if head.size.get() > MAX_FILE_SIZE_BYTES {
+            head.size = 0.into();
+        }
+        for nanos in [
+            &mut head.atime_nanos,
+            &mut head.mtime_nanos,
+            &mut head.ctime_nanos,
+            &mut head.btime_nanos,
+        ] {
+            if nanos.get() >= 1_000_000_000 {
+                *nanos = 0.into();
+            }
+        }
+        let between = &record[size_of::<InodeV1>()..header_len + inline_len];
+        Self::decode(ino, &[head.as_bytes(), between].concat()).ok()
+    }
+
     /// Checks what must hold of any i-node.
     fn check(&self) -> std::result::Result<(), &'static str> {
         if self.size > MAX_FILE_SIZE_BYTES {
@@ -285,12 +326,17 @@ mod tests {
         let bytes = sample().encode();
         for len in 0..bytes.len() {
             assert!(Inode::decode(Ino(9), &bytes[..len]).is_err());
+            let _ = Inode::salvage(Ino(9), &bytes[..len]);
         }
         for at in 0..bytes.len() {
             for flip in [1, 0x80, 0xff] {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= flip;
                 let _ = Inode::decode(Ino(9), &damaged);
+                // Whatever is made of it is an i-node.
+                if let Some(salvaged) = Inode::salvage(Ino(9), &damaged) {
+                    assert_eq!(Inode::decode(Ino(9), &salvaged.encode()).unwrap(), salvaged);
+                }
             }
         }
     }

@@ -46,6 +46,13 @@ pub(crate) struct Stored<'a> {
     value: &'a [u8],
 }
 
+impl<'a> Stored<'a> {
+    /// The value, if it is in the same record; else nothing.
+    pub(crate) const fn inline_value(&self) -> &'a [u8] {
+        self.value
+    }
+}
+
 /// Refuses names outside the known namespaces, and namespaces that files of `kind` cannot have.
 pub(crate) fn check_name(name: &[u8], kind: FileKind) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME_LEN_BYTES {
@@ -88,8 +95,20 @@ pub(crate) const fn listed_len(name: &[u8]) -> u32 {
 /// The attributes of a record.
 pub(crate) fn decode(record: &[u8]) -> Result<Vec<Stored<'_>>> {
     let mut stored = Vec::new();
+    decode_into(record, &mut stored)?;
+    Ok(stored)
+}
+
+/// The attributes of a record up to the first that is malformed.
+pub(crate) fn decode_readable(record: &[u8]) -> Vec<Stored<'_>> {
+    let mut stored = Vec::new();
+    let _ = decode_into(record, &mut stored);
+    stored
+}
+
+fn decode_into<'a>(record: &'a [u8], stored: &mut Vec<Stored<'a>>) -> Result<()> {
     if record.is_empty() {
-        return Ok(stored);
+        return Ok(());
     }
     let mut rest = split_version(record, "an attribute record")?;
     while !rest.is_empty() {
@@ -104,7 +123,14 @@ pub(crate) fn decode(record: &[u8]) -> Result<Vec<Stored<'_>>> {
         stored.push(Stored { name, value_len, slot: head.slot, value });
         rest = after;
     }
-    Ok(stored)
+    Ok(())
+}
+
+/// The record of these attributes; empty if there are none.
+pub(crate) fn encode(stored: &[Stored<'_>]) -> Vec<u8> {
+    let mut record = Vec::new();
+    stored.iter().for_each(|stored| push(&mut record, stored));
+    record
 }
 
 fn push(record: &mut Vec<u8>, stored: &Stored<'_>) {

@@ -14,12 +14,13 @@ pub(super) fn open_disk(device: &Arc<dyn Device>) -> Result<LogDisk, dendro_disk
     LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
 }
 
-/// All versions with their names: of each branch the snapshots in their order, and then its head,
-/// so that versions which have much in common stand beside each other.
+/// The versions that are checked, with their names: of each branch the snapshots in their order, and
+/// then its head, so that versions which have much in common stand beside each other. What was kept
+/// of the time before a repair is left out: [`kept_before_repairs`].
 pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
     let table = disk.versions();
     let mut all = Vec::new();
-    let mut left: Vec<_> = table.snapshots().collect();
+    let mut left: Vec<_> = table.snapshots().filter(|of| !is_before_repair(of)).collect();
     for branch in table.branches() {
         let of_branch = |snapshot: &&dendro_disk::Snapshot| snapshot.branch == branch.branch;
         for snapshot in left.extract_if(.., |snapshot| of_branch(&&**snapshot)) {
@@ -34,4 +35,17 @@ pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
         all.push((format!("@{name}"), snapshot.view()));
     }
     all
+}
+
+/// The beginning of the names of snapshots that a repair makes before it changes anything.
+pub(super) const BEFORE_REPAIR: &str = "before-repair-";
+
+/// The snapshots of volumes as they were before a repair: what is wrong in them is known.
+pub(super) fn kept_before_repairs(disk: &LogDisk) -> Vec<String> {
+    let table = disk.versions();
+    table.snapshots().filter(|of| is_before_repair(of)).filter_map(|of| of.name.clone()).collect()
+}
+
+fn is_before_repair(snapshot: &dendro_disk::Snapshot) -> bool {
+    snapshot.name.as_ref().is_some_and(|name| name.starts_with(BEFORE_REPAIR))
 }

@@ -10,7 +10,7 @@ use std::fmt;
 
 use dendro_check::{FindingKind, Severity};
 use dendro_daemon::text;
-use dendro_fs::FindingCode;
+use dendro_fs::{FindingCode, Mending};
 use serde::Serialize;
 
 /// What the engine finds: number, severity and title.
@@ -35,11 +35,13 @@ pub(crate) struct Kind {
     pub(crate) severity: Severity,
     /// What it is, in a few words.
     pub(crate) title: &'static str,
+    /// What a repair does about it; `None`: nothing.
+    pub(crate) repair: Option<&'static str>,
 }
 
 impl From<FindingKind> for Kind {
     fn from(kind: FindingKind) -> Self {
-        Self { number: kind.number(), severity: kind.severity(), title: kind.title() }
+        Self { number: kind.number(), severity: kind.severity(), title: kind.title(), repair: None }
     }
 }
 
@@ -49,14 +51,19 @@ impl From<FindingCode> for Kind {
             dendro_fs::Severity::Warning => Severity::Warning,
             dendro_fs::Severity::Error => Severity::Error,
         };
-        Self { number: code.number(), severity, title: code.title() }
+        let repair = (code.mending() != Mending::Never).then(|| code.repair());
+        Self { number: code.number(), severity, title: code.title(), repair }
     }
 }
 
 /// The kinds of all layers, by their numbers.
 pub(crate) fn all_kinds() -> Vec<Kind> {
-    let of_engine =
-        ENGINE.iter().map(|&(number, title)| Kind { number, severity: Severity::Error, title });
+    let of_engine = ENGINE.iter().map(|&(number, title)| Kind {
+        number,
+        severity: Severity::Error,
+        title,
+        repair: None,
+    });
     let mut all: Vec<Kind> = FindingKind::ALL.iter().map(|&kind| kind.into()).collect();
     all.extend(of_engine);
     all.extend(FindingCode::ALL.iter().map(|&code| Kind::from(code)));
@@ -77,30 +84,47 @@ pub(super) struct Finding {
     pub(super) found_in: Vec<String>,
     /// How many versions have it.
     pub(super) version_count: usize,
+    /// It was mended.
+    pub(super) mended: bool,
+    /// Snapshots alone have it, which stay as they are.
+    #[serde(skip)]
+    pub(super) is_in_past: bool,
 }
 
 impl Finding {
     /// A finding of the engine.
     pub(super) fn of_engine(number: u16, error: &dyn fmt::Display) -> Self {
         let (_, title) = ENGINE[usize::from(number - NOT_OPENED)];
-        let kind = Kind { number, severity: Severity::Error, title };
+        let kind = Kind { number, severity: Severity::Error, title, repair: None };
         Self::new(kind, error.to_string())
     }
 
     /// A finding about nothing in particular.
     pub(super) const fn new(kind: Kind, detail: String) -> Self {
-        Self { kind, detail, list: None, paths: vec![], found_in: vec![], version_count: 0 }
+        Self {
+            kind,
+            detail,
+            list: None,
+            paths: vec![],
+            found_in: vec![],
+            version_count: 0,
+            mended: false,
+            is_in_past: false,
+        }
     }
 
     /// Whether something is wrong.
     pub(super) fn is_wrong(&self) -> bool {
-        self.kind.severity != Severity::Note
+        self.kind.severity != Severity::Note && !self.mended
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Kind { number, severity, title } = self.kind;
+        let Kind { number, severity, title, .. } = self.kind;
+        if self.mended {
+            write!(f, "mended: ")?;
+        }
         write!(f, "{} {number}: {title}: ", severity_text(severity))?;
         if let (Some(list), true) = (self.list, number >= 200) {
             write!(f, "i-node {list}: ")?;

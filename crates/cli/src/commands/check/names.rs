@@ -46,6 +46,7 @@ pub(super) fn of_trees(disk: &LogDisk, names: &[(String, View)], checked: Checke
                 paths: texts,
                 found_in: found.views.iter().filter_map(of_view).collect(),
                 version_count: found.version_count,
+                is_in_past: !found.is_in_head,
                 ..Finding::new(found.finding.code.into(), found.finding.detail)
             }
         })
@@ -54,6 +55,18 @@ pub(super) fn of_trees(disk: &LogDisk, names: &[(String, View)], checked: Checke
         findings.push(Finding::new(code.into(), format!("{count} more that are not listed")));
     }
     findings
+}
+
+/// What was mended, with the paths that it had `before`.
+pub(super) fn of_mended(mended: dendro_fs::Finding, before: &[Finding]) -> Finding {
+    let list = Some(mended.ino.0);
+    let known = before.iter().find(|finding| {
+        finding.kind.number == mended.code.number()
+            && finding.list == list
+            && finding.detail == mended.detail
+    });
+    let plain = Finding { list, ..Finding::new(mended.code.into(), mended.detail) };
+    Finding { mended: true, ..known.cloned().unwrap_or(plain) }
 }
 
 fn path_texts(found: &Found, paths: &BTreeMap<Ino, Vec<Vec<u8>>>, version: &str) -> Vec<String> {

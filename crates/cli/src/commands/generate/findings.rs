@@ -23,7 +23,8 @@ pub(super) fn page() -> Result<Vec<u8>, Failure> {
     section_of(&mut page, "DESCRIPTION", ABOUT)?;
     let row = |kind: &crate::commands::check::Kind| {
         let term = format!("{}, {}", kind.number, severity_text(kind.severity));
-        format!(".TP\n.B {}\n{}\n", quoted(&term), escape(kind.title))
+        let repair = kind.repair.map(|repair| format!(". A repair {repair}.")).unwrap_or_default();
+        format!(".TP\n.B {}\n{}\n", quoted(&term), escape(&format!("{}{repair}", kind.title)))
     };
     let all = all_kinds();
     for (title, from, to) in

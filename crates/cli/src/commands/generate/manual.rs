@@ -30,7 +30,8 @@ const MOUNT: &[(&str, &str)] = &[
 ];
 const CHECK: &[(&str, &str)] = &[
     ("0", "nothing is wrong"),
-    ("4", "something is wrong, and stays so: nothing is repaired"),
+    ("1", "what was wrong was mended"),
+    ("4", "something is wrong, and stays so; 5 if something else was mended"),
     ("8", "it could not be checked: there is no volume, it is mounted, or cannot be read"),
     ("16", "the command line is wrong"),
 ];
@@ -118,6 +119,7 @@ const PAGES: &[(&str, Page)] = &[
             examples: &[
                 ("All but the contents of files:", "fsck -t dendro /dev/vdb"),
                 ("The contents of files, too; as JSON:", "dendro check --data --json home.img"),
+                ("Mend what can be mended:", "fsck.dendro -f -y /dev/vdb"),
             ],
             exit_status: CHECK,
             see_also: &[

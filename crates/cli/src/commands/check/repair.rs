@@ -1,0 +1,118 @@
+//! Repairs the files of all branches: what `-y` does, and `-p -f` as far as nothing is to be decided.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dendro_check::{FindingKind, Severity};
+use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device, open_disk, random_bytes};
+use dendro_device::OpenOptions as DeviceOptions;
+use dendro_disk::{Error as DiskError, LogicalDisk, Versions, View};
+use dendro_fs::{CheckOptions, Finding, FsError, RepairOptions, can_repair};
+use dendro_logdisk::LogDisk;
+
+use super::disk::BEFORE_REPAIR;
+use crate::failure::Failure;
+use crate::offline::as_mounted;
+use crate::output::progress::Progress;
+
+/// What a repair may do.
+#[derive(Clone, Copy)]
+pub(super) struct Wish {
+    /// Only what takes no decision about data.
+    pub(super) safe_only: bool,
+    /// Contents of files are looked at too.
+    pub(super) data: bool,
+}
+
+/// What was repaired.
+#[derive(Default)]
+pub(super) struct Repaired {
+    pub(super) mended: Vec<Finding>,
+    /// What could not be mended, and why.
+    pub(super) failures: Vec<String>,
+}
+
+/// Whether the disk below the files is sound enough for a repair to write to it. Damaged contents
+/// of files do not matter.
+pub(super) fn is_disk_sound(kinds: impl Iterator<Item = FindingKind>) -> bool {
+    let mut kinds = kinds;
+    kinds.all(|kind| {
+        let is_of_contents =
+            matches!(kind, FindingKind::BlockUnreadable | FindingKind::BlockDamaged);
+        is_of_contents || kind.severity() == Severity::Note
+    })
+}
+
+/// Repairs the heads of all branches.
+pub(super) fn run(source: &Path, wish: Wish, progress: &Progress) -> Result<Repaired, Failure> {
+    let device = DeviceOptions::new()
+        .lock_wait(LAST_DAEMON_GRACE)
+        .open(source)
+        .map_err(|error| explain_device(&error, false))?;
+    let disk = open_disk(source, &Arc::new(device), as_mounted())?;
+    let mut repaired = Repaired::default();
+    let outcome = repair_all(&disk, wish, random_bytes()?, progress, &mut repaired);
+    let shut_down = disk.shut_down();
+    let fail =
+        |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
+    outcome.map_err(|error| {
+        fail(&format_args!("the repair ended early: {error}; what was mended until then stays"))
+    })?;
+    shut_down.map_err(|error| fail(&error))?;
+    Ok(repaired)
+}
+
+fn repair_all(
+    disk: &LogDisk,
+    wish: Wish,
+    hash_key: [u8; 16],
+    progress: &Progress,
+    repaired: &mut Repaired,
+) -> Result<(), FsError> {
+    let now = clock().now();
+    let options =
+        RepairOptions { safe_only: wish.safe_only, data: wish.data, now: now.into(), hash_key };
+    let table = disk.versions();
+    let versions: Vec<View> = table.views().collect();
+    for branch in table.branches().filter(|branch| table.has_head(branch.branch)) {
+        progress.show(format!("repair of :{}", branch.name));
+        let head = branch.head();
+        let look = CheckOptions::default().with_data(wish.data);
+        let checked = dendro_fs::check(disk, &[head], look, &mut |_| ())?;
+        let findings: Vec<Finding> = checked.found.into_iter().map(|found| found.finding).collect();
+        if !can_repair(&findings, wish.safe_only) {
+            continue;
+        }
+        keep(disk, branch.branch, &now.utc())?;
+        // A daemon does this at the same time.
+        let mut rest = || Ok(disk.background_step().map(drop)?);
+        let done = dendro_fs::repair(disk, head, &versions, &options, &mut rest)?;
+        repaired.mended.extend(done.mended);
+        let why = |(finding, error)| format!("{finding}: {error}");
+        repaired.failures.extend(done.failures.into_iter().map(why));
+    }
+    Ok(())
+}
+
+/// Makes a snapshot of what is there before the repair.
+fn keep(disk: &LogDisk, branch: u32, time: &str) -> Result<(), DiskError> {
+    let time: String = time
+        .chars()
+        .filter_map(|sign| match sign {
+            ' ' => Some('T'),
+            '0'..='9' => Some(sign),
+            _ => None,
+        })
+        .collect();
+    for number in 1_u64.. {
+        let name = match number {
+            1 => format!("{BEFORE_REPAIR}{time}"),
+            number => format!("{BEFORE_REPAIR}{time}-{number}"),
+        };
+        match disk.snapshot(branch, Some(&name)) {
+            Err(DiskError::NameTaken(_)) => {}
+            made => return made.map(drop),
+        }
+    }
+    unreachable!("there are fewer snapshots than numbers")
+}

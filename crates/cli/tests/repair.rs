@@ -1,0 +1,106 @@
+//! `dendro check -y`: files are mended, and how it was before stays.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use common::{Scratch, harm, harm_a_count, skips_mounts};
+use dendro_disk::{Lid, LogicalDisk};
+use dendro_fs::Ino;
+use dendro_fs::format::{DIR_BASE, HEAD_INDEX};
+
+/// A volume with a directory, in it a file, and a snapshot.
+fn filled() -> Scratch {
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::create_dir(scratch.inside("dir")).unwrap();
+    fs::write(scratch.inside("dir/file"), [b'x'; 9000]).unwrap();
+    let one = format!("{}@one", scratch.mount_point());
+    scratch.dendro(["snapshot", "create", &one]).succeeds();
+    scratch.umount();
+    scratch
+}
+
+/// Takes away the i-node of the root directory and all entries in it.
+fn clear_root(image: &str) {
+    harm(image, |disk, aru| {
+        let root = Lid(Ino::ROOT.0);
+        aru.delete_record(root, HEAD_INDEX);
+        for (index, _) in disk.records(aru.view(), root, DIR_BASE, 100).unwrap() {
+            aru.delete_record(root, index);
+        }
+    });
+}
+
+#[test]
+fn what_has_lost_its_name_is_in_lost_and_found_and_a_snapshot_has_the_state_before() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = filled();
+    let image = scratch.image();
+    clear_root(&image);
+    let before = fs::read(&image).unwrap();
+    let found = scratch.dendro(["check", "-n", &image]);
+    assert_eq!(found.code, Some(4), "{found:?}");
+    for part in ["error 202: ", "error 215: ", "-y, for 215: gives it a name in /lost+found"] {
+        assert!(found.out.contains(part), "no {part} in {found:?}");
+    }
+    // That takes decisions.
+    let preened = scratch.dendro(["check", "-p", "-f", &image]);
+    assert_eq!(preened.code, Some(4), "{preened:?}");
+    assert!(fs::read(&image).unwrap() == before, "something was changed");
+
+    let mended = scratch.dendro(["check", "-y", "--json", &image]);
+    assert_eq!(mended.code, Some(1), "{mended:?}");
+    let json: serde_json::Value = serde_json::from_str(&mended.out).unwrap();
+    assert_eq!(json["sound"], true, "{json}");
+    let kept = json["before_repairs"][0].as_str().unwrap().to_owned();
+    assert!(json["findings"].as_array().unwrap().iter().all(|of| of["mended"] == true), "{json}");
+    scratch.dendro(["check", "--data", &image]).succeeds();
+
+    scratch.mount();
+    let entries = fs::read_dir(scratch.inside("lost+found")).unwrap();
+    let names: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    assert_eq!(fs::read(names[0].join("file")).unwrap(), [b'x'; 9000]);
+    assert_eq!(fs::read(scratch.inside(".dendro/snapshots/one/dir/file")).unwrap(), [b'x'; 9000]);
+    let versions = scratch.dendro(["snapshot", "list", &scratch.mount_point()]).succeeds();
+    assert!(versions.out.contains(&kept), "{versions:?}");
+    scratch.umount();
+    scratch.dendro(["snapshot", "delete", &format!("{image}@{kept}")]).succeeds();
+    let sound = scratch.dendro(["check", &image]).succeeds();
+    assert!(!sound.out.contains("before a repair"), "{sound:?}");
+}
+
+#[test]
+fn a_count_is_mended_at_boot_and_a_damaged_disk_is_left_alone() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = filled();
+    let image = scratch.image();
+    harm_a_count(&image);
+    let found = scratch.dendro(["check", &image]);
+    assert_eq!(found.code, Some(4), "{found:?}");
+    assert!(found.out.contains("warning 210: ") && found.out.contains("in / (:main)"), "{found:?}");
+    let preened = scratch.dendro(["check", "-p", "-f", &image]);
+    assert_eq!(preened.code, Some(1), "{preened:?}");
+    assert!(preened.out.contains("mended: warning 210: "), "{preened:?}");
+    scratch.dendro(["check", "-p", "-f", &image]).succeeds();
+
+    clear_root(&image);
+    let nodes = scratch.dendro(["dump", "--json", &image, "nodes"]).succeeds().out;
+    let root: serde_json::Value = serde_json::from_str(nodes.lines().next().unwrap()).unwrap();
+    let at = root["node"]["place"]["offset"].as_u64().unwrap() + 100;
+    let file = fs::File::options().read(true).write(true).open(&image).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    let before = fs::read(&image).unwrap();
+    let left = scratch.dendro(["check", "-y", &image]);
+    assert_eq!(left.code, Some(4), "{left:?}");
+    assert!(fs::read(&image).unwrap() == before, "a damaged disk was written to");
+}

@@ -1,0 +1,217 @@
+//! Repairs the file system in the head of a branch: the other half of `check`.
+//!
+//! The check says what is wrong, and here one kind after the other is mended: first what lies in
+//! one list, then what directories say of files, then what has no name, and at last counts. After
+//! each kind the check looks again, since what was mended changes what else is found. Whatever is
+//! mended is read from the disk anew.
+//!
+//! - [`head`]: the head that is changed: its units and entries.
+//! - [`file`]: i-nodes, pages, stray records. [`xattrs`]: extended attributes.
+//! - [`directory`]: the records of a directory.
+//! - [`tree`]: entries, parents, link counts, orphans. [`lost_found`]: names for what has none.
+//!
+//! # Invariants
+//!
+//! 1. Each change is one atomic recovery unit, after which the volume is no worse than before. So a
+//!    crash at any moment leaves a volume that another repair mends.
+//! 2. Nothing that can be read is thrown away, except what contradicts something better: a second
+//!    entry for a directory, pages of a file that cannot have any.
+//! 3. Nothing is mended where records cannot be read: what they hold would seem not to be there.
+
+mod directory;
+mod file;
+mod head;
+mod lost_found;
+mod tree;
+mod xattrs;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use dendro_disk::{Aru, ListHints, LogicalDisk, View};
+
+use self::head::Head;
+use crate::check::{CheckOptions, Finding, FindingCode, Mending, verify_with};
+use crate::error::{FsError, Result};
+use crate::layout::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
+use crate::layout::volume::{self, Volume};
+use crate::types::{FileTime, Ino};
+
+/// How often the same finding is mended. If it comes back more often, it is left.
+const MAX_TRIES: u32 = 3;
+
+/// The most looks of one repair.
+const MAX_ROUNDS: u32 = 10_000;
+
+/// How many findings of a kind one look takes in.
+const FINDINGS_AT_A_TIME: usize = 65_536;
+
+/// What a repair may do, and what it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct RepairOptions {
+    /// Mend only if all that is wrong can be mended without a decision about data
+    /// ([`Mending::Safe`]).
+    pub safe_only: bool,
+    /// Also read the pages in which files end.
+    pub data: bool,
+    /// The time of changes.
+    pub now: FileTime,
+    /// The key of names for a volume whose description is lost in all versions.
+    pub hash_key: [u8; 16],
+}
+
+/// What a repair has done.
+#[derive(Clone, Debug, Default)]
+pub struct Repaired {
+    /// What was mended.
+    pub mended: Vec<Finding>,
+    /// What is still wrong.
+    pub left: Vec<Finding>,
+    /// Why something is, where it is known: what could not be mended, and the error.
+    pub failures: Vec<(Finding, FsError)>,
+}
+
+/// Whether a repair of a head with these findings would change anything.
+#[must_use]
+pub fn can_repair(findings: &[Finding], safe_only: bool) -> bool {
+    let mending = |finding: &Finding| finding.code.mending();
+    let is_readable = !findings.iter().any(|of| of.code == FindingCode::UnreadableList);
+    let is_allowed = !safe_only || findings.iter().all(|of| mending(of) == Mending::Safe);
+    is_readable && is_allowed && findings.iter().any(|of| mending(of) != Mending::Never)
+}
+
+/// Mends what is wrong in the head `view`. `versions` are others that may have the volume's
+/// description if this one has lost it. `rest` is called between changes, for what the disk does in
+/// the background.
+///
+/// # Errors
+/// Errors of the disk, among them that it is full, and of `rest`. What was mended before stays
+/// mended.
+pub fn repair(
+    disk: &dyn LogicalDisk,
+    view: View,
+    versions: &[View],
+    options: &RepairOptions,
+    rest: &mut dyn FnMut() -> Result<()>,
+) -> Result<Repaired> {
+    let mut repaired = Repaired::default();
+    let mut tries: HashMap<Finding, u32> = HashMap::new();
+    for _ in 0..MAX_ROUNDS {
+        let check = CheckOptions::default()
+            .with_data(options.data)
+            .with_max_findings_of_a_code(FINDINGS_AT_A_TIME);
+        let findings = verify_with(disk, view, check)?;
+        let may = |finding: &&Finding| {
+            finding.code.mending() != Mending::Never
+                && tries.get(*finding).is_none_or(|&count| count < MAX_TRIES)
+        };
+        let first = findings.iter().filter(may).map(|finding| stage(finding.code)).min();
+        let (Some(stage_now), true) = (first, can_repair(&findings, options.safe_only)) else {
+            repaired.left = findings;
+            return Ok(repaired);
+        };
+        let now: Vec<&Finding> =
+            findings.iter().filter(may).filter(|of| stage(of.code) == stage_now).collect();
+        for finding in &now {
+            *tries.entry((*finding).clone()).or_default() += 1;
+        }
+        let (bad_volume, others): (Vec<&Finding>, Vec<&Finding>) =
+            now.into_iter().partition(|of| of.code == FindingCode::BadVolume);
+        if bad_volume.is_empty() {
+            let hasher = Volume::read(disk, view, true)?.hasher();
+            let head = Head::new(disk, view, hasher, options.now);
+            mend(&head, &others, &mut repaired, rest)?;
+        } else {
+            make_volume(disk, view, versions, options)?;
+            repaired.mended.extend(bad_volume.into_iter().cloned());
+        }
+    }
+    Err(FsError::Corrupted("the repair comes to no end".into()))
+}
+
+/// The order in which kinds are mended: what later ones rely on comes first.
+const fn stage(code: FindingCode) -> u32 {
+    match code {
+        FindingCode::BadVolume => 0,
+        FindingCode::BadInode
+        | FindingCode::StrayRecord
+        | FindingCode::WrongPageCount
+        | FindingCode::PagesPastEnd
+        | FindingCode::DataPastEnd
+        | FindingCode::BadXattr
+        | FindingCode::WrongXattrAccount
+        | FindingCode::UnreadablePage
+        | FindingCode::UnreadableList => 1,
+        FindingCode::BadDirectoryRecord
+        | FindingCode::WrongHash
+        | FindingCode::DuplicateEntry
+        | FindingCode::BadName
+        | FindingCode::WrongDirectorySize => 2,
+        FindingCode::DanglingEntry | FindingCode::WrongKind | FindingCode::WrongParent => 3,
+        FindingCode::DirectoryLoop | FindingCode::Unreachable => 4,
+        FindingCode::WrongLinkCount | FindingCode::BadOrphan => 5,
+    }
+}
+
+/// Mends findings of one stage.
+fn mend(
+    head: &Head<'_>,
+    findings: &[&Finding],
+    repaired: &mut Repaired,
+    rest: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let mut codes: BTreeMap<Ino, BTreeSet<FindingCode>> = BTreeMap::new();
+    for finding in findings {
+        codes.entry(finding.ino).or_default().insert(finding.code);
+    }
+    let mut done: BTreeSet<Ino> = BTreeSet::new();
+    for &finding in findings {
+        let ino = finding.ino;
+        let mended = match stage(finding.code) {
+            // One reading of a list mends all that is wrong in it.
+            1 if done.insert(ino) => file::mend(head, ino, &codes[&ino]),
+            2 if done.insert(ino) => directory::mend(head, ino),
+            1 | 2 => Ok(()),
+            3 => tree::mend_entry(head, finding),
+            4 => lost_found::mend(head, finding),
+            _ => tree::mend_count(head, finding),
+        };
+        match mended {
+            Ok(()) => repaired.mended.push(finding.clone()),
+            // Other files may still be mended.
+            Err(error @ (FsError::Corrupted(_) | FsError::Full(_))) => {
+                repaired.failures.push((finding.clone(), error));
+            }
+            Err(error) => return Err(error),
+        }
+        rest()?;
+    }
+    Ok(())
+}
+
+/// Makes the volume's own lists and its description, as another version has it.
+fn make_volume(
+    disk: &dyn LogicalDisk,
+    view: View,
+    versions: &[View],
+    options: &RepairOptions,
+) -> Result<()> {
+    let mut aru = Aru::new(view);
+    for list in [VOLUME_LIST, ORPHAN_LIST] {
+        if disk.hints(view, list)?.is_none() {
+            aru.create_list(list, ListHints::default());
+        }
+    }
+    if let Err(FsError::Corrupted(_)) = Volume::read(disk, view, true) {
+        let of = |&other: &View| {
+            let is_good = other != view && Volume::read(disk, other, false).is_ok();
+            is_good.then(|| disk.record(other, VOLUME_LIST, HEAD_INDEX).ok().flatten()).flatten()
+        };
+        let description = match versions.iter().find_map(of) {
+            Some(record) => record.to_vec(),
+            None => volume::encode("", options.hash_key, options.now),
+        };
+        aru.put_record(VOLUME_LIST, HEAD_INDEX, description);
+    }
+    disk.commit(aru)?;
+    Ok(())
+}

@@ -1,0 +1,453 @@
+//! Repairs: the classics, damage at random, and a crash after each unit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dendro_base::Rng;
+use dendro_base::sync::Arc;
+use dendro_disk::model::{ModelDisk, ModelState};
+use dendro_disk::{Aru, Lid, LogicalDisk, View};
+
+use super::check::damage;
+use super::damage::sample;
+use super::{Fixture, USER, noatime};
+use crate::format::{HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
+use crate::layout::dirent;
+use crate::layout::inode::Inode;
+use crate::testing::StepClock;
+use crate::{
+    FileKind, FileSystem, FileTime, Finding, FindingCode, Ino, Mending, RepairOptions, repair,
+    verify,
+};
+
+const OPTIONS: RepairOptions = RepairOptions {
+    safe_only: false,
+    data: true,
+    now: FileTime { secs: 1_800_000_000, nanos: 0 },
+    hash_key: [9; 16],
+};
+
+/// Repairs the head, and expects a file system that can be mounted, and in which nothing is wrong.
+/// Returns what was mended.
+fn mend(disk: &ModelDisk) -> Vec<Finding> {
+    let repaired = repair(disk, View::HEAD, &[], &OPTIONS, &mut || Ok(())).unwrap();
+    assert_eq!((repaired.left, repaired.failures), (vec![], vec![]));
+    assert_eq!(verify(disk, View::HEAD), Ok(vec![]));
+    repaired.mended
+}
+
+/// The same disk, without versions and with a record of its commits.
+fn copy(disk: &ModelDisk) -> Arc<ModelDisk> {
+    Arc::new(ModelDisk::from_state(disk.state(), None).recording())
+}
+
+fn mount(disk: &Arc<ModelDisk>) -> FileSystem {
+    let clock = Arc::new(StepClock::default());
+    FileSystem::mount(Arc::clone(disk) as _, noatime(), clock).unwrap()
+}
+
+/// The contents of the lists of files in a state, by their numbers: everything but the i-node.
+fn contents(state: &ModelState) -> BTreeMap<Lid, Vec<u8>> {
+    let of = |list: &dendro_disk::model::ModelList| {
+        let mut all = Vec::new();
+        if let Some(record) = list.record(HEAD_INDEX) {
+            all.extend_from_slice(&record[120.min(record.len())..]);
+        }
+        for (index, bytes) in list.pages(0..1 << 40) {
+            all.extend_from_slice(&index.to_le_bytes());
+            all.extend_from_slice(bytes);
+        }
+        all
+    };
+    state.lists(Lid(4)).map(|(lid, list)| (lid, of(list))).collect()
+}
+
+/// The files that a mounted file system leads to.
+fn reachable(fs: &FileSystem) -> BTreeSet<Ino> {
+    let mut seen = BTreeSet::from([Ino::ROOT]);
+    let mut queue = vec![Ino::ROOT];
+    while let Some(directory) = queue.pop() {
+        let mut entries = Vec::new();
+        fs.readdir(directory, 0, &mut |entry| {
+            entries.push((entry.name.to_vec(), entry.ino, entry.kind));
+            true
+        })
+        .unwrap();
+        for (name, ino, kind) in entries {
+            if name != b"." && name != b".." && seen.insert(ino) && kind == FileKind::Directory {
+                queue.push(ino);
+            }
+        }
+    }
+    seen
+}
+
+/// Expects that all of `before`'s files whose lists are as they were can be reached, and have what
+/// they had.
+fn expect_kept(before: &ModelState, damaged: &ModelState, disk: &Arc<ModelDisk>) {
+    let (was, is) = (contents(before), contents(&disk.state()));
+    let fs = mount(disk);
+    let reachable = reachable(&fs);
+    for (lid, list) in before.lists(Lid(4)) {
+        if damaged.list(lid) == Some(list) {
+            assert_eq!(was.get(&lid), is.get(&lid), "list {lid} is another");
+            assert!(reachable.contains(&Ino(lid.0)), "i-node {lid} has no name");
+        }
+    }
+}
+
+/// The sample, with `harm` done to it, is mended, also after a crash in any moment of the repair.
+fn mended_after(
+    harm: impl FnOnce(&Fixture, &mut Aru<'_>),
+    found: &[FindingCode],
+) -> Arc<ModelDisk> {
+    let fixture = sample();
+    let before = fixture.disk.state();
+    let mut aru = Aru::new(View::HEAD);
+    harm(&fixture, &mut aru);
+    fixture.disk.commit(aru).unwrap();
+    let codes: BTreeSet<FindingCode> =
+        verify(&*fixture.disk, View::HEAD).unwrap().iter().map(|of| of.code).collect();
+    assert_eq!(codes, found.iter().copied().collect());
+    let damaged = fixture.disk.state();
+    let disk = copy(&fixture.disk);
+    mend(&disk);
+    expect_kept(&before, &damaged, &disk);
+    for (_, state) in disk.history() {
+        let crashed = Arc::new(ModelDisk::from_state(state, None));
+        mend(&crashed);
+        expect_kept(&before, &damaged, &crashed);
+    }
+    disk
+}
+
+fn find(fs: &FileSystem, path: &str) -> Option<Ino> {
+    let mut at = Ino::ROOT;
+    for name in path.split('/') {
+        at = fs.lookup(at, name.as_bytes()).ok()?.ino;
+    }
+    Some(at)
+}
+
+fn ino(fixture: &Fixture, path: &str) -> Ino {
+    find(&fixture.fs, path).unwrap()
+}
+
+fn change(fixture: &Fixture, aru: &mut Aru<'_>, ino: Ino, change: impl FnOnce(&mut Inode)) {
+    let record = fixture.disk.record(View::HEAD, ino.lid(), HEAD_INDEX).unwrap().unwrap();
+    let mut inode = Inode::decode(ino, &record).unwrap();
+    change(&mut inode);
+    aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
+}
+
+/// Changes the record of `name` in a directory.
+fn change_entry(
+    fixture: &Fixture,
+    aru: &mut Aru<'_>,
+    dir: Ino,
+    name: &[u8],
+    change: impl FnOnce(&mut Vec<u8>),
+) {
+    let index = fixture.fs.state().hasher().dir_index(name);
+    let record = fixture.disk.record(View::HEAD, dir.lid(), index).unwrap();
+    let mut record = record.map_or_else(Vec::new, |record| record.to_vec());
+    change(&mut record);
+    match record.is_empty() {
+        true => aru.delete_record(dir.lid(), index),
+        false => aru.put_record(dir.lid(), index, record),
+    };
+}
+
+#[test]
+fn a_lost_i_node_of_the_root_costs_nothing() {
+    let disk = mended_after(
+        |_, aru| {
+            aru.delete_record(Ino::ROOT.lid(), HEAD_INDEX);
+        },
+        &[FindingCode::BadInode],
+    );
+    let fs = mount(&disk);
+    assert!(find(&fs, "d/sub").is_some() && find(&fs, "f").is_some());
+    assert_eq!(find(&fs, "lost+found"), None);
+}
+
+#[test]
+fn a_lost_list_of_the_root_costs_the_names_in_it() {
+    let disk = mended_after(
+        |_, aru| {
+            aru.delete_list(Ino::ROOT.lid());
+        },
+        &[FindingCode::BadInode, FindingCode::Unreachable],
+    );
+    let fs = mount(&disk);
+    // The directory keeps what is in it.
+    let d = sample();
+    let name = format!("lost+found/#{}/sub", ino(&d, "d"));
+    assert!(find(&fs, &name).is_some());
+}
+
+#[test]
+fn an_entry_that_is_there_twice_becomes_one() {
+    let disk = mended_after(
+        |fixture, aru| {
+            change_entry(fixture, aru, Ino::ROOT, b"f", |record| {
+                let again = record[1..].to_vec();
+                record.extend_from_slice(&again);
+            });
+        },
+        &[
+            FindingCode::DuplicateEntry,
+            FindingCode::WrongDirectorySize,
+            FindingCode::WrongLinkCount,
+        ],
+    );
+    assert!(find(&mount(&disk), "f").is_some());
+}
+
+#[test]
+fn of_two_files_with_one_name_the_second_gets_another() {
+    let short = ino(&sample(), "short");
+    let disk = mended_after(
+        |fixture, aru| {
+            let short = ino(fixture, "short");
+            change_entry(fixture, aru, Ino::ROOT, b"f", |record| {
+                dirent::insert(record, b"f", short, FileKind::Regular).unwrap();
+            });
+            change_entry(fixture, aru, Ino::ROOT, b"short", Vec::clear);
+            change(fixture, aru, Ino::ROOT, |inode| inode.size -= 4);
+        },
+        &[FindingCode::DuplicateEntry],
+    );
+    let fs = mount(&disk);
+    assert_eq!(find(&fs, &format!("f~{short}")), Some(short));
+}
+
+#[test]
+fn a_loop_of_directories_is_cut() {
+    let fixture = sample();
+    let (d, sub) = (ino(&fixture, "d"), ino(&fixture, "d/sub"));
+    let disk = mended_after(
+        |fixture, aru| {
+            change_entry(fixture, aru, Ino::ROOT, b"d", Vec::clear);
+            change_entry(fixture, aru, sub, b"up", |record| {
+                dirent::insert(record, b"up", d, FileKind::Directory).unwrap();
+            });
+            change(fixture, aru, d, |inode| inode.parent = sub.0);
+            change(fixture, aru, sub, |inode| {
+                (inode.nlink, inode.size) = (3, dirent::entry_len(b"up") as u64);
+            });
+            change(fixture, aru, Ino::ROOT, |inode| {
+                inode.nlink -= 1;
+                inode.size -= dirent::entry_len(b"d") as u64;
+            });
+        },
+        &[FindingCode::DirectoryLoop],
+    );
+    assert_eq!(find(&mount(&disk), &format!("lost+found/#{d}/sub")), Some(sub));
+}
+
+#[test]
+fn wrong_link_counts_are_mended_without_a_question() {
+    let fixture = sample();
+    let mut aru = Aru::new(View::HEAD);
+    for name in ["f", "d"] {
+        change(&fixture, &mut aru, ino(&fixture, name), |inode| inode.nlink = 9);
+    }
+    fixture.disk.commit(aru).unwrap();
+    let disk = copy(&fixture.disk);
+    let safe = RepairOptions { safe_only: true, ..OPTIONS };
+    let repaired = repair(&*disk, View::HEAD, &[], &safe, &mut || Ok(())).unwrap();
+    assert_eq!((repaired.mended.len(), repaired.left), (2, vec![]));
+    assert_eq!(verify(&*disk, View::HEAD), Ok(vec![]));
+}
+
+#[test]
+fn what_takes_a_decision_is_left_with_all_else_by_a_safe_repair() {
+    let fixture = sample();
+    let mut aru = Aru::new(View::HEAD);
+    change(&fixture, &mut aru, ino(&fixture, "f"), |inode| inode.nlink = 9);
+    change_entry(&fixture, &mut aru, Ino::ROOT, b"short", Vec::clear);
+    fixture.disk.commit(aru).unwrap();
+    let before = fixture.disk.state();
+    let safe = RepairOptions { safe_only: true, ..OPTIONS };
+    let repaired = repair(&*fixture.disk, View::HEAD, &[], &safe, &mut || Ok(())).unwrap();
+    assert!(repaired.mended.is_empty() && !repaired.left.is_empty());
+    assert_eq!(fixture.disk.state().diff(&before), None);
+}
+
+#[test]
+fn an_entry_for_nothing_goes() {
+    let disk = mended_after(
+        |fixture, aru| {
+            aru.delete_list(ino(fixture, "f").lid());
+        },
+        &[FindingCode::DanglingEntry],
+    );
+    assert_eq!(find(&mount(&disk), "f"), None);
+}
+
+#[test]
+fn a_tree_without_a_name_is_found_again_as_a_whole() {
+    let fixture = sample();
+    let (d, sub) = (ino(&fixture, "d"), ino(&fixture, "d/sub"));
+    let disk = mended_after(
+        |fixture, aru| change_entry(fixture, aru, Ino::ROOT, b"d", Vec::clear),
+        &[FindingCode::Unreachable, FindingCode::WrongDirectorySize, FindingCode::WrongLinkCount],
+    );
+    let fs = mount(&disk);
+    assert_eq!(find(&fs, &format!("lost+found/#{d}/sub")), Some(sub));
+    // Only the top of the tree had lost its name.
+    let mut count = 0;
+    fs.readdir(find(&fs, "lost+found").unwrap(), 0, &mut |_| {
+        count += 1;
+        true
+    })
+    .unwrap();
+    assert_eq!(count, 3);
+}
+
+#[test]
+fn a_directory_in_two_places_stays_where_it_says_it_is() {
+    let sub = ino(&sample(), "d/sub");
+    let disk = mended_after(
+        |fixture, aru| {
+            change_entry(fixture, aru, Ino::ROOT, b"again", |record| {
+                dirent::insert(record, b"again", sub, FileKind::Directory).unwrap();
+            });
+            change(fixture, aru, Ino::ROOT, |inode| {
+                inode.nlink += 1;
+                inode.size += dirent::entry_len(b"again") as u64;
+            });
+        },
+        &[FindingCode::WrongParent],
+    );
+    let fs = mount(&disk);
+    assert_eq!((find(&fs, "d/sub"), find(&fs, "again")), (Some(sub), None));
+}
+
+#[test]
+fn data_behind_the_end_of_a_file_are_taken_into_it() {
+    let disk = mended_after(
+        |fixture, aru| change(fixture, aru, ino(fixture, "f"), |inode| inode.size = 5000),
+        &[FindingCode::DataPastEnd, FindingCode::PagesPastEnd],
+    );
+    let fs = mount(&disk);
+    let mut bytes = vec![0; 20_000];
+    assert_eq!(fs.read(find(&fs, "f").unwrap(), 0, &mut bytes), Ok(10_000));
+    assert_eq!(bytes[..10_000], [7; 10_000]);
+}
+
+#[test]
+fn a_file_without_i_node_keeps_its_name_and_its_data() {
+    let disk = mended_after(
+        |fixture, aru| {
+            aru.put_record(ino(fixture, "f").lid(), HEAD_INDEX, vec![9; 50]);
+        },
+        &[FindingCode::BadInode],
+    );
+    let fs = mount(&disk);
+    let file = find(&fs, "f").unwrap();
+    let mut bytes = vec![0; 20_000];
+    assert_eq!(fs.read(file, 0, &mut bytes), Ok(10_000));
+    assert_eq!(bytes[..10_000], [7; 10_000]);
+    // Whose it was is not known, so nobody but root may read it.
+    let attr = fs.getattr(file).unwrap();
+    assert_eq!((attr.uid, attr.perm), (0, 0o600));
+}
+
+#[test]
+fn names_that_cannot_be_become_such_that_can() {
+    let short = ino(&sample(), "short");
+    let disk = mended_after(
+        |fixture, aru| {
+            change_entry(fixture, aru, Ino::ROOT, b"short", Vec::clear);
+            change_entry(fixture, aru, Ino::ROOT, b"sh/rt", |record| {
+                dirent::insert(record, b"sh/rt", short, FileKind::Regular).unwrap();
+            });
+        },
+        &[FindingCode::BadName],
+    );
+    assert_eq!(find(&mount(&disk), "sh_rt"), Some(short));
+}
+
+#[test]
+fn a_lost_description_is_taken_from_another_version() {
+    use dendro_disk::Versions;
+    let fixture = sample();
+    let snapshot = fixture.disk.snapshot(0, Some("s")).unwrap();
+    let mut aru = Aru::new(View::HEAD);
+    aru.delete_record(VOLUME_LIST, HEAD_INDEX);
+    fixture.disk.commit(aru).unwrap();
+    let repaired =
+        repair(&*fixture.disk, View::HEAD, &[snapshot.view()], &OPTIONS, &mut || Ok(())).unwrap();
+    assert_eq!(repaired.left, vec![]);
+    assert_eq!(mount(&fixture.disk).label(), "test");
+}
+
+#[test]
+fn without_any_description_all_names_move_to_where_a_new_key_has_them() {
+    let disk = mended_after(
+        |_, aru| {
+            aru.delete_list(VOLUME_LIST);
+            aru.delete_list(ORPHAN_LIST);
+        },
+        &[FindingCode::BadVolume],
+    );
+    let fs = mount(&disk);
+    assert!(find(&fs, "d/sub").is_some() && find(&fs, "short").is_some());
+    let mut value = fs.getxattr(find(&fs, "short").unwrap(), b"user.b").unwrap();
+    value.dedup();
+    assert_eq!(value, [1]);
+}
+
+/// Damage at random, and a repair of it, also after crashes.
+fn mend_random_damage(seeds: std::ops::Range<u64>, crash_every: usize) {
+    for seed in seeds {
+        let mut rng = Rng::new(seed);
+        let fixture = sample();
+        for number in 0..20 {
+            let dir = [Ino::ROOT, ino(&fixture, "d"), ino(&fixture, "d/sub")][number % 3];
+            let name = format!("more-{number}");
+            let attr = fixture.fs.mknod(&USER, dir, name.as_bytes(), 0o100_644, 0).unwrap();
+            let data = vec![number as u8; 300 * number];
+            fixture.fs.write(attr.ino, 0, &data, false).unwrap();
+            fixture.fs.forget(attr.ino, 1);
+        }
+        let before = fixture.disk.state();
+        damage(&fixture.disk, View::HEAD, &mut rng);
+        let damaged = fixture.disk.state();
+        let disk = copy(&fixture.disk);
+        let what = format!("seed {seed}: {:#?}", verify(&*disk, View::HEAD));
+        let repaired = repair(&*disk, View::HEAD, &[], &OPTIONS, &mut || Ok(())).unwrap();
+        assert_eq!(repaired.left, vec![], "{what}\nmended: {:#?}", repaired.mended);
+        expect_kept(&before, &damaged, &disk);
+        for (number, (_, state)) in disk.history().into_iter().enumerate() {
+            if number % crash_every == 0 {
+                let crashed = Arc::new(ModelDisk::from_state(state, None));
+                let again = repair(&*crashed, View::HEAD, &[], &OPTIONS, &mut || Ok(())).unwrap();
+                assert_eq!(again.left, vec![], "after unit {number}, {what}");
+                expect_kept(&before, &damaged, &crashed);
+            }
+        }
+    }
+}
+
+#[test]
+fn random_damage_is_mended_and_what_was_not_damaged_stays() {
+    mend_random_damage(0..300, 3);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn soak() {
+    mend_random_damage(1_000..30_000, 2);
+}
+
+#[test]
+fn a_repair_of_what_is_sound_writes_nothing() {
+    let fixture = sample();
+    let disk = copy(&fixture.disk);
+    assert_eq!(mend(&disk), vec![]);
+    assert_eq!(disk.history().len(), 1);
+    assert!(FindingCode::ALL.iter().all(|code| !code.repair().is_empty()));
+    assert!(FindingCode::ALL.iter().any(|code| code.mending() == Mending::Never));
+}
