@@ -9,7 +9,7 @@
 # make model    the lock protocols under a model checker
 # make miri     memory accesses of unsafe code under Miri
 # make audit    licences, advisories and sources of dependencies
-# make install  the command, its man pages, completions, udev rule and magic entry
+# make install  the command, its man pages, completions, units, udev rule and magic entry
 # make deb      the same as a Debian package
 # make stage-deb  the files of that package, for cargo-deb
 # See README.md and docs/DEVELOPMENT.md.
@@ -26,6 +26,8 @@ MANDIR  ?= $(DATADIR)/man
 DOCDIR  ?= $(DATADIR)/doc/dendrofs
 # udev looks here below /usr and /usr/local.
 UDEVDIR ?= $(PREFIX)/lib/udev/rules.d
+# systemd's directory for units of packages, and of what is installed locally.
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 # mount(8), mkfs(8) and fsck(8) look for their helpers here, wherever the rest is.
 SBINDIR ?= /usr/sbin
 # zsh's directory for what is not of a package; packages have vendor-completions.
@@ -160,7 +162,7 @@ install:
 install-files:
 	install -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(MANDIR)" \
 	    "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" "$(DESTDIR)$(FISHDIR)" \
-	    "$(DESTDIR)$(UDEVDIR)" "$(DESTDIR)$(DATADIR)/dendrofs" "$(DESTDIR)$(DOCDIR)"
+	    "$(DESTDIR)$(UDEVDIR)" "$(DESTDIR)$(UNITDIR)" "$(DESTDIR)$(DATADIR)/dendrofs" "$(DESTDIR)$(DOCDIR)"
 	install -m 755 "$(DENDRO)" "$(DESTDIR)$(BINDIR)/dendro"
 	for name in $(LINKS); do \
 	    ln -srf "$(DESTDIR)$(BINDIR)/dendro" "$(DESTDIR)$(SBINDIR)/$$name"; done
@@ -171,12 +173,16 @@ install-files:
 	"$(DENDRO)" completions fish > "$(DESTDIR)$(FISHDIR)/dendro.fish"
 	sed 's|@BINDIR@|$(BINDIR)|' packaging/udev/61-dendro.rules.in \
 	    > "$(DESTDIR)$(UDEVDIR)/61-dendro.rules"
+	sed 's|@BINDIR@|$(BINDIR)|' packaging/systemd/dendro-scrub@.service.in \
+	    > "$(DESTDIR)$(UNITDIR)/dendro-scrub@.service"
+	install -m 644 packaging/systemd/dendro-scrub@.timer "$(DESTDIR)$(UNITDIR)"
 	install -m 644 packaging/magic/dendrofs "$(DESTDIR)$(DATADIR)/dendrofs/magic"
 	install -m 644 README.md docs/GLOSSARY.md docs/SEMANTICS.md docs/CONTROL.md docs/JSON.md \
 	    docs/RECIPES.md "$(DESTDIR)$(DOCDIR)"
 
 uninstall:
-	rm -f "$(DESTDIR)$(BINDIR)/dendro" "$(DESTDIR)$(UDEVDIR)/61-dendro.rules"
+	rm -f "$(DESTDIR)$(BINDIR)/dendro" "$(DESTDIR)$(UDEVDIR)/61-dendro.rules" \
+	    "$(DESTDIR)$(UNITDIR)"/dendro-scrub@.service "$(DESTDIR)$(UNITDIR)"/dendro-scrub@.timer
 	for name in $(LINKS); do \
 	    rm -f "$(DESTDIR)$(SBINDIR)/$$name" "$(DESTDIR)$(MANDIR)/man8/$$name.8" \
 	        "$(DESTDIR)$(BASHDIR)/$$name"; done

@@ -3,6 +3,7 @@
 pub(crate) mod cleaning;
 pub(crate) mod files;
 pub(crate) mod fork;
+pub(crate) mod scrub;
 pub(crate) mod versions;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use dendro_daemon::text;
 use self::cleaning::{CleanArgs, CleanerdArgs};
 use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
+use self::scrub::ScrubArgs;
 use self::versions::{
     CloneArgs, DiffArgs, HistoryArgs, LogArgs, PromoteArgs, RollbackArgs, SnapshotArgs,
     UndeleteArgs, UsageArgs,
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     Info(TargetArgs),
     /// Report what damage was met while a volume was in use, until it is taken note of
     Damage(DamageArgs),
+    /// Read everything in a volume and compare it with its checksums, while it is in use
+    Scrub(ScrubArgs),
     /// Change how a mounted volume is served, or show it
     Set(SetOptionsArgs),
     /// Show what a mounted volume has done so far, or does

@@ -7,10 +7,11 @@ use dendro_control::VolumeInfo;
 use dendro_control::cleaning::Segments;
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
+use dendro_control::scrub::ScrubInfo;
 use dendro_control::versions::{VersionsReply, VersionsRequest, ViewName};
 use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, describe, explain_device, open_disk};
-use dendro_daemon::{Failure, cleaning, damage};
+use dendro_daemon::{Failure, cleaning, damage, scrub};
 use dendro_device::{Direct, OpenOptions as DeviceOptions};
 use dendro_disk::{LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, Options as FsOptions, keep_damage, kept_damage};
@@ -49,6 +50,21 @@ pub(crate) fn damage(source: &Path, request: DamageRequest) -> Result<DamageInfo
     forgotten?;
     shut_down.map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))?;
     Ok(info)
+}
+
+/// Scrubs an unmounted volume, and calls `show` after each step.
+pub(crate) fn scrub(
+    source: &Path,
+    show: impl FnMut(&ScrubInfo),
+) -> Result<(ScrubInfo, DamageInfo), Failure> {
+    scrub::scrub_to_end(&open(source)?, show)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", source.display())))
+}
+
+/// The scrub that is recorded with an unmounted volume, and the damage that is.
+pub(crate) fn kept_scrub(source: &Path) -> Result<(ScrubInfo, DamageInfo), Failure> {
+    let disk = open(source)?;
+    Ok((scrub::kept_info(&disk)?, met_damage(&disk)?))
 }
 
 /// The files of a version of an unmounted volume.

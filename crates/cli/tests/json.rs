@@ -15,7 +15,9 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 4] = [
+const UNSEEN: [(&str, &str); 5] = [
+    // The map of a volume that is in use is sound.
+    ("scrub", "problem"),
     ("ls", "entries[].problem"),
     ("mkfs, info", "damage[]"),
     // The daemon cleans when it must.
@@ -269,6 +271,12 @@ fn try_the_mount(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "clean status", &[mount]);
     printed.run(scratch, "clean run", &["-n", "1", mount]);
     printed.run(scratch, "clean coalesce", &[mount]);
+    printed.run(scratch, "scrub status", &[mount]);
+    printed.run(scratch, "scrub start", &["--wait", mount]);
+    printed.run(scratch, "scrub start", &["--rate", "4K", mount]);
+    printed.run(scratch, "scrub pause", &[mount]);
+    printed.run(scratch, "scrub resume", &[mount]);
+    printed.run(scratch, "scrub cancel", &[mount]);
     printed.run(scratch, "stat", &[mount]);
     let mut watch = scratch.command(["stat", "--watch", "0.2", "--count", "4", "--json", mount]);
     let watch = watch.stdout(Stdio::piped()).spawn().unwrap();
@@ -378,6 +386,9 @@ fn try_damage(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "damage", &[mount]);
     printed.run(scratch, "info", &[mount]);
     printed.run(scratch, "stat", &[mount]);
+    let found = scratch.dendro(["scrub", "--wait", "--json", mount]);
+    assert_eq!(found.code, Some(4), "{found:?}");
+    printed.note("scrub start", &found.out);
     printed.run(scratch, "damage", &["--clear", mount]);
     scratch.umount();
 }

@@ -8,6 +8,7 @@ use crate::messages::cleaning::{
 };
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
+use crate::messages::scrub::{ScrubInfo, ScrubRequest};
 use crate::messages::versions::{VersionsReply, VersionsRequest};
 use crate::messages::{
     AdminError, Facts, MountNamed, MountReply, MountRequest, Outcome, Pong, Request, SetRequest,
@@ -77,6 +78,14 @@ pub trait Admin: Cleaning {
     /// When the record of it, which lies in the volume, cannot be changed.
     fn damage(&self, _request: DamageRequest) -> Result<DamageInfo, AdminError> {
         Ok(DamageInfo::default())
+    }
+
+    /// Begins, pauses, resumes or ends a scrub, and reports it.
+    ///
+    /// # Errors
+    /// When what is asked for is not possible as the scrub stands.
+    fn scrub(&self, _request: ScrubRequest) -> Result<ScrubInfo, AdminError> {
+        Err(AdminError("nothing is scrubbed here".into()))
     }
 
     /// Serves one more view, whose requests arrive by the descriptor `device`.

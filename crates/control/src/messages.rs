@@ -6,6 +6,7 @@
 pub mod cleaning;
 pub mod coalescing;
 pub mod damage;
+pub mod scrub;
 pub mod versions;
 
 mod addressee;

@@ -26,6 +26,7 @@ use dendro_control::cleaning::{
 };
 use dendro_control::coalescing::{CoalesceRequest, Coalesced};
 use dendro_control::damage::{DamageInfo, DamageRequest};
+use dendro_control::scrub::{ScrubInfo, ScrubRequest};
 use dendro_control::versions::{VersionsReply, VersionsRequest};
 use dendro_control::{
     Admin, AdminError, Caller, Cleaning, Facts, MountNamed, MountReply, MountRequest, Outcome,
@@ -108,6 +109,10 @@ impl Admin for Daemon<'_> {
 
     fn damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
         self.answer_damage(request)
+    }
+
+    fn scrub(&self, request: ScrubRequest) -> Result<ScrubInfo, AdminError> {
+        self.scrub.answer(self.volume.disk(), &request)
     }
 
     fn set(

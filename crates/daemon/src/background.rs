@@ -3,6 +3,7 @@
 //! - [`log_writer`]: writes full buffers of the log. [`cleaner`]: checkpoints and cleans.
 //! - [`commit`]: makes the tail of the log durable, and takes automatic snapshots.
 //! - [`damage_watch`]: records damaged blocks.
+//! - [`scrub`]: scrubs the volume at a pace that leaves it to its users.
 //! - [`host_room`]: logs that there is no room below the device. [`pace`]: pauses and failures of
 //!   threads.
 
@@ -12,3 +13,4 @@ mod damage_watch;
 mod host_room;
 mod log_writer;
 mod pace;
+mod scrub;

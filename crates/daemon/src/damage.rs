@@ -1,6 +1,7 @@
 //! Damage that was found in use.
 //!
-//! - [`info`] and [`where_text`]: reports of it. `DamageTable`: all of it that a daemon knows.
+//! - [`info`] and [`where_text`]: reports of it. [`found_on`]: what a disk has
+//!   found. `DamageTable`: all of it that a daemon knows.
 
 mod report;
 mod table;
@@ -8,3 +9,4 @@ mod table;
 pub(crate) use report::{exposition, facts};
 pub use report::{info, where_text};
 pub(crate) use table::DamageTable;
+pub use table::found_on;

@@ -10,7 +10,7 @@
 //! - `serving`: mounts from their beginning to their end. `background`: what is done without being
 //!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
-//!   [`logging`]: where messages go.
+//!   [`scrub`]: whether all blocks are. [`logging`]: where messages go.
 //! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why something
 //!   was not done.
 //!
@@ -34,6 +34,7 @@ pub mod mount_config;
 pub mod mounts;
 pub mod options;
 mod run;
+pub mod scrub;
 mod serving;
 mod state;
 pub mod text;

@@ -14,6 +14,7 @@
 //! | `control-N`  | carry out requests at the control socket                          |
 //! | `metrics`    | serves the port of metrics=                                       |
 //! | `damage`     | records blocks that are not as they were written                  |
+//! | `scrub`      | reads everything and compares it with its checksums, when asked   |
 //! | `waits`      | answers clients that wait for clean segments to become few        |
 //! | `signals`    | unmounts at Ctrl-C or SIGTERM                                     |
 //!
@@ -181,6 +182,7 @@ impl Daemon<'_> {
             self.stop.set();
             self.volume.disk().end_waiting();
             self.volume.disk().damage().end_waiting();
+            self.scrub.end_waiting();
             signals_handle.close();
             if let Some(server) = server {
                 server.stop();
@@ -210,6 +212,7 @@ impl Daemon<'_> {
             spawn(scope, "commit", || self.commit_at_intervals())?;
         }
         spawn(scope, "damage", || self.watch_damage())?;
+        spawn(scope, "scrub", || self.scrub())?;
         if let Some(server) = server {
             for number in 0..CONTROL_THREADS {
                 spawn(scope, &format!("control-{number}"), move || server.run(self))?;

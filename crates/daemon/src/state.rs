@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::mount_config::Config;
 use crate::mounts;
 use crate::options::MountOptions;
+use crate::scrub::Scrubber;
 use crate::threads::Stop;
 use crate::views::{MountedView, Views};
 use crate::volume::memory::default_cache_bytes;
@@ -41,6 +42,8 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) changes: Mutex<()>,
     /// Damaged blocks.
     pub(crate) damage: DamageTable,
+    /// The scrub of the volume.
+    pub(crate) scrub: Scrubber,
     /// The first failure.
     failure: Mutex<Option<Failure>>,
     /// Whether it was logged that there is no room below the device.
@@ -63,6 +66,7 @@ impl<'volume> Daemon<'volume> {
             options: Mutex::new(config.options.clone()),
             changes: Mutex::default(),
             damage: DamageTable::of(volume),
+            scrub: Scrubber::of(volume),
             failure: Mutex::default(),
             is_host_full: AtomicBool::default(),
             stop: Stop::default(),

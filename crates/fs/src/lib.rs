@@ -4,7 +4,8 @@
 //! - [`FileSystem`]: the operations, which any number of threads may call.
 //! - [`Ino`], [`Attr`], [`SetAttr`] …: plain values in, plain values out.
 //! - [`FsError`]: the errors, with Linux's numbers.
-//! - [`KeptDamage`]: damage that was found, recorded until it is acknowledged.
+//! - [`KeptDamage`]: damage that was found, recorded until it is acknowledged. [`KeptScrub`]: the
+//!   scrub, recorded so that it continues after a restart.
 //! - [`check`], [`verify`]: check that a disk holds a sound file system.
 //! - [`repair`]: mends what a check has found.
 //! - [`paths_of`]: the paths of files whose numbers are known.
@@ -63,6 +64,7 @@ mod paths;
 mod permission;
 mod privileges;
 mod repair;
+mod scrub;
 mod staged;
 mod state;
 #[cfg(any(test, feature = "testing"))]
@@ -84,6 +86,7 @@ pub use filesystem::FileSystem;
 pub use layout::format;
 pub use paths::paths_of;
 pub use repair::{RepairOptions, Repaired, can_repair, repair};
+pub use scrub::{KeptScrub, ScrubPass, ScrubState, keep_scrub, kept_scrub};
 pub use types::{
     AtimePolicy, Attr, Caller, Credentials, DirEntry, FallocateFlags, FileFlags, FileKind,
     FileTime, FormatOptions, Ino, LongChange, MAX_FILE_SIZE_BYTES, MAX_NAME_LEN_BYTES,

@@ -10,6 +10,7 @@ use crate::messages::cleaning::{
 };
 use crate::messages::coalescing::{CoalesceRequest, Coalesced};
 use crate::messages::damage::{DamageInfo, DamageRequest};
+use crate::messages::scrub::{ScrubInfo, ScrubRequest};
 use crate::messages::versions::{VersionsAsked, VersionsReply, VersionsRequest};
 use crate::messages::{
     Command, Facts, MountReply, MountRequest, Outcome, SetRequest, UnmountRequest, ViewInfo,
@@ -189,6 +190,17 @@ impl Client {
     pub fn damage(&self, request: DamageRequest) -> Result<DamageInfo, ClientError> {
         match self.ask(Command::Damage(request))? {
             Outcome::Damage(info) => Ok(info),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// [`Command::Scrub`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn scrub(&self, request: ScrubRequest) -> Result<ScrubInfo, ClientError> {
+        match self.ask(Command::Scrub(request))? {
+            Outcome::Scrub(info) => Ok(info),
             other => Err(self.unexpected(&other)),
         }
     }

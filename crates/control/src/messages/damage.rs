@@ -56,6 +56,7 @@ pub struct DamagedPlace {
     /// The offset in the file at which the place begins.
     pub offset_bytes: Option<u64>,
     /// What lies there.
+    #[serde(default)]
     pub part: Part,
     /// The i-node; `None` if it is not a page of a file.
     pub inode: Option<u64>,

@@ -9,6 +9,7 @@ use super::cleaning::{Blocks, CleanerSettings, Marked, Places, Released, Segment
 use super::coalescing::Coalesced;
 use super::damage::DamageInfo;
 use super::mounts::{MountReply, ViewInfo};
+use super::scrub::ScrubInfo;
 use super::versions::VersionsReply;
 use super::volume::{Pong, VolumeInfo};
 
@@ -54,6 +55,8 @@ pub enum Outcome {
     Versions(VersionsReply),
     /// The reply to [`Command::Damage`](super::Command::Damage).
     Damage(DamageInfo),
+    /// The reply to [`Command::Scrub`](super::Command::Scrub).
+    Scrub(ScrubInfo),
     /// The reply to [`Command::Mount`](super::Command::Mount).
     Mount(MountReply),
     /// The reply to [`Command::Set`](super::Command::Set): the mount with the options now in force.

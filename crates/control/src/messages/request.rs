@@ -12,6 +12,7 @@ use super::coalescing::{CoalesceRequest, MAX_LISTS};
 use super::damage::DamageRequest;
 use super::mounts::{MountNamed, MountRequest, SetRequest, UnmountRequest};
 use super::reply::AdminError;
+use super::scrub::ScrubRequest;
 use super::versions::VersionsAsked;
 
 /// A request to a daemon.
@@ -63,6 +64,8 @@ pub enum Command {
     Versions(VersionsAsked),
     /// Report damaged places that were found.
     Damage(DamageRequest),
+    /// Begin, pause, resume or end a scrub, or report it.
+    Scrub(ScrubRequest),
     /// Serve one more view.
     Mount(MountRequest),
     /// Unmount a mount.

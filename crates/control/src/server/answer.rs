@@ -72,6 +72,7 @@ fn answer(
             Outcome::Versions(admin.versions(request.mount(mount.as_ref()), asked)?)
         }
         Command::Damage(asked) => Outcome::Damage(admin.damage(*asked)?),
+        Command::Scrub(asked) => Outcome::Scrub(admin.scrub(*asked)?),
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {
             admin.unmount(request.mount(None), *asked).map(|()| Outcome::Done)?

@@ -11,7 +11,7 @@ use super::refusal::refuse;
 use crate::state::Daemon;
 use crate::views::MountedView;
 use crate::volume::memory::resident_bytes;
-use crate::{damage, logging, metrics};
+use crate::{damage, logging, metrics, scrub};
 
 /// The name of a version, as commands take it.
 pub(super) fn version_text(table: &VersionTable, view: View) -> String {
@@ -87,6 +87,7 @@ impl Daemon<'_> {
         let disk = self.volume.disk();
         let mut facts = metrics::facts(disk, &self.context());
         facts.extend(damage::facts(&self.damage.info(disk, false)));
+        facts.extend(scrub::facts(&self.scrub.info(disk)));
         Ok(facts)
     }
 
@@ -95,7 +96,8 @@ impl Daemon<'_> {
         let mount_point = self.mount_point.display().to_string();
         let disk = self.volume.disk();
         let damage = damage::exposition(&self.damage.info(disk, false));
-        Ok(metrics::exposition(disk, &self.context(), &source, &mount_point) + &damage)
+        let scrub = scrub::exposition(&self.scrub.info(disk));
+        Ok(metrics::exposition(disk, &self.context(), &source, &mount_point) + &damage + &scrub)
     }
 
     pub(super) fn sync_all(&self) -> Result<(), AdminError> {

@@ -19,7 +19,7 @@ const LONG_REST: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Lowers the priority of this thread. Cleaning goes on if that is refused.
-fn lower_priority() {
+pub(super) fn lower_priority() {
     let _ = setpriority_process(Some(gettid()), CLEANER_NICENESS);
 }
 

@@ -133,6 +133,12 @@ impl KnownPlace {
     }
 }
 
+/// The report of what the disk has found since it was opened.
+pub fn found_on(disk: &LogDisk, now: Timestamp) -> DamageInfo {
+    let kept: Vec<_> = disk.damage().places().iter().map(|met| locate(disk, met, now)).collect();
+    report::info(&kept, &disk.versions())
+}
+
 /// Searches for the version and the file that the damage is in.
 fn locate(disk: &LogDisk, met: &Damage, now: Timestamp) -> KeptDamage {
     let (part, found) = match met.part {

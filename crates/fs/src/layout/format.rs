@@ -3,7 +3,7 @@
 //! | list | content |
 //! |-----:|-------|
 //! | 1 | the root directory |
-//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it; records 1 and 2, if a user other than root created the branch or a snapshot, are a [`MakerV1`] each; records 2³² to 2³² + 255 in the main branch, if damage was found, are a [`DamageV1`] each |
+//! | 2 | the volume: record 0 is a [`VolumeV1`] with the label behind it; records 1 and 2, if a user other than root created the branch or a snapshot, are a [`MakerV1`] each; records 2³² to 2³² + 255 in the main branch, if damage was found, are a [`DamageV1`] each; record 2³² + 256 there, if it was ever scrubbed, is a [`ScrubV1`] |
 //! | 3 | orphans: record *n* is an [`OrphanV1`] about i-node *n* |
 //! | others | one file each |
 //!
@@ -43,6 +43,8 @@ pub const SNAPSHOT_MAKER_INDEX: u64 = 2;
 pub const DAMAGE_BASE: u64 = 1 << 32;
 /// One past the last of these indices.
 pub const DAMAGE_END: u64 = DAMAGE_BASE + 256;
+/// Record index of the scrub, in that list.
+pub const SCRUB_INDEX: u64 = DAMAGE_END;
 /// First record index of the extended attributes.
 pub const XATTR_BASE: u64 = 1 << 62;
 /// One past the last of these indices.
@@ -308,6 +310,41 @@ pub struct DamageV1 {
 
 const _: () = assert!(size_of::<DamageV1>() == 72);
 const _: () = assert!(offset_of!(DamageV1, epoch) == 16);
+
+/// The scrub of the volume, version 1. The position follows, as the logical disk states it.
+///
+/// | offset | size | field | meaning |
+/// |-------:|-----:|-------|---------|
+/// |  0 | 1 | `version` | 1 |
+/// |  1 | 1 | `state` | of the newest pass: 0 running, 1 paused, 2 finished, 3 cancelled |
+/// |  2 | 2 | `position_len` | bytes of the position |
+/// |  4 | 4 | `reserved` | 0 |
+/// |  8 | 8 | `started_nanos` | when the newest pass began, since 1970 |
+/// | 16 | 8 | `rate` | the most bytes that it reads in a second; 0: what the use of the volume leaves |
+/// | 24 | 8 | `last_started_nanos` | when the last pass that reached the end began |
+/// | 32 | 8 | `last_ended_nanos` | when that ended; 0: there was none |
+/// | 40 | 8 | `last_checked_bytes` | what that read |
+/// | 48 | 8 | `last_found_count` | damaged places that it found |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the table above describes the fields")]
+pub struct ScrubV1 {
+    pub version: u8,
+    pub state: u8,
+    pub position_len: U16,
+    pub reserved: U32,
+    pub started_nanos: I64,
+    pub rate: U64,
+    pub last_started_nanos: I64,
+    pub last_ended_nanos: I64,
+    pub last_checked_bytes: U64,
+    pub last_found_count: U64,
+}
+
+const _: () = assert!(size_of::<ScrubV1>() == 56);
+const _: () = assert!(offset_of!(ScrubV1, last_found_count) == 48);
 
 /// The head of an extended attribute, version 1; the name follows, and when `slot` is 0 the value.
 /// An attribute record is a version byte and then attributes.

@@ -40,6 +40,12 @@ const READ: &[(&str, &str)] = &[
     ("1", "something could not be read, or not all of it; messages name it"),
     ("2", "the command line is wrong"),
 ];
+const SCRUB: &[(&str, &str)] = &[
+    ("0", "success; a scrub that has come to the end found no damage"),
+    ("1", "it could not be done"),
+    ("2", "the command line is wrong"),
+    ("4", "the scrub has come to the end, and found damage"),
+];
 const TRY: &[(&str, &str)] = &[
     ("0", "COMMAND succeeded, and what it did is in the tree"),
     ("125", "COMMAND could not be run on a clone, or what it did not be taken over"),
@@ -71,6 +77,11 @@ const fn plain(
     see_also: &'static [(&'static str, u8)],
 ) -> Page {
     Page { examples, exit_status: PLAIN, see_also }
+}
+
+/// The page of a verb of `dendro scrub`.
+const fn scrubbing(examples: &'static [(&'static str, &'static str)]) -> Page {
+    Page { examples, exit_status: SCRUB, see_also: &[("dendro-scrub", 1), ("dendro-damage", 1)] }
 }
 
 /// The text on the page `title`. A page without an entry has neither examples nor references.
@@ -184,6 +195,27 @@ const PAGES: &[(&str, Page)] = &[
             &[("dendro-check", 1), ("dendro-info", 1), ("dendro-undelete", 1)],
         ),
     ),
+    (
+        "dendro-scrub",
+        Page {
+            examples: &[
+                ("Of a volume in use, reporting at the end:", "dendro scrub --wait mnt"),
+                ("At 50 MiB in a second:", "dendro scrub --rate 50M mnt"),
+                (
+                    "Each month:",
+                    "systemctl enable --now \"dendro-scrub@$(systemd-escape -p /mnt).timer\"",
+                ),
+                ("Of one that is not mounted:", "dendro scrub home.img"),
+            ],
+            exit_status: SCRUB,
+            see_also: &[("dendro-damage", 1), ("dendro-check", 1), ("dendro-stat", 1)],
+        },
+    ),
+    ("dendro-scrub-start", scrubbing(&[("In the background:", "dendro scrub start mnt")])),
+    ("dendro-scrub-status", scrubbing(&[("As JSON:", "dendro scrub status --json mnt")])),
+    ("dendro-scrub-pause", scrubbing(&[("During the day:", "dendro scrub pause mnt")])),
+    ("dendro-scrub-resume", scrubbing(&[("Faster:", "dendro scrub resume --rate 200M mnt")])),
+    ("dendro-scrub-cancel", scrubbing(&[("For good:", "dendro scrub cancel mnt")])),
     (
         "dendro-info",
         plain(

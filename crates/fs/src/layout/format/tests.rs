@@ -122,6 +122,29 @@ fn damage_has_these_bytes() {
 }
 
 #[test]
+fn a_scrub_has_these_bytes() {
+    let scrub = ScrubV1 {
+        version: 1,
+        state: 2,
+        position_len: 3.into(),
+        reserved: 0.into(),
+        started_nanos: (-1).into(),
+        rate: 4.into(),
+        last_started_nanos: 5.into(),
+        last_ended_nanos: 6.into(),
+        last_checked_bytes: 7.into(),
+        last_found_count: 8.into(),
+    };
+    assert_eq!(
+        hex(scrub.as_bytes()),
+        concat!(
+            "0102030000000000ffffffffffffffff04000000000000000500000000000000",
+            "060000000000000007000000000000000800000000000000"
+        )
+    );
+}
+
+#[test]
 fn what_is_too_short_is_damaged() {
     assert!(split_head::<InodeV1>(&[1; 119], "i-node").is_err());
     assert!(split_bytes(b"abc", 4, "name").is_err());
