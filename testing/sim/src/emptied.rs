@@ -267,10 +267,11 @@ impl Session {
         let (disk, fs) = mount(&self.engine, &self.device, &self.clock)
             .map_err(|error| format!("after a crash: {error}"))?;
         (self.disk, self.fs) = (disk, fs);
-        // Versions that are lost need not be deleted.
+        // Versions that are lost need not be deleted, and lost deletions are done again.
         let table = self.disk.versions();
-        self.snapshots.retain(|view| table.snapshot_of(*view).is_some());
-        self.branches.retain(|view| table.views().any(|known| known == *view));
+        self.snapshots = table.snapshots().map(|snapshot| snapshot.view()).collect();
+        let heads = table.branches().map(|branch| branch.head());
+        self.branches = heads.filter(|head| *head != View::HEAD).collect();
         Ok(())
     }
 
