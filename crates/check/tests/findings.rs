@@ -236,6 +236,15 @@ fn an_unknown_compression_is_found() {
 }
 
 #[test]
+fn an_unknown_flag_of_a_block_is_found() {
+    let image = with_leaf(|builder, entries| {
+        let page = PageRef { flags: 1, ..builder.page(32, b"?") };
+        entries.push((chunk_key(1, 1), chunk(&[page])));
+    });
+    assert_eq!(kinds(&image), [BlockCompression]);
+}
+
+#[test]
 fn a_block_named_twice_overlaps() {
     let image = with_leaf(|builder, entries| {
         let page = builder.page(32, b"twice");

@@ -420,6 +420,7 @@ pub(crate) struct SegmentsArgs {
   map           entries of the map, in the order of their keys
 
 Without it: the newest superblock, its checkpoint, and the log behind it.
+With --path: where a file of a version (IMAGE@…) lies. With --offset: what lies at a place.
 No lock is taken: of a mounted volume, parts of different moments may be seen.")]
 pub(crate) struct DumpArgs {
     /// An image file, a block device, a mount point or a path inside a mount
@@ -436,6 +437,12 @@ pub(crate) struct DumpArgs {
     /// Only this list; a file's is its inode number (map)
     #[arg(long, value_name = "N")]
     pub(crate) list: Option<u64>,
+    /// Where this file lies: the nodes that lead to it, its entries, its pages, and its log
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["what", "offset"])]
+    pub(crate) path: Option<OsString>,
+    /// What lies at this byte of the device, and which file and version it belongs to
+    #[arg(long, value_name = "BYTE", conflicts_with = "what", value_parser = text::parse_size)]
+    pub(crate) offset: Option<u64>,
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,

@@ -218,3 +218,91 @@ fn a_crashed_volume_shows_the_log_that_the_next_mount_will_roll_forward() {
     assert_eq!(info["checkpoint"]["last_commit"], log["commit_seq"]);
     assert_eq!(info["checkpoint"]["sequence"], objects[1].1["seq"]);
 }
+
+#[test]
+fn a_files_place_leads_to_its_bytes_and_back_to_the_file() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::create_dir(scratch.inside("dir")).unwrap();
+    let content: Vec<u8> = (0..100_000_u32).map(|at| (at / 4096) as u8 + 1).collect();
+    fs::write(scratch.inside("dir/file"), &content).unwrap();
+    scratch.dendro(["snapshot", "create", &format!("{}@one", scratch.mount_point())]).succeeds();
+    fs::remove_file(scratch.inside("dir/file")).unwrap();
+    scratch.umount();
+    let image = scratch.image();
+    let bytes = fs::read(&image).unwrap();
+    scratch
+        .dendro(["dump", &image, "--path", "/dir/file"])
+        .fails(1, &["/dir/file", "no such file"]);
+    let then = format!("{image}@one");
+    let objects =
+        objects(&scratch.dendro(["dump", "--json", &then, "--path", "dir/file"]).succeeds());
+    let list = of_kind(&objects, "file")[0]["list"].as_u64().unwrap();
+    assert!(!of_kind(&objects, "node").is_empty());
+    assert!(of_kind(&objects, "entry").iter().all(|entry| entry["key"]["list"] == list));
+    let extents = of_kind(&objects, "extent");
+    let mut found = vec![0; content.len()];
+    for extent in &extents {
+        let number = |name: &str| extent[name].as_u64().unwrap() as usize;
+        let (from, len) = (number("offset"), number("len_bytes"));
+        assert_eq!(from, number("segment") * (1 << 20) + number("segment_offset_bytes"));
+        found[number("first_page") * 4096..][..len].copy_from_slice(&bytes[from..from + len]);
+    }
+    assert!(found == content);
+
+    let place = (extents[0]["offset"].as_u64().unwrap() + 5000).to_string();
+    let objects = json(&scratch, &["--offset", &place]);
+    assert_eq!(of_kind(&objects, "place")[0]["part"], "payload of a partial segment");
+    assert_eq!(of_kind(&objects, "record")[0]["list"], list);
+    let owner = of_kind(&objects, "owner")[0];
+    assert_eq!((&owner["list"], &owner["page"]), (&list.into(), &1.into()), "{owner}");
+    assert_eq!((&owner["version"], &owner["paths"][0]), (&"@one".into(), &"/dir/file".into()));
+    let text = scratch.dendro(["dump", &image, "--offset", &place]).succeeds().out;
+    assert!(text.contains("@one/dir/file"), "{text}");
+}
+
+#[test]
+fn every_kind_of_place_is_told() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    let part = |at: u64| {
+        let objects = json(&scratch, &["--offset", &at.to_string()]);
+        of_kind(&objects, "place")[0]["part"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(part(100), "superblock");
+    assert_eq!(part((1 << 20) + 4096 * 100), "slot without a superblock");
+    assert_eq!(part(40 << 20), "behind the last partial segment");
+    let partials = json(&scratch, &["partials"]);
+    let partial = of_kind(&partials, "partial")[0];
+    let number = |name: &str| partial[name].as_u64().unwrap();
+    let start = (number("segment") << 20) + number("offset_bytes");
+    assert_eq!(part(start + 3), "header of a partial segment");
+    let records = start + number("records_offset_bytes");
+    assert_eq!(part(records + 1), "records of a partial segment");
+    let nodes = json(&scratch, &["nodes"]);
+    let node = of_kind(&nodes, "node")[0]["place"]["offset"].as_u64().unwrap();
+    let objects = json(&scratch, &["--offset", &(node + 10).to_string()]);
+    assert_eq!(of_kind(&objects, "node")[0]["place"]["offset"], node);
+    scratch.dendro(["dump", &image, "--offset", "64M"]).fails(2, &[&image, "ends at byte"]);
+    scratch.dendro(["dump", &image, "map", "--offset", "1"]).fails(2, &["--offset"]);
+}
+
+#[test]
+fn a_file_that_is_in_the_log_alone_is_found_there() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    scratch.mount();
+    fs::write(scratch.inside("file"), [7; 10_000]).unwrap();
+    scratch.dendro(["sync", &scratch.mount_point()]).succeeds();
+    scratch.kill_daemon();
+    let objects = json(&scratch, &["--path", "/file"]);
+    let list = &of_kind(&objects, "file")[0]["list"];
+    let records = of_kind(&objects, "record");
+    assert!(records.iter().any(|record| record["kind"] == "write_run"), "{records:?}");
+    assert!(records.iter().all(|record| record["list"] == *list), "{records:?}");
+}

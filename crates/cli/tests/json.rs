@@ -408,6 +408,11 @@ fn try_offline(scratch: &Scratch, printed: &mut Printed) {
         printed.run(scratch, "dump", &[image, what]);
     }
     printed.run(scratch, "dump", &[image]);
+    let shown = scratch.dendro(["dump", "--json", image, "--path", "/b"]).succeeds().out;
+    printed.note("dump", &shown);
+    let lines = shown.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let extent = lines.filter_map(|line| line["extent"]["offset"].as_u64()).next().unwrap();
+    printed.run(scratch, "dump", &[image, "--offset", &extent.to_string()]);
     printed.run(scratch, "ls", &["-R", image]);
     // A page of a file, and of a map, damaged.
     let mut bytes = fs::read(image).unwrap();

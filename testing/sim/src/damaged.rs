@@ -4,12 +4,12 @@
 //!
 //! - each list, record and page that can be read is that of one moment of the work, the same moment
 //!   for all of them; what cannot be read answers an error ([`agreement`]);
-//! - a volume that the verifier finds sound can be opened, unless its log has lost something, and
-//!   all of it can be read;
+//! - a volume that the verifier finds sound, and finds sound again after its log was rolled
+//!   forward, can be opened and read whole;
 //! - opening it in any way, writing to it and shutting it down ends, in bounded memory.
 //!
 //! If the damage has right checksums (it is forged), the contents may be anything, and only the
-//! last holds.
+//! other two hold.
 
 mod agreement;
 mod harm;
@@ -24,7 +24,7 @@ use dendro_check::{Options as CheckOptions, Severity, verify};
 use dendro_device::sim::CrashStyle;
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::ModelVersions;
-use dendro_disk::{Aru, CommitSeq, Error, LogicalDisk, PAGE_SIZE, Versions};
+use dendro_disk::{Aru, CommitSeq, LogicalDisk, PAGE_SIZE, Versions};
 use dendro_images::forge::Forge;
 use dendro_logdisk::{LogDisk, OnLoss, OpenOptions};
 
@@ -86,7 +86,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} damaged images: {whole} were read whole, {partly} in part, {refused} could not be \
-             opened, {forged} had forged checksums; {sound} of all were sound for the verifier; 0 \
+             opened, {forged} had forged checksums; {sound} of all were found sound; 0 \
              read wrong",
             self.count()
         )
@@ -202,13 +202,19 @@ fn examine_image(
     let count = |counter: &AtomicU64| {
         counter.fetch_add(1, Ordering::Relaxed);
     };
-    let sound = is_sound(&*device_of(image));
-    if sound {
-        count(&tally.sound);
-    }
     let options =
         |read_only, on_loss| OpenOptions { read_only, on_loss, ..system.engine.open.clone() };
     let open = |device, options| system.engine.open_disk(device, options);
+    // As `dendro check` does: the blocks of the log behind the checkpoint are verified after it was
+    // rolled forward.
+    let verified = device_of(image);
+    let sound = is_sound(&*verified)
+        && open(Arc::clone(&verified), options(false, OnLoss::Stop))
+            .is_ok_and(|disk| disk.shut_down().is_ok())
+        && is_sound(&*verified);
+    if sound {
+        count(&tally.sound);
+    }
     // What is made of the rest behind damage may be of several moments.
     if let Ok(disk) = open(device_of(image), options(true, OnLoss::Skip)) {
         drop(ModelVersions::read_from(&disk));
@@ -222,12 +228,8 @@ fn examine_image(
     let device = device_of(image);
     let disk = match open(Arc::clone(&device), options(false, OnLoss::Stop)) {
         Ok(disk) => disk,
-        // The verifier looks at no log behind a break, as opening does, and not at all that a forger
-        // may write.
-        Err(error)
-            if sound && !is_forged && !matches!(error, Error::NoSpace { .. } | Error::Lost(_)) =>
-        {
-            return Err(format!("the verifier finds it sound, and it cannot be opened: {error}"));
+        Err(error) if sound => {
+            return Err(format!("the check finds it sound, and it cannot be opened: {error}"));
         }
         Err(_) => {
             count(if is_forged { &tally.forged } else { &tally.refused });
@@ -236,8 +238,8 @@ fn examine_image(
     };
     let is_whole = match ModelVersions::read_from(&disk) {
         Ok(_) => true,
-        Err(error) if sound && !is_forged => {
-            return Err(format!("the verifier finds it sound, and it cannot be read: {error}"));
+        Err(error) if sound => {
+            return Err(format!("the check finds it sound, and it cannot be read: {error}"));
         }
         Err(_) => false,
     };

@@ -74,7 +74,7 @@ kinds! {
     BlockUnreadable = 31, Error, "a page's block cannot be read";
     /// A block's checksum is wrong.
     BlockDamaged = 32, Error, "a page's block is damaged";
-    /// A block's compression is unknown.
+    /// A block's compression, or a flag of it, is unknown.
     BlockCompression = 33, Error, "a page's block is compressed in an unknown way";
     /// Two entries of the map name the same bytes.
     Overlap = 34, Error, "blocks or map nodes overlap";

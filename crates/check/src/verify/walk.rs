@@ -175,8 +175,8 @@ impl<'v> Walk<'v> {
             findings.add_about(Some(list), FindingKind::BlockOutside, name());
             return;
         }
-        if page.compression != 0 {
-            let detail = format!("{}: kind {}", name(), page.compression);
+        if page.compression != 0 || page.flags != 0 {
+            let detail = format!("{}: kind {}, flags {:#x}", name(), page.compression, page.flags);
             findings.add_about(Some(list), FindingKind::BlockCompression, detail);
         }
         self.count(page.addr, len_bytes);

@@ -4,8 +4,10 @@
 //! structures may then be of different moments, and contradictions are reported. Everything is
 //! printed as it is read, so memory does not grow with the volume.
 
+mod file;
 mod output;
 mod parts;
+mod place;
 mod segments;
 
 use std::fmt::Display;
@@ -28,7 +30,12 @@ use crate::target::{self, Target};
 
 pub(crate) fn run(args: &DumpArgs, quiet: bool) -> Result<(), Failure> {
     check_arguments(args)?;
-    let source = source(args, quiet)?;
+    let wanted =
+        args.path.as_ref().map(|path| file::find(&args.target, path, quiet)).transpose()?;
+    let source = match &wanted {
+        Some(wanted) => wanted.source.clone(),
+        None => source(args, quiet)?,
+    };
     let fail = |error: &dyn Display| Failure::new(format_args!("{}: {error}", source.display()));
     let device = OpenOptions::new().unlocked().direct(Direct::Never).open(&source);
     let device = device.map_err(|error| explain_device(&error, true))?;
@@ -41,7 +48,19 @@ pub(crate) fn run(args: &DumpArgs, quiet: bool) -> Result<(), Failure> {
             .with_code(code::USAGE));
     }
     let mut out = Output::new(args.json);
-    match dump(&volume, args, &mut out).and_then(|()| out.flush()) {
+    let dumped = match (&wanted, args.offset) {
+        (Some(wanted), _) => file::dump(&volume, wanted, &mut out),
+        (None, Some(offset)) => {
+            let end = volume.layout().len_bytes();
+            if offset >= end {
+                let why = format_args!("the volume ends at byte {end}");
+                return Err(fail(&why).with_code(code::USAGE));
+            }
+            place::dump(&volume, offset, &source, &mut out)
+        }
+        (None, None) => dump(&volume, args, &mut out),
+    };
+    match dumped.and_then(|()| out.flush()) {
         // The reader has gone, as `head` does.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         Err(error) => return Err(Failure::new(format_args!("standard output: {error}"))),

@@ -12,5 +12,5 @@ mod content;
 pub(crate) mod cp;
 pub(crate) mod ls;
 mod place;
-mod state;
-mod tree;
+pub(crate) mod state;
+pub(crate) mod tree;

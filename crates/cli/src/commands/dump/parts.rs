@@ -5,7 +5,7 @@ use std::io;
 
 use dendro_check::info::{PartialInfo, PartialRecordInfo};
 use dendro_check::{Break, Partial, UsageTable, Volume};
-use dendro_format::{Checkpoint, SegmentNo};
+use dendro_format::{Checkpoint, Record, SegmentNo};
 use serde::Serialize;
 
 use super::output::Output;
@@ -77,17 +77,24 @@ pub(super) fn print_partial(
     with_records: bool,
     out: &mut Output,
 ) -> io::Result<()> {
+    out.item("partial", &PartialInfo::from(partial))?;
+    if with_records { print_records(partial, None, out) } else { Ok(()) }
+}
+
+/// The records of a partial segment: all, or those that are `wanted`.
+pub(super) fn print_records(
+    partial: &Partial,
+    wanted: Option<&dyn Fn(&Record<'_>) -> bool>,
+    out: &mut Output,
+) -> io::Result<()> {
     let info = PartialInfo::from(partial);
-    out.item("partial", &info)?;
-    if !with_records {
-        return Ok(());
-    }
     for record in partial.records() {
         match record {
-            Ok(record) => {
+            Ok(record) if wanted.is_none_or(|wanted| wanted(&record.record)) => {
                 let (segment, head, partial) = (info.segment, info.head, info.seq);
                 out.item("record", &RecordLine { segment, head, partial, record: record.into() })?;
             }
+            Ok(_) => {}
             Err(malformed) => out.problem(&format_args!(
                 "records of the partial segment at segment {}, byte {}: {malformed}",
                 info.segment, info.offset_bytes

@@ -12,7 +12,7 @@ use super::parts::{checkpoint, partials_of, usage};
 
 /// A segment, as the checkpoint describes it.
 #[derive(Serialize)]
-struct SegmentLine {
+pub(super) struct SegmentLine {
     segment: u32,
     state: &'static str,
     live_bytes: u32,
@@ -87,7 +87,8 @@ pub(super) fn dump(volume: &Volume<'_>, only: Option<u32>, out: &mut Output) -> 
     out.item("total", &total)
 }
 
-fn line(
+/// A segment, as the checkpoint describes it.
+pub(super) fn line(
     volume: &Volume<'_>,
     checkpoint: &Checkpoint,
     usage: &UsageTable,

@@ -5,7 +5,7 @@
 //! checkpoint is rolled forward as far as it leads.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dendro_check::{FoundSuperblock, find_superblocks};
@@ -29,15 +29,26 @@ use crate::target::{self, Keeper, Place};
 const MAX_OLDER_STATES: usize = 16;
 
 /// A version of a volume that is open for reading.
-pub(super) struct Shown {
-    pub(super) fs: FileSystem,
+pub(crate) struct Shown {
+    pub(crate) fs: FileSystem,
+    disk: Arc<LogDisk>,
     source: PathBuf,
 }
 
 impl Shown {
     /// A failure about the volume.
-    pub(super) fn fail(&self, why: impl std::fmt::Display) -> Failure {
+    pub(crate) fn fail(&self, why: impl std::fmt::Display) -> Failure {
         Failure::new(format_args!("{}: {why}", self.source.display()))
+    }
+
+    /// The logical disk, with all versions.
+    pub(crate) const fn disk(&self) -> &Arc<LogDisk> {
+        &self.disk
+    }
+
+    /// The image file or block device.
+    pub(crate) fn source(&self) -> &Path {
+        &self.source
     }
 }
 
@@ -50,7 +61,7 @@ enum NotShown {
 }
 
 /// Opens the version that `text` names. Reports on standard error what is wrong with the volume.
-pub(super) fn open(text: &str, quiet: bool) -> Result<Shown, Failure> {
+pub(crate) fn open(text: &str, quiet: bool) -> Result<Shown, Failure> {
     let Place { keeper, version, path } = target::find_version(text)?;
     let source = match keeper {
         Keeper::Offline(source) => source,
@@ -63,13 +74,22 @@ pub(super) fn open(text: &str, quiet: bool) -> Result<Shown, Failure> {
             )));
         }
     };
+    open_source(source, &version, quiet)
+}
+
+/// Opens a version of the volume on `source`, which is not mounted.
+pub(crate) fn open_source(
+    source: PathBuf,
+    version: &VersionName,
+    quiet: bool,
+) -> Result<Shown, Failure> {
     let device = DeviceOptions::new()
         .read_only(true)
         .direct(Direct::Never)
         .lock_wait(LAST_DAEMON_GRACE)
         .open(&source)
         .map_err(|error| explain_device(&error, true))?;
-    open_on(&Arc::new(device), source, &version, quiet)
+    open_on(&Arc::new(device), source, version, quiet)
 }
 
 fn open_on(
@@ -96,16 +116,16 @@ fn open_on(
         Arc::clone(device) as _
     };
     let newest = match show(&whole, version, &say) {
-        Ok(fs) => return Ok(Shown { fs, source: source.clone() }),
+        Ok((fs, disk)) => return Ok(Shown { fs, disk, source: source.clone() }),
         Err(NotShown::Refused(why)) => return Err(fail(&why)),
         Err(NotShown::Damaged(why)) => why,
     };
     for hidden in older_states(&found) {
         let Ok(overlay) = without(&whole, hidden) else { continue };
-        if let Ok(fs) = show(&overlay, version, &|_| ()) {
+        if let Ok((fs, disk)) = show(&overlay, version, &|_| ()) {
             say(&format_args!("{newest}"));
             say(&"this is the newest state that can be read, from an older superblock");
-            return Ok(Shown { fs, source: source.clone() });
+            return Ok(Shown { fs, disk, source: source.clone() });
         }
     }
     Err(fail(&newest))
@@ -135,7 +155,7 @@ fn show(
     device: &Arc<dyn Device>,
     version: &VersionName,
     say: &dyn Fn(&dyn std::fmt::Display),
-) -> Result<FileSystem, NotShown> {
+) -> Result<(FileSystem, Arc<LogDisk>), NotShown> {
     let damaged = |error: &dyn std::fmt::Display| NotShown::Damaged(error.to_string());
     let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
     // What can be recovered behind damage is shown, too.
@@ -150,10 +170,11 @@ fn show(
         FsError::NotSupported(_) => NotShown::Refused(error.to_string()),
         _ => damaged(&error),
     };
-    let fs = FileSystem::mount(Arc::new(disk) as _, options, clock()).map_err(refused)?;
+    let disk = Arc::new(disk);
+    let fs = FileSystem::mount(Arc::clone(&disk) as _, options, clock()).map_err(refused)?;
     fs.getattr(Ino::ROOT).map_err(refused)?;
     notes.iter().for_each(|note| say(note));
-    Ok(fs)
+    Ok((fs, disk))
 }
 
 /// A device that ends before its volume does. What is missing reads as zeros, which nothing takes

@@ -18,7 +18,7 @@ pub(super) struct Entry {
 
 /// The file at `path`, from the root on. Links in directories are followed, and with
 /// `follows_last` the last name, too.
-pub(super) fn find(fs: &FileSystem, path: &[u8], follows_last: bool) -> Result<Attr, FsError> {
+pub(crate) fn find(fs: &FileSystem, path: &[u8], follows_last: bool) -> Result<Attr, FsError> {
     let names = |path: &[u8]| -> Vec<Vec<u8>> {
         let names =
             path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".");
@@ -77,7 +77,7 @@ pub(super) fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// A path as the command line has it, from the root on.
-pub(super) fn absolute(path: &OsStr) -> Vec<u8> {
+pub(crate) fn absolute(path: &OsStr) -> Vec<u8> {
     match path.as_bytes() {
         path if path.starts_with(b"/") => path.to_vec(),
         path => [b"/", path].concat(),
@@ -85,7 +85,7 @@ pub(super) fn absolute(path: &OsStr) -> Vec<u8> {
 }
 
 /// A path in a message.
-pub(super) fn shown(path: &[u8]) -> String {
+pub(crate) fn shown(path: &[u8]) -> String {
     path_text(path)
 }
 

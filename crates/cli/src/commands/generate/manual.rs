@@ -536,6 +536,8 @@ const PAGES: &[(&str, Page)] = &[
             &[
                 ("Where a volume begins:", "dendro dump home.img"),
                 ("What the next mount rolls forward:", "dendro dump home.img records --log"),
+                ("Where a file of a snapshot lies:", "dendro dump home.img@before --path /doc/a"),
+                ("Which file a bad sector belongs to:", "dendro dump home.img --offset 12582912"),
             ],
             &[("dendro-check", 1), ("dendro-segments", 1)],
         ),
