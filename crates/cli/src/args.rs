@@ -106,6 +106,8 @@ pub(crate) enum Command {
     /// Check whether a volume that is not mounted is sound, and mend it
     #[command(version, display_name = "fsck.dendro")]
     Check(CheckArgs),
+    /// Make superblocks, checkpoint and map of a damaged volume anew, from all that is left
+    Rebuild(RebuildArgs),
     /// List files of a volume that is not mounted, also of a damaged one
     Ls(LsArgs),
     /// Write the contents of files of such a volume to standard output
@@ -484,6 +486,25 @@ pub(crate) struct CheckArgs {
     /// Where fsck(8) wants progress to be told
     #[arg(short = 'C', hide = true, num_args = 0..=1, require_equals = false, value_name = "FD")]
     pub(crate) progress: Option<Option<i32>>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 nothing had to be rebuilt, 1 rebuilt without loss, 4 something is lost, \
+                        or with -n would be changed, 8 it could not be rebuilt, 2 the command line is wrong."
+)]
+pub(crate) struct RebuildArgs {
+    /// The image file or block device, also as UUID=… or LABEL=…
+    pub(crate) target: PathBuf,
+    /// Rebuild a copy in this new file, and leave the volume as it is
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+    /// Change nothing; say what would be done
+    #[arg(short = 'n')]
+    pub(crate) no_changes: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The structures that a dump shows.

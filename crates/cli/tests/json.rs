@@ -15,7 +15,21 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 5] = [
+const UNSEEN: [(&str, &str); 18] = [
+    // These take damage of the map that no older checkpoint makes good.
+    ("rebuild", "bad_nodes[]"),
+    ("rebuild", "affected_files[]"),
+    ("rebuild", "affected_files[].list"),
+    ("rebuild", "affected_files[].paths"),
+    ("rebuild", "affected_files[].paths[]"),
+    ("rebuild", "lost_pages[]"),
+    ("rebuild", "lost_pages[].list"),
+    ("rebuild", "lost_pages[].page_index"),
+    ("rebuild", "restored[]"),
+    ("rebuild", "restored[].complete"),
+    ("rebuild", "restored[].detail"),
+    ("rebuild", "restored[].first_list"),
+    ("rebuild", "restored[].last_list"),
     // The map of a volume that is in use is sound.
     ("scrub", "problem"),
     ("ls", "entries[].problem"),
@@ -414,6 +428,7 @@ fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     let extent = lines.filter_map(|line| line["extent"]["offset"].as_u64()).next().unwrap();
     printed.run(scratch, "dump", &[image, "--offset", &extent.to_string()]);
     printed.run(scratch, "ls", &["-R", image]);
+    printed.run(scratch, "rebuild", &[image]);
     // A page of a file, and of a map, damaged.
     let mut bytes = fs::read(image).unwrap();
     let at = bytes.windows(100).position(|window| window == [7; 100]).unwrap();

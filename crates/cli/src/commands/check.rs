@@ -29,6 +29,7 @@ use serde::Serialize;
 use self::disk::{kept_before_repairs, open_disk, versions};
 use self::finding::Finding;
 pub(crate) use self::finding::{Kind, all_kinds, severity_text};
+pub(crate) use self::names::find as names_of;
 use self::outcome::Outcome;
 use self::repair::Wish;
 use crate::args::CheckArgs;

@@ -98,7 +98,11 @@ pub(super) fn of_device(
     findings.into_iter().map(named).collect()
 }
 
-fn find(device: &Arc<dyn Device>, mut wanted: BTreeSet<Ino>) -> BTreeMap<Ino, Vec<String>> {
+/// The paths of files, in the main branch or in the first version that has any.
+pub(crate) fn find(
+    device: &Arc<dyn Device>,
+    mut wanted: BTreeSet<Ino>,
+) -> BTreeMap<Ino, Vec<String>> {
     let mut names = BTreeMap::new();
     if wanted.is_empty() {
         return names;

@@ -46,6 +46,13 @@ const SCRUB: &[(&str, &str)] = &[
     ("2", "the command line is wrong"),
     ("4", "the scrub has come to the end, and found damage"),
 ];
+const REBUILD: &[(&str, &str)] = &[
+    ("0", "nothing had to be rebuilt"),
+    ("1", "it was rebuilt, and nothing is lost"),
+    ("2", "the command line is wrong"),
+    ("4", "something is lost, which the report names; with -n: something would be rebuilt"),
+    ("8", "it could not be rebuilt: nothing of a volume is left, or there is no room for its map"),
+];
 const TRY: &[(&str, &str)] = &[
     ("0", "COMMAND succeeded, and what it did is in the tree"),
     ("125", "COMMAND could not be run on a clone, or what it did not be taken over"),
@@ -139,6 +146,21 @@ const PAGES: &[(&str, Page)] = &[
                 ("dendro-findings", 7),
                 ("fsck", 8),
             ],
+        },
+    ),
+    (
+        "dendro-rebuild",
+        Page {
+            examples: &[
+                ("What would be done:", "dendro rebuild -n /dev/vdb"),
+                (
+                    "On a copy, from which files are then copied:",
+                    "dendro rebuild --to copy.img /dev/vdb\ndendro cp -rk copy.img / saved",
+                ),
+                ("In place, and then the check:", "dendro rebuild home.img\nfsck.dendro home.img"),
+            ],
+            exit_status: REBUILD,
+            see_also: &[("dendro-check", 1), ("dendro-cp", 1), ("dendro-dump", 1)],
         },
     ),
     (

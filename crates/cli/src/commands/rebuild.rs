@@ -1,0 +1,217 @@
+//! `dendro rebuild`: makes superblocks, checkpoint and map anew from what is left in the segments.
+//!
+//! With `--to` it works on a copy. `-n` only finds out what would be done. Names of files come from
+//! the rebuilt volume, opened over an [`OverlayDevice`], which keeps all writes in memory.
+
+mod copy;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dendro_base::{Clock, SystemClock};
+use dendro_check::{Extent, RebuildOptions, RebuildReport, Restored, rebuild};
+use dendro_daemon::text;
+use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
+use dendro_device::{Device, FileDevice, OpenOptions, OverlayDevice};
+use dendro_fs::Ino;
+use serde::Serialize;
+
+use super::check;
+use crate::args::RebuildArgs;
+use crate::failure::{Failure, code};
+use crate::output::progress::Progress;
+use crate::output::{self, json};
+use crate::target::{self, Target, tag};
+
+/// The most files that are looked for by name.
+const MAX_NAMED: usize = 1000;
+
+/// The result, as it is printed.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    source: String,
+    /// Where the rebuilt volume is.
+    target: String,
+    dry_run: bool,
+    extent: Extent,
+    base_checkpoint: Option<u64>,
+    /// Nothing is lost.
+    complete: bool,
+    superblocks_lost: bool,
+    hash_key_lost: bool,
+    may_lack_nodes: bool,
+    restored_entry_count: u64,
+    unknown_move_count: u64,
+    written_bytes: u64,
+    bad_nodes: Vec<String>,
+    restored: Vec<Part>,
+    lost_pages: Vec<Page>,
+    affected_files: Vec<File>,
+}
+
+/// A part of the map that was lost and made anew.
+#[derive(Debug, Serialize)]
+struct Part {
+    first_list: u64,
+    last_list: u64,
+    detail: String,
+    complete: bool,
+}
+
+/// A page of which nobody knows what it held.
+#[derive(Debug, Serialize)]
+struct Page {
+    list: u64,
+    page_index: u64,
+}
+
+/// A file that may have lost something.
+#[derive(Debug, Serialize)]
+struct File {
+    list: u64,
+    paths: Vec<String>,
+}
+
+pub(crate) fn run(args: &RebuildArgs, quiet: bool) -> Result<ExitCode, Failure> {
+    let failed = |failure: Failure| failure.with_code(code::CHECK_FAILED);
+    let outcome = carry_out(args, quiet).map_err(failed)?;
+    if args.json {
+        json::print(&outcome)?;
+    } else if !quiet || !outcome.complete {
+        output::print(&text_of(&outcome))?;
+    }
+    let is_left = !outcome.complete || outcome.dry_run && outcome.extent != Extent::Nothing;
+    Ok(match outcome.extent {
+        _ if is_left => ExitCode::from(code::CHECK_LEFT),
+        Extent::Nothing => ExitCode::SUCCESS,
+        _ => ExitCode::from(code::CHECK_MENDED),
+    })
+}
+
+fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
+    let source = source(&args.target)?;
+    let progress = Progress::new(quiet);
+    let target = match &args.to {
+        Some(to) if !args.no_changes => {
+            copy::copy(&open(&source, true)?, to, &progress)
+                .map_err(|error| Failure::new(format_args!("{}: {error}", to.display())))?;
+            to.clone()
+        }
+        _ => source.clone(),
+    };
+    let device = Arc::new(open(&target, args.no_changes)?);
+    let options = RebuildOptions { dry_run: args.no_changes, now: SystemClock.now() };
+    let report = rebuild(&*device, &options, &mut |done, all| {
+        progress.show(format!("{done} of {all} segments read"));
+    })
+    .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))?;
+    progress.show("looking for the names of files".into());
+    let files = if args.no_changes { Vec::new() } else { names(device, &report) };
+    Ok(Outcome::new(&source, &target, args.no_changes, report, files))
+}
+
+/// The image or device, which nobody has mounted.
+fn source(named: &Path) -> Result<PathBuf, Failure> {
+    match target::find(&tag::resolve(named)?)? {
+        Target::Unmounted(source) => Ok(source),
+        Target::Mounted(served) => Err(Failure::new(format_args!(
+            "{}: is mounted on {}; unmount it first",
+            named.display(),
+            served.place()
+        ))),
+    }
+}
+
+fn open(source: &Path, read_only: bool) -> Result<FileDevice, Failure> {
+    let options = OpenOptions::new().read_only(read_only).lock_wait(LAST_DAEMON_GRACE);
+    options.open(source).map_err(|error| explain_device(&error, read_only))
+}
+
+/// The files that may have lost something.
+fn names(device: Arc<FileDevice>, report: &RebuildReport) -> Vec<File> {
+    let of_parts = report.restored.iter().filter(|part| !part.is_complete).flat_map(lists_of);
+    let of_pages = report.lost_pages.iter().map(|page| page.list);
+    let wanted: BTreeSet<Ino> = of_pages.chain(of_parts).take(MAX_NAMED).map(Ino).collect();
+    let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(device));
+    let found = check::names_of(&overlay, wanted);
+    found.into_iter().map(|(ino, paths)| File { list: ino.0, paths }).collect()
+}
+
+fn lists_of(part: &Restored) -> std::ops::RangeInclusive<u64> {
+    part.from.list..=part.to.list
+}
+
+impl Outcome {
+    fn new(
+        source: &Path,
+        target: &Path,
+        dry_run: bool,
+        report: RebuildReport,
+        affected_files: Vec<File>,
+    ) -> Self {
+        let part = |part: &Restored| Part {
+            first_list: part.from.list,
+            last_list: part.to.list,
+            detail: part.to_string(),
+            complete: part.is_complete,
+        };
+        let page =
+            |page: &dendro_check::LostPage| Page { list: page.list, page_index: page.page_index };
+        Self {
+            source: source.display().to_string(),
+            target: target.display().to_string(),
+            dry_run,
+            extent: report.extent,
+            base_checkpoint: report.checkpoint,
+            complete: report.is_complete(),
+            superblocks_lost: report.superblocks_lost,
+            hash_key_lost: report.hash_key_lost,
+            may_lack_nodes: report.may_lack_nodes,
+            restored_entry_count: report.restored_entry_count,
+            unknown_move_count: report.unknown_move_count,
+            written_bytes: report.written_bytes,
+            restored: report.restored.iter().map(part).collect(),
+            lost_pages: report.lost_pages.iter().map(page).collect(),
+            bad_nodes: report.bad_nodes,
+            affected_files,
+        }
+    }
+}
+
+fn text_of(outcome: &Outcome) -> String {
+    let mut lines: Vec<String> = outcome.bad_nodes.clone();
+    lines.extend(outcome.restored.iter().map(|part| part.detail.clone()));
+    lines.extend(outcome.lost_pages.iter().map(|Page { list, page_index }| {
+        format!("page {page_index} of list {list}: what it held is not known; it reads as damage")
+    }));
+    if outcome.may_lack_nodes {
+        lines.push("between the parts of the map that were found others may be lost".into());
+    }
+    if outcome.unknown_move_count > 0 {
+        let count = outcome.unknown_move_count;
+        lines.push(format!("{count} moves of pages could not be repeated"));
+    }
+    if outcome.hash_key_lost {
+        lines.push(
+            "the key of directories is lost with the superblocks: files are listed, but cannot be \
+             opened by name"
+                .into(),
+        );
+    }
+    for File { list, paths } in &outcome.affected_files {
+        let paths: Vec<String> = paths.iter().map(|path| text::printable(path)).collect();
+        lines.push(format!("may have lost something: {} (list {list})", paths.join(", ")));
+    }
+    let (was, were) = if outcome.dry_run { ("would be", "would be") } else { ("was", "were") };
+    let what = match outcome.extent {
+        Extent::Nothing => "nothing had to be rebuilt".into(),
+        Extent::Superblock => format!("a superblock {was} written; the map is whole"),
+        Extent::Parts => format!("parts of the map {were} rebuilt"),
+        Extent::Map => format!("all of the map {was} rebuilt"),
+    };
+    let lost = if outcome.complete { "nothing is lost" } else { "something is lost, see above" };
+    lines.push(format!("{}: {what}; {lost}", outcome.target));
+    lines.join("\n") + "\n"
+}

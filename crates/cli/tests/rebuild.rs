@@ -1,0 +1,63 @@
+//! `dendro rebuild`: volumes of which superblocks or parts of the map are destroyed.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+mod common;
+
+use std::fs;
+
+use common::{Scratch, skips_mounts};
+
+const MIB: usize = 1 << 20;
+
+/// Destroys everything in an image that begins with these bytes at a multiple of the page.
+fn destroy(image: &str, magic: &[u8]) -> usize {
+    let mut bytes = fs::read(image).unwrap();
+    let mut count = 0;
+    for page in bytes.chunks_mut(4096).filter(|page| page.starts_with(magic)) {
+        page.fill(0);
+        count += 1;
+    }
+    fs::write(image, bytes).unwrap();
+    count
+}
+
+#[test]
+fn a_volume_without_superblocks_is_found_again_with_its_files() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    let has_files = !skips_mounts();
+    if has_files {
+        scratch.mount();
+        fs::create_dir(scratch.inside("directory")).unwrap();
+        fs::write(scratch.inside("directory/file"), vec![7; MIB]).unwrap();
+        scratch.umount();
+    }
+    scratch.dendro(["rebuild", &image]).succeeds();
+    assert!(destroy(&image, b"dendrofs") > 0);
+    scratch.dendro(["info", &image]).fails(1, &["not a dendrofs volume"]);
+    let before = fs::read(&image).unwrap();
+    let told = scratch.dendro(["rebuild", "-n", &image]);
+    assert_eq!(told.code, Some(4), "{told:?}");
+    let to = scratch.text("copy.img");
+    let copied = scratch.dendro(["rebuild", "--to", &to, &image]);
+    assert_eq!(copied.code, Some(1), "{copied:?}");
+    assert!(fs::read(&image).unwrap() == before, "the volume itself is not changed");
+    scratch.dendro(["rebuild", "--to", &to, &image]).fails(8, &["exists"]);
+    scratch.dendro(["check", "--data", &to]).succeeds();
+    let rebuilt = scratch.dendro(["rebuild", &image]);
+    assert_eq!(rebuilt.code, Some(1), "{rebuilt:?}");
+    assert!(rebuilt.out.contains("nothing is lost"), "{rebuilt:?}");
+    scratch.dendro(["check", "--data", &image]).succeeds();
+    if has_files {
+        scratch.mount();
+        assert_eq!(fs::read(scratch.inside("directory/file")).unwrap(), vec![7; MIB]);
+        scratch.umount();
+    }
+}
+
+#[test]
+fn what_holds_nothing_of_a_volume_is_refused() {
+    let scratch = Scratch::new();
+    fs::write(scratch.image(), vec![0; 16 * MIB]).unwrap();
+    scratch.dendro(["rebuild", &scratch.image()]).fails(8, &["there is no dendrofs volume here"]);
+}
