@@ -287,6 +287,9 @@ fn try_the_mount(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "clean coalesce", &[mount]);
     printed.run(scratch, "scrub status", &[mount]);
     printed.run(scratch, "scrub start", &["--wait", mount]);
+    // So much that it takes minutes.
+    fs::write(scratch.inside("for-scrub"), vec![b'x'; 2 << 20]).unwrap();
+    scratch.dendro(["sync", mount]).succeeds();
     printed.run(scratch, "scrub start", &["--rate", "4K", mount]);
     printed.run(scratch, "scrub pause", &[mount]);
     printed.run(scratch, "scrub resume", &[mount]);

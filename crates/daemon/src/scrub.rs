@@ -89,7 +89,7 @@ impl Scrubber {
                     ScrubAction::Cancel => ScrubState::Cancelled,
                     _ => ScrubState::Running,
                 };
-                if request.action == ScrubAction::Resume {
+                if request.action == ScrubAction::Resume && request.rate_bytes_per_sec.is_some() {
                     kept.rate_bytes_per_sec = request.rate_bytes_per_sec;
                 }
             }
