@@ -32,7 +32,7 @@ pub(crate) use self::finding::{Kind, all_kinds, severity_text};
 pub(crate) use self::names::find as names_of;
 use self::outcome::Outcome;
 use self::repair::Wish;
-use crate::args::CheckArgs;
+use crate::args::check::CheckArgs;
 use crate::failure::{Failure, code};
 use crate::output::progress::Progress;
 use crate::output::{self, json};

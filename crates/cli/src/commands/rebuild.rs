@@ -19,7 +19,7 @@ use dendro_fs::Ino;
 use serde::Serialize;
 
 use super::check;
-use crate::args::RebuildArgs;
+use crate::args::check::RebuildArgs;
 use crate::failure::{Failure, code};
 use crate::output::progress::Progress;
 use crate::output::{self, json};
