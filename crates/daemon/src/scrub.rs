@@ -1,7 +1,7 @@
 //! The scrub of the volume: requests about it, what is recorded of it with the volume, and what is
-//! reported. A thread ([`crate::background`]) does the work.
+//! reported. A thread (`background`) does the work.
 //!
-//! - [`report`]: names and numbers. [`offline`]: a pass over a volume that nobody has mounted.
+//! - `report`: names and numbers. `offline`: a pass over a volume that nobody has mounted.
 
 mod offline;
 mod report;

@@ -1,9 +1,9 @@
 //! Damaged images of volumes: no panic, no wrong data, no work without end.
 //!
-//! An image of a moment of recorded work is damaged ([`harm`]), and then
+//! An image of a moment of recorded work is damaged (`harm`), and then
 //!
 //! - each list, record and page that can be read is that of one moment of the work, the same moment
-//!   for all of them; what cannot be read answers an error ([`agreement`]);
+//!   for all of them; what cannot be read answers an error (`agreement`);
 //! - a volume that the verifier finds sound, and finds sound again after its log was rolled
 //!   forward, can be opened and read whole;
 //! - opening it in any way, writing to it and shutting it down ends, in bounded memory.
