@@ -72,6 +72,21 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    /// Its name in listings and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Regular => "file",
+            Self::Directory => "directory",
+            Self::Symlink => "symlink",
+            Self::Fifo => "fifo",
+            Self::Socket => "socket",
+            Self::BlockDevice => "block",
+            Self::CharDevice => "character",
+        }
+    }
+}
+
+impl FileKind {
     /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Fifo,

@@ -7,8 +7,8 @@ use dendro_control::versions::{
     UsageInfo, path_text,
 };
 use dendro_disk::{Branch, Snapshot, VersionTable, VersionUsage, View};
+use dendro_fs::Attr;
 use dendro_fs::versions::{Change, PathVersion, Removed};
-use dendro_fs::{Attr, FileKind};
 
 use super::kept_name;
 
@@ -105,23 +105,10 @@ pub(super) fn usage(usage: &VersionUsage, table: &VersionTable) -> UsageInfo {
     }
 }
 
-fn kind(kind: FileKind) -> String {
-    match kind {
-        FileKind::Regular => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-        FileKind::BlockDevice => "block",
-        FileKind::CharDevice => "character",
-    }
-    .to_owned()
-}
-
 pub(super) fn change(change: &Change) -> ChangeInfo {
     ChangeInfo {
         change: change.sign(),
-        kind: kind(change.kind()),
+        kind: change.kind().name().to_owned(),
         path: path_text(change.path()),
         old_path: match change {
             Change::Renamed { from, .. } => Some(path_text(from)),
@@ -133,7 +120,7 @@ pub(super) fn change(change: &Change) -> ChangeInfo {
 fn file(attr: &Attr) -> FileInfo {
     FileInfo {
         inode: attr.ino.0,
-        kind: kind(attr.kind),
+        kind: attr.kind.name().to_owned(),
         size_bytes: attr.size_bytes,
         modified_unix_s: attr.mtime.secs,
         modified_ns: attr.mtime.nanos,

@@ -7,7 +7,7 @@ use dendro_fs::{Attr, FileKind, FileSystem, FsError};
 use serde::Serialize;
 
 use super::state;
-use super::tree::{Entry, absolute, entries, find, joined, kind_text, shown};
+use super::tree::{Entry, absolute, entries, find, joined, shown};
 use crate::args::files::LsArgs;
 use crate::failure::Failure;
 use crate::output::local_time::time;
@@ -239,7 +239,7 @@ impl From<Row> for FileFacts {
         Self {
             name,
             inode: row.inode,
-            kind: attr.map(|attr| kind_text(attr.kind)),
+            kind: attr.map(|attr| attr.kind.name()),
             mode: attr.map(|attr| format!("{:04o}", attr.perm)),
             link_count: attr.map(|attr| attr.nlink),
             uid: attr.map(|attr| attr.uid),

@@ -88,16 +88,3 @@ pub(crate) fn absolute(path: &OsStr) -> Vec<u8> {
 pub(crate) fn shown(path: &[u8]) -> String {
     path_text(path)
 }
-
-/// The name of a kind of file.
-pub(super) const fn kind_text(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Regular => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-        FileKind::BlockDevice => "block",
-        FileKind::CharDevice => "character",
-    }
-}
