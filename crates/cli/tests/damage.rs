@@ -6,18 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use common::Scratch;
+use common::pages::{PAGE, damage, page};
 use serde_json::Value;
 
 mod common;
-
-const PAGE: usize = 4096;
-
-/// Bytes that no other page has.
-fn page(name: &str, number: usize) -> Vec<u8> {
-    let mut bytes = format!("{name} {number} ").repeat(PAGE / (name.len() + 3)).into_bytes();
-    bytes.resize(PAGE, b'.');
-    bytes
-}
 
 /// A volume with the file `dir/file` of 16 pages, in the snapshot `full`; not mounted.
 fn volume() -> Option<Scratch> {
@@ -33,19 +25,6 @@ fn volume() -> Option<Scratch> {
     scratch.dendro(["snapshot", "create", &full]).succeeds();
     scratch.umount();
     Some(scratch)
-}
-
-/// Changes a bit of that page, wherever the image has it.
-fn damage(scratch: &Scratch, name: &str, number: usize) {
-    let image = fs::read(scratch.image()).unwrap();
-    let wanted = page(name, number);
-    let found = image.chunks(PAGE).enumerate().filter(|(_, bytes)| **bytes == wanted);
-    let places: Vec<_> = found.map(|(at, _)| at * PAGE).collect();
-    assert!(!places.is_empty());
-    let file = File::options().write(true).open(scratch.image()).unwrap();
-    for at in places {
-        file.write_all_at(&[wanted[100] ^ 1], at as u64 + 100).unwrap();
-    }
 }
 
 fn told(scratch: &Scratch, target: &str) -> Value {

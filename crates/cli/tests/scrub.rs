@@ -2,39 +2,17 @@
 //! was, whatever becomes of the daemon.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs;
 
 use common::Scratch;
+use common::pages::{PAGE, damage, page};
 use serde_json::Value;
 
 mod common;
 
-const PAGE: usize = 4096;
-
-/// Bytes that no other page has.
-fn page(name: &str, number: usize) -> Vec<u8> {
-    let mut bytes = format!("{name} {number} ").repeat(PAGE / (name.len() + 3)).into_bytes();
-    bytes.resize(PAGE, b'.');
-    bytes
-}
-
 fn write(scratch: &Scratch, name: &str, pages: usize) {
     let bytes: Vec<u8> = (0..pages).flat_map(|number| page(name, number)).collect();
     fs::write(scratch.inside(name), bytes).unwrap();
-}
-
-/// Changes a bit of that page, wherever the image has it.
-fn damage(scratch: &Scratch, name: &str, number: usize) {
-    let image = fs::read(scratch.image()).unwrap();
-    let wanted = page(name, number);
-    let found = image.chunks(PAGE).enumerate().filter(|(_, bytes)| **bytes == wanted);
-    let places: Vec<_> = found.map(|(at, _)| at * PAGE).collect();
-    assert!(!places.is_empty());
-    let file = File::options().write(true).open(scratch.image()).unwrap();
-    for at in places {
-        file.write_all_at(&[wanted[100] ^ 1], at as u64 + 100).unwrap();
-    }
 }
 
 /// Runs `dendro scrub --json`; returns what it says and its exit status.

@@ -34,6 +34,7 @@ use crate::campaign::Effort;
 use crate::crash::{self, Failure, Run};
 use crate::disk::{DiskState, DiskSystem};
 use crate::log::LogEngine;
+use crate::seeds;
 use crate::system::Outcome;
 use crate::workload;
 
@@ -103,21 +104,12 @@ pub fn run_images(
     thread_count: usize,
     tally: &Tally,
 ) -> Result<(), Failure> {
-    let next = AtomicU64::new(first_seed);
-    let failure: Mutex<Option<Failure>> = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..thread_count {
-            scope.spawn(|| {
-                while tally.count() < image_count && failure.lock().is_none() {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if let Err(found) = run_seed(seed, None, tally) {
-                        failure.lock().get_or_insert(found);
-                    }
-                }
-            });
-        }
-    });
-    failure.into_inner().map_or(Ok(()), Err)
+    seeds::run_until(
+        first_seed,
+        thread_count,
+        || tally.count() >= image_count,
+        |seed| run_seed(seed, None, tally),
+    )
 }
 
 /// Damages images of one run: all of them, or `only` one.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::Rng;
-use dendro_base::sync::{Arc, Mutex};
+use dendro_base::sync::Arc;
 use dendro_check::Volume;
 use dendro_device::Device;
 use dendro_device::sim::{CrashStyle, EventKind, Recording, SimDevice};
@@ -25,6 +25,7 @@ use dendro_logdisk::{LogDisk, OnLoss, OpenOptions};
 use crate::crash::{self, Failure, Run};
 use crate::disk::{DiskState, DiskSystem, FoundDisk};
 use crate::log::LogEngine;
+use crate::seeds;
 use crate::system::{Outcome, System};
 use crate::workload;
 
@@ -82,21 +83,12 @@ pub fn run_flips(
     thread_count: usize,
     tally: &Tally,
 ) -> Result<(), Failure> {
-    let next = AtomicU64::new(first_seed);
-    let failure: Mutex<Option<Failure>> = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..thread_count {
-            scope.spawn(|| {
-                while tally.count() < flip_count && failure.lock().is_none() {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if let Err(found) = run_seed(seed, tally) {
-                        failure.lock().get_or_insert(found);
-                    }
-                }
-            });
-        }
-    });
-    failure.into_inner().map_or(Ok(()), Err)
+    seeds::run_until(
+        first_seed,
+        thread_count,
+        || tally.count() >= flip_count,
+        |seed| run_seed(seed, tally),
+    )
 }
 
 /// Flips bits on crash images of one run.

@@ -32,6 +32,7 @@ pub mod flipped;
 pub mod journal;
 pub mod log;
 mod outside;
+mod seeds;
 pub mod system;
 pub mod trace;
 pub mod workload;
