@@ -106,7 +106,7 @@ impl Versions {
 
     /// Whether there is another version than the head of one branch.
     pub(crate) fn are_several(&self) -> bool {
-        self.facts.len() > 1 || self.table.snapshots().next().is_some()
+        self.facts.len() > 1 || self.table.snapshots().len() > 0
     }
 
     /// The epoch that heads write in.

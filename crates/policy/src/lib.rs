@@ -37,4 +37,4 @@ pub use kind::{Kind, UnknownPolicy};
 pub use policies::Scatter;
 pub use policies::{AgeThreshold, CostAgeTimes, CostBenefit, DChoices, Greedy, MultiGenerational};
 pub use policy::Policy;
-pub use segment::{Present, Segment};
+pub use segment::{Present, Segment, is_another_death, mean_written_at};

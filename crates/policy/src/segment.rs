@@ -31,24 +31,32 @@ pub struct Segment {
     pub times_cleaned: u32,
 }
 
+/// The mean time at which the blocks of a segment were written, after a block of `len_bytes` that
+/// was written at `written_at` joined `live_bytes` with the mean `mean`.
+#[must_use]
+pub const fn mean_written_at(live_bytes: u32, mean: u64, len_bytes: u32, written_at: u64) -> u64 {
+    if live_bytes == 0 {
+        return written_at;
+    }
+    // The mean moves by the block's share. Sums of times would need 128 bits, whose division takes
+    // as long as all the rest of a block's accounting.
+    let total = live_bytes as u64 + len_bytes as u64;
+    let towards = written_at.abs_diff(mean).saturating_mul(len_bytes as u64) / total;
+    if written_at >= mean { mean + towards } else { mean - towards }
+}
+
+/// Whether a block that dies at `clock` counts as another death than the one at `last_death`.
+#[must_use]
+pub const fn is_another_death(last_death: u64, clock: u64) -> bool {
+    clock.saturating_sub(last_death) > ONE_DEATH_BYTES
+}
+
 impl Segment {
     /// Counts a block of `len_bytes` that is put into this segment now, at `clock`. Its client
     /// wrote it at `written_at`: now, or, if the cleaner moves it, at the
     /// [`written_at`](Self::written_at) of the segment that it comes from.
     pub const fn add(&mut self, len_bytes: u32, written_at: u64, clock: u64) {
-        if self.live_bytes == 0 {
-            self.written_at = written_at;
-        } else {
-            // The mean moves by the block's share. Sums of times would need 128 bits, whose
-            // division takes as long as all the rest of a block's accounting.
-            let total = self.live_bytes as u64 + len_bytes as u64;
-            let towards = written_at.abs_diff(self.written_at).saturating_mul(len_bytes as u64);
-            if written_at >= self.written_at {
-                self.written_at += towards / total;
-            } else {
-                self.written_at -= towards / total;
-            }
-        }
+        self.written_at = mean_written_at(self.live_bytes, self.written_at, len_bytes, written_at);
         self.live_bytes = self.live_bytes.saturating_add(len_bytes);
         self.filled_at = clock;
         self.last_death = clock;
@@ -59,7 +67,7 @@ impl Segment {
     /// change, because the time at which this block was written is not known.
     pub const fn remove(&mut self, len_bytes: u32, clock: u64) {
         self.live_bytes = self.live_bytes.saturating_sub(len_bytes);
-        if clock.saturating_sub(self.last_death) > ONE_DEATH_BYTES {
+        if is_another_death(self.last_death, clock) {
             self.deaths = self.deaths.saturating_add(1);
         }
         self.last_death = clock;

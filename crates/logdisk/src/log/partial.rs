@@ -110,6 +110,8 @@ pub(crate) struct Partial {
     run: Option<Run>,
     /// The whole pages that may still be changed, by ascending offset.
     pages: Vec<Placed>,
+    /// The index in `pages` of the page that the main log is expected to name next.
+    next_named: usize,
     /// The short blocks that may still be changed, by ascending offset.
     shorts: Vec<Short>,
     /// Put records that may still be changed, by branch, list and index.
@@ -248,6 +250,7 @@ impl Partial {
             },
             run: None,
             pages: Vec::new(),
+            next_named: 0,
             shorts: Vec::new(),
             puts: FxHashMap::default(),
             deleted_lists: FxHashSet::default(),
@@ -452,8 +455,15 @@ impl Partial {
     /// Notes that the main log names `block`, which lies here, at `named`.
     pub(crate) fn set_named(&mut self, block: &PageRef, named: RecordRef) {
         let Some(offset) = self.offset_of(block.addr) else { return };
-        if let Some(placed) = self.placed_at(offset, block.is_whole()) {
+        // Whole pages are mostly named in the order in which they were placed.
+        if let Some(next) = self.pages.get_mut(self.next_named)
+            && next.offset == offset as u32
+        {
+            next.named = Some(named);
+            self.next_named += 1;
+        } else if let Some(placed) = self.placed_at(offset, block.is_whole()) {
             placed.named = Some(named);
+            self.next_named = self.pages.partition_point(|page| page.offset <= offset as u32);
         }
     }
 

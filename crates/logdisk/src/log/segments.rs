@@ -532,12 +532,7 @@ impl Segments {
             return;
         }
         let segment = self.layout.segment_of(addr);
-        let capacity_bytes = self.capacity_bytes();
-        self.change_live(segment, |entry| {
-            let mut statistics = entry.policy_view(segment, capacity_bytes);
-            statistics.add(len_bytes, written_at, clock);
-            entry.set_policy_view(&statistics);
-        });
+        self.change_live(segment, |entry| entry.add(len_bytes, written_at, clock));
         self.live_bytes += u64::from(len_bytes);
         self.mark_unrecorded(segment);
     }
@@ -547,13 +542,10 @@ impl Segments {
             return;
         }
         let segment = self.layout.segment_of(addr);
-        let capacity_bytes = self.capacity_bytes();
         let freed_bytes = self.change_live(segment, |entry| {
             // Only a forged image can make this negative; the verifier reports it.
             let freed_bytes = len_bytes.min(entry.live_bytes);
-            let mut statistics = entry.policy_view(segment, capacity_bytes);
-            statistics.remove(freed_bytes, clock);
-            entry.set_policy_view(&statistics);
+            entry.remove(freed_bytes, clock);
             freed_bytes
         });
         if self.live_bytes_of(segment) == 0 {

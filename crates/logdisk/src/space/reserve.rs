@@ -129,7 +129,7 @@ impl Accounts {
     }
 
     /// Whether so many segments are worth more than the nodes that a checkpoint writes: twice as
-    /// much if it is urgent, and four times otherwise. After the checkpoint, the nodes of the one
+    /// much if it is urgent, and six times otherwise. After the checkpoint, the nodes of the one
     /// before wait to be freed in their turn.
     pub(crate) fn is_worth_writing_nodes(
         &self,
@@ -139,7 +139,7 @@ impl Accounts {
     ) -> bool {
         let size = self.volume.layout().segment_size_bytes();
         let cost_bytes = engine.state.map.dirty_len_bytes() + size / 2;
-        let times = if is_urgent { 2 } else { 4 };
+        let times = if is_urgent { 2 } else { 6 };
         u64::from(segments) * size > times * cost_bytes
     }
 

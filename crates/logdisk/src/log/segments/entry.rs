@@ -2,7 +2,7 @@
 //! segments.
 
 use dendro_format::{Head, SegmentNo};
-use dendro_policy::Class;
+use dendro_policy::{Class, is_another_death, mean_written_at};
 use zerocopy::FromZeros;
 
 use super::state::SegmentState;
@@ -27,17 +27,18 @@ pub(super) const AWAITS_LAST: u8 = 1 << 7;
 
 /// A time on the log clock, in [`TIME_UNIT_BYTES`].
 #[derive(Clone, Copy, Debug, Default, FromZeros)]
-struct Moment([u8; 6]);
+struct Moment([u16; 3]);
 
 impl Moment {
-    fn of(clock: u64) -> Self {
-        let [a, b, c, d, e, f, ..] = (clock / TIME_UNIT_BYTES).min(LAST_MOMENT).to_le_bytes();
-        Self([a, b, c, d, e, f])
+    const fn of(clock: u64) -> Self {
+        let pages = clock / TIME_UNIT_BYTES;
+        let pages = if pages > LAST_MOMENT { LAST_MOMENT } else { pages };
+        Self([pages as u16, (pages >> 16) as u16, (pages >> 32) as u16])
     }
 
     const fn clock(self) -> u64 {
-        let [a, b, c, d, e, f] = self.0;
-        u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) * TIME_UNIT_BYTES
+        let [low, middle, high] = self.0;
+        (low as u64 | (middle as u64) << 16 | (high as u64) << 32) * TIME_UNIT_BYTES
     }
 }
 
@@ -142,6 +143,25 @@ impl Entry {
         }
     }
 
+    /// As [`dendro_policy::Segment::add`].
+    pub(super) fn add(&mut self, len_bytes: u32, written_at: u64, clock: u64) {
+        let mean = self.written_at.clock();
+        self.written_at = Moment::of(mean_written_at(self.live_bytes, mean, len_bytes, written_at));
+        self.live_bytes = self.live_bytes.saturating_add(len_bytes);
+        self.filled_at = Moment::of(clock);
+        self.last_death = self.filled_at;
+        self.deaths = 0;
+    }
+
+    /// As [`dendro_policy::Segment::remove`].
+    pub(super) fn remove(&mut self, len_bytes: u32, clock: u64) {
+        self.live_bytes = self.live_bytes.saturating_sub(len_bytes);
+        if is_another_death(self.last_death.clock(), clock) {
+            self.deaths = self.deaths.saturating_add(1);
+        }
+        self.last_death = Moment::of(clock);
+    }
+
     /// Restores the live bytes and what policies see from `saved`. State and marks stay as they
     /// are.
     pub(super) const fn restore_usage(&mut self, saved: &Self) {
@@ -186,6 +206,24 @@ mod tests {
             }
             entry.unmark(mark);
             assert!(!entry.is_marked(mark));
+        }
+    }
+
+    #[test]
+    fn blocks_are_counted_as_policies_count_them() {
+        let mut entry = Entry::new_zeroed();
+        let mut expected = dendro_policy::Segment::default();
+        for (number, clock) in (1..100_u32).map(|number| (number, u64::from(number) << 15)) {
+            for len_bytes in [64, 4096] {
+                entry.add(len_bytes, clock / 2, clock);
+                expected.add(len_bytes, clock / 2, clock);
+                expected.written_at -= expected.written_at % TIME_UNIT_BYTES;
+            }
+            if number % 3 > 0 {
+                entry.remove(4096, clock);
+                expected.remove(4096, clock);
+            }
+            assert_eq!(entry.policy_view(SegmentNo(0), 0), expected);
         }
     }
 

@@ -25,9 +25,10 @@ impl Undo {
 
     /// Notes the entry of `segment`, which is about to change.
     pub(super) fn note(&mut self, segment: SegmentNo, entry: &Entry) {
-        // The oldest state counts, so several blocks in a row in one segment need one note.
-        let is_noted = self.entries.last().is_some_and(|(last, _)| *last == segment);
-        if self.totals.is_some() && !is_noted {
+        // The oldest state counts, so one note of a segment is enough. A unit that rewrites pages
+        // frees blocks of one segment and adds blocks to another in turn.
+        let mut newest = self.entries.iter().rev().take(2);
+        if self.totals.is_some() && newest.all(|(noted, _)| *noted != segment) {
             self.entries.push((segment, *entry));
         }
     }
