@@ -8,6 +8,7 @@
 //! - [`MemoryDevice`]: a device in memory, for tests and benchmarks.
 //! - [`OverlayDevice`]: any device, with what is written to it kept in memory.
 //! - [`ReadAhead`]: any device, with more read than is asked for where reads lie near each other.
+//! - [`Retrying`]: any device, with reads repeated that fail.
 //! - `sim` (feature `sim`): a simulated device with seeded faults, power cuts and crash images.
 //! - [`LoopDevice`]: an image file as a block device.
 //! - [`share_one_arena`]: how the allocator of a process keeps small pieces of memory.
@@ -23,6 +24,7 @@ mod memory;
 mod overlay;
 mod range;
 mod readahead;
+mod retrying;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 
@@ -35,4 +37,5 @@ pub use loopback::{LoopDevice, loop_backing_file};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use readahead::ReadAhead;
+pub use retrying::Retrying;
 pub use std::io::{IoSlice, IoSliceMut};

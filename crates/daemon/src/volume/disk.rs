@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dendro_base::{Clock, SystemClock};
-use dendro_device::{Device, FileDevice, ReadAhead};
+use dendro_device::{Device, FileDevice, ReadAhead, Retrying};
 use dendro_disk::LogicalDisk;
 use dendro_format::layout::{MIN_SEGMENT_COUNT, MIN_SEGMENT_SIZE_LOG2};
 use dendro_logdisk::{LogDisk, OpenOptions};
@@ -34,12 +34,13 @@ pub fn open_disk(
     open_disk_on(reading_ahead, source, device, options)
 }
 
+/// A device that reads ahead and repeats reads that fail.
+pub(crate) type ReadDevice = ReadAhead<Retrying<Arc<FileDevice>>>;
+
 /// A device with read-ahead, whose memory suits a cache of that size.
-pub(crate) fn read_ahead(
-    device: &Arc<FileDevice>,
-    cache_size_bytes: u64,
-) -> Arc<ReadAhead<Arc<FileDevice>>> {
-    Arc::new(ReadAhead::with_memory(Arc::clone(device), cache_size_bytes / 8))
+pub(crate) fn read_ahead(device: &Arc<FileDevice>, cache_size_bytes: u64) -> Arc<ReadDevice> {
+    let retrying = Retrying::new(Arc::clone(device));
+    Arc::new(ReadAhead::with_memory(retrying, cache_size_bytes / 8))
 }
 
 pub(crate) fn open_disk_on(

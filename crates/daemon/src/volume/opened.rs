@@ -9,14 +9,14 @@ use std::time::Duration;
 use dendro_base::{Clock, SystemClock, Uuid};
 use dendro_control::VolumeInfo;
 use dendro_control::versions::VersionName;
-use dendro_device::{Device, FileDevice, OpenOptions as DeviceOptions, ReadAhead};
+use dendro_device::{Device, FileDevice, OpenOptions as DeviceOptions};
 use dendro_disk::{CommitSeq, LogicalDisk, Versions, View};
 use dendro_fs::{FileSystem, FsError, Options as FsOptions};
 use dendro_logdisk::{LogDisk, OpenOptions};
 use dendro_versions::{Service, name};
 
 use super::describe::describe;
-use super::disk::{clock, explain_device, open_disk_on, read_ahead, shut_down};
+use super::disk::{ReadDevice, clock, explain_device, open_disk_on, read_ahead, shut_down};
 use super::memory::{default_cache_bytes, inode_cache_len};
 use crate::failure::Failure;
 use crate::options::MountOptions;
@@ -30,7 +30,7 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Volume {
     source: PathBuf,
     device: Arc<FileDevice>,
-    read_ahead: Arc<ReadAhead<Arc<FileDevice>>>,
+    read_ahead: Arc<ReadDevice>,
     disk: Arc<LogDisk>,
     read_only: bool,
     /// Another process has claimed the device.

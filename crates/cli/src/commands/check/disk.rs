@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use dendro_base::SystemClock;
 use dendro_daemon::volume::memory::default_cache_bytes;
-use dendro_device::{Device, ReadAhead};
+use dendro_device::{Device, ReadAhead, Retrying};
 use dendro_disk::{Versions, View};
 use dendro_logdisk::{LogDisk, OpenOptions};
 
 pub(super) fn open_disk(device: &Arc<dyn Device>) -> Result<LogDisk, dendro_disk::Error> {
     let options = OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() };
-    let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
+    let reading_ahead: Arc<dyn Device> =
+        Arc::new(ReadAhead::new(Retrying::new(Arc::clone(device))));
     LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
 }
 

@@ -13,6 +13,7 @@ use dendro_control::versions::VersionName;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device};
 use dendro_device::{
     BLOCK_SIZE, Device, Direct, FileDevice, OpenOptions as DeviceOptions, OverlayDevice, ReadAhead,
+    Retrying,
 };
 use dendro_disk::{Versions, View};
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
@@ -157,7 +158,8 @@ fn show(
     say: &dyn Fn(&dyn std::fmt::Display),
 ) -> Result<(FileSystem, Arc<LogDisk>), NotShown> {
     let damaged = |error: &dyn std::fmt::Display| NotShown::Damaged(error.to_string());
-    let reading_ahead: Arc<dyn Device> = Arc::new(ReadAhead::new(Arc::clone(device)));
+    let reading_ahead: Arc<dyn Device> =
+        Arc::new(ReadAhead::new(Retrying::new(Arc::clone(device))));
     // What can be recovered behind damage is shown, too.
     let options = OpenOptions { read_only: true, on_loss: OnLoss::Skip, ..as_mounted() };
     let disk = LogDisk::open(reading_ahead, options, clock()).map_err(|error| damaged(&error))?;
