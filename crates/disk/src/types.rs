@@ -87,12 +87,13 @@ pub enum Locality {
     /// As they were written.
     #[default]
     AsWritten = 0,
-    /// In the order of their indices: the list will be read sequentially.
+    /// In the order of their indices: the list will be read sequentially. The log-structured disk
+    /// coalesces such a list even where that saves a single read.
     Clustered = 1,
 }
 
 /// Hints from a client about a list. A disk stores them with the list and may ignore them. The
-/// log-structured disk does: it does not compress, and it coalesces the pages of all lists.
+/// log-structured disk does not compress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListHints {
     /// How its pages should be stored.

@@ -14,7 +14,6 @@ use crate::engine::Engine;
 use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::state::chunk_edit::mask;
-use crate::state::hints;
 use crate::state::item::ItemKey;
 use crate::state::pages::{check_range, slots_of};
 use crate::state::slice::Slice;
@@ -52,12 +51,10 @@ impl Reader {
 
     pub(crate) fn read_hints(&self, view: View, list: Lid) -> Result<Option<ListHints>> {
         self.look_from(view, |engine, ancestry, nodes| {
-            match engine.state.newest(ancestry, ItemKey::list(list.0), nodes)? {
-                Some((_, Value::List(hints))) if list < Lid::CLIENT_END => {
-                    Ok(Some(hints::decode(hints)))
-                }
-                _ => Ok(None),
+            if list >= Lid::CLIENT_END {
+                return Ok(None);
             }
+            engine.state.list_hints(ancestry, list.0, nodes)
         })
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod slice;
 mod visibility;
 mod visit;
 
+use dendro_disk::ListHints;
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::{Key, PageRef, SegmentNo, Value};
@@ -136,6 +137,19 @@ impl State {
         }
         let newest = self.newest(ancestry, item, nodes)?;
         Ok(matches!(newest, Some((_, Value::List(_)))))
+    }
+
+    /// The hints of a list, if it exists.
+    pub(crate) fn list_hints(
+        &self,
+        ancestry: Ancestry<'_>,
+        list: u64,
+        nodes: &dyn Nodes,
+    ) -> Outcome<Option<ListHints>> {
+        Ok(match self.newest(ancestry, ItemKey::list(list), nodes)? {
+            Some((_, Value::List(hints))) => Some(hints::decode(hints)),
+            _ => None,
+        })
     }
 
     /// The only key that `item` can have, if its list has only one version.

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use dendro_base::{Clock, ManualClock, Rng};
 use dendro_device::{Device, IoSlice, IoSliceMut, MemoryDevice, Result as DeviceResult};
-use dendro_disk::{Aru, CommitSeq, Error, Lid, ListHints, LogicalDisk, PAGE_SIZE, Versions, View};
+use dendro_disk::{
+    Aru, CommitSeq, Error, Lid, ListHints, Locality, LogicalDisk, PAGE_SIZE, Versions, View,
+};
 use dendro_logdisk::{
     CleanSettings, CoalesceSettings, Coalesced, FormatOptions, LogDisk, OpenOptions, Place, format,
 };
@@ -269,6 +271,32 @@ fn only_the_overwritten_pages_of_a_stretch_are_moved() {
     assert!((40..60).contains(&(done.moved_bytes / PAGE_SIZE as u64)), "{done:?}");
     rig.flush();
     assert!(rig.reads(list, 4) + 36 <= before, "{} of {before}", rig.reads(list, 4));
+}
+
+#[test]
+fn two_pieces_are_put_together_if_the_client_wants_the_list_clustered() {
+    let rig = Rig::new(64);
+    let [plain, clustered] = [Locality::AsWritten, Locality::Clustered].map(|locality| {
+        let list = rig.disk.allocate_list().expect("the disk works");
+        let mut aru = Aru::new(View::HEAD);
+        aru.create_list(list, ListHints { locality, ..ListHints::default() });
+        rig.disk.commit(aru).expect("there is room");
+        list
+    });
+    let between = rig.list(View::HEAD);
+    for page in [0, 1] {
+        rig.write(View::HEAD, plain, page, page);
+        rig.write(View::HEAD, clustered, page, page);
+        (0..8).for_each(|other| rig.write(View::HEAD, between, 8 * page + other, other));
+    }
+    rig.flush();
+    assert_eq!((rig.reads(plain, 1), rig.reads(clustered, 1)), (2, 2));
+    rig.coalesce(View::HEAD, false);
+    // A flush alone writes nothing, because moving is no commit.
+    rig.disk.checkpoint().expect("the device works");
+    let rig = rig.reopen();
+    assert_eq!((rig.reads(plain, 1), rig.reads(clustered, 1)), (2, 1));
+    assert!(rig.holds(View::HEAD, clustered, 0..2));
 }
 
 #[test]

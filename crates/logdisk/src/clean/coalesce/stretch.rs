@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use dendro_base::units::PAGE_SIZE;
-use dendro_disk::View;
+use dendro_disk::{Locality, View};
 use dendro_format::chunk::CHUNK_PAGES;
 use dendro_format::{Key, Space, Value};
 use dendro_policy::Class;
@@ -28,6 +28,8 @@ pub(super) const STRETCH_BYTES: u64 = STRETCH_PAGES * PAGE_SIZE as u64;
 const LEAST_SAVED: u64 = 2;
 /// and these are half of all reads, or at least so many.
 const MANY_SAVED: u64 = 4;
+/// In a list whose client wants its blocks together, each read that is saved is worth it.
+const LEAST_SAVED_IN_CLUSTERED: u64 = 1;
 
 /// A page is quiet if at least so many segments have been written since it was written,
 const QUIET_SEGMENTS: u64 = 4;
@@ -124,6 +126,8 @@ impl Engine {
         settings: &CoalesceSettings,
         nodes: &dyn Nodes,
     ) -> Outcome<Stretch> {
+        let hints = self.state.list_hints(ancestry, place.list, nodes)?;
+        let is_clustered = hints.is_some_and(|hints| hints.locality == Locality::Clustered);
         let mut blocks = self.blocks_of(ancestry, place, nodes)?;
         blocks.sort_by_key(order);
         let page_bytes = blocks.iter().map(|block| u64::from(block.page.len_bytes)).sum();
@@ -152,6 +156,7 @@ impl Engine {
         let saved_reads = small_pieces.max(1) - 1;
         let is_worth_it = saved_reads >= MANY_SAVED
             || (saved_reads >= LEAST_SAVED && 2 * saved_reads >= reads)
+            || (saved_reads >= LEAST_SAVED_IN_CLUSTERED && is_clustered)
             || (settings.moves_everything && !small.is_empty());
         Ok(Stretch {
             place,
