@@ -65,9 +65,11 @@ impl Background {
             return Ok(false);
         }
         if self.accounts.waits_for_host() {
+            self.volume.read().state.segments.end_hold();
             self.volume.write_queued()?;
             self.checkpointer.write_waiting_nodes()?;
         }
+        self.give_way(&self.volume.read());
         if self.reuse.step()? || self.checkpointer.step()? {
             return Ok(true);
         }
@@ -95,9 +97,17 @@ impl Background {
         self.due.notify_all();
     }
 
+    /// Ends the hold on a state if it keeps segments that are needed.
+    fn give_way(&self, engine: &Engine) {
+        if self.accounts.needs_what_is_held(engine) {
+            engine.state.segments.end_hold();
+        }
+    }
+
     /// Wakes the threads that do background work, if there is work. It is called when the log has
     /// grown.
     pub(crate) fn wake_if_due(&self, engine: &Engine) {
+        self.give_way(engine);
         if self.checkpointer.is_due(engine)
             || self.accounts.room_is_short(engine, 0)
             || self.accounts.reuse_is_wanted(engine)

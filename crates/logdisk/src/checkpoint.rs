@@ -38,7 +38,7 @@ use crate::fault::Fault;
 use crate::fault::no_space;
 use crate::flush::Flusher;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
-use crate::log::segments::{Generation, node_footprint_bytes};
+use crate::log::segments::{FrozenSegments, Generation, node_footprint_bytes};
 use crate::map::node::{Child, Node, Resident};
 use crate::map::store::PinnedNodes;
 use crate::options::OpenOptions;
@@ -68,6 +68,8 @@ pub(crate) struct Checkpoints {
     waiting: Option<WaitingNodes>,
     /// Whether there was no room on the host for the superblock.
     lacks_superblock: bool,
+    /// What belongs to the state that is to be held, from its freeze on.
+    frozen: Option<FrozenSegments>,
 }
 
 /// A partial segment of the map for which the host had no room. It is written before all others.
@@ -100,6 +102,8 @@ struct CheckpointJob {
     added: BTreeMap<SegmentNo, u32>,
     /// Segments that were empty at the freeze.
     pending: Vec<Generation>,
+    /// Whether the state at the freeze is held, and segments that were empty then are not needed.
+    is_held: bool,
 }
 
 /// Takes checkpoints.
@@ -201,6 +205,19 @@ impl Checkpointer {
         let mut checkpoints = self.checkpoints.lock();
         self.freeze(&mut checkpoints, true)?;
         self.finish_job(&mut checkpoints, false)
+    }
+
+    /// Takes a checkpoint of the state that the caller has begun to hold. Returns what belongs to it
+    /// on the device, and the result of `look`, which is called before a further checkpoint begins.
+    pub(crate) fn take_held<T>(&self, look: impl FnOnce() -> T) -> Result<(FrozenSegments, T)> {
+        let mut checkpoints = self.checkpoints.lock();
+        self.finish_job(&mut checkpoints, false)?;
+        checkpoints.frozen = Some(FrozenSegments::default());
+        let taken = self
+            .freeze(&mut checkpoints, true)
+            .and_then(|()| self.finish_job(&mut checkpoints, false));
+        let frozen = checkpoints.frozen.take().unwrap_or_default();
+        taken.map(|()| (frozen, look()))
     }
 
     /// Takes the last checkpoint before the disk is closed.
@@ -305,6 +322,11 @@ impl Checkpointer {
             usage_overrides: Vec::new(),
         };
         let pending = engine.state.segments.freeze();
+        if let Some(frozen) = &mut checkpoints.frozen {
+            *frozen = engine.state.segments.frozen();
+            frozen.end_at(checkpoint.log);
+            engine.log.next_segment.iter().for_each(|next| frozen.leave_out(*next));
+        }
         (engine.log_bytes, engine.replay_bytes) = (0, 0);
         checkpoints.job = Some(CheckpointJob {
             checkpoint,
@@ -313,6 +335,7 @@ impl Checkpointer {
             usage,
             added: BTreeMap::new(),
             pending,
+            is_held: checkpoints.frozen.is_some(),
         });
         self.accounts.map_stream().set_left(frozen_len_bytes);
         drop(engine);
@@ -459,6 +482,11 @@ impl Checkpointer {
             checkpoints.lacks_superblock = appended.is_err();
             appended?;
         }
+        if let Some(frozen) = &mut checkpoints.frozen {
+            job.added.keys().for_each(|segment| frozen.add(*segment));
+            frozen.add(checkpoint.map.segment);
+            frozen.end_at(checkpoint.map);
+        }
         self.flusher.note_durable(checkpoint.commit_seq, checkpoint.log_seq.saturating_sub(1));
         checkpoints.seq = checkpoint.seq;
         self.time_ns.store(checkpoint.time.0, Ordering::Release);
@@ -492,7 +520,7 @@ impl Checkpointer {
     }
 
     fn settle(&self, job: CheckpointJob) {
-        let CheckpointJob { checkpoint, order, pending, .. } = job;
+        let CheckpointJob { checkpoint, order, pending, is_held, .. } = job;
         let reusable = {
             let mut engine = self.volume.write();
             for resident in &order {
@@ -516,10 +544,13 @@ impl Checkpointer {
             engine.state.segments.note_settled();
             self.volume.store().leave_room(engine.state.segments.memory_bytes());
             let segments = &engine.state.segments;
-            // A segment that a thread still reads stays pending (segments 2), and the next
-            // checkpoint finds it again. Others may have been filled again already.
+            // A segment that a thread still reads stays pending (segments 2), and so does one that a
+            // held state needs (segments 3); the next checkpoint finds it again. Others may have been filled again already.
+            let may_free = is_held || !segments.is_held();
             let is_free = |generation: &Generation| {
-                segments.is_still_pending(*generation) && !segments.is_pinned(generation.segment)
+                may_free
+                    && segments.is_still_pending(*generation)
+                    && !segments.is_pinned(generation.segment)
             };
             let free = pending.into_iter().filter(is_free).map(|generation| generation.segment);
             let reusable = free.collect::<Vec<_>>();

@@ -30,6 +30,7 @@ use crate::clean::external::ExternalAccess;
 use crate::commit::committer::Committer;
 use crate::damage::DamageLog;
 use crate::flush::Flusher;
+use crate::frozen::FrozenVolume;
 use crate::log::segments::SegmentCounts;
 use crate::read::Reader;
 use crate::reclaim::make_room::RoomMaker;
@@ -226,6 +227,17 @@ impl LogDisk {
         self.volume.scrub_step(scrub, reads_roots)
     }
 
+    /// Freezes the volume: returns its state at this moment as a device, which can be opened and
+    /// verified like an image, while writers go on. It takes a checkpoint. Segments that become
+    /// empty wait until the device is dropped, or until they are needed; then the state is given
+    /// up. `None`: the volume is frozen already.
+    ///
+    /// # Errors
+    /// As [`Self::checkpoint`].
+    pub fn freeze(&self) -> Result<Option<FrozenVolume>> {
+        FrozenVolume::take(&self.volume, &self.checkpointer)
+    }
+
     /// Writes one full buffer of log if one waits; otherwise waits up to `timeout` for one. A
     /// writer thread calls it in a loop. Returns whether it wrote.
     ///
@@ -349,6 +361,8 @@ impl LogicalDisk for LogDisk {
             if engine.closed_reason.is_some() {
                 return Ok(());
             }
+            // Others may have the device soon.
+            engine.state.segments.end_hold();
             engine.closed_reason = Some(Error::ReadOnly("the disk was shut down".into()));
         }
         if unless_put_off(self.checkpointer.take_last())? {

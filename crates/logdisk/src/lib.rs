@@ -13,6 +13,7 @@
 //! - `read`: what clients read. `flush`: how the log is made durable.
 //! - `space`: what fits, what is reserved, and which segments are filled again before a checkpoint.
 //! - `checkpoint`: how a frozen state of the map is written.
+//! - `frozen`: the state of one moment as a device, for those who check it.
 //! - `clean`: how segments are emptied, and how scattered pages are coalesced.
 //! - `scrub`: how everything on the device that is live is read and checked.
 //! - `reclaim`: how room is made and space is freed, and what is done when something does not fit.
@@ -37,6 +38,7 @@ mod disk;
 mod engine;
 mod fault;
 mod flush;
+mod frozen;
 mod log;
 mod map;
 mod options;
@@ -57,6 +59,7 @@ pub use clean::external;
 pub use damage::{Damage, DamageLog, Part};
 pub use disk::opening::{create, format};
 pub use disk::{LogDisk, Stats};
+pub use frozen::FrozenVolume;
 pub use log::segments::{SegmentCounts, SegmentState};
 pub use options::{CleanSettings, CoalesceSettings, FormatOptions, OnLoss, OpenOptions};
 pub use recovery::wipe::invalidate;

@@ -76,6 +76,11 @@ impl Volume {
         &*self.device
     }
 
+    /// The device, for those who outlive this borrow.
+    pub(crate) fn shared_device(&self) -> Arc<dyn Device> {
+        Arc::clone(&self.device)
+    }
+
     pub(crate) const fn layout(&self) -> Layout {
         self.layout
     }

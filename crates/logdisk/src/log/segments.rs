@@ -5,8 +5,10 @@
 //! 2. A segment is filled again only when nobody reads it, and when it was empty at the freeze of a
 //!    checkpoint that is durable, or when a durable partial segment states that what emptied it is
 //!    durable.
+//! 3. While a state is held, only segments become clean that were empty at its freeze.
 
 mod entry;
+mod hold;
 mod pins;
 mod state;
 #[cfg(test)]
@@ -25,6 +27,7 @@ use rustc_hash::FxHashMap;
 use zerocopy::FromZeros;
 
 use self::entry::{AWAITS_LAST, AWAITS_NEXT, CHANGED, ENTRY_LEN_BYTES, Entry, UNRECORDED};
+pub(crate) use self::hold::{FrozenSegments, Hold};
 pub(crate) use self::pins::Pin;
 use self::pins::Pins;
 pub(crate) use self::state::PageCounts;
@@ -109,6 +112,8 @@ pub(crate) struct Segments {
     page_counts: PageCounts,
     counts: SegmentCounts,
     pins: Pins,
+    /// The newest hold, which may have ended.
+    hold: Option<Hold>,
     undo: Undo,
 }
 
@@ -135,6 +140,7 @@ impl Segments {
             node_bytes: 0,
             page_counts: PageCounts::default(),
             pins: Pins::new(count),
+            hold: None,
             undo: Undo::default(),
         }
     }
@@ -384,6 +390,30 @@ impl Segments {
             }
         }
         self.pending.iter().map(|number| self.generation(SegmentNo(number))).collect()
+    }
+
+    /// Begins to hold a state (segments invariant 3): that of the checkpoint which the caller
+    /// begins next. `None`: one is held already.
+    pub(crate) fn begin_hold(&mut self) -> Option<Hold> {
+        if self.is_held() {
+            return None;
+        }
+        Some(self.hold.insert(Hold::default()).clone())
+    }
+
+    /// Whether a state is held.
+    pub(crate) fn is_held(&self) -> bool {
+        self.hold.as_ref().is_some_and(Hold::is_held)
+    }
+
+    /// Gives up the state that is held.
+    pub(crate) fn end_hold(&self) {
+        self.hold.iter().for_each(Hold::end);
+    }
+
+    /// What belongs to the state at this moment, apart from where streams continue.
+    pub(crate) fn frozen(&self) -> FrozenSegments {
+        FrozenSegments::new(&self.clean | &self.pending)
     }
 
     /// The bytes that the map of the last frozen checkpoint refers to in the segment, whatever

@@ -131,6 +131,8 @@ impl RoomMaker {
                 self.volume.check_writable(engine)?;
                 shortage = self.accounts.shortage(engine, need);
                 if shortage.is_some() {
+                    // Whatever is held back for others to look at is needed now.
+                    engine.state.segments.end_hold();
                     return Ok(None);
                 }
                 let changed = change(engine, nodes)?;

@@ -108,6 +108,9 @@ impl Accounts {
     /// nodes takes time and segments, too. So while some clean segments are left, the checkpoint
     /// waits until it frees many at once.
     pub(crate) fn wants_checkpoint(&self, engine: &Engine) -> bool {
+        if engine.state.segments.is_held() {
+            return false;
+        }
         let counts = engine.state.segments.counts();
         let pending = self.unreusable_segments(engine);
         let is_due = counts.clean <= self.scarce_segments(engine) + self.pool_segments(engine) / 4;
@@ -115,6 +118,15 @@ impl Accounts {
         let is_last = counts.clean <= self.checkpoint_reserve(engine);
         (is_due && self.is_worth_writing_nodes(engine, pending, false))
             || (is_last && self.is_worth_writing_nodes(engine, pending, true))
+    }
+
+    /// Whether segments that wait because a state is held are needed by now: clean segments are so
+    /// few that a checkpoint would be taken for those that wait.
+    pub(crate) fn needs_what_is_held(&self, engine: &Engine) -> bool {
+        let counts = engine.state.segments.counts();
+        engine.state.segments.is_held()
+            && counts.pending > 0
+            && counts.clean <= self.scarce_segments(engine) + self.pool_segments(engine) / 4
     }
 
     /// The number of clean segments at which commits are about to find no room: the reserve, and

@@ -139,7 +139,8 @@ impl Reuse {
     fn reuse(&self) -> Result<bool> {
         {
             let mut engine = self.volume.write();
-            if self.volume.check_writable(&engine).is_err() {
+            // What is held is not filled again (segments 3).
+            if self.volume.check_writable(&engine).is_err() || engine.state.segments.is_held() {
                 return Ok(false);
             }
             let enough = self.accounts.clean_after_reuse(&engine);
