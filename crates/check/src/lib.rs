@@ -35,4 +35,6 @@ pub use read::{
     find_superblocks,
 };
 pub use rebuild::{Extent, LostPage, RebuildOptions, RebuildReport, Restored, Source, rebuild};
-pub use verify::{Counts, Finding, FindingKind, Options, Report, Severity, verify};
+pub use verify::{
+    Counts, Finding, FindingKind, Options, Report, Severity, Watch, verify, verify_watched,
+};

@@ -3,6 +3,8 @@
 //! A [`walk`] over the map visits each node and entry once. It hands them to those that look for
 //! one kind of mistake each: [`marks`] (overlaps), [`skips`], [`visibility`].
 
+use std::ops::ControlFlow;
+
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
 use dendro_format::{Checkpoint, Entries, Layout, SegmentNo, Value};
@@ -31,14 +33,36 @@ pub struct Options {
     pub data: bool,
 }
 
+/// Memory for the marks of overlaps, unless the caller bounds it.
+const MARKS_BYTES: u64 = 64 << 20;
+
+/// What a verification tells while it works, and the memory that it may take.
+pub struct Watch<'w> {
+    /// Memory for the marks of overlaps: with less, the map is read more often. Besides, it takes
+    /// 8 bytes for each segment, and the nodes on one path of the map.
+    pub marks_bytes: u64,
+    /// Is called with the live bytes that were counted so far, and those that there are, with each
+    /// node of the map. A break ends the verification; what it then reports is a part.
+    pub progress: &'w mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+}
+
 /// Verifies the checkpointed state of the volume on `device`, and reports the log behind it. Every
 /// mistake is a finding. Nothing is changed.
 #[must_use]
 pub fn verify(device: &dyn Device, options: &Options) -> Report {
+    let mut progress = |_, _| ControlFlow::Continue(());
+    verify_watched(device, options, Watch { marks_bytes: MARKS_BYTES, progress: &mut progress })
+}
+
+/// As [`verify`], with bounded memory, and with progress.
+#[must_use]
+pub fn verify_watched(device: &dyn Device, options: &Options, mut watch: Watch<'_>) -> Report {
     let mut findings = Findings::default();
     let counts = match Volume::open(device) {
         Ok(volume) => match volume.checkpoint() {
-            Ok(checkpoint) => verify_checkpoint(&volume, &checkpoint, options, &mut findings),
+            Ok(checkpoint) => {
+                verify_checkpoint(&volume, &checkpoint, options, &mut watch, &mut findings)
+            }
             Err(error) => {
                 findings.add(FindingKind::CheckpointUnusable, error.to_string());
                 Counts::default()
@@ -60,12 +84,16 @@ fn verify_checkpoint(
     volume: &Volume<'_>,
     checkpoint: &Checkpoint,
     options: &Options,
+    watch: &mut Watch<'_>,
     findings: &mut Findings,
 ) -> Counts {
     verify_positions(volume.layout(), checkpoint, findings);
     let log = volume.log_summary(checkpoint);
-    let mut walk = Walk::new(volume, checkpoint, &log, options.data);
+    let mut walk = Walk::new(volume, checkpoint, &log, options.data, watch.marks_bytes);
     for node in volume.nodes(checkpoint) {
+        if (watch.progress)(walk.counts.live_bytes, checkpoint.live_bytes).is_break() {
+            return walk.counts;
+        }
         match node {
             Ok(node) => walk.visit(&node, findings),
             Err(problem) => {
@@ -88,7 +116,7 @@ fn verify_checkpoint(
     let counts = walk.counts;
     let mut next = walk.marks.end();
     while let Some(first) = next {
-        next = mark_overlaps(volume, checkpoint, &log, first, findings);
+        next = mark_overlaps(volume, checkpoint, &log, (first, watch), findings);
     }
     report_log(volume, &log, findings);
     counts
@@ -130,12 +158,15 @@ fn mark_overlaps(
     volume: &Volume<'_>,
     checkpoint: &Checkpoint,
     log: &LogSummary,
-    first: u32,
+    (first, watch): (u32, &mut Watch<'_>),
     findings: &mut Findings,
 ) -> Option<u32> {
     let layout = volume.layout();
-    let mut marks = Marks::new(layout, first);
+    let mut marks = Marks::new(layout, first, watch.marks_bytes);
     for node in volume.nodes(checkpoint).flatten() {
+        if (watch.progress)(checkpoint.live_bytes, checkpoint.live_bytes).is_break() {
+            return None;
+        }
         if marks.mark(node.place.addr, node.place.len_bytes.into()) {
             findings.add(FindingKind::Overlap, node.to_string());
         }

@@ -604,9 +604,14 @@ pub(crate) fn parse(name: &str, arguments: &[OsString]) -> Result<Invocation, Ex
         Some(&(name, verb)) => {
             let mut arguments = arguments.to_vec();
             arguments.splice(..1.min(arguments.len()), ["dendro".into(), verb.into()]);
+            check::complete(&mut arguments);
             parse_dendro(name, &arguments)
         }
-        None => parse_dendro("dendro", arguments),
+        None => {
+            let mut arguments = arguments.to_vec();
+            check::complete(&mut arguments);
+            parse_dendro("dendro", &arguments)
+        }
     };
     parsed.map_err(|error| {
         // If printing fails, there is no other way to report.
@@ -718,6 +723,7 @@ mod tests {
             "fsck.dendro -a /dev/vdb",
             "fsck.dendro -p -C 3 /dev/vdb",
             "fsck.dendro -C3 -a /dev/vdb",
+            "fsck.dendro -a -C /dev/vdb",
         ] {
             let invocation = parse("fsck.dendro", &arguments(line)).unwrap();
             assert!(

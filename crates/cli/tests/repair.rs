@@ -104,3 +104,33 @@ fn a_count_is_mended_at_boot_and_a_damaged_disk_is_left_alone() {
     assert_eq!(left.code, Some(4), "{left:?}");
     assert!(fs::read(&image).unwrap() == before, "a damaged disk was written to");
 }
+
+#[test]
+fn progress_is_told_at_a_descriptor_as_e2fsck_does() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = filled();
+    let image = scratch.image();
+    let told = scratch.text("told");
+    let script = format!("exec 3>{told}; \"$0\" check -C 3 {image}");
+    let dendro = env!("CARGO_BIN_EXE_dendro");
+    let status = std::process::Command::new("sh").args(["-c", &script, dendro]).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+    let told = fs::read_to_string(told).unwrap();
+    let mut last = (0, 0);
+    for line in told.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [pass, done, of, device] = words[..] else { panic!("{line}") };
+        let [pass, done, of]: [u64; 3] = [pass, done, of].map(|number| number.parse().unwrap());
+        assert!((1..=5).contains(&pass) && done <= of && device == image, "{line}");
+        assert!((pass, done) >= last, "{told}");
+        last = (pass, done);
+    }
+    assert_eq!(last, (5, 1), "{told}");
+    let closed = scratch.dendro(["check", "-C", "77", &image]);
+    assert_eq!(closed.code, Some(16), "{closed:?}");
+    scratch.dendro(["check", "-C", &image]).succeeds();
+    scratch.dendro(["check", "--memory", "8M", &image]).succeeds();
+    assert_eq!(scratch.dendro(["check", "--memory", "1M", &image]).code, Some(16));
+}

@@ -10,7 +10,7 @@
 //! - `serving`: mounts from their beginning to their end. `background`: what is done without being
 //!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
-//!   [`scrub`]: whether all blocks are. [`logging`]: where messages go.
+//!   [`scrub`]: whether all blocks are. [`check`]: whether a volume is sound. [`logging`]: where messages go.
 //! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why something
 //!   was not done.
 //!
@@ -21,6 +21,7 @@
 mod admin;
 mod background;
 mod card;
+pub mod check;
 pub mod cleaning;
 mod control_socket;
 pub mod damage;

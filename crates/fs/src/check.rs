@@ -24,6 +24,7 @@ mod relations;
 mod table;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use dendro_disk::{LogicalDisk, Versions, View};
 
@@ -52,12 +53,15 @@ pub struct Checked {
 /// should stand beside each other.
 ///
 /// # Errors
-/// Errors of the disk, except damage, which is a finding.
+/// Errors of the disk, except damage, which is a finding. [`FsError::Interrupted`] when `progress`
+/// breaks it off.
+///
+/// [`FsError::Interrupted`]: crate::FsError::Interrupted
 pub fn check(
     disk: &dyn Versions,
     views: &[View],
     options: CheckOptions,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Checked> {
     let mut checker = Checker::new(disk, options, progress);
     for &view in views {
@@ -81,7 +85,7 @@ pub(crate) fn verify_with(
     view: View,
     options: CheckOptions,
 ) -> Result<Vec<Finding>> {
-    let mut ignore = |_: &Progress| ();
+    let mut ignore = |_: &Progress| ControlFlow::Continue(());
     let mut checker = Checker::new(disk, options, &mut ignore);
     checker.check(view, |_, _| Ok(Vec::new()))?;
     Ok(finish(checker).found.into_iter().map(|found| found.finding).collect())

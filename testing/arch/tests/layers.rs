@@ -33,6 +33,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
         "dendro-daemon",
         &[
             "dendro-base",
+            "dendro-check",
             "dendro-control",
             "dendro-device",
             "dendro-disk",

@@ -3,9 +3,6 @@
 use dendro_base::units::GRAIN_SIZE;
 use dendro_format::{Addr, Layout, SegmentNo};
 
-/// Memory that the marks of one pass may take.
-const BUDGET_BYTES: u64 = 64 << 20;
-
 /// Marks of the grains that are in use, for as many segments as fit in memory: a large volume
 /// takes several passes over its map.
 pub(super) struct Marks {
@@ -16,10 +13,11 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Marks for the segments from `first` on.
-    pub(super) fn new(layout: Layout, first: u32) -> Self {
+    /// Marks for the segments from `first` on: for as many as `memory_bytes` suffice for, and one
+    /// at least.
+    pub(super) fn new(layout: Layout, first: u32, memory_bytes: u64) -> Self {
         let grains = layout.segment_size_bytes() / GRAIN_SIZE as u64;
-        let fitting = BUDGET_BYTES / (grains / 8);
+        let fitting = (memory_bytes / (grains / 8)).max(1);
         let count = u64::from(layout.segment_count().saturating_sub(first)).min(fitting);
         Self { layout, first, segments: vec![Vec::new(); count as usize] }
     }
@@ -60,7 +58,7 @@ mod tests {
     #[test]
     fn bytes_marked_twice_are_noticed_and_neighbours_are_not() {
         let layout = Layout::new(17, 16).unwrap();
-        let mut marks = Marks::new(layout, 0);
+        let mut marks = Marks::new(layout, 0, 64 << 20);
         assert!(!marks.mark(Addr::from_bytes(3 << 17), 1));
         assert!(!marks.mark(Addr::from_bytes((3 << 17) + 64), 4096));
         assert!(marks.mark(Addr::from_bytes((3 << 17) + 4096), 100));
@@ -74,7 +72,7 @@ mod tests {
         let mut passes = 0;
         let mut first = Some(0);
         while let Some(from) = first {
-            first = Marks::new(layout, from).end();
+            first = Marks::new(layout, from, 64 << 20).end();
             passes += 1;
         }
         assert_eq!(passes, (1 << 20) / 512);

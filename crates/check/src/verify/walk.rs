@@ -60,6 +60,7 @@ impl<'v> Walk<'v> {
         checkpoint: &'v Checkpoint,
         log: &'v LogSummary,
         reads_data: bool,
+        marks_bytes: u64,
     ) -> Self {
         let layout = volume.layout();
         let first = Key::first(VERSIONS_LIST, Space::List, 0);
@@ -77,7 +78,7 @@ impl<'v> Walk<'v> {
             visibility: Visibility::new(table),
             skips: Skips::default(),
             invisible: Vec::new(),
-            marks: Marks::new(layout, 0),
+            marks: Marks::new(layout, 0, marks_bytes),
         }
     }
 

@@ -1,8 +1,11 @@
 //! The arguments of the commands that find and mend damage: `check` and `rebuild`.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
+use dendro_daemon::text;
 
 #[derive(Debug, Args)]
 #[command(
@@ -37,9 +40,40 @@ pub(crate) struct CheckArgs {
     pub(crate) interactive: bool,
     #[arg(short = 'v', hide = true)]
     pub(crate) verbose: bool,
-    /// Where fsck(8) wants progress to be told
-    #[arg(short = 'C', hide = true, num_args = 0..=1, require_equals = false, value_name = "FD")]
-    pub(crate) progress: Option<Option<i32>>,
+    /// Tell progress at this descriptor, a line each: pass, how much is done, how much there is,
+    /// and the device; 0, which is so without a descriptor, shows a bar on the terminal
+    #[arg(short = 'C', num_args = 0..=1, default_missing_value = "0", value_name = "FD",
+          value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) progress: Option<i32>,
+    /// The memory that it may take, as 200M; without it, a quarter of the machine's
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<u64>,
+}
+
+/// Makes a `-C` of `dendro check` that no number follows a `-C 0`: what follows it is the target.
+pub(super) fn complete(arguments: &mut [OsString]) {
+    let verb = arguments.iter().skip(1).find(|argument| !argument.as_bytes().starts_with(b"-"));
+    if verb.is_none_or(|verb| verb != "check") {
+        return;
+    }
+    let is_number = |text: &OsString| text.to_str().is_some_and(|text| text.parse::<i32>().is_ok());
+    for at in 0..arguments.len() {
+        if arguments[at] == "-C" && !arguments.get(at + 1).is_some_and(is_number) {
+            arguments[at] = "-C0".into();
+        }
+    }
+}
+
+/// The least memory with which a check works.
+const MIN_MEMORY_BYTES: u64 = 8 << 20;
+
+fn memory(text: &str) -> Result<u64, String> {
+    match text::parse_size(text)? {
+        bytes if bytes < MIN_MEMORY_BYTES => {
+            Err(format!("a check takes {} at least", text::size(MIN_MEMORY_BYTES)))
+        }
+        bytes => Ok(bytes),
+    }
 }
 
 #[derive(Debug, Args)]

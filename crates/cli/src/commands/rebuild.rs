@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use dendro_base::{Clock, SystemClock};
 use dendro_check::{Extent, RebuildOptions, RebuildReport, Restored, rebuild};
+use dendro_daemon::check::names_of;
 use dendro_daemon::text;
+use dendro_daemon::volume::memory::default_check_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
 use dendro_device::{Device, FileDevice, OpenOptions, OverlayDevice};
 use dendro_fs::Ino;
 use serde::Serialize;
 
-use super::check;
 use crate::args::check::RebuildArgs;
 use crate::failure::{Failure, code};
 use crate::output::progress::Progress;
@@ -135,7 +136,7 @@ fn names(device: Arc<FileDevice>, report: &RebuildReport) -> Vec<File> {
     let of_pages = report.lost_pages.iter().map(|page| page.list);
     let wanted: BTreeSet<Ino> = of_pages.chain(of_parts).take(MAX_NAMED).map(Ino).collect();
     let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(device));
-    let found = check::names_of(&overlay, wanted);
+    let found = names_of(&overlay, default_check_bytes(), wanted);
     found.into_iter().map(|(ino, paths)| File { list: ino.0, paths }).collect()
 }
 

@@ -25,11 +25,21 @@ const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The default size of the cache on this machine.
 pub fn default_cache_bytes() -> u64 {
+    part_of(available_bytes())
+}
+
+/// The memory that a check may take on this machine, unless it is told.
+pub fn default_check_bytes() -> u64 {
+    (available_bytes() / MAX_PART).max(MIN_BYTES)
+}
+
+/// The memory of the machine, or what the process's groups allow.
+fn available_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let there_bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit_bytes = group_limit(Path::new(GROUPS), &groups).unwrap_or(u64::MAX);
-    part_of(there_bytes.min(limit_bytes))
+    there_bytes.min(limit_bytes)
 }
 
 /// How many i-nodes each mount keeps in memory beside a cache of that size; each takes about 300

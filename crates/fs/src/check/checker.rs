@@ -2,6 +2,7 @@
 //! it may differ from the one before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use dendro_disk::{Lid, LogicalDisk, View};
 
@@ -31,7 +32,7 @@ const MAX_NAMED: usize = 65_536;
 pub(super) struct Checker<'c> {
     disk: &'c dyn LogicalDisk,
     options: CheckOptions,
-    progress: &'c mut dyn FnMut(&Progress),
+    progress: &'c mut dyn FnMut(&Progress) -> ControlFlow<()>,
     /// The version that the facts are of; `None`: of none.
     at: Option<(View, NameHasher)>,
     table: Table,
@@ -47,7 +48,7 @@ impl<'c> Checker<'c> {
     pub(super) fn new(
         disk: &'c dyn LogicalDisk,
         options: CheckOptions,
-        progress: &'c mut dyn FnMut(&Progress),
+        progress: &'c mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Self {
         Self {
             disk,
@@ -269,7 +270,7 @@ impl<'c> Checker<'c> {
         self.affected.insert(ino);
         self.book.set(Subject::List(ino), Vec::new());
         if self.table.get(ino).is_directory() {
-            self.counts.lists_read += 1;
+            self.count_list(before.view)?;
             let (table, affected) = (&mut self.table, &mut self.affected);
             before.each_entry(ino, |entry| {
                 affected.insert(entry.ino);
@@ -280,13 +281,22 @@ impl<'c> Checker<'c> {
         Ok(())
     }
 
+    /// Counts a list that is read next, and tells the progress.
+    fn count_list(&mut self, view: View) -> Result<()> {
+        self.counts.lists_read += 1;
+        if !self.counts.lists_read.is_multiple_of(LISTS_BETWEEN_REPORTS) {
+            return Ok(());
+        }
+        let Counts { version_count, lists_read, .. } = self.counts;
+        match (self.progress)(&Progress { view, version_count, lists_read }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(FsError::Interrupted),
+        }
+    }
+
     /// Reads the list of `ino`.
     fn read_list(&mut self, reader: &Reader<'_>, ino: Ino) -> Result<()> {
-        self.counts.lists_read += 1;
-        if self.counts.lists_read.is_multiple_of(LISTS_BETWEEN_REPORTS) {
-            let Counts { version_count, lists_read, .. } = self.counts;
-            (self.progress)(&Progress { view: reader.view, version_count, lists_read });
-        }
+        self.count_list(reader.view)?;
         let orphan = self.orphans.get(&ino).copied();
         let (table, affected, counts) = (&mut self.table, &mut self.affected, &mut self.counts);
         let is_first = self.at.is_none();
@@ -312,19 +322,20 @@ impl<'c> Checker<'c> {
             false => self.affected.iter().copied().collect(),
         };
         self.affected.clear();
-        let (table, book) = (&self.table, &mut self.book);
+        let table = &self.table;
         let needed =
             affected.iter().filter(|ino| relations::needs_entries(**ino, &table.get(**ino)));
         // If there are more, those are named when these have been mended.
         let mut entries = EntriesFor::new(needed.copied().take(MAX_NAMED));
         if !entries.is_empty() {
-            let mut next = table.next_directory(Ino(0));
+            let mut next = self.table.next_directory(Ino(0));
             while let Some(directory) = next {
-                self.counts.lists_read += 1;
+                self.count_list(reader.view)?;
                 reader.each_entry(directory, |entry| entries.take(directory, entry))?;
-                next = table.next_directory(Ino(directory.0 + 1));
+                next = self.table.next_directory(Ino(directory.0 + 1));
             }
         }
+        let (table, book) = (&self.table, &mut self.book);
         for &ino in &affected {
             let findings = relations::check(ino, &table.get(ino), &entries);
             book.set(Subject::Relations(ino), findings);

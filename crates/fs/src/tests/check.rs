@@ -1,6 +1,7 @@
 //! Checks of several versions together.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use dendro_base::Rng;
 use dendro_base::sync::Arc;
@@ -105,7 +106,7 @@ fn compare_with_single_checks(seeds: std::ops::Range<u64>) {
         }
         let views = all_views(&*disk);
         let options = CheckOptions::default().with_max_findings_of_a_code(100_000);
-        let checked = check(&*disk, &views, options, &mut |_| ()).unwrap();
+        let checked = check(&*disk, &views, options, &mut |_| ControlFlow::Continue(())).unwrap();
         for &view in &views {
             let alone: BTreeSet<Finding> = verify(&*disk, view).unwrap().into_iter().collect();
             let found = checked.found.iter().filter(|found| found.views.contains(&view));
@@ -138,7 +139,10 @@ fn a_thousand_snapshots_cost_little_more_than_one() {
         fixture.fs.create(&USER, dir, name.as_bytes(), 0o644, Default::default()).unwrap();
     }
     let read = |views: &[View]| {
-        let checked = check(&*fixture.disk, views, CheckOptions::default(), &mut |_| ()).unwrap();
+        let checked = check(&*fixture.disk, views, CheckOptions::default(), &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert!(checked.found.is_empty());
         (checked.counts.lists_read, checked.counts.memory_bytes)
     };

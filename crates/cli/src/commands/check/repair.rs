@@ -1,19 +1,19 @@
 //! Repairs the files of all branches: what `-y` does, and `-p -f` as far as nothing is to be decided.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use dendro_check::{FindingKind, Severity};
+use dendro_daemon::check::BEFORE_REPAIR;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, clock, explain_device, open_disk, random_bytes};
 use dendro_device::OpenOptions as DeviceOptions;
 use dendro_disk::{Error as DiskError, LogicalDisk, Versions, View};
 use dendro_fs::{CheckOptions, Finding, FsError, RepairOptions, can_repair};
 use dendro_logdisk::LogDisk;
 
-use super::disk::BEFORE_REPAIR;
+use super::told::Told;
 use crate::failure::Failure;
 use crate::offline::as_mounted;
-use crate::output::progress::Progress;
 
 /// What a repair may do.
 #[derive(Clone, Copy)]
@@ -32,26 +32,15 @@ pub(super) struct Repaired {
     pub(super) failures: Vec<String>,
 }
 
-/// Whether the disk below the files is sound enough for a repair to write to it. Damaged contents
-/// of files do not matter.
-pub(super) fn is_disk_sound(kinds: impl Iterator<Item = FindingKind>) -> bool {
-    let mut kinds = kinds;
-    kinds.all(|kind| {
-        let is_of_contents =
-            matches!(kind, FindingKind::BlockUnreadable | FindingKind::BlockDamaged);
-        is_of_contents || kind.severity() == Severity::Note
-    })
-}
-
 /// Repairs the heads of all branches.
-pub(super) fn run(source: &Path, wish: Wish, progress: &Progress) -> Result<Repaired, Failure> {
+pub(super) fn run(source: &Path, wish: Wish, told: &Told) -> Result<Repaired, Failure> {
     let device = DeviceOptions::new()
         .lock_wait(LAST_DAEMON_GRACE)
         .open(source)
         .map_err(|error| explain_device(&error, false))?;
     let disk = open_disk(source, &Arc::new(device), as_mounted())?;
     let mut repaired = Repaired::default();
-    let outcome = repair_all(&disk, wish, random_bytes()?, progress, &mut repaired);
+    let outcome = repair_all(&disk, wish, random_bytes()?, told, &mut repaired);
     let shut_down = disk.shut_down();
     let fail =
         |why: &dyn std::fmt::Display| Failure::new(format_args!("{}: {why}", source.display()));
@@ -66,7 +55,7 @@ fn repair_all(
     disk: &LogDisk,
     wish: Wish,
     hash_key: [u8; 16],
-    progress: &Progress,
+    told: &Told,
     repaired: &mut Repaired,
 ) -> Result<(), FsError> {
     let now = clock().now();
@@ -75,10 +64,10 @@ fn repair_all(
     let table = disk.versions();
     let versions: Vec<View> = table.views().collect();
     for branch in table.branches().filter(|branch| table.has_head(branch.branch)) {
-        progress.show(format!("repair of :{}", branch.name));
+        told.show(format!("repair of :{}", branch.name));
         let head = branch.head();
         let look = CheckOptions::default().with_data(wish.data);
-        let checked = dendro_fs::check(disk, &[head], look, &mut |_| ())?;
+        let checked = dendro_fs::check(disk, &[head], look, &mut |_| ControlFlow::Continue(()))?;
         let findings: Vec<Finding> = checked.found.into_iter().map(|found| found.finding).collect();
         if !can_repair(&findings, wish.safe_only) {
             continue;

@@ -1,7 +1,9 @@
 //! The page of everything that a check can find, made from the tables of those who find it.
 
+use dendro_daemon::check::{Kind, all_kinds};
+
 use super::roff::{begin, escape, quoted, section_of};
-use crate::commands::check::{all_kinds, severity_text};
+use crate::commands::check::severity_text;
 use crate::failure::Failure;
 
 /// The name of the page, which is in section 7.
@@ -21,7 +23,7 @@ pub(super) fn page() -> Result<Vec<u8>, Failure> {
     let name = format!("{} \\- what a check of a dendrofs volume finds\n", escape(TITLE));
     section_of(&mut page, "NAME", &name)?;
     section_of(&mut page, "DESCRIPTION", ABOUT)?;
-    let row = |kind: &crate::commands::check::Kind| {
+    let row = |kind: &Kind| {
         let term = format!("{}, {}", kind.number, severity_text(kind.severity));
         let repair = kind.repair.map(|repair| format!(". A repair {repair}.")).unwrap_or_default();
         format!(".TP\n.B {}\n{}\n", quoted(&term), escape(&format!("{}{repair}", kind.title)))

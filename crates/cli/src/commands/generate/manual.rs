@@ -138,6 +138,10 @@ const PAGES: &[(&str, Page)] = &[
                 ("All but the contents of files:", "fsck -t dendro /dev/vdb"),
                 ("The contents of files, too; as JSON:", "dendro check --data --json home.img"),
                 ("Mend what can be mended:", "fsck.dendro -f -y /dev/vdb"),
+                (
+                    "Progress for a program, as e2fsck(8) tells it:",
+                    "fsck.dendro -f -C 3 /dev/vdb 3>progress",
+                ),
             ],
             exit_status: CHECK,
             see_also: &[

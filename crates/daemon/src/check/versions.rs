@@ -3,15 +3,24 @@
 use std::sync::Arc;
 
 use dendro_base::SystemClock;
-use dendro_daemon::volume::memory::default_cache_bytes;
 use dendro_device::{Device, ReadAhead, Retrying};
-use dendro_disk::{Versions, View};
+use dendro_disk::{Snapshot, Versions, View};
 use dendro_logdisk::{LogDisk, OpenOptions};
 
-pub(super) fn open_disk(device: &Arc<dyn Device>) -> Result<LogDisk, dendro_disk::Error> {
-    let options = OpenOptions { cache_size_bytes: default_cache_bytes(), ..OpenOptions::default() };
+use crate::volume::memory::default_cache_bytes;
+
+/// The least memory for the map's nodes with which the engine works well.
+const MIN_CACHE_BYTES: u64 = 1 << 20;
+
+pub(super) fn open_disk(
+    device: &Arc<dyn Device>,
+    memory_bytes: u64,
+) -> Result<LogDisk, dendro_disk::Error> {
+    let cache_size_bytes = memory_bytes.min(default_cache_bytes()).max(MIN_CACHE_BYTES);
+    let options = OpenOptions { cache_size_bytes, ..OpenOptions::default() };
+    let below = Retrying::new(Arc::clone(device));
     let reading_ahead: Arc<dyn Device> =
-        Arc::new(ReadAhead::new(Retrying::new(Arc::clone(device))));
+        Arc::new(ReadAhead::with_memory(below, cache_size_bytes / 8));
     LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
 }
 
@@ -22,24 +31,23 @@ pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
     let table = disk.versions();
     let mut all = Vec::new();
     let mut left: Vec<_> = table.snapshots().filter(|of| !is_before_repair(of)).collect();
+    let name_of = |snapshot: &Snapshot| {
+        let name = snapshot.name.clone().unwrap_or_else(|| snapshot.epoch.to_string());
+        (format!("@{name}"), snapshot.view())
+    };
     for branch in table.branches() {
-        let of_branch = |snapshot: &&dendro_disk::Snapshot| snapshot.branch == branch.branch;
-        for snapshot in left.extract_if(.., |snapshot| of_branch(&&**snapshot)) {
-            let name = snapshot.name.clone().unwrap_or_else(|| snapshot.epoch.to_string());
-            all.push((format!("@{name}"), snapshot.view()));
-        }
+        let of_branch = |snapshot: &&Snapshot| snapshot.branch == branch.branch;
+        let own = left.extract_if(.., |snapshot| of_branch(&&**snapshot));
+        all.extend(own.map(&name_of));
         all.push((format!(":{}", branch.name), branch.head()));
     }
     // Snapshots of branches whose heads were deleted.
-    for snapshot in left {
-        let name = snapshot.name.clone().unwrap_or_else(|| snapshot.epoch.to_string());
-        all.push((format!("@{name}"), snapshot.view()));
-    }
+    all.extend(left.into_iter().map(name_of));
     all
 }
 
 /// The beginning of the names of snapshots that a repair makes before it changes anything.
-pub(super) const BEFORE_REPAIR: &str = "before-repair-";
+pub const BEFORE_REPAIR: &str = "before-repair-";
 
 /// The snapshots of volumes as they were before a repair: what is wrong in them is known.
 pub(super) fn kept_before_repairs(disk: &LogDisk) -> Vec<String> {
@@ -47,6 +55,6 @@ pub(super) fn kept_before_repairs(disk: &LogDisk) -> Vec<String> {
     table.snapshots().filter(|of| is_before_repair(of)).filter_map(|of| of.name.clone()).collect()
 }
 
-fn is_before_repair(snapshot: &dendro_disk::Snapshot) -> bool {
+fn is_before_repair(snapshot: &Snapshot) -> bool {
     snapshot.name.as_ref().is_some_and(|name| name.starts_with(BEFORE_REPAIR))
 }

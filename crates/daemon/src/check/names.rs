@@ -3,21 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use dendro_control::check::CheckFinding;
 use dendro_control::versions::path_text;
 use dendro_device::Device;
 use dendro_disk::{Versions, View};
 use dendro_fs::{Checked, Found, Ino, paths_of};
 use dendro_logdisk::LogDisk;
 
-use super::disk::{open_disk, versions};
-use super::finding::Finding;
+use super::kinds::Kind;
+use super::versions::{open_disk, versions};
 
 /// The most versions in which paths of files with findings are looked for. Each one costs a walk
 /// over its directories.
 const MAX_VERSIONS_WALKED: usize = 16;
 
 /// The findings in trees, with the paths of the files and the names of the versions.
-pub(super) fn of_trees(disk: &LogDisk, names: &[(String, View)], checked: Checked) -> Vec<Finding> {
+pub(super) fn of_trees(
+    disk: &LogDisk,
+    names: &[(String, View)],
+    checked: Checked,
+) -> Vec<CheckFinding> {
     let names: HashMap<View, &str> = names.iter().map(|(name, view)| (*view, &**name)).collect();
     let mut wanted: Vec<(View, BTreeSet<Ino>)> = Vec::new();
     for found in &checked.found {
@@ -33,7 +38,7 @@ pub(super) fn of_trees(disk: &LogDisk, names: &[(String, View)], checked: Checke
         paths.insert(view, paths_of(disk, view, &files).unwrap_or_default());
     }
     let no_paths = BTreeMap::new();
-    let mut findings: Vec<Finding> = checked
+    let mut findings: Vec<CheckFinding> = checked
         .found
         .into_iter()
         .map(|found| {
@@ -41,32 +46,34 @@ pub(super) fn of_trees(disk: &LogDisk, names: &[(String, View)], checked: Checke
             let version = names.get(&found.last).filter(|_| !found.is_in_head);
             let texts = path_texts(&found, paths, version.copied().unwrap_or_default());
             let of_view = |view: &View| names.get(view).map(|name| (*name).to_owned());
-            Finding {
+            CheckFinding {
                 list: Some(found.finding.ino.0),
                 paths: texts,
                 found_in: found.views.iter().filter_map(of_view).collect(),
                 version_count: found.version_count,
-                is_in_past: !found.is_in_head,
-                ..Finding::new(found.finding.code.into(), found.finding.detail)
+                in_past: !found.is_in_head,
+                ..Kind::from(found.finding.code).finding(found.finding.detail)
             }
         })
         .collect();
     for (code, count) in checked.more {
-        findings.push(Finding::new(code.into(), format!("{count} more that are not listed")));
+        let detail = format!("{count} more that are not listed");
+        findings.push(Kind::from(code).finding(detail));
     }
     findings
 }
 
 /// What was mended, with the paths that it had `before`.
-pub(super) fn of_mended(mended: dendro_fs::Finding, before: &[Finding]) -> Finding {
+#[must_use]
+pub fn of_mended(mended: dendro_fs::Finding, before: &[CheckFinding]) -> CheckFinding {
     let list = Some(mended.ino.0);
     let known = before.iter().find(|finding| {
-        finding.kind.number == mended.code.number()
+        finding.number == mended.code.number()
             && finding.list == list
             && finding.detail == mended.detail
     });
-    let plain = Finding { list, ..Finding::new(mended.code.into(), mended.detail) };
-    Finding { mended: true, ..known.cloned().unwrap_or(plain) }
+    let plain = CheckFinding { list, ..Kind::from(mended.code).finding(mended.detail) };
+    CheckFinding { mended: true, ..known.cloned().unwrap_or(plain) }
 }
 
 fn path_texts(found: &Found, paths: &BTreeMap<Ino, Vec<Vec<u8>>>, version: &str) -> Vec<String> {
@@ -83,24 +90,28 @@ fn path_texts(found: &Found, paths: &BTreeMap<Ino, Vec<Vec<u8>>>, version: &str)
 /// has any.
 pub(super) fn of_device(
     device: &Arc<dyn Device>,
+    memory_bytes: u64,
     findings: Vec<dendro_check::Finding>,
-) -> Vec<Finding> {
+) -> Vec<CheckFinding> {
     let lists = findings.iter().filter_map(|finding| finding.list).map(Ino);
-    let names = find(device, lists.collect());
+    let names = find(device, memory_bytes, lists.collect());
     let named = |finding: dendro_check::Finding| {
         let paths = finding.list.and_then(|list| names.get(&Ino(list)));
-        Finding {
+        CheckFinding {
             list: finding.list,
             paths: paths.cloned().unwrap_or_default(),
-            ..Finding::new(finding.kind.into(), finding.detail)
+            ..Kind::from(finding.kind).finding(finding.detail)
         }
     };
     findings.into_iter().map(named).collect()
 }
 
-/// The paths of files, in the main branch or in the first version that has any.
-pub(crate) fn find(
+/// The paths of files on the volume on `device`, in the main branch or in the first version that
+/// has any; none if the volume cannot be opened. It takes about `memory_bytes`.
+#[must_use]
+pub fn find(
     device: &Arc<dyn Device>,
+    memory_bytes: u64,
     mut wanted: BTreeSet<Ino>,
 ) -> BTreeMap<Ino, Vec<String>> {
     let mut names = BTreeMap::new();
@@ -108,7 +119,7 @@ pub(crate) fn find(
         return names;
     }
     // A failure to open the volume has been reported.
-    let Ok(disk) = open_disk(device) else { return names };
+    let Ok(disk) = open_disk(device, memory_bytes / 4) else { return names };
     let main = disk.versions().main_head();
     let mut all = versions(&disk);
     all.sort_by_key(|(_, view)| (*view != main, view.epoch.is_some()));

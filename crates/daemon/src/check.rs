@@ -1,0 +1,256 @@
+//! The check of a volume: whether it is sound. It changes nothing.
+//!
+//! The verifier, which shares no code with the engine, checks everything that the checkpoint refers
+//! to. Then the engine opens the volume over an [`OverlayDevice`], which keeps all writes of
+//! roll-forward in memory, and the trees of all versions are checked as file systems. If there was
+//! a log to roll forward, the verifier also checks the result.
+//!
+//! - `kinds`: what can be found. `names`: the files that findings are about. `versions`: the
+//!   open volume and its versions.
+
+mod kinds;
+mod names;
+mod versions;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use dendro_check::{FindingKind, Options, Report, Watch, verify_watched};
+use dendro_control::check::{CheckCounts, CheckFinding, CheckProgress, CheckReport};
+use dendro_device::{Device, OverlayDevice};
+use dendro_disk::{LogicalDisk, View};
+use dendro_fs::FsError;
+
+pub use self::kinds::{Kind, all_kinds};
+pub use self::names::{find as names_of, of_mended};
+pub use self::versions::BEFORE_REPAIR;
+use self::versions::{kept_before_repairs, open_disk, versions};
+use crate::text;
+
+/// What a check looks at, and what it may take.
+#[derive(Clone, Debug)]
+pub struct CheckOptions {
+    /// The image file or block device, for the report.
+    pub source: String,
+    /// Contents of all files are read, too.
+    pub data: bool,
+    /// The memory that it may take, about.
+    pub memory_bytes: u64,
+}
+
+/// Why there is no report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotChecked {
+    /// There is no volume that could be checked; the text says why.
+    NoVolume(String),
+    /// It was broken off.
+    Cancelled,
+}
+
+/// Is told how far the check is, and may break it off.
+pub type Tell<'t> = dyn FnMut(CheckProgress) -> ControlFlow<()> + 't;
+
+/// The passes that progress is told of.
+mod pass {
+    pub(super) const MAP: u32 = 1;
+    pub(super) const FIRST_VERSION: u32 = 2;
+    pub(super) const OTHER_VERSIONS: u32 = 3;
+    pub(super) const CONTENTS: u32 = 4;
+    pub(super) const NAMES: u32 = 5;
+}
+
+/// A check under way.
+struct Check<'c> {
+    options: &'c CheckOptions,
+    tell: &'c mut Tell<'c>,
+    is_cancelled: bool,
+}
+
+/// Checks the volume on `device`. Nothing may change there meanwhile.
+///
+/// # Errors
+/// [`NotChecked`].
+pub fn check(
+    device: &Arc<dyn Device>,
+    options: &CheckOptions,
+    tell: &mut Tell<'_>,
+) -> Result<CheckReport, NotChecked> {
+    let mut tell = |progress| tell(progress);
+    Check { options, tell: &mut tell, is_cancelled: false }.run(device)
+}
+
+impl Check<'_> {
+    fn run(mut self, device: &Arc<dyn Device>) -> Result<CheckReport, NotChecked> {
+        let checkpointed = self.verify(&**device, false, pass::MAP)?;
+        let has = |kind| checkpointed.findings.iter().any(|finding| finding.kind == kind);
+        if has(FindingKind::NoVolume) {
+            let why = checkpointed.findings.iter().map(|finding| finding.detail.as_str()).next();
+            return Err(NotChecked::NoVolume(why.unwrap_or("there is no volume").to_owned()));
+        }
+        let goes_on = has(FindingKind::LogGoesOn) || has(FindingKind::NotClean);
+        let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
+        let trees = self.check_trees(&overlay, checkpointed.counts.list_count)?;
+        let data = self.options.data;
+        let report = if goes_on && trees.is_whole {
+            let mut rolled = self.verify(&*overlay, data, pass::CONTENTS)?;
+            rolled.findings.splice(0..0, checkpointed.findings.into_iter().filter(is_about_log));
+            rolled
+        } else if data {
+            self.verify(&**device, true, pass::CONTENTS)?
+        } else {
+            checkpointed
+        };
+        let Report { findings, counts } = report;
+        self.at(pass::NAMES, (0, 1), "the names of what was found".into())?;
+        let disk_sound =
+            is_disk_sound(findings.iter().map(|finding| finding.kind)) && trees.is_whole;
+        let memory_bytes = self.options.memory_bytes;
+        let mut findings = names::of_device(&overlay, memory_bytes, findings);
+        findings.extend(trees.findings);
+        self.at(pass::NAMES, (1, 1), "the names of what was found".into())?;
+        Ok(CheckReport {
+            source: self.options.source.clone(),
+            checked: true,
+            mounted: false,
+            sound: !findings.iter().any(CheckFinding::is_wrong),
+            data_read: data,
+            log_rolled_forward: goes_on && trees.is_whole,
+            findings,
+            counts: counts_of(counts),
+            version_count: trees.version_count,
+            before_repairs: trees.before_repairs,
+            disk_sound,
+            repairable: disk_sound && dendro_fs::can_repair(&trees.in_heads, false),
+            repairable_safely: disk_sound && dendro_fs::can_repair(&trees.in_heads, true),
+        })
+    }
+
+    /// Tells how far the check is.
+    fn at(&mut self, pass: u32, (done, of): (u64, u64), text: String) -> Result<(), NotChecked> {
+        let told = (self.tell)(CheckProgress { pass, done: done.min(of), of, text });
+        self.is_cancelled |= told.is_break();
+        if self.is_cancelled { Err(NotChecked::Cancelled) } else { Ok(()) }
+    }
+
+    fn verify(&mut self, device: &dyn Device, data: bool, pass: u32) -> Result<Report, NotChecked> {
+        let marks_bytes = (self.options.memory_bytes / 4).min(64 << 20);
+        let text = if data { "the contents of files" } else { "the map" };
+        let mut node_count = 0_u32;
+        let mut progress = |done, of| {
+            node_count = node_count.wrapping_add(1);
+            if node_count % NODES_BETWEEN_REPORTS != 1 {
+                return ControlFlow::Continue(());
+            }
+            match self.at(pass, (done, of), text.into()) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        };
+        let watch = Watch { marks_bytes, progress: &mut progress };
+        let report = verify_watched(device, &Options { data }, watch);
+        if self.is_cancelled { Err(NotChecked::Cancelled) } else { Ok(report) }
+    }
+
+    /// Opens the volume as a mount does, checks its trees, and shuts it down, all in memory.
+    fn check_trees(
+        &mut self,
+        device: &Arc<dyn Device>,
+        list_count: u64,
+    ) -> Result<Trees, NotChecked> {
+        let mut trees = Trees::default();
+        let disk = match open_disk(device, self.options.memory_bytes / 4) {
+            Ok(disk) => disk,
+            Err(error) => {
+                trees.findings.push(kinds::of_engine(kinds::NOT_OPENED, &error));
+                return Ok(trees);
+            }
+        };
+        let versions = versions(&disk);
+        trees.before_repairs = kept_before_repairs(&disk);
+        let views: Vec<View> = versions.iter().map(|(_, view)| *view).collect();
+        let options = dendro_fs::CheckOptions::default().with_data(self.options.data);
+        let mut show = |at: &dendro_fs::Progress| {
+            let name = versions.iter().find(|(_, view)| *view == at.view);
+            let name = name.map(|(name, _)| text::printable(name)).unwrap_or_default();
+            let (nth, of, lists) = (at.version_count, versions.len() as u64, at.lists_read);
+            let text = format!("files: {lists} lists read, version {nth} of {of}, {name}");
+            let told = match nth {
+                1 => self.at(pass::FIRST_VERSION, (lists, list_count), text),
+                _ => self.at(pass::OTHER_VERSIONS, (nth - 1, of - 1), text),
+            };
+            if told.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        match dendro_fs::check(&disk, &views, options, &mut show) {
+            Ok(checked) => {
+                trees.version_count = versions.len();
+                let in_heads = checked.found.iter().filter(|found| found.is_in_head);
+                trees.in_heads = in_heads.map(|found| found.finding.clone()).collect();
+                trees.findings = names::of_trees(&disk, &versions, checked);
+            }
+            Err(FsError::Interrupted) => return Err(NotChecked::Cancelled),
+            Err(error) => trees.findings.push(kinds::of_engine(kinds::NOT_CHECKED, &error)),
+        }
+        if disk.read_only_reason().is_none() {
+            match disk.shut_down() {
+                Ok(()) => trees.is_whole = true,
+                Err(error) => trees.findings.push(kinds::of_engine(kinds::NOT_ROLLED, &error)),
+            }
+        }
+        Ok(trees)
+    }
+}
+
+/// Progress is told after so many nodes of the map.
+const NODES_BETWEEN_REPORTS: u32 = 256;
+
+/// What was found by the engine and in the trees of versions.
+#[derive(Default)]
+struct Trees {
+    findings: Vec<CheckFinding>,
+    version_count: usize,
+    before_repairs: Vec<String>,
+    in_heads: Vec<dendro_fs::Finding>,
+    /// The device now has a checkpoint of everything in the log.
+    is_whole: bool,
+}
+
+/// Whether the disk below the files is sound enough for a repair to write to it. Damaged contents
+/// of files do not matter.
+fn is_disk_sound(mut kinds: impl Iterator<Item = FindingKind>) -> bool {
+    kinds.all(|kind| {
+        let is_of_contents =
+            matches!(kind, FindingKind::BlockUnreadable | FindingKind::BlockDamaged);
+        is_of_contents || kind.severity() == dendro_check::Severity::Note
+    })
+}
+
+fn is_about_log(finding: &dendro_check::Finding) -> bool {
+    matches!(finding.kind, FindingKind::NotClean | FindingKind::LogGoesOn | FindingKind::LogLost)
+}
+
+const fn counts_of(counts: dendro_check::Counts) -> CheckCounts {
+    let dendro_check::Counts {
+        node_count,
+        entry_count,
+        system_entry_count,
+        list_count,
+        record_count,
+        page_count,
+        zero_page_count,
+        short_page_count,
+        live_bytes,
+        verified_bytes,
+    } = counts;
+    CheckCounts {
+        node_count,
+        entry_count,
+        system_entry_count,
+        list_count,
+        record_count,
+        page_count,
+        zero_page_count,
+        short_page_count,
+        live_bytes,
+        verified_bytes,
+    }
+}
