@@ -10,8 +10,9 @@
 //! - [`info`]: what was read, as plain structures that print themselves and go into JSON.
 //! - `verify`: [`verify()`] visits everything that the checkpoint reaches, counts it once more, and
 //!   reports each [`Finding`] with a number whose meaning never changes.
+//! - `metadata`: [`copy_metadata()`] copies a volume without data and with names hidden.
 //! - `rebuild`: [`rebuild()`] makes a checkpoint anew where superblocks, checkpoints or parts of the
-//!   map are lost. It alone writes.
+//!   map are lost. It alone changes a volume.
 //!
 //! What is read is what lies on the device: a mounted volume should be checkpointed first, and may
 //! have changed in the meantime. The bytes are not trusted: whatever they are, the result is an error
@@ -22,6 +23,7 @@
 
 mod error;
 pub mod info;
+mod metadata;
 mod read;
 mod rebuild;
 #[cfg(feature = "testing")]
@@ -29,6 +31,7 @@ pub mod testing;
 mod verify;
 
 pub use error::{Error, NodeProblem, NodeProblemKind, Result};
+pub use metadata::{Hide, MetadataOptions, MetadataReport, copy_metadata};
 pub use read::{
     Break, FoundSuperblock, Log, LogEnd, LogSummary, MapEntries, NextSegment, Node, Nodes, Partial,
     PartialRecord, Partials, Superblocks, UsageRow, UsageSource, UsageTable, Volume,

@@ -1,5 +1,6 @@
 //! The readers: one for each structure of a volume. None of them trusts a byte.
 
+mod beyond;
 mod log;
 mod log_summary;
 mod map;
@@ -10,6 +11,7 @@ mod volume;
 
 pub use log::{Log, LogEnd, NextSegment};
 pub use log_summary::LogSummary;
+pub(crate) use map::Pending;
 pub(crate) use map::first_and_last;
 pub use map::{MapEntries, Node, Nodes};
 pub use partial::{Break, Partial, PartialRecord, Partials};

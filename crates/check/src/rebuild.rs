@@ -218,13 +218,16 @@ impl Found {
 
     /// Whether the newest superblock names this checkpoint, and no damaged one is newer.
     fn is_in_order(&self, device: &dyn Device, of: &SweptCheckpoint) -> bool {
-        self.names(of) && superblock::next_seq(device, &self.superblock) == self.superblock.seq + 1
+        self.names(of) && {
+            let next = superblock::next_seq(device, &self.superblock, self.superblock.seq);
+            next == self.superblock.seq + 1
+        }
     }
 
     /// Writes a superblock that names a checkpoint.
     fn name(&self, device: &dyn Device, of: &SweptCheckpoint, now: Timestamp) -> Result<()> {
         let seq = match self.has_superblock {
-            true => superblock::next_seq(device, &self.superblock),
+            true => superblock::free_seq(device, &self.superblock),
             false => 0,
         };
         if !self.has_superblock {

@@ -378,6 +378,59 @@ fn damage_to_a_durable_part_of_the_log_is_found() {
     assert_eq!(kinds(&image), [LogGoesOn, LogLost]);
 }
 
+/// A small volume whose log has two partial segments, the second in `segment`, and how long the first
+/// one is and where it lies.
+fn with_flushed_log(segment: u32) -> (Vec<u8>, std::ops::Range<usize>) {
+    let (mut image, link) = with_log(|_| ());
+    let mut part = Part::new(Head::Main, LOG_SEGMENT, link.0, 2, link.1);
+    part.push_block(1, 5, b"precious");
+    let start = LOG_SEGMENT as usize * SEGMENT_SIZE + link.0;
+    let place = start..start + part.len();
+    let end = if segment == LOG_SEGMENT { link.0 + part.len() } else { 0 };
+    let crc32c = part.write(&mut image);
+    let mut flushed = Part::new(Head::Main, segment, end, 3, crc32c);
+    flushed.header.durable_seq = 2;
+    flushed.write(&mut image);
+    (image, place)
+}
+
+#[test]
+fn durable_log_behind_a_break_is_found_where_the_log_may_go_on() {
+    // Behind the place itself, in the next segment, and in another that was clean.
+    for segment in [LOG_SEGMENT, NEXT_SEGMENT, 11] {
+        let (whole, place) = with_flushed_log(segment);
+        for damage in [0..128, 0..place.len()] {
+            let mut image = whole.clone();
+            image[place.start + damage.start..place.start + damage.end].fill(0);
+            assert_eq!(kinds(&image), [LogLost], "{segment}, {damage:?}");
+        }
+    }
+}
+
+#[test]
+fn log_behind_a_break_that_need_not_have_been_durable_is_a_torn_end() {
+    let (mut image, link) = with_log(|_| ());
+    let part = Part::new(Head::Main, LOG_SEGMENT, link.0, 2, link.1);
+    let (start, end) = (LOG_SEGMENT as usize * SEGMENT_SIZE + link.0, link.0 + part.len());
+    let crc32c = part.write(&mut image);
+    Part::new(Head::Main, LOG_SEGMENT, end, 3, crc32c).write(&mut image);
+    image[start..start + 128].fill(0);
+    assert_eq!(kinds(&image), []);
+}
+
+#[test]
+fn a_unit_that_ends_in_the_middle_of_a_record_is_found() {
+    for (complete_len_bytes, expected) in [(35, &[LogGoesOn, LogLost][..]), (36, &[LogGoesOn])] {
+        let (mut image, link) = with_log(|_| ());
+        let mut part = Part::new(Head::Main, LOG_SEGMENT, link.0, 2, link.1);
+        part.push_block(1, 5, b"precious");
+        part.push_block(1, 6, b"too");
+        part.header.complete_len_bytes = complete_len_bytes;
+        part.write(&mut image);
+        assert_eq!(kinds(&image), expected, "{complete_len_bytes}");
+    }
+}
+
 /// A small volume, and where its log goes on after which checksum.
 fn with_log(change: impl FnOnce(&mut Builder)) -> (Vec<u8>, (usize, u32)) {
     let image = built(change);

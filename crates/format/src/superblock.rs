@@ -35,6 +35,9 @@ pub const KNOWN_INCOMPATIBLE: u64 =
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.
 pub const COMPATIBLE_ALLOCATED: u64 = 1 << 0;
+/// The compatible feature of a copy of a volume's metadata: contents of files are zeros, and names are
+/// hidden.
+pub const COMPATIBLE_METADATA_COPY: u64 = 1 << 1;
 /// The read-only compatible feature of deleted lists of which the map still has entries
 /// ([`crate::removal`]).
 pub const READ_ONLY_REMOVALS: u64 = 1 << 0;

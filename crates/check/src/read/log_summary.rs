@@ -7,6 +7,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_format::{Addr, Checkpoint, Record, SegmentNo, checksum};
 use serde::Serialize;
 
+use super::beyond;
 use super::log::{Log, LogEnd};
 use super::partial::{Break, Partial};
 use super::volume::Volume;
@@ -63,22 +64,45 @@ impl fmt::Display for LogSummary {
     }
 }
 
-fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSummary {
-    let mut log = Log::new(volume, checkpoint);
-    let mut partial_count = 0;
-    let mut durable_seq = checkpoint.log_seq.saturating_sub(1);
-    let mut reused_segments = BTreeSet::new();
-    for partial in &mut log {
-        partial_count += 1;
-        durable_seq = durable_seq.max(partial.header.durable_seq);
-        reused_segments.extend(partial.records().flatten().filter_map(
-            |record| match record.record {
-                Record::Reuse { segment } => Some(segment.0),
-                _ => None,
-            },
-        ));
+/// What the headers of the log behind a checkpoint say.
+struct Headers {
+    partial_count: u64,
+    durable_seq: u64,
+    reused_segments: BTreeSet<u32>,
+    /// The number of the first partial segment that is not there.
+    next_seq: u64,
+    end: LogEnd,
+}
+
+impl Headers {
+    fn read(volume: &Volume<'_>, checkpoint: &Checkpoint) -> Self {
+        let mut log = Log::new(volume, checkpoint);
+        let mut partial_count = 0;
+        let mut durable_seq = checkpoint.log_seq.saturating_sub(1);
+        let mut reused_segments = BTreeSet::new();
+        for partial in &mut log {
+            partial_count += 1;
+            durable_seq = durable_seq.max(partial.header.durable_seq);
+            reused_segments.extend(partial.records().flatten().filter_map(|record| {
+                match record.record {
+                    Record::Reuse { segment } => Some(segment.0),
+                    _ => None,
+                }
+            }));
+        }
+        let end = log.end().cloned().unwrap_or_else(|| unreachable!("the walk has ended"));
+        let next_seq = checkpoint.log_seq.saturating_add(partial_count);
+        Self { partial_count, durable_seq, reused_segments, next_seq, end }
     }
-    let end = log.end().cloned().unwrap_or_else(|| unreachable!("the walk has ended"));
+}
+
+fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSummary {
+    let Headers { partial_count, durable_seq, reused_segments, next_seq, end } =
+        Headers::read(volume, checkpoint);
+    let beyond = beyond::find(volume, checkpoint, &end, next_seq, &reused_segments).durable_seq;
+    let durable_seq = durable_seq.max(beyond.unwrap_or(0));
+    let is_missing = beyond.is_some_and(|durable_seq| durable_seq >= next_seq);
+    let missing = is_missing.then_some(Break::Missing { seq: next_seq, durable_seq });
     let mut summary = LogSummary {
         partial_count,
         replayed_count: 0,
@@ -88,7 +112,7 @@ fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSummary {
         durable_seq,
         commit_seq: checkpoint.commit_seq,
         reused_segments,
-        lost: None,
+        lost: missing,
         end,
     };
     let mut log = Log::new(volume, checkpoint);
@@ -104,8 +128,9 @@ fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSummary {
             })
             .err();
         if let Some(reason) = bad {
-            if is_durable {
-                // It was flushed, so it is rolled forward. Reading the block will fail.
+            if is_durable || reason == Break::Unit {
+                // It was flushed, so it is rolled forward. Reading the block will fail. Nor does a
+                // power cut make units end where none does.
                 summary.lost.get_or_insert(reason);
             } else {
                 summary.end = LogEnd {
@@ -131,7 +156,11 @@ fn summarize(volume: &Volume<'_>, checkpoint: &Checkpoint) -> LogSummary {
 fn count_records(summary: &mut LogSummary, partial: &Partial) -> Result<(), Break> {
     let mut count = 0;
     for record in partial.records() {
-        record.map_err(|malformed| Break::Record { problem: malformed.problem.into() })?;
+        let record =
+            record.map_err(|malformed| Break::Record { problem: malformed.problem.into() })?;
+        if !record.is_complete && record.offset_bytes < partial.header.complete_len_bytes {
+            return Err(Break::Unit);
+        }
         count += 1;
     }
     summary.record_count += count;
@@ -178,6 +207,12 @@ fn verify_block(
 }
 
 impl Volume<'_> {
+    /// Where partial segments of the main log lie behind the place where it ends.
+    pub(crate) fn log_behind(&self, checkpoint: &Checkpoint) -> BTreeSet<(SegmentNo, u32)> {
+        let Headers { reused_segments, next_seq, end, .. } = Headers::read(self, checkpoint);
+        beyond::find(self, checkpoint, &end, next_seq, &reused_segments).places
+    }
+
     /// What recovery would find behind the checkpoint. The payload of partial segments that may not
     /// have been flushed is verified too.
     #[must_use]

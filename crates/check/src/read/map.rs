@@ -22,11 +22,66 @@ pub struct Node {
 
 /// A node that is still to be visited, and the range of its keys.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
-    child: ChildPtr,
+pub(crate) struct Pending {
+    pub(crate) child: ChildPtr,
     level: u8,
     from: Option<Key>,
     to: Option<Key>,
+}
+
+impl Pending {
+    /// The root of a map.
+    pub(crate) const fn root(place: NodePtr, level: u8) -> Self {
+        Self { child: ChildPtr::of_unknown_age(place), level, from: None, to: None }
+    }
+
+    /// The children of a node, in the order of their keys.
+    pub(crate) fn children<'e>(
+        &self,
+        entries: &'e [(Key, ChildPtr)],
+    ) -> impl DoubleEndedIterator<Item = Self> + use<'e> {
+        let (level, last_to) = (self.level.saturating_sub(1), self.to);
+        entries.iter().enumerate().map(move |(at, &(key, child))| {
+            let to = entries.get(at + 1).map_or(last_to, |(next, _)| Some(*next));
+            Self { child, level, from: Some(key), to }
+        })
+    }
+
+    /// Reads the node, and checks that it is the one that its parent means.
+    pub(crate) fn read(&self, volume: &Volume<'_>) -> std::result::Result<Node, NodeProblem> {
+        let problem = |kind, detail: String| NodeProblem {
+            offset: self.child.place.addr.bytes(),
+            level: self.level,
+            kind,
+            detail,
+        };
+        if self.level > MAX_LEVEL {
+            return Err(problem(NodeProblemKind::WrongLevel, "no map is that high".into()));
+        }
+        let node = volume.node(self.child.place).map_err(|error| {
+            let kind = match &error {
+                Error::Device(_) => NodeProblemKind::Unreadable,
+                Error::OutsideLog { .. } => NodeProblemKind::Outside,
+                _ => NodeProblemKind::Damaged,
+            };
+            problem(kind, error.to_string())
+        })?;
+        if node.info.level != self.level {
+            let detail = format!("it says that its level is {}", node.info.level);
+            return Err(problem(NodeProblemKind::WrongLevel, detail));
+        }
+        let (first, last) = first_and_last(&node.entries);
+        if self.from.is_some_and(|from| first < from) || self.to.is_some_and(|to| last >= to) {
+            let detail = format!("its keys, {first} to {last}, belong elsewhere");
+            return Err(problem(NodeProblemKind::WrongKeys, detail));
+        }
+        let (newest, stated) = (node.entries.newest_epoch(), self.child.newest_epoch);
+        if newest > stated {
+            let detail = format!("it has entries of epoch {newest}, its parent says {stated}");
+            return Err(problem(NodeProblemKind::WrongEpoch, detail));
+        }
+        Ok(node)
+    }
 }
 
 /// Visits nodes, each before its children, and children in the order of their keys.
@@ -48,10 +103,7 @@ impl<'v> Nodes<'v> {
         from: Option<Key>,
         to: Option<Key>,
     ) -> Self {
-        let root = root.map(|(place, level)| {
-            let child = ChildPtr::of_unknown_age(place);
-            Pending { child, level, from: None, to: None }
-        });
+        let root = root.map(|(place, level)| Pending::root(place, level));
         Self { volume, stack: root.into_iter().collect(), from, to, range: (None, None) }
     }
 
@@ -61,55 +113,14 @@ impl<'v> Nodes<'v> {
         self.range
     }
 
-    fn visit(&mut self, pending: &Pending) -> std::result::Result<Node, NodeProblem> {
-        let problem = |kind, detail: String| NodeProblem {
-            offset: pending.child.place.addr.bytes(),
-            level: pending.level,
-            kind,
-            detail,
-        };
-        if pending.level > MAX_LEVEL {
-            return Err(problem(NodeProblemKind::WrongLevel, "no map is that high".into()));
-        }
-        let node = self.volume.node(pending.child.place).map_err(|error| {
-            let kind = match &error {
-                Error::Device(_) => NodeProblemKind::Unreadable,
-                Error::OutsideLog { .. } => NodeProblemKind::Outside,
-                _ => NodeProblemKind::Damaged,
-            };
-            problem(kind, error.to_string())
-        })?;
-        if node.info.level != pending.level {
-            let detail = format!("it says that its level is {}", node.info.level);
-            return Err(problem(NodeProblemKind::WrongLevel, detail));
-        }
-        let (first, last) = first_and_last(&node.entries);
-        if pending.from.is_some_and(|from| first < from) || pending.to.is_some_and(|to| last >= to)
-        {
-            let detail = format!("its keys, {first} to {last}, belong elsewhere");
-            return Err(problem(NodeProblemKind::WrongKeys, detail));
-        }
-        let (newest, stated) = (node.entries.newest_epoch(), pending.child.newest_epoch);
-        if newest > stated {
-            let detail = format!("it has entries of epoch {newest}, its parent says {stated}");
-            return Err(problem(NodeProblemKind::WrongEpoch, detail));
-        }
-        self.push_children(pending, &node);
-        Ok(node)
-    }
-
     fn push_children(&mut self, parent: &Pending, node: &Node) {
         let Entries::Inner(children) = &node.entries else { return };
-        let mut to = parent.to;
-        for &(key, child) in children.iter().rev() {
-            let pending = Pending { child, level: parent.level - 1, from: Some(key), to };
-            let wanted = self.to.is_none_or(|end| key < end)
-                && self.from.is_none_or(|start| to.is_none_or(|to| start < to));
-            if wanted {
-                self.stack.push(pending);
-            }
-            to = Some(key);
-        }
+        let (start, end) = (self.from, self.to);
+        let is_wanted = |of: &Pending| {
+            end.is_none_or(|end| of.from.is_none_or(|from| from < end))
+                && start.is_none_or(|start| of.to.is_none_or(|to| start < to))
+        };
+        self.stack.extend(parent.children(children).rev().filter(is_wanted));
     }
 }
 
@@ -131,7 +142,11 @@ impl Iterator for Nodes<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let pending = self.stack.pop()?;
         self.range = (pending.from, pending.to);
-        Some(self.visit(&pending))
+        let read = pending.read(self.volume);
+        if let Ok(node) = &read {
+            self.push_children(&pending, node);
+        }
+        Some(read)
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Partial {
 pub struct PartialRecord<'a> {
     /// Where it starts, from the start of the records.
     pub offset_bytes: u32,
+    /// Where it ends, from there too.
+    pub end_bytes: u32,
     /// Whether its recovery unit ends in this partial segment; otherwise it ends in a later one.
     pub is_complete: bool,
     /// The record.
@@ -43,7 +45,12 @@ impl Partial {
             if record.is_err() {
                 walk = Records::new(&[]);
             }
-            Some(record.map(|record| PartialRecord { offset_bytes, is_complete, record }))
+            Some(record.map(|record| PartialRecord {
+                offset_bytes,
+                end_bytes: end,
+                is_complete,
+                record,
+            }))
         })
     }
 }
@@ -89,6 +96,15 @@ pub enum Break {
         /// What is wrong with it.
         problem: String,
     },
+    /// A unit of records ends in the middle of one, though the checksum is right.
+    Unit,
+    /// It is missing, and those behind it say that it was durable.
+    Missing {
+        /// Its number.
+        seq: u64,
+        /// The number up to which the log was durable.
+        durable_seq: u64,
+    },
     /// A block that its records name does not have the checksum that they say, or cannot be read.
     Payload {
         /// Where the block lies, in bytes from the start of the device.
@@ -116,6 +132,15 @@ impl fmt::Display for Break {
             }
             Self::Chain => f.write_str("a partial segment that follows another one"),
             Self::Record { problem } => write!(f, "a partial segment with a bad record: {problem}"),
+            Self::Unit => {
+                f.write_str("a partial segment whose units end in the middle of a record")
+            }
+            Self::Missing { seq, durable_seq } => {
+                write!(
+                    f,
+                    "partial segment {seq} is missing, and up to {durable_seq} all were durable"
+                )
+            }
             Self::Payload { offset, len_bytes, problem } => {
                 write!(
                     f,

@@ -6,21 +6,34 @@ use dendro_format::{Layout, Superblock};
 
 use crate::error::Result;
 
-/// The number of the next superblock behind `newest`. Slots that hold a damaged superblock, or
-/// cannot be read, are passed over, so that none of them is taken for a newer one.
-pub(super) fn next_seq(device: &dyn Device, newest: &Superblock) -> u64 {
-    let slot_count = 2 * newest.layout.superblock_slot_count();
+/// The number of the next superblock behind number `newest`. Slots that hold a damaged superblock,
+/// or cannot be read, are passed over, so that none of them is taken for a newer one.
+pub(super) fn next_seq(device: &dyn Device, of: &Superblock, newest: u64) -> u64 {
+    let slot_count = 2 * of.layout.superblock_slot_count();
     let mut slot = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
-    let mut seq = newest.seq + 1;
+    let mut seq = newest + 1;
     for _ in 1..slot_count {
-        let offset = newest.layout.superblock_offset(seq);
+        let offset = of.layout.superblock_offset(seq);
         let is_passed = device.read_at(offset, &mut slot).is_err()
             || Superblock::decode(&slot).is_err()
-                && SuperblockRemains::find(&slot, &newest.uuid).is_some();
+                && SuperblockRemains::find(&slot, &of.uuid).is_some();
         if !is_passed {
             break;
         }
         seq += 1;
+    }
+    seq
+}
+
+/// The number of a superblock that is written behind `of`: none that is damaged is next to it.
+pub(super) fn free_seq(device: &dyn Device, of: &Superblock) -> u64 {
+    let mut seq = next_seq(device, of, of.seq);
+    for _ in 1..of.layout.superblock_slot_count() {
+        let after = next_seq(device, of, seq);
+        if after == seq + 1 {
+            break;
+        }
+        seq = after;
     }
     seq
 }
