@@ -8,6 +8,7 @@
 //!   scrub, recorded so that it continues after a restart.
 //! - [`check`], [`verify`]: check that a disk holds a sound file system.
 //! - [`repair`]: mends what a check has found.
+//! - [`Hider`]: hides names and contents in copies of a volume that are given away.
 //! - [`paths_of`]: the paths of files whose numbers are known.
 //! - [`versions`]: what changed between two views, the versions of a file, and restoring it.
 //! - [`mod@format`]: what the file system stores in the disk's records.
@@ -42,6 +43,7 @@
 //! | `mount` | creating, opening and closing a file system |
 //! | `filesystem` | [`FileSystem`], the façade of all these |
 //! | `check`, `paths`, `damage` | readers and writers of a disk without a mount; use `layout` only |
+//! | `hide` | hides names and contents in records; uses `layout` only |
 //! | `repair` | mends what `check` finds, without a mount; uses `layout` and `check` |
 //! | `versions` | uses `layout`, `permission`, `staged` and `filesystem` |
 
@@ -54,6 +56,7 @@ mod data;
 mod durability;
 mod error;
 mod filesystem;
+mod hide;
 mod layout;
 mod mount;
 mod namespace;
@@ -83,6 +86,7 @@ pub use check::{
 pub use damage::{DamagedPart, KeptDamage, MAX_KEPT_DAMAGE, keep_damage, kept_damage};
 pub use error::{FsError, Result};
 pub use filesystem::FileSystem;
+pub use hide::{Hider, end_of_data};
 pub use layout::format;
 pub use paths::paths_of;
 pub use repair::{RepairOptions, Repaired, can_repair, repair};

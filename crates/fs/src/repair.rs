@@ -121,8 +121,16 @@ pub fn repair(
             let head = Head::new(disk, view, hasher, options.now);
             mend(&head, &others, &mut repaired, rest)?;
         } else {
-            make_volume(disk, view, versions, options)?;
-            repaired.mended.extend(bad_volume.into_iter().cloned());
+            let bad_volume = bad_volume.into_iter().cloned();
+            match make_volume(disk, view, versions, options) {
+                Ok(()) => repaired.mended.extend(bad_volume),
+                Err(error) if is_of_finding(&error) => {
+                    repaired.failures.extend(bad_volume.map(|of| (of, error.clone())));
+                    repaired.left = findings;
+                    return Ok(repaired);
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
     Err(FsError::Corrupted("the repair comes to no end".into()))
@@ -178,7 +186,7 @@ fn mend(
         match mended {
             Ok(()) => repaired.mended.push(finding.clone()),
             // Other files may still be mended.
-            Err(error @ (FsError::Corrupted(_) | FsError::Full(_))) => {
+            Err(error) if is_of_finding(&error) => {
                 repaired.failures.push((finding.clone(), error));
             }
             Err(error) => return Err(error),
@@ -186,6 +194,16 @@ fn mend(
         rest()?;
     }
     Ok(())
+}
+
+/// Whether an error says that this finding cannot be mended, and nothing of others. A list can be made
+/// only if no version has it, and without that of the root directory nothing gets a name.
+const fn is_of_finding(error: &FsError) -> bool {
+    use dendro_disk::Error::{ListExists, NoSuchList};
+    matches!(
+        error,
+        FsError::Corrupted(_) | FsError::Full(_) | FsError::Disk(ListExists(_) | NoSuchList(_))
+    )
 }
 
 /// Makes the volume's own lists and its description, as another version has it.

@@ -5,6 +5,7 @@
 //! - [`Model`]: executes them on plain maps; [`Driver`] executes them on a [`crate::FileSystem`].
 //!   Both return an [`Outcome`].
 //! - [`Tree`]: everything that users can see of a file system, for comparisons.
+//! - [`ReadableTree`]: as much of it as can be read of a damaged one.
 //! - [`StepClock`]: the time of a step, the same for both.
 //!
 //! With [`Profile::one_unit_only`] each step is one atomic recovery unit, as far as users can see.
@@ -14,6 +15,7 @@
 mod driver;
 mod generator;
 mod model;
+mod readable;
 mod tree;
 
 use dendro_base::sync::atomic::{AtomicI64, Ordering};
@@ -22,6 +24,7 @@ use dendro_base::{Clock, Timestamp};
 pub use driver::Driver;
 pub use generator::{Generator, Profile};
 pub use model::Model;
+pub use readable::{ReadableNode, ReadableTree};
 pub use tree::{Tree, TreeNode};
 
 use crate::types::{Caller, FallocateFlags, FileKind, FileTime, RenameFlags, XattrFlags};

@@ -94,6 +94,11 @@ impl Forge {
         [superblock, self.checkpoint.clone()].into_iter().chain(nodes).chain(log).collect()
     }
 
+    /// Where the nodes of the map lie, children before their parents.
+    pub fn nodes(&self) -> impl Iterator<Item = Range<usize>> {
+        self.nodes.iter().map(|node| node.range.clone())
+    }
+
     /// Where the checkpoint lies.
     #[must_use]
     pub fn checkpoint(&self) -> Range<usize> {

@@ -1,18 +1,28 @@
 //! Damaged images of volumes: no panic, no wrong data, no work without end.
 //!
-//! An image of a moment of recorded work is damaged (`harm`), and then
+//! A `source` makes images of the moments of recorded work: on lists (`disk`), or on files in several
+//! versions (`volume`, `files`). An image is damaged in many ways, one after the other
+//! (`harm`), where it hurts (`anatomy`), and then
 //!
-//! - each list, record and page that can be read is that of one moment of the work, the same moment
-//!   for all of them; what cannot be read answers an error (`agreement`);
-//! - a volume that the verifier finds sound, and finds sound again after its log was rolled
-//!   forward, can be opened and read whole;
+//! - everything that can be read is that of one moment of the work, the same moment for all of it;
+//!   what cannot be read answers an error (`agreement` for lists, `look` for files);
+//! - what the damage has not touched can be read;
+//! - a volume that the check finds clean can be opened, read whole and written to, and is clean
+//!   then;
+//! - what was rebuilt and repaired is clean, and has each undamaged file byte for byte;
 //! - opening it in any way, writing to it and shutting it down ends, in bounded memory.
 //!
-//! If the damage has right checksums (it is forged), the contents may be anything, and only the
-//! other two hold.
+//! If the damage has right checksums (it is forged), the contents may be anything, and only what
+//! the check says must hold.
 
 mod agreement;
+mod anatomy;
+mod disk;
+mod files;
 mod harm;
+mod look;
+mod source;
+mod volume;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,57 +30,60 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dendro_base::Rng;
 use dendro_base::sync::{Arc, Mutex};
-use dendro_check::{Options as CheckOptions, Severity, verify};
-use dendro_device::sim::CrashStyle;
-use dendro_device::{Device, MemoryDevice};
-use dendro_disk::model::ModelVersions;
-use dendro_disk::{Aru, CommitSeq, LogicalDisk, PAGE_SIZE, Versions};
 use dendro_images::forge::Forge;
-use dendro_logdisk::{LogDisk, OnLoss, OpenOptions};
 
-use self::agreement::find_moment;
+use self::anatomy::Anatomy;
+use self::disk::Lists;
+use self::files::Files;
 use self::harm::{Harm, harm};
-use crate::campaign::Effort;
-use crate::crash::{self, Failure, Run};
-use crate::disk::{DiskState, DiskSystem};
-use crate::log::LogEngine;
+use self::source::{Kind, Source};
+use crate::crash::{self, Failure};
 use crate::seeds;
 use crate::system::Outcome;
-use crate::workload;
 
-/// Damaged images of one run.
-const IMAGES_PER_RUN: u64 = 60;
+/// Images of one run that are damaged.
+const IMAGES_PER_RUN: u64 = 5;
 
-/// Background work that takes more steps has no end.
-const MAX_BACKGROUND_STEPS: u64 = 100_000;
+/// How often each of them is damaged.
+const DAMAGES_PER_IMAGE: u64 = 40;
 
 /// What became of the damaged images.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// All of the newest state, or of an earlier one, could be read.
     whole: AtomicU64,
-    /// A part of it could not be read.
     partly: AtomicU64,
-    /// The volume could not be opened.
     refused: AtomicU64,
-    /// Damage with right checksums.
     forged: AtomicU64,
-    /// Among all these, the verifier found nothing wrong.
+    /// Among all these, the check found nothing wrong.
     sound: AtomicU64,
+    /// Among all these, something was rebuilt or repaired.
+    mended: AtomicU64,
     /// The images that are being examined: seed and number.
     running: Mutex<BTreeSet<(u64, u64)>>,
 }
 
 impl Tally {
+    fn note(&self, kind: Kind) {
+        let (counter, is_sound, mended) = match kind {
+            Kind::Whole { is_sound, mended } => (&self.whole, is_sound, mended),
+            Kind::Partly { mended } => (&self.partly, false, mended),
+            Kind::Refused { mended } => (&self.refused, false, mended),
+            Kind::Forged { is_sound, mended } => (&self.forged, is_sound, mended),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.sound.fetch_add(is_sound.into(), Ordering::Relaxed);
+        self.mended.fetch_add(mended.into(), Ordering::Relaxed);
+    }
+
     /// How many images were damaged.
     pub fn count(&self) -> u64 {
         let Self { whole, partly, refused, forged, .. } = self;
         [whole, partly, refused, forged].map(|count| count.load(Ordering::Relaxed)).iter().sum()
     }
 
-    /// How many were read in part, and how many were found sound by the verifier.
-    pub fn partly_and_sound(&self) -> (u64, u64) {
-        (self.partly.load(Ordering::Relaxed), self.sound.load(Ordering::Relaxed))
+    /// How many could be read in part, how many were sound, and how many were mended.
+    pub fn partly_sound_and_mended(&self) -> [u64; 3] {
+        [&self.partly, &self.sound, &self.mended].map(|count| count.load(Ordering::Relaxed))
     }
 
     /// The images that are being examined: seed and number.
@@ -81,14 +94,15 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { whole, partly, refused, forged, sound, .. } = self;
-        let [whole, partly, refused, forged, sound] =
-            [whole, partly, refused, forged, sound].map(|count| count.load(Ordering::Relaxed));
+        let Self { whole, partly, refused, forged, sound, mended, .. } = self;
+        let [whole, partly, refused, forged, sound, mended] =
+            [whole, partly, refused, forged, sound, mended]
+                .map(|count| count.load(Ordering::Relaxed));
         write!(
             f,
             "{} damaged images: {whole} were read whole, {partly} in part, {refused} could not be \
-             opened, {forged} had forged checksums; {sound} of all were found sound; 0 \
-             read wrong",
+             opened, {forged} had forged checksums; of all, {sound} were found sound and {mended} \
+             were mended; 0 read wrong",
             self.count()
         )
     }
@@ -117,167 +131,65 @@ pub fn run_images(
 /// # Errors
 /// As [`run_images`].
 pub fn run_seed(seed: u64, only: Option<u64>, tally: &Tally) -> Result<(), Failure> {
-    let (system, effort) = small_of_seed(seed);
-    let run = crash::record(&system, seed, effort.device_len_bytes, effort.step_count)?;
-    for number in only.map_or(0..IMAGES_PER_RUN, |only| only..only + 1) {
-        let mut rng = Rng::new(seed ^ number.rotate_left(24));
-        tally.running.lock().insert((seed, number));
-        let done = crash::without_panic(|| examine(&system, &run, &mut rng, tally));
-        tally.running.lock().remove(&(seed, number));
-        done.map_err(|message| Failure {
-            seed,
-            crash: None,
-            message: format!("damaged image {number}: {message}"),
-        })?;
-    }
-    Ok(())
-}
-
-/// The first system of those that follow from the seed whose images are quickly made and read.
-fn small_of_seed(seed: u64) -> (DiskSystem<LogEngine>, Effort) {
-    let is_small =
-        |effort: &Effort| effort.device_len_bytes <= 12 << 20 && effort.step_count <= 200;
-    (0_u64..)
-        .map(|number| workload::of_seed(seed ^ number.rotate_left(40)))
-        .find(|(_, effort)| is_small(effort))
-        .unwrap_or_else(|| unreachable!("most are small"))
-}
-
-/// Damages one image, and examines it.
-fn examine(
-    system: &DiskSystem<LogEngine>,
-    run: &Run<DiskState>,
-    rng: &mut Rng,
-    tally: &Tally,
-) -> Outcome<()> {
-    let image_at = |rng: &mut Rng| {
-        // Later, there is more to be lost.
-        let len = run.recording.len() as u64 + 1;
-        let event = rng.below(len).max(rng.below(len)) as usize;
-        let style = CrashStyle::draw(rng);
-        (event, run.recording.image_at(event, rng, style).to_bytes())
-    };
-    let (event, mut image) = image_at(rng);
-    let (_, other) = image_at(rng);
-    let is_forged = rng.chance(15);
-    let what = match Forge::new(&image) {
-        Ok(forge) if is_forged => {
-            image = forge.forge(|image| harm::forge(rng, &forge.targets(), image));
-            "forged".to_owned()
-        }
-        _ => {
-            let harms: Vec<Harm> =
-                (0..=rng.below(5) / 3).map(|_| harm(rng, &mut image, &other)).collect();
-            format!("{harms:?}")
-        }
-    };
-    let examined = examine_image(system, run, &image, what == "forged", tally);
-    examined.map_err(|why| format!("event {event}, {what}: {why}"))
-}
-
-fn device_of(image: &[u8]) -> Arc<dyn Device> {
-    Arc::new(MemoryDevice::from_bytes(image))
-}
-
-fn is_sound(device: &dyn Device) -> bool {
-    let report = verify(device, &CheckOptions { data: true });
-    report.worst().is_none_or(|worst| worst == Severity::Note)
-}
-
-fn examine_image(
-    system: &DiskSystem<LogEngine>,
-    run: &Run<DiskState>,
-    image: &[u8],
-    is_forged: bool,
-    tally: &Tally,
-) -> Outcome<()> {
-    let count = |counter: &AtomicU64| {
-        counter.fetch_add(1, Ordering::Relaxed);
-    };
-    let options =
-        |read_only, on_loss| OpenOptions { read_only, on_loss, ..system.engine.open.clone() };
-    let open = |device, options| system.engine.open_disk(device, options);
-    // As `dendro check` does: the blocks of the log behind the checkpoint are verified after it was
-    // rolled forward.
-    let verified = device_of(image);
-    let sound = is_sound(&*verified)
-        && open(Arc::clone(&verified), options(false, OnLoss::Stop))
-            .is_ok_and(|disk| disk.shut_down().is_ok())
-        && is_sound(&*verified);
-    if sound {
-        count(&tally.sound);
-    }
-    // What is made of the rest behind damage may be of several moments.
-    if let Ok(disk) = open(device_of(image), options(true, OnLoss::Skip)) {
-        drop(ModelVersions::read_from(&disk));
-    }
-    let mut states = run.trace.states().map(|state| &state.contents);
-    if let Ok(disk) = open(device_of(image), options(true, OnLoss::Stop))
-        && !is_forged
-    {
-        find_moment(&disk, &mut states).map_err(|why| format!("opened for reading only: {why}"))?;
-    }
-    let device = device_of(image);
-    let disk = match open(Arc::clone(&device), options(false, OnLoss::Stop)) {
-        Ok(disk) => disk,
-        Err(error) if sound => {
-            return Err(format!("the check finds it sound, and it cannot be opened: {error}"));
-        }
-        Err(_) => {
-            count(if is_forged { &tally.forged } else { &tally.refused });
-            return give_up(system, image);
-        }
-    };
-    let is_whole = match ModelVersions::read_from(&disk) {
-        Ok(_) => true,
-        Err(error) if sound => {
-            return Err(format!("the check finds it sound, and it cannot be read: {error}"));
-        }
-        Err(_) => false,
-    };
-    if !is_forged {
-        let mut states = run.trace.states().map(|state| &state.contents);
-        find_moment(&disk, &mut states)?;
-    }
-    count(match (is_forged, is_whole) {
-        (true, _) => &tally.forged,
-        (false, true) => &tally.whole,
-        (false, false) => &tally.partly,
+    let failure = |message| Failure { seed, crash: None, message };
+    // Of files there is more to be seen.
+    let made = crash::without_panic(|| -> Outcome<Box<dyn Source>> {
+        Ok(match seed % 4 {
+            0 => Box::new(Lists::record(seed)?),
+            _ => Box::new(Files::record(seed)?),
+        })
     });
-    use_it(&disk)?;
-    let shut_down = disk.shut_down();
-    drop(disk);
-    if sound && shut_down.is_ok() && !is_forged && !is_sound(&*device) {
-        return Err("it was sound, and is not any more after it was written to".into());
-    }
-    Ok(())
-}
-
-/// Gives up what is lost, if anything is, and uses the rest.
-fn give_up(system: &DiskSystem<LogEngine>, image: &[u8]) -> Outcome<()> {
-    let options = OpenOptions { on_loss: OnLoss::Truncate, ..system.engine.open.clone() };
-    let Ok(disk) = system.engine.open_disk(device_of(image), options) else { return Ok(()) };
-    drop(ModelVersions::read_from(&disk));
-    use_it(&disk)?;
-    drop(disk.shut_down());
-    Ok(())
-}
-
-/// Writes something, and does the background work that is due.
-fn use_it(disk: &LogDisk) -> Outcome<()> {
-    let view = disk.versions().main_head();
-    for list in disk.lists(view, dendro_disk::Lid(0), 8).unwrap_or_default() {
-        let mut aru = Aru::new(view);
-        aru.put_record(list, 1, b"new")
-            .write_pages(list, 2, &[7; PAGE_SIZE])
-            .punch_pages(list, 0, 2);
-        drop(disk.commit(aru));
-    }
-    drop(disk.flush(CommitSeq::LATEST));
-    for _ in 0..MAX_BACKGROUND_STEPS {
-        if !matches!(disk.background_step(), Ok(true)) {
-            return Ok(());
+    let mut source = made.map_err(failure)?;
+    for which in 0..IMAGES_PER_RUN {
+        let numbers = which * DAMAGES_PER_IMAGE..(which + 1) * DAMAGES_PER_IMAGE;
+        if only.is_some_and(|only| !numbers.contains(&only)) {
+            continue;
+        }
+        let mut rng = Rng::new(seed ^ which.rotate_left(24));
+        let (image, other) = (source.image(&mut rng), source.image(&mut rng));
+        // A crash may have left no sound one: while the volume was made.
+        let Some(anatomy) = Anatomy::of(&image).map(Arc::new) else { continue };
+        crash::without_panic(|| source.look_at(&image, &anatomy)).map_err(failure)?;
+        let forge = Forge::new(&image).ok();
+        let subject = Subject { image, other, anatomy, forge };
+        for number in numbers {
+            if only.is_some_and(|only| only != number) {
+                continue;
+            }
+            tally.running.lock().insert((seed, number));
+            let mut rng = Rng::new(seed ^ number.rotate_left(40));
+            let done = crash::without_panic(|| subject.damage(&*source, &mut rng));
+            tally.running.lock().remove(&(seed, number));
+            let kind = done.map_err(|why| failure(format!("damaged image {number}: {why}")))?;
+            tally.note(kind);
         }
     }
-    Err("background work has no end".into())
+    Ok(())
+}
+
+/// An image that is damaged again and again.
+struct Subject {
+    image: Vec<u8>,
+    /// That of another moment.
+    other: Vec<u8>,
+    anatomy: Arc<Anatomy>,
+    forge: Option<Forge>,
+}
+
+impl Subject {
+    fn damage(&self, source: &dyn Source, rng: &mut Rng) -> Outcome<Kind> {
+        match &self.forge {
+            Some(forge) if rng.chance(20) => {
+                let image = harm::forge(rng, forge);
+                source.examine(&image, true).map_err(|why| format!("forged: {why}"))
+            }
+            _ => {
+                let mut image = self.image.clone();
+                let harms: Vec<Harm> = (0..=rng.below(5) / 3)
+                    .map(|_| harm(rng, &mut image, &self.other, &self.anatomy))
+                    .collect();
+                source.examine(&image, false).map_err(|why| format!("{harms:?}: {why}"))
+            }
+        }
+    }
 }

@@ -5,8 +5,8 @@ use dendro_sim::damaged::{Tally, run_images};
 #[test]
 fn a_damaged_image_is_never_read_wrong() {
     let tally = Tally::default();
-    run_images(1, 240, 2, &tally).unwrap_or_else(|failure| panic!("{failure}"));
+    run_images(1, 800, 2, &tally).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{tally}");
-    let (partly, sound) = tally.partly_and_sound();
-    assert!(tally.count() >= 240 && partly > 5 && sound > 50, "{tally}");
+    let [partly, sound, mended] = tally.partly_sound_and_mended();
+    assert!(tally.count() >= 800 && partly > 20 && sound > 100 && mended > 50, "{tally}");
 }

@@ -268,7 +268,7 @@ impl Scan {
                 let finding = Finding::new(code, ino, format!("entry {name}"));
                 self.of_entries.push(finding.about(entry.name, entry.ino));
             };
-            if self.hasher.dir_index(entry.name) != index {
+            if !entry.is_placed(&self.hasher, index) {
                 find(FindingCode::WrongHash);
             }
             if !seen.insert(entry.name) || last_slot >= Some(entry.slot) {
@@ -387,7 +387,7 @@ impl Xattrs {
         for stored in all {
             self.names_len += u64::from(xattr_records::listed_len(stored.name));
             self.has_capability |= stored.name == xattr_records::CAPABILITY;
-            is_right &= hasher.xattr_index(stored.name) == index && names.insert(stored.name);
+            is_right &= stored.is_placed(hasher, index) && names.insert(stored.name);
             if stored.slot != 0 {
                 let part_count = stored.value_len.div_ceil(XATTR_PART_LEN);
                 let missing = Missing { next_part: 0, part_count, len_bytes: stored.value_len };

@@ -2,11 +2,13 @@
 
 use zerocopy::IntoBytes;
 
-use dendro_disk::MAX_RECORD_LEN_BYTES;
+use dendro_disk::{LogicalDisk, MAX_RECORD_LEN_BYTES, View};
 
 use super::format::{
-    DIR_BASE, DIR_SLOT_BITS, DirEntryV1, RECORD_VERSION, split_bytes, split_head, split_version,
+    DIR_BASE, DIR_SLOT_BITS, DirEntryV1, MISPLACED, RECORD_VERSION, split_bytes, split_head,
+    split_version,
 };
+use super::names::{Name, NameHasher};
 use crate::error::{FsError, Result};
 use crate::types::{FileKind, Ino};
 
@@ -14,6 +16,9 @@ use crate::types::{FileKind, Ino};
 pub(crate) const COOKIE_DOT: u64 = 1;
 /// The cookie of `..`. All other cookies are larger.
 pub(crate) const COOKIE_DOTDOT: u64 = 2;
+
+/// How many records a search reads at a time.
+const BATCH_LEN: usize = 256;
 
 /// The bytes that an entry adds to its directory's size.
 pub(crate) const fn entry_len(name: &[u8]) -> usize {
@@ -27,6 +32,18 @@ pub(crate) struct Entry<'a> {
     pub(crate) slot: u8,
     pub(crate) kind: FileKind,
     pub(crate) name: &'a [u8],
+    /// The name is hidden, and was in the wrong record.
+    is_misplaced: bool,
+}
+
+impl Entry<'_> {
+    /// Whether the record at `index` is where the name is looked up.
+    pub(crate) fn is_placed(&self, hasher: &NameHasher, index: u64) -> bool {
+        match hasher.is_hidden() {
+            true => !self.is_misplaced,
+            false => hasher.dir_index(self.name) == index,
+        }
+    }
 }
 
 /// The cookie of the entry in `slot` of the record at `index`.
@@ -68,7 +85,8 @@ impl<'a> Entries<'a> {
         if name.is_empty() || head.slot >> DIR_SLOT_BITS != 0 {
             return Err(FsError::Corrupted("a directory entry without name or slot".into()));
         }
-        Ok((Entry { ino: Ino(head.ino.get()), slot: head.slot, kind, name }, rest))
+        let is_misplaced = head.reserved & MISPLACED != 0;
+        Ok((Entry { ino: Ino(head.ino.get()), slot: head.slot, kind, name, is_misplaced }, rest))
     }
 }
 
@@ -86,6 +104,33 @@ impl<'a> Iterator for Entries<'a> {
             entry
         }))
     }
+}
+
+/// `bytes` as a name in the directory `dir`, with the index of the record that holds its entry, or
+/// would hold it.
+pub(crate) fn locate<'n>(
+    disk: &dyn LogicalDisk,
+    view: View,
+    hasher: &NameHasher,
+    dir: Ino,
+    bytes: &'n [u8],
+) -> Result<Name<'n>> {
+    let mut name = hasher.name(bytes);
+    let mut from = DIR_BASE;
+    while hasher.is_hidden() {
+        let batch = disk.records(view, dir.lid(), from, BATCH_LEN)?;
+        for (index, record) in &batch {
+            if find(record, bytes)?.is_some() {
+                name.index = *index;
+                return Ok(name);
+            }
+        }
+        match batch.last().and_then(|(last, _)| last.checked_add(1)) {
+            Some(next) if batch.len() == BATCH_LEN => from = next,
+            _ => break,
+        }
+    }
+    Ok(name)
 }
 
 /// The entry of `name` in `record`.
@@ -123,14 +168,14 @@ pub(crate) fn insert(record: &mut Vec<u8>, name: &[u8], ino: Ino, kind: FileKind
     for entry in entries(record) {
         let entry = entry?;
         if pending && entry.slot > slot {
-            push(&mut new, &Entry { ino, slot, kind, name });
+            push(&mut new, &Entry { ino, slot, kind, name, is_misplaced: false });
             pending = false;
         }
         slot = slot.max(entry.slot + 1);
         push(&mut new, &entry);
     }
     if pending {
-        push(&mut new, &Entry { ino, slot, kind, name });
+        push(&mut new, &Entry { ino, slot, kind, name, is_misplaced: false });
     }
     if new.len() > MAX_RECORD_LEN_BYTES || slot >> DIR_SLOT_BITS != 0 {
         return Err(FsError::Full("too many names of this directory have the same hash"));

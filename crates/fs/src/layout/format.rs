@@ -66,6 +66,12 @@ pub const RECORD_VERSION: u8 = 1;
 /// The first bytes of the volume's description.
 pub const VOLUME_MAGIC: [u8; 8] = *b"dendroFS";
 
+/// Read-only compatible feature: names are hidden, in a copy of a volume that is given away. They do
+/// not hash to the records that hold them, and entries state whether they did ([`MISPLACED`]).
+pub const HIDDEN_NAMES: u32 = 1 << 0;
+/// In an entry with a hidden name: the name did not hash to the record that holds it.
+pub const MISPLACED: u8 = 1;
+
 /// State bit: the data are inline, behind the i-node in its record.
 pub const STATE_INLINE: u32 = 1 << 0;
 /// State bit: there is a `security.capability` attribute, which the next change of data removes.
@@ -216,7 +222,7 @@ const _: () = assert!(size_of::<OrphanV1>() == 8);
 /// |  8 | 1 | `slot` | below 128, and no other entry of the record has it |
 /// |  9 | 1 | `kind` | `DT_*` |
 /// | 10 | 1 | `name_len` | 1 to 255 |
-/// | 11 | 1 | `reserved` | 0 |
+/// | 11 | 1 | `reserved` | 0; with hidden names 1 for a name in the wrong record |
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -354,7 +360,7 @@ const _: () = assert!(offset_of!(ScrubV1, last_found_count) == 48);
 /// | 0 | 4 | `value_len` | bytes of the value, up to 65536 |
 /// | 4 | 1 | `slot` | 0: the value is here; else it is in the records of that slot |
 /// | 5 | 1 | `name_len` | 1 to 255 |
-/// | 6 | 2 | `reserved` | 0 |
+/// | 6 | 2 | `reserved` | 0; with hidden names 1 for a name in the wrong record |
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

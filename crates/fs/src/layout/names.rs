@@ -12,11 +12,23 @@ pub(crate) struct NameHasher {
     sip: SipHasher24,
     /// The bits of the hash that count: all of them, except in tests that need collisions.
     mask: u64,
+    /// Names are hidden, and hash to nothing.
+    is_hidden: bool,
 }
 
 impl NameHasher {
     pub(crate) fn new(key: &[u8; 16]) -> Self {
-        Self { sip: SipHasher24::new_with_key(key), mask: u64::MAX }
+        Self { sip: SipHasher24::new_with_key(key), mask: u64::MAX, is_hidden: false }
+    }
+
+    /// That of a volume whose names are hidden.
+    pub(crate) fn of_hidden_names() -> Self {
+        Self { is_hidden: true, ..Self::new(&[0; 16]) }
+    }
+
+    /// Whether names are hidden. They hash to nothing then, and their entries must be searched for.
+    pub(crate) const fn is_hidden(&self) -> bool {
+        self.is_hidden
     }
 
     /// Uses only the bits of the hash that `mask` has: with 0, all names collide.

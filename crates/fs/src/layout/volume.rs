@@ -3,7 +3,9 @@
 use dendro_disk::{LogicalDisk, View};
 use zerocopy::IntoBytes;
 
-use super::format::{HEAD_INDEX, VOLUME_LIST, VOLUME_MAGIC, VolumeV1, split_bytes, split_head};
+use super::format::{
+    HEAD_INDEX, HIDDEN_NAMES, VOLUME_LIST, VOLUME_MAGIC, VolumeV1, split_bytes, split_head,
+};
 use super::names::NameHasher;
 use crate::error::{FsError, Result};
 use crate::types::FileTime;
@@ -25,9 +27,12 @@ impl Volume {
         if head.magic != VOLUME_MAGIC || head.version.get() != 1 {
             return Err(FsError::Corrupted("not a file system that is known here".into()));
         }
-        let unknown =
-            head.incompatible.get() | if is_written { head.read_only_compatible.get() } else { 0 };
-        if unknown != 0 {
+        let read_only = head.read_only_compatible.get();
+        let is_hidden = read_only & HIDDEN_NAMES != 0;
+        if is_hidden && is_written {
+            return Err(FsError::NotSupported("a copy with hidden names can be read only"));
+        }
+        if head.incompatible.get() | if is_written { read_only } else { 0 } != 0 {
             return Err(FsError::NotSupported("features of a later version"));
         }
         let header_len = usize::from(head.header_len.get()).max(size_of::<VolumeV1>());
@@ -35,7 +40,10 @@ impl Volume {
         let (label, _) = split_bytes(rest, usize::from(head.label_len.get()), "the label")?;
         Ok(Self {
             label: String::from_utf8_lossy(label).into_owned(),
-            hasher: NameHasher::new(&head.hash_key),
+            hasher: match is_hidden {
+                true => NameHasher::of_hidden_names(),
+                false => NameHasher::new(&head.hash_key),
+            },
         })
     }
 

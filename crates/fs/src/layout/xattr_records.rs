@@ -7,8 +7,8 @@ use dendro_disk::{LogicalDisk, MAX_RECORD_LEN_BYTES, View};
 use zerocopy::IntoBytes;
 
 use super::format::{
-    RECORD_VERSION, XATTR_BASE, XATTR_END, XATTR_PART_LEN, XattrV1, split_bytes, split_head,
-    split_version,
+    MISPLACED, RECORD_VERSION, XATTR_BASE, XATTR_END, XATTR_PART_LEN, XattrV1, split_bytes,
+    split_head, split_version,
 };
 use super::names::NameHasher;
 use super::record_edits::RecordEdits;
@@ -44,9 +44,19 @@ pub(crate) struct Stored<'a> {
     /// 0 if the value is in the same record.
     pub(crate) slot: u8,
     value: &'a [u8],
+    /// The name is hidden, and was in the wrong record.
+    is_misplaced: bool,
 }
 
 impl<'a> Stored<'a> {
+    /// Whether the record at `index` is where the name is looked up.
+    pub(crate) fn is_placed(&self, hasher: &NameHasher, index: u64) -> bool {
+        match hasher.is_hidden() {
+            true => !self.is_misplaced,
+            false => hasher.xattr_index(self.name) == index,
+        }
+    }
+
     /// The value, if it is in the same record; else nothing.
     pub(crate) const fn inline_value(&self) -> &'a [u8] {
         self.value
@@ -120,7 +130,8 @@ fn decode_into<'a>(record: &'a [u8], stored: &mut Vec<Stored<'a>>) -> Result<()>
         }
         let inline_len = if head.slot == 0 { value_len } else { 0 };
         let (value, after) = split_bytes(after, inline_len, "an attribute's value")?;
-        stored.push(Stored { name, value_len, slot: head.slot, value });
+        let is_misplaced = head.reserved.get() & u16::from(MISPLACED) != 0;
+        stored.push(Stored { name, value_len, slot: head.slot, value, is_misplaced });
         rest = after;
     }
     Ok(())
@@ -186,6 +197,16 @@ pub(crate) fn get(
     ino: Ino,
     name: &[u8],
 ) -> Result<Option<Vec<u8>>> {
+    if hasher.is_hidden() {
+        let mut found = None;
+        for_each(disk, view, ino, &mut |index, stored| {
+            if stored.name == name {
+                found = Some(value(disk, view, ino, index, stored)?);
+            }
+            Ok(())
+        })?;
+        return Ok(found);
+    }
     let index = hasher.xattr_index(name);
     let Some(record) = disk.record(view, ino.lid(), index)? else { return Ok(None) };
     match decode(&record)?.iter().find(|stored| stored.name == name) {
@@ -255,7 +276,8 @@ pub(crate) fn store(
     }
     if let Some(value) = value {
         let len_with_value = record.len() + 1 + size_of::<XattrV1>() + name.len() + value.len();
-        let mut stored = Stored { name, value_len: value.len(), slot: 0, value };
+        let mut stored =
+            Stored { name, value_len: value.len(), slot: 0, value, is_misplaced: false };
         if len_with_value > MAX_RECORD_LEN_BYTES {
             let slot = (1..=255_u8)
                 .find(|&slot| !slots_used[usize::from(slot)])
@@ -296,8 +318,13 @@ mod tests {
     #[test]
     fn no_damage_to_a_record_panics() {
         let mut record = Vec::new();
-        push(&mut record, &Stored { name: b"user.a", value_len: 3, slot: 0, value: b"abc" });
-        push(&mut record, &Stored { name: b"user.b", value_len: 3000, slot: 1, value: b"" });
+        let short =
+            Stored { name: b"user.a", value_len: 3, slot: 0, value: b"abc", is_misplaced: false };
+        push(&mut record, &short);
+        push(
+            &mut record,
+            &Stored { name: b"user.b", value_len: 3000, slot: 1, value: b"", ..short },
+        );
         assert_eq!(decode(&record).unwrap().len(), 2);
         for at in 0..record.len() {
             for flip in [1, 0x80, 0xff] {

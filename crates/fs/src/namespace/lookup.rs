@@ -3,6 +3,7 @@
 use super::entries;
 use crate::attributes;
 use crate::error::{FsError, Result};
+use crate::layout::dirent;
 use crate::layout::names::{check_name, is_dots};
 use crate::state::FsState;
 use crate::types::{Attr, Ino};
@@ -25,7 +26,8 @@ pub(crate) fn lookup(fs: &FsState, parent: Ino, name: &[u8]) -> Result<Attr> {
         fs.references().add_lookup(ino);
         return Ok(attr);
     }
-    let found = entries::find(&mut fs.edits(), parent, fs.name(name))?;
+    let name = dirent::locate(fs.disk(), fs.view(), fs.hasher(), parent, name)?;
+    let found = entries::find(&mut fs.edits(), parent, name)?;
     let (ino, _) = found.ok_or(FsError::NotFound)?;
     let node = fs.node(ino);
     let attr = fs.attr_of(&node, &*fs.read_child(&node, parent)?);

@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
-use crate::types::{FileKind, FileTime, Ino, Seek};
+use crate::types::{Attr, FileKind, FileTime, Ino, Seek};
 
 /// The length of the units of data in [`TreeNode::pages`].
 pub(super) const PAGE: usize = 4096;
@@ -108,30 +108,37 @@ impl Tree {
     }
 }
 
-fn read_node(fs: &FileSystem, ino: Ino) -> Result<TreeNode> {
-    let attr = fs.getattr(ino)?;
-    let is = |kind| attr.kind == kind;
-    let mut node = TreeNode {
+/// A file of which nothing but the attributes is known.
+pub(super) fn attributes_of(attr: &Attr) -> TreeNode {
+    TreeNode {
         kind: attr.kind,
         perm: attr.perm,
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
-        size: if is(FileKind::Directory) { 0 } else { attr.size_bytes },
+        size: if attr.kind == FileKind::Directory { 0 } else { attr.size_bytes },
         atime: attr.atime,
         mtime: attr.mtime,
         ctime: attr.ctime,
         btime: attr.btime,
         pages: BTreeMap::new(),
-        target: if is(FileKind::Symlink) { fs.readlink(ino)? } else { Vec::new() },
+        target: Vec::new(),
         xattrs: BTreeMap::new(),
         same_as: None,
-    };
+    }
+}
+
+fn read_node(fs: &FileSystem, ino: Ino) -> Result<TreeNode> {
+    let attr = fs.getattr(ino)?;
+    let mut node = attributes_of(&attr);
+    if attr.kind == FileKind::Symlink {
+        node.target = fs.readlink(ino)?;
+    }
     for name in fs.listxattr(ino)?.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         node.xattrs.insert(name.to_vec(), digest(&fs.getxattr(ino, name)?));
     }
-    if is(FileKind::Regular) {
+    if attr.kind == FileKind::Regular {
         node.pages = read_pages(fs, ino)?;
     }
     Ok(node)

@@ -115,7 +115,7 @@ impl<'d> Tree<'d> {
         if name == b".." {
             return Ok(self.inode(dir)?.map(|inode| Ino(inode.parent)));
         }
-        let index = self.hasher.dir_index(name);
+        let index = dirent::locate(self.disk, self.view, &self.hasher, dir, name)?.index;
         let Some(record) = self.disk.record(self.view, dir.lid(), index)? else { return Ok(None) };
         Ok(dirent::find(&record, name)?.map(|entry| entry.ino))
     }

@@ -1,16 +1,21 @@
 //! What happens to an image: bits flip, sectors become zeros or are what they were once, segments
-//! change places, the end is missing.
+//! change places, the end is missing; or what structures say changes, with right checksums.
 
 use std::ops::Range;
 
-use dendro_base::Rng;
-use dendro_check::Volume;
-use dendro_device::MemoryDevice;
+use dendro_base::{Rng, Uuid};
+use dendro_format::node::MAX_NODE_LEN_BYTES;
 use dendro_format::testing::mutate;
-use dendro_format::{PageRef, Value};
+use dendro_format::{Entries, Value, node};
+use dendro_images::forge::Forge;
+
+use super::anatomy::Anatomy;
 
 /// What a device writes whole.
 const SECTOR_LEN_BYTES: usize = 512;
+
+/// A leaf may become longer while it is changed, and longer ones than any are not made.
+const MAX_CHANGED_LEN_BYTES: usize = MAX_NODE_LEN_BYTES / 2;
 
 /// Damage that was done.
 #[derive(Debug)]
@@ -34,8 +39,8 @@ pub(super) enum Harm {
 }
 
 /// Damages an image; `other` is that of another moment of the same work.
-pub(super) fn harm(rng: &mut Rng, image: &mut Vec<u8>, other: &[u8]) -> Harm {
-    let place = place(rng, image);
+pub(super) fn harm(rng: &mut Rng, image: &mut Vec<u8>, other: &[u8], anatomy: &Anatomy) -> Harm {
+    let place = place(rng, image, anatomy);
     match rng.below(20) {
         0..5 => {
             image[place] ^= 1 << rng.below(8);
@@ -60,7 +65,7 @@ pub(super) fn harm(rng: &mut Rng, image: &mut Vec<u8>, other: &[u8]) -> Harm {
             let range = sectors(rng, place, image.len());
             let len_bytes = range.len();
             let (a, unit) = (range.start, len_bytes.next_power_of_two());
-            let b = rng.below((image.len() / unit) as u64) as usize * unit;
+            let b = rng.below((image.len() / unit).max(1) as u64) as usize * unit;
             if a.abs_diff(b) >= len_bytes && b + len_bytes <= image.len() {
                 let (first, second) = (a.min(b), a.max(b));
                 let (left, right) = image.split_at_mut(second);
@@ -77,24 +82,73 @@ pub(super) fn harm(rng: &mut Rng, image: &mut Vec<u8>, other: &[u8]) -> Harm {
 }
 
 /// Damages what the structures say, where checksums are made right again.
-pub(super) fn forge(rng: &mut Rng, targets: &[Range<usize>], image: &mut [u8]) {
-    for _ in 0..=rng.below(3) {
-        let target = targets[rng.below(targets.len() as u64) as usize].clone();
-        let mut bytes = image[target.clone()].to_vec();
-        let len = bytes.len();
-        mutate(rng, &mut bytes);
-        bytes.resize(len, 0);
-        image[target].copy_from_slice(&bytes);
+pub(super) fn forge(rng: &mut Rng, forge: &Forge) -> Vec<u8> {
+    let targets = forge.targets();
+    let nodes: Vec<_> = forge.nodes().collect();
+    let by_structure = rng.chance(60);
+    forge.forge(|image| {
+        for _ in 0..=rng.below(3) {
+            if by_structure && !nodes.is_empty() {
+                let place = nodes[rng.below(nodes.len() as u64) as usize].clone();
+                change_leaf(rng, &mut image[place]);
+                continue;
+            }
+            let target = targets[rng.below(targets.len() as u64) as usize].clone();
+            let mut bytes = image[target.clone()].to_vec();
+            let len = bytes.len();
+            mutate(rng, &mut bytes);
+            bytes.resize(len, 0);
+            image[target].copy_from_slice(&bytes);
+        }
+    })
+}
+
+/// Changes what entries of a leaf say, so that the leaf stays one.
+fn change_leaf(rng: &mut Rng, bytes: &mut [u8]) {
+    let uuid = Uuid(bytes[24..40].try_into().unwrap_or_default());
+    let Ok((info, Entries::Leaf(mut entries))) = node::decode(bytes, &uuid) else { return };
+    let at = rng.below(entries.len() as u64) as usize;
+    let other = rng.below(entries.len() as u64) as usize;
+    let may_exchange = entries[at].0.space == entries[other].0.space;
+    if !may_exchange || bytes.len() > MAX_CHANGED_LEN_BYTES {
+        return;
+    }
+    match rng.below(8) {
+        0..4 => {
+            if let Value::Record(value) = &entries[at].1 {
+                let (mut changed, len) = (value.to_vec(), value.len());
+                mutate(rng, &mut changed);
+                changed.resize(len, 0);
+                entries[at].1 = Value::Record(changed.into());
+            }
+        }
+        4 | 5 => {
+            let (first, second) = (entries[at].1.clone(), entries[other].1.clone());
+            (entries[at].1, entries[other].1) = (second, first);
+        }
+        6 => {
+            entries[at].0.index = entries[at].0.index.wrapping_add(1 << rng.below(40));
+            entries.sort_by_key(|(key, _)| *key);
+            entries.dedup_by_key(|(key, _)| *key);
+        }
+        _ => {
+            let value = entries[other].1.clone();
+            entries[at].1 = value;
+        }
+    }
+    let (changed, _) = node::encode(&info, &Entries::Leaf(entries));
+    if changed.len() == bytes.len() {
+        bytes.copy_from_slice(&changed);
     }
 }
 
 /// A byte of a structure that much depends on, or of a block that some version has, or any that is
 /// no zero, or any at all.
-fn place(rng: &mut Rng, image: &[u8]) -> usize {
+fn place(rng: &mut Rng, image: &[u8], anatomy: &Anatomy) -> usize {
     let any = |rng: &mut Rng| rng.below(image.len() as u64) as usize;
-    let found = match rng.below(10) {
-        0..3 => targets(image),
-        3..7 => blocks(image),
+    let found: Vec<&Range<usize>> = match rng.below(10) {
+        0..3 => anatomy.structures().collect(),
+        3..7 => anatomy.blocks().collect(),
         7..9 => {
             let tries: Vec<usize> = (0..64).map(|_| any(rng)).collect();
             return tries.iter().copied().find(|&at| image[at] != 0).unwrap_or(tries[0]);
@@ -104,48 +158,9 @@ fn place(rng: &mut Rng, image: &[u8]) -> usize {
     if found.is_empty() {
         return any(rng);
     }
-    let target = found[rng.below(found.len() as u64) as usize].clone();
+    let target = found[rng.below(found.len() as u64) as usize];
     let at = target.start + rng.below(target.len().max(1) as u64) as usize;
     at.min(image.len() - 1)
-}
-
-/// The blocks that the map names.
-fn blocks(image: &[u8]) -> Vec<Range<usize>> {
-    let device = MemoryDevice::from_bytes(image);
-    let Ok(volume) = Volume::open(&device) else { return Vec::new() };
-    let Ok(checkpoint) = volume.checkpoint() else { return Vec::new() };
-    let chunks = volume
-        .entries(&checkpoint, None, None)
-        .flatten()
-        .filter_map(|(_, value)| if let Value::Chunk(chunk) = value { Some(chunk) } else { None });
-    let pages = chunks.flat_map(|chunk| chunk.iter().map(|(_, page)| page).collect::<Vec<_>>());
-    let range = |page: PageRef| {
-        let start = page.addr.bytes() as usize;
-        start..start + usize::from(page.len_bytes)
-    };
-    pages.filter(|page| page.len_bytes > 0).map(range).collect()
-}
-
-/// Superblocks, the checkpoint, nodes, and the log's headers and records.
-fn targets(image: &[u8]) -> Vec<Range<usize>> {
-    let device = MemoryDevice::from_bytes(image);
-    let Ok(volume) = Volume::open(&device) else { return Vec::new() };
-    let range = |start: u64, len: u64| start as usize..(start + len) as usize;
-    let newest = volume.superblocks().all().iter().rev().take(3);
-    let mut targets: Vec<_> = newest.map(|found| range(found.offset, 256)).collect();
-    let Ok(checkpoint) = volume.checkpoint() else { return targets };
-    let superblock = volume.superblock();
-    targets.push(range(superblock.checkpoint_addr.bytes(), superblock.checkpoint_len_bytes.into()));
-    let nodes = volume.nodes(&checkpoint).flatten();
-    targets.extend(nodes.map(|node| range(node.place.addr.bytes(), node.place.len_bytes.into())));
-    for partial in volume.log(&checkpoint) {
-        let header = &partial.header;
-        let start = volume.layout().segment_offset(header.segment) + u64::from(header.offset_bytes);
-        targets.push(range(start, 128));
-        let records = start + u64::from(header.records_offset_bytes);
-        targets.push(range(records, header.records_len_bytes.into()));
-    }
-    targets
 }
 
 /// Sectors around a place: mostly few, sometimes a segment, or many.
