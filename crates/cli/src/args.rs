@@ -17,7 +17,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dendro_base::Uuid;
 use dendro_daemon::text;
 
-use self::check::{CheckArgs, RebuildArgs};
+use self::check::{CheckArgs, ImageArgs, RebuildArgs};
 use self::cleaning::{CleanArgs, CleanerdArgs};
 use self::files::{CatArgs, CpArgs, LsArgs};
 use self::fork::{BranchArgs, DropArgs, ForkArgs, ForksArgs};
@@ -110,6 +110,8 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Make superblocks, checkpoint and map of a damaged volume anew, from all that is left
     Rebuild(RebuildArgs),
+    /// Copy the metadata of a volume for a report of an error, with names hidden
+    Image(ImageArgs),
     /// List files of a volume that is not mounted, also of a damaged one
     Ls(LsArgs),
     /// Write the contents of files of such a volume to standard output

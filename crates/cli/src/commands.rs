@@ -1,6 +1,6 @@
 //! The commands, a module for each or for a family of them.
 //!
-//! - [`mkfs`], [`mount`], [`umount`], [`check`], [`rebuild`], [`dump`], [`damage`], [`scrub`];
+//! - [`mkfs`], [`mount`], [`umount`], [`check`], [`rebuild`], [`image`], [`dump`], [`damage`], [`scrub`];
 //!   [`volume`]: `sync`, `info` and `set`.
 //! - [`stat`], [`segments`]: what a volume has done, and how full it is. [`cleaning`]: `clean` and
 //!   `cleanerd`.
@@ -16,6 +16,7 @@ pub(crate) mod dump;
 pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod generate;
+pub(crate) mod image;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod rebuild;

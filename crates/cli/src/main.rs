@@ -26,8 +26,8 @@ use std::process::ExitCode;
 
 use args::Command;
 use commands::{
-    check, cleaning, damage, dump, files, fork, generate, mkfs, mount, rebuild, scrub, segments,
-    stat, try_command, udev, umount, versions, volume,
+    check, cleaning, damage, dump, files, fork, generate, image, mkfs, mount, rebuild, scrub,
+    segments, stat, try_command, udev, umount, versions, volume,
 };
 use failure::Failure;
 
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Try(args) => try_command::run(args, quiet),
         Command::Check(args) => check::run(args, quiet),
         Command::Rebuild(args) => rebuild::run(args, quiet),
+        Command::Image(args) => image::run(args, quiet),
         Command::Scrub(args) => scrub::run(args, quiet),
         Command::Udev { device } => udev::run(device),
         command => run(command, quiet).map(|()| ExitCode::SUCCESS),
@@ -92,6 +93,7 @@ fn run(command: &Command, quiet: bool) -> Result<(), Failure> {
         Command::Dump(args) => dump::run(args, quiet),
         Command::Check(args) => check::run(args, quiet).map(drop),
         Command::Rebuild(args) => rebuild::run(args, quiet).map(drop),
+        Command::Image(args) => image::run(args, quiet).map(drop),
         Command::Scrub(args) => scrub::run(args, quiet).map(drop),
         Command::Udev { device } => udev::run(device).map(drop),
         Command::Completions { shell } => generate::print_completions(*shell),

@@ -432,6 +432,7 @@ fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "dump", &[image, "--offset", &extent.to_string()]);
     printed.run(scratch, "ls", &["-R", image]);
     printed.run(scratch, "rebuild", &[image]);
+    printed.run(scratch, "image", &["--metadata", "--data", image, &scratch.text("metadata.img")]);
     // A page of a file, and of a map, damaged.
     let mut bytes = fs::read(image).unwrap();
     let at = bytes.windows(100).position(|window| window == [7; 100]).unwrap();

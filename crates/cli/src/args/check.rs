@@ -1,4 +1,5 @@
-//! The arguments of the commands that find and mend damage: `check` and `rebuild`.
+//! The arguments of the commands that find and mend damage, or report it: `check`, `rebuild` and
+//! `image`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -91,6 +92,29 @@ pub(crate) struct RebuildArgs {
     #[arg(short = 'n')]
     pub(crate) no_changes: bool,
     /// Print what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Letters and digits of names are replaced, the same by the same; sizes, modes, owners, \
+                        times and ACLs stay. The copy is sparse: cp --sparse=always, tar -S or xz keep it small.\n\
+                        Exit status: 0 copied, 4 copied, and something in the volume is damaged, 1 it could \
+                        not be copied, 2 the command line is wrong."
+)]
+pub(crate) struct ImageArgs {
+    /// The image file or block device, also as UUID=… or LABEL=…
+    pub(crate) source: PathBuf,
+    /// The file to be made
+    pub(crate) to: PathBuf,
+    /// Copy the metadata alone: no contents of files, and no names
+    #[arg(long, required = true)]
+    pub(crate) metadata: bool,
+    /// Read the contents of files, so that the copy has the same damage there
+    #[arg(short, long)]
+    pub(crate) data: bool,
+    /// Print what was copied as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -114,7 +114,7 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
 }
 
 /// The image or device, which nobody has mounted.
-fn source(named: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn source(named: &Path) -> Result<PathBuf, Failure> {
     match target::find(&tag::resolve(named)?)? {
         Target::Unmounted(source) => Ok(source),
         Target::Mounted(served) => Err(Failure::new(format_args!(
@@ -125,7 +125,7 @@ fn source(named: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-fn open(source: &Path, read_only: bool) -> Result<FileDevice, Failure> {
+pub(super) fn open(source: &Path, read_only: bool) -> Result<FileDevice, Failure> {
     let options = OpenOptions::new().read_only(read_only).lock_wait(LAST_DAEMON_GRACE);
     options.open(source).map_err(|error| explain_device(&error, read_only))
 }

@@ -8,8 +8,9 @@ use dendro_control::{
 use dendro_disk::LogicalDisk;
 use dendro_format::Superblock;
 use dendro_format::superblock::{
-    COMPATIBLE_ALLOCATED, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
-    INCOMPATIBLE_VERSIONS, MAJOR_VERSION, READ_ONLY_REMOVALS,
+    COMPATIBLE_ALLOCATED, COMPATIBLE_METADATA_COPY, INCOMPATIBLE_CHUNK_SKIPS,
+    INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS, MAJOR_VERSION,
+    READ_ONLY_REMOVALS,
 };
 use dendro_logdisk::LogDisk;
 
@@ -69,7 +70,10 @@ fn features(superblock: &Superblock) -> FeatureInfo {
         set.map(name).collect()
     };
     FeatureInfo {
-        compatible: names(superblock.compatible, &[(COMPATIBLE_ALLOCATED, "allocated")]),
+        compatible: names(
+            superblock.compatible,
+            &[(COMPATIBLE_ALLOCATED, "allocated"), (COMPATIBLE_METADATA_COPY, "metadata-copy")],
+        ),
         read_only_compatible: names(superblock.read_only, &[(READ_ONLY_REMOVALS, "removals")]),
         incompatible: names(
             superblock.incompatible,

@@ -53,6 +53,12 @@ const REBUILD: &[(&str, &str)] = &[
     ("4", "something is lost, which the report names; with -n: something would be rebuilt"),
     ("8", "it could not be rebuilt: nothing of a volume is left, or there is no room for its map"),
 ];
+const IMAGE: &[(&str, &str)] = &[
+    ("0", "the metadata was copied"),
+    ("1", "it could not be copied"),
+    ("2", "the command line is wrong"),
+    ("4", "it was copied, and something in the volume is damaged"),
+];
 const TRY: &[(&str, &str)] = &[
     ("0", "COMMAND succeeded, and what it did is in the tree"),
     ("125", "COMMAND could not be run on a clone, or what it did not be taken over"),
@@ -165,6 +171,17 @@ const PAGES: &[(&str, Page)] = &[
             ],
             exit_status: REBUILD,
             see_also: &[("dendro-check", 1), ("dendro-cp", 1), ("dendro-dump", 1)],
+        },
+    ),
+    (
+        "dendro-image",
+        Page {
+            examples: &[(
+                "For a report of an error, and what a check finds in it:",
+                "dendro image --metadata --data home.img report.img\nfsck.dendro -f report.img\nxz report.img",
+            )],
+            exit_status: IMAGE,
+            see_also: &[("dendro-check", 1), ("dendro-dump", 1), ("dendro-rebuild", 1)],
         },
     ),
     (
