@@ -25,7 +25,9 @@
 use dendro_base::Timestamp;
 use dendro_device::Device;
 use dendro_format::checkpoint::HeadPosition;
-use dendro_format::superblock::{INCOMPATIBLE_VERSIONS, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS};
+use dendro_format::superblock::{
+    INCOMPATIBLE_RETIRED, INCOMPATIBLE_VERSIONS, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS,
+};
 use dendro_format::{Checkpoint, Identity, SegmentNo, Superblock};
 
 use crate::error::{Error, Result};
@@ -78,12 +80,12 @@ pub fn rebuild(
 ) -> Result<RebuildReport> {
     let mut found = Found::find(device)?;
     let sweep = {
-        let volume = found.volume(device);
+        let volume = found.volume(device)?;
         let count = volume.layout().segment_count();
         Sweep::run(&volume, &mut |segment| progress(segment.0 + 1, count))
     };
     found.adopt_identity(&sweep);
-    let volume = found.volume(device);
+    let volume = found.volume(device)?;
     let mut checkpoints = sweep.checkpoints.clone();
     checkpoints.extend(found.named_checkpoints(&volume));
     checkpoints.retain(|of| is_usable(&volume, &of.checkpoint));
@@ -179,7 +181,7 @@ impl Found {
         }
     }
 
-    fn volume<'d>(&self, device: &'d dyn Device) -> Volume<'d> {
+    fn volume<'d>(&self, device: &'d dyn Device) -> Result<Volume<'d>> {
         Volume::assumed(device, self.superblock.clone())
     }
 
@@ -237,7 +239,8 @@ impl Found {
             seq,
             clean: false,
             read_only: self.superblock.read_only | READ_ONLY_REMOVALS,
-            incompatible: self.superblock.incompatible | KNOWN_INCOMPATIBLE,
+            incompatible: self.superblock.incompatible
+                | (KNOWN_INCOMPATIBLE & !INCOMPATIBLE_RETIRED),
             checkpoint_addr: of.addr,
             checkpoint_len_bytes: of.len_bytes,
             checkpoint_crc32c: of.crc32c,

@@ -98,6 +98,7 @@ fn segment(facts: engine::SegmentFacts) -> wire::SegmentFacts {
         SegmentStatus::Open => SegmentState::Open,
         SegmentStatus::Dirty => SegmentState::Dirty,
         SegmentStatus::Pending => SegmentState::Pending,
+        SegmentStatus::Retired => SegmentState::Retired,
     };
     wire::SegmentFacts {
         number,

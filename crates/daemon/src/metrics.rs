@@ -240,6 +240,7 @@ fn segments(stats: &Stats) -> Vec<Metric> {
         ("open_segments", "state=\"open\"", stats.segments.open),
         ("dirty_segments", "state=\"dirty\"", stats.segments.dirty),
         ("pending_segments", "state=\"pending\"", stats.segments.pending),
+        ("retired_segments", "state=\"retired\"", stats.segments.retired),
     ]
     .into_iter()
     .map(|(name, labels, value)| Metric { labels, ..gauge(name, "dendro_segments", help, value) })

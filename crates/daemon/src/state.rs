@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use dendro_base::sync::Mutex;
 use dendro_base::{Clock, SystemClock, Timestamp, Uuid};
@@ -48,6 +48,8 @@ pub(crate) struct Daemon<'volume> {
     failure: Mutex<Option<Failure>>,
     /// Whether it was logged that there is no room below the device.
     pub(crate) is_host_full: AtomicBool,
+    /// The retired segments that the system log tells of.
+    pub(crate) logged_retired_count: AtomicU32,
     pub(crate) stop: Stop,
 }
 
@@ -69,6 +71,7 @@ impl<'volume> Daemon<'volume> {
             scrub: Scrubber::of(volume),
             failure: Mutex::default(),
             is_host_full: AtomicBool::default(),
+            logged_retired_count: AtomicU32::default(),
             stop: Stop::default(),
         })
     }

@@ -26,10 +26,10 @@ pub struct HostRoom {
 ///    were discarded, may have any value.
 /// 2. After [`Self::flush`] returns, every write that had returned before the flush began is
 ///    durable. Without one, any subset of 512-byte sectors may be lost, in any order.
-/// 3. After a failed write or flush, nothing is promised about writes that were not flushed before
-///    it. A success of a flush that is repeated after a failure proves nothing.
-/// 4. The exception is a write that fails with [`Error::is_no_space`]: only its own range is
-///    unknown then, and it may be tried again.
+/// 3. After a failed flush, nothing is promised about writes that were not flushed before it. A
+///    success of a flush that is repeated after a failure proves nothing.
+/// 4. A failed write has changed nothing but its own range, which is unknown then. It may be tried
+///    again. Other writes are not affected.
 pub trait Device: Send + Sync {
     /// Bytes on the device, a multiple of [`BLOCK_SIZE`].
     fn len_bytes(&self) -> u64;
@@ -104,32 +104,40 @@ pub trait Device: Send + Sync {
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<()>;
 }
 
-impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
-    fn len_bytes(&self) -> u64 {
-        (**self).len_bytes()
-    }
-    fn is_read_only(&self) -> bool {
-        (**self).is_read_only()
-    }
-    fn host_room(&self) -> Option<HostRoom> {
-        (**self).host_room()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        (**self).read_at(offset, buf)
-    }
-    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
-        (**self).read_vectored_at(offset, parts)
-    }
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        (**self).write_at(offset, bytes)
-    }
-    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
-        (**self).write_vectored_at(offset, parts)
-    }
-    fn flush(&self) -> Result<()> {
-        (**self).flush()
-    }
-    fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        (**self).discard(offset, len_bytes)
-    }
+/// Implements [`Device`] for something that leads to one.
+macro_rules! forward_to_device {
+    ($pointer:ty) => {
+        impl<D: Device + ?Sized> Device for $pointer {
+            fn len_bytes(&self) -> u64 {
+                (**self).len_bytes()
+            }
+            fn is_read_only(&self) -> bool {
+                (**self).is_read_only()
+            }
+            fn host_room(&self) -> Option<HostRoom> {
+                (**self).host_room()
+            }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+                (**self).read_at(offset, buf)
+            }
+            fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+                (**self).read_vectored_at(offset, parts)
+            }
+            fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+                (**self).write_at(offset, bytes)
+            }
+            fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+                (**self).write_vectored_at(offset, parts)
+            }
+            fn flush(&self) -> Result<()> {
+                (**self).flush()
+            }
+            fn discard(&self, offset: u64, len_bytes: u64) -> Result<()> {
+                (**self).discard(offset, len_bytes)
+            }
+        }
+    };
 }
+
+forward_to_device!(&D);
+forward_to_device!(std::sync::Arc<D>);

@@ -9,6 +9,7 @@
 //! - [`OverlayDevice`]: any device, with what is written to it kept in memory.
 //! - [`ReadAhead`]: any device, with more read than is asked for where reads lie near each other.
 //! - [`Retrying`]: any device, with reads repeated that fail.
+//! - [`RedirectedDevice`]: any device, with some ranges in another place of it.
 //! - `sim` (feature `sim`): a simulated device with seeded faults, power cuts and crash images.
 //! - [`LoopDevice`]: an image file as a block device.
 //! - [`share_one_arena`]: how the allocator of a process keeps small pieces of memory.
@@ -24,6 +25,7 @@ mod memory;
 mod overlay;
 mod range;
 mod readahead;
+mod redirected;
 mod retrying;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
@@ -37,5 +39,6 @@ pub use loopback::{LoopDevice, loop_backing_file};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use readahead::ReadAhead;
+pub use redirected::{RedirectedDevice, Redirection};
 pub use retrying::Retrying;
 pub use std::io::{IoSlice, IoSliceMut};

@@ -8,6 +8,7 @@
 //! - [`record`]: the changes in a partial segment.
 //! - [`key`], [`chunk`], [`node`]: the map.
 //! - [`checkpoint`], [`usage`]: a frozen state of the whole volume.
+//! - [`retired`]: segments that the device cannot write.
 //! - [`versions`]: branches and snapshots; [`removal`]: lists that are being removed.
 //!
 //! With the feature `testing` also `testing`: random structures, and what fuzzers run.
@@ -25,6 +26,7 @@ pub mod node;
 pub mod partial;
 pub mod record;
 pub mod removal;
+pub mod retired;
 pub mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -39,6 +41,7 @@ pub use layout::{Addr, Layout, SegmentNo};
 pub use node::{ChildPtr, Entries, NodePtr, Value};
 pub use partial::{Head, PartialHeader};
 pub use record::Record;
+pub use retired::Retired;
 pub use superblock::Superblock;
 pub use usage::Usage;
 pub use versions::VersionRecord;

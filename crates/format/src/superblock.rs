@@ -7,6 +7,7 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::{Addr, Layout};
+use crate::retired::{self, MAX_RETIRED, Retired, RetiredV1};
 use crate::{Malformed, Result, can_be_counted, checksum};
 
 /// Bytes in a superblock and in its slot.
@@ -28,9 +29,14 @@ pub const INCOMPATIBLE_CHUNK_SKIPS: u64 = 1 << 2;
 /// Feature flag: segments may have been filled again since the checkpoint
 /// ([`crate::Record::Reuse`]).
 pub const INCOMPATIBLE_REUSE: u64 = 1 << 3;
+/// Feature flag: the superblock has a list of retired segments ([`crate::retired`]).
+pub const INCOMPATIBLE_RETIRED: u64 = 1 << 4;
 /// Incompatible features that this code knows. A volume with another is refused.
-pub const KNOWN_INCOMPATIBLE: u64 =
-    INCOMPATIBLE_VERSIONS | INCOMPATIBLE_MAP_EPOCHS | INCOMPATIBLE_CHUNK_SKIPS | INCOMPATIBLE_REUSE;
+pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
+    | INCOMPATIBLE_MAP_EPOCHS
+    | INCOMPATIBLE_CHUNK_SKIPS
+    | INCOMPATIBLE_REUSE
+    | INCOMPATIBLE_RETIRED;
 /// The compatible feature of an image that is completely allocated on the file system that holds
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.
@@ -47,6 +53,7 @@ pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = READ_ONLY_REMOVALS;
 /// Bytes that a label may have.
 pub const LABEL_LEN_BYTES: usize = 64;
 
+const RETIRED_LEN_BYTES: usize = MAX_RETIRED * size_of::<RetiredV1>();
 const STATE_CLEAN: u8 = 1;
 const CHECKSUM_CRC32C: u8 = 1;
 
@@ -75,7 +82,9 @@ const CHECKSUM_CRC32C: u8 = 1;
 /// |     96 |    8 | `written_ns`         | when this superblock was written                   |
 /// |    104 |   16 | `hash_key`           | a random key for the clients' hash tables          |
 /// |    120 |   64 | `label`              | UTF-8, zero-padded                                 |
-/// |    184 | 3912 | `reserved`           | zero                                               |
+/// |    184 |    4 | `retired_count`      | entries of the list of retired segments, 128 at most |
+/// |    188 | 2048 | `retired`            | the list ([`RetiredV1`]); zero behind its end      |
+/// |   2236 | 1860 | `reserved`           | zero                                               |
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SuperblockV1 {
@@ -100,12 +109,15 @@ pub struct SuperblockV1 {
     written_ns: I64,
     hash_key: [u8; 16],
     label: [u8; LABEL_LEN_BYTES],
-    reserved: [u8; 3912],
+    retired_count: U32,
+    retired: [u8; 2048],
+    reserved: [u8; 1860],
 }
 
 const _: () = assert!(size_of::<SuperblockV1>() == SUPERBLOCK_LEN_BYTES);
 const _: () = assert!(offset_of!(SuperblockV1, segment_size_log2) == 64);
 const _: () = assert!(offset_of!(SuperblockV1, label) == 120);
+const _: () = assert!(offset_of!(SuperblockV1, reserved) == 188 + RETIRED_LEN_BYTES);
 
 /// A superblock in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +152,9 @@ pub struct Superblock {
     pub hash_key: [u8; 16],
     /// The volume's name, 64 bytes of UTF-8 at most.
     pub label: String,
+    /// Segments that are not filled again, [`retired::MAX_RETIRED`] entries at most. It counts with
+    /// [`INCOMPATIBLE_RETIRED`] alone.
+    pub retired: Vec<Retired>,
 }
 
 impl Superblock {
@@ -149,6 +164,10 @@ impl Superblock {
         let mut label = [0; LABEL_LEN_BYTES];
         let len = self.label.floor_char_boundary(LABEL_LEN_BYTES);
         label[..len].copy_from_slice(&self.label.as_bytes()[..len]);
+        let entries: Vec<RetiredV1> =
+            self.retired.iter().take(MAX_RETIRED).map(Retired::encode).collect();
+        let mut retired = [0; RETIRED_LEN_BYTES];
+        retired[..size_of_val(&entries[..])].copy_from_slice(entries.as_bytes());
         let mut raw = Box::new(SuperblockV1 {
             magic: MAGIC,
             crc32c: U32::ZERO,
@@ -171,6 +190,8 @@ impl Superblock {
             written_ns: self.written.0.into(),
             hash_key: self.hash_key,
             label,
+            retired_count: (entries.len() as u32).into(),
+            retired,
             reserved: FromZeros::new_zeroed(),
         });
         raw.crc32c = checksum(&raw.as_bytes()[12..]).into();
@@ -198,6 +219,11 @@ impl Superblock {
         if !can_be_counted(&[raw.seq.get()]) {
             return Err(WRONG("its number is out of range"));
         }
+        let layout = Layout::new(raw.segment_size_log2, raw.segment_count.get())?;
+        let retired = match raw.incompatible.get() & INCOMPATIBLE_RETIRED {
+            0 => Vec::new(),
+            _ => retired::decode_list(raw.retired_count.get(), &raw.retired, layout)?,
+        };
         let label_len = raw.label.iter().position(|&byte| byte == 0).unwrap_or(LABEL_LEN_BYTES);
         Ok(Self {
             uuid: Uuid(raw.uuid),
@@ -205,7 +231,7 @@ impl Superblock {
             compatible: raw.compatible.get(),
             read_only: raw.read_only.get(),
             incompatible: raw.incompatible.get(),
-            layout: Layout::new(raw.segment_size_log2, raw.segment_count.get())?,
+            layout,
             clean: raw.state == STATE_CLEAN,
             compression: raw.compression,
             checkpoint_addr: Addr(raw.checkpoint_addr.get()),
@@ -215,6 +241,7 @@ impl Superblock {
             written: Timestamp(raw.written_ns.get()),
             hash_key: raw.hash_key,
             label: String::from_utf8_lossy(&raw.label[..label_len]).into_owned(),
+            retired,
         })
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dendro_format::{checkpoint, node, partial, record, removal, superblock, usage, versions};
+use dendro_format::{
+    checkpoint, node, partial, record, removal, retired, superblock, usage, versions,
+};
 
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     include_str!("../src/superblock.rs"),
     include_str!("../src/partial.rs"),
     include_str!("../src/record.rs"),
@@ -13,6 +15,7 @@ const SOURCES: [&str; 8] = [
     include_str!("../src/usage.rs"),
     include_str!("../src/versions.rs"),
     include_str!("../src/removal.rs"),
+    include_str!("../src/retired.rs"),
 ];
 const FORMAT_MD: &str = include_str!("../../../docs/FORMAT.md");
 
@@ -94,7 +97,7 @@ fn all_structures() -> BTreeMap<String, Fields> {
 fn every_structure_is_seen() {
     let found = all_structures();
     let len = |name: &str| found[name].last().map_or(0, |(_, offset, len)| offset + len);
-    assert_eq!(found.len(), 20);
+    assert_eq!(found.len(), 21);
     assert_eq!(len("SuperblockV1"), size_of::<superblock::SuperblockV1>());
     assert_eq!(len("PartialHeaderV1"), size_of::<partial::PartialHeaderV1>());
     assert_eq!(len("NodeHeaderV1"), size_of::<node::NodeHeaderV1>());
@@ -113,6 +116,7 @@ fn every_structure_is_seen() {
     assert_eq!(len("VersionV1"), size_of::<record::VersionV1>());
     assert_eq!(len("ReuseV1"), size_of::<record::ReuseV1>());
     assert_eq!(len("CountersV1"), size_of::<versions::CountersV1>());
+    assert_eq!(len("RetiredV1"), size_of::<retired::RetiredV1>());
     assert_eq!(len("RemovalV1"), size_of::<removal::RemovalV1>());
     assert_eq!(len("VersionEntryV1"), size_of::<versions::VersionEntryV1>());
 }
@@ -133,7 +137,7 @@ fn the_tables_in_the_code_say_what_the_structures_are() {
             tables += 1;
         }
     }
-    assert_eq!(tables, 8);
+    assert_eq!(tables, 9);
 }
 
 #[test]

@@ -92,6 +92,7 @@ fn superblock_v1() {
         written: Timestamp(-2),
         hash_key: *b"sixteen bytes ok",
         label: "Jahresringe ○".into(),
+        retired: Vec::new(),
     };
     let bytes = superblock.encode();
     check("superblock_v1", bytes.as_slot());

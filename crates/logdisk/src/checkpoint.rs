@@ -35,10 +35,10 @@ use dendro_policy::Class;
 
 use crate::engine::{Engine, PARTIAL_LEN_BYTES};
 use crate::fault::Fault;
-use crate::fault::no_space;
 use crate::flush::Flusher;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::segments::{FrozenSegments, Generation, node_footprint_bytes};
+use crate::log::writer::Refusal;
 use crate::map::node::{Child, Node, Resident};
 use crate::map::store::PinnedNodes;
 use crate::options::OpenOptions;
@@ -576,6 +576,7 @@ impl Checkpointer {
     fn open_map_partial(&self, checkpoints: &mut Checkpoints) -> Result<Partial> {
         let size = self.volume.layout().segment_size_bytes();
         if let Some(segment) = checkpoints.head.segment
+            && !self.volume.read().state.segments.is_retired(segment)
             && size - u64::from(checkpoints.head.offset_bytes) >= MIN_CAPACITY_BYTES as u64
         {
             return Ok(self.map_partial(checkpoints, segment));
@@ -665,18 +666,23 @@ impl Checkpointer {
     /// Until the checkpoint is done, its nodes are read from memory.
     fn try_waiting_nodes(&self, checkpoints: &mut Checkpoints) -> Result<()> {
         let Some(nodes) = checkpoints.waiting.take() else { return Ok(()) };
-        let written = self.volume.device().write_at(nodes.offset, &nodes.buf[..nodes.len_bytes]);
-        let no_space =
-            written.as_ref().err().and_then(|error| no_space(error, nodes.len_bytes as u64));
-        self.accounts.map_stream().set_out_of_room(no_space.is_some());
-        if let Some(error) = no_space {
-            checkpoints.waiting = Some(nodes);
-            return Err(error);
+        let written = self.volume.write_somewhere(nodes.offset, &nodes.buf[..nodes.len_bytes]);
+        let is_out_of_room = matches!(written, Err(Refusal::NoSpace(_)));
+        self.accounts.map_stream().set_out_of_room(is_out_of_room);
+        match written {
+            Err(Refusal::NoSpace(error)) => {
+                checkpoints.waiting = Some(nodes);
+                Err(error)
+            }
+            Err(Refusal::Failed(why)) => {
+                checkpoints.buf = Some(nodes.buf);
+                Err(self.volume.latch_write(format!("writing the map: {why}")))
+            }
+            Ok(()) => {
+                checkpoints.buf = Some(nodes.buf);
+                Ok(())
+            }
         }
-        checkpoints.buf = Some(nodes.buf);
-        written.map_err(|error| {
-            self.volume.latch(Fault::Error(Error::Failed(format!("writing the map: {error}"))))
-        })
     }
 
     /// As [`Self::try_waiting_nodes`], for threads that take no checkpoint.

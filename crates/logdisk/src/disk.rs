@@ -201,6 +201,12 @@ impl LogDisk {
         self.checkpointer.step()
     }
 
+    /// The number of segments that are not filled again because the device could not write them, or
+    /// because they have parts of such segments.
+    pub fn retired_segment_count(&self) -> u32 {
+        self.volume.read().state.segments.retired_count()
+    }
+
     /// Whether a write found the host full and waits for room.
     pub fn waits_for_host(&self) -> bool {
         self.accounts.waits_for_host()
@@ -327,18 +333,19 @@ impl LogicalDisk for LogDisk {
     fn space(&self) -> Space {
         self.accounts.host().look();
         self.remover.remove_for_a_while();
-        let (live_bytes, charged_bytes, present_capacity_bytes) = {
+        let (live_bytes, charged_bytes, capacity_bytes, present_capacity_bytes) = {
             let engine = self.volume.read();
             let charged_bytes = self.accounts.charged_bytes(&engine);
             (
                 self.accounts.used_bytes(&engine),
                 charged_bytes,
+                self.accounts.capacity_bytes(&engine),
                 self.accounts.present_capacity_bytes(&engine),
             )
         };
         let reserved_bytes = self.accounts.reserved_bytes();
         Space {
-            capacity_bytes: self.accounts.capacity_bytes(),
+            capacity_bytes,
             live_bytes,
             available_bytes: present_capacity_bytes
                 .saturating_sub(charged_bytes.saturating_add(reserved_bytes)),

@@ -242,7 +242,12 @@ impl Engine {
         }
         let layout = self.state.segments.layout();
         let size = layout.segment_size_bytes();
-        if size - u64::from(self.log.offset_bytes) < MIN_CAPACITY_BYTES as u64 {
+        // A segment that the device could not write is left early, if the log states already where
+        // it continues.
+        let is_bad = self.state.segments.is_retired(self.log.segment)
+            && self.log.offset_bytes > 0
+            && self.log.next_segment.is_some();
+        if is_bad || size - u64::from(self.log.offset_bytes) < MIN_CAPACITY_BYTES as u64 {
             let Some(next) = self.log.next_segment.take() else {
                 return Err(Error::Failed(
                     "the log has no segment in which it can continue".into(),

@@ -42,6 +42,7 @@ use dendro_base::{Clock, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
 use dendro_format::removal::{self, REMOVALS_LIST};
+use dendro_format::retired;
 use dendro_format::superblock::{
     COMPATIBLE_ALLOCATED, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
     READ_ONLY_REMOVALS,
@@ -63,6 +64,7 @@ use crate::checkpoint::{Checkpoints, MapHead};
 use crate::engine::streams::Streams;
 use crate::engine::{Engine, MainHead};
 use crate::fault::Fault;
+use crate::log::redirection::VolumeDevice;
 use crate::log::segments::{PageCounts, Segments};
 use crate::log::superblocks::{self, Superblocks};
 use crate::log::writer::Writer;
@@ -84,7 +86,7 @@ const SEQ_SKIP: u64 = 1 << 20;
 
 /// The parts of a volume that was found or made, for the rooms above.
 pub(crate) struct Recovered {
-    pub(crate) device: Arc<dyn Device>,
+    pub(crate) device: Arc<VolumeDevice>,
     /// The options as they are possible on this device.
     pub(crate) options: OpenOptions,
     pub(crate) superblock: Superblock,
@@ -157,6 +159,7 @@ pub(crate) fn make(
         written: now,
         hash_key: options.hash_key,
         label: options.label.clone(),
+        retired: Vec::new(),
     };
     let mut segments = Segments::new(layout);
     segments.restore_page_counts(PageCounts { are_exact: true, ..PageCounts::default() });
@@ -172,13 +175,14 @@ pub(crate) fn make(
     );
     let mut options = open_options;
     options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
+    let device = Arc::new(VolumeDevice::new(Arc::clone(device)));
     let store =
-        NodeStore::new(Arc::clone(device), superblock.uuid, layout, options.cache_size_bytes);
+        NodeStore::new(Arc::clone(&device) as _, superblock.uuid, layout, options.cache_size_bytes);
     let writer = Arc::new(Writer::default());
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
     let engine = Engine::new(state, log, streams, 0, superblock.uuid, Arc::clone(clock), writer);
     Ok(Recovered {
-        device: Arc::clone(device),
+        device,
         options,
         superblock,
         store,
@@ -231,14 +235,15 @@ pub(crate) fn open(
     mut options: OpenOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Recovered> {
-    let Start { mut superblock, checkpoint, doubt, is_adopted, mut notes } = Start::find(&*device)?;
+    let device = Arc::new(VolumeDevice::new(device));
+    let Start { mut superblock, checkpoint, doubt, is_adopted, mut notes } = Start::find(&device)?;
     // Nodes that are written from now on have these features.
     superblock.incompatible |= WRITTEN_FEATURES;
     superblock.read_only |= READ_ONLY_REMOVALS;
     options.discard &= superblock.compatible & COMPATIBLE_ALLOCATED == 0;
     options.read_only |= device.is_read_only() || !superblocks::is_writable(&superblock);
     let store = NodeStore::new(
-        Arc::clone(&device),
+        Arc::clone(&device) as _,
         superblock.uuid,
         superblock.layout,
         options.cache_size_bytes,
@@ -433,6 +438,9 @@ fn restore(superblock: &Superblock, checkpoint: &Checkpoint, nodes: &dyn Nodes) 
     let layout = superblock.layout;
     let map = Map::from_root(checkpoint.root);
     let mut segments = Segments::new(layout);
+    for segment in retired::out_of_use(&superblock.retired) {
+        segments.retire(segment);
+    }
     let mut problem = None;
     let from = Key::first(USAGE_LIST, Space::Records, 0);
     let to = Key::first(USAGE_LIST, Space::Chunks, 0);

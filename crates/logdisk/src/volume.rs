@@ -2,9 +2,13 @@
 //!
 //! Everything above works on the volume. This module says who may change it, and when nobody may.
 //!
+//! - [`sparing`]: what happens to writes that the device refuses.
+//!
 //! Invariants:
 //! 2. (flush 2) A failed flush is never tried again and believed: the volume latches. Every later
 //!    change and flush fails with the first reason until the volume is opened again.
+
+mod sparing;
 
 use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_base::sync::{Arc, BriefRwLock, Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
@@ -16,6 +20,7 @@ use dendro_format::{Addr, Layout, Superblock};
 use crate::damage::DamageLog;
 use crate::engine::Engine;
 use crate::fault::Fault;
+use crate::log::redirection::VolumeDevice;
 use crate::log::superblocks;
 use crate::log::writer::{Refusal, Writer};
 use crate::map::budget;
@@ -23,7 +28,7 @@ use crate::map::store::NodeStore;
 
 /// An open volume.
 pub(crate) struct Volume {
-    device: Arc<dyn Device>,
+    device: Arc<VolumeDevice>,
     layout: Layout,
     uuid: Uuid,
     store: NodeStore,
@@ -38,7 +43,7 @@ pub(crate) struct Volume {
 
 impl Volume {
     pub(crate) fn new(
-        device: Arc<dyn Device>,
+        device: Arc<VolumeDevice>,
         superblock: Superblock,
         store: NodeStore,
         engine: Engine,
@@ -78,7 +83,7 @@ impl Volume {
 
     /// The device, for those who outlive this borrow.
     pub(crate) fn shared_device(&self) -> Arc<dyn Device> {
-        Arc::clone(&self.device)
+        Arc::clone(&self.device) as _
     }
 
     pub(crate) const fn layout(&self) -> Layout {
@@ -185,9 +190,10 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NoSpace`] when the file system that holds the image is full: the partial segment
-    /// stays queued. [`Error::Failed`] when the device fails: the volume latches.
+    /// stays queued. [`Error::Failed`] when the device can write it nowhere: the volume latches.
     pub(crate) fn write_one(&self) -> Result<bool> {
-        let wrote = match self.writer.write_one(&*self.device) {
+        let write_again = |offset, bytes: &[u8]| self.write_somewhere(offset, bytes);
+        let wrote = match self.writer.write_one(&*self.device, write_again) {
             Ok(wrote) => wrote,
             Err(Refusal::Failed(why)) => return Err(self.latch_write(why)),
             Err(Refusal::NoSpace(error)) => return Err(error),
@@ -248,7 +254,7 @@ impl Volume {
     /// # Errors
     /// As [`Self::append_superblock`].
     pub(crate) fn allocate_superblock(&self) -> Result<()> {
-        superblocks::allocate_next(&self.device, &self.superblock.lock())
+        superblocks::allocate_next(self.device.below(), &self.superblock.lock())
             .map_err(|error| self.latch_unless_full(error))
     }
 
@@ -266,7 +272,8 @@ impl Volume {
         let mut next = newest.clone();
         next.seq = newest.seq.wrapping_add(1);
         change(&mut next);
-        superblocks::append(&self.device, &next).map_err(|error| self.latch_unless_full(error))?;
+        superblocks::append(self.device.below(), &mut next)
+            .map_err(|error| self.latch_unless_full(error))?;
         *newest = next;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A volume: its superblocks, its checkpoint, and its bytes.
 
-use dendro_device::{AlignedBuf, Device};
+use dendro_device::{AlignedBuf, Device, RedirectedDevice, Redirection};
 use dendro_format::superblock::KNOWN_INCOMPATIBLE;
 use dendro_format::{Addr, Checkpoint, Layout, SegmentNo, Superblock, checksum};
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// A volume on a device.
 pub struct Volume<'d> {
-    device: &'d dyn Device,
+    device: RedirectedDevice<&'d dyn Device>,
     superblocks: Superblocks,
 }
 
@@ -30,17 +30,29 @@ impl<'d> Volume<'d> {
         if volume_len_bytes > device_len_bytes {
             return Err(Error::Truncated { volume_len_bytes, device_len_bytes });
         }
-        Ok(Self { device, superblocks })
+        Self::on(device, superblocks)
     }
 
     /// A volume that is read as if `superblock` were its only one.
-    pub(crate) fn assumed(device: &'d dyn Device, superblock: Superblock) -> Self {
-        Self { device, superblocks: Superblocks::only(superblock) }
+    ///
+    /// # Errors
+    /// When parts of segments lie where the device has no room.
+    pub(crate) fn assumed(device: &'d dyn Device, superblock: Superblock) -> Result<Self> {
+        Self::on(device, Superblocks::only(superblock))
     }
 
-    /// The device that it lies on.
-    pub(crate) const fn device(&self) -> &'d dyn Device {
-        self.device
+    fn on(device: &'d dyn Device, superblocks: Superblocks) -> Result<Self> {
+        let Superblock { layout, retired, .. } = &superblocks.current().superblock;
+        let redirection = |(offset, len_bytes, to)| Redirection { offset, len_bytes, to };
+        let ranges = retired.iter().filter_map(|one| one.moved_range(*layout)).map(redirection);
+        let device = RedirectedDevice::new(device);
+        device.redirect(ranges.collect())?;
+        Ok(Self { device, superblocks })
+    }
+
+    /// The device that it lies on. What lies in spare segments is read and written there.
+    pub(crate) fn device(&self) -> &dyn Device {
+        &self.device
     }
 
     /// Its superblocks.

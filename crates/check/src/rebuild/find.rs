@@ -6,7 +6,7 @@ use dendro_base::units::PAGE_SIZE;
 use dendro_base::{Timestamp, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
-use dendro_format::superblock::{KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS};
+use dendro_format::superblock::{INCOMPATIBLE_RETIRED, KNOWN_INCOMPATIBLE, READ_ONLY_REMOVALS};
 use dendro_format::{Addr, Checkpoint, Layout, PartialHeader, Superblock};
 
 /// So many partial segments that agree are enough.
@@ -39,7 +39,8 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         seq: 0,
         compatible: 0,
         read_only: READ_ONLY_REMOVALS,
-        incompatible: KNOWN_INCOMPATIBLE,
+        // What lay in spare segments is lost with the superblocks.
+        incompatible: KNOWN_INCOMPATIBLE & !INCOMPATIBLE_RETIRED,
         layout: Layout::new(log2, segment_count).ok()?,
         clean: false,
         compression: 0,
@@ -50,6 +51,7 @@ pub(super) fn from_partial_segments(device: &dyn Device) -> Option<Superblock> {
         written: Timestamp(0),
         hash_key: [0; 16],
         label: String::new(),
+        retired: Vec::new(),
     })
 }
 

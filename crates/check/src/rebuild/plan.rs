@@ -74,6 +74,7 @@ impl Plan {
             plan.take_log_behind(volume, base, &mut needed);
         }
         plan.count(volume, &mut needed);
+        needed.extend(dendro_format::retired::out_of_use(&volume.superblock().retired));
         plan.unknown_move_count += plan.unknown_later_moves();
         let is_free = |segment: &SegmentNo| {
             plan.map.account.live_bytes_of(*segment) == 0 && !needed.contains(segment)

@@ -146,6 +146,7 @@ impl Builder {
                 written: Timestamp(2),
                 hash_key: [3; 16],
                 label: "small".into(),
+                retired: Vec::new(),
             },
             checkpoint: Checkpoint {
                 log_clock: 0,

@@ -88,6 +88,7 @@ mod tests {
             written: Timestamp::default(),
             hash_key: [0; 16],
             label: "home".into(),
+            retired: Vec::new(),
         }
     }
 

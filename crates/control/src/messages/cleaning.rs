@@ -67,6 +67,9 @@ pub enum SegmentState {
     Dirty,
     /// It is empty; segclean makes it clean, as does any checkpoint.
     Pending,
+    /// Nothing: the device could not write it, or it serves in such a segment's place. It is never
+    /// filled again.
+    Retired,
 }
 
 /// What a segment was filled with.

@@ -76,6 +76,7 @@ pub fn superblock(rng: &mut Rng) -> Superblock {
         written: time(rng),
         hash_key,
         label: (0..label_len).map(|_| if rng.chance(80) { 'a' } else { 'Ω' }).collect(),
+        retired: Vec::new(),
     }
 }
 

@@ -104,7 +104,9 @@ impl Engine {
         let layout = self.state.segments.layout();
         let size = layout.segment_size_bytes();
         let stream = &mut self.streams.all[number];
-        let is_full = size - u64::from(stream.offset_bytes) < MIN_CAPACITY_BYTES as u64;
+        let segments = &self.state.segments;
+        let is_bad = stream.segment.is_some_and(|segment| segments.is_retired(segment));
+        let is_full = is_bad || size - u64::from(stream.offset_bytes) < MIN_CAPACITY_BYTES as u64;
         if let Some(full) = stream.segment.filter(|_| is_full) {
             self.state.segments.close(full);
             stream.segment = None;

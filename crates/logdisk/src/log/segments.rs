@@ -10,6 +10,7 @@
 mod entry;
 mod hold;
 mod pins;
+mod retire;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,9 @@ pub struct SegmentCounts {
     pub dirty: u32,
     /// Segments that were filled and hold nothing live; they wait until they may become clean.
     pub pending: u32,
+    /// Segments that are never filled again, because the device could not write them or because
+    /// parts of such segments lie in them.
+    pub retired: u32,
 }
 
 /// The state that a segment is counted under.
@@ -61,6 +65,7 @@ enum Standing {
     Open,
     Dirty,
     Pending,
+    Retired,
 }
 
 impl Standing {
@@ -70,6 +75,7 @@ impl Standing {
             SegmentState::Open => Self::Open,
             SegmentState::Dirty if entry.live_bytes == 0 => Self::Pending,
             SegmentState::Dirty => Self::Dirty,
+            SegmentState::Retired => Self::Retired,
         }
     }
 }
@@ -81,6 +87,7 @@ impl SegmentCounts {
             Standing::Open => &mut self.open,
             Standing::Dirty => &mut self.dirty,
             Standing::Pending => &mut self.pending,
+            Standing::Retired => &mut self.retired,
         }
     }
 }
@@ -94,6 +101,8 @@ pub(crate) struct Segments {
     used_end: u32,
     clean: RoaringBitmap,
     pending: RoaringBitmap,
+    /// The segments that become retired when they would become clean, and those that are.
+    retired: RoaringBitmap,
     /// The segments marked [`UNRECORDED`], in the order in which they were marked.
     unrecorded: Vec<u32>,
     /// The live bytes at the last freeze, of the segments whose live bytes have changed since.
@@ -131,6 +140,7 @@ impl Segments {
             counts: SegmentCounts { clean: clean.len() as u32, ..SegmentCounts::default() },
             clean,
             pending: RoaringBitmap::new(),
+            retired: RoaringBitmap::new(),
             unrecorded: Vec::new(),
             frozen: FxHashMap::default(),
             awaiting_next: Vec::new(),
@@ -262,12 +272,12 @@ impl Segments {
         match before {
             Standing::Clean => self.clean.remove(segment.0),
             Standing::Pending => self.pending.remove(segment.0),
-            Standing::Open | Standing::Dirty => false,
+            Standing::Open | Standing::Dirty | Standing::Retired => false,
         };
         match after {
             Standing::Clean => self.clean.insert(segment.0),
             Standing::Pending => self.pending.insert(segment.0),
-            Standing::Open | Standing::Dirty => false,
+            Standing::Open | Standing::Dirty | Standing::Retired => false,
         };
         self.used_end = self.used_end.max(segment.0 + 1);
     }
@@ -475,16 +485,17 @@ impl Segments {
         }
     }
 
-    /// Makes a segment clean that neither a checkpoint nor the log behind it needs (segments
+    /// Makes a segment clean, or retires it, that neither a checkpoint nor the log behind it needs (segments
     /// invariant 2).
     ///
     /// # Panics
     /// If something in the segment is live, or a stream fills it: filling it again would lose data.
     pub(crate) fn set_clean(&mut self, segment: SegmentNo) {
+        let state = self.state_when_clean(segment);
         self.change(segment, |entry| {
             let is_pending = Standing::of(entry) == Standing::Pending;
             assert!(is_pending, "segment {segment} is still needed");
-            entry.set_state(SegmentState::Clean);
+            entry.set_state(state);
         });
     }
 
@@ -506,12 +517,13 @@ impl Segments {
             last_death: usage.written_at,
             ..self.policy_view(segment)
         };
+        let when_clean = self.state_when_clean(segment);
         self.change(segment, |entry| {
             entry.set_head(usage.head);
             entry.set_policy_view(&statistics);
             entry.set_state(match entry.state() {
                 _ if usage.live_bytes > 0 => SegmentState::Dirty,
-                SegmentState::Dirty => SegmentState::Clean,
+                SegmentState::Dirty => when_clean,
                 other => other,
             });
         });
@@ -598,7 +610,8 @@ impl Segments {
         self.reclaimable.clear();
         for segment in self.layout.log_segments() {
             let entry = &self.table[segment.0 as usize];
-            if entry.live_bytes > 0 && entry.state() == SegmentState::Clean {
+            let is_filled = matches!(entry.state(), SegmentState::Open | SegmentState::Dirty);
+            if entry.live_bytes > 0 && !is_filled {
                 self.close(segment);
             }
         }

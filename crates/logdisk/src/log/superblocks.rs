@@ -202,11 +202,15 @@ fn read(
 /// Makes the device allocate the place of the next superblock. The zeros there are no superblock.
 ///
 /// # Errors
-/// As [`append`].
+/// [`Error::NoSpace`] when the file system that holds the image is full.
 pub(crate) fn allocate_next(device: &Arc<dyn Device>, newest: &Superblock) -> Result<(), Error> {
     let offset = newest.layout.superblock_offset(newest.seq.wrapping_add(1));
     let zeros = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
-    device.write_at(offset, &zeros).map_err(failed)
+    match device.write_at(offset, &zeros) {
+        Err(error) if error.is_no_space() => Err(failed(error)),
+        // A slot that cannot be written is passed over later.
+        _ => Ok(()),
+    }
 }
 
 /// Why a superblock could not be appended.
@@ -215,12 +219,29 @@ fn failed(error: dendro_device::Error) -> Error {
         .unwrap_or_else(|| Error::Failed(format!("writing the superblock: {error}")))
 }
 
-/// Appends a superblock and makes it durable.
+/// How many slots are tried for a superblock.
+const SLOT_TRIES: u32 = 3;
+
+/// Appends a superblock and makes it durable. A slot that cannot be written is passed over: the
+/// superblock gets a higher number, so that whatever was left in that slot does not count.
 ///
 /// # Errors
 /// [`Error::NoSpace`] when the file system that holds the image is full: the same superblock may be
 /// appended again. [`Error::Failed`] when the device fails.
-pub(crate) fn append(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<(), Error> {
+pub(crate) fn append(device: &Arc<dyn Device>, superblock: &mut Superblock) -> Result<(), Error> {
+    for _ in 1..SLOT_TRIES {
+        match write(device, superblock) {
+            Err(error) if !error.is_no_space() => {
+                superblock.seq = superblock.seq.wrapping_add(1);
+            }
+            written => return written.and_then(|()| device.flush()).map_err(failed),
+        }
+    }
+    write(device, superblock).and_then(|()| device.flush()).map_err(failed)
+}
+
+/// Writes a superblock to its slot.
+fn write(device: &Arc<dyn Device>, superblock: &Superblock) -> dendro_device::Result<()> {
     let offset = superblock.layout.superblock_offset(superblock.seq);
     for area in [0, 1] {
         let range = superblock.layout.superblock_area(area);
@@ -233,6 +254,5 @@ pub(crate) fn append(device: &Arc<dyn Device>, superblock: &Superblock) -> Resul
     let slot = superblock.encode();
     let mut aligned = AlignedBuf::zeroed(SUPERBLOCK_LEN_BYTES);
     aligned.copy_from_slice(slot.as_slot());
-    device.write_at(offset, &aligned).map_err(failed)?;
-    device.flush().map_err(failed)
+    device.write_at(offset, &aligned)
 }

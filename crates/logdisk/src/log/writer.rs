@@ -153,9 +153,14 @@ impl Writer {
     /// [`Self::take_written`] returns them.
     ///
     /// # Errors
-    /// What the device reports. After a failure every later call fails too, because the log after
+    /// What `write_again` returns. It is called with the place and the bytes of each partial segment
+    /// if the device fails to write them together. After a failure every later call fails too, because the log after
     /// the failed write must not count as written.
-    pub(crate) fn write_one(&self, device: &dyn Device) -> Result<bool, Refusal> {
+    pub(crate) fn write_one(
+        &self,
+        device: &dyn Device,
+        write_again: impl Fn(u64, &[u8]) -> Result<(), Refusal>,
+    ) -> Result<bool, Refusal> {
         let taken = {
             let mut queue = self.queue.lock();
             if let Some(failure) = &queue.failure {
@@ -168,7 +173,17 @@ impl Writer {
         let Some(first) = taken.first() else { return Ok(false) };
         let parts: Vec<IoSlice<'_>> =
             taken.iter().map(|closed| IoSlice::new(closed.bytes())).collect();
-        let result = device.write_vectored_at(first.base.bytes(), &parts);
+        let result = match device.write_vectored_at(first.base.bytes(), &parts) {
+            Err(error) => {
+                match no_space(&error, parts.iter().map(|part| part.len() as u64).sum()) {
+                    Some(error) => Err(Refusal::NoSpace(error)),
+                    None => taken
+                        .iter()
+                        .try_for_each(|closed| write_again(closed.base.bytes(), closed.bytes())),
+                }
+            }
+            Ok(()) => Ok(()),
+        };
         let mut queue = self.queue.lock();
         for closed in &taken {
             // Only one is removed: partial segments of other streams are written under the same
@@ -178,10 +193,9 @@ impl Writer {
             }
         }
         self.done.notify_all();
-        let len_bytes = parts.iter().map(|part| part.len() as u64).sum();
-        let no_space = result.as_ref().err().and_then(|error| no_space(error, len_bytes));
-        self.is_out_of_room.store(no_space.is_some(), Ordering::Relaxed);
-        if let Some(error) = no_space {
+        let is_out_of_room = matches!(result, Err(Refusal::NoSpace(_)));
+        self.is_out_of_room.store(is_out_of_room, Ordering::Relaxed);
+        if let Err(Refusal::NoSpace(error)) = result {
             for closed in taken.into_iter().rev() {
                 queue.waiting.push_front(closed);
             }
@@ -190,7 +204,8 @@ impl Writer {
         }
         match result {
             // Blocks of partial segments that were not written are still read from memory.
-            Err(error) => drop(queue.failure.get_or_insert_with(|| error.to_string())),
+            Err(Refusal::Failed(why)) => drop(queue.failure.get_or_insert(why)),
+            Err(Refusal::NoSpace(_)) => {}
             Ok(()) => queue.written.extend(taken),
         }
         queue.failure.clone().map_or(Ok(true), |why| Err(why.into()))

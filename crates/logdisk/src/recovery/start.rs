@@ -15,6 +15,7 @@ use dendro_format::superblock::{KNOWN_INCOMPATIBLE, SuperblockRemains};
 use dendro_format::{Addr, Checkpoint, Head, Layout, Record, Superblock, checksum};
 
 use super::reader::SegmentReader;
+use crate::log::redirection::{VolumeDevice, redirect};
 use crate::log::superblocks::{Behind, Superblocks};
 
 /// The superblock and the checkpoint that recovery starts from.
@@ -56,14 +57,15 @@ impl LogPosition {
 }
 
 impl Start {
-    /// Finds the start on a device.
+    /// Finds the start on a device, and redirects what lies in spare segments.
     ///
     /// # Errors
     /// [`Error::Corrupted`] when there is no volume or no checkpoint that can be used;
     /// [`Error::Io`] when they cannot be read.
-    pub(super) fn find(device: &dyn Device) -> Result<Self> {
+    pub(super) fn find(device: &VolumeDevice) -> Result<Self> {
         let Superblocks { valid, behind } = Superblocks::find(device)?;
         let newest = valid[0].clone();
+        redirect(device, &newest)?;
         match read_checkpoint(device, &newest) {
             Ok(checkpoint) => {
                 let start = Self {

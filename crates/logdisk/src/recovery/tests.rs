@@ -32,8 +32,9 @@ struct RecoveredLog {
 
 impl RecoveredLog {
     fn on(device: &dyn Device) -> Self {
-        let Start { superblock, checkpoint, .. } = Start::find(device).expect("it was formatted");
-        let copy = Arc::new(MemoryDevice::from_bytes(&bytes_of(device)));
+        let copy: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes_of(device)));
+        let Start { superblock, checkpoint, .. } =
+            Start::find(&VolumeDevice::new(Arc::clone(&copy))).expect("it was formatted");
         let store = NodeStore::new(copy, superblock.uuid, superblock.layout, 1 << 20);
         let reader = SegmentReader::new(device, superblock.layout, superblock.uuid);
         let rules = Rules {

@@ -271,10 +271,11 @@ impl Accounts {
         2 + (self.volume.layout().segment_count() / 256).min(4)
     }
 
-    /// The capacity of the volume for clients: the segments less the reserves and the one that the
-    /// map stream fills, each as far as it can be filled with live blocks.
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        let segments = self.volume.layout().log_segments().count() as u64;
+    /// The capacity of the volume for clients: the segments less those out of use, the reserves and
+    /// the one that the map stream fills, each as far as it can be filled with live blocks.
+    pub(crate) fn capacity_bytes(&self, engine: &Engine) -> u64 {
+        let retired = u64::from(engine.state.segments.retired_count());
+        let segments = self.volume.layout().log_segments().count() as u64 - retired;
         let reserve =
             u64::from(self.reserve_for(self.volume.dirty_limit_bytes()) + self.reclaim_reserve());
         segments.saturating_sub(reserve + 1) * self.fillable_bytes()

@@ -74,7 +74,7 @@ impl Accounts {
             return shortage.or_else(|| self.shortage_on_host(engine, need));
         }
         let charged = self.charged_bytes(engine).saturating_add(self.reserved_bytes());
-        let free = self.capacity_bytes().saturating_sub(charged);
+        let free = self.capacity_bytes(engine).saturating_sub(charged);
         if need.total_bytes() > free.saturating_add(need.given_back_bytes) {
             return Some(Shortage::OfSpace(free));
         }
@@ -96,7 +96,7 @@ impl Accounts {
     /// that clients see can be used.
     pub(crate) fn present_capacity_bytes(&self, engine: &Engine) -> u64 {
         let of_host = self.capacity_on_host(engine).unwrap_or(u64::MAX);
-        self.capacity_bytes().min(of_host)
+        self.capacity_bytes(engine).min(of_host)
     }
 
     /// What is free on the host if clients have `charged_bytes`. Pages of zeros take nothing there

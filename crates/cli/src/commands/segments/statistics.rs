@@ -22,6 +22,7 @@ pub(super) struct Report<'a> {
     open_segments: u32,
     dirty_segments: u32,
     pending_segments: u32,
+    retired_segments: u32,
     reserved_segments: u32,
     live_bytes: u64,
     utilisation: f64,
@@ -44,6 +45,7 @@ impl<'a> Report<'a> {
             open_segments: count(SegmentState::Open),
             dirty_segments: count(SegmentState::Dirty),
             pending_segments: count(SegmentState::Pending),
+            retired_segments: count(SegmentState::Retired),
             reserved_segments: present.reserved_count,
             live_bytes: present.live_bytes,
             utilisation: statistics.utilisation,
@@ -85,9 +87,13 @@ impl Statistics {
         let present = &segments.present;
         let size = present.segment_bytes.max(1) as f64;
         let mut statistics = Self::default();
-        for state in
-            [SegmentState::Clean, SegmentState::Open, SegmentState::Dirty, SegmentState::Pending]
-        {
+        for state in [
+            SegmentState::Clean,
+            SegmentState::Open,
+            SegmentState::Dirty,
+            SegmentState::Pending,
+            SegmentState::Retired,
+        ] {
             statistics.states.insert(state_name(state), 0);
         }
         let mut live_bytes = 0;

@@ -9,6 +9,7 @@ pub(super) const fn state_name(state: SegmentState) -> &'static str {
         SegmentState::Open => "open",
         SegmentState::Dirty => "dirty",
         SegmentState::Pending => "pending",
+        SegmentState::Retired => "retired",
     }
 }
 

@@ -123,7 +123,7 @@ impl IdleCoalescing {
             engine.user_page_bytes,
             share_percent,
             live_bytes / FIRST_CREDIT_SHARE,
-            self.accounts.capacity_bytes() / MOST_CREDIT_SHARE,
+            self.accounts.capacity_bytes(engine) / MOST_CREDIT_SHARE,
         );
         let rest_bytes = (live_bytes / REST_SHARE_OF_LIVE)
             .max(REST_SEGMENTS * self.volume.layout().segment_size_bytes());

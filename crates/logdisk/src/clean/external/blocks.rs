@@ -105,7 +105,7 @@ impl ExternalAccess {
         match self.volume.read().state.segments.state(segment) {
             SegmentState::Dirty => Ok(segment),
             SegmentState::Open => Err(QuestionError::Open(number)),
-            SegmentState::Clean => Err(QuestionError::Clean(number)),
+            SegmentState::Clean | SegmentState::Retired => Err(QuestionError::Clean(number)),
         }
     }
 

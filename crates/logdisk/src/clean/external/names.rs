@@ -20,6 +20,9 @@ pub enum SegmentStatus {
     Dirty,
     /// Nothing in it is live: it may be released, and a checkpoint makes it clean.
     Pending,
+    /// The device could not write it, or a part of such a segment lies in it: it is never filled
+    /// again. A cleaner has nothing to do.
+    Retired,
 }
 
 /// A segment, as a cleaner sees it. Times are on the clock of [`VolumeFacts::clock`].

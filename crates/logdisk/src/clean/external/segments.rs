@@ -67,7 +67,7 @@ impl ExternalAccess {
             }
             let facts = facts(&engine.state.segments, segment);
             match facts.status {
-                SegmentStatus::Clean => Released::Clean,
+                SegmentStatus::Clean | SegmentStatus::Retired => Released::Clean,
                 SegmentStatus::Pending => Released::Pending,
                 SegmentStatus::Open => Released::Open,
                 SegmentStatus::Dirty => Released::Live(facts.live_bytes),
@@ -86,6 +86,7 @@ fn facts(segments: &Segments, segment: SegmentNo) -> SegmentFacts {
             SegmentState::Open => SegmentStatus::Open,
             SegmentState::Dirty if view.live_bytes == 0 => SegmentStatus::Pending,
             SegmentState::Dirty => SegmentStatus::Dirty,
+            SegmentState::Retired => SegmentStatus::Retired,
         },
         live_bytes: view.live_bytes,
         head: segments.head(segment),

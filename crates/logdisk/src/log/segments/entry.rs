@@ -71,7 +71,8 @@ impl Entry {
         match self.bits & STATE_MASK {
             0 => SegmentState::Clean,
             1 => SegmentState::Open,
-            _ => SegmentState::Dirty,
+            2 => SegmentState::Dirty,
+            _ => SegmentState::Retired,
         }
     }
 
@@ -80,6 +81,7 @@ impl Entry {
             SegmentState::Clean => 0,
             SegmentState::Open => 1,
             SegmentState::Dirty => 2,
+            SegmentState::Retired => 3,
         };
         self.bits = self.bits & !STATE_MASK | bits;
     }
@@ -196,7 +198,12 @@ mod tests {
         let mut entry = Entry::new_zeroed();
         for mark in [UNRECORDED, CHANGED, AWAITS_NEXT, AWAITS_LAST] {
             assert!(entry.mark(mark) && !entry.mark(mark));
-            for state in [SegmentState::Open, SegmentState::Dirty, SegmentState::Clean] {
+            for state in [
+                SegmentState::Open,
+                SegmentState::Retired,
+                SegmentState::Dirty,
+                SegmentState::Clean,
+            ] {
                 for head in [Head::Map, Head::Payload, Head::Main] {
                     entry.set_state(state);
                     entry.set_head(head);

@@ -11,6 +11,9 @@ pub enum SegmentState {
     /// checkpoint that no longer needs it is durable, or when the log states that it may be filled
     /// again.
     Dirty,
+    /// The device could not write the segment, or a part of such a segment lies in it. It is never
+    /// filled again.
+    Retired,
 }
 
 /// Counts of the live pages that are not whole blocks.
