@@ -143,6 +143,7 @@ const fn stage(code: FindingCode) -> u32 {
         FindingCode::BadInode
         | FindingCode::StrayRecord
         | FindingCode::WrongPageCount
+        | FindingCode::LostPages
         | FindingCode::PagesPastEnd
         | FindingCode::DataPastEnd
         | FindingCode::BadXattr

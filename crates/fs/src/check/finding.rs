@@ -97,7 +97,8 @@ codes! {
     /// The size of a directory differs from that of its entries.
     WrongDirectorySize = 211, Warning, Safe, "the size of a directory is wrong",
         "writes the size of its entries";
-    /// The page count of a file differs from its number of pages.
+    /// The page count of a file is less than its number of pages, or a file has pages that can have
+    /// none.
     WrongPageCount = 212, Warning, Safe, "a count of pages is wrong",
         "writes the number of pages; frees pages of files that have none";
     /// A file has pages behind its end, and its state does not allow that.
@@ -130,6 +131,9 @@ codes! {
     /// An entry has a name that no file can have.
     BadName = 222, Error, Asked, "an entry has a name that no file can have",
         "gives the entry a name with '_' in place of what is not allowed";
+    /// A file has fewer pages than its page count says.
+    LostPages = 223, Error, Asked, "pages of a file are lost",
+        "writes the number of pages that are left; what is lost reads as zeros";
 }
 
 impl FindingCode {

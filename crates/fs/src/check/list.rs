@@ -2,6 +2,7 @@
 //!
 //! All records of the list are read once, in the order of their indices.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dendro_disk::{Error as DiskError, LogicalDisk, MAX_PAGE_COUNT, PAGE_SIZE, View};
@@ -129,9 +130,11 @@ impl Reader<'_> {
             0 => 0,
             _ => read!(self.disk.count_pages(self.view, lid, 0..end)),
         };
-        if pages != inode.pages {
-            let detail = format!("{pages} pages, and it says {}", inode.pages);
-            find(FindingCode::WrongPageCount, detail);
+        let detail = || format!("{pages} pages, and it says {}", inode.pages);
+        match pages.cmp(&inode.pages) {
+            Ordering::Less => find(FindingCode::LostPages, detail()),
+            Ordering::Equal => {}
+            Ordering::Greater => find(FindingCode::WrongPageCount, detail()),
         }
         let in_tail = (inode.size % PAGE_SIZE as u64) as usize;
         if self.data && in_tail != 0 && !inode.state.contains(InodeState::INLINE) {

@@ -56,6 +56,7 @@ fn the_verifier_finds_a_wrong_number_in_an_inode() {
     };
     expect(of(b"f", |inode| inode.nlink = 2), &[FindingCode::WrongLinkCount]);
     expect(of(b"d", |inode| inode.nlink = 2), &[FindingCode::WrongLinkCount]);
+    expect(of(b"f", |inode| inode.pages = 99), &[FindingCode::LostPages]);
     expect(of(b"f", |inode| inode.pages = 2), &[FindingCode::WrongPageCount]);
     expect(of(b"f", |inode| inode.size = 9_000), &[FindingCode::DataPastEnd]);
     expect(

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Random sectors of a volume with snapshots and clones are destroyed; what they did not hold survives.
+
+A tree is copied into a volume. Snapshots are made of it while files change, are renamed, made and
+removed, and clones of some snapshots change too. The volume is unmounted, and a share of all sectors
+of its image is overwritten with random bytes. Then `dendro rebuild` and `dendro check -y -d` mend it.
+After that, in the head, in each snapshot and in each clone, every file must have the data that it
+had, or give an error, or be gone, or have zeros where it lost pages. Each file of the last three
+kinds must have lain in a destroyed sector, with its data, its i-node, or a name on the way to it; and
+what the two commands said must name it.
+
+    destroyed.py [--tree DIR] [--size 512M] [--snapshots 20] [--clones 5] [--permille 1] [--seed 1]
+"""
+
+import argparse
+import bisect
+import collections
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import sys
+import time
+
+import volume
+
+SECTOR_BYTES = 512
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.blake2b(file.read(), digest_size=16).digest()
+
+
+def own_tree(root, rng):
+    """A tree for a short run: many small files in many directories, and some large ones."""
+    for number in range(4000):
+        directory = root / ("d%d" % (number % 61)) / ("e%d" % (number % 7))
+        directory.mkdir(parents=True, exist_ok=True)
+        size = rng.choice([0, 30, 700, 3000, 9000, 9000, 30_000, 200_000 if number % 10 == 0 else 100])
+        (directory / ("file%d" % number)).write_bytes(rng.randbytes(size))
+
+
+def manifest_of(root):
+    """The digest of each regular file, by its path."""
+    found = {}
+    for directory, names, files in os.walk(root):
+        if directory == str(root) and ".dendro" in names:
+            names.remove(".dendro")
+        for name in files:
+            path = os.path.join(directory, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                found[os.path.relpath(path, root)] = digest(path)
+    return found
+
+
+def change(root, known, rng, number):
+    """Changes some files below `root`, and `known` with them."""
+    paths = rng.sample(sorted(known), 80)
+    for at, path in enumerate(paths):
+        full = root / path
+        if at < 40:
+            with open(full, "r+b") as file:
+                file.seek(rng.randrange(os.fstat(file.fileno()).st_size + 1))
+                file.write(rng.randbytes(rng.choice([10, 3000, 20_000])))
+            known[path] = digest(full)
+        elif at < 60:
+            os.unlink(full)
+            del known[path]
+        else:
+            renamed = "%s.renamed%d" % (path, number)
+            os.rename(full, root / renamed)
+            known[renamed] = known.pop(path)
+    for made in range(20):
+        path = os.path.join(os.path.dirname(paths[made]), "new%d-%d" % (number, made))
+        (root / path).write_bytes(rng.randbytes(rng.choice([100, 5000, 50_000])))
+        known[path] = digest(root / path)
+
+
+def fill(disk, arguments, rng):
+    """Fills the volume; answers what each version of it holds."""
+    disk.mount()
+    if arguments.tree:
+        volume.run("cp", "-a", "%s/." % arguments.tree, disk.root, timeout_s=3000)
+    else:
+        own_tree(disk.root, rng)
+    known = manifest_of(disk.root)
+    versions = {}
+    for number in range(arguments.snapshots):
+        name = "s%d" % number
+        disk.dendro("snapshot", "create", "%s@%s" % (disk.root, name))
+        versions["@" + name] = dict(known)
+        change(disk.root, known, rng, number)
+    versions[""] = known
+    clones = []
+    for number in range(arguments.clones):
+        name, base = "c%d" % number, "s%d" % rng.randrange(arguments.snapshots)
+        disk.dendro("clone", "%s@%s" % (disk.root, base), name)
+        clones.append((name, dict(versions["@" + base])))
+    disk.umount()
+    for number, (name, held) in enumerate(clones):
+        disk.mount("clone=" + name)
+        change(disk.root, held, rng, 1000 + number)
+        versions[":" + name] = held
+        disk.umount()
+    return versions
+
+
+def destroy(image, permille, rng):
+    """Overwrites random sectors; answers their offsets in order."""
+    count = os.path.getsize(image) // SECTOR_BYTES
+    sectors = sorted(rng.sample(range(count), count * permille // 1000))
+    with open(image, "r+b") as file:
+        for sector in sectors:
+            file.seek(sector * SECTOR_BYTES)
+            file.write(rng.randbytes(SECTOR_BYTES))
+    return [sector * SECTOR_BYTES for sector in sectors]
+
+
+def mend(disk):
+    """Rebuilds and repairs the volume; answers all that was said, and how long each took."""
+    said, took = [], {}
+    for command in (["rebuild"], ["check", "-y", "-d"]):
+        started = time.monotonic()
+        done = disk.dendro(*command, disk.image, check=False, timeout_s=3000)
+        took[command[0]] = time.monotonic() - started
+        text = (done.stdout + done.stderr).decode(errors="replace")
+        if done.returncode not in (0, 1, 4, 5) or "panick" in text:
+            raise volume.Failed("%s: exit code %d: %s" % (
+                " ".join(command), done.returncode, text[-2000:]))
+        said.append(text)
+    return "\n".join(said), took
+
+
+def look(root, known):
+    """What of `known` is below `root` as it was; wrong data, and what is lost and how."""
+    wrong, lost, whole = [], {}, 0
+    for path, expected in known.items():
+        try:
+            found = digest(root / path)
+        except OSError as error:
+            lost[path] = error.strerror
+            continue
+        if found == expected:
+            whole += 1
+        else:
+            wrong.append(path)
+    return whole, wrong, lost
+
+
+class Places:
+    """Where the intact volume kept files, and whether a destroyed sector lies there."""
+
+    def __init__(self, disk, sectors):
+        self.disk, self.sectors, self.seen = disk, sectors, {}
+
+    def is_hit(self, offset, len_bytes):
+        at = bisect.bisect_right(self.sectors, offset - SECTOR_BYTES)
+        return at < len(self.sectors) and self.sectors[at] < offset + len_bytes
+
+    def is_path_hit(self, version, path):
+        """Whether the file, or a directory on the way to it, lay in a destroyed sector."""
+        while True:
+            if self.is_one_hit(version, path):
+                return True
+            if not path:
+                return False
+            path = os.path.dirname(path)
+
+    def is_one_hit(self, version, path):
+        key = (version, path)
+        if key not in self.seen:
+            self.seen[key] = self.find(version, path)
+        return self.seen[key]
+
+    def find(self, version, path):
+        done = self.disk.dendro(
+            "dump", "--json", "--path", "/" + path, "%s%s" % (self.disk.image, version), check=False)
+        if done.returncode != 0:
+            raise volume.Failed("dump of %s%s: %s" % (version, path, done.stderr[-300:]))
+        for line in done.stdout.decode(errors="replace").splitlines():
+            fact = json.loads(line)
+            place = fact.get("node", {}).get("place") or fact.get("extent")
+            if place and self.is_hit(place["offset"], place["len_bytes"]):
+                return True
+        return False
+
+
+def run(arguments):
+    rng = random.Random(arguments.seed)
+    failures = []
+    with volume.scratch("destroyed") as directory:
+        disk = volume.Volume(directory, arguments.size).mkfs()
+        versions = fill(disk, arguments, rng)
+        intact = volume.Volume(directory, arguments.size, "intact")
+        shutil.copyfile(disk.image, intact.image)
+        sectors = destroy(disk.image, arguments.permille, rng)
+        said, took = mend(disk)
+        if arguments.report:
+            pathlib.Path(arguments.report).write_text(said)
+        places = Places(intact, sectors)
+        totals = collections.Counter()
+        for version, known in sorted(versions.items()):
+            options = "ro"
+            if version:
+                options += ",%s=%s" % ("snapshot" if version[0] == "@" else "clone", version[1:])
+            try:
+                disk.mount(options)
+            except volume.Failed as failed:
+                failures.append("%s cannot be mounted: %s" % (version or "the head", failed))
+                continue
+            whole, wrong, lost = look(disk.root, known)
+            disk.umount()
+            totals["whole"] += whole
+            totals["lost"] += len(lost)
+            failures += ["%s%s has other data" % (version, path) for path in wrong]
+            for path, why in lost.items():
+                if not places.is_path_hit(version, path):
+                    failures.append("%s%s is lost (%s) without a destroyed sector" % (version, path, why))
+                if os.path.basename(path) not in said:
+                    totals["not named"] += 1
+                    failures.append("%s%s is lost (%s), and no report names it" % (version, path, why))
+    print("%d sectors destroyed; of files in %d versions %d are whole, %d lost; rebuild %.1f s, check %.1f s" % (
+        len(sectors), len(versions), totals["whole"], totals["lost"], took["rebuild"], took["check"]))
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tree", help="what to copy into the volume; a tree of its own otherwise")
+    parser.add_argument("--size", default="512M")
+    parser.add_argument("--snapshots", type=int, default=20)
+    parser.add_argument("--clones", type=int, default=5)
+    parser.add_argument("--permille", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", help="a file for what the two commands say")
+    arguments = parser.parse_args()
+    failures = run(arguments)
+    for failure in failures[:40]:
+        print(failure)
+    print("%d failed" % len(failures))
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
