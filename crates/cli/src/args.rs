@@ -199,7 +199,7 @@ pub(crate) enum MountKind {
   commit=SECONDS                what a crash may lose without fsync (default 5)
   cache=SIZE, checkpoint=SIZE   memory for the map's nodes; a checkpoint after so much log
   policy=NAME, reserve=PERCENT  how the cleaner chooses (dendro clean set --help), what stays dead when full (4)
-  recover=stop|truncate|skip, coalesce=on|off   refuse, give up or read past damage; gather what lies scattered
+  recover=stop|truncate|skip, check, coalesce=on|off   at damage; check after a crash; gather what lies scattered
   direct, buffered, nodiscard   always or never bypass the device's page cache; give no freed blocks back
   transport=auto, uring, dev    requests over io_uring if allowed (root: enable_uring), or not, threads=N
   fuseblk, nofuseblk, loop      as a block device, so that sync(2) works (root; images by loop), or not

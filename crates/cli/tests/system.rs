@@ -181,14 +181,17 @@ fn a_check_ends_as_fsck_8_says() {
 }
 
 #[test]
-fn what_is_mounted_is_not_checked_and_a_crash_is_no_damage() {
+fn what_is_mounted_is_not_mended_and_a_crash_is_no_damage() {
     if skips_mounts() {
         return;
     }
     let scratch = Scratch::with_volume();
     let image = scratch.image();
     scratch.mount();
-    scratch.dendro(["check", &image]).fails(8, &[&image, "is mounted on", "unmount it"]);
+    for option in ["-y", "-p"] {
+        let parts = [&*image, "is mounted on", option, "unmount it"];
+        scratch.dendro(["check", option, &image]).fails(8, &parts);
+    }
     for number in 0..200 {
         fs::write(scratch.inside(&format!("file-{number}")), vec![7; 9000]).unwrap();
     }

@@ -1,7 +1,9 @@
 //! What the daemon implements: the operations behind the requests.
 
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
+use crate::messages::check::{CheckProgress, CheckReport, CheckRequest};
 use crate::messages::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
     Places, Released, Segments, SegmentsRequest,
@@ -86,6 +88,18 @@ pub trait Admin: Cleaning {
     /// When what is asked for is not possible as the scrub stands.
     fn scrub(&self, _request: ScrubRequest) -> Result<ScrubInfo, AdminError> {
         Err(AdminError("nothing is scrubbed here".into()))
+    }
+
+    /// Checks the volume. `tell` is called with how far the check is, and may break it off.
+    ///
+    /// # Errors
+    /// Why it was not done, or not to its end.
+    fn check(
+        &self,
+        _request: CheckRequest,
+        _tell: &mut dyn FnMut(CheckProgress) -> ControlFlow<()>,
+    ) -> Result<CheckReport, AdminError> {
+        Err(AdminError("nothing is checked here".into()))
     }
 
     /// Serves one more view, whose requests arrive by the descriptor `device`.

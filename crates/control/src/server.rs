@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,7 +20,7 @@ use crate::socket::{
 };
 use answer::{refused_by, reply_to, reply_to_other};
 use limit::Limit;
-use waiters::{Waiter, Waiters};
+use waiters::{Waiter, Waiters, is_gone};
 use workers::{OtherUser, Received, Work, Workers};
 
 mod answer;
@@ -256,6 +257,23 @@ impl Server {
             }
             let reply = reply_to(&waiter.asked, None, admin);
             return write_line(&waiter.stream, &reply, MAX_REPLY_LEN_BYTES);
+        }
+        if let Command::Check(check) = request.command
+            && refused_by(&request, admin).is_none()
+        {
+            let mut tell = |progress| {
+                let line = Reply::new(Outcome::Checking(progress));
+                let told = write_line(&stream, &line, MAX_REPLY_LEN_BYTES);
+                match told.is_err() || is_gone(&stream) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            };
+            let checked = admin.check(check, &mut tell);
+            let reply = checked.map_or_else(Reply::refusal, |report| {
+                Reply::new(Outcome::Checked(Box::new(report)))
+            });
+            return write_line(&stream, &reply, MAX_REPLY_LEN_BYTES);
         }
         write_line(&stream, &reply_to(&request, descriptor, admin), MAX_REPLY_LEN_BYTES)
     }

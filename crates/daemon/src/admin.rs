@@ -18,8 +18,10 @@ mod service;
 mod user_mounts;
 mod versions;
 
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
+use dendro_control::check::{CheckProgress, CheckReport, CheckRequest};
 use dendro_control::cleaning::{
     Blocks, BlocksRequest, CleanerChange, CleanerSettings, CleaningStatus, Marked, NamedBlock,
     Places, Released, Segments, SegmentsRequest,
@@ -113,6 +115,14 @@ impl Admin for Daemon<'_> {
 
     fn scrub(&self, request: ScrubRequest) -> Result<ScrubInfo, AdminError> {
         self.scrub.answer(self.volume.disk(), &request)
+    }
+
+    fn check(
+        &self,
+        request: CheckRequest,
+        tell: &mut dyn FnMut(CheckProgress) -> ControlFlow<()>,
+    ) -> Result<CheckReport, AdminError> {
+        self.checks.ask(request, tell).map_err(AdminError)
     }
 
     fn set(

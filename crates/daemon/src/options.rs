@@ -67,7 +67,7 @@ pub const KNOWN: &str = "ro, rw, allow_other, allow_root, noallow_other, relatim
                      direct, buffered, threads=, transport=, enable_uring, fuseblk, nofuseblk, loop, \
                      remount, sync, dirsync, dev, nodev, suid, nosuid, exec, noexec, symfollow, nosymfollow, \
                      fsname=, clone=, \
-                     snapshot=, at=, retain=, recover=, snapdir, nosnapdir, metrics=, users=, group=, \
+                     snapshot=, at=, retain=, recover=, check, nocheck, snapdir, nosnapdir, metrics=, users=, group=, \
                      owner, noowner";
 
 const LONGEST_COMMIT: Duration = Duration::from_secs(3600);
@@ -100,6 +100,8 @@ pub struct MountOptions {
     pub reserve_percent: Option<u8>,
     /// Whether scattered files are coalesced in idle times; `None`: the engine's default.
     pub coalesce: Option<bool>,
+    /// Whether the volume is checked in the background after an unclean end.
+    pub check: bool,
     /// What happens if durable data were lost.
     pub on_loss: OnLoss,
     /// Whether freed segments are discarded on the device or in the image file.
@@ -158,6 +160,7 @@ impl Default for MountOptions {
             policy: None,
             reserve_percent: None,
             coalesce: None,
+            check: false,
             on_loss: OnLoss::Stop,
             discard: true,
             direct: Direct::Auto,
@@ -240,6 +243,7 @@ impl MountOptions {
             ("policy=", self.policy.is_some()),
             ("reserve=", self.reserve_percent.is_some()),
             ("coalesce=", self.coalesce.is_some()),
+            ("check", self.check),
             ("recover=", self.on_loss != default.on_loss),
             ("direct, buffered", self.direct != default.direct),
             ("fuseblk", self.fuseblk == Some(true)),
@@ -297,6 +301,8 @@ impl MountOptions {
             "noexec" => self.exec = false,
             "symfollow" => self.symfollow = true,
             "nosymfollow" => self.symfollow = false,
+            "check" => self.check = true,
+            "nocheck" => self.check = false,
             "snapdir" => self.snapdir = true,
             "nosnapdir" => self.snapdir = false,
             "owner" => self.delegates.set_owner(true),

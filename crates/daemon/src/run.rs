@@ -15,6 +15,7 @@
 //! | `metrics`    | serves the port of metrics=                                       |
 //! | `damage`     | records blocks that are not as they were written                  |
 //! | `scrub`      | reads everything and compares it with its checksums, when asked   |
+//! | `check`      | checks a frozen state, when asked or after an unclean end         |
 //! | `waits`      | answers clients that wait for clean segments to become few        |
 //! | `signals`    | unmounts at Ctrl-C or SIGTERM                                     |
 //!
@@ -183,6 +184,7 @@ impl Daemon<'_> {
             self.volume.disk().end_waiting();
             self.volume.disk().damage().end_waiting();
             self.scrub.end_waiting();
+            self.checks.end_waiting();
             signals_handle.close();
             if let Some(server) = server {
                 server.stop();
@@ -213,6 +215,10 @@ impl Daemon<'_> {
         }
         spawn(scope, "damage", || self.watch_damage())?;
         spawn(scope, "scrub", || self.scrub())?;
+        if self.options.lock().check && self.volume.disk().was_unclean() {
+            self.checks.begin_own();
+        }
+        spawn(scope, "check", || self.check())?;
         if let Some(server) = server {
             for number in 0..CONTROL_THREADS {
                 spawn(scope, &format!("control-{number}"), move || server.run(self))?;

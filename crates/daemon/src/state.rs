@@ -10,6 +10,7 @@ use dendro_control::{AdminError, MountNamed};
 use dendro_fuse::{Access, Timings};
 use dendro_logdisk::OpenOptions;
 
+use crate::check::online::Checks;
 use crate::control_socket::ControlSocket;
 use crate::damage::DamageTable;
 use crate::failure::Failure;
@@ -44,6 +45,8 @@ pub(crate) struct Daemon<'volume> {
     pub(crate) damage: DamageTable,
     /// The scrub of the volume.
     pub(crate) scrub: Scrubber,
+    /// The checks of the volume.
+    pub(crate) checks: Checks,
     /// The first failure.
     failure: Mutex<Option<Failure>>,
     /// Whether it was logged that there is no room below the device.
@@ -69,6 +72,7 @@ impl<'volume> Daemon<'volume> {
             changes: Mutex::default(),
             damage: DamageTable::of(volume),
             scrub: Scrubber::of(volume),
+            checks: Checks::default(),
             failure: Mutex::default(),
             is_host_full: AtomicBool::default(),
             logged_retired_count: AtomicU32::default(),
@@ -123,6 +127,7 @@ impl<'volume> Daemon<'volume> {
             metrics: of_volume.metrics,
             direct: of_volume.direct,
             on_loss: of_volume.on_loss,
+            check: of_volume.check,
             ..own
         }
     }

@@ -64,6 +64,8 @@ pub struct LogDisk {
     background: Arc<Background>,
     /// Notes from opening the volume that users should see.
     recovery_notes: Vec<String>,
+    /// Whether it was not shut down before it was opened.
+    was_unclean: bool,
 }
 
 impl std::fmt::Debug for LogDisk {
@@ -139,6 +141,25 @@ impl LogDisk {
     /// The damage that was found when the volume was opened, and what it cost.
     pub fn recovery_notes(&self) -> &[String] {
         &self.recovery_notes
+    }
+
+    /// Whether the volume was not shut down cleanly before it was opened, for writing, and its log
+    /// was rolled forward.
+    pub const fn was_unclean(&self) -> bool {
+        self.was_unclean
+    }
+
+    /// Takes no changes any more, as if it had been opened for reading; `why` is the reason that
+    /// changes are answered. What was committed before becomes durable.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the device fails.
+    pub fn close_for_writing(&self, why: &str) -> Result<()> {
+        {
+            let mut engine = self.volume.write();
+            engine.closed_reason.get_or_insert_with(|| Error::ReadOnly(why.to_owned()));
+        }
+        self.flusher.flush_up_to(CommitSeq::LATEST)
     }
 
     /// Blocks found since then that the device does not return as they were written.

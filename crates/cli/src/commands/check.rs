@@ -1,7 +1,7 @@
 //! `dendro check` and fsck.dendro: whether a volume is sound, and its repair.
 //!
-//! What a check does is [`dendro_daemon::check`]'s. Here it runs on a volume that nobody has
-//! mounted.
+//! What a check does is [`dendro_daemon::check`]'s. It runs here on a volume that nobody has
+//! mounted, and otherwise in the daemon that has it.
 //!
 //! - [`outcome`]: what is said to people. [`finding`]: findings in words. [`told`]: progress.
 //!   [`repair`]: mends what was found.
@@ -12,11 +12,11 @@ mod repair;
 mod told;
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use dendro_control::check::CheckReport;
+use dendro_control::check::{CheckReport, CheckRequest};
 use dendro_daemon::check::{CheckOptions, NotChecked, of_mended};
 use dendro_daemon::volume::memory::default_check_bytes;
 use dendro_daemon::volume::{LAST_DAEMON_GRACE, explain_device};
@@ -29,7 +29,7 @@ use self::told::Told;
 use crate::args::check::CheckArgs;
 use crate::failure::{Failure, code};
 use crate::output::{self, json};
-use crate::target::{self, Target, identity, tag};
+use crate::target::{self, Served, Target, identity, tag};
 
 /// What is known without a check.
 #[derive(Debug, Serialize)]
@@ -41,7 +41,10 @@ struct Glance {
 }
 
 pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
-    let source = source(&args.target).map_err(not_done)?;
+    let source = match target::find(&tag::resolve(&args.target)?).map_err(not_done)? {
+        Target::Unmounted(source) => source,
+        Target::Mounted(served) => return check_mounted(&served, args, quiet),
+    };
     let told = Told::new(quiet, args.progress, &source)?;
     if args.preen && !args.force {
         return glance(&source, args.json, quiet);
@@ -57,28 +60,42 @@ pub(crate) fn run(args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
         report.findings.splice(0..0, mended.map(|of| of_mended(of, &before.findings)));
     }
     drop(told);
+    say(&report, args, quiet)
+}
+
+/// Prints the report, and returns what the command ends with.
+fn say(report: &CheckReport, args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
     if args.json {
-        json::print(&report)?;
+        json::print(report)?;
     } else if !(quiet && report.sound) {
-        output::print(&outcome::text(&report, args.yes))?;
+        output::print(&outcome::text(report, args.yes))?;
     }
-    Ok(ExitCode::from(outcome::exit_code(&report, args.preen)))
+    Ok(ExitCode::from(outcome::exit_code(report, args.preen)))
+}
+
+/// Has the daemon check the volume that it has mounted.
+fn check_mounted(served: &Served, args: &CheckArgs, quiet: bool) -> Result<ExitCode, Failure> {
+    let fail = |why: &dyn std::fmt::Display| {
+        not_done(Failure::new(format_args!("{}: {why}", args.target.display())))
+    };
+    if args.yes || args.preen {
+        let option = if args.yes { "-y" } else { "-p" };
+        return Err(fail(&format_args!(
+            "is mounted on {}; {option} mends only what is not mounted: unmount it first, or \
+             only check it, without {option}",
+            served.place()
+        )));
+    }
+    let told = Told::new(quiet, args.progress, Path::new(&served.pong.source))?;
+    let request = CheckRequest { data: args.data, memory_bytes: args.memory };
+    let client = served.client.clone().about_volume();
+    let report = client.check(request, |progress| told.tell(progress)).map_err(|why| fail(&why))?;
+    drop(told);
+    say(&report, args, quiet)
 }
 
 fn not_done(failure: Failure) -> Failure {
     failure.with_code(code::CHECK_FAILED)
-}
-
-/// The image or device, which nobody has mounted.
-fn source(named: &Path) -> Result<PathBuf, Failure> {
-    match target::find(&tag::resolve(named)?)? {
-        Target::Unmounted(source) => Ok(source),
-        Target::Mounted(served) => Err(Failure::new(format_args!(
-            "{}: is mounted on {}; unmount it first: what changes meanwhile would look like damage",
-            named.display(),
-            served.place()
-        ))),
-    }
 }
 
 fn open(source: &Path) -> Result<Arc<FileDevice>, Failure> {

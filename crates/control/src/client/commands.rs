@@ -4,6 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::error::ClientError;
 use super::exchange::Client;
+use crate::messages::check::{CheckProgress, CheckReport, CheckRequest};
 use crate::messages::cleaning::{
     Blocks, BlocksNamed, BlocksRequest, CleanerChange, CleanerSettings, Marked, NamedBlock, Places,
     Released, Segments, SegmentsNamed, SegmentsRequest, SegwaitRequest, Waited,
@@ -203,6 +204,25 @@ impl Client {
             Outcome::Scrub(info) => Ok(info),
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    /// [`Command::Check`]; `tell` is called with how far it is.
+    ///
+    /// # Errors
+    /// [`ClientError`]; refused with the reason.
+    pub fn check(
+        &self,
+        request: CheckRequest,
+        mut tell: impl FnMut(&CheckProgress),
+    ) -> Result<CheckReport, ClientError> {
+        self.follow(Command::Check(request), |outcome| match outcome {
+            Outcome::Checking(progress) => {
+                tell(&progress);
+                Ok(None)
+            }
+            Outcome::Checked(report) => Ok(Some(*report)),
+            other => Err(self.unexpected(&other)),
+        })
     }
 
     /// [`Command::Set`].

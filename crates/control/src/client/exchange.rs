@@ -1,6 +1,6 @@
 //! One request and its reply.
 
-use std::io;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -156,6 +156,40 @@ impl Client {
         }
     }
 
+    /// Sends a request to which several replies may come: `take` is called with each, and returns
+    /// the last one's content.
+    pub(super) fn follow<T>(
+        &self,
+        command: Command,
+        mut take: impl FnMut(Outcome) -> Result<Option<T>, ClientError>,
+    ) -> Result<T, ClientError> {
+        let request = Request::new(command).meant_for(self.addressee.clone());
+        let root = self.root.as_ref().map(AsFd::as_fd);
+        let stream = self.send(&request, root, PATIENCE)?;
+        let mut replies = BufReader::new(&stream);
+        loop {
+            if replies.buffer().is_empty() {
+                self.wait_for_reply(&stream)?;
+            }
+            let timeout = stream.set_read_timeout(Some(REPLY_TIMEOUT));
+            let mut line = Vec::new();
+            let mut limited = (&mut replies).take(MAX_REPLY_LEN_BYTES as u64);
+            timeout
+                .and_then(|()| limited.read_until(b'\n', &mut line))
+                .map_err(|source| self.unreachable(source))?;
+            if line.is_empty() {
+                return Err(self.unreachable(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let outcome = match self.outcome_of(&line)? {
+                Outcome::Busy(why) => return Err(ClientError::Refused(why)),
+                outcome => outcome,
+            };
+            if let Some(last) = take(outcome)? {
+                return Ok(last);
+            }
+        }
+    }
+
     /// Waits until the reply begins to arrive. That may take any time, as long as the daemon
     /// answers pings.
     fn wait_for_reply(&self, stream: &UnixStream) -> Result<(), ClientError> {
@@ -207,15 +241,20 @@ impl Client {
     ) -> Result<(Outcome, Option<OwnedFd>), ClientError> {
         let (line, descriptor) = read_line(stream, MAX_REPLY_LEN_BYTES, Some(timeout))
             .map_err(|source| self.unreachable(source))?;
+        Ok((self.outcome_of(&line)?, descriptor))
+    }
+
+    /// The outcome that a line states.
+    fn outcome_of(&self, line: &[u8]) -> Result<Outcome, ClientError> {
         let reply: Reply =
-            serde_json::from_slice(&line).map_err(|error| self.malformed(error.to_string()))?;
+            serde_json::from_slice(line).map_err(|error| self.malformed(error.to_string()))?;
         match reply.outcome {
             Outcome::Error(why) => Err(ClientError::Refused(why)),
             Outcome::NotMeant(why) => Err(ClientError::NotMeant(why)),
             _ if reply.version != PROTOCOL_VERSION => {
                 Err(self.malformed(format!("protocol version {}", reply.version)))
             }
-            outcome => Ok((outcome, descriptor)),
+            outcome => Ok(outcome),
         }
     }
 

@@ -100,8 +100,40 @@ pub struct CheckCounts {
     pub verified_bytes: u64,
 }
 
+/// How the checks of a mounted volume stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckState {
+    /// There has been none since it was mounted.
+    #[default]
+    Never,
+    /// One runs.
+    Running,
+    /// The last one has come to the end.
+    Ended,
+    /// The last one was not done, or not to its end.
+    NotDone,
+}
+
+/// The last check of a mounted volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckInfo {
+    /// How it stands.
+    pub state: CheckState,
+    /// How far the one is that runs.
+    pub progress: Option<String>,
+    /// When the last one ended, nanoseconds since 1970.
+    pub ended_unix_ns: Option<i64>,
+    /// Errors that it has found.
+    pub error_count: u64,
+    /// Warnings.
+    pub warning_count: u64,
+    /// The worst finding, or why it was not done.
+    pub problem: Option<String>,
+}
+
 /// The result of a check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
     /// The image file or block device.
     pub source: String,

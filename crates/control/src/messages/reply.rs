@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::PROTOCOL_VERSION;
+use super::check::{CheckProgress, CheckReport};
 use super::cleaning::{Blocks, CleanerSettings, Marked, Places, Released, Segments, Waited};
 use super::coalescing::Coalesced;
 use super::damage::DamageInfo;
@@ -57,6 +58,10 @@ pub enum Outcome {
     Damage(DamageInfo),
     /// The reply to [`Command::Scrub`](super::Command::Scrub).
     Scrub(ScrubInfo),
+    /// How far a check is, before the reply to [`Command::Check`](super::Command::Check).
+    Checking(CheckProgress),
+    /// The reply to that.
+    Checked(Box<CheckReport>),
     /// The reply to [`Command::Mount`](super::Command::Mount).
     Mount(MountReply),
     /// The reply to [`Command::Set`](super::Command::Set): the mount with the options now in force.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PROTOCOL_VERSION;
 use super::addressee::Addressee;
+use super::check::CheckRequest;
 use super::cleaning::{
     BlocksNamed, BlocksRequest, CleanerChange, MAX_BLOCKS, MAX_SEGMENTS, SegmentsNamed,
     SegmentsRequest, SegwaitRequest,
@@ -66,6 +67,8 @@ pub enum Command {
     Damage(DamageRequest),
     /// Begin, pause, resume or end a scrub, or report it.
     Scrub(ScrubRequest),
+    /// Check the volume as it is at one moment.
+    Check(CheckRequest),
     /// Serve one more view.
     Mount(MountRequest),
     /// Unmount a mount.

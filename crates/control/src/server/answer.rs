@@ -1,5 +1,6 @@
 //! From a request to its reply: which operation of [`Admin`] each command calls.
 
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
 use crate::admin::Admin;
@@ -73,6 +74,10 @@ fn answer(
         }
         Command::Damage(asked) => Outcome::Damage(admin.damage(*asked)?),
         Command::Scrub(asked) => Outcome::Scrub(admin.scrub(*asked)?),
+        Command::Check(asked) => {
+            let report = admin.check(*asked, &mut |_| ControlFlow::Continue(()))?;
+            Outcome::Checked(Box::new(report))
+        }
         Command::Mount(asked) => Outcome::Mount(admin.mount(asked, descriptor)?),
         Command::Unmount(asked) => {
             admin.unmount(request.mount(None), *asked).map(|()| Outcome::Done)?

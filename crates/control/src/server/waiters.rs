@@ -45,14 +45,18 @@ impl Waiter {
         clean_count < self.request.clean_below || now >= self.deadline
     }
 
-    /// Whether the client has closed its end.
     fn is_gone(&self) -> bool {
-        let mut polled = [PollFd::new(&self.stream, PollFlags::empty())];
-        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        match poll(&mut polled, Some(&zero)) {
-            Ok(_) => polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
-            Err(_) => false,
-        }
+        is_gone(&self.stream)
+    }
+}
+
+/// Whether the client at the other end has closed it.
+pub(super) fn is_gone(stream: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(stream, PollFlags::empty())];
+    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut polled, Some(&zero)) {
+        Ok(_) => polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
+        Err(_) => false,
     }
 }
 

@@ -11,7 +11,7 @@ use super::refusal::refuse;
 use crate::state::Daemon;
 use crate::views::MountedView;
 use crate::volume::memory::resident_bytes;
-use crate::{damage, logging, metrics, scrub};
+use crate::{check, damage, logging, metrics, scrub};
 
 /// The name of a version, as commands take it.
 pub(super) fn version_text(table: &VersionTable, view: View) -> String {
@@ -88,6 +88,7 @@ impl Daemon<'_> {
         let mut facts = metrics::facts(disk, &self.context());
         facts.extend(damage::facts(&self.damage.info(disk, false)));
         facts.extend(scrub::facts(&self.scrub.info(disk)));
+        facts.extend(check::facts(&self.checks.info()));
         Ok(facts)
     }
 

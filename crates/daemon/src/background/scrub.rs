@@ -25,25 +25,27 @@ const LEAST_REST: Duration = Duration::from_millis(5);
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// Decides how long to rest after a step.
-struct Pace {
+pub(super) struct Pace {
     activity: u64,
+    /// While clients use the volume, steps take one part of so many of the time.
+    busy_share: u32,
     active_at: Option<Timestamp>,
     owed: Duration,
 }
 
 /// From `earlier` to `later`; nothing if the clock was set back.
-fn between(earlier: Timestamp, later: Timestamp) -> Duration {
+pub(super) fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::from_nanos(u64::try_from(later.0.saturating_sub(earlier.0)).unwrap_or(0))
 }
 
 impl Pace {
-    const fn new(activity: u64) -> Self {
-        Self { activity, active_at: None, owed: Duration::ZERO }
+    pub(super) const fn new(activity: u64, busy_share: u32) -> Self {
+        Self { activity, busy_share, active_at: None, owed: Duration::ZERO }
     }
 
     /// The rest after a step that took `took`, ended at `now`, and has read `read_bytes`. `activity`
     /// grows as clients use the volume.
-    fn rest(
+    pub(super) fn rest(
         &mut self,
         took: Duration,
         now: Timestamp,
@@ -60,7 +62,7 @@ impl Pace {
                 let due = Duration::from_secs_f64(read_bytes as f64 / rate.max(1) as f64);
                 due.saturating_sub(took)
             }
-            None if is_busy => took.saturating_mul(BUSY_SHARE - 1),
+            None if is_busy => took.saturating_mul(self.busy_share - 1),
             None => took,
         };
         if self.owed < LEAST_REST {
@@ -90,7 +92,7 @@ impl Daemon<'_> {
     /// Works on a pass until it ends, or a request changes it.
     fn work_on(&self, mut work: Work) {
         let disk = self.volume.disk();
-        let mut pace = Pace::new(disk.activity());
+        let mut pace = Pace::new(disk.activity(), BUSY_SHARE);
         let mut recorded = SystemClock.now();
         loop {
             let (began, before) = (SystemClock.now(), work.pass.progress());
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_step_takes_a_twentieth_of_the_time_while_the_volume_is_used_and_half_otherwise() {
-        let mut pace = Pace::new(5);
+        let mut pace = Pace::new(5, BUSY_SHARE);
         let took = Duration::from_millis(10);
         assert_eq!(pace.rest(took, secs(0), 1, 5, None), took);
         assert_eq!(pace.rest(took, secs(1), 1, 6, None), 19 * took);
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_kept_whatever_others_do() {
-        let mut pace = Pace::new(0);
+        let mut pace = Pace::new(0, BUSY_SHARE);
         let mut rested = Duration::ZERO;
         for at in 0..1000 {
             rested += pace.rest(Duration::from_millis(1), secs(at), 4096, at as u64, Some(1 << 20));

@@ -159,8 +159,12 @@ impl MountOptions {
             choose(self.discard, "discard", "nodiscard"),
             format!("commit={}", self.commit_interval.as_secs()),
         ];
-        let flags =
-            [(!self.symfollow, "nosymfollow"), (self.sync, "sync"), (self.dirsync, "dirsync")];
+        let flags = [
+            (!self.symfollow, "nosymfollow"),
+            (self.sync, "sync"),
+            (self.dirsync, "dirsync"),
+            (self.check, "check"),
+        ];
         let is_set = |flag: &(bool, &str)| flag.0;
         all.extend(flags.into_iter().filter(is_set).map(|(_, name)| name.to_owned()));
         match self.on_loss {

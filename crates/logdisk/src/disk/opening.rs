@@ -75,6 +75,7 @@ impl LogDisk {
         let FirstSteps { marks_unclean, takes_checkpoint, keeps_heads } =
             std::mem::take(&mut parts.first_steps);
         let mut disk = Self::assemble(parts);
+        disk.was_unclean = takes_checkpoint;
         if marks_unclean {
             disk.volume.mark_unclean()?;
         }
@@ -162,6 +163,7 @@ impl LogDisk {
             versions: VersionManager::new(volume(), accounts(), reclaimer()),
             background: background(),
             recovery_notes: notes,
+            was_unclean: false,
         }
     }
 }

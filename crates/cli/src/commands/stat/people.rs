@@ -32,7 +32,7 @@ fn share(share: Option<f64>) -> String {
 
 fn head(statistics: &Statistics<'_>) -> String {
     let state = match statistics.is("latched") {
-        true => "stopped taking writes, since the device failed; `dendro info` says why".into(),
+        true => "stopped taking writes; `dendro info` says why".into(),
         false => failures(statistics),
     };
     output::table(&[("mounted for", duration(statistics.number("mounted_ns"))), ("state", state)])
