@@ -411,13 +411,19 @@ impl<'a, E: Engine> Session<'a, E> {
         Ok(())
     }
 
-    /// Makes the device fail one of its next writes or flushes. Discards, whose failing must not
-    /// matter, fail from now on.
+    /// Makes the device fail one of its next flushes, some of its next writes, or all writes to a
+    /// part of it from now on. Discards, whose failing must not matter, fail from now on.
     fn break_device(&mut self) {
-        let fault = match self.rng.below(3) {
+        let fault = match self.rng.below(6) {
             0 => Fault::fail(Call::Flush),
-            1 => Fault::fail(Call::Write),
-            _ => Fault::fail_write_after(self.rng.below(64 << 10)),
+            1 => Fault::fail(Call::Write).times(1 + self.rng.below(12)),
+            2 => Fault::fail_write_after(self.rng.below(64 << 10)).times(1 + self.rng.below(12)),
+            _ => {
+                let len_bytes = 4096 << self.rng.below(9);
+                let start = self.rng.below(self.device.len_bytes());
+                let torn = Fault::fail_write_after(self.rng.below(64 << 10));
+                torn.within(start..start + len_bytes).forever()
+            }
         };
         self.device.inject(fault.nth(1 + self.rng.below(4)));
         self.device.inject(Fault::fail(Call::Discard).forever());
