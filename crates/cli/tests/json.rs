@@ -402,6 +402,9 @@ fn try_damage(scratch: &Scratch, printed: &mut Printed) {
     });
     printed.run(scratch, "damage", &[mount]);
     printed.run(scratch, "info", &[mount]);
+    let found = scratch.dendro(["check", "--data", "--json", mount]);
+    assert_eq!(found.code, Some(4), "{found:?}");
+    printed.note("check", &found.out);
     printed.run(scratch, "stat", &[mount]);
     let found = scratch.dendro(["scrub", "--wait", "--json", mount]);
     assert_eq!(found.code, Some(4), "{found:?}");

@@ -60,8 +60,13 @@ fn plot_into(
 
 fn text_of(source: &str, segments: &Segments, statistics: &Statistics) -> String {
     let present = &segments.present;
-    let states: Vec<String> =
-        statistics.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    // Hardly a device has places that it cannot write.
+    let is_shown =
+        |state: &str, count: u32| count > 0 || state != state_name(SegmentState::Retired);
+    let states: Vec<String> = (statistics.states.iter())
+        .filter(|(state, count)| is_shown(state, **count))
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
     let mut shown = format!("{source}\n");
     shown += &output::table(&[
         (
