@@ -87,6 +87,9 @@ impl Source for Files {
     }
 }
 
+/// When volumes are rebuilt.
+const NOW: Timestamp = Timestamp(1_800_000_000_000_000_000);
+
 /// A damaged image.
 struct Examined<'a> {
     work: &'a Work,
@@ -202,12 +205,11 @@ impl Examined<'_> {
     /// Rebuilds the map if need be, and repairs the files. Returns whether anything was mended.
     fn mend(&self, is_disk_sound: bool) -> Outcome<bool> {
         let device = overlay(&self.device);
+        let mut checkpoint = None;
         if !is_disk_sound {
-            let now = Timestamp(1_800_000_000_000_000_000);
-            let options = RebuildOptions { dry_run: false, now };
-            if rebuild(&*device, &options, &mut |_, _| ()).is_err() {
-                return Ok(false);
-            }
+            let options = RebuildOptions { dry_run: false, now: NOW };
+            let Ok(report) = rebuild(&*device, &options, &mut |_, _| ()) else { return Ok(false) };
+            checkpoint = report.checkpoint;
             let again =
                 rebuild(&*device, &RebuildOptions { dry_run: true, ..options }, &mut |_, _| ())
                     .map_err(|error| format!("rebuilt, and not again: {error}"))?;
@@ -251,9 +253,21 @@ impl Examined<'_> {
             let disk = self.open(Arc::clone(&device), true, OnLoss::Stop);
             let disk = disk.map_err(|error| format!("repaired, it cannot be opened: {error}"))?;
             let look = Look::at(&disk).map_err(|why| format!("repaired: {why}"))?;
-            self.undamaged_has_survived(&look, touched)?;
+            let survived = self.undamaged_has_survived(&look, touched);
+            if survived.is_err() && self.is_later(checkpoint) {
+                return Ok(true);
+            }
+            survived?;
         }
         Ok(is_mended || !is_disk_sound)
+    }
+
+    /// Whether the rebuild found a checkpoint that is newer than the one in force before the
+    /// damage: the crash came before a superblock named it. The files are of a later moment then.
+    fn is_later(&self, checkpoint: Option<u64>) -> bool {
+        let whole: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&self.whole.image));
+        let in_force = self.open(whole, true, OnLoss::Stop).map(|disk| disk.stats().checkpoint_seq);
+        in_force.is_ok_and(|in_force| checkpoint > Some(in_force))
     }
 
     /// Repairs the heads of all branches. Returns false if there is no space for that.
