@@ -168,17 +168,18 @@ class Places:
         at = bisect.bisect_right(self.sectors, offset - SECTOR_BYTES)
         return at < len(self.sectors) and self.sectors[at] < offset + len_bytes
 
-    def is_path_hit(self, version, path):
+    def is_path_hit(self, version, path, checksum):
         """Whether the file, or a directory on the way to it, lay in a destroyed sector."""
-        while True:
-            if self.is_one_hit(version, path):
-                return True
-            if not path:
-                return False
+        # Versions share what did not change between them.
+        if self.is_one_hit((path, checksum), version, path):
+            return True
+        while path:
             path = os.path.dirname(path)
+            if self.is_one_hit((version, path), version, path):
+                return True
+        return False
 
-    def is_one_hit(self, version, path):
-        key = (version, path)
+    def is_one_hit(self, key, version, path):
         if key not in self.seen:
             self.seen[key] = self.find(version, path)
         return self.seen[key]
@@ -228,7 +229,7 @@ def run(arguments):
             failures += ["%s%s has other data" % (version, path) for path in wrong if path not in lost]
             totals["lost"] += len(lost)
             for path, why in lost.items():
-                if not places.is_path_hit(version, path):
+                if not places.is_path_hit(version, path, known[path]):
                     failures.append("%s%s is lost (%s) without a destroyed sector" % (version, path, why))
                 # A report calls a file of several versions by its name in one of them.
                 if os.path.basename(path).split(".renamed")[0] not in said:
