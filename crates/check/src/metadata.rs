@@ -16,6 +16,7 @@ use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{
     Checkpoint, Key, Record, Space, Superblock, Usage, Value, VersionRecord, checksum, removal,
 };
+use serde::Serialize;
 
 use crate::error::Result;
 use crate::read::Volume;
@@ -49,7 +50,7 @@ pub struct MetadataOptions {
 }
 
 /// What was copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MetadataReport {
     /// Nodes of the map.
     pub node_count: u64,

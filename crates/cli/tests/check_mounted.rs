@@ -25,6 +25,14 @@ fn numbers(json: &str) -> Vec<u64> {
     findings.iter().map(|of| of["number"].as_u64().unwrap()).collect()
 }
 
+/// Writes some files. Returns the i-node number of one of them.
+fn write_files(scratch: &Scratch) -> u64 {
+    for number in 0..20 {
+        fs::write(scratch.inside(&format!("file-{number}")), page("whole", number)).unwrap();
+    }
+    fs::metadata(scratch.inside("file-7")).unwrap().ino()
+}
+
 /// Takes away the i-node of a file.
 fn clear_inode(scratch: &Scratch, inode: u64) {
     harm(&scratch.image(), |_, aru| {
@@ -94,10 +102,7 @@ fn damage_is_found_as_it_is_offline_and_nothing_is_mended() {
     }
     let scratch = Scratch::with_volume();
     scratch.mount();
-    for number in 0..20 {
-        fs::write(scratch.inside(&format!("file-{number}")), page("whole", number)).unwrap();
-    }
-    let inode = fs::metadata(scratch.inside("file-7")).unwrap().ino();
+    let inode = write_files(&scratch);
     scratch.umount();
     clear_inode(&scratch, inode);
     damage(&scratch, "whole", 3);
@@ -160,9 +165,7 @@ fn after_a_crash_the_volume_is_checked_and_closed_only_if_it_is_damaged() {
     }
     let scratch = Scratch::with_volume();
     scratch.mount();
-    for number in 0..20 {
-        fs::write(scratch.inside(&format!("file-{number}")), page("whole", number)).unwrap();
-    }
+    let inode = write_files(&scratch);
     scratch.umount();
     // A clean end needs no check.
     scratch.mount_with("check");
@@ -173,7 +176,6 @@ fn after_a_crash_the_volume_is_checked_and_closed_only_if_it_is_damaged() {
     wait_until("it was checked", || stat(&scratch)["check_last_unix_ns"].is_number());
     assert_eq!(stat(&scratch)["check_problem"], serde_json::Value::Null);
     fs::write(scratch.inside("after"), "it stays writable").unwrap();
-    let inode = fs::metadata(scratch.inside("file-7")).unwrap().ino();
     scratch.umount();
 
     clear_inode(&scratch, inode);

@@ -544,8 +544,9 @@ impl Checkpointer {
             engine.state.segments.note_settled();
             self.volume.store().leave_room(engine.state.segments.memory_bytes());
             let segments = &engine.state.segments;
-            // A segment that a thread still reads stays pending (segments 2), and so does one that a
-            // held state needs (segments 3); the next checkpoint finds it again. Others may have been filled again already.
+            // A segment that a thread still reads stays pending (segments 2), and so does one that
+            // a held state needs (segments 3); the next checkpoint finds it again. Others may have
+            // been filled again already.
             let may_free = is_held || !segments.is_held();
             let is_free = |generation: &Generation| {
                 may_free

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use dendro_base::Uuid;
 use dendro_base::units::PAGE_SIZE;
+use dendro_base::{Rng, Uuid};
 use dendro_check::{Error, Volume};
 use dendro_device::MemoryDevice;
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
+use dendro_format::testing::mutate;
 use dendro_format::{
     Addr, ChildPtr, Entries, Key, NodePtr, PartialHeader, checksum, checksum_append, node,
 };
@@ -200,6 +201,16 @@ impl Forge {
             }
         })
     }
+}
+
+/// Changes one of `targets` in some way.
+pub fn mutate_one(rng: &mut Rng, targets: &[Range<usize>], image: &mut [u8]) {
+    let target = targets[rng.below(targets.len() as u64) as usize].clone();
+    let mut bytes = image[target.clone()].to_vec();
+    let len = bytes.len();
+    mutate(rng, &mut bytes);
+    bytes.resize(len, 0);
+    image[target].copy_from_slice(&bytes);
 }
 
 /// Gives the node in `bytes` a checksum, by what is in a field of its header that readers ignore. A

@@ -4,8 +4,7 @@ use dendro_base::Rng;
 use dendro_check::Volume;
 use dendro_device::MemoryDevice;
 use dendro_disk::View;
-use dendro_format::testing::mutate;
-use dendro_images::forge::Forge;
+use dendro_images::forge::{Forge, mutate_one};
 use dendro_images::golden::all;
 use dendro_images::{hostile, manifest};
 
@@ -49,12 +48,7 @@ fn forged_checksums_never_make_it_panic() {
         for _ in 0..400 {
             let image = forge.forge(|image| {
                 for _ in 0..=rng.below(2) {
-                    let target = targets[rng.below(targets.len() as u64) as usize].clone();
-                    let mut bytes = image[target.clone()].to_vec();
-                    let len = bytes.len();
-                    mutate(rng, &mut bytes);
-                    bytes.resize(len, 0);
-                    image[target].copy_from_slice(&bytes);
+                    mutate_one(rng, &targets, image);
                 }
             });
             dendro_check::testing::image(&image);

@@ -6,4 +6,7 @@ mod session;
 mod state;
 mod system;
 
+pub(crate) use script::ROOT_MODE;
+pub(crate) use session::NO_SPACE;
 pub use state::{FsState, FsSystem};
+pub(crate) use system::create_on;

@@ -27,12 +27,8 @@ struct Outcome {
     target: String,
     /// Blocks of pages were read, to learn which of them are damaged.
     data_read: bool,
-    node_count: u64,
-    bad_node_count: u64,
-    partial_count: u64,
-    page_count: u64,
-    bad_page_count: u64,
-    copied_bytes: u64,
+    #[serde(flatten)]
+    report: MetadataReport,
 }
 
 /// Hides the names of versions too, but for those that say nothing of a user.
@@ -69,7 +65,7 @@ pub(crate) fn run(args: &ImageArgs, quiet: bool) -> Result<ExitCode, Failure> {
     } else if !quiet {
         output::print(&text_of(&outcome))?;
     }
-    let is_whole = outcome.bad_node_count == 0 && outcome.bad_page_count == 0;
+    let is_whole = outcome.report.bad_node_count == 0 && outcome.report.bad_page_count == 0;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(code::CHECK_LEFT) })
 }
 
@@ -92,24 +88,11 @@ fn copy(source: &Path, args: &ImageArgs, progress: &Progress) -> Result<Outcome,
             drop(std::fs::remove_file(to));
             fail(source, &error)
         })?;
-    let MetadataReport {
-        node_count,
-        bad_node_count,
-        partial_count,
-        page_count,
-        bad_page_count,
-        copied_bytes,
-    } = report;
     Ok(Outcome {
         source: source.display().to_string(),
         target: to.display().to_string(),
         data_read: args.data,
-        node_count,
-        bad_node_count,
-        partial_count,
-        page_count,
-        bad_page_count,
-        copied_bytes,
+        report,
     })
 }
 
@@ -117,17 +100,17 @@ fn text_of(outcome: &Outcome) -> String {
     let mut text = format!(
         "{}: {} of metadata; {}, {}; zeros in place of {}\n",
         outcome.target,
-        text::size(outcome.copied_bytes),
-        text::counted(outcome.node_count, "map node", "map nodes"),
-        text::counted(outcome.partial_count, "partial segment", "partial segments"),
-        text::counted(outcome.page_count, "page", "pages"),
+        text::size(outcome.report.copied_bytes),
+        text::counted(outcome.report.node_count, "map node", "map nodes"),
+        text::counted(outcome.report.partial_count, "partial segment", "partial segments"),
+        text::counted(outcome.report.page_count, "page", "pages"),
     );
-    if outcome.bad_node_count > 0 {
-        let nodes = text::counted(outcome.bad_node_count, "map node", "map nodes");
+    if outcome.report.bad_node_count > 0 {
+        let nodes = text::counted(outcome.report.bad_node_count, "map node", "map nodes");
         text += &format!("  {nodes} cannot be used, nor can they in the copy\n");
     }
-    if outcome.bad_page_count > 0 {
-        let pages = text::counted(outcome.bad_page_count, "page", "pages");
+    if outcome.report.bad_page_count > 0 {
+        let pages = text::counted(outcome.report.bad_page_count, "page", "pages");
         text += &format!("  {pages} cannot be read, nor can they in the copy\n");
     }
     if !outcome.data_read {

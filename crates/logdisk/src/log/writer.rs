@@ -153,9 +153,9 @@ impl Writer {
     /// [`Self::take_written`] returns them.
     ///
     /// # Errors
-    /// What `write_again` returns. It is called with the place and the bytes of each partial segment
-    /// if the device fails to write them together. After a failure every later call fails too, because the log after
-    /// the failed write must not count as written.
+    /// What `write_again` returns. It is called with the place and the bytes of each partial
+    /// segment if the device fails to write them together. After a failure every later call fails
+    /// too, because the log after the failed write must not count as written.
     pub(crate) fn write_one(
         &self,
         device: &dyn Device,

@@ -113,7 +113,7 @@ impl Accounts {
         }
         let counts = engine.state.segments.counts();
         let pending = self.unreusable_segments(engine);
-        let is_due = counts.clean <= self.scarce_segments(engine) + self.pool_segments(engine) / 4;
+        let is_due = self.pool_is_low(engine);
         // Cleaning cannot continue without a checkpoint.
         let is_last = counts.clean <= self.checkpoint_reserve(engine);
         (is_due && self.is_worth_writing_nodes(engine, pending, false))
@@ -123,10 +123,15 @@ impl Accounts {
     /// Whether segments that wait because a state is held are needed by now: clean segments are so
     /// few that a checkpoint would be taken for those that wait.
     pub(crate) fn needs_what_is_held(&self, engine: &Engine) -> bool {
-        let counts = engine.state.segments.counts();
         engine.state.segments.is_held()
-            && counts.pending > 0
-            && counts.clean <= self.scarce_segments(engine) + self.pool_segments(engine) / 4
+            && engine.state.segments.has_pending()
+            && self.pool_is_low(engine)
+    }
+
+    /// Whether so few segments are clean that a checkpoint is taken if it frees many.
+    fn pool_is_low(&self, engine: &Engine) -> bool {
+        engine.state.segments.clean_count()
+            <= self.scarce_segments(engine) + self.pool_segments(engine) / 4
     }
 
     /// The number of clean segments at which commits are about to find no room: the reserve, and

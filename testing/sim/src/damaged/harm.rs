@@ -7,7 +7,7 @@ use dendro_base::{Rng, Uuid};
 use dendro_format::node::MAX_NODE_LEN_BYTES;
 use dendro_format::testing::mutate;
 use dendro_format::{Entries, Value, node};
-use dendro_images::forge::Forge;
+use dendro_images::forge::{Forge, mutate_one};
 
 use super::anatomy::Anatomy;
 
@@ -93,12 +93,7 @@ pub(super) fn forge(rng: &mut Rng, forge: &Forge) -> Vec<u8> {
                 change_leaf(rng, &mut image[place]);
                 continue;
             }
-            let target = targets[rng.below(targets.len() as u64) as usize].clone();
-            let mut bytes = image[target.clone()].to_vec();
-            let len = bytes.len();
-            mutate(rng, &mut bytes);
-            bytes.resize(len, 0);
-            image[target].copy_from_slice(&bytes);
+            mutate_one(rng, &targets, image);
         }
     })
 }

@@ -7,19 +7,17 @@ use dendro_device::Device;
 use dendro_device::sim::{Recording, SimDevice};
 use dendro_disk::{Error, LogicalDisk, VersionTable, Versions, View};
 use dendro_fs::testing::{Driver, Generator, Model, Profile, StepClock, Tree};
-use dendro_fs::{AtimePolicy, FileSystem, FormatOptions, Options};
+use dendro_fs::{AtimePolicy, FileSystem, Options};
 use dendro_logdisk::LogDisk;
 
 use crate::disk::Engine;
+use crate::files::{NO_SPACE, ROOT_MODE, create_on};
 use crate::log::LogEngine;
 use crate::system::Outcome;
 
 /// The smallest segments.
 const MAX_SEGMENT_SIZE_LOG2: u8 = 17;
 const MIN_SEGMENT_COUNT: u64 = 36;
-const ROOT_MODE: u32 = 0o755;
-/// `ENOSPC`.
-const NO_SPACE: i32 = 28;
 const MAX_SNAPSHOTS: usize = 3;
 /// The main branch is one of them.
 const MAX_BRANCHES: usize = 3;
@@ -91,14 +89,7 @@ pub(super) fn record(seed: u64) -> Outcome<Work> {
     let disk = Arc::new(engine.open(Arc::clone(&device) as Arc<dyn Device>)?);
     let clock = Arc::new(StepClock::default());
     let now = clock.set_step(0);
-    let format = FormatOptions {
-        uid: 0,
-        gid: 0,
-        mode: ROOT_MODE,
-        label: "simulated".into(),
-        hash_key: [7; 16],
-    };
-    FileSystem::create_on(&*disk, &format, &*clock).map_err(text)?;
+    create_on(&*disk, &clock)?;
     device.start_recording();
     let generator = Generator::new(rng.next_u64(), profile);
     let step_count = 100 << rng.below(3);

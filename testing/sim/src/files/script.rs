@@ -4,7 +4,7 @@ use dendro_base::sync::Arc;
 use dendro_fs::testing::{Model, Step, StepClock};
 
 /// The permission bits of the root directory.
-pub(super) const ROOT_MODE: u32 = 0o755;
+pub(crate) const ROOT_MODE: u32 = 0o755;
 
 /// Everything that was done, the last act first.
 #[derive(Clone, Debug, Default)]

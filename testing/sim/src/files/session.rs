@@ -13,7 +13,7 @@ use crate::system::{Outcome, System};
 use crate::trace::Trace;
 
 /// `ENOSPC`.
-const NO_SPACE: i32 = 28;
+pub(crate) const NO_SPACE: i32 = 28;
 
 struct Session<'a, E: Engine> {
     system: &'a FsSystem<E>,

@@ -15,6 +15,19 @@ use crate::disk::Engine;
 use crate::system::{Outcome, System};
 use crate::trace::Trace;
 
+/// Makes an empty file system on a disk.
+pub(crate) fn create_on(disk: &dyn LogicalDisk, clock: &StepClock) -> Outcome<()> {
+    let options = FormatOptions {
+        uid: 0,
+        gid: 0,
+        mode: ROOT_MODE,
+        label: "simulated".into(),
+        hash_key: [7; 16],
+    };
+    FileSystem::create_on(disk, &options, clock).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
 impl<E: Engine> System for FsSystem<E> {
     type State = FsState;
     type Found = Tree;
@@ -22,16 +35,9 @@ impl<E: Engine> System for FsSystem<E> {
     fn format(&self, device: &Arc<SimDevice>) -> Outcome<FsState> {
         self.engine.format(Arc::clone(device) as Arc<dyn Device>)?;
         let disk = self.engine.open(Arc::clone(device) as Arc<dyn Device>)?;
-        let options = FormatOptions {
-            uid: 0,
-            gid: 0,
-            mode: ROOT_MODE,
-            label: "simulated".into(),
-            hash_key: [7; 16],
-        };
         let clock = StepClock::default();
         clock.set_step(0);
-        FileSystem::create_on(&disk, &options, &clock).map_err(|error| error.to_string())?;
+        create_on(&disk, &clock)?;
         disk.shut_down().map_err(|error| error.to_string())?;
         let script = Script::default();
         Ok(FsState { tree: Arc::new(script.perform().tree()), script })
