@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use dendro_base::{Clock, ManualClock};
+use dendro_base::{Clock, ManualClock, Uuid};
 use dendro_check::Volume;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_device::{Device, MemoryDevice};
@@ -47,7 +47,9 @@ fn disk_with(page_count: usize) -> (Arc<MemoryDevice>, LogDisk) {
     let device = Arc::new(MemoryDevice::new(64 * SEGMENT_BYTES));
     let shared: Arc<dyn Device> = Arc::clone(&device) as _;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = FormatOptions { segment_size_bytes: SEGMENT_BYTES, ..FormatOptions::default() };
+    let uuid = Uuid([0xd; 16]);
+    let options =
+        FormatOptions { segment_size_bytes: SEGMENT_BYTES, uuid, ..FormatOptions::default() };
     format(&shared, &options, &clock).expect("the device is large enough");
     let disk = LogDisk::open(shared, OpenOptions::default(), clock).expect("it was formatted");
     let mut aru = Aru::new(View::HEAD);
@@ -306,6 +308,38 @@ fn use_of_an_older_superblock_or_checkpoint_is_always_reported() {
         assert!(whole >= 92 - 6, "{state}: {whole}");
         for at in checkpoint.step_by(3) {
             assert_not_silent(&flip(&image, at), &format!("{state}: checkpoint, {at}"));
+        }
+    }
+}
+
+#[test]
+fn superblocks_overwritten_by_other_bytes_do_not_make_an_older_one_count() {
+    let (device, disk) = disk_with(2);
+    // The superblocks behind that of a clean shutdown are overwritten.
+    disk.shut_down().expect("the device works");
+    let clean = superblock_and_checkpoint(&device.to_bytes()).0;
+    let mut image = device.to_bytes();
+    for crash in 0..3 {
+        let (device, disk) = open(&image, OpenOptions::default());
+        let disk = disk.expect("it is sound");
+        let mut aru = Aru::new(View::HEAD);
+        aru.put_record(LIST, UNITS + crash, b"after");
+        disk.commit(aru).expect("there is room");
+        disk.flush(CommitSeq::LATEST).expect("the device works");
+        image = device.to_bytes();
+        let behind = clean + PAGE_SIZE..SEGMENT_BYTES as usize;
+        let mut damaged = image.clone();
+        damaged[behind].fill(0xab);
+        let (device, disk) = open(&damaged, OpenOptions::default());
+        match disk {
+            Ok(disk) => {
+                assert_eq!(units(&disk), UNITS + crash + 1, "after {crash} crashes");
+                assert!(disk.recovery_notes().iter().any(|it| it.contains("no superblock")));
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Lost(_)), "after {crash} crashes: {error}");
+                assert!(device.to_bytes() == damaged, "something was written");
+            }
         }
     }
 }

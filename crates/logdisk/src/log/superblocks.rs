@@ -32,6 +32,8 @@ pub(crate) enum Behind {
     Damaged { remains: SuperblockRemains, may_be_older: bool },
     /// The device cannot read the slot.
     Unreadable,
+    /// Bytes that are no superblock's, where every writer leaves zeros or a superblock.
+    Foreign,
 }
 
 impl Superblocks {
@@ -183,8 +185,13 @@ fn find_behind(device: &dyn Device, newest: &Superblock) -> Vec<Behind> {
         if Superblock::decode(&slot).is_ok_and(|older| is_from_before(older.seq)) {
             break;
         }
-        let Some(remains) = SuperblockRemains::find(&slot, &newest.uuid) else { break };
-        behind.push(Behind::Damaged { remains, may_be_older: is_from_before(remains.seq) });
+        match SuperblockRemains::find(&slot, &newest.uuid) {
+            Some(remains) => {
+                behind.push(Behind::Damaged { remains, may_be_older: is_from_before(remains.seq) });
+            }
+            None if slot.iter().all(|&byte| byte == 0) => break,
+            None => behind.push(Behind::Foreign),
+        }
     }
     behind
 }

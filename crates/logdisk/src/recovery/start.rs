@@ -85,9 +85,15 @@ impl Start {
     fn looking_at(mut self, device: &dyn Device, behind: &[Behind]) -> Self {
         let was_clean = self.superblock.clean;
         let mut unresolved = 0_u32;
+        // Slots with foreign bytes that nothing readable follows; new superblocks overwrite them.
+        let mut foreign = 0_u32;
         for slot in behind {
-            let seq = self.superblock.seq.wrapping_add(1);
+            let seq = self.superblock.seq.wrapping_add(1 + u64::from(foreign));
             match slot {
+                Behind::Foreign => {
+                    foreign += 1;
+                    continue;
+                }
                 Behind::Damaged { remains, may_be_older } => {
                     if self.adopt(device, remains, seq) {
                         unresolved = 0;
@@ -106,6 +112,12 @@ impl Start {
             // The next superblock that is written does not overwrite the bad slot.
             self.superblock.seq = seq;
             self.superblock.clean = false;
+            foreign = 0;
+        }
+        if foreign > 0 {
+            unresolved += foreign;
+            self.superblock.clean = false;
+            self.notes.push(format!("{foreign} slots of superblocks hold what is no superblock"));
         }
         // The superblock behind a clean shutdown states only that the volume is in use.
         let says_only_in_use = was_clean && unresolved == 1 && behind.len() == 1;
