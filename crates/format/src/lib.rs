@@ -34,6 +34,8 @@ pub mod usage;
 mod varint;
 pub mod versions;
 
+use crc_fast::{CrcAlgorithm, Digest};
+
 pub use checkpoint::{Checkpoint, Identity};
 pub use chunk::{CHUNK_PAGES, Chunk, MAX_PAGE_COUNT, PageRef};
 pub use key::{Key, Space};
@@ -49,14 +51,16 @@ pub use versions::VersionRecord;
 /// The checksum of all structures: CRC-32C (Castagnoli), as in iSCSI (RFC 3720), ext4 and btrfs.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
+    crc_fast::crc32_iscsi(bytes)
 }
 
 /// The checksum of a sequence whose first part has the checksum `checksum`, and whose rest is the
 /// given bytes.
 #[must_use]
 pub fn checksum_append(checksum: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(checksum, bytes)
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!checksum));
+    digest.update(bytes);
+    digest.finalize() as u32
 }
 
 /// Bytes that are no valid structure.
