@@ -236,7 +236,8 @@ pub(crate) fn open(
     clock: Arc<dyn Clock>,
 ) -> Result<Recovered> {
     let device = Arc::new(VolumeDevice::new(device));
-    let Start { mut superblock, checkpoint, doubt, is_adopted, mut notes } = Start::find(&device)?;
+    let Start { mut superblock, checkpoint, doubt, may_be_old, is_adopted, mut notes } =
+        Start::find(&device)?;
     // Nodes that are written from now on have these features.
     superblock.incompatible |= WRITTEN_FEATURES;
     superblock.read_only |= READ_ONLY_REMOVALS;
@@ -256,6 +257,7 @@ pub(crate) fn open(
         durable_position: doubt.as_ref().filter(|it| it.was_durable).and_then(|it| it.position),
         beyond: match &doubt {
             Some(_) => Some(Candidates::All),
+            None if may_be_old => Some(Candidates::All),
             None => (!superblock.clean).then_some(Candidates::Clean(&clean)),
         },
         keeps_later: options.on_loss == OnLoss::Skip,

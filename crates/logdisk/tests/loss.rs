@@ -334,7 +334,6 @@ fn superblocks_overwritten_by_other_bytes_do_not_make_an_older_one_count() {
         match disk {
             Ok(disk) => {
                 assert_eq!(units(&disk), UNITS + crash + 1, "after {crash} crashes");
-                assert!(disk.recovery_notes().iter().any(|it| it.contains("no superblock")));
             }
             Err(error) => {
                 assert!(matches!(error, Error::Lost(_)), "after {crash} crashes: {error}");

@@ -16,6 +16,8 @@ pub(super) struct Account {
     layout: Layout,
     live: Vec<u64>,
     pub(super) extents: Extents,
+    /// What was taken more than once.
+    pub(super) contested: Extents,
     pub(super) short_count: u64,
     pub(super) zero_count: u64,
     /// Above all lists.
@@ -34,6 +36,7 @@ impl Account {
             layout,
             live: vec![0; layout.segment_count() as usize],
             extents: Extents::default(),
+            contested: Extents::default(),
             short_count: 0,
             zero_count: 0,
             next_list: 0,
@@ -60,6 +63,27 @@ impl Account {
         }
     }
 
+    /// Counts a chunk without the pages that `is_lost` of the counts so far, and each of these as a
+    /// short block in its place. Returns their slots.
+    pub(super) fn add_chunk_without(
+        &mut self,
+        key: &Key,
+        chunk: &Chunk,
+        is_lost: impl Fn(PageRef, &Self) -> bool,
+    ) -> Vec<u32> {
+        self.add(key, &Value::Tombstone);
+        let mut lost = Vec::new();
+        for (slot, page) in chunk.iter() {
+            if is_lost(page, self) {
+                lost.push(slot);
+                self.short_count += 1;
+            } else {
+                self.add_page(page);
+            }
+        }
+        lost
+    }
+
     fn add_chunk(&mut self, chunk: &Chunk) {
         for (_, page) in chunk.iter() {
             self.add_page(page);
@@ -76,7 +100,14 @@ impl Account {
         let len_bytes = u64::from(page.footprint_bytes());
         if self.layout.holds(page.addr, len_bytes) {
             self.add_live(page.addr, len_bytes);
-            self.extents.take(page.addr, len_bytes);
+            self.take(page.addr, len_bytes);
+        }
+    }
+
+    /// Notes what bytes are taken by.
+    pub(super) fn take(&mut self, addr: Addr, len_bytes: u64) {
+        if !self.extents.take(addr, len_bytes) {
+            self.contested.take(addr, len_bytes);
         }
     }
 

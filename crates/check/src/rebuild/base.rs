@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use dendro_base::units::{GRAIN_SIZE, align_up};
 use dendro_format::usage::FIRST_SYSTEM_LIST;
-use dendro_format::{ChildPtr, Entries, Key, SegmentNo, Space};
+use dendro_format::{ChildPtr, Entries, Key, PageRef, SegmentNo, Space, Value, checksum};
 
 use super::account::Account;
 use super::sweep::{LogPlace, Sweep, SweptCheckpoint};
@@ -28,8 +28,9 @@ pub(super) struct KeptLeaf {
     /// The lowest key that may lie in it.
     pub(super) first: Key,
     pub(super) child: ChildPtr,
-    /// Whether it has entries of the disk's own lists: these are written anew, with the others.
-    pub(super) is_moved: bool,
+    /// Whether its entries are written anew: it has some of the disk's own lists, or pages that are
+    /// lost.
+    pub(super) is_rewritten: bool,
 }
 
 /// Keys of which the map is lost: from one on and below another one.
@@ -50,6 +51,8 @@ pub(super) struct OldMap {
     /// Segments in which nodes of it lie.
     pub(super) segments: BTreeSet<SegmentNo>,
     pub(super) account: Account,
+    /// Pages, by the key of their chunk and the slot, whose blocks belong to others.
+    pub(super) lost: BTreeSet<(Key, u32)>,
 }
 
 impl OldMap {
@@ -61,6 +64,7 @@ impl OldMap {
             problems: Vec::new(),
             segments: BTreeSet::new(),
             account: Account::new(volume.layout()),
+            lost: BTreeSet::new(),
         }
     }
 
@@ -81,22 +85,62 @@ impl OldMap {
             map.segments.insert(volume.layout().segment_of(node.place.addr));
             let newest_epoch = node.entries.newest_epoch();
             let (first, last) = first_and_last(&node.entries);
-            let is_moved = last.list >= FIRST_SYSTEM_LIST;
+            map.account.take(node.place.addr, node.place.len_bytes.into());
+            let is_rewritten = last.list >= FIRST_SYSTEM_LIST;
             let Entries::Leaf(entries) = &node.entries else { continue };
             let child = ChildPtr { place: node.place, newest_epoch };
-            map.kept.push(KeptLeaf { first: from.unwrap_or(first), child, is_moved });
+            map.kept.push(KeptLeaf { first: from.unwrap_or(first), child, is_rewritten });
             for (key, value) in entries {
                 map.account.add(key, value);
             }
+        }
+        if !map.account.contested.is_empty() {
+            map.settle(volume);
         }
         map.account.old_usage.insert_overrides(&of.checkpoint);
         map
     }
 
-    /// Whether all of it can be read.
-    pub(super) fn is_whole(&self) -> bool {
-        self.gaps.is_empty()
+    /// Decides who keeps the blocks that several entries of the map name: the first whose checksum
+    /// says that they are its own. The pages of the others are lost.
+    fn settle(&mut self, volume: &Volume<'_>) {
+        let contested = std::mem::take(&mut self.account.contested);
+        let mut account = Account::new(volume.layout());
+        for leaf in &self.kept {
+            account.take(leaf.child.place.addr, leaf.child.place.len_bytes.into());
+        }
+        for leaf in &mut self.kept {
+            let Ok(node) = volume.node(leaf.child.place) else { continue };
+            let Entries::Leaf(entries) = &node.entries else { continue };
+            for (key, value) in entries {
+                let Value::Chunk(chunk) = value else {
+                    account.add(key, value);
+                    continue;
+                };
+                let is_lost = |page: PageRef, account: &Account| {
+                    page.len_bytes > 0
+                        && !contested.is_free(page.addr, page.footprint_bytes().into())
+                        && !(account.admits(page) && is_own(volume, page))
+                };
+                let lost = account.add_chunk_without(key, chunk, is_lost);
+                leaf.is_rewritten |= !lost.is_empty();
+                self.lost.extend(lost.into_iter().map(|slot| (*key, slot)));
+            }
+        }
+        self.account = account;
     }
+
+    /// Whether all of it can be read, and no block has two owners.
+    pub(super) fn is_whole(&self) -> bool {
+        self.gaps.is_empty() && self.lost.is_empty()
+    }
+}
+
+/// Whether a page's checksum is that of its block.
+fn is_own(volume: &Volume<'_>, page: PageRef) -> bool {
+    let len_bytes = u64::from(page.len_bytes);
+    let block = volume.read("a page", page.addr, len_bytes);
+    block.is_ok_and(|bytes| checksum(&bytes[..len_bytes as usize]) == page.crc32c)
 }
 
 /// Bytes that a leaf occupies.

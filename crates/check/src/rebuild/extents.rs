@@ -34,6 +34,11 @@ impl Extents {
         was_free
     }
 
+    /// Whether nothing is taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     /// Whether nothing of these bytes is taken.
     pub(super) fn is_free(&self, addr: Addr, len_bytes: u64) -> bool {
         let end = addr.0.saturating_add(len_bytes.div_ceil(GRAIN_SIZE as u64));

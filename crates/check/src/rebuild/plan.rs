@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::{CHUNK_PAGES, Checkpoint, Key, PageRef, Record, SegmentNo, Space, Value};
 
+use super::account::Account;
 use super::base::{OldMap, leaf_footprint_bytes};
 use super::claims::claim;
 use super::fill::{Filler, slices};
@@ -31,8 +32,6 @@ pub(super) struct Plan {
     /// Segments that the log behind the checkpoint releases. All in them is dead by then, so an
     /// entry that is not known to be up to date must not name a block there.
     reused_later: BTreeSet<SegmentNo>,
-    /// Pages, by the key of their chunk and the slot, whose blocks belong to others.
-    pub(super) lost: BTreeSet<(Key, u32)>,
     pub(super) restored: Vec<Restored>,
     pub(super) restored_entry_count: u64,
     pub(super) unknown_move_count: u64,
@@ -62,7 +61,6 @@ impl Plan {
             later: BTreeMap::new(),
             moved_later: BTreeSet::new(),
             reused_later: BTreeSet::new(),
-            lost: BTreeSet::new(),
             restored: Vec::new(),
             restored_entry_count: 0,
             unknown_move_count: 0,
@@ -147,7 +145,7 @@ impl Plan {
     /// Counts what fills the gaps. Of entries that name the same block the newest keeps it.
     fn count(&mut self, volume: &Volume<'_>, needed: &mut BTreeSet<SegmentNo>) {
         let account = &mut self.map.account;
-        for leaf in self.map.kept.iter().filter(|leaf| !leaf.is_moved) {
+        for leaf in self.map.kept.iter().filter(|leaf| !leaf.is_rewritten) {
             account.add_live(leaf.child.place.addr, leaf_footprint_bytes(leaf));
         }
         let filler = Filler {
@@ -181,20 +179,15 @@ impl Plan {
                     account.add(key, &entry.value);
                     continue;
                 };
-                // The entry is counted without its pages, and then each of these.
-                account.add(key, &Value::Tombstone);
                 let at = stale.partition_point(|part| part.to <= *key);
                 let is_stale = stale.get(at).is_some_and(|part| part.from <= *key);
-                for (slot, page) in chunk.iter() {
+                let is_lost = |page: PageRef, account: &Account| {
                     let segment = volume.layout().segment_of(page.addr);
                     let is_reused = is_stale && self.reused_later.contains(&segment);
-                    if account.admits(page) && !(is_reused && page.len_bytes > 0) {
-                        account.add_page(page);
-                    } else {
-                        self.lost.insert((*key, slot));
-                        account.short_count += 1;
-                    }
-                }
+                    !account.admits(page) || is_reused && page.len_bytes > 0
+                };
+                let lost = account.add_chunk_without(key, chunk, is_lost);
+                self.map.lost.extend(lost.into_iter().map(|slot| (*key, slot)));
             }
         }
     }
@@ -204,7 +197,7 @@ impl Plan {
         let is_lost = |list: u64| {
             let mut incomplete = self.restored.iter().filter(|part| !part.is_complete);
             incomplete.any(|part| (part.from.list..=part.to.list).contains(&list))
-                || self.lost.iter().any(|(key, _)| key.list == list)
+                || self.map.lost.iter().any(|(key, _)| key.list == list)
         };
         let lost = self.moved_later.iter().filter(|(from, to)| is_lost(*from) || is_lost(*to));
         lost.count() as u64
@@ -218,7 +211,7 @@ impl Plan {
             branch: key.branch,
             epoch: key.epoch,
         };
-        self.lost.iter().map(page).collect()
+        self.map.lost.iter().map(page).collect()
     }
 }
 

@@ -135,9 +135,9 @@ impl<'v> MapWriter<'v> {
     fn keep(&mut self, leaf: &KeptLeaf) -> Result<()> {
         let node = self.volume.node(leaf.child.place)?;
         let Entries::Leaf(entries) = node.entries else { return Ok(()) };
-        if leaf.is_moved {
+        if leaf.is_rewritten {
             for (key, value) in entries {
-                self.add(key, value)?;
+                self.add_found(key, value)?;
             }
             return Ok(());
         }
@@ -153,19 +153,24 @@ impl<'v> MapWriter<'v> {
         let Plan { history, has_versions, later, .. } = self.plan;
         let filler = Filler { volume: self.volume, history, has_versions: *has_versions, later };
         for (key, entry) in filler.fill(slice).filled {
-            let value = match entry.value {
-                Value::Chunk(chunk) => Value::Chunk(self.without_lost(&key, chunk)?),
-                value => value,
-            };
-            self.add(key, value)?;
+            self.add_found(key, entry.value)?;
         }
         Ok(())
+    }
+
+    /// Adds an entry without the pages that are lost.
+    fn add_found(&mut self, key: Key, value: Value) -> Result<()> {
+        let value = match value {
+            Value::Chunk(chunk) => Value::Chunk(self.without_lost(&key, chunk)?),
+            value => value,
+        };
+        self.add(key, value)
     }
 
     /// The chunk with blocks that report damage in place of those that belong to others.
     fn without_lost(&mut self, key: &Key, chunk: Arc<Chunk>) -> Result<Arc<Chunk>> {
         let slots: Vec<u32> =
-            self.plan.lost.range((*key, 0)..=(*key, u32::MAX)).map(|(_, slot)| *slot).collect();
+            self.plan.map.lost.range((*key, 0)..=(*key, u32::MAX)).map(|(_, slot)| *slot).collect();
         if slots.is_empty() {
             return Ok(chunk);
         }

@@ -32,7 +32,8 @@ pub(crate) enum Behind {
     Damaged { remains: SuperblockRemains, may_be_older: bool },
     /// The device cannot read the slot.
     Unreadable,
-    /// Bytes that are no superblock's, where every writer leaves zeros or a superblock.
+    /// Bytes that are no superblock's. A device may leave them where it discarded something; or
+    /// superblocks were overwritten.
     Foreign,
 }
 

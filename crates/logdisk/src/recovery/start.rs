@@ -25,6 +25,8 @@ pub(super) struct Start {
     pub(super) superblock: Superblock,
     pub(super) checkpoint: Checkpoint,
     pub(super) doubt: Option<Doubt>,
+    /// Newer superblocks may have been overwritten by something else: the log tells.
+    pub(super) may_be_old: bool,
     /// Whether a damaged superblock names the checkpoint. Until a valid superblock names it,
     /// nothing may be given up that the checkpoint of the last valid one needs (recovery 3).
     pub(super) is_adopted: bool,
@@ -72,6 +74,7 @@ impl Start {
                     superblock: newest,
                     checkpoint,
                     doubt: None,
+                    may_be_old: false,
                     is_adopted: false,
                     notes: Vec::new(),
                 };
@@ -114,11 +117,7 @@ impl Start {
             self.superblock.clean = false;
             foreign = 0;
         }
-        if foreign > 0 {
-            unresolved += foreign;
-            self.superblock.clean = false;
-            self.notes.push(format!("{foreign} slots of superblocks hold what is no superblock"));
-        }
+        self.may_be_old = foreign > 0;
         // The superblock behind a clean shutdown states only that the volume is in use.
         let says_only_in_use = was_clean && unresolved == 1 && behind.len() == 1;
         if unresolved > 0 && !says_only_in_use {
@@ -187,7 +186,14 @@ impl Start {
             ..newest.clone()
         };
         let doubt = Some(Doubt { why, position, was_durable: true });
-        Ok(Self { superblock, checkpoint, doubt, is_adopted: false, notes: Vec::new() })
+        Ok(Self {
+            superblock,
+            checkpoint,
+            doubt,
+            may_be_old: false,
+            is_adopted: false,
+            notes: Vec::new(),
+        })
     }
 }
 

@@ -229,13 +229,19 @@ impl Examined<'_> {
             return Ok(false);
         }
         drop(disk);
-        let before = check(&self.work.engine, &device);
+        let mut before = check(&self.work.engine, &device);
         if !before.is_disk_sound {
             // Nothing tells the rebuild what a forger has changed.
             if self.is_forged {
                 return Ok(false);
             }
-            return Err(format!("rebuilt, the disk is not sound: {}", before.what));
+            // What the log behind the checkpoint named has become a part of the map.
+            let options = RebuildOptions { dry_run: false, now: NOW };
+            let Ok(_) = rebuild(&*device, &options, &mut |_, _| ()) else { return Ok(false) };
+            before = check(&self.work.engine, &device);
+            if !before.is_disk_sound {
+                return Err(format!("rebuilt, the disk is not sound: {}", before.what));
+            }
         }
         let in_heads = |of: &&dendro_fs::Found| of.is_in_head;
         let is_mended = before.found.iter().any(|of| of.is_in_head);
