@@ -4,8 +4,9 @@ mod support;
 
 use std::collections::HashSet;
 
+use dendro_base::Timestamp;
 use dendro_check::FindingKind::{self, *};
-use dendro_check::{Options, Severity, verify};
+use dendro_check::{Extent, Options, RebuildOptions, Severity, rebuild, verify};
 use dendro_device::MemoryDevice;
 use dendro_device::sim::{Call, Fault, SimDevice};
 use dendro_format::removal::{self, REMOVALS_LIST};
@@ -253,6 +254,27 @@ fn a_block_named_twice_overlaps() {
         builder.live_bytes += 64;
     });
     assert_eq!(kinds(&image), [Overlap]);
+}
+
+#[test]
+fn a_rebuild_leaves_a_block_to_the_entry_whose_checksum_it_has() {
+    let image = with_leaf(|builder, entries| {
+        let page = builder.page(32, b"twice");
+        let foreign = PageRef { crc32c: !page.crc32c, ..page };
+        entries.push((chunk_key(1, 1), chunk(&[foreign, page])));
+        *builder.usage.get_mut(&LOG_SEGMENT).unwrap() += 64;
+        builder.live_bytes += 64;
+    });
+    assert!(kinds(&image).contains(&Overlap));
+    let device = MemoryDevice::from_bytes(&image);
+    let options = RebuildOptions { dry_run: false, now: Timestamp(0) };
+    let report = rebuild(&device, &options, &mut |_, _| ()).expect("there is room");
+    let lost: Vec<_> = report.lost_pages.iter().map(|it| (it.list, it.page_index)).collect();
+    assert_eq!((report.extent, lost), (Extent::Parts, vec![(1, 32)]));
+    // What is lost reads as damage.
+    assert_eq!(kinds(&device.to_bytes()), [BlockDamaged]);
+    let again = rebuild(&device, &options, &mut |_, _| ()).expect("it is a volume");
+    assert_eq!(again.extent, Extent::Nothing);
 }
 
 #[test]
