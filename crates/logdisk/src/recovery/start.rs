@@ -65,7 +65,7 @@ impl Start {
     /// [`Error::Corrupted`] when there is no volume or no checkpoint that can be used;
     /// [`Error::Io`] when they cannot be read.
     pub(super) fn find(device: &VolumeDevice) -> Result<Self> {
-        let Superblocks { valid, behind, is_backup } = Superblocks::find(device)?;
+        let Superblocks { valid, behind } = Superblocks::find(device)?;
         let newest = valid[0].clone();
         redirect(device, &newest)?;
         match read_checkpoint(device, &newest) {
@@ -78,11 +78,9 @@ impl Start {
                     is_adopted: false,
                     notes: Vec::new(),
                 };
-                let start = start.looking_at(device, &behind);
-                Ok(if is_backup { start.of_backup(device, valid.len() == 1) } else { start })
+                Ok(start.looking_at(device, &behind))
             }
-            Err(error) => Self::from_older(device, &valid, behind.len() as u64, error)
-                .map_err(|error| if is_backup { explain_backup(&newest, &error) } else { error }),
+            Err(error) => Self::from_older(device, &valid, behind.len() as u64, error),
         }
     }
 
@@ -134,42 +132,6 @@ impl Start {
                     was_durable: false,
                 });
         }
-        self
-    }
-
-    /// Takes into account that the superblock is a backup: newer ones may be lost. If it `is_only`
-    /// one, the device may have been given to something else, so nothing is written before the
-    /// owner says so.
-    fn of_backup(mut self, device: &dyn Device, is_only: bool) -> Self {
-        let what = describe_backup(&self.superblock);
-        let Superblock { layout, seq, .. } = self.superblock;
-        self.superblock.seq = layout.superblock_seq_anew(seq) - 1;
-        self.superblock.clean = false;
-        if self.doubt.is_some() {
-            self.notes.push(what);
-            return self;
-        }
-        let newer = newest_checkpoint(device, &self.superblock, &self.checkpoint);
-        let named = self.checkpoint.seq;
-        self.doubt = match newer {
-            Some(newer) => Some(Doubt {
-                why: format!(
-                    "{what}; checkpoint {} is not known to be whole; the one before it is {named}",
-                    newer.seq
-                ),
-                position: Some(LogPosition::of(&newer)),
-                was_durable: false,
-            }),
-            None if is_only => Some(Doubt {
-                why: format!("{what}; it names checkpoint {named}"),
-                position: Some(LogPosition::of(&self.checkpoint)),
-                was_durable: false,
-            }),
-            None => {
-                self.notes.push(what);
-                None
-            }
-        };
         self
     }
 
@@ -233,21 +195,6 @@ impl Start {
             notes: Vec::new(),
         })
     }
-}
-
-/// Says which backup is used, and why.
-fn describe_backup(backup: &Superblock) -> String {
-    format!(
-        "superblocks at the device's beginning are lost (\"dendro rebuild\" makes them anew); the \
-         backup at its end, superblock {}, was written at {}",
-        backup.seq,
-        backup.written.utc()
-    )
-}
-
-/// The error if the checkpoint that a backup names cannot be used.
-fn explain_backup(backup: &Superblock, error: &Error) -> Error {
-    Error::Corrupted(format!("{}; {error}", describe_backup(backup)))
 }
 
 /// The log position in the remains of the checkpoint that a superblock names.
