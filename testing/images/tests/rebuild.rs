@@ -330,6 +330,51 @@ fn the_start_of_the_device_may_be_gone() {
     }
 }
 
+/// Two checkpoints, and between them a unit that changes a record and writes a page. Returns the
+/// page too.
+fn with_unit_between_checkpoints() -> (Vec<u8>, Vec<u8>) {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("there is room");
+    let disk =
+        LogDisk::open(Arc::clone(&device) as _, OpenOptions::default(), clock).expect("it works");
+    let list = disk.allocate_list().expect("it works");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    aru.put_record(list, 0, b"old");
+    disk.commit(aru).expect("there is room");
+    disk.checkpoint().expect("it works");
+    let mut page = vec![0; 4096];
+    Rng::new(1).fill(&mut page);
+    let mut aru = Aru::new(View::HEAD);
+    aru.put_record(list, 0, b"new");
+    aru.push(Op::WritePages { list, first_page: 0, data: page.clone().into() });
+    disk.commit(aru).expect("there is room");
+    disk.checkpoint().expect("it works");
+    (device.to_bytes(), page)
+}
+
+#[test]
+fn an_older_checkpoint_does_not_count_if_the_log_behind_it_has_a_damaged_block() {
+    let (mut whole, page) = with_unit_between_checkpoints();
+    let block = whole.windows(page.len()).position(|bytes| bytes == page).expect("it is there");
+    whole[block + 7] ^= 1;
+    for (node, _) in nodes(&whole) {
+        let mut bytes = whole.clone();
+        destroy(&mut bytes, &node);
+        let report = rebuilt(&mut bytes);
+        let (disk, _) = open(&bytes).expect("it was rebuilt");
+        let list = disk.lists(View::HEAD, Lid(1), 1).expect("it can be read")[0];
+        let record = disk.record(View::HEAD, list, 0).expect("it can be read");
+        let is_lost = report.lost_pages.iter().any(|of| of.list == list.0);
+        assert!(record.is_some_and(|it| *it == *b"new"), "{node:?}: {report:?}");
+        let mut found = vec![0; page.len()];
+        let answer = disk.read_pages(View::HEAD, list, 0, &mut found);
+        assert!(is_lost || answer.is_err(), "{node:?}: {answer:?}, {report:?}");
+    }
+}
+
 /// A device that keeps the writes that were made to it.
 struct Recording {
     below: MemoryDevice,

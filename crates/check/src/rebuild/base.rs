@@ -177,6 +177,7 @@ impl Base {
             // all that is damaged, which whoever mounts the volume decides about.
             let may_be_damaged = in_force.is_some_and(|it| it.addr == of.addr);
             log.leads_to(&newest)
+                && (of.addr == newest.addr || is_replayed_up_to(volume, of, &newest))
                 && !log.continues_after_crash(sweep)
                 && (may_be_damaged || !log.is_damaged(sweep))
         };
@@ -193,6 +194,14 @@ impl Base {
         }
         of_newest.map_or(Self::Lost, |map| Self::Gaps(Box::new(newest), Box::new(map)))
     }
+}
+
+/// Whether rolling forward from a checkpoint reaches the state of a newer one. It ends at a block
+/// that is not what its record says, unless the log itself shows that the block was durable: only
+/// the newer checkpoint may show that.
+fn is_replayed_up_to(volume: &Volume<'_>, of: &SweptCheckpoint, newer: &SweptCheckpoint) -> bool {
+    let replayed_count = volume.log_summary(&of.checkpoint).replayed_count;
+    of.checkpoint.log_seq.saturating_add(replayed_count) >= newer.checkpoint.log_seq
 }
 
 /// The main log behind a checkpoint, as far as it continues.
