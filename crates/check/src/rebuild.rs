@@ -94,7 +94,7 @@ pub fn rebuild(
     let mut report = RebuildReport {
         extent: Extent::Nothing,
         checkpoint: None,
-        superblocks_lost: !found.has_superblock,
+        superblocks_lost: !found.has_superblock || found.is_backup,
         hash_key_lost: found.hash_key_lost,
         bad_nodes: Vec::new(),
         restored: Vec::new(),
@@ -159,6 +159,8 @@ struct Found {
     /// The valid superblocks, oldest first.
     all: Vec<Superblock>,
     has_superblock: bool,
+    /// Whether the newest is a backup.
+    is_backup: bool,
     hash_key_lost: bool,
 }
 
@@ -169,12 +171,14 @@ impl Found {
                 superblock: volume.superblock().clone(),
                 all: volume.superblocks().all().iter().map(|it| it.superblock.clone()).collect(),
                 has_superblock: true,
+                is_backup: volume.superblocks().is_backup(),
                 hash_key_lost: false,
             }),
             Err(Error::NoVolume(problem)) => Ok(Self {
                 superblock: find::from_partial_segments(device).ok_or(Error::NoVolume(problem))?,
                 all: Vec::new(),
                 has_superblock: false,
+                is_backup: false,
                 hash_key_lost: true,
             }),
             Err(error) => Err(error),
@@ -220,7 +224,7 @@ impl Found {
 
     /// Whether the newest superblock names this checkpoint, and no damaged one is newer.
     fn is_in_order(&self, device: &dyn Device, of: &SweptCheckpoint) -> bool {
-        self.names(of) && {
+        self.names(of) && !self.is_backup && {
             let next = superblock::next_seq(device, &self.superblock, self.superblock.seq);
             next == self.superblock.seq + 1
         }
@@ -229,10 +233,13 @@ impl Found {
     /// Writes a superblock that names a checkpoint.
     fn name(&self, device: &dyn Device, of: &SweptCheckpoint, now: Timestamp) -> Result<()> {
         let seq = match self.has_superblock {
+            true if self.is_backup => {
+                self.superblock.layout.superblock_seq_anew(self.superblock.seq)
+            }
             true => superblock::free_seq(device, &self.superblock),
             false => 0,
         };
-        if !self.has_superblock {
+        if !self.has_superblock || self.is_backup {
             superblock::clear(device, self.superblock.layout)?;
         }
         let next = Superblock {

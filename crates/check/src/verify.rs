@@ -59,15 +59,24 @@ pub fn verify(device: &dyn Device, options: &Options) -> Report {
 pub fn verify_watched(device: &dyn Device, options: &Options, mut watch: Watch<'_>) -> Report {
     let mut findings = Findings::default();
     let counts = match Volume::open(device) {
-        Ok(volume) => match volume.checkpoint() {
-            Ok(checkpoint) => {
-                verify_checkpoint(&volume, &checkpoint, options, &mut watch, &mut findings)
+        Ok(volume) => {
+            if volume.superblocks().is_backup() {
+                let backup = volume.superblocks().current();
+                let (seq, offset) = (backup.superblock.seq, backup.offset);
+                let written = backup.superblock.written.utc();
+                let detail = format!("backup {seq} at byte {offset}, written at {written}, counts");
+                findings.add(FindingKind::SuperblocksLost, detail);
             }
-            Err(error) => {
-                findings.add(FindingKind::CheckpointUnusable, error.to_string());
-                Counts::default()
+            match volume.checkpoint() {
+                Ok(checkpoint) => {
+                    verify_checkpoint(&volume, &checkpoint, options, &mut watch, &mut findings)
+                }
+                Err(error) => {
+                    findings.add(FindingKind::CheckpointUnusable, error.to_string());
+                    Counts::default()
+                }
             }
-        },
+        }
         Err(error) => {
             let kind = match error {
                 Error::Truncated { .. } => FindingKind::DeviceTooShort,

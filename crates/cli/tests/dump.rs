@@ -112,7 +112,7 @@ fn what_makes_no_sense_is_a_usage_error() {
     scratch.dendro(["dump", &image, "nodes", "--list", "3"]).fails(2, &["--list goes with"]);
     scratch
         .dendro(["dump", &image, "partials", "--segment", "1"])
-        .fails(2, &[&image, "2 to 63", "not 1"]);
+        .fails(2, &[&image, "2 to 62", "not 1"]);
 }
 
 #[test]

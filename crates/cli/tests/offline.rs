@@ -7,6 +7,8 @@ use std::fs;
 
 use common::Scratch;
 
+const BLOCK: usize = 4096;
+
 #[test]
 fn mkfs_makes_an_image_that_info_describes() {
     let scratch = Scratch::new();
@@ -14,12 +16,13 @@ fn mkfs_makes_an_image_that_info_describes() {
     let made = scratch
         .dendro(["mkfs", "-L", "home", "-U", uuid, "--size", "64M", &scratch.image()])
         .succeeds();
-    assert!(made.out.contains("\"home\", 64 MiB") && made.out.contains(uuid), "{made:?}");
+    assert!(made.out.contains("\"home\", 63.5 MiB") && made.out.contains(uuid), "{made:?}");
     assert_eq!(fs::metadata(scratch.path("image")).unwrap().len(), 64 << 20);
     let info = scratch.info(&scratch.image());
     assert_eq!(info["label"], "home");
     assert_eq!(info["uuid"], uuid);
-    assert_eq!(info["device_size_bytes"], 64 << 20);
+    // The superblocks' backups lie behind the last segment, which is whole.
+    assert_eq!(info["device_size_bytes"], (64 << 20) - (512 << 10));
     assert_eq!(info["checkpoint"]["clean"], true);
     assert!(info["mount"].is_null());
     let text = scratch.dendro(["info", &scratch.image()]).succeeds().out;
@@ -71,7 +74,9 @@ fn mkfs_leaves_no_mark_of_others_at_the_end() {
     fs::write(&image, &disk).unwrap();
     scratch.dendro(["mkfs", "-q", "--force", "--nodiscard", &image]).succeeds();
     let made = fs::read(&image).unwrap();
-    assert!(made[made.len() - (512 << 10)..].iter().all(|&byte| byte == 0));
+    assert!(made[second_table..].iter().all(|&byte| byte == 0));
+    assert!(made[raid_member..][..BLOCK].iter().all(|&byte| byte == 0));
+    assert!(made[made.len() - (512 << 10)..made.len() - (64 << 10)].iter().all(|&byte| byte == 0));
     scratch.dendro(["check", &image]).succeeds();
 }
 
@@ -83,7 +88,7 @@ fn mkfs_grows_an_image_and_never_cuts_it() {
     scratch.dendro(["mkfs", &image]).fails(1, &["is empty", "--size"]);
     scratch.dendro(["mkfs", "--size", "32M", &image]).succeeds();
     scratch.dendro(["mkfs", "-f", "--size", "64M", &image]).succeeds();
-    assert_eq!(scratch.info(&image)["device_size_bytes"], 64 << 20);
+    assert_eq!(scratch.info(&image)["device_size_bytes"], (64 << 20) - (512 << 10));
     scratch.dendro(["mkfs", "-f", "--size", "32M", &image]).fails(1, &[&image, "64 MiB", "--size"]);
     assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
 }
@@ -199,6 +204,11 @@ fn damaged_and_truncated_images_are_errors_that_name_them() {
     let mut zeroed = whole;
     zeroed[..4 << 20].fill(0);
     fs::write(&image, &zeroed).unwrap();
+    let info = scratch.dendro(["info", &image]).succeeds();
+    assert!(info.out.contains("superblocks at the device's beginning are lost"), "{info:?}");
+    let end = zeroed.len() - (64 << 10);
+    zeroed[end..].fill(0);
+    fs::write(&image, &zeroed).unwrap();
     scratch.dendro(["info", &image]).fails(1, &[&image]);
 }
 
@@ -220,16 +230,16 @@ fn a_volume_has_as_many_segments_whoever_counts_them() {
     let scratch = Scratch::new();
     let image = scratch.image();
     let made = scratch.dendro(["mkfs", "--segment-size", "1M", "--size", "64M", &image]).succeeds();
-    assert!(made.out.contains("segments  64 of 1 MiB; 2 hold superblocks"), "{made:?}");
+    assert!(made.out.contains("segments  63 of 1 MiB; 2 hold superblocks"), "{made:?}");
     let info = scratch.dendro(["info", &image]).succeeds();
-    assert!(info.out.contains(": 64 segments of 1 MiB, 61 clean; 2 hold superblocks"), "{info:?}");
+    assert!(info.out.contains(": 63 segments of 1 MiB, 60 clean; 2 hold superblocks"), "{info:?}");
     let shown = scratch.dendro(["segments", &image]).succeeds();
-    let counted = "segments  64 of 1 MiB: 61 clean, 1 dirty, 0 open, 0 pending; 2 hold superblocks";
+    let counted = "segments  63 of 1 MiB: 60 clean, 1 dirty, 0 open, 0 pending; 2 hold superblocks";
     assert!(shown.out.contains(counted), "{shown:?}");
     for command in ["info", "segments"] {
         let printed = scratch.dendro([command, "--json", &image]).succeeds();
         let printed: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
-        assert_eq!(printed["total_segments"], 64, "{command}");
+        assert_eq!(printed["total_segments"], 63, "{command}");
         assert_eq!(printed["superblock_segments"], 2, "{command}");
     }
 }

@@ -56,6 +56,39 @@ fn a_volume_without_superblocks_is_found_again_with_its_files() {
 }
 
 #[test]
+fn a_volume_whose_beginning_is_lost_is_found_by_the_backup_at_its_end() {
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    let has_files = !skips_mounts();
+    if has_files {
+        scratch.mount();
+        fs::write(scratch.inside("file"), vec![7; MIB]).unwrap();
+        scratch.umount();
+    }
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[..2 * MIB].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    let mount = ["mount", &image, &scratch.mount_point()];
+    scratch.dendro(mount).fails(32, &["the backup at its end", "dendro rebuild", "-o ro"]);
+    assert!(fs::read(&image).unwrap() == bytes, "nothing is written");
+    let info = scratch.dendro(["info", &image]);
+    assert!(info.code == Some(0) && info.out.contains("the backup at its end"), "{info:?}");
+    let checked = scratch.dendro(["check", &image]);
+    assert_eq!(checked.code, Some(4), "{checked:?}");
+    if has_files {
+        scratch.dendro(["ls", &image, "/"]).succeeds();
+    }
+    let rebuilt = scratch.dendro(["rebuild", &image]);
+    assert!(rebuilt.code == Some(1) && rebuilt.out.contains("nothing is lost"), "{rebuilt:?}");
+    scratch.dendro(["check", "--data", &image]).succeeds();
+    if has_files {
+        scratch.mount();
+        assert_eq!(fs::read(scratch.inside("file")).unwrap(), vec![7; MIB]);
+        scratch.umount();
+    }
+}
+
+#[test]
 fn what_holds_nothing_of_a_volume_is_refused() {
     let scratch = Scratch::new();
     fs::write(scratch.image(), vec![0; 16 * MIB]).unwrap();

@@ -16,6 +16,18 @@ pub const FIRST_LOG_SEGMENT: SegmentNo = SegmentNo(2);
 /// The fewest segments a volume has.
 pub const MIN_SEGMENT_COUNT: u32 = 16;
 
+/// Slots for backup superblocks.
+pub const BACKUP_SLOT_COUNT: u64 = 16;
+
+/// The bytes at the end of a device of this length where a volume that ends before them may have
+/// backup superblocks. They are found from the device's length alone, so that they are found
+/// although everything at its beginning is lost.
+#[must_use]
+pub fn backup_area(device_len_bytes: u64) -> Option<Range<u64>> {
+    let end = device_len_bytes - device_len_bytes % PAGE_SIZE as u64;
+    Some(end.checked_sub(BACKUP_SLOT_COUNT * PAGE_SIZE as u64)?..end)
+}
+
 /// The number of a segment, counted from the start of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNo(pub u32);
@@ -157,6 +169,14 @@ impl Layout {
         let area = (seq / slots % 2) as u32;
         self.superblock_area(area).start + seq % slots * PAGE_SIZE as u64
     }
+
+    /// The number of the superblock with which the logs begin anew if only a backup with number
+    /// `seq` is left: it goes to the very first slot, and is above the numbers that may be lost.
+    #[must_use]
+    pub const fn superblock_seq_anew(self, seq: u64) -> u64 {
+        let slots = 2 * self.superblock_slot_count();
+        (seq / slots + 4) * slots
+    }
 }
 
 #[cfg(test)]
@@ -171,6 +191,18 @@ mod tests {
         assert_eq!(layout.superblock_offset(31), 31 * 4096);
         assert_eq!(layout.superblock_offset(32), 128 * 1024);
         assert_eq!(layout.superblock_offset(64), 0);
+        for seq in [0, 63, 64, 1000] {
+            let anew = layout.superblock_seq_anew(seq);
+            assert!(layout.superblock_offset(anew) == 0 && (seq + 192..=seq + 256).contains(&anew));
+        }
+    }
+
+    #[test]
+    fn backups_lie_in_the_last_whole_pages_of_a_device() {
+        assert_eq!(backup_area(1 << 20), Some((1 << 20) - (64 << 10)..1 << 20));
+        assert_eq!(backup_area((1 << 20) + 4095), backup_area(1 << 20));
+        assert_eq!(backup_area(64 << 10), Some(0..64 << 10));
+        assert_eq!(backup_area((64 << 10) - 1), None);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The superblock, from which a volume is found.
 
 use std::mem::{offset_of, size_of};
+use std::ops::Range;
 
 use dendro_base::{Timestamp, Uuid};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::layout::{Addr, Layout};
+use crate::layout::{Addr, Layout, backup_area};
 use crate::retired::{self, MAX_RETIRED, Retired, RetiredV1};
 use crate::{Malformed, Result, can_be_counted, checksum};
 
@@ -44,6 +45,9 @@ pub const COMPATIBLE_ALLOCATED: u64 = 1 << 0;
 /// The compatible feature of a copy of a volume's metadata: contents of files are zeros, and names are
 /// hidden.
 pub const COMPATIBLE_METADATA_COPY: u64 = 1 << 1;
+/// The compatible feature of backup superblocks at the end of the device
+/// ([`crate::layout::backup_area`]).
+pub const COMPATIBLE_BACKUPS: u64 = 1 << 2;
 /// The read-only compatible feature of deleted lists of which the map still has entries
 /// ([`crate::removal`]).
 pub const READ_ONLY_REMOVALS: u64 = 1 << 0;
@@ -243,6 +247,16 @@ impl Superblock {
             label: String::from_utf8_lossy(&raw.label[..label_len]).into_owned(),
             retired,
         })
+    }
+}
+
+impl Superblock {
+    /// Where its volume has backup superblocks on a device of this length, if it has any.
+    #[must_use]
+    pub fn backup_area(&self, device_len_bytes: u64) -> Option<Range<u64>> {
+        let has_backups = self.compatible & COMPATIBLE_BACKUPS != 0;
+        let area = backup_area(device_len_bytes).filter(|_| has_backups)?;
+        (self.layout.len_bytes() <= area.start).then_some(area)
     }
 }
 

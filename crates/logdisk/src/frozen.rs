@@ -73,6 +73,11 @@ impl FrozenVolume {
             return self.device.read_at(offset, buf);
         };
         let (segment, within) = (SegmentNo(number), offset % size);
+        if number >= self.layout.segment_count() {
+            // Backups of superblocks, which may be of a later moment.
+            buf.fill(0);
+            return Ok(());
+        }
         if segment < FIRST_LOG_SEGMENT
             && let Some(logs) = &self.superblocks
         {

@@ -7,6 +7,7 @@
 //! - [`redirection`]: what lies in another place than its address says.
 //! - [`superblocks`]: the two append-only superblock logs.
 
+pub(crate) mod backups;
 pub(crate) mod partial;
 pub(crate) mod redirection;
 pub(crate) mod segments;

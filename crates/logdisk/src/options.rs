@@ -20,6 +20,10 @@ pub struct FormatOptions {
     pub hash_key: [u8; 16],
     /// Whether the whole device is allocated on the host and must stay allocated.
     pub is_allocated: bool,
+    /// Whether the volume keeps backups of its superblock at the end of the device. They lie behind
+    /// the segments, so that it may have one segment less. A device that has room for 16 segments
+    /// alone has none.
+    pub has_backups: bool,
 }
 
 impl Default for FormatOptions {
@@ -32,6 +36,7 @@ impl Default for FormatOptions {
             uuid: Uuid::default(),
             hash_key: [0; 16],
             is_allocated: false,
+            has_backups: false,
         }
     }
 }

@@ -41,11 +41,12 @@ use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE};
 use dendro_base::{Clock, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
+use dendro_format::layout::{MIN_SEGMENT_COUNT, backup_area};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::retired;
 use dendro_format::superblock::{
-    COMPATIBLE_ALLOCATED, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE,
-    READ_ONLY_REMOVALS,
+    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, INCOMPATIBLE_CHUNK_SKIPS, INCOMPATIBLE_MAP_EPOCHS,
+    INCOMPATIBLE_REUSE, READ_ONLY_REMOVALS,
 };
 use dendro_format::usage::USAGE_LIST;
 use dendro_format::versions::VERSIONS_LIST;
@@ -128,7 +129,12 @@ pub(crate) fn make(
             options.segment_size_bytes
         )));
     }
-    let count = u32::try_from(device.len_bytes() / options.segment_size_bytes)
+    let all_count = device.len_bytes() / options.segment_size_bytes;
+    let count_before_backups = backup_area(device.len_bytes())
+        .filter(|_| options.has_backups)
+        .map(|area| area.start / options.segment_size_bytes)
+        .filter(|&count| count >= u64::from(MIN_SEGMENT_COUNT));
+    let count = u32::try_from(count_before_backups.unwrap_or(all_count))
         .map_err(|_| Error::Io("the device has too many segments; make them larger".into()))?;
     let layout = Layout::new(log2, count).map_err(|malformed| {
         Error::Io(format!(
@@ -146,7 +152,8 @@ pub(crate) fn make(
         uuid: options.uuid,
         // The first superblock that is written gets the number 0.
         seq: u64::MAX,
-        compatible: if options.is_allocated { COMPATIBLE_ALLOCATED } else { 0 },
+        compatible: if options.is_allocated { COMPATIBLE_ALLOCATED } else { 0 }
+            | if count_before_backups.is_some() { COMPATIBLE_BACKUPS } else { 0 },
         read_only: READ_ONLY_REMOVALS,
         incompatible: WRITTEN_FEATURES,
         layout,

@@ -20,6 +20,7 @@ use dendro_format::{Addr, Layout, Superblock};
 use crate::damage::DamageLog;
 use crate::engine::Engine;
 use crate::fault::Fault;
+use crate::log::backups::Backups;
 use crate::log::redirection::VolumeDevice;
 use crate::log::superblocks;
 use crate::log::writer::{Refusal, Writer};
@@ -35,6 +36,8 @@ pub(crate) struct Volume {
     engine: BriefRwLock<Engine>,
     writer: Arc<Writer>,
     superblock: Mutex<Superblock>,
+    /// Locked after the superblock.
+    backups: Mutex<Backups>,
     /// The first reason why the volume latched.
     failure: Mutex<Option<String>>,
     next_list: AtomicU64,
@@ -56,6 +59,7 @@ impl Volume {
             uuid: superblock.uuid,
             writer: Arc::clone(&engine.writer),
             superblock: Mutex::new(superblock),
+            backups: Mutex::default(),
             failure: Mutex::new(None),
             next_list: AtomicU64::new(engine.state.next_list),
             dirty_limit_bytes: budget::dirty_limit_bytes(
@@ -275,6 +279,17 @@ impl Volume {
         superblocks::append(self.device.below(), &mut next)
             .map_err(|error| self.latch_unless_full(error))?;
         *newest = next;
+        self.back_up(newest)
+    }
+
+    /// Writes a backup of the newest superblock, which is durable, if one is due.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the device cannot be flushed: the volume latches (flush 2).
+    fn back_up(&self, newest: &Superblock) -> Result<()> {
+        if self.backups.lock().write_if_due(self.device.below(), newest) {
+            self.flush_device()?;
+        }
         Ok(())
     }
 

@@ -327,17 +327,23 @@ fn superblocks_overwritten_by_other_bytes_do_not_make_an_older_one_count() {
         disk.commit(aru).expect("there is room");
         disk.flush(CommitSeq::LATEST).expect("the device works");
         image = device.to_bytes();
-        let behind = clean + PAGE_SIZE..SEGMENT_BYTES as usize;
-        let mut damaged = image.clone();
-        damaged[behind].fill(0xab);
-        let (device, disk) = open(&damaged, OpenOptions::default());
-        match disk {
-            Ok(disk) => {
-                assert_eq!(units(&disk), UNITS + crash + 1, "after {crash} crashes");
-            }
-            Err(error) => {
-                assert!(matches!(error, Error::Lost(_)), "after {crash} crashes: {error}");
-                assert!(device.to_bytes() == damaged, "something was written");
+        let newest = superblock_and_checkpoint(&image).0;
+        let mut overwritten = image.clone();
+        overwritten[clean + PAGE_SIZE..SEGMENT_BYTES as usize].fill(0xab);
+        // The newest one is left, but damaged.
+        let mut damaged = overwritten.clone();
+        damaged[newest..newest + PAGE_SIZE].copy_from_slice(&image[newest..newest + PAGE_SIZE]);
+        damaged[newest + 100] ^= 1;
+        for damaged in [overwritten, damaged] {
+            let (device, disk) = open(&damaged, OpenOptions::default());
+            match disk {
+                Ok(disk) => {
+                    assert_eq!(units(&disk), UNITS + crash + 1, "after {crash} crashes");
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Lost(_)), "after {crash} crashes: {error}");
+                    assert!(device.to_bytes() == damaged, "something was written");
+                }
             }
         }
     }

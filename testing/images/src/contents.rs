@@ -47,6 +47,7 @@ pub fn image(contents: Contents, end: End) -> Result<Vec<u8>> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let options = FormatOptions {
         is_allocated: false,
+        has_backups: false,
         segment_size_bytes: 128 * KIB,
         label: "golden".into(),
         uuid: Uuid::from_random(*b"golden image v1."),

@@ -42,6 +42,7 @@ impl LogEngine {
         let format = FormatOptions {
             segment_size_bytes: 1 << log2.min(max_segment_size_log2),
             uuid,
+            has_backups: uuid.0[0] % 2 == 0,
             ..FormatOptions::default()
         };
         let open = OpenOptions {

@@ -1,7 +1,7 @@
 //! Finding a volume: its superblocks.
 
 use dendro_device::{AlignedBuf, Device};
-use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
+use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2, backup_area};
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_format::{Malformed, Superblock};
 
@@ -35,6 +35,13 @@ impl Superblocks {
         self.0.last().expect("there is at least one")
     }
 
+    /// Whether the newest is a backup, because the superblock logs have none that is as new.
+    #[must_use]
+    pub fn is_backup(&self) -> bool {
+        let FoundSuperblock { offset, superblock } = self.current();
+        *offset >= superblock.layout.len_bytes()
+    }
+
     /// All of them, oldest first.
     #[must_use]
     pub fn all(&self) -> &[FoundSuperblock] {
@@ -45,15 +52,17 @@ impl Superblocks {
 /// Finds the volume on a device whose segment size is not known. It looks at slot 0 of the first
 /// superblock log and, in case that log is being written again, at slot 0 of the second one, at
 /// each place where that may start. If both are damaged, it looks at the other slots. Then it reads
-/// both logs.
+/// both logs. A backup at the end of the device counts if it is newer than all these.
 ///
 /// # Errors
 /// [`Error::NoVolume`] when there is no valid superblock. A part of the device that cannot be read
 /// counts as one that holds none.
 pub fn find_superblocks(device: &dyn Device) -> Result<Superblocks> {
     let mut problem = Malformed { structure: "superblock", problem: "there is none" };
+    let backup = backup(device);
     let found = first(device, 0..1, &mut problem)
         .or_else(|| first(device, 1..MAX_SLOT_COUNT, &mut problem))
+        .or_else(|| backup.clone())
         .ok_or(Error::NoVolume(problem))?;
     let layout = found.superblock.layout;
     let mut all = Vec::new();
@@ -67,12 +76,32 @@ pub fn find_superblocks(device: &dyn Device) -> Result<Superblocks> {
             false
         });
     }
+    all.sort_by_key(|found| found.superblock.seq);
+    all.extend(backup.filter(|backup| {
+        backup.superblock.uuid == found.superblock.uuid
+            && all.last().is_none_or(|newest| newest.superblock.seq < backup.superblock.seq)
+    }));
     if all.is_empty() {
         // Read again, the device has returned something else.
         all.push(found);
     }
-    all.sort_by_key(|found| found.superblock.seq);
     Ok(Superblocks(all))
+}
+
+/// The newest backup at the end of the device.
+fn backup(device: &dyn Device) -> Option<FoundSuperblock> {
+    let area = backup_area(device.len_bytes())?;
+    let slot_count = (area.end - area.start) / SUPERBLOCK_LEN_BYTES as u64;
+    let mut newest: Option<FoundSuperblock> = None;
+    for_each_slot(device, area.start, 0..slot_count, |offset, slot| {
+        let found = Superblock::decode(slot).ok().filter(|found| {
+            found.backup_area(device.len_bytes()).is_some()
+                && newest.as_ref().is_none_or(|newest| newest.superblock.seq < found.seq)
+        });
+        newest = found.map(|superblock| FoundSuperblock { offset, superblock }).or(newest.take());
+        false
+    });
+    newest
 }
 
 /// The first superblock in the given slots of a log, at each place where a log may start. The

@@ -48,6 +48,8 @@ kinds! {
     NoVolume = 1, Error, "the volume cannot be opened";
     /// The device is shorter than the volume.
     DeviceTooShort = 2, Error, "the device is shorter than the volume";
+    /// The superblock logs have lost the newest superblock.
+    SuperblocksLost = 3, Error, "the superblocks at the device's beginning are lost";
     /// The checkpoint that the superblock names is unusable.
     CheckpointUnusable = 10, Error, "the checkpoint cannot be used";
     /// The checkpoint's positions are not in segments of the log.

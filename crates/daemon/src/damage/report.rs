@@ -16,8 +16,8 @@ use crate::metrics::exposition::Exposition;
 const MAX_VIEWS: usize = 256;
 
 /// A version that has this page in the block at `addr_bytes`, and the file's path there; the path is
-/// empty if it was not found. The main branch's head is searched first, then other heads, then the
-/// newest snapshots.
+/// empty if no version has one. The main branch's head is searched first, then other heads, then
+/// the newest snapshots.
 pub(super) fn find(
     disk: &LogDisk,
     list: Lid,
@@ -33,9 +33,15 @@ pub(super) fn find(
     let has_it = |view: &View| {
         disk.page_addr(*view, list, page).is_ok_and(|found| found == Some(addr_bytes))
     };
-    let view = views.take(MAX_VIEWS).find(has_it)?;
-    let path = path_of(disk, view, Ino(list.0)).ok().flatten();
-    Some((view, path.unwrap_or_default()))
+    let mut without_path = None;
+    for view in views.take(MAX_VIEWS).filter(has_it) {
+        // A file that was just removed has its pages for a while, and no path.
+        if let Ok(Some(path)) = path_of(disk, view, Ino(list.0)) {
+            return Some((view, path));
+        }
+        without_path.get_or_insert((view, Vec::new()));
+    }
+    without_path
 }
 
 /// The name of a version, as commands take it.

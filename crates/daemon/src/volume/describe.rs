@@ -8,7 +8,7 @@ use dendro_control::{
 use dendro_disk::LogicalDisk;
 use dendro_format::Superblock;
 use dendro_format::superblock::{
-    COMPATIBLE_ALLOCATED, COMPATIBLE_METADATA_COPY, INCOMPATIBLE_CHUNK_SKIPS,
+    COMPATIBLE_ALLOCATED, COMPATIBLE_BACKUPS, COMPATIBLE_METADATA_COPY, INCOMPATIBLE_CHUNK_SKIPS,
     INCOMPATIBLE_MAP_EPOCHS, INCOMPATIBLE_REUSE, INCOMPATIBLE_VERSIONS, MAJOR_VERSION,
     READ_ONLY_REMOVALS,
 };
@@ -72,7 +72,11 @@ fn features(superblock: &Superblock) -> FeatureInfo {
     FeatureInfo {
         compatible: names(
             superblock.compatible,
-            &[(COMPATIBLE_ALLOCATED, "allocated"), (COMPATIBLE_METADATA_COPY, "metadata-copy")],
+            &[
+                (COMPATIBLE_ALLOCATED, "allocated"),
+                (COMPATIBLE_METADATA_COPY, "metadata-copy"),
+                (COMPATIBLE_BACKUPS, "backups"),
+            ],
         ),
         read_only_compatible: names(superblock.read_only, &[(READ_ONLY_REMOVALS, "removals")]),
         incompatible: names(

@@ -14,6 +14,7 @@ use dendro_format::superblock::{
 };
 use dendro_format::{Layout, Superblock};
 
+use super::backups;
 use crate::fault::no_space;
 
 /// The superblocks of a volume.
@@ -23,6 +24,8 @@ pub(crate) struct Superblocks {
     /// What lies in the slots behind the newest superblock, up to the first slot in which nothing
     /// was written since the logs last began again.
     pub(crate) behind: Vec<Behind>,
+    /// Whether the newest one is a backup, because the logs have none that is as new.
+    pub(crate) is_backup: bool,
 }
 
 /// What lies in the slot of a superblock that would be newer than the newest valid one.
@@ -47,7 +50,12 @@ impl Superblocks {
     /// [`Error::Corrupted`] when there is none, [`Error::Io`] when none can be read.
     pub(crate) fn find(device: &dyn Device) -> Result<Self, Error> {
         let mut problems = Problems { text: "no superblock was found", io: None };
-        let valid = find_valid(device, &mut problems);
+        let mut valid = find_valid(device, &mut problems);
+        let backup = backups::newest(device).filter(|backup| {
+            valid.first().is_none_or(|newest| newest.uuid == backup.uuid && newest.seq < backup.seq)
+        });
+        let is_backup = backup.is_some();
+        backup.into_iter().for_each(|backup| valid.insert(0, backup));
         let Some(newest) = valid.first() else {
             return Err(problems.io.map_or_else(
                 || {
@@ -59,7 +67,7 @@ impl Superblocks {
         };
         check(newest, device)?;
         let behind = find_behind(device, newest);
-        Ok(Self { valid, behind })
+        Ok(Self { valid, behind, is_backup })
     }
 }
 

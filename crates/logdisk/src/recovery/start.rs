@@ -65,7 +65,7 @@ impl Start {
     /// [`Error::Corrupted`] when there is no volume or no checkpoint that can be used;
     /// [`Error::Io`] when they cannot be read.
     pub(super) fn find(device: &VolumeDevice) -> Result<Self> {
-        let Superblocks { valid, behind } = Superblocks::find(device)?;
+        let Superblocks { valid, behind, is_backup } = Superblocks::find(device)?;
         let newest = valid[0].clone();
         redirect(device, &newest)?;
         match read_checkpoint(device, &newest) {
@@ -78,9 +78,11 @@ impl Start {
                     is_adopted: false,
                     notes: Vec::new(),
                 };
-                Ok(start.looking_at(device, &behind))
+                let start = start.looking_at(device, &behind);
+                Ok(if is_backup { start.of_backup(device, valid.len() == 1) } else { start })
             }
-            Err(error) => Self::from_older(device, &valid, behind.len() as u64, error),
+            Err(error) => Self::from_older(device, &valid, behind.len() as u64, error)
+                .map_err(|error| if is_backup { explain_backup(&newest, &error) } else { error }),
         }
     }
 
@@ -88,18 +90,20 @@ impl Start {
     fn looking_at(mut self, device: &dyn Device, behind: &[Behind]) -> Self {
         let was_clean = self.superblock.clean;
         let mut unresolved = 0_u32;
-        // Slots with foreign bytes that nothing readable follows; new superblocks overwrite them.
+        // Slots with foreign bytes that no other slot follows; new superblocks overwrite them.
         let mut foreign = 0_u32;
         for slot in behind {
             let seq = self.superblock.seq.wrapping_add(1 + u64::from(foreign));
             match slot {
                 Behind::Foreign => {
                     foreign += 1;
+                    self.may_be_old = true;
                     continue;
                 }
                 Behind::Damaged { remains, may_be_older } => {
                     if self.adopt(device, remains, seq) {
                         unresolved = 0;
+                        self.may_be_old = false;
                     } else if *may_be_older {
                         break;
                     } else {
@@ -117,7 +121,6 @@ impl Start {
             self.superblock.clean = false;
             foreign = 0;
         }
-        self.may_be_old = foreign > 0;
         // The superblock behind a clean shutdown states only that the volume is in use.
         let says_only_in_use = was_clean && unresolved == 1 && behind.len() == 1;
         if unresolved > 0 && !says_only_in_use {
@@ -132,6 +135,43 @@ impl Start {
                     was_durable: false,
                 });
         }
+        self
+    }
+
+    /// Takes into account that the superblock is a backup: newer ones may be lost. If it `is_only`
+    /// one, the device may have been given to something else, so nothing is written before the
+    /// owner says so.
+    fn of_backup(mut self, device: &dyn Device, is_only: bool) -> Self {
+        let what = describe_backup(&self.superblock);
+        let Superblock { layout, seq, .. } = self.superblock;
+        self.superblock.seq = layout.superblock_seq_anew(seq) - 1;
+        self.superblock.clean = false;
+        if self.doubt.is_some() {
+            self.notes.push(what);
+            return self;
+        }
+        self.may_be_old = true;
+        let newer = newest_checkpoint(device, &self.superblock, &self.checkpoint);
+        let named = self.checkpoint.seq;
+        self.doubt = match newer {
+            Some(newer) => Some(Doubt {
+                why: format!(
+                    "{what}; checkpoint {} is not known to be whole; the one before it is {named}",
+                    newer.seq
+                ),
+                position: Some(LogPosition::of(&newer)),
+                was_durable: false,
+            }),
+            None if is_only => Some(Doubt {
+                why: format!("{what}; it names checkpoint {named}"),
+                position: Some(LogPosition::of(&self.checkpoint)),
+                was_durable: false,
+            }),
+            None => {
+                self.notes.push(what);
+                None
+            }
+        };
         self
     }
 
@@ -195,6 +235,21 @@ impl Start {
             notes: Vec::new(),
         })
     }
+}
+
+/// Says which backup is used, and why.
+fn describe_backup(backup: &Superblock) -> String {
+    format!(
+        "superblocks at the device's beginning are lost (\"dendro rebuild\" makes them anew); the \
+         backup at its end, superblock {}, was written at {}",
+        backup.seq,
+        backup.written.utc()
+    )
+}
+
+/// The error if the checkpoint that a backup names cannot be used.
+fn explain_backup(backup: &Superblock, error: &Error) -> Error {
+    Error::Corrupted(format!("{}; {error}", describe_backup(backup)))
 }
 
 /// The log position in the remains of the checkpoint that a superblock names.

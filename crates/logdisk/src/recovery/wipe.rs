@@ -5,8 +5,9 @@
 //!
 //! Invariants. Each step is durable before the next one begins; the loss that this prevents is
 //! given:
-//! 1. (wipe 1) *Superblocks of earlier volumes* with other layouts are removed first. They are not
-//!    looked at while there is a superblock of the present volume, but would be found without it.
+//! 1. (wipe 1) *Superblocks of earlier volumes* with other layouts, and backups, are removed first.
+//!    They are not looked at while there is a newer superblock of the present volume, but would be
+//!    found without it.
 //! 2. (wipe 2) *All superblocks of the present volume except the newest* are removed next. Only the
 //!    newest states the present state. An older one names a checkpoint that may have been
 //!    overwritten.
@@ -24,6 +25,7 @@ use dendro_format::layout::{MAX_SEGMENT_SIZE_LOG2, MIN_SEGMENT_SIZE_LOG2};
 use dendro_format::superblock::SUPERBLOCK_LEN_BYTES;
 use dendro_format::{Layout, Superblock};
 
+use crate::log::backups;
 use crate::log::superblocks::Superblocks;
 
 const _: () = assert!(SUPERBLOCK_LEN_BYTES <= PAGE_SIZE);
@@ -62,6 +64,7 @@ fn offsets(device: &dyn Device) -> Result<BTreeSet<u64>> {
         }
         places.insert(1 << log2);
     }
+    places.extend(backups::places(device.len_bytes()));
     let mut found = BTreeSet::new();
     let mut slot = AlignedBuf::zeroed(PAGE_SIZE);
     for offset in places {

@@ -98,8 +98,9 @@ impl Volume {
         let mut engine = self.engine.write();
         opened.into_iter().for_each(|spare| engine.state.segments.retire_spare(spare));
         engine.state.segments.retire(segment);
+        drop(engine);
         *superblock = next;
-        Ok(())
+        self.back_up(&superblock).map_err(|error| failed(&format!("; {error}")))
     }
 
     /// Writes bytes to a spare segment and returns that, if there is one that can be written. The

@@ -140,14 +140,18 @@ fn older_states(found: &[FoundSuperblock]) -> impl Iterator<Item = &[FoundSuperb
     (1..found.len()).rev().filter(is_new).map(|count| &found[count..]).take(MAX_OLDER_STATES)
 }
 
-/// The device without some superblocks.
+/// The device without some superblocks, and without backups, which may be as new.
 fn without(
     device: &Arc<dyn Device>,
     hidden: &[FoundSuperblock],
 ) -> dendro_device::Result<Arc<dyn Device>> {
     const _: () = assert!(SUPERBLOCK_LEN_BYTES == BLOCK_SIZE);
     let overlay = OverlayDevice::new(Arc::clone(device));
-    hidden.iter().try_for_each(|found| overlay.write_at(found.offset, &[0; BLOCK_SIZE]))?;
+    let newest = hidden.last().map(|newest| &newest.superblock);
+    let backups = newest.and_then(|newest| newest.backup_area(device.len_bytes()));
+    let slots = backups.into_iter().flat_map(|area| area.step_by(BLOCK_SIZE));
+    let logs = hidden.iter().map(|found| found.offset);
+    logs.chain(slots).try_for_each(|offset| overlay.write_at(offset, &[0; BLOCK_SIZE]))?;
     Ok(Arc::new(overlay))
 }
 

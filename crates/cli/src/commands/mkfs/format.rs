@@ -58,6 +58,7 @@ pub(crate) fn format(
         },
         hash_key: random_bytes()?,
         is_allocated: new.is_allocated,
+        has_backups: true,
     };
     let device: Arc<dyn Device> = Arc::new(device);
     // The volume becomes valid when all of it is written.
