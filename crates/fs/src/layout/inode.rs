@@ -8,7 +8,9 @@ use super::format::{
     STATE_TRUNCATING, split_bytes, split_head,
 };
 use crate::error::{FsError, Result};
-use crate::types::{Attr, FileFlags, FileKind, FileTime, Ino, MAX_FILE_SIZE_BYTES};
+use crate::types::{
+    Attr, FileFlags, FileKind, FileTime, Ino, MAX_FILE_SIZE_BYTES, MAX_SYMLINK_LEN_BYTES,
+};
 
 /// The longest data of a regular file that are stored inline, in the i-node's record. Up to this
 /// length a record costs less than a page, and each write puts the i-node's record anyway.
@@ -201,6 +203,12 @@ impl Inode {
         if head.size.get() > MAX_FILE_SIZE_BYTES {
             head.size = 0.into();
         }
+        let is_link = FileKind::from_mode(head.mode.get()) == Some(FileKind::Symlink);
+        if is_link && head.size.get() > MAX_SYMLINK_LEN_BYTES as u64 {
+            // Where its target ends is not known. As a file it leads nowhere.
+            head.mode = (FileKind::Regular.mode_bits() | head.mode.get() & 0o7777).into();
+            head.size = 0.into();
+        }
         for nanos in [
             &mut head.atime_nanos,
             &mut head.mtime_nanos,
@@ -219,6 +227,9 @@ impl Inode {
     fn check(&self) -> std::result::Result<(), &'static str> {
         if self.size > MAX_FILE_SIZE_BYTES {
             return Err("its size is past the limit");
+        }
+        if self.kind == FileKind::Symlink && self.size > MAX_SYMLINK_LEN_BYTES as u64 {
+            return Err("it is a link with a target that is too long");
         }
         if self.pages > MAX_PAGE_COUNT {
             return Err("it has more pages than there are");
@@ -319,6 +330,17 @@ mod tests {
     fn an_inode_reads_back_what_was_written() {
         let inode = sample();
         assert_eq!(Inode::decode(Ino(9), &inode.encode()).unwrap(), inode);
+    }
+
+    #[test]
+    fn a_link_with_a_target_that_is_too_long_is_no_link() {
+        let mut link = Inode::new(FileKind::Symlink, 0o777, FileTime::default());
+        (link.size, link.pages) = (MAX_SYMLINK_LEN_BYTES as u64, 1);
+        assert_eq!(Inode::decode(Ino(9), &link.encode()).unwrap(), link);
+        link.size += 1;
+        assert!(Inode::decode(Ino(9), &link.encode()).is_err());
+        let salvaged = Inode::salvage(Ino(9), &link.encode()).unwrap();
+        assert_eq!((salvaged.kind, salvaged.size), (FileKind::Regular, 0));
     }
 
     #[test]

@@ -18,9 +18,6 @@ pub(crate) fn readlink(fs: &FsState, ino: Ino) -> Result<Vec<u8>> {
     if inode.state.contains(InodeState::INLINE) {
         return Ok(inode.inline.clone());
     }
-    if inode.size > MAX_SYMLINK_LEN_BYTES as u64 {
-        return Err(FsError::Corrupted(format!("i-node {ino} has a target that is too long")));
-    }
     let mut target = vec![0; PAGE_SIZE];
     fs.disk().read_pages(fs.view(), ino.lid(), 0, &mut target)?;
     target.truncate(inode.size as usize);
