@@ -11,13 +11,13 @@
 //! - `verify`: [`verify()`] visits everything that the checkpoint reaches, counts it once more, and
 //!   reports each [`Finding`] with a number whose meaning never changes.
 //! - `metadata`: [`copy_metadata()`] copies a volume without data and with names hidden.
-//! - `rebuild`: [`rebuild()`] makes a checkpoint anew where superblocks, checkpoints or parts of the
-//!   map are lost. It alone changes a volume.
+//! - `rebuild`: [`rebuild()`] makes a checkpoint anew where superblocks, checkpoints or parts of
+//!   the map are lost. It alone changes a volume.
 //!
 //! What is read is what lies on the device: a mounted volume should be checkpointed first, and may
-//! have changed in the meantime. The bytes are not trusted: whatever they are, the result is an error
-//! or a finding, in memory that the size of the volume bounds to a few bytes a segment; a rebuild
-//! states its own bounds.
+//! have changed in the meantime. The bytes are not trusted: whatever they are, the result is an
+//! error or a finding, in memory that the size of the volume bounds to a few bytes a segment; a
+//! rebuild states its own bounds.
 
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,8 @@
 //! their order ([`log`]). A block of a page becomes zeros ([`blocks`]).
 //!
 //! What is damaged stays so: in place of a damaged node nothing is copied, and where a block is
-//! damaged its entry has a checksum that is not that of zeros. So a check finds the same in the copy.
+//! damaged its entry has a checksum that is not that of zeros. So a check finds the same in the
+//! copy.
 
 use dendro_device::{AlignedBuf, BLOCK_SIZE, Device};
 use dendro_format::superblock::{COMPATIBLE_ALLOCATED, COMPATIBLE_METADATA_COPY};

@@ -7,13 +7,13 @@
 //! 2. [`sweep`]: what is sound in all segments.
 //! 3. [`base`]: the checkpoint to start from, and the *gaps* in its map. Without a checkpoint, all
 //!    keys are a gap.
-//! 4. [`claims`], [`history`], [`replay`], [`fill`]: what fills the gaps, the newest sound nodes and
-//!    what the main log has since.
-//! 5. [`plan`], with [`account`] and [`extents`]: what the new map refers to, and which segments are
-//!    free. Of two entries that name one block the newer keeps it. The other's page reads as damage:
-//!    what it held is not known.
-//! 6. [`write`], with [`stream`] and [`version_table`]: new leaves for the gaps, and all nodes above
-//!    the leaves. Other leaves stay where they are.
+//! 4. [`claims`], [`history`], [`replay`], [`fill`]: what fills the gaps, the newest sound nodes
+//!    and what the main log has since.
+//! 5. [`plan`], with [`account`] and [`extents`]: what the new map refers to, and which segments
+//!    are free. Of two entries that name one block the newer keeps it. The other's page reads as
+//!    damage: what it held is not known.
+//! 6. [`write`], with [`stream`] and [`version_table`]: new leaves for the gaps, and all nodes
+//!    above the leaves. Other leaves stay where they are.
 //! 7. [`superblock`]: after a flush.
 //!
 //! Nothing that is needed is overwritten before the superblock is durable. So a rebuild that is
@@ -71,8 +71,9 @@ pub struct RebuildOptions {
 /// and with the number of all segments.
 ///
 /// # Errors
-/// [`Error::NoVolume`] when nothing on the device belongs to a volume; [`Error::NoFreeSegment`] when
-/// there is no room for the new map; when the device fails, or the volume cannot be used at all.
+/// [`Error::NoVolume`] when nothing on the device belongs to a volume; [`Error::NoFreeSegment`]
+/// when there is no room for the new map; when the device fails, or the volume cannot be used at
+/// all.
 pub fn rebuild(
     device: &dyn Device,
     options: &RebuildOptions,

@@ -400,8 +400,8 @@ fn damage_to_a_durable_part_of_the_log_is_found() {
     assert_eq!(kinds(&image), [LogGoesOn, LogLost]);
 }
 
-/// A small volume whose log has two partial segments, the second in `segment`, and how long the first
-/// one is and where it lies.
+/// A small volume whose log has two partial segments, the second in `segment`, and how long the
+/// first one is and where it lies.
 fn with_flushed_log(segment: u32) -> (Vec<u8>, std::ops::Range<usize>) {
     let (mut image, link) = with_log(|_| ());
     let mut part = Part::new(Head::Main, LOG_SEGMENT, link.0, 2, link.1);

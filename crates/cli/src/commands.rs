@@ -1,12 +1,12 @@
 //! The commands, a module for each or for a family of them.
 //!
-//! - [`mkfs`], [`mount`], [`umount`], [`check`], [`rebuild`], [`image`], [`dump`], [`damage`], [`scrub`];
-//!   [`volume`]: `sync`, `info` and `set`.
+//! - [`mkfs`], [`mount`], [`umount`], [`check`], [`rebuild`], [`image`], [`dump`], [`damage`],
+//!   [`scrub`]; [`volume`]: `sync`, `info` and `set`.
 //! - [`stat`], [`segments`]: what a volume has done, and how full it is. [`cleaning`]: `clean` and
 //!   `cleanerd`.
 //! - [`files`]: `ls`, `cat` and `cp`, which read volumes that are not mounted.
-//! - [`versions`]: snapshots, branches, and files in the past. [`fork`]: working trees that go on from
-//!   another one. [`try_command`]: `dendro try`.
+//! - [`versions`]: snapshots, branches, and files in the past. [`fork`]: working trees that go on
+//!   from another one. [`try_command`]: `dendro try`.
 //! - [`udev`], [`generate`]: for other programs, and for man pages and completions.
 
 pub(crate) mod check;

@@ -10,8 +10,8 @@ pub(crate) mod code {
     pub(crate) const FAILED: u8 = 1;
     /// The command makes no sense. mount(8) has 1 for it.
     pub(crate) const USAGE: u8 = 2;
-    /// `dendro try`: the command was not run, or what it did not taken over; as of timeout(1) and the
-    /// like, so that it is not taken for the command's own.
+    /// `dendro try`: the command was not run, or what it did not taken over; as of timeout(1) and
+    /// the like, so that it is not taken for the command's own.
     pub(crate) const TRY_FAILED: u8 = 125;
     /// fsck(8): what was wrong was mended.
     pub(crate) const CHECK_MENDED: u8 = 1;

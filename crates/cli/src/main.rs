@@ -1,8 +1,8 @@
 //! `dendro`: one command to make, mount and look after volumes.
 //!
-//! It also answers to `mkfs.dendro`, `fsck.dendro`, `mount.dendro` and the like, so that mkfs(8), fsck(8),
-//! mount(8), umount(8) and fstab work. The process behind the mounts of a volume is the crate
-//! [`dendro_daemon`]'s, which [`commands::mount`] starts.
+//! It also answers to `mkfs.dendro`, `fsck.dendro`, `mount.dendro` and the like, so that mkfs(8),
+//! fsck(8), mount(8), umount(8) and fstab work. The process behind the mounts of a volume is the
+//! crate [`dendro_daemon`]'s, which [`commands::mount`] starts.
 //!
 //! - [`args`]: what can be said on the command line; help, man pages and completions come from it.
 //! - [`commands`]: a module for each command, or for a family of them.

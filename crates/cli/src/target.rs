@@ -1,10 +1,11 @@
 //! What an argument names: a volume and its daemon, a version, a file.
 //!
-//! - [`mod@find`]: from what the user names to a daemon, or to a device that nobody has mounted. [`tag`]:
-//!   `UUID=…` and `LABEL=…`.
+//! - [`mod@find`]: from what the user names to a daemon, or to a device that nobody has mounted.
+//!   [`tag`]: `UUID=…` and `LABEL=…`.
 //! - [`keeper`]: who carries out what is asked of a volume; versions and files in it.
 //! - [`identity`]: whose volume lies on a device.
-//! - [`path_walk`] and [`liveness`] see to it that no command waits for a daemon that does not answer.
+//! - [`path_walk`] and [`liveness`] see to it that no command waits for a daemon that does not
+//!   answer.
 
 mod find;
 pub(crate) mod identity;

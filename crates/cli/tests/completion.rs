@@ -9,7 +9,8 @@ use common::{Scratch, wait_until};
 
 mod common;
 
-/// What stands on the line when TAB was pressed behind `line`, in a bash in the scratch's directory.
+/// What stands on the line when TAB was pressed behind `line`, in a bash in the scratch's
+/// directory.
 fn completed(scratch: &Scratch, line: &str) -> String {
     let told = scratch.path("told");
     let _ = fs::remove_file(&told);

@@ -1,4 +1,5 @@
-//! Damage that is met on a real mount: told where it is, once, counted, and kept until it is taken note of.
+//! Damage that is met on a real mount: told where it is, once, counted, and kept until it is taken
+//! note of.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 use std::fs::{self, File};

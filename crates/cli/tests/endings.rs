@@ -11,8 +11,8 @@ use std::time::Duration;
 use common::{Said, Scratch, is_root, is_running, said, signal, skips_mounts, wait_until};
 use rustix::mount::{UnmountFlags, unmount};
 
-/// Mounts the image while the daemon of a mount that has just been taken away learns of it: both begin at
-/// the same moment.
+/// Mounts the image while the daemon of a mount that has just been taken away learns of it: both
+/// begin at the same moment.
 fn mount_while_it_ends(scratch: &Scratch, image: &str, options: &str) -> (Said, u32) {
     let mount_point = scratch.mount_point();
     let pid = scratch.daemon_pid();

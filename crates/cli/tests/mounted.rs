@@ -177,13 +177,13 @@ fn what_a_removed_file_held_can_be_allocated_at_once() {
     let scratch = Scratch::new();
     scratch.mkfs("256M");
     scratch.mount();
-    // More than half of what there is, so that it fits once alone. What the map holds of a file of so
-    // many pages is taken out in the background.
+    // More than half of what there is, so that it fits once alone. What the map holds of a file of
+    // so many pages is taken out in the background.
     let length = 160 << 20;
     for round in 0..5 {
         let file = File::create(scratch.inside("large")).unwrap();
-        // The kernel tells without waiting for an answer that it has closed and forgotten a file: until
-        // that has come, a file without a name is there still.
+        // The kernel tells without waiting for an answer that it has closed and forgotten a file:
+        // until that has come, a file without a name is there still.
         wait_until(&format!("round {round} finds room"), || {
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length).is_ok()
         });

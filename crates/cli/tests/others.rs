@@ -21,7 +21,8 @@ const STAFF: u32 = 54_400;
 /// No command may take longer.
 const TIMEOUT_S: &str = "120";
 
-/// A volume that is mounted with `options`, where others can go, and the binary where they can run it.
+/// A volume that is mounted with `options`, where others can go, and the binary where they can run
+/// it.
 fn volume(options: &str) -> Option<Scratch> {
     if common::skips_mounts() || !common::is_root() {
         return None;
@@ -72,8 +73,8 @@ fn directory_of(scratch: &Scratch, user: u32, name: &str) -> PathBuf {
     path
 }
 
-/// Files that everybody may read, that one user may, and that nobody else may come near; in a snapshot,
-/// and then gone.
+/// Files that everybody may read, that one user may, and that nobody else may come near; in a
+/// snapshot, and then gone.
 fn fill(scratch: &Scratch) {
     let public = scratch.inside("pub");
     fs::create_dir(&public).unwrap();
@@ -188,7 +189,8 @@ fn a_mount_that_cannot_be_reached_shows_nothing() {
     // Whoever just talks to the socket has not shown that the mount can be reached.
     let said = ask("\"history\"");
     assert!(said.contains("permission denied"), "{said}");
-    // Where it lies beyond a directory that Bob may not go through, commands do not get there either.
+    // Where it lies beyond a directory that Bob may not go through, commands do not get there
+    // either.
     open(&scratch.path(""), 0o700);
     let inside = scratch.inside("pub/open").to_str().unwrap().to_owned();
     let said = dendro(&scratch, 0, &["history", &inside]).succeeds();

@@ -1,5 +1,5 @@
-//! A command reaches the volume that is named, or says why not: where the kernel gives a mount's number to
-//! the next one, and where a daemon does not answer.
+//! A command reaches the volume that is named, or says why not: where the kernel gives a mount's
+//! number to the next one, and where a daemon does not answer.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod common;
@@ -74,8 +74,8 @@ fn mount_one_in_another(scratch: &Scratch) -> (u32, u32) {
     (pid_of(scratch, "host"), pid_of(scratch, "a"))
 }
 
-/// The volume `a`, whose image lies on a volume that does not answer, unmounted and far from written;
-/// until the answer is dropped.
+/// The volume `a`, whose image lies on a volume that does not answer, unmounted and far from
+/// written; until the answer is dropped.
 fn with_one_that_is_being_written(scratch: &Scratch) -> (Stopped, u32, u64) {
     let (host, pid) = mount_one_in_another(scratch);
     let number = fs::metadata(scratch.path("a")).unwrap().dev();

@@ -1,5 +1,5 @@
-//! Scrubbing on a real mount: damage is found with its path and version, and a pass goes on where it
-//! was, whatever becomes of the daemon.
+//! Scrubbing on a real mount: damage is found with its path and version, and a pass goes on where
+//! it was, whatever becomes of the daemon.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 use std::fs;

@@ -1,7 +1,8 @@
 //! The daemon: the process behind all mounts of a volume.
 //!
-//! It joins the concrete types of all layers, and is the one place where threads are started. [`run`]
-//! begins and ends it; commands start it and ask it, and use what is known here of volumes and mounts.
+//! It joins the concrete types of all layers, and is the one place where threads are started.
+//! [`run`] begins and ends it; commands start it and ask it, and use what is known here of volumes
+//! and mounts.
 //!
 //! - [`volume`]: a volume, opened. [`options`] and `delegation`: what follows `-o`.
 //!   [`mount_config`]: what is mounted where. [`mounts`]: what the kernel has mounted.
@@ -10,9 +11,10 @@
 //! - `serving`: mounts from their beginning to their end. `background`: what is done without being
 //!   asked. `admin`: what is answered at the control socket; [`cleaning`]: to cleaners.
 //! - [`metrics`]: what a volume has done. [`damage`]: blocks that are not as they were written.
-//!   [`scrub`]: whether all blocks are. [`check`]: whether a volume is sound. [`logging`]: where messages go.
-//! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why something
-//!   was not done.
+//!   [`scrub`]: whether all blocks are. [`check`]: whether a volume is sound. [`logging`]: where
+//!   messages go.
+//! - [`text`], [`local_time`]: numbers and times as people write and read them. `failure`: why
+//!   something was not done.
 //!
 //! What it leaves out: arguments and output of commands, which are the crate `dendro`'s.
 

@@ -152,7 +152,8 @@ fn open_volume(config: &Config, block: &BlockSource) -> Result<Volume, NotServed
 }
 
 impl Daemon<'_> {
-    /// Starts all threads, calls `on_ready`, and serves until all views of the volume are unmounted.
+    /// Starts all threads, calls `on_ready`, and serves until all views of the volume are
+    /// unmounted.
     ///
     /// # Errors
     /// A thread could not be started. Then the mounts are detached at once.

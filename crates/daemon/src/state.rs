@@ -90,8 +90,8 @@ impl<'volume> Daemon<'volume> {
         self.failure.into_inner()
     }
 
-    /// Adds the damage that the disk has found to the table, and keeps it with the volume if anything
-    /// is new.
+    /// Adds the damage that the disk has found to the table, and keeps it with the volume if
+    /// anything is new.
     pub(crate) fn record_damage(&self) {
         let disk = self.volume.disk();
         if self.damage.take_in(disk, SystemClock.now())

@@ -42,8 +42,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = INCOMPATIBLE_VERSIONS
 /// it. Nothing of it is discarded, so that no write finds that file system full. Software that
 /// ignores the feature may discard parts of it.
 pub const COMPATIBLE_ALLOCATED: u64 = 1 << 0;
-/// The compatible feature of a copy of a volume's metadata: contents of files are zeros, and names are
-/// hidden.
+/// The compatible feature of a copy of a volume's metadata: contents of files are zeros, and names
+/// are hidden.
 pub const COMPATIBLE_METADATA_COPY: u64 = 1 << 1;
 /// The compatible feature of backup superblocks at the end of the device
 /// ([`crate::layout::backup_area`]).

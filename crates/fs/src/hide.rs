@@ -3,8 +3,8 @@
 //! Each name is replaced by another of the same length, by a keyed permutation: equal names stay
 //! equal, different ones different, also as parts of symbolic links. A hidden name no longer hashes
 //! to the record that holds it, so its entry states instead whether the name did, and names are
-//! searched for ([`NameHasher::is_hidden`]). Contents become zeros. Numbers, sizes, modes, owners and
-//! times stay.
+//! searched for ([`NameHasher::is_hidden`]). Contents become zeros. Numbers, sizes, modes, owners
+//! and times stay.
 //!
 //! Where a record is malformed it stays so in the same way, and what follows becomes zeros.
 
@@ -188,8 +188,8 @@ fn keep(record: &mut [u8], len: usize) {
     }
 }
 
-/// Calls `hide` with the head of each entry of a record and what follows it, to learn how much of that
-/// belongs to the entry. `None`: it is cut off, and zeros are put in its place.
+/// Calls `hide` with the head of each entry of a record and what follows it, to learn how much of
+/// that belongs to the entry. `None`: it is cut off, and zeros are put in its place.
 fn each_entry<T: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned>(
     record: &mut [u8],
     mut hide: impl FnMut(&mut T, &mut [u8]) -> Option<usize>,

@@ -197,8 +197,8 @@ fn mend(
     Ok(())
 }
 
-/// Whether an error says that this finding cannot be mended, and nothing of others. A list can be made
-/// only if no version has it, and without that of the root directory nothing gets a name.
+/// Whether an error says that this finding cannot be mended, and nothing of others. A list can be
+/// made only if no version has it, and without that of the root directory nothing gets a name.
 const fn is_of_finding(error: &FsError) -> bool {
     use dendro_disk::Error::{ListExists, NoSuchList};
     matches!(

@@ -1,4 +1,5 @@
-//! Background work: what is due, in which order it is done, and how the threads that do it are woken.
+//! Background work: what is due, in which order it is done, and how the threads that do it are
+//! woken.
 
 use std::time::Duration;
 

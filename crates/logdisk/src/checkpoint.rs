@@ -179,8 +179,8 @@ impl Checkpointer {
         self.finish_job(&mut checkpoints, false)
     }
 
-    /// As [`Self::take_unless`]. If the checkpoint finds no segment to continue in, that is no error,
-    /// because cleaning may help it later.
+    /// As [`Self::take_unless`]. If the checkpoint finds no segment to continue in, that is no
+    /// error, because cleaning may help it later.
     pub(crate) fn take_if_it_fits(&self, is_enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         match self.take_unless(is_enough) {
             Err(Error::NoSpace { .. }) => Ok(()),
@@ -207,8 +207,9 @@ impl Checkpointer {
         self.finish_job(&mut checkpoints, false)
     }
 
-    /// Takes a checkpoint of the state that the caller has begun to hold. Returns what belongs to it
-    /// on the device, and the result of `look`, which is called before a further checkpoint begins.
+    /// Takes a checkpoint of the state that the caller has begun to hold. Returns what belongs to
+    /// it on the device, and the result of `look`, which is called before a further checkpoint
+    /// begins.
     pub(crate) fn take_held<T>(&self, look: impl FnOnce() -> T) -> Result<(FrozenSegments, T)> {
         let mut checkpoints = self.checkpoints.lock();
         self.finish_job(&mut checkpoints, false)?;

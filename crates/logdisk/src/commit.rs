@@ -1,7 +1,7 @@
 //! How a recovery unit becomes part of the volume.
 //!
-//! - [`mod@unit`]: a unit before it is applied: its arguments, its contents, and the most that it can
-//!   take.
+//! - [`mod@unit`]: a unit before it is applied: its arguments, its contents, and the most that it
+//!   can take.
 //! - [`apply`]: a unit is applied to the state and entered in the log, whole or not at all.
 //! - [`credit`]: the space that a unit gives back.
 //! - [`committer`]: all of that for one unit, and what a commit does for others.

@@ -12,9 +12,9 @@
 //!
 //! A walk visits the live tree, each part in its state at the moment when the walk reaches it. What
 //! a past version sees never changes. If the caller needs something else as it was at one moment,
-//! the caller must keep it from changing. A root that is frozen at the start of the walk
-//! would show the same content of a version. But it would keep in memory all nodes that were changed
-//! since, and on the device all nodes that were released since.
+//! the caller must keep it from changing. A root that is frozen at the start of the walk would show
+//! the same content of a version. But it would keep in memory all nodes that were changed since,
+//! and on the device all nodes that were released since.
 
 use std::ops::ControlFlow;
 

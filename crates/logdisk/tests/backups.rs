@@ -68,7 +68,8 @@ fn count(disk: &LogDisk) -> u64 {
     count
 }
 
-/// A volume with 30 records, of which the last 20 lie behind the checkpoint unless it was shut down.
+/// A volume with 30 records, of which the last 20 lie behind the checkpoint unless it was shut
+/// down.
 fn volume(is_shut_down: bool) -> Vec<u8> {
     let device = new_device(DEVICE_BYTES);
     let disk = open_on(&device, OpenOptions::default()).expect("it was formatted");

@@ -371,7 +371,8 @@ fn a_first_snapshot_for_which_the_host_has_no_room_is_refused_and_can_be_made_la
     let list = new_list(&disk);
     put(&disk, list, 0).expect("there is room");
     disk.flush(CommitSeq::LATEST).expect("there is room");
-    // The place of the next superblock, which states that the volume has versions, is not allocated.
+    // The place of the next superblock, which states that the volume has versions, is not
+    // allocated.
     image.fill_host();
     assert!(is_no_space(&disk.snapshot(0, Some("early"))));
     assert!(image.refused_count() > 0);

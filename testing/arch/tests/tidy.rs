@@ -12,6 +12,8 @@ use workspace::root;
 const MAX_FILE_LINES: usize = 800;
 /// Functions should have under 70; this is where it stops being a matter of taste.
 const MAX_FUNCTION_LINES: usize = 100;
+/// rustfmt leaves comments as they are.
+const MAX_COMMENT_COLUMNS: usize = 100;
 /// Put together here so that they are not found here.
 const UNFINISHED: [&str; 5] = [
     concat!("TO", "DO"),
@@ -116,6 +118,18 @@ fn nothing_is_left_unfinished() {
         for mark in UNFINISHED {
             assert!(!text.contains(mark), "{}: has {mark}", path.display());
         }
+    }
+}
+
+#[test]
+fn no_comment_is_too_wide() {
+    // A row of a table cannot be broken.
+    let is_comment = |line: &&str| line.trim_start().starts_with("//");
+    let is_row = |line: &str| line.trim_start_matches([' ', '/', '!']).starts_with('|');
+    for (path, text) in sources() {
+        let wide = |line: &&str| line.chars().count() > MAX_COMMENT_COLUMNS && !is_row(line);
+        let found: Vec<_> = text.lines().filter(is_comment).filter(wide).collect();
+        assert!(found.is_empty(), "{}: {found:#?}", path.display());
     }
 }
 

@@ -1,9 +1,9 @@
 //! What cleaning writes: bytes of blocks, and bytes of everything, for those of blocks that clients
 //! write, in steady state.
 //!
-//! Blocks of a page each, 80 % of all segments full of live data, one block a commit. Counts, so the
-//! same on every machine. `bench-cleaner` has the policies alone, without records, map, and reserves,
-//! and the same workloads.
+//! Blocks of a page each, 80 % of all segments full of live data, one block a commit. Counts, so
+//! the same on every machine. `bench-cleaner` has the policies alone, without records, map, and
+//! reserves, and the same workloads.
 
 use std::io;
 use std::sync::Arc;

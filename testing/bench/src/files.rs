@@ -1,5 +1,6 @@
-//! What the file system and the disk below it cost, without the kernel: each operation is the requests
-//! that one system call becomes on a mount, beside the same on a file system that answers from memory.
+//! What the file system and the disk below it cost, without the kernel: each operation is the
+//! requests that one system call becomes on a mount, beside the same on a file system that answers
+//! from memory.
 
 use std::sync::Arc;
 use std::time::Duration;

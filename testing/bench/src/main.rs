@@ -4,17 +4,18 @@
 //!   that alternate with the rounds of what it is compared with.
 //! - `dendro-bench engine`: of these, the engine alone, in memory.
 //! - `dendro-bench files [COUNT]`: what the requests of a mount cost, without kernel and device.
-//! - `dendro-bench cleaning [WORKLOAD [POLICY [GIB]]]`: what cleaning writes. Counts, in memory; all
-//!   workloads on 4 GiB take half an hour.
-//! - `dendro-bench coalescing [DIRECTORY]`: reading what was written in random order, before and after it
-//!   was put together.
+//! - `dendro-bench cleaning [WORKLOAD [POLICY [GIB]]]`: what cleaning writes. Counts, in memory;
+//!   all workloads on 4 GiB take half an hour.
+//! - `dendro-bench coalescing [DIRECTORY]`: reading what was written in random order, before and
+//!   after it was put together.
 //! - `dendro-bench versions`: what snapshots and clones cost, in memory.
-//! - `dendro-bench many-versions [SHAPE|all [COUNT...]]`: what one more costs beside thousands, in memory.
-//! - `dendro-bench tpc-b [DIRECTORY [PERCENT...]]`, `dendro-bench rewriting [DIRECTORY [PERCENT...]]`: how
-//!   fast volumes are that are nearly full, and what the time goes to.
-//! - `dendro-bench mount [OPTIONS] [DIRECTORY]`: operations through mounts, beside a file system that
-//!   answers from memory, and ext4, XFS and btrfs on the same device; `--help` has the options. As
-//!   root, with `dendro` built beside it, or in `DENDRO`.
+//! - `dendro-bench many-versions [SHAPE|all [COUNT...]]`: what one more costs beside thousands, in
+//!   memory.
+//! - `dendro-bench tpc-b [DIRECTORY [PERCENT...]]`, `dendro-bench rewriting [DIRECTORY
+//!   [PERCENT...]]`: how fast volumes are that are nearly full, and what the time goes to.
+//! - `dendro-bench mount [OPTIONS] [DIRECTORY]`: operations through mounts, beside a file system
+//!   that answers from memory, and ext4, XFS and btrfs on the same device; `--help` has the
+//!   options. As root, with `dendro` built beside it, or in `DENDRO`.
 //!
 //! DIRECTORY (the current one unless given) is where image files go, best a disk and not a tmpfs.
 //! Nothing is asserted: machines are noisy, and figures are for people to read.

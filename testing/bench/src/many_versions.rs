@@ -1,5 +1,5 @@
-//! What one version costs beside thousands of others, in three shapes: snapshots of one branch, clones
-//! of one snapshot, and a chain of clones, each of the one before.
+//! What one version costs beside thousands of others, in three shapes: snapshots of one branch,
+//! clones of one snapshot, and a chain of clones, each of the one before.
 
 use std::sync::Arc;
 use std::time::Duration;

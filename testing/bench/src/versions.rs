@@ -108,7 +108,8 @@ pub(crate) fn run() {
     comparing();
 }
 
-/// How often `work` can be done a second, beside a disk without snapshots: in each round `count` times.
+/// How often `work` can be done a second, beside a disk without snapshots: in each round `count`
+/// times.
 fn rates(what: &str, count: u64, disks: &mut [Old], work: fn(&mut Old)) {
     let mut rounds = Vec::new();
     for _ in 0..RATE_ROUNDS {

@@ -203,7 +203,8 @@ fn overwrite(disk: &LogDisk) -> Result<()> {
     Ok(())
 }
 
-/// Snapshots, and branches that differ from each other and have been promoted, rolled back and deleted.
+/// Snapshots, and branches that differ from each other and have been promoted, rolled back and
+/// deleted.
 fn versions(disk: &LogDisk) -> Result<()> {
     let (files, records) = (Lid::FIRST, Lid(2));
     let change = |view: View, number: u64| {

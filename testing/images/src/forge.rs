@@ -152,8 +152,8 @@ impl Forge {
         image
     }
 
-    /// The image with other children in the map's root, as `change` has it, which is given where the root
-    /// lies. A child that is the root itself has the checksum that the root will have.
+    /// The image with other children in the map's root, as `change` has it, which is given where
+    /// the root lies. A child that is the root itself has the checksum that the root will have.
     ///
     /// # Panics
     /// When the root is a leaf, or takes another length after the change.
@@ -222,8 +222,8 @@ fn give_checksum(bytes: &mut [u8], crc32c: u32) {
         checksum(&bytes[8..])
     };
     let without = checksum_with(bytes, 0);
-    // For each bit of the checksum what changes that bit and lower ones only, and by which bits of the
-    // field.
+    // For each bit of the checksum what changes that bit and lower ones only, and by which bits of
+    // the field.
     let mut rows: [Option<(u32, u32)>; 32] = [None; 32];
     for bit in 0..32 {
         let (mut effect, mut field) = (checksum_with(bytes, 1 << bit) ^ without, 1_u32 << bit);

@@ -1,5 +1,6 @@
-//! Volumes whose accounts are forged: usage that is wrong, heads that stand in what lives, lists without an
-//! end. The engine may lose what such a volume holds, but it answers, and comes to an end.
+//! Volumes whose accounts are forged: usage that is wrong, heads that stand in what lives, lists
+//! without an end. The engine may lose what such a volume holds, but it answers, and comes to an
+//! end.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Maps whose nodes are sound one by one, and lie where they must not: cycles, keys that belong elsewhere,
-//! one node in two places. Reading them is an error, and never without an end.
+//! Maps whose nodes are sound one by one, and lie where they must not: cycles, keys that belong
+//! elsewhere, one node in two places. Reading them is an error, and never without an end.
 
 use std::sync::Arc;
 

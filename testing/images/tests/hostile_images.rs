@@ -27,8 +27,8 @@ fn a_damaged_volume_never_panics_and_never_reads_wrong_data() {
             hostile::damage(rng, &mut image);
             let Some(read) = hostile::exercise(&image) else { continue };
             opened += 1;
-            // Where the log is damaged it ends earlier: what is read then is an earlier state. So it
-            // may be where the newest superblock is lost, and the log matters again.
+            // Where the log is damaged it ends earlier: what is read then is an earlier state. So
+            // it may be where the newest superblock is lost, and the log matters again.
             if golden.name.ends_with("clean") && superblock_seq(&image) == newest {
                 assert!(read == healthy, "{}, case {case}", golden.name);
             }

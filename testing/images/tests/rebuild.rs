@@ -1,5 +1,5 @@
-//! Volumes of which superblocks, checkpoints or parts of the map are destroyed are rebuilt: what the
-//! report calls complete equals what was there, and the rest is sound and can be read.
+//! Volumes of which superblocks, checkpoints or parts of the map are destroyed are rebuilt: what
+//! the report calls complete equals what was there, and the rest is sound and can be read.
 
 use std::sync::{Arc, Mutex, OnceLock};
 

@@ -1,7 +1,7 @@
 //! Damaged images of volumes: no panic, no wrong data, no work without end.
 //!
-//! A `source` makes images of the moments of recorded work: on lists (`disk`), or on files in several
-//! versions (`volume`, `files`). An image is damaged in many ways, one after the other
+//! A `source` makes images of the moments of recorded work: on lists (`disk`), or on files in
+//! several versions (`volume`, `files`). An image is damaged in many ways, one after the other
 //! (`harm`), where it hurts (`anatomy`), and then
 //!
 //! - everything that can be read is that of one moment of the work, the same moment for all of it;

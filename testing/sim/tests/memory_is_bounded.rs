@@ -52,8 +52,8 @@ impl Volume {
         LogDisk::open(device, self.options.clone(), clock).unwrap()
     }
 
-    /// Sees that the map takes no more memory than was said, for nodes of all kinds together and for
-    /// the table of segments, and what one unit can make dirty.
+    /// Sees that the map takes no more memory than was said, for nodes of all kinds together and
+    /// for the table of segments, and what one unit can make dirty.
     fn check_memory(&self, disk: &LogDisk) {
         let stats = disk.stats();
         let cache = self.options.cache_size_bytes;

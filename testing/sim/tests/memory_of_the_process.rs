@@ -1,5 +1,5 @@
-//! What the whole process has in memory while a file system has much more to keep in mind. It stands
-//! alone: other tests in the process would count too.
+//! What the whole process has in memory while a file system has much more to keep in mind. It
+//! stands alone: other tests in the process would count too.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -14,8 +14,8 @@ use dendro_fs::{Caller, FileSystem, FormatOptions as FsFormatOptions, Ino, Optio
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 
 const CACHE_BYTES: u64 = 16 << 20;
-/// Beside the cache: log buffers, i-nodes, the program itself. It was 23 MiB more, when nodes were weighed by
-/// guess and each i-node that was looked up took 41 bytes.
+/// Beside the cache: log buffers, i-nodes, the program itself. It was 23 MiB more, when nodes were
+/// weighed by guess and each i-node that was looked up took 41 bytes.
 const BESIDE_BYTES: u64 = 14 << 20;
 const FILE_COUNT: u32 = 150_000;
 

@@ -46,8 +46,8 @@ impl<'v> Blocks<'v> {
         *self.of_zeros.entry(len_bytes).or_insert_with(make)
     }
 
-    /// The checksum of a page of the map in the copy. In the page, the file ends at byte `end_bytes`.
-    /// If there is data behind that, the copy has some there too.
+    /// The checksum of a page of the map in the copy. In the page, the file ends at byte
+    /// `end_bytes`. If there is data behind that, the copy has some there too.
     pub(super) fn of_map(&mut self, page: PageRef, end_bytes: usize) -> (u32, Option<Mark>) {
         self.page_count += 1;
         if let Some(crc32c) = self.marked.get(&page.addr) {

@@ -1,9 +1,9 @@
 //! What lies behind the place where the main log breaks off.
 //!
-//! A crash may leave partial segments behind one that was never written. But each states up to which
-//! number the log was durable when it was written: if the missing one is among these, it was there,
-//! and is damaged. The log may go on behind that place, in the segment that the last header names,
-//! and in segments that were clean at the checkpoint, which are filled from the lowest on.
+//! A crash may leave partial segments behind one that was never written. But each states up to
+//! which number the log was durable when it was written: if the missing one is among these, it was
+//! there, and is damaged. The log may go on behind that place, in the segment that the last header
+//! names, and in segments that were clean at the checkpoint, which are filled from the lowest on.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -32,8 +32,8 @@ struct Search<'v> {
 
 /// What was found behind the end of the log.
 pub(super) struct Beyond {
-    /// Up to which number the log was durable, as the partial segments say that lie there; `None` if
-    /// there are none.
+    /// Up to which number the log was durable, as the partial segments say that lie there; `None`
+    /// if there are none.
     pub(super) durable_seq: Option<u64>,
     /// Where these lie.
     pub(super) places: BTreeSet<(SegmentNo, u32)>,
@@ -82,7 +82,8 @@ pub(super) fn find(
 }
 
 impl Search<'_> {
-    /// The header at a place, if it is one of this volume's main log. Its records are not looked at.
+    /// The header at a place, if it is one of this volume's main log. Its records are not looked
+    /// at.
     fn header(&self, segment: SegmentNo, offset_bytes: u32) -> Option<PartialHeader> {
         let layout = self.volume.layout();
         let room = layout.segment_size_bytes().checked_sub(offset_bytes.into())?;

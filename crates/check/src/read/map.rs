@@ -175,8 +175,8 @@ impl Volume<'_> {
         Nodes::new(self, checkpoint.root, None, None)
     }
 
-    /// The nodes that may lead to entries with keys at or above `from` and below `to`, each before its
-    /// children.
+    /// The nodes that may lead to entries with keys at or above `from` and below `to`, each before
+    /// its children.
     #[must_use]
     pub fn nodes_between(&self, checkpoint: &Checkpoint, from: Key, to: Key) -> Nodes<'_> {
         Nodes::new(self, checkpoint.root, Some(from), Some(to))

@@ -1,9 +1,9 @@
 //! Which node fills which part of the gaps.
 //!
-//! The nodes that the sweep found go by age, the newest first, and each claims what no newer one has
-//! claimed. An inner node states the keys of each child exactly, and that the child was up to date
-//! when the inner node was written. A leaf that no inner node names claims from its first key to its
-//! last.
+//! The nodes that the sweep found go by age, the newest first, and each claims what no newer one
+//! has claimed. An inner node states the keys of each child exactly, and that the child was up to
+//! date when the inner node was written. A leaf that no inner node names claims from its first key
+//! to its last.
 
 use std::collections::{BTreeMap, HashMap};
 

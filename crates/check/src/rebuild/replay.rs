@@ -1,8 +1,8 @@
 //! The changes that the main log has for a slice of the gaps, applied to its entries.
 //!
-//! A record is applied to keys of the slice alone, and only if the leaf that fills the key is older.
-//! Which pages moved from or to a list outside the slice is not known: such a move is counted and
-//! left out.
+//! A record is applied to keys of the slice alone, and only if the leaf that fills the key is
+//! older. Which pages moved from or to a list outside the slice is not known: such a move is
+//! counted and left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

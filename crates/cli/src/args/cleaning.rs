@@ -126,8 +126,8 @@ A piece is what one read of the device fetches, when files are read in order and
 pieces are written again side by side, with the snapshots and clones that share them; large ones stay
 (coalesce_piece of dendro clean set). It ends early when clean segments are few.")]
 pub(crate) struct CoalesceArgs {
-    /// A file or a directory in a mount, with all below it; a mount point or the volume's image file
-    /// or device: everything
+    /// A file or a directory in a mount, with all below it; a mount point or the volume's image
+    /// file or device: everything
     pub(crate) target: PathBuf,
     /// Only say what it would come to
     #[arg(short = 'n', long)]

@@ -334,10 +334,10 @@ fn in_background(args: &MountArgs) -> Result<(), Failure> {
 /// Puts this process out of the reach of Ctrl-C and of the shell's job control.
 ///
 /// - It comes after mounting, and before the report. On a mount point that autofs watches, as with
-///   `x-systemd.automount`, autofs lets nobody pass before the mount is reported, except the process
-///   group of the automounter, to which the caller and this process belong.
-/// - The process does not get a session of its own. With autogroups, the scheduler would separate it
-///   from the programs that use the mount, and move these to another CPU with every reply, which
+///   `x-systemd.automount`, autofs lets nobody pass before the mount is reported, except the
+///   process group of the automounter, to which the caller and this process belong.
+/// - The process does not get a session of its own. With autogroups, the scheduler would separate
+///   it from the programs that use the mount, and move these to another CPU with every reply, which
 ///   takes three times as long.
 fn leave_process_group() {
     // It fails only if this process already leads a group.

@@ -23,7 +23,8 @@ pub(crate) const SCHEMA: u32 = 1;
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// A document: an object with the schema's number and the members of `facts`, which must be an object.
+/// A document: an object with the schema's number and the members of `facts`, which must be an
+/// object.
 #[derive(Serialize)]
 struct Document<T> {
     schema: u32,

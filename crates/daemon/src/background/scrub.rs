@@ -43,8 +43,8 @@ impl Pace {
         Self { activity, busy_share, active_at: None, owed: Duration::ZERO }
     }
 
-    /// The rest after a step that took `took`, ended at `now`, and has read `read_bytes`. `activity`
-    /// grows as clients use the volume.
+    /// The rest after a step that took `took`, ended at `now`, and has read `read_bytes`.
+    /// `activity` grows as clients use the volume.
     pub(super) fn rest(
         &mut self,
         took: Duration,

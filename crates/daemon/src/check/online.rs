@@ -158,8 +158,8 @@ fn info_of(report: &CheckReport) -> CheckInfo {
 }
 
 /// The first finding because of which nobody should go on writing: the map or the log is wrong, or
-/// files of a head are. Damaged contents of files, and what snapshots alone have, concern only those
-/// who read them.
+/// files of a head are. Damaged contents of files, and what snapshots alone have, concern only
+/// those who read them.
 pub(crate) fn endangers_data(report: &CheckReport) -> Option<&CheckFinding> {
     const OF_CONTENTS: [u16; 3] = [31, 32, 219];
     report.findings.iter().find(|of| {

@@ -24,9 +24,9 @@ pub(super) fn open_disk(
     LogDisk::open(reading_ahead, options, Arc::new(SystemClock))
 }
 
-/// The versions that are checked, with their names: of each branch the snapshots in their order, and
-/// then its head, so that versions which have much in common stand beside each other. What was kept
-/// of the time before a repair is left out: [`kept_before_repairs`].
+/// The versions that are checked, with their names: of each branch the snapshots in their order,
+/// and then its head, so that versions which have much in common stand beside each other. What was
+/// kept of the time before a repair is left out: [`kept_before_repairs`].
 pub(super) fn versions(disk: &LogDisk) -> Vec<(String, View)> {
     let table = disk.versions();
     let mut all = Vec::new();

@@ -15,8 +15,8 @@ use crate::metrics::exposition::Exposition;
 /// The most versions that are searched for a damaged page.
 const MAX_VIEWS: usize = 256;
 
-/// A version that has this page in the block at `addr_bytes`, and the file's path there; the path is
-/// empty if no version has one. The main branch's head is searched first, then other heads, then
+/// A version that has this page in the block at `addr_bytes`, and the file's path there; the path
+/// is empty if no version has one. The main branch's head is searched first, then other heads, then
 /// the newest snapshots.
 pub(super) fn find(
     disk: &LogDisk,

@@ -98,8 +98,8 @@ fn open_in(process: &Path, device: (u32, u32), which: Which) -> Option<PathBuf> 
     })
 }
 
-/// Whether what the link names is in the file system `device`: without asking the one behind it, which may
-/// be this process, or one that does not answer.
+/// Whether what the link names is in the file system `device`: without asking the one behind it,
+/// which may be this process, or one that does not answer.
 fn is_in(link: &Path, device: (u32, u32)) -> bool {
     let flags = AtFlags::STATX_DONT_SYNC;
     statx(CWD, link, flags, StatxFlags::empty())
@@ -112,8 +112,8 @@ fn worked_in(process: &Path, device: (u32, u32)) -> Option<PathBuf> {
     links.iter().find(|link| is_in(link, device)).and_then(|link| fs::read_link(link).ok())
 }
 
-/// That the mount on `mount_point`, of the file system with this number, is busy: what keeps it so, and what
-/// takes it away all the same.
+/// That the mount on `mount_point`, of the file system with this number, is busy: what keeps it so,
+/// and what takes it away all the same.
 pub fn busy_text(mount_point: &Path, device: &str, advice: &str) -> String {
     let place = mount_point.display();
     let mut used: Vec<String> = find(device, Which::Busy).iter().map(describe).collect();

@@ -48,8 +48,8 @@ impl Mapping {
         let first_at = address.next_multiple_of(HUGE_PAGE_BYTES) - address;
         // Miri does not know the call, and it changes nothing that Miri checks.
         if !cfg!(miri) {
-            // SAFETY: the range lies within the new mapping, and the advice changes no byte. An error
-            // only means that there are no huge pages.
+            // SAFETY: the range lies within the new mapping, and the advice changes no byte. An
+            // error only means that there are no huge pages.
             let _ = unsafe {
                 let first = start.add(first_at).as_ptr().cast();
                 rustix::mm::madvise(first, len_bytes, Advice::LinuxHugepage)

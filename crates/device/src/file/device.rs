@@ -175,13 +175,13 @@ impl fmt::Debug for FileDevice {
     }
 }
 
-/// File systems whose free blocks that others may not use root may not use either: Btrfs, FUSE, NFS,
-/// CIFS (1, 2 and the old one), Ceph, 9P.
+/// File systems whose free blocks that others may not use root may not use either: Btrfs, FUSE,
+/// NFS, CIFS (1, 2 and the old one), Ceph, 9P.
 const WITHOUT_ROOTS_RESERVE: [u32; 8] =
     [0x9123_683E, 0x6573_5546, 0x6969, 0xFF53_4D42, 0xFE53_4D42, 0x517B, 0x00C3_6400, 0x0102_1997];
 
-/// What the file system of `file` gives it, if it says so: to root, if `by_root`, also what it keeps for
-/// root.
+/// What the file system of `file` gives it, if it says so: to root, if `by_root`, also what it
+/// keeps for root.
 fn room_of(file: &OwnedFd, by_root: bool) -> Option<HostRoom> {
     let (host, stat) = (rustix::fs::fstatvfs(file).ok()?, rustix::fs::fstat(file).ok()?);
     // Some file systems report no sizes at all.
@@ -203,14 +203,15 @@ fn room_of(file: &OwnedFd, by_root: bool) -> Option<HostRoom> {
     })
 }
 
-/// Of so many blocks, `free` among them, what root can have: all but what ext4 keeps from everybody for
-/// its own use, which is a fiftieth of all of its blocks, f_blocks being a part of these, and 4096 at
-/// most.
+/// Of so many blocks, `free` among them, what root can have: all but what ext4 keeps from everybody
+/// for its own use, which is a fiftieth of all of its blocks, f_blocks being a part of these, and
+/// 4096 at most.
 fn free_to_root(free: u64, blocks: u64) -> u64 {
     free.saturating_sub((blocks / 40).min(4096))
 }
 
-/// Whether this process is root where file systems keep blocks for root: not only in a user namespace.
+/// Whether this process is root where file systems keep blocks for root: not only in a user
+/// namespace.
 fn is_root() -> bool {
     let maps_all = |map: String| map.split_whitespace().eq(["0", "0", "4294967295"]);
     rustix::process::geteuid().is_root()

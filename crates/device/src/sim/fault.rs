@@ -55,7 +55,7 @@ type Condition = Box<dyn FnMut(u64, u64) -> bool + Send>;
 /// let device = SimDevice::new(1 << 20, 7);
 /// device.inject(Fault::fail(Call::Write).nth(3)); // the third write fails, the fourth works
 /// device.inject(Fault::fail(Call::Flush).forever());
-/// device.inject(Fault::lose(Call::Write).within(0..4096).forever()); // the block keeps its content
+/// device.inject(Fault::lose(Call::Write).within(0..4096).forever()); // the block stays as it is
 /// device.inject(Fault::flip_bits(Call::Read, 1).per_mille(5).forever());
 /// ```
 pub struct Fault {

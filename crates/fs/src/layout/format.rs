@@ -66,8 +66,8 @@ pub const RECORD_VERSION: u8 = 1;
 /// The first bytes of the volume's description.
 pub const VOLUME_MAGIC: [u8; 8] = *b"dendroFS";
 
-/// Read-only compatible feature: names are hidden, in a copy of a volume that is given away. They do
-/// not hash to the records that hold them, and entries state whether they did ([`MISPLACED`]).
+/// Read-only compatible feature: names are hidden, in a copy of a volume that is given away. They
+/// do not hash to the records that hold them, and entries state whether they did ([`MISPLACED`]).
 pub const HIDDEN_NAMES: u32 = 1 << 0;
 /// In an entry with a hidden name: the name did not hash to the record that holds it.
 pub const MISPLACED: u8 = 1;

@@ -61,8 +61,8 @@ impl ReadableTree {
     /// What can be read of `fs`, which must not change meanwhile.
     ///
     /// # Errors
-    /// What `fs` says of a file that neither is so nor is damage: that something which was listed is
-    /// not there.
+    /// What `fs` says of a file that neither is so nor is damage: that something which was listed
+    /// is not there.
     pub fn of_fs(fs: &FileSystem) -> Result<Self, String> {
         let mut tree = Self::default();
         let mut first_paths = BTreeMap::new();

@@ -113,7 +113,8 @@ pub(super) fn read_blocks(volume: &Volume, blocks: &[NamedPage], body: &mut Body
 }
 
 /// Writes those of `blocks` again that the map still names, and adds their bytes to `moved_bytes`.
-/// Returns whether all of them matched their checksums in what was read of the segment. The lock is held for one chunk at a time.
+/// Returns whether all of them matched their checksums in what was read of the segment. The lock is
+/// held for one chunk at a time.
 pub(super) fn move_blocks(
     volume: &Volume,
     accounts: &Accounts,

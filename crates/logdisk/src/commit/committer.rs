@@ -88,8 +88,9 @@ impl Committer {
                         Fault::Miss(place) => Some(engine.state.segments.pin(place.addr)),
                         _ => None,
                     };
-                    // A failed attempt leaves the nodes dirty that it would have changed. After a missed
-                    // node the unit is tried again at once: a checkpoint would make it miss them all.
+                    // A failed attempt leaves the nodes dirty that it would have changed. After a
+                    // missed node the unit is tried again at once: a checkpoint would make it miss
+                    // them all.
                     let is_over_memory_limit =
                         pin.is_none() && self.volume.is_over_memory_limit(&engine);
                     drop(engine);

@@ -485,8 +485,8 @@ impl Segments {
         }
     }
 
-    /// Makes a segment clean, or retires it, that neither a checkpoint nor the log behind it needs (segments
-    /// invariant 2).
+    /// Makes a segment clean, or retires it, that neither a checkpoint nor the log behind it needs
+    /// (segments invariant 2).
     ///
     /// # Panics
     /// If something in the segment is live, or a stream fills it: filling it again would lose data.

@@ -136,8 +136,8 @@ pub(super) fn visit_child_back(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Calls `visit` with the entries from `from` to before `to`, until it breaks. Nodes without entries
-/// newer than `epoch` are passed over.
+/// Calls `visit` with the entries from `from` to before `to`, until it breaks. Nodes without
+/// entries newer than `epoch` are passed over.
 pub(super) fn visit_child(
     child: &Child,
     bounds: Bounds<'_>,

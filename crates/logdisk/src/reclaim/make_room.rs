@@ -156,7 +156,8 @@ impl RoomMaker {
     /// units, so nothing has to be freed for it.
     ///
     /// # Errors
-    /// What `change` returns; [`Error::NoSpace`](dendro_disk::Error::NoSpace) when there is no room.
+    /// What `change` returns; [`Error::NoSpace`](dendro_disk::Error::NoSpace) when there is no
+    /// room.
     pub(super) fn with_room_to_reclaim<T>(
         &self,
         log_bytes: u64,
@@ -271,7 +272,8 @@ impl RoomMaker {
     /// Returns whether there is more room than `available_bytes`.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](dendro_disk::Error::NoSpace) when what was accepted before still waits for room.
+    /// [`Error::NoSpace`](dendro_disk::Error::NoSpace) when what was accepted before still waits
+    /// for room.
     pub(crate) fn make_room_on_host(&self, available_bytes: u64, need: Need) -> Result<bool> {
         if self.accounts.waits_for_host() {
             self.volume.write_queued()?;

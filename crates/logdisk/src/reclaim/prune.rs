@@ -41,7 +41,8 @@ impl Pruner {
     /// Removes what no version sees from some ranges of the map, which must contain few entries.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](dendro_disk::Error::NoSpace), or what reading the map returns: it cannot be done now.
+    /// [`Error::NoSpace`](dendro_disk::Error::NoSpace), or what reading the map returns: it cannot
+    /// be done now.
     pub(super) fn prune(&self, ranges: &[(Key, Key)]) -> Result<()> {
         // A checkpoint writes the nodes that this changes, and there must be memory for them until
         // then.

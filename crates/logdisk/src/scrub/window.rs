@@ -31,8 +31,8 @@ impl Window {
         self.has(at_bytes, len_bytes).then(|| &self.buf[start..start + len_bytes])
     }
 
-    /// Moves the window to `at_bytes` and reads from there to before `end_bytes`, in whole pages, as
-    /// far as the window is long.
+    /// Moves the window to `at_bytes` and reads from there to before `end_bytes`, in whole pages,
+    /// as far as the window is long.
     pub(super) fn read(
         &mut self,
         device: &dyn Device,

@@ -1,5 +1,5 @@
-//! What fits: the capacity of the volume, what is charged against it, and the clean segments that are
-//! kept for those who must never wait.
+//! What fits: the capacity of the volume, what is charged against it, and the clean segments that
+//! are kept for those who must never wait.
 
 use dendro_base::sync::{Arc, Mutex};
 use dendro_base::units::PAGE_SIZE;

@@ -1,5 +1,5 @@
-//! Whether something fits: the volume's logical free space, the room in clean segments, and what the
-//! host has for the image.
+//! Whether something fits: the volume's logical free space, the room in clean segments, and what
+//! the host has for the image.
 
 use dendro_base::units::MIB;
 use dendro_disk::Error;

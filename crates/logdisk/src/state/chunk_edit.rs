@@ -38,8 +38,8 @@ struct Below {
     epoch: u64,
 }
 
-/// The page before the head writes it, for a write that changes only the head's entry of the current
-/// epoch. Such a write needs no chunk edit.
+/// The page before the head writes it, for a write that changes only the head's entry of the
+/// current epoch. Such a write needs no chunk edit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnPage {
     /// The page that the head wrote in the current epoch, which the write frees.

@@ -189,8 +189,8 @@ impl State {
         }
     }
 
-    /// Judges the entries that a branch has of a chunk. `remaining` has the entries that remain of the
-    /// branches before it.
+    /// Judges the entries that a branch has of a chunk. `remaining` has the entries that remain of
+    /// the branches before it.
     fn judge_chunks(
         &self,
         own: &[Entry],

@@ -102,8 +102,8 @@ impl State {
         Ok(())
     }
 
-    /// Calls `visit` in order with the records of `list`, as `ancestry` sees them, until it breaks or
-    /// `slice` ends. `slice` then states where to continue.
+    /// Calls `visit` in order with the records of `list`, as `ancestry` sees them, until it breaks
+    /// or `slice` ends. `slice` then states where to continue.
     pub(crate) fn visit_records(
         &self,
         ancestry: Ancestry<'_>,

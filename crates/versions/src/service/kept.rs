@@ -68,8 +68,8 @@ impl Service {
         refuse(why)
     }
 
-    /// Keeps what a delegate has put in the place of a kept head, so that this user can take it back
-    /// until somebody changes it.
+    /// Keeps what a delegate has put in the place of a kept head, so that this user can take it
+    /// back until somebody changes it.
     pub(super) fn keep_made(&self, head: View) -> Answer<()> {
         if self.who().is_none() {
             return Ok(());
@@ -80,8 +80,8 @@ impl Service {
         self.disk.snapshot(head.branch, Some(&name)).map(drop).map_err(refuse)
     }
 
-    /// Whether `kept` is the state of `head` before the asker replaced it, by a try or by taking one
-    /// back, and `head` is still as the asker left it.
+    /// Whether `kept` is the state of `head` before the asker replaced it, by a try or by taking
+    /// one back, and `head` is still as the asker left it.
     pub(super) fn is_as_left(&self, table: &VersionTable, kept: View, head: View) -> Answer<bool> {
         let before = |view: View| {
             let name = table.snapshot_of(view).and_then(|of| of.name.as_deref());

@@ -20,8 +20,8 @@ pub(super) enum Before {
     Promote,
     /// A clone of it replaced it.
     Try,
-    /// The head was not replaced: it is what a delegate has put in the place of another one. It shows
-    /// whether the head has changed since.
+    /// The head was not replaced: it is what a delegate has put in the place of another one. It
+    /// shows whether the head has changed since.
     Next,
 }
 

@@ -142,7 +142,8 @@ impl Service {
     }
 
     /// The asker may roll back an own branch, which the asker may also delete. In other trees the
-    /// asker may take back an own try, and that again, as long as nobody has changed anything since.
+    /// asker may take back an own try, and that again, as long as nobody has changed anything
+    /// since.
     fn check_rollback(
         &self,
         table: &VersionTable,

@@ -263,8 +263,8 @@ impl Tokens {
         self.take_group(Delimiter::Bracket)
     }
 
-    /// Skips an item, with the rest of its attributes, to the end of its body or its semicolon. What
-    /// is no item (a field, a statement) is not skipped.
+    /// Skips an item, with the rest of its attributes, to the end of its body or its semicolon.
+    /// What is no item (a field, a statement) is not skipped.
     fn skip_item(&mut self) {
         const BEGIN: [&str; 14] = [
             "use",

@@ -1,5 +1,6 @@
-//! Operations through mounts: dendrofs, a file system that answers everything from memory on the same
-//! transport, which is as fast as a mount can be, and the kernel's own, all on one loop device.
+//! Operations through mounts: dendrofs, a file system that answers everything from memory on the
+//! same transport, which is as fast as a mount can be, and the kernel's own, all on one loop
+//! device.
 //!
 //! The device is an image file that has been written from one end to the other, opened with direct
 //! I/O, and deaf to discards, so that no file system's blocks have to be found anew on the host's.

@@ -132,7 +132,8 @@ impl Workload<'_> {
         self.measure(one("create"), None, count, Ok, |client, at| {
             File::create_new(path(client, at)).map(drop)
         })?;
-        // As most programs ask, without the time the file was made: that is a round trip of its own.
+        // As most programs ask, without the time the file was made: that is a round trip of its
+        // own.
         self.measure(one("stat, uncached"), Some(NAMES), count, Ok, |client, at| {
             Ok(rustix::fs::stat(path(client, at)).map(drop)?)
         })?;

@@ -27,8 +27,8 @@ const MAX_PEAK_BYTES: u64 = 4 << 30;
 /// The work is done on the log-structured disk, or with --files on the file system over it; volumes
 /// of all shapes, with tiny caches and checkpoints all the time. It goes on until something is
 /// wrong, and then says which seed, event and image to repeat: with --seed alone all of a seed is
-/// done again, with --event the crashes at one point of it, with --image one of them (and --files or
-/// --large as before).
+/// done again, with --event the crashes at one point of it, with --image one of them (and --files
+/// or --large as before).
 #[derive(Parser)]
 struct Arguments {
     /// Repeat this seed only
@@ -71,8 +71,8 @@ struct Arguments {
     /// Flip so many single bits of what was durable in crash images
     #[arg(long, conflicts_with_all = ["event", "files", "large", "workers", "crowded", "emptied"])]
     flipped: Option<u64>,
-    /// Damage so many images in all ways: flips, zeros, old sectors, exchanged segments, cut-off ends,
-    /// forged checksums. With --image only that of the seed
+    /// Damage so many images in all ways: flips, zeros, old sectors, exchanged segments, cut-off
+    /// ends, forged checksums. With --image only that of the seed
     #[arg(long, conflicts_with_all = ["event", "files", "large", "workers", "crowded", "emptied"])]
     damaged: Option<u64>,
 }
@@ -135,8 +135,8 @@ fn flip_bits(arguments: &Arguments, count: u64) -> ExitCode {
     }
 }
 
-/// Damages images, of the seed that was asked for or of as many as it takes. Ends the process if one
-/// of them takes far too long, or too much memory.
+/// Damages images, of the seed that was asked for or of as many as it takes. Ends the process if
+/// one of them takes far too long, or too much memory.
 fn damage_images(arguments: &Arguments, count: u64) -> ExitCode {
     let tally = damaged::Tally::default();
     let done = AtomicBool::new(false);
@@ -185,8 +185,8 @@ fn peak_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Fills and empties the volume of the seed that was asked for, or of all, and says how many could not
-/// be emptied.
+/// Fills and empties the volume of the seed that was asked for, or of all, and says how many could
+/// not be emptied.
 fn fill_and_empty(arguments: &Arguments) -> ExitCode {
     let seeds = match arguments.seed {
         Some(seed) => seed..seed + 1,

@@ -318,8 +318,8 @@ impl Examined<'_> {
         Ok(true)
     }
 
-    /// Whether all files that the damage has not touched are there with their contents, and by their
-    /// names where it has not touched the directories either.
+    /// Whether all files that the damage has not touched are there with their contents, and by
+    /// their names where it has not touched the directories either.
     fn undamaged_has_survived(&self, look: &Look, touched: &Touched) -> Outcome<()> {
         let heads = look.views().filter(|view| view.epoch.is_none());
         for view in heads {

@@ -1,5 +1,5 @@
-//! What can be read of the files of a volume, in every version; and its check, as `dendro check` does
-//! it.
+//! What can be read of the files of a volume, in every version; and its check, as `dendro check`
+//! does it.
 
 use std::ops::ControlFlow::Continue;
 

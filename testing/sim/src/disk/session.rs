@@ -235,8 +235,8 @@ impl<'a, E: Engine> Session<'a, E> {
         !self.system.loses_flushes && self.device.struck_count() > 0
     }
 
-    /// Writes what is to be there before the work begins, if nothing is there yet. Less fits on some
-    /// disks: then some of it is deleted again.
+    /// Writes what is to be there before the work begins, if nothing is there yet. Less fits on
+    /// some disks: then some of it is deleted again.
     fn load_ballast(&mut self) -> Outcome<()> {
         if self.life.state.highest_list > Lid(0) {
             return Ok(());
@@ -279,7 +279,8 @@ impl<'a, E: Engine> Session<'a, E> {
         }
     }
 
-    /// Hundreds of changes that dirty many nodes of the map: of records of one list, or of the ballast.
+    /// Hundreds of changes that dirty many nodes of the map: of records of one list, or of the
+    /// ballast.
     fn bulk_unit(&mut self) -> Option<Unit> {
         let view = self.draw_head();
         let state = head_state(&self.life.state.contents, view);

@@ -46,7 +46,8 @@ pub struct DiskSystem<E> {
 }
 
 impl<E: Engine> DiskSystem<E> {
-    /// A disk with units like `profile` and nothing else: no bulk, versions, ballast or broken promises.
+    /// A disk with units like `profile` and nothing else: no bulk, versions, ballast or broken
+    /// promises.
     pub const fn new(engine: E, profile: Profile) -> Self {
         Self {
             engine,

@@ -1,4 +1,5 @@
-//! Repairs the files of all branches: what `-y` does, and `-p -f` as far as nothing is to be decided.
+//! Repairs the files of all branches: what `-y` does, and `-p -f` as far as nothing is to be
+//! decided.
 
 use std::ops::ControlFlow;
 use std::path::Path;

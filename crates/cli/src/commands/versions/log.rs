@@ -1,5 +1,5 @@
-//! `dendro log`: the history of a volume, its branches and snapshots, the newest first; as a list, as a
-//! graph of characters, and as a drawing.
+//! `dendro log`: the history of a volume, its branches and snapshots, the newest first; as a list,
+//! as a graph of characters, and as a drawing.
 //!
 //! - [`graph`]: which column each branch has in which row. [`plot`]: the same as SVG.
 
@@ -253,8 +253,8 @@ mod tests {
         let shown = drawn(&list, false);
         assert_eq!(columns(&shown), ["●", "│ ●", "│ │ ●", "│ ● │", "╰─┴─┤", "    ○"], "{shown}");
         assert!(shown.contains("(deleted)"), "{shown}");
-        // Nothing goes on from a branch without versions of its own: those made from it go on from what it
-        // was made from.
+        // Nothing goes on from a branch without versions of its own: those made from it go on from
+        // what it was made from.
         list.branches.push(branch(3, "far", Some((1, 1))));
         list.snapshots = vec![snapshot(0, 1, Some("a"))];
         let shown = drawn(&list, false);

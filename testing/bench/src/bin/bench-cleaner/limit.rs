@@ -2,13 +2,13 @@
 //!
 //! Where all blocks of a class are equally likely to be written, and a class that lives in `s`
 //! blocks has `c` to lie in, segments are emptied in the order of their filling down to the share u
-//! with (1 − u) / −ln u = s / c, and the write amplification is 1 / (1 − u). That is exact for large
-//! segments cleaned first in, first out, and what greedy cleaning tends to (Menon, "A performance
-//! comparison of RAID-5 and log-structured arrays", HPDC 1995; Robinson, "Analysis of steady-state
-//! segment storage utilizations in a log-structured file system with least-utilized segment
-//! cleaning", OSR 30(4), 1996; Desnoyers, "Analytic models of SSD write performance", TOS 10(2),
-//! 2014, who solves it with Lambert's W). Were the rate of each block known, blocks of equal rate
-//! would be kept apart and the dead space be given where it saves most: that is the limit for
+//! with (1 − u) / −ln u = s / c, and the write amplification is 1 / (1 − u). That is exact for
+//! large segments cleaned first in, first out, and what greedy cleaning tends to (Menon, "A
+//! performance comparison of RAID-5 and log-structured arrays", HPDC 1995; Robinson, "Analysis of
+//! steady-state segment storage utilizations in a log-structured file system with least-utilized
+//! segment cleaning", OSR 30(4), 1996; Desnoyers, "Analytic models of SSD write performance", TOS
+//! 10(2), 2014, who solves it with Lambert's W). Were the rate of each block known, blocks of equal
+//! rate would be kept apart and the dead space be given where it saves most: that is the limit for
 //! policies that cannot see when a block will die.
 
 /// The write amplification of blocks alike that have `spare` times their size to lie in.

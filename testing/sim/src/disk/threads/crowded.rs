@@ -1,9 +1,9 @@
 //! Many threads on a disk that stays nearly full, with others that clean it all the time.
 //!
 //! Each writer has a list of its own and so many pages, and goes on writing over them. All that
-//! fits together, by what the disk itself says is available; so nothing may be refused. Or they write
-//! until they are refused, and then give some back: what is there then must be less than was asked
-//! for, but for what heads have open and cleaners are filling.
+//! fits together, by what the disk itself says is available; so nothing may be refused. Or they
+//! write until they are refused, and then give some back: what is there then must be less than was
+//! asked for, but for what heads have open and cleaners are filling.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,8 +23,8 @@ use crate::system::{Outcome, System};
 const MAX_PAGES: u64 = 8;
 /// What a unit is reckoned to take that writes so many.
 const UNIT_BYTES: u64 = (MAX_PAGES + 6) * PAGE_SIZE as u64;
-/// What may be said to be available and be refused, on a disk that is full to the last: the segments
-/// that a writer's head and a cleaner's are filling.
+/// What may be said to be available and be refused, on a disk that is full to the last: the
+/// segments that a writer's head and a cleaner's are filling.
 const SEGMENTS_IN_USE: u64 = 2;
 /// What a page is reckoned to take, its share of the map included.
 const BYTES_PER_PAGE: u64 = PAGE_SIZE as u64 + 64;

@@ -170,9 +170,9 @@ pub(super) fn parents(list: &VersionList) -> BTreeMap<u32, (u32, u64)> {
     with_head.chain(ancestors).filter_map(of_one).collect()
 }
 
-/// The node that each branch goes on from, by its branch and epoch: what it was made from, or, where that
-/// is deleted, the next before it. Where nothing before it is left, and others come from there too, a node
-/// for what is gone is put below all others.
+/// The node that each branch goes on from, by its branch and epoch: what it was made from, or,
+/// where that is deleted, the next before it. Where nothing before it is left, and others come from
+/// there too, a node for what is gone is put below all others.
 fn origins(list: &VersionList, nodes: &mut Vec<Node>) -> BTreeMap<u32, (u32, u64)> {
     let parents = parents(list);
     let mut epochs: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
@@ -180,8 +180,8 @@ fn origins(list: &VersionList, nodes: &mut Vec<Node>) -> BTreeMap<u32, (u32, u64
         epochs.entry(node.branch).or_default().extend(node.epoch);
     }
     let mut origins = BTreeMap::new();
-    // By the first branch of their history, which has nothing so old: the oldest moment of it that was
-    // come from, and the branches.
+    // By the first branch of their history, which has nothing so old: the oldest moment of it that
+    // was come from, and the branches.
     let mut lost: BTreeMap<u32, (u64, Vec<u32>)> = BTreeMap::new();
     for &branch in epochs.keys() {
         let mut next = parents.get(&branch);
