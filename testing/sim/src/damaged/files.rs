@@ -258,7 +258,7 @@ impl Examined<'_> {
         if let Some(touched) = &self.touched {
             let disk = self.open(Arc::clone(&device), true, OnLoss::Stop);
             let disk = disk.map_err(|error| format!("repaired, it cannot be opened: {error}"))?;
-            let look = Look::at(&disk).map_err(|why| format!("repaired: {why}"))?;
+            let look = Look::repaired(&disk).map_err(|why| format!("repaired: {why}"))?;
             let survived = self.undamaged_has_survived(&look, touched);
             if survived.is_err() && self.is_later(checkpoint) {
                 return Ok(true);

@@ -31,9 +31,23 @@ pub(super) struct Look {
 impl Look {
     /// Reads all versions.
     pub(super) fn at(disk: &Arc<LogDisk>) -> Outcome<Self> {
+        let views: Vec<View> = disk.versions().views().collect();
+        Self::of(disk, &views)
+    }
+
+    /// Reads all versions after a repair. It mends heads alone, so what was lost of a snapshot may
+    /// leave names there that lead to nothing.
+    pub(super) fn repaired(disk: &Arc<LogDisk>) -> Outcome<Self> {
+        let (heads, snapshots): (Vec<View>, Vec<View>) =
+            disk.versions().views().partition(|view| view.epoch.is_none());
+        drop(Self::of(disk, &snapshots));
+        Self::of(disk, &heads)
+    }
+
+    fn of(disk: &Arc<LogDisk>, views: &[View]) -> Outcome<Self> {
         let table = disk.versions();
         let mut seen = Vec::new();
-        for view in table.views() {
+        for &view in views {
             let below = Arc::clone(disk) as Arc<dyn LogicalDisk>;
             let clock = Arc::new(StepClock::default());
             let files = match FileSystem::mount(below, options(view, true), clock) {
