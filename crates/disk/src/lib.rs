@@ -33,8 +33,8 @@ pub use error::{Error, Result};
 pub use logical_disk::{LogicalDisk, Record};
 pub use space::{Ledger, Reservation, Space};
 pub use types::{
-    CommitSeq, Compression, GROUP_PAGES, Lid, ListHints, Locality, MAX_PAGE_COUNT,
-    MAX_RECORD_LEN_BYTES, MAX_UNIT_GROUPS, View,
+    CommitSeq, GROUP_PAGES, Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
+    MAX_UNIT_GROUPS, View,
 };
 pub use versions::{
     Branch, MAIN, MAX_NAME_LEN_BYTES, Snapshot, VersionTable, VersionUsage, Versions, check_name,

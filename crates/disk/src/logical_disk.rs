@@ -73,15 +73,6 @@ pub trait LogicalDisk: Send + Sync {
     /// never become durable. The disk no longer accepts writes.
     fn flush(&self, up_to: CommitSeq) -> Result<()>;
 
-    /// Makes all committed changes of one list durable. In a disk with in-order recovery,
-    /// everything before them becomes durable too. The log-structured disk and the model therefore
-    /// do the same as [`Self::flush`] with [`CommitSeq::LATEST`], and also flush what was
-    /// committed after the list's last change. A disk without a log may do less.
-    ///
-    /// # Errors
-    /// As [`Self::flush`], and [`Error::NoSuchView`].
-    fn flush_list(&self, view: View, list: Lid) -> Result<()>;
-
     /// Reserves space for `len_bytes` of payload of a later commit, which uses the reservation
     /// ([`Aru::use_reservation`]). Dropping the reservation releases the space.
     ///

@@ -253,11 +253,6 @@ impl LogicalDisk for ModelDisk {
         Ok(())
     }
 
-    fn flush_list(&self, view: View, _list: Lid) -> Result<()> {
-        self.inner.read().versions.table().check(view)?;
-        self.flush(CommitSeq::LATEST)
-    }
-
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         // With the write lock, no commit can use the space between the check and the reservation.
         let inner = self.inner.write();

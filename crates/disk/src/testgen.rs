@@ -6,9 +6,7 @@
 use dendro_base::Rng;
 
 use crate::model::{ModelList, ModelState};
-use crate::{
-    Compression, Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE,
-};
+use crate::{Lid, ListHints, Locality, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE};
 
 /// What the units are like.
 #[derive(Clone, Debug)]
@@ -147,15 +145,9 @@ impl Generator {
     }
 
     fn hints(&mut self) -> ListHints {
-        let compression = match self.rng.below(6) {
-            0 => Compression::None,
-            1 => Compression::Lz4,
-            2 => Compression::Zstd,
-            _ => Compression::Default,
-        };
         let clustered = self.rng.chance(20);
         let locality = if clustered { Locality::Clustered } else { Locality::AsWritten };
-        ListHints { compression, locality }
+        ListHints { locality }
     }
 
     /// From 1 to `max`, all magnitudes equally often.

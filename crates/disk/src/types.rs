@@ -65,21 +65,6 @@ impl fmt::Display for View {
     }
 }
 
-/// How a list's pages should be stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Compression {
-    /// As the volume does by default.
-    #[default]
-    Default = 0,
-    /// As they are.
-    None = 1,
-    /// With LZ4.
-    Lz4 = 2,
-    /// With Zstandard.
-    Zstd = 3,
-}
-
 /// Whether a list's blocks should lie together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -92,12 +77,9 @@ pub enum Locality {
     Clustered = 1,
 }
 
-/// Hints from a client about a list. A disk stores them with the list and may ignore them. The
-/// log-structured disk does not compress.
+/// Hints from a client about a list. A disk stores them with the list and may ignore them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListHints {
-    /// How its pages should be stored.
-    pub compression: Compression,
     /// Whether its blocks should lie together.
     pub locality: Locality,
 }

@@ -333,11 +333,6 @@ impl LogicalDisk for LogDisk {
         self.flusher.flush_up_to(up_to)
     }
 
-    fn flush_list(&self, view: View, _list: Lid) -> Result<()> {
-        self.volume.read().state.versions.table().check(view)?;
-        self.flush(CommitSeq::LATEST)
-    }
-
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.accounts.host().look();
         loop {

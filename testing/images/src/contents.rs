@@ -6,8 +6,8 @@ use dendro_base::units::KIB;
 use dendro_base::{Clock, ManualClock, Rng, Uuid};
 use dendro_device::{Device, MemoryDevice};
 use dendro_disk::{
-    Aru, CommitSeq, Compression, Lid, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT,
-    MAX_RECORD_LEN_BYTES, Op, PAGE_SIZE, Result, Versions, View,
+    Aru, CommitSeq, Lid, ListHints, Locality, LogicalDisk, MAX_PAGE_COUNT, MAX_RECORD_LEN_BYTES,
+    Op, PAGE_SIZE, Result, Versions, View,
 };
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
 use dendro_policy::{Classes, Scatter};
@@ -124,20 +124,19 @@ fn first_part(disk: &LogDisk, list_count: u32) -> Result<()> {
     write(disk, files, 0, &[PAGE_SIZE; 20])?;
     write(disk, files, 31, &[PAGE_SIZE, 1, 64, 65, 4032, 4033, 0])?;
     write(disk, files, MAX_PAGE_COUNT - 1, &[100])?;
-    let records = create(disk, ListHints { locality: Locality::Clustered, ..Default::default() })?;
+    let records = create(disk, ListHints { locality: Locality::Clustered })?;
     for index in 0..200 {
         put(disk, records, index * index, format!("record {index}").as_bytes())?;
     }
     put(disk, records, u64::MAX, &[0xff; MAX_RECORD_LEN_BYTES])?;
     // Many lists, so that the map has nodes above its leaves.
     for number in 0..list_count {
-        let list =
-            create(disk, ListHints { compression: Compression::Zstd, ..Default::default() })?;
+        let list = create(disk, ListHints::default())?;
         put(disk, list, 0, format!("list {number}").as_bytes())?;
     }
     let mut noise = vec![0; 5 * PAGE_SIZE];
     Rng::new(1).fill(&mut noise);
-    let random = create(disk, ListHints { compression: Compression::None, ..Default::default() })?;
+    let random = create(disk, ListHints::default())?;
     commit(disk, [Op::WritePages { list: random, first_page: 7, data: noise.into() }])?;
     commit(disk, [Op::ZeroPages { list: random, first_page: 100, count: 3 }])
 }

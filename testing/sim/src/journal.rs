@@ -209,11 +209,6 @@ impl LogicalDisk for Journal {
         self.memory.flush(up_to)
     }
 
-    fn flush_list(&self, view: View, list: Lid) -> Result<()> {
-        self.memory.flush_list(view, list)?;
-        self.flush(CommitSeq::LATEST)
-    }
-
     fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.memory.reserve(len_bytes)
     }

@@ -389,24 +389,16 @@ impl<'a, E: Engine> Session<'a, E> {
     }
 
     fn flush(&mut self) -> Outcome<()> {
-        let flushed = match self.rng.below(5) {
+        let flushed = match self.rng.below(4) {
             0 if !self.life.commits.is_empty() => {
                 let which = self.rng.below(self.life.commits.len() as u64) as usize;
                 let (seq, entry) = self.life.commits[which];
-                self.life.disk.flush(seq).map(|()| Some(entry))
+                self.life.disk.flush(seq).map(|()| entry)
             }
-            1 => {
-                // What changed in the list is durable, and by the order of recovery everything
-                // else is too; but that is the log's promise and not the disk's.
-                let contents = &self.life.state.contents;
-                let list = contents.last_list().unwrap_or(Lid(1));
-                self.life.disk.flush_list(contents.table().main_head(), list).map(|()| None)
-            }
-            _ => self.life.disk.flush(CommitSeq::LATEST).map(|()| Some(self.life.newest())),
+            _ => self.life.disk.flush(CommitSeq::LATEST).map(|()| self.life.newest()),
         };
         match flushed {
-            Ok(Some(entry)) => self.trace.promise(entry, self.device.recorded_count()),
-            Ok(None) => {}
+            Ok(entry) => self.trace.promise(entry, self.device.recorded_count()),
             Err(error) => self.notice(&format!("a flush failed: {error}"))?,
         }
         Ok(())

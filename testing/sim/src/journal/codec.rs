@@ -1,6 +1,6 @@
 //! Commits as bytes.
 
-use dendro_disk::{Aru, Compression, Lid, ListHints, Locality, Op, View};
+use dendro_disk::{Aru, Lid, ListHints, Locality, Op, View};
 
 use crate::system::Outcome;
 
@@ -34,18 +34,12 @@ fn parts<'o>(op: &'o Op<'_>) -> (u8, [u64; 5], &'o [u8]) {
 }
 
 const fn hints_number(hints: ListHints) -> u64 {
-    hints.compression as u64 | (hints.locality as u64) << 8
+    hints.locality as u64
 }
 
 const fn hints_of(number: u64) -> ListHints {
-    let compression = match number & 0xff {
-        0 => Compression::Default,
-        1 => Compression::None,
-        2 => Compression::Lz4,
-        _ => Compression::Zstd,
-    };
-    let locality = if number >> 8 == 0 { Locality::AsWritten } else { Locality::Clustered };
-    ListHints { compression, locality }
+    let locality = if number == 0 { Locality::AsWritten } else { Locality::Clustered };
+    ListHints { locality }
 }
 
 /// Hands out the commits of a payload, one after the other. With `halves`, also the intact first
