@@ -22,6 +22,11 @@ use crate::versions::inheritance::Inheritance;
 /// The end of an entry that was not replaced: the head sees it.
 const FOREVER: u64 = u64::MAX;
 
+/// The entries of one item that remain, in the order of their keys. Each has the slots of itself
+/// and of all entries that its branch sees below it, so that the newest one that a branch sees
+/// answers for all.
+type Remaining = Vec<(Key, u32)>;
+
 /// What pruning does with the entries of some items.
 #[derive(Debug, Default)]
 struct Pruning {
@@ -137,15 +142,22 @@ impl State {
     /// The epoch up to which versions of `branch` can see the content of a list.
     fn list_end(&self, branch: u32, list_entries: &[Entry]) -> u64 {
         let Some(ancestry) = self.versions.whole_ancestry(branch) else { return 0 };
-        match list_entries.iter().rev().find(|(key, _)| ancestry.sees(key)) {
+        match ancestry.newest_of(list_entries) {
             Some((key, Value::Tombstone)) if key.branch == branch => key.epoch,
             Some((_, Value::List(_))) => FOREVER,
             _ => 0,
         }
     }
 
+    /// The slots that `branch` sees of the entries that remain of other branches.
+    fn slots_under(&self, branch: u32, remaining: &Remaining) -> u32 {
+        let ancestry = self.versions.whole_ancestry(branch);
+        let newest = ancestry.as_ref().and_then(|ancestry| ancestry.newest_of(remaining));
+        newest.map_or(0, |(_, slots)| *slots)
+    }
+
     fn judge(&self, entries: &[Entry], list_entries: &[Entry], pruning: &mut Pruning) {
-        let mut remaining: Vec<Entry> = Vec::with_capacity(entries.len());
+        let mut remaining = Remaining::with_capacity(entries.len());
         let inheritance = Inheritance::new(&self.versions, entries, list_entries);
         for own in entries.chunk_by(|(a, _), (b, _)| a.branch == b.branch) {
             let branch = own[0].0.branch;
@@ -160,13 +172,13 @@ impl State {
     }
 
     /// Judges the entries that a branch has of a list or a record. `remaining` has the entries that
-    /// remain of the branches before it.
+    /// remain of the branches before it, each with all slots.
     fn judge_values(
         &self,
         own: &[Entry],
         end: u64,
         inheritance: &Inheritance<'_>,
-        remaining: &mut Vec<Entry>,
+        remaining: &mut Remaining,
         pruning: &mut Pruning,
     ) {
         let branch = own[0].0.branch;
@@ -176,13 +188,11 @@ impl State {
             seen[at] = inheritance.seen(branch, key.epoch, next.min(end)) & 1 == 1;
             next = key.epoch;
         }
+        let mut under = self.slots_under(branch, remaining);
         for ((key, value), seen) in own.iter().zip(seen) {
-            let hides = || {
-                let ancestry = self.versions.whole_ancestry(branch);
-                ancestry.is_some_and(|ancestry| remaining.iter().any(|(key, _)| ancestry.sees(key)))
-            };
-            if seen && (*value != Value::Tombstone || hides()) {
-                remaining.push((*key, value.clone()));
+            if seen && (*value != Value::Tombstone || under != 0) {
+                under = u32::MAX;
+                remaining.push((*key, under));
             } else {
                 pruning.changes.push((*key, None));
             }
@@ -196,17 +206,13 @@ impl State {
         own: &[Entry],
         end: u64,
         inheritance: &Inheritance<'_>,
-        remaining: &mut Vec<Entry>,
+        remaining: &mut Remaining,
         pruning: &mut Pruning,
     ) {
         let branch = own[0].0.branch;
-        let ancestry = self.versions.whole_ancestry(branch);
         // The pages of other branches that are seen where this branch has neither a page nor a
         // hole.
-        let under = remaining
-            .iter()
-            .filter(|(key, _)| ancestry.as_ref().is_some_and(|ancestry| ancestry.sees(key)));
-        let mut under = under.fold(0, |under, (_, value)| under | present(value));
+        let mut under = self.slots_under(branch, remaining);
         let mut next = [end; CHUNK_PAGES as usize];
         let mut seen = vec![0_u32; own.len()];
         for (at, (key, value)) in own.iter().enumerate().rev() {
@@ -222,7 +228,7 @@ impl State {
             let holes = chunk.holes() & seen & under;
             if chunk.present() & !seen == 0 && holes == chunk.holes() {
                 under |= chunk.present();
-                remaining.push((*key, value.clone()));
+                remaining.push((*key, under));
                 continue;
             }
             let mut slots = chunk.slots();
@@ -232,14 +238,10 @@ impl State {
             }
             let rest = chunk.with_slots(&slots, holes);
             under |= rest.present();
-            pruning.changes.push((*key, (!rest.is_empty()).then(|| rest.clone())));
-            remaining.push((*key, Value::Chunk(dendro_base::sync::Arc::new(rest))));
+            pruning.changes.push((*key, (!rest.is_empty()).then_some(rest)));
+            remaining.push((*key, under));
         }
     }
-}
-
-fn present(value: &Value) -> u32 {
-    if let Value::Chunk(chunk) = value { chunk.present() } else { 0 }
 }
 
 fn covered(value: &Value) -> u32 {

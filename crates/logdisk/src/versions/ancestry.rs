@@ -142,6 +142,28 @@ impl<'a> Ancestry<'a> {
             .is_some_and(|at| at.branch == key.branch && key.epoch <= at.last_epoch)
     }
 
+    /// The newest of `entries` that can be seen. They are of one item, in the order of their keys.
+    pub(crate) fn newest_of<'e, T>(&self, entries: &'e [(Key, T)]) -> Option<&'e (Key, T)> {
+        let mut at = self.nearest;
+        let mut rest = entries;
+        loop {
+            let is_older =
+                |(key, _): &(Key, T)| (key.branch, key.epoch) <= (at.branch, at.last_epoch);
+            rest = &rest[..rest.partition_point(is_older)];
+            let last = rest.last()?;
+            if last.0.branch == at.branch {
+                return Some(last);
+            }
+            at = self.next_at_most(at, last.0.branch)?;
+        }
+    }
+
+    /// What was there when the view's own branch was made; `None` if it was made from none.
+    pub(crate) fn inherited(&self) -> Option<Self> {
+        let parent = self.tree.parent(self.nearest.branch)?;
+        Some(Self { nearest: parent, ..*self })
+    }
+
     /// Whether nothing older can be seen than what was written under `key`, which is in the
     /// ancestry.
     pub(crate) fn ends_with(&self, key: &Key) -> bool {
@@ -246,6 +268,23 @@ mod tests {
                 });
                 let (of_a, of_b) = (tree.ancestry(a, u64::MAX), tree.ancestry(b, u64::MAX));
                 assert_eq!(Some(of_a.parts_after(&of_b)), met, "seed {seed}: {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_newest_entry_that_is_seen_is_found_without_trying_all() {
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let (tree, _) = random(&mut rng, 60, 1 + seed % 6 * 4);
+            for _ in 0..50 {
+                let mut entries: Vec<(Key, ())> = (0..rng.below(40))
+                    .map(|_| (key(rng.below(60) as u32, rng.below(400)), ()))
+                    .collect();
+                entries.sort_unstable_by_key(|(key, ())| *key);
+                let ancestry = tree.ancestry(rng.below(60) as u32, rng.below(400));
+                let newest = entries.iter().rev().find(|(key, ())| ancestry.sees(key));
+                assert_eq!(ancestry.newest_of(&entries), newest, "seed {seed}");
             }
         }
     }

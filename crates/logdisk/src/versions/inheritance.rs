@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 
 use dendro_format::{Space, Value};
-use smallvec::SmallVec;
+use rustc_hash::FxHashMap;
 
 use crate::map::Entry;
 use crate::versions::Versions;
@@ -28,7 +28,7 @@ pub(crate) struct Inheritance<'a> {
     entries: &'a [Entry],
     list_entries: &'a [Entry],
     /// The slots that were computed for branches already.
-    known: RefCell<SmallVec<[(u32, u32); 4]>>,
+    known: RefCell<FxHashMap<u32, u32>>,
 }
 
 impl<'a> Inheritance<'a> {
@@ -72,7 +72,7 @@ impl<'a> Inheritance<'a> {
         if ends_before(self.entries) && ends_before(self.list_entries) {
             return ALL;
         }
-        if let Some((_, slots)) = self.known.borrow().iter().find(|(known, _)| *known == child) {
+        if let Some(slots) = self.known.borrow().get(&child) {
             return *slots;
         }
         let first = self.first_changed(child);
@@ -86,16 +86,18 @@ impl<'a> Inheritance<'a> {
                 slots |= candidates & self.inherited(*grandchild, depth + 1);
             }
         }
-        self.known.borrow_mut().push((child, slots));
+        self.known.borrow_mut().insert(child, slots);
         slots
     }
 
     /// Whether the list existed when `branch` was made. For a list itself this does not matter.
     fn begins_with_list(&self, branch: u32) -> bool {
         let Some(ancestry) = self.versions.whole_ancestry(branch) else { return false };
-        let mut before = self.list_entries.iter().rev();
-        let newest = before.find(|(key, _)| key.branch != branch && ancestry.sees(key));
-        self.is_list() || matches!(newest, Some((_, Value::List(_))))
+        let had_list = || {
+            let newest = ancestry.inherited()?.newest_of(self.list_entries)?;
+            Some(matches!(newest, (_, Value::List(_))))
+        };
+        self.is_list() || had_list() == Some(true)
     }
 
     fn is_list(&self) -> bool {
