@@ -155,7 +155,7 @@ impl Checkpointer {
 
     /// Whether enough has changed since the last checkpoint to take one.
     pub(crate) fn is_due(&self, engine: &Engine) -> bool {
-        engine.replay_bytes >= self.max_log_bytes
+        engine.replay_bytes() >= self.max_log_bytes
             || self.volume.is_over_dirty_limit(engine)
             || self.accounts.wants_checkpoint(engine)
     }
@@ -255,8 +255,8 @@ impl Checkpointer {
     fn freeze(&self, checkpoints: &mut Checkpoints, always: bool) -> Result<()> {
         let mut nodes = self.nodes_of_usage_records()?;
         let (is_due, mut engine) = self.volume.change_with(&mut nodes, |engine, nodes| {
-            let is_unchanged = engine.log_bytes == 0
-                && engine.log.open.as_ref().is_none_or(Partial::is_empty)
+            let is_unchanged = engine.log_bytes() == 0
+                && engine.log().open().is_none_or(Partial::is_empty)
                 && engine.state.segments.unrecorded().is_empty()
                 && engine.state.map.dirty_bytes() == 0
                 && !engine.state.segments.has_pending();
@@ -272,13 +272,14 @@ impl Checkpointer {
         }
         // Recovery must find the place where the log continues, although no header names it.
         let room = engine.state.segments.layout().segment_size_bytes()
-            - u64::from(engine.log.offset_bytes);
+            - u64::from(engine.log().position().offset_bytes);
         let must_go_on = room < MIN_CAPACITY_BYTES as u64;
-        if must_go_on && engine.log.next_segment.is_none() && !engine.state.segments.has_free(0) {
+        if must_go_on && engine.log().next_segment().is_none() && !engine.state.segments.has_free(0)
+        {
             let needed_bytes = MIN_CAPACITY_BYTES as u64;
             return Err(Error::NoSpace { needed_bytes, available_bytes: room });
         }
-        if must_go_on || engine.log.next_segment.is_none() {
+        if must_go_on || engine.log().next_segment().is_none() {
             engine.open_partial().map_err(|fault| self.volume.latch(fault))?;
         }
         let frozen_len_bytes = engine.state.map.dirty_len_bytes();
@@ -299,23 +300,20 @@ impl Checkpointer {
             _ => None,
         };
         let checkpoint = Checkpoint {
-            uuid: engine.uuid,
+            uuid: engine.uuid(),
             seq: checkpoints.seq + 1,
             root: placed.zip(root_level),
-            log: HeadPosition {
-                segment: engine.log.segment,
-                offset_bytes: engine.log.offset_bytes,
-            },
-            log_seq: engine.log.seq,
-            log_prev_crc32c: engine.log.prev_crc32c,
-            next_segment: engine.log.next_segment.unwrap_or(SegmentNo(0)),
+            log: engine.log().position(),
+            log_seq: engine.log().seq(),
+            log_prev_crc32c: engine.log().prev_crc32c(),
+            next_segment: engine.log().next_segment().unwrap_or(SegmentNo(0)),
             map: HeadPosition { segment: SegmentNo(0), offset_bytes: 0 },
-            next_list: self.volume.next_list().max(engine.state.next_list),
-            commit_seq: engine.commit_seq,
+            next_list: self.volume.next_list().max(engine.state.next_list()),
+            commit_seq: engine.commit_seq(),
             epoch: engine.state.versions.epoch(),
             live_bytes: segments.live_bytes(),
-            time: engine.clock.now(),
-            log_clock: engine.state.clock,
+            time: engine.clock().now(),
+            log_clock: engine.state.clock(),
             short_count: segments.page_counts().short,
             zero_count: segments.page_counts().zero,
             counts_are_exact: segments.page_counts().are_exact,
@@ -326,9 +324,9 @@ impl Checkpointer {
         if let Some(frozen) = &mut checkpoints.frozen {
             *frozen = engine.state.segments.frozen();
             frozen.end_at(checkpoint.log);
-            engine.log.next_segment.iter().for_each(|next| frozen.leave_out(*next));
+            engine.log().next_segment().into_iter().for_each(|next| frozen.leave_out(next));
         }
-        (engine.log_bytes, engine.replay_bytes) = (0, 0);
+        engine.note_frozen();
         checkpoints.job = Some(CheckpointJob {
             checkpoint,
             order,
@@ -656,7 +654,7 @@ impl Checkpointer {
         head.seq += 1;
         head.prev_crc32c = crc32c;
         self.note_map_room(checkpoints);
-        self.volume.write().written_bytes += len_bytes as u64;
+        self.volume.write().note_map_written(len_bytes as u64);
         checkpoints.waiting = Some(nodes);
         self.try_waiting_nodes(checkpoints)
     }

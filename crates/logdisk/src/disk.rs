@@ -157,7 +157,7 @@ impl LogDisk {
     pub fn close_for_writing(&self, why: &str) -> Result<()> {
         {
             let mut engine = self.volume.write();
-            engine.closed_reason.get_or_insert_with(|| Error::ReadOnly(why.to_owned()));
+            engine.close(Error::ReadOnly(why.to_owned()));
         }
         self.flusher.flush_up_to(CommitSeq::LATEST)
     }
@@ -179,12 +179,12 @@ impl LogDisk {
         let (external_moved_bytes, external_released_segments) = self.external.totals();
         let engine = self.volume.read();
         Stats {
-            commit_seq: engine.commit_seq,
+            commit_seq: engine.commit_seq(),
             durable_seq: self.flusher.durable_seq(),
             checkpoint_seq: self.checkpointer.seq(),
             checkpoint_time: self.checkpointer.time(),
-            log_bytes: engine.log_bytes,
-            written_bytes: engine.written_bytes,
+            log_bytes: engine.log_bytes(),
+            written_bytes: engine.written_bytes(),
             dirty_node_bytes: engine.state.map.dirty_bytes(),
             superseded_node_bytes: engine.state.map.superseded_bytes(),
             cached_node_bytes: self.volume.store().cached_bytes(),
@@ -193,15 +193,15 @@ impl LogDisk {
             live_bytes: engine.state.segments.live_bytes(),
             segments: engine.state.segments.counts(),
             cleaned_segments,
-            reused_segments: engine.reuse_queue.reused(),
+            reused_segments: engine.reuse_queue().reused(),
             moved_bytes,
             cleaned_live_bytes,
             coalesced_bytes,
             coalesced_reads,
             external_moved_bytes,
             external_released_segments,
-            user_page_bytes: engine.user_page_bytes,
-            user_record_bytes: engine.user_record_bytes,
+            user_page_bytes: engine.user_page_bytes(),
+            user_record_bytes: engine.user_record_bytes(),
             stalled: self.room_maker.stalled(),
         }
     }
@@ -381,12 +381,12 @@ impl LogicalDisk for LogDisk {
             if let Some(error) = self.volume.failure() {
                 return Err(error);
             }
-            if engine.closed_reason.is_some() {
+            if engine.closed_reason().is_some() {
                 return Ok(());
             }
             // Others may have the device soon.
             engine.state.segments.end_hold();
-            engine.closed_reason = Some(Error::ReadOnly("the disk was shut down".into()));
+            engine.close(Error::ReadOnly("the disk was shut down".into()));
         }
         if unless_put_off(self.checkpointer.take_last())? {
             return Ok(());
@@ -395,7 +395,7 @@ impl LogicalDisk for LogDisk {
         self.flusher.flush_up_to(CommitSeq::LATEST).inspect_err(|error| {
             if matches!(error, Error::NoSpace { .. }) {
                 // The buffers that wait for room can still be written when the caller tries again.
-                self.volume.write().closed_reason = None;
+                self.volume.write().reopen();
             }
         })
     }

@@ -7,8 +7,11 @@
 //!    takes effect or nothing does.
 //! 3. A block is read from memory as long as its partial segment has not been written.
 
+mod access;
+pub(crate) mod main_head;
 mod placing;
 pub(crate) mod reuse_queue;
+mod reusing;
 pub(crate) mod streams;
 mod transaction;
 
@@ -16,9 +19,10 @@ use dendro_base::sync::Arc;
 use dendro_base::{Clock, Timestamp, Uuid};
 use dendro_device::AlignedBuf;
 use dendro_disk::Error;
-use dendro_format::{Addr, Head, PageRef, PartialHeader, SegmentNo};
+use dendro_format::{Addr, Head, Key, PageRef, PartialHeader, SegmentNo};
 use dendro_policy::Class;
 
+use crate::engine::main_head::MainHead;
 use crate::engine::reuse_queue::ReuseQueue;
 use crate::engine::streams::Streams;
 use crate::fault::Outcome;
@@ -40,56 +44,42 @@ const POOL_STEP: usize = 8;
 /// because recovery reads little more of them than the records that name them.
 const PAYLOAD_PER_REPLAYED: u64 = 4;
 
-/// The end of the main log.
-#[derive(Debug)]
-pub(crate) struct MainHead {
-    pub(crate) segment: SegmentNo,
-    /// The start of the open partial segment, or of the next one.
-    pub(crate) offset_bytes: u32,
-    /// The number of that partial segment.
-    pub(crate) seq: u64,
-    pub(crate) prev_crc32c: u32,
-    /// The segment in which the log continues. It is chosen ahead, because every header names it.
-    pub(crate) next_segment: Option<SegmentNo>,
-    pub(crate) open: Option<Partial>,
-}
-
 pub(crate) struct Engine {
     pub(crate) state: State,
-    pub(crate) log: MainHead,
-    pub(crate) streams: Streams,
-    pub(crate) reuse_queue: ReuseQueue,
+    log: MainHead,
+    streams: Streams,
+    reuse_queue: ReuseQueue,
     /// When the open partial segment of the main log was begun.
-    pub(crate) began: Timestamp,
+    began: Timestamp,
     /// The number of the last commit.
-    pub(crate) commit_seq: u64,
+    commit_seq: u64,
     /// Partial segments that have not been written yet (engine invariant 3).
-    pub(crate) in_memory: Vec<Arc<Closed>>,
+    in_memory: Vec<Arc<Closed>>,
     /// The number of the partial segment up to which the main log is durable.
-    pub(crate) durable_seq: u64,
+    durable_seq: u64,
     /// Bytes of log since the last checkpoint.
-    pub(crate) log_bytes: u64,
+    log_bytes: u64,
     /// The bytes of log that recovery would read: it reads little of what payload streams wrote.
-    pub(crate) replay_bytes: u64,
+    replay_bytes: u64,
     /// The reason why no more units are accepted.
-    pub(crate) closed_reason: Option<Error>,
-    pub(crate) uuid: Uuid,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) writer: Arc<Writer>,
+    closed_reason: Option<Error>,
+    uuid: Uuid,
+    clock: Arc<dyn Clock>,
+    writer: Arc<Writer>,
     pool: Vec<AlignedBuf>,
     /// The context of the unit that is being applied.
-    pub(crate) context: RecordContext,
+    context: RecordContext,
     /// The number of clean segments that payload streams do not take: the reserves.
-    pub(crate) kept_segments: usize,
+    kept_segments: usize,
     /// The last segment that the policy was asked about (none for pages written first), and the
     /// class that it named. Pages that follow each other mostly replace blocks of the same segment.
-    pub(crate) last_class: Option<(Option<SegmentNo>, Class)>,
+    last_class: Option<(Option<SegmentNo>, Class)>,
     /// Whether the unit that is being applied ends in a later partial segment than it began in.
     spans: bool,
-    pub(crate) written_bytes: u64,
+    written_bytes: u64,
     /// The bytes of pages and of records in the units that were applied.
-    pub(crate) user_page_bytes: u64,
-    pub(crate) user_record_bytes: u64,
+    user_page_bytes: u64,
+    user_record_bytes: u64,
 }
 
 impl Engine {
@@ -223,6 +213,16 @@ impl Engine {
             let named = changed.flatten().expect("the main log names what may be changed");
             main.update_record(named, block);
         }
+    }
+
+    /// The context of the unit that is being applied.
+    pub(crate) const fn context(&self) -> RecordContext {
+        self.context
+    }
+
+    /// Sets the context: what is written from now on replaces the block of an entry.
+    pub(crate) const fn set_context_of(&mut self, key: &Key) {
+        self.context = RecordContext { branch: key.branch, epoch: key.epoch, is_moved: true };
     }
 
     /// Sets the context: what is written from now on changes the head of `branch`.

@@ -30,7 +30,7 @@ impl Flusher {
     pub(crate) fn new(volume: Arc<Volume>) -> Self {
         let (clock, commit_seq) = {
             let engine = volume.read();
-            (Arc::clone(&engine.clock), engine.commit_seq)
+            (Arc::clone(engine.clock()), engine.commit_seq())
         };
         let (group_commit, durable) = (GroupCommit::new(clock), AtomicU64::new(commit_seq));
         Self { volume, group_commit, durable }
@@ -44,7 +44,7 @@ impl Flusher {
     /// Makes everything durable that was committed up to `up_to` or before the call, whichever is
     /// less.
     pub(crate) fn flush_up_to(&self, up_to: CommitSeq) -> Result<()> {
-        let target = up_to.0.min(self.volume.read().commit_seq);
+        let target = up_to.0.min(self.volume.read().commit_seq());
         let is_durable = || self.durable_seq() >= target;
         if is_durable() {
             return self.volume.failure().map_or(Ok(()), Err);
@@ -58,7 +58,7 @@ impl Flusher {
             Ok(turn) => turn,
             Err(outcome) => return outcome,
         };
-        self.volume.write().streams.note_flush();
+        self.volume.write().note_flush();
         self.flush_log(&turn)
     }
 
@@ -83,7 +83,7 @@ impl Flusher {
         let (commit_seq, partial_seq) = {
             let mut engine = self.volume.write();
             engine.close_partial();
-            (engine.commit_seq, engine.log.seq.saturating_sub(1))
+            (engine.commit_seq(), engine.log().seq().saturating_sub(1))
         };
         self.volume.write_log_through(partial_seq)?;
         self.volume.flush_device()?;
@@ -95,8 +95,6 @@ impl Flusher {
     /// Notes that the log is durable up to this commit and up to this partial segment.
     pub(crate) fn note_durable(&self, commit_seq: u64, partial_seq: u64) {
         self.durable.fetch_max(commit_seq, Ordering::AcqRel);
-        let mut engine = self.volume.write();
-        engine.durable_seq = engine.durable_seq.max(partial_seq);
-        engine.reuse_queue.note_durable(partial_seq);
+        self.volume.write().note_durable(partial_seq);
     }
 }

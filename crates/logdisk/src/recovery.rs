@@ -41,6 +41,7 @@ use dendro_base::units::{GRAIN_SIZE, PAGE_SIZE};
 use dendro_base::{Clock, Uuid};
 use dendro_device::{AlignedBuf, Device};
 use dendro_disk::{Error, Lid, Result};
+use dendro_format::checkpoint::HeadPosition;
 use dendro_format::layout::{MIN_SEGMENT_COUNT, backup_area};
 use dendro_format::removal::{self, REMOVALS_LIST};
 use dendro_format::retired;
@@ -62,8 +63,9 @@ use self::roll_forward::{Chain, Rules, Scan};
 use self::salvage::{Salvaged, salvage};
 use self::start::Start;
 use crate::checkpoint::{Checkpoints, MapHead};
+use crate::engine::Engine;
+use crate::engine::main_head::MainHead;
 use crate::engine::streams::Streams;
-use crate::engine::{Engine, MainHead};
 use crate::fault::Fault;
 use crate::log::redirection::VolumeDevice;
 use crate::log::segments::{PageCounts, Segments};
@@ -228,7 +230,8 @@ fn clear(device: &dyn Device, layout: Layout) -> Result<()> {
 fn fresh_head(segments: &mut Segments, seq: u64, prev_crc32c: u32) -> Option<MainHead> {
     let segment = segments.open(Head::Main, Class::MAIN)?;
     let next_segment = segments.open(Head::Main, Class::MAIN);
-    Some(MainHead { segment, offset_bytes: 0, seq, prev_crc32c, next_segment, open: None })
+    let start = HeadPosition { segment, offset_bytes: 0 };
+    Some(MainHead::new(start, seq, prev_crc32c, next_segment))
 }
 
 /// Reads the volume on `device` and rolls its log forward. Nothing is written to the device.
@@ -317,9 +320,9 @@ pub(crate) fn open(
     let streams = Streams::new(Arc::clone(&options.policy), options.stream_bytes, &state.present());
     let mut engine = Engine::new(state, log, streams, commit_seq, superblock.uuid, clock, writer);
     let first_steps = if options.read_only {
-        engine.log_bytes =
-            chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes)).sum();
-        engine.closed_reason = Some(Error::ReadOnly("the volume is open for reading only".into()));
+        let lengths = chain.partials.iter().map(|partial| u64::from(partial.header.len_bytes));
+        engine.note_recovered(lengths.sum());
+        engine.close(Error::ReadOnly("the volume is open for reading only".into()));
         FirstSteps::default()
     } else {
         FirstSteps {
@@ -432,14 +435,8 @@ fn continue_streams(
 
 /// The log head at the place that a checkpoint names.
 const fn head_of(checkpoint: &Checkpoint, next_segment: Option<SegmentNo>) -> MainHead {
-    MainHead {
-        segment: checkpoint.log.segment,
-        offset_bytes: checkpoint.log.offset_bytes,
-        seq: checkpoint.log_seq,
-        prev_crc32c: checkpoint.log_prev_crc32c,
-        next_segment,
-        open: None,
-    }
+    let Checkpoint { log, log_seq, log_prev_crc32c, .. } = *checkpoint;
+    MainHead::new(log, log_seq, log_prev_crc32c, next_segment)
 }
 
 /// Returns the state that the checkpoint describes.

@@ -46,10 +46,10 @@ pub(crate) struct State {
     pub(crate) segments: Segments,
     pub(crate) versions: Versions,
     pub(crate) removals: Removals,
-    pub(crate) next_list: u64,
-    pub(crate) young_lists: YoungLists,
+    next_list: u64,
+    young_lists: YoungLists,
     /// The log clock: bytes of blocks that clients have written.
-    pub(crate) clock: u64,
+    clock: u64,
     before: Option<Before>,
 }
 
@@ -72,6 +72,16 @@ impl State {
     ) -> Self {
         let young_lists = YoungLists::default();
         Self { map, segments, versions, removals, next_list, young_lists, clock, before: None }
+    }
+
+    /// The number of the next list.
+    pub(crate) const fn next_list(&self) -> u64 {
+        self.next_list
+    }
+
+    /// The log clock: bytes of blocks that clients have written.
+    pub(crate) const fn clock(&self) -> u64 {
+        self.clock
     }
 
     /// Begins a change: from here on changes can be undone, except those of the version table.

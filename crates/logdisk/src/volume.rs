@@ -57,11 +57,11 @@ impl Volume {
             device,
             layout,
             uuid: superblock.uuid,
-            writer: Arc::clone(&engine.writer),
+            writer: Arc::clone(engine.writer()),
             superblock: Mutex::new(superblock),
             backups: Mutex::default(),
             failure: Mutex::new(None),
-            next_list: AtomicU64::new(engine.state.next_list),
+            next_list: AtomicU64::new(engine.state.next_list()),
             dirty_limit_bytes: budget::dirty_limit_bytes(
                 store.cache_size_bytes(),
                 layout.len_bytes(),
@@ -114,7 +114,7 @@ impl Volume {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.read().clock.now()
+        self.read().clock().now()
     }
 
     /// The lowest number that no list has had.
@@ -129,8 +129,8 @@ impl Volume {
 
     /// Notes the numbers of lists that the engine has seen.
     pub(crate) fn note_lists_of(&self, engine: &Engine) {
-        if engine.state.next_list > self.next_list() {
-            self.next_list.fetch_max(engine.state.next_list, Ordering::AcqRel);
+        if engine.state.next_list() > self.next_list() {
+            self.next_list.fetch_max(engine.state.next_list(), Ordering::AcqRel);
         }
     }
 
@@ -158,12 +158,12 @@ impl Volume {
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        engine.closed_reason.clone().map_or(Ok(()), Err)
+        engine.closed_reason().cloned().map_or(Ok(()), Err)
     }
 
     /// Whether the volume takes changes now.
     pub(crate) fn is_writable(&self) -> bool {
-        self.failure().is_none() && self.read().closed_reason.is_none()
+        self.failure().is_none() && self.read().closed_reason().is_none()
     }
 
     /// The limit of dirty nodes, in bytes, above which a checkpoint is due.

@@ -259,7 +259,7 @@ impl Cleaner {
         let possible = (self.volume.layout().log_segments().count() as u64)
             .saturating_sub(packed + u64::from(counts.open));
         self.accounts.room_is_short(&engine, at_least)
-            && !self.cleaned.is_fruitless(engine.commit_seq, self.volume.layout().segment_count())
+            && !self.cleaned.is_fruitless(engine.commit_seq(), self.volume.layout().segment_count())
             && u64::from(counts.clean + counts.pending) < possible
             && counts.clean > self.accounts.checkpoint_reserve(&engine)
     }

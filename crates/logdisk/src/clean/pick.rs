@@ -163,7 +163,7 @@ impl Picking {
     fn picked_by_policy(&mut self, volume: &Volume, choice: Choice) -> Option<Segment> {
         let (policy, present) = {
             let engine = volume.read();
-            (Arc::clone(engine.streams.policy()), engine.state.present())
+            (Arc::clone(engine.streams().policy()), engine.state.present())
         };
         let looked_at = present.segment_count.min(MAX_CANDIDATES);
         let count = (looked_at / SEGMENTS_PER_PICK).max(1);
@@ -210,12 +210,12 @@ impl Picking {
     /// The segments that are not cleaned now, whatever their live bytes: sorted, and each of them
     /// once. The list is short, because every candidate is looked up in it while all changes wait.
     fn left_alone(&self, engine: &Engine) -> Vec<SegmentNo> {
-        let now = engine.clock.now();
+        let now = engine.clock().now();
         // The time must not become longer if the clock was set back.
         let is_young = |at: &Timestamp| now.since(*at).max(at.since(now)) < SET_ASIDE_FOR;
         let set_aside = self.set_aside.iter().filter(|(_, at)| is_young(at));
         // Segments that have not been written yet cannot be read.
-        let unwritten = engine.in_memory.iter().map(|closed| closed.segment);
+        let unwritten = engine.unwritten().map(|closed| closed.segment);
         let mut all: Vec<_> = unwritten.chain(set_aside.map(|(&segment, _)| segment)).collect();
         all.extend(&self.victims);
         all.sort_unstable();
@@ -245,7 +245,7 @@ fn is_candidate(
         && (matches!(choice, Choice::MostToGain | Choice::NearlyEmpty)
             || segments.head(segment) != Head::Map
             || view.live_bytes < most_live_bytes(segments.layout(), Choice::NearlyEmpty)
-            || engine.state.clock.saturating_sub(view.filled_at) >= young_bytes)
+            || engine.state.clock().saturating_sub(view.filled_at) >= young_bytes)
 }
 
 /// The live bytes from which on a segment is not cleaned: moving the blocks of a nearly full
@@ -278,7 +278,7 @@ mod tests {
     /// Records `picked` as the victims that the policy picked just now, the best last.
     fn note_picked(disk: &LogDisk, picking: &mut Picking, picked: Vec<Segment>) {
         let engine = disk.volume().read();
-        let picked_for = Some((Choice::Policy, engine.streams.policy().kind()));
+        let picked_for = Some((Choice::Policy, engine.streams().policy().kind()));
         let picked_at = engine.state.present().clock;
         (picking.picked, picking.picked_for, picking.picked_at) = (picked, picked_for, picked_at);
     }

@@ -20,7 +20,7 @@ use crate::clean::victim::{Body, LEAST_SKIPPED_BYTES};
 use crate::damage::Part;
 use crate::engine::Engine;
 use crate::fault::Outcome;
-use crate::log::partial::{Content, RecordContext, page_record_bytes};
+use crate::log::partial::{Content, page_record_bytes};
 use crate::map::Nodes;
 use crate::space::reserve::Accounts;
 use crate::state::item::ItemKey;
@@ -134,7 +134,7 @@ pub(super) fn move_blocks(
     }
     for chunk in sound.chunk_by(|(a, _), (b, _)| a.is_in_chunk_of(b)) {
         let bytes = volume.change(|engine, nodes| {
-            engine.kept_segments = accounts.kept_from_survivors(engine) as usize;
+            engine.keep_segments(accounts.kept_from_survivors(engine).into());
             engine.relocate(chunk, None, nodes)
         })?;
         moved_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -333,7 +333,7 @@ impl Engine {
             self.close_partial();
             self.open_partial()?;
         }
-        self.context = RecordContext { branch: key.branch, epoch: key.epoch, is_moved: true };
+        self.set_context_of(&key);
         let moved = self.transact(nodes, |engine| {
             let Some(chunk) = engine.state.chunk_at(&key, nodes)? else {
                 return Ok((blocks.len(), 0));

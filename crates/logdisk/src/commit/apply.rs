@@ -91,7 +91,7 @@ impl Engine {
     ) -> Outcome<CommitSeq> {
         let branch = aru.view().branch;
         self.set_context(branch);
-        let is_apart = worst.pages > 0 && self.streams.are_used() && self.has_segments_for(worst);
+        let is_apart = worst.pages > 0 && self.streams().are_used() && self.has_segments_for(worst);
         let spans = self.begin_unit(if is_apart { 0 } else { worst.pages }, worst.record_bytes)?;
         if spans {
             self.rehearse(|engine| {
@@ -111,14 +111,12 @@ impl Engine {
             Err(fault) if spans => return Err(Fault::Unfinished(fault.into_error())),
             outcome => outcome?,
         }
-        self.commit_seq += 1;
-        self.user_page_bytes += worst.user_page_bytes;
-        self.user_record_bytes += worst.user_record_bytes;
+        self.count_unit(worst.user_page_bytes, worst.user_record_bytes);
         self.end_unit();
         if self.partial().used_bytes() >= PARTIAL_LEN_BYTES {
             self.close_partial();
         }
-        Ok(CommitSeq(self.commit_seq))
+        Ok(CommitSeq(self.commit_seq()))
     }
 
     /// Whether the payload streams will find enough segments for the unit, whatever classes its
@@ -130,12 +128,12 @@ impl Engine {
         let bytes = worst.len_bytes() + worst.len_bytes() / 4;
         // This bound is cheap to compute, and mostly there are more free segments than that.
         let at_most = bytes.div_ceil(size) as usize + worst.pages;
-        if self.state.segments.has_free(at_most.max(self.kept_segments)) {
+        if self.state.segments.has_free(at_most.max(self.kept_segments())) {
             return true;
         }
-        let filled_up = self.streams.filled_up_by(worst.pages, bytes, size);
+        let filled_up = self.streams().filled_up_by(worst.pages, bytes, size);
         let needed = bytes.div_ceil(size) as usize + filled_up;
-        self.state.segments.has_free(needed.max(self.kept_segments))
+        self.state.segments.has_free(needed.max(self.kept_segments()))
     }
 }
 
@@ -294,7 +292,7 @@ impl<'e, 'a> Application<'e, 'a> {
         } else if state.removals.contains(list.0) {
             return Err(Fault::NotYetRemoved(list.0));
         }
-        if state.versions.epoch() > 1 && list.0 < state.next_list {
+        if state.versions.epoch() > 1 && list.0 < state.next_list() {
             if state.is_in_some_version(list.0, self.nodes)? {
                 return Err(exists.into());
             }
@@ -314,7 +312,7 @@ impl<'e, 'a> Application<'e, 'a> {
         let content_of = |page_index: u64| &pages[(page_index - first_page) as usize];
         for (number, slots) in chunks_of(first_page..first_page + pages.len() as u64) {
             let item = ItemKey::chunk(list, number);
-            self.engine.last_class = None;
+            self.engine.forget_class();
             if slots.len() == 1 {
                 let slot = slots.start;
                 let state = &self.engine.state;
@@ -388,7 +386,7 @@ impl<'e, 'a> Application<'e, 'a> {
         let engine = &mut *self.engine;
         let class = match self.is_apart.then(|| engine.user_class(old)) {
             // The room in the main log was checked for the unit's records alone.
-            Some(Class::MAIN) => engine.streams.any_user_class(),
+            Some(Class::MAIN) => engine.streams().any_user_class(),
             Some(class) => class,
             None => Class::MAIN,
         };
@@ -404,7 +402,7 @@ impl<'e, 'a> Application<'e, 'a> {
                 Error::Failed(format!("class {class} found no segment in which it can continue"))
             })?
         };
-        engine.streams.note_block(&block);
+        engine.note_placed(&block);
         Ok(block)
     }
 
@@ -414,7 +412,7 @@ impl<'e, 'a> Application<'e, 'a> {
             return;
         }
         (self.page_count, self.record_count) = (0, 0);
-        let context = self.engine.context;
+        let context = self.engine.context();
         self.engine.partial().set_context(context);
         for op in ops {
             match op {

@@ -63,13 +63,14 @@ impl Committer {
             engine.state.versions.head_ancestry(aru.view().branch)?;
             aru.ops().iter().try_for_each(check_arguments)?;
             if aru.ops().is_empty() {
-                return Ok(CommitSeq(engine.commit_seq));
+                return Ok(CommitSeq(engine.commit_seq()));
             }
             let needed_bytes = worst.len_bytes();
-            let partial_seq = engine.log.seq;
+            let partial_seq = engine.log().seq();
             let applied = match shortage_of(&self.accounts, &engine, &aru, worst, &nodes) {
                 Ok((_, None)) => {
-                    engine.kept_segments = self.accounts.reserve_segments(&engine) as usize;
+                    let reserve = self.accounts.reserve_segments(&engine);
+                    engine.keep_segments(reserve.into());
                     engine.apply(&aru, &contents, worst, &nodes)
                 }
                 Ok((need, Some(shortage))) => {
@@ -121,7 +122,7 @@ impl Committer {
                 "{}",
                 self.accounts.describe_reserve(&engine)
             );
-            if engine.log.seq != partial_seq {
+            if engine.log().seq() != partial_seq {
                 self.background.wake_if_due(&engine);
             }
             self.volume.note_lists_of(&engine);

@@ -26,7 +26,7 @@ impl LogDisk {
 
     /// The policy that the cleaner uses.
     pub fn policy(&self) -> Arc<dyn Policy> {
-        Arc::clone(self.volume.read().streams.policy())
+        Arc::clone(self.volume.read().streams().policy())
     }
 
     /// Replaces the policy that the cleaner uses.
@@ -55,7 +55,7 @@ impl LogDisk {
     /// A number that grows when clients change something or read from the device. As long as it
     /// stays the same, the disk is idle.
     pub fn activity(&self) -> u64 {
-        self.volume.read().commit_seq + self.reader.device_reads()
+        self.volume.read().commit_seq() + self.reader.device_reads()
     }
 
     /// Performs one step of coalescing on what the head of the main branch sees, and returns

@@ -39,6 +39,16 @@ impl Engine {
         class
     }
 
+    /// Has the policy asked again for the next page.
+    pub(crate) const fn forget_class(&mut self) {
+        self.last_class = None;
+    }
+
+    /// Notes that the unit that is being applied has placed a block.
+    pub(crate) fn note_placed(&mut self, block: &PageRef) {
+        self.streams.note_block(block);
+    }
+
     /// The class that the policy chooses for survivors of the segment of `addr`.
     pub(crate) fn survivor_class(&self, addr: Addr) -> Class {
         self.streams

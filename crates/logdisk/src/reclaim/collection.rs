@@ -104,7 +104,7 @@ impl Collector {
     /// was written since the last one. Returns whether it did.
     pub(crate) fn collect_behind_forks(&self) -> bool {
         let mut engine = self.volume.write();
-        let clock = engine.state.clock;
+        let clock = engine.state.clock();
         let collected_at = self.forks_collected_at.load(Ordering::Relaxed);
         let is_worth_it = collected_at == 0
             || clock.saturating_sub(collected_at) >= self.volume.layout().segment_size_bytes();

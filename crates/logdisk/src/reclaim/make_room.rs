@@ -208,7 +208,7 @@ impl RoomMaker {
         let size = self.volume.layout().segment_size_bytes();
         let pending = u64::from(engine.state.segments.counts().pending);
         let of_map = self.accounts.map_stream().room_bytes();
-        engine.room_bytes(0) + engine.streams.room_bytes(size) + of_map + pending * size
+        engine.room_bytes(0) + engine.streams().room_bytes(size) + of_map + pending * size
     }
 
     /// Tries to make room, and returns what that gained. Segments that are already empty need only

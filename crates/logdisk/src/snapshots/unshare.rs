@@ -101,7 +101,7 @@ impl Engine {
             engine.state.replace(&mut edit, slot, block);
             engine.state.put_edit(&edit, nodes)?;
             let page_index = number * CHUNK_PAGES + u64::from(slot);
-            let context = engine.context;
+            let context = engine.context();
             engine.partial().set_context(context);
             if block.len_bytes == 0 {
                 let record = Record::ZeroPages { list, first_page: page_index, count: 1 };

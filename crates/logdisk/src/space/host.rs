@@ -37,7 +37,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(volume: Arc<Volume>) -> Self {
-        let clock = Arc::clone(&volume.read().clock);
+        let clock = Arc::clone(volume.read().clock());
         Self {
             volume,
             clock,

@@ -23,76 +23,10 @@
 
 use dendro_base::sync::Arc;
 use dendro_disk::Result;
-use dendro_format::Record;
-use dendro_format::record::{REUSE_LEN_BYTES, VERSION_LEN_BYTES};
 
-use crate::engine::Engine;
-use crate::engine::reuse_queue::Reused;
-use crate::fault::Outcome;
 use crate::flush::Flusher;
-use crate::log::partial::MIN_CAPACITY_BYTES;
 use crate::space::reserve::Accounts;
 use crate::volume::Volume;
-
-/// The most segments that one partial segment releases for reuse.
-const MAX_SEGMENTS_PER_PARTIAL: usize = 256;
-/// The bytes that the records for these take.
-const REUSE_RECORDS_LEN_BYTES: usize =
-    VERSION_LEN_BYTES + MAX_SEGMENTS_PER_PARTIAL * REUSE_LEN_BYTES;
-
-impl Engine {
-    /// Makes segments whose reuse record is durable clean, until `clean_count` segments are (reuse
-    /// 2). Returns whether any became clean.
-    fn reuse_up_to(&mut self, clean_count: u32) -> bool {
-        let before = self.state.segments.clean_count();
-        let segments = &mut self.state.segments;
-        self.reuse_queue.drain_safe(|generation| {
-            if segments.clean_count() >= clean_count {
-                return Reused::Enough;
-            }
-            if segments.is_pinned(generation.segment) {
-                return Reused::InUse;
-            }
-            if !segments.is_still_pending(generation) {
-                return Reused::Gone;
-            }
-            segments.set_clean(generation.segment);
-            Reused::Clean
-        });
-        self.state.segments.clean_count() > before
-    }
-
-    /// Enters reuse records for the segments that durable records emptied (reuse 1). Returns
-    /// whether there were any.
-    fn enter_reuse_records(&mut self) -> Outcome<bool> {
-        self.note_reclaimable();
-        let mut generations =
-            self.reuse_queue.take_emptied(self.durable_seq, MAX_SEGMENTS_PER_PARTIAL);
-        generations.retain(|generation| self.state.segments.is_still_pending(*generation));
-        if generations.is_empty() {
-            return Ok(false);
-        }
-        self.set_context(0);
-        self.begin_unit(0, VERSION_LEN_BYTES + generations.len() * REUSE_LEN_BYTES)?;
-        for generation in &generations {
-            self.partial().push(&Record::Reuse { segment: generation.segment });
-        }
-        self.end_unit();
-        self.reuse_queue.note_recorded(self.log.seq, generations);
-        Ok(true)
-    }
-
-    /// Whether the records fit into the open partial segment, or the log has a segment to continue
-    /// in and another after that.
-    fn has_room_for_reuse_records(&self) -> bool {
-        let size = self.state.segments.layout().segment_size_bytes();
-        let fits_here = match &self.log.open {
-            Some(open) => open.fits(0, 0, REUSE_RECORDS_LEN_BYTES),
-            None => size - u64::from(self.log.offset_bytes) >= MIN_CAPACITY_BYTES as u64,
-        };
-        fits_here || (self.log.next_segment.is_some() && self.state.segments.has_free(0))
-    }
-}
 
 /// Makes reclaimable segments clean.
 pub(crate) struct Reuse {
@@ -154,7 +88,7 @@ impl Reuse {
             }
             let has_entered = engine.enter_reuse_records()?;
             Ok(has_entered
-                || engine.reuse_queue.gains_from_flush()
+                || engine.reuse_queue().gains_from_flush()
                 || engine.state.segments.reclaimable_count() > 0)
         })
     }

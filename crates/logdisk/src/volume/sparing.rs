@@ -120,7 +120,7 @@ impl Volume {
                 Some(spare) => spare,
                 None => {
                     let mut engine = self.engine.write();
-                    let kept = engine.kept_segments.saturating_sub(1).max(MIN_KEPT);
+                    let kept = engine.kept_segments().saturating_sub(1).max(MIN_KEPT);
                     let Some(spare) = engine.state.segments.open_spare(kept) else { break };
                     opened.push(spare);
                     spare

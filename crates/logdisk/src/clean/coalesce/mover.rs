@@ -110,7 +110,7 @@ impl Mover {
                 if !self.may_coalesce(engine, len_bytes - moved_bytes, 0) {
                     return Ok(None);
                 }
-                engine.kept_segments = self.accounts.reserve_segments(engine) as usize;
+                engine.keep_segments(self.accounts.reserve_segments(engine).into());
                 engine.relocate(chunk, Some(stretch.class), nodes).map(Some)
             })?;
             let Some(moved) = moved else { break };

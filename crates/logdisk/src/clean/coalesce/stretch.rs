@@ -220,7 +220,7 @@ impl Engine {
         let sum: u128 = blocks.iter().map(|block| u128::from(policy_view(block).written_at)).sum();
         let written_at = (sum / blocks.len() as u128) as u64;
         let left = dendro_policy::Segment { written_at, ..coldest };
-        self.streams.policy().survivor_class(&left, &self.state.present())
+        self.streams().policy().survivor_class(&left, &self.state.present())
     }
 
     /// Whether the blocks have not been written for a while. The time of a block is the average
@@ -230,7 +230,7 @@ impl Engine {
         let times =
             || blocks.iter().map(|block| segments.policy_view_at(block.page.addr).written_at);
         let (Some(first), Some(last)) = (times().min(), times().max()) else { return false };
-        let quiet = self.state.clock.saturating_sub(last);
+        let quiet = self.state.clock().saturating_sub(last);
         let least = QUIET_SEGMENTS * segments.layout().segment_size_bytes();
         quiet >= least.max((last - first) / QUIET_SHARE)
     }

@@ -156,7 +156,7 @@ impl ExternalAccess {
     fn write_out(&self, segment: SegmentNo) -> Result<()> {
         let last = {
             let engine = self.volume.read();
-            let here = engine.in_memory.iter().filter(|closed| closed.segment == segment);
+            let here = engine.unwritten().filter(|closed| closed.segment == segment);
             here.map(|closed| closed.seq).max()
         };
         Ok(last.map_or(Ok(()), |seq| self.volume.write_log_through(seq))?)

@@ -134,7 +134,7 @@ impl ExternalAccess {
                 if !self.has_room(engine, 1) {
                     return Ok(None);
                 }
-                engine.kept_segments = self.accounts.kept_from_survivors(engine) as usize;
+                engine.keep_segments(self.accounts.kept_from_survivors(engine).into());
                 engine.relocate(&[(found.block, &bytes[stored.clone()])], None, nodes).map(Some)
             })?;
             match moved_bytes {
@@ -217,7 +217,7 @@ impl Engine {
         }
         let segment = self.state.segments.layout().segment_of(block.addr);
         if self.state.segments.state(segment) != SegmentState::Dirty
-            || self.in_memory.iter().any(|closed| closed.segment == segment)
+            || self.unwritten().any(|closed| closed.segment == segment)
         {
             return Ok(Lookup::Settled(Rewritten::Open));
         }

@@ -13,7 +13,7 @@ impl ExternalAccess {
     pub(crate) fn volume_facts(&self) -> VolumeFacts {
         let engine = self.volume.read();
         VolumeFacts {
-            clock: engine.state.clock,
+            clock: engine.state.clock(),
             live_bytes: engine.state.segments.live_bytes(),
             segment_bytes: self.volume.layout().segment_size_bytes(),
             segment_count: self.volume.layout().segment_count(),
