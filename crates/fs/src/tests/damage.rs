@@ -5,7 +5,7 @@ use dendro_base::sync::Arc;
 use dendro_disk::model::ModelDisk;
 use dendro_disk::{Aru, Lid, LogicalDisk, Op, View};
 
-use super::{Fixture, USER, noatime};
+use super::{Fixture, USER, errno, noatime};
 use crate::format::{DIR_BASE, HEAD_INDEX, ORPHAN_LIST, VOLUME_LIST};
 use crate::layout::inode::{Inode, InodeState};
 use crate::testing::{Driver, Generator, Model, Profile, StepClock, Tree};
@@ -47,6 +47,19 @@ fn change_inode(fixture: &Fixture, aru: &mut Aru<'_>, path: &[u8], change: fn(&m
     let mut inode = Inode::decode(ino, &record).unwrap();
     change(&mut inode);
     aru.put_record(ino.lid(), HEAD_INDEX, inode.encode());
+}
+
+#[test]
+fn what_was_in_a_directory_that_takes_itself_for_empty_is_found_when_it_is_removed() {
+    let mut fixture = sample();
+    assert_eq!(errno(fixture.fs.rmdir(Ino::ROOT, b"d")), 39, "ENOTEMPTY");
+    let mut aru = Aru::new(View::HEAD);
+    change_inode(&fixture, &mut aru, b"d", |inode| inode.size = 0);
+    fixture.disk.commit(aru).unwrap();
+    fixture.remount();
+    fixture.fs.rmdir(Ino::ROOT, b"d").unwrap();
+    let found = verify(&*fixture.disk, View::HEAD).unwrap();
+    assert!(found.iter().any(|of| of.code == FindingCode::Unreachable), "{found:?}");
 }
 
 #[test]
