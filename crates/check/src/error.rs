@@ -59,7 +59,7 @@ pub enum Error {
         expected: u32,
     },
     /// There is no room for a new map.
-    #[error("there is no free segment left for the new map: rebuild onto a larger copy")]
+    #[error("no segment is left in which the new map could be written; nothing was changed")]
     NoFreeSegment,
     /// The map cannot be walked.
     #[error(transparent)]

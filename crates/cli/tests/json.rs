@@ -15,7 +15,7 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 18] = [
+const UNSEEN: [(&str, &str); 17] = [
     // These take damage of the map that no older checkpoint makes good.
     ("rebuild", "bad_nodes[]"),
     ("rebuild", "affected_files[]"),
@@ -36,8 +36,6 @@ const UNSEEN: [(&str, &str); 18] = [
     ("mkfs, info", "damage[]"),
     // The daemon cleans when it must.
     ("stat", "cleaned_utilisation"),
-    // There is none yet.
-    ("mkfs, info", "features.compatible[]"),
 ];
 
 /// Objects whose members are called as what they are about.
@@ -435,6 +433,12 @@ fn try_offline(scratch: &Scratch, printed: &mut Printed) {
     printed.run(scratch, "dump", &[image, "--offset", &extent.to_string()]);
     printed.run(scratch, "ls", &["-R", image]);
     printed.run(scratch, "rebuild", &[image]);
+    let to = scratch.text("copied");
+    fs::create_dir(&to).unwrap();
+    printed.run(scratch, "rebuild", &["--to", &to, image]);
+    // What is there already is a problem.
+    let again = scratch.dendro(["rebuild", "--json", "--to", &to, image]);
+    printed.note("rebuild", &again.out);
     printed.run(scratch, "image", &["--metadata", "--data", image, &scratch.text("metadata.img")]);
     // A page of a file, and of a map, damaged.
     let mut bytes = fs::read(image).unwrap();

@@ -89,6 +89,50 @@ fn a_volume_whose_beginning_is_lost_is_found_by_the_backup_at_its_end() {
 }
 
 #[test]
+fn files_are_copied_out_of_a_volume_that_is_left_as_it_is() {
+    if skips_mounts() {
+        return;
+    }
+    let scratch = Scratch::with_volume();
+    let image = scratch.image();
+    scratch.mount();
+    fs::create_dir(scratch.inside("directory")).unwrap();
+    fs::write(scratch.inside("directory/file"), vec![7; MIB]).unwrap();
+    scratch.dendro(["snapshot", "create", &format!("{}@before", scratch.mount_point())]).succeeds();
+    fs::write(scratch.inside("directory/file"), "new").unwrap();
+    // A volume that is full has room for its new map in memory alone.
+    let mut number = 0;
+    while fs::write(scratch.inside(&format!("filler{number}")), vec![1; MIB]).is_ok() {
+        number += 1;
+    }
+    scratch.umount();
+    let nodes = scratch.dendro(["dump", "--json", &image, "nodes"]).succeeds().out;
+    let mut bytes = fs::read(&image).unwrap();
+    for line in nodes.lines() {
+        let node: serde_json::Value = serde_json::from_str(line).unwrap();
+        let Some(at) = node["node"]["place"]["offset"].as_u64() else { continue };
+        bytes[at as usize..][..64].fill(0xa5);
+    }
+    bytes[..2 * MIB].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    for (version, expected) in [("", b"new".to_vec()), ("@before", vec![7; MIB])] {
+        let to = scratch.text(&format!("to{version}"));
+        fs::create_dir(&to).unwrap();
+        let target = format!("{image}{version}");
+        let done = scratch.dendro(["rebuild", "--to", &to, &target]);
+        assert!(done.out.contains("nothing was written to it"), "{done:?}");
+        assert!(done.out.contains("copied"), "{done:?}");
+        assert_eq!(fs::read(format!("{to}/directory/file")).unwrap(), expected, "{done:?}");
+        assert!(fs::read(&image).unwrap() == bytes, "the volume is not changed");
+        // What is there is not overwritten.
+        let again = scratch.dendro(["rebuild", "--json", "--to", &to, &target]);
+        assert_eq!(again.code, Some(4), "{again:?}");
+        let again: serde_json::Value = serde_json::from_str(&again.out).unwrap();
+        assert!(again["copied"]["problem_count"].as_u64() > Some(0), "{again}");
+    }
+}
+
+#[test]
 fn what_holds_nothing_of_a_volume_is_refused() {
     let scratch = Scratch::new();
     fs::write(scratch.image(), vec![0; 16 * MIB]).unwrap();

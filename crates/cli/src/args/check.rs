@@ -85,8 +85,9 @@ fn memory(text: &str) -> Result<u64, String> {
 pub(crate) struct RebuildArgs {
     /// The image file or block device, also as UUID=… or LABEL=…
     pub(crate) target: PathBuf,
-    /// Rebuild a copy in this new file, and leave the volume as it is
-    #[arg(long, value_name = "FILE")]
+    /// Leave the volume as it is: rebuild a copy in this new file, or copy all files into this
+    /// directory; then IMAGE@NAME and IMAGE:BRANCH name a version
+    #[arg(long, value_name = "FILE|DIR")]
     pub(crate) to: Option<PathBuf>,
     /// Change nothing; say what would be done
     #[arg(short = 'n')]

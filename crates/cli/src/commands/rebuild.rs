@@ -1,7 +1,9 @@
 //! `dendro rebuild`: makes superblocks, checkpoint and map anew from what is left in the segments.
 //!
-//! With `--to` it works on a copy. `-n` only finds out what would be done. Names of files come from
-//! the rebuilt volume, opened over an [`OverlayDevice`], which keeps all writes in memory.
+//! With `--to` and a new file it works on a copy. With `--to` and a directory it copies the files of
+//! a version into it, and works in memory: nothing is written to the volume, which may be full. `-n`
+//! only finds out what would be done. Names of files come from the rebuilt volume, opened over an
+//! [`OverlayDevice`], which keeps all writes in memory.
 
 mod copy;
 
@@ -12,6 +14,7 @@ use std::sync::Arc;
 
 use dendro_base::{Clock, SystemClock};
 use dendro_check::{Extent, RebuildOptions, RebuildReport, Restored, rebuild};
+use dendro_control::versions::VersionName;
 use dendro_daemon::check::names_of;
 use dendro_daemon::text;
 use dendro_daemon::volume::memory::default_check_bytes;
@@ -21,10 +24,12 @@ use dendro_fs::Ino;
 use serde::Serialize;
 
 use crate::args::check::RebuildArgs;
+use crate::commands::files::cp::{Outcome as Copied, copy_all};
+use crate::commands::files::state;
 use crate::failure::{Failure, code};
 use crate::output::progress::Progress;
 use crate::output::{self, json};
-use crate::target::{self, Target, tag};
+use crate::target::{self, Keeper, Target, tag};
 
 /// The most files that are looked for by name.
 const MAX_NAMED: usize = 1000;
@@ -50,6 +55,8 @@ struct Outcome {
     restored: Vec<Part>,
     lost_pages: Vec<Page>,
     affected_files: Vec<File>,
+    /// What was copied into the directory that was given.
+    copied: Option<Copied>,
 }
 
 /// A part of the map that was lost and made anew.
@@ -80,10 +87,10 @@ pub(crate) fn run(args: &RebuildArgs, quiet: bool) -> Result<ExitCode, Failure> 
     let outcome = carry_out(args, quiet).map_err(failed)?;
     if args.json {
         json::print(&outcome)?;
-    } else if !quiet || !outcome.complete {
+    } else if !quiet || !outcome.is_whole() {
         output::print(&text_of(&outcome))?;
     }
-    let is_left = !outcome.complete || outcome.dry_run && outcome.extent != Extent::Nothing;
+    let is_left = !outcome.is_whole() || outcome.dry_run && outcome.extent != Extent::Nothing;
     Ok(match outcome.extent {
         _ if is_left => ExitCode::from(code::CHECK_LEFT),
         Extent::Nothing => ExitCode::SUCCESS,
@@ -92,6 +99,9 @@ pub(crate) fn run(args: &RebuildArgs, quiet: bool) -> Result<ExitCode, Failure> 
 }
 
 fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
+    if let Some(to) = args.to.as_deref().filter(|to| to.is_dir() && !args.no_changes) {
+        return extract(args, to, quiet);
+    }
     let source = source(&args.target)?;
     let progress = Progress::new(quiet);
     let target = match &args.to {
@@ -102,15 +112,51 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
         }
         _ => source.clone(),
     };
-    let device = Arc::new(open(&target, args.no_changes)?);
-    let options = RebuildOptions { dry_run: args.no_changes, now: SystemClock.now() };
-    let report = rebuild(&*device, &options, &mut |done, all| {
+    let device: Arc<dyn Device> = Arc::new(open(&target, args.no_changes)?);
+    let report = rebuild_on(&*device, &target, args.no_changes, &progress)?;
+    progress.show("looking for the names of files".into());
+    let files = if args.no_changes { Vec::new() } else { names(&device, &report) };
+    Ok(Outcome::new(&source, &target, args.no_changes, report, files))
+}
+
+/// Rebuilds in memory, and copies the files of a version into the directory `to`.
+fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failure> {
+    let (source, version) = source_and_version(&args.target)?;
+    let progress = Progress::new(quiet);
+    let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::new(open(&source, true)?)));
+    let report = rebuild_on(&*device, &source, false, &progress)?;
+    progress.show("looking for the names of files".into());
+    let files = names(&device, &report);
+    progress.show("copying files".into());
+    let shown = state::open_device(&device, source.clone(), &version, quiet)?;
+    let copied = copy_all(&shown.fs, to)?;
+    Ok(Outcome { copied: Some(copied), ..Outcome::new(&source, to, false, report, files) })
+}
+
+fn rebuild_on(
+    device: &dyn Device,
+    target: &Path,
+    dry_run: bool,
+    progress: &Progress,
+) -> Result<RebuildReport, Failure> {
+    let options = RebuildOptions { dry_run, now: SystemClock.now() };
+    rebuild(device, &options, &mut |done, all| {
         progress.show(format!("{done} of {all} segments read"));
     })
-    .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))?;
-    progress.show("looking for the names of files".into());
-    let files = if args.no_changes { Vec::new() } else { names(device, &report) };
-    Ok(Outcome::new(&source, &target, args.no_changes, report, files))
+    .map_err(|error| Failure::new(format_args!("{}: {error}", target.display())))
+}
+
+/// The image or device, which nobody has mounted, and the version that is named with it.
+fn source_and_version(named: &Path) -> Result<(PathBuf, VersionName), Failure> {
+    let resolved = tag::resolve(named)?;
+    let Some(text) = resolved.to_str() else {
+        return Ok((source(named)?, VersionName::default()));
+    };
+    let place = target::find_version(text)?;
+    match place.keeper {
+        Keeper::Offline(source) => Ok((source, place.version)),
+        Keeper::Daemon(_) => Ok((source(&place.path)?, place.version)),
+    }
 }
 
 /// The image or device, which nobody has mounted.
@@ -131,11 +177,11 @@ pub(super) fn open(source: &Path, read_only: bool) -> Result<FileDevice, Failure
 }
 
 /// The files that may have lost something.
-fn names(device: Arc<FileDevice>, report: &RebuildReport) -> Vec<File> {
+fn names(device: &Arc<dyn Device>, report: &RebuildReport) -> Vec<File> {
     let of_parts = report.restored.iter().filter(|part| !part.is_complete).flat_map(lists_of);
     let of_pages = report.lost_pages.iter().map(|page| page.list);
     let wanted: BTreeSet<Ino> = of_pages.chain(of_parts).take(MAX_NAMED).map(Ino).collect();
-    let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(device));
+    let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
     let found = names_of(&overlay, default_check_bytes(), wanted);
     found.into_iter().map(|(ino, paths)| File { list: ino.0, paths }).collect()
 }
@@ -177,7 +223,13 @@ impl Outcome {
             lost_pages: report.lost_pages.iter().map(page).collect(),
             bad_nodes: report.bad_nodes,
             affected_files,
+            copied: None,
         }
+    }
+
+    /// Whether all that the volume had is there.
+    fn is_whole(&self) -> bool {
+        self.complete && !self.copied.as_ref().is_some_and(Copied::is_partial)
     }
 }
 
@@ -205,14 +257,20 @@ fn text_of(outcome: &Outcome) -> String {
         let paths: Vec<String> = paths.iter().map(|path| text::printable(path)).collect();
         lines.push(format!("may have lost something: {} (list {list})", paths.join(", ")));
     }
+    let in_memory = if outcome.copied.is_some() { " in memory" } else { "" };
     let (was, were) = if outcome.dry_run { ("would be", "would be") } else { ("was", "were") };
     let what = match outcome.extent {
         Extent::Nothing => "nothing had to be rebuilt".into(),
-        Extent::Superblock => format!("a superblock {was} written; the map is whole"),
-        Extent::Parts => format!("parts of the map {were} rebuilt"),
-        Extent::Map => format!("all of the map {was} rebuilt"),
+        Extent::Superblock => format!("a superblock {was} written{in_memory}; the map is whole"),
+        Extent::Parts => format!("parts of the map {were} rebuilt{in_memory}"),
+        Extent::Map => format!("all of the map {was} rebuilt{in_memory}"),
     };
-    let lost = if outcome.complete { "nothing is lost" } else { "something is lost, see above" };
-    lines.push(format!("{}: {what}; {lost}", outcome.target));
+    let lost = if outcome.is_whole() { "nothing is lost" } else { "something is lost, see above" };
+    if let Some(copied) = &outcome.copied {
+        lines.push(format!("{}: {what}; nothing was written to it", outcome.source));
+        lines.push(format!("{}: {} copied; {lost}", outcome.target, copied.text()));
+    } else {
+        lines.push(format!("{}: {what}; {lost}", outcome.target));
+    }
     lines.join("\n") + "\n"
 }

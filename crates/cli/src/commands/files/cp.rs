@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use dendro_daemon::text;
 use dendro_fs::{Attr, FileKind, FileSystem, FsError, Ino};
@@ -21,8 +22,8 @@ use crate::output::{self, json};
 const MAX_LISTED_PROBLEMS: usize = 10_000;
 
 /// What was copied, and what was not.
-#[derive(Default, Serialize)]
-struct Outcome {
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Outcome {
     copied_files: u64,
     copied_directories: u64,
     copied_bytes: u64,
@@ -32,7 +33,7 @@ struct Outcome {
 }
 
 /// A file that was not copied, or not all of it.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Problem {
     path: String,
     problem: String,
@@ -71,15 +72,7 @@ pub(crate) fn run(args: &CpArgs, quiet: bool) -> Result<(), Failure> {
             to.display()
         )));
     }
-    let mut copier = Copier {
-        fs: &opened.fs,
-        destination: &destination,
-        keep_going: args.keep_going,
-        outcome: Outcome::default(),
-        linked: BTreeMap::new(),
-        seen: BTreeSet::new(),
-        unfinished: Vec::new(),
-    };
+    let mut copier = Copier::new(&opened.fs, &destination, args.keep_going);
     let copied = paths.iter().try_for_each(|path| {
         let name = new_name.as_ref().map(|name| name.as_bytes());
         copier.copy_named(&absolute(path), name, args.recursive)
@@ -91,12 +84,7 @@ pub(crate) fn run(args: &CpArgs, quiet: bool) -> Result<(), Failure> {
     }
     copied.and(finished)?;
     if !args.json && !quiet {
-        output::print(&format!(
-            "{}, {}, {}\n",
-            text::counted(outcome.copied_files, "file", "files"),
-            text::counted(outcome.copied_directories, "directory", "directories"),
-            text::size(outcome.copied_bytes)
-        ))?;
+        output::print(&format!("{}\n", outcome.text()))?;
     }
     match outcome.problem_count {
         0 => Ok(()),
@@ -107,7 +95,48 @@ pub(crate) fn run(args: &CpArgs, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-impl Copier<'_> {
+/// Copies all files of a version into the directory `to`, as far as they can be read.
+pub(crate) fn copy_all(fs: &FileSystem, to: &Path) -> Result<Outcome, Failure> {
+    let (destination, new_name) = Destination::find(to.as_os_str())?;
+    if new_name.is_some() {
+        return Err(Failure::new(format_args!("{}: there is no such directory", to.display())));
+    }
+    let mut copier = Copier::new(fs, &destination, true);
+    copier.copy_named(b"/", None, true)?;
+    copier.finish_directories()?;
+    Ok(copier.outcome)
+}
+
+impl Outcome {
+    /// Whether something was not copied, or not all of it.
+    pub(crate) const fn is_partial(&self) -> bool {
+        self.problem_count > 0
+    }
+
+    /// How much was copied.
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "{}, {}, {}",
+            text::counted(self.copied_files, "file", "files"),
+            text::counted(self.copied_directories, "directory", "directories"),
+            text::size(self.copied_bytes)
+        )
+    }
+}
+
+impl<'a> Copier<'a> {
+    fn new(fs: &'a FileSystem, destination: &'a Destination, keep_going: bool) -> Self {
+        Self {
+            fs,
+            destination,
+            keep_going,
+            outcome: Outcome::default(),
+            linked: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            unfinished: Vec::new(),
+        }
+    }
+
     /// Reports a problem. The copy goes on if the user wants that.
     fn problem(&mut self, path: &[u8], why: &dyn std::fmt::Display) -> Result<(), Failure> {
         let name = shown(path);

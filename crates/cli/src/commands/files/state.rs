@@ -93,6 +93,26 @@ pub(crate) fn open_source(
     open_on(&Arc::new(device), source, version, quiet)
 }
 
+/// Opens a version of the volume on a device that was made sound.
+pub(crate) fn open_device(
+    device: &Arc<dyn Device>,
+    source: PathBuf,
+    version: &VersionName,
+    quiet: bool,
+) -> Result<Shown, Failure> {
+    let say = |what: &dyn std::fmt::Display| {
+        if !quiet {
+            output::message(format_args!("dendro: {}: {what}", source.display()));
+        }
+    };
+    match show(device, version, &say) {
+        Ok((fs, disk)) => Ok(Shown { fs, disk, source }),
+        Err(NotShown::Refused(why) | NotShown::Damaged(why)) => {
+            Err(Failure::new(format_args!("{}: {why}", source.display())))
+        }
+    }
+}
+
 fn open_on(
     device: &Arc<FileDevice>,
     source: PathBuf,

@@ -167,9 +167,11 @@ const PAGES: &[(&str, Page)] = &[
             examples: &[
                 ("What would be done:", "dendro rebuild -n /dev/vdb"),
                 (
-                    "On a copy, from which files are then copied:",
-                    "dendro rebuild --to copy.img /dev/vdb\ndendro cp -rk copy.img / saved",
+                    "Without a change: all files into a directory, and those of a snapshot:",
+                    "mkdir saved before\ndendro rebuild --to saved /dev/vdb\n\
+                     dendro rebuild --to before /dev/vdb@before",
                 ),
+                ("On a copy:", "dendro rebuild --to copy.img /dev/vdb"),
                 ("In place, and then the check:", "dendro rebuild home.img\nfsck.dendro home.img"),
             ],
             exit_status: REBUILD,
