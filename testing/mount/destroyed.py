@@ -6,7 +6,8 @@ removed, and clones of some snapshots change too. The volume is unmounted, and a
 of its image is overwritten with random bytes. Then `dendro rebuild` and `dendro check -y -d` mend it.
 After that, in the head, in each snapshot and in each clone, every file must have the data that it
 had, or give an error, or be gone, or have zeros where it lost pages, or be made anew if its i-node was
-lost. Each file of the last four kinds must have lain in a destroyed sector, with its data, its i-node, or a name on the way to it; and
+lost, or have older data because its part of the map and of the log were lost. Each file of the last
+five kinds must have lain in a destroyed sector, with its data, its i-node, or a name on the way to it; and
 what the two commands said must name it.
 
     destroyed.py [--tree DIR] [--size 512M] [--snapshots 20] [--clones 5] [--permille 1] [--seed 1]
@@ -20,6 +21,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import sys
 import time
@@ -158,6 +160,13 @@ def look(root, known):
     return whole, wrong, lost
 
 
+def is_called_older(path, said):
+    """Whether the rebuild says of this very path, or of the one it had before, that it may be older."""
+    plain = re.escape("/" + path.split(".renamed")[0])
+    line = r"or have older data: (.*, )?[^/,]*" + plain + r"(\.renamed\d+)*(,.*)? \(list \d+\)$"
+    return re.search(line, said, re.MULTILINE) is not None
+
+
 class Places:
     """Where the intact volume kept files, and whether a destroyed sector lies there."""
 
@@ -226,6 +235,8 @@ def run(arguments):
             totals["whole"] += whole
             # A file of which the i-node was lost has been made anew, with a size of whole pages.
             lost.update((path, "made anew") for path in wrong if os.path.basename(path) in remade)
+            # A part of the map may be restored from an older one: the rebuild names all files in it.
+            lost.update((path, "older data") for path in wrong if is_called_older(path, said))
             failures += ["%s%s has other data" % (version, path) for path in wrong if path not in lost]
             totals["lost"] += len(lost)
             for path, why in lost.items():

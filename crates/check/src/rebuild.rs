@@ -103,6 +103,7 @@ pub fn rebuild(
         restored_entry_count: 0,
         lost_pages: Vec::new(),
         unknown_move_count: 0,
+        next_list: 0,
         written_bytes: 0,
     };
     let (base, map) = match base {
@@ -129,6 +130,8 @@ pub fn rebuild(
     report.restored_entry_count = plan.restored_entry_count;
     report.unknown_move_count = plan.unknown_move_count;
     report.lost_pages = plan.lost_pages();
+    let of_base = base.as_ref().map_or(0, |base| base.next_list);
+    report.next_list = plan.map.account.next_list.max(of_base);
     if options.dry_run {
         return Ok(report);
     }

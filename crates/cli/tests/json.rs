@@ -15,9 +15,10 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 17] = [
+const UNSEEN: [(&str, &str); 18] = [
     // These take damage of the map that no older checkpoint makes good.
     ("rebuild", "bad_nodes[]"),
+    ("rebuild", "affected_beyond"),
     ("rebuild", "affected_files[]"),
     ("rebuild", "affected_files[].list"),
     ("rebuild", "affected_files[].paths"),

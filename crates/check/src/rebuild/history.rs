@@ -18,6 +18,9 @@ impl History {
     /// the log afterwards names the one before it by its checksum, and what lies between them in
     /// number is left out. Where a partial segment is missing that cannot be decided, and what is
     /// older is all taken.
+    ///
+    /// Without `end`, nodes of the map tell where the log was at least. If it does not reach that
+    /// far, its end is missing, and nothing is known to be complete.
     pub(super) fn new(sweep: &Sweep, end: Option<(u64, u32)>) -> Self {
         let mut places: Vec<LogPlace> = sweep
             .log
@@ -39,7 +42,13 @@ impl History {
             next_seq = last.seq;
             wanted = (last.prev_crc32c != 0).then_some(last.prev_crc32c);
         }
-        let complete_from = if wanted.is_none() { 0 } else { next_seq };
+        let newest_node = sweep.nodes.iter().map(|node| node.log_seq).max().unwrap_or(0);
+        let lacks_end = end.is_none() && kept.first().is_none_or(|last| last.seq + 1 < newest_node);
+        let complete_from = match wanted {
+            _ if lacks_end => u64::MAX,
+            None => 0,
+            Some(_) => next_seq,
+        };
         places.dedup_by_key(|place| place.seq);
         kept.reverse();
         places.extend(kept);
@@ -54,5 +63,51 @@ impl History {
     /// The number and the checksum behind its end.
     pub(super) fn end(&self) -> (u64, u32) {
         self.places.last().map_or((1, 0), |last| (last.seq + 1, last.crc32c))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dendro_format::{Addr, Key, NodePtr, SegmentNo};
+
+    use super::super::sweep::SweptNode;
+    use super::*;
+
+    fn complete_from(places: &[(u64, u32, u32)], nodes: &[u64]) -> u64 {
+        let place = |&(seq, crc32c, prev_crc32c): &(u64, u32, u32)| LogPlace {
+            seq,
+            segment: SegmentNo(2),
+            offset_bytes: 0,
+            crc32c,
+            prev_crc32c,
+            durable_seq: 0,
+        };
+        let node = |&log_seq: &u64| SweptNode {
+            place: NodePtr { addr: Addr(0), len_bytes: 64, crc32c: 0 },
+            level: 0,
+            checkpoint_seq: 1,
+            log_seq,
+            first: Key::MIN,
+            last: Key::MIN,
+        };
+        let sweep = Sweep {
+            log: places.iter().map(place).collect(),
+            nodes: nodes.iter().map(node).collect(),
+            ..Sweep::default()
+        };
+        History::new(&sweep, None).complete_from
+    }
+
+    #[test]
+    fn a_log_without_its_start_is_complete_behind_the_gap_alone() {
+        assert_eq!(complete_from(&[(1, 11, 0), (2, 12, 11)], &[3]), 0);
+        assert_eq!(complete_from(&[(2, 12, 11), (3, 13, 12)], &[3]), 2);
+    }
+
+    #[test]
+    fn a_log_that_ends_before_the_newest_node_proves_nothing_complete() {
+        assert_eq!(complete_from(&[], &[3]), u64::MAX);
+        assert_eq!(complete_from(&[], &[]), u64::MAX);
+        assert_eq!(complete_from(&[(1, 11, 0)], &[3]), u64::MAX);
     }
 }

@@ -128,6 +128,8 @@ pub struct RebuildReport {
     pub lost_pages: Vec<LostPage>,
     /// Records of the log that could not be applied, because what they moved is not known.
     pub unknown_move_count: u64,
+    /// Above all lists that are known.
+    pub next_list: u64,
     /// Bytes written to the device.
     pub written_bytes: u64,
 }

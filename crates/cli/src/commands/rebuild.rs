@@ -31,8 +31,8 @@ use crate::output::progress::Progress;
 use crate::output::{self, json};
 use crate::target::{self, Keeper, Target, tag};
 
-/// The most files that are looked for by name.
-const MAX_NAMED: usize = 1000;
+/// The most lists that are looked for by name: each takes some 150 bytes.
+const MAX_NAMED: usize = 1 << 18;
 
 /// The result, as it is printed.
 #[derive(Debug, Serialize)]
@@ -55,6 +55,8 @@ struct Outcome {
     restored: Vec<Part>,
     lost_pages: Vec<Page>,
     affected_files: Vec<File>,
+    /// Lists above this one may be affected too, and were not looked for by name.
+    affected_beyond: Option<u64>,
     /// What was copied into the directory that was given.
     copied: Option<Copied>,
 }
@@ -75,7 +77,7 @@ struct Page {
     page_index: u64,
 }
 
-/// A file that may have lost something.
+/// A file that may have lost something, or have older data.
 #[derive(Debug, Serialize)]
 struct File {
     list: u64,
@@ -115,8 +117,8 @@ fn carry_out(args: &RebuildArgs, quiet: bool) -> Result<Outcome, Failure> {
     let device: Arc<dyn Device> = Arc::new(open(&target, args.no_changes)?);
     let report = rebuild_on(&*device, &target, args.no_changes, &progress)?;
     progress.show("looking for the names of files".into());
-    let files = if args.no_changes { Vec::new() } else { names(&device, &report) };
-    Ok(Outcome::new(&source, &target, args.no_changes, report, files))
+    let affected = if args.no_changes { Affected::default() } else { names(&device, &report) };
+    Ok(Outcome::new(&source, &target, args.no_changes, report, affected))
 }
 
 /// Rebuilds in memory, and copies the files of a version into the directory `to`.
@@ -126,11 +128,11 @@ fn extract(args: &RebuildArgs, to: &Path, quiet: bool) -> Result<Outcome, Failur
     let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::new(open(&source, true)?)));
     let report = rebuild_on(&*device, &source, false, &progress)?;
     progress.show("looking for the names of files".into());
-    let files = names(&device, &report);
+    let affected = names(&device, &report);
     progress.show("copying files".into());
     let shown = state::open_device(&device, source.clone(), &version, quiet)?;
     let copied = copy_all(&shown.fs, to)?;
-    Ok(Outcome { copied: Some(copied), ..Outcome::new(&source, to, false, report, files) })
+    Ok(Outcome { copied: Some(copied), ..Outcome::new(&source, to, false, report, affected) })
 }
 
 fn rebuild_on(
@@ -176,18 +178,29 @@ pub(super) fn open(source: &Path, read_only: bool) -> Result<FileDevice, Failure
     options.open(source).map_err(|error| explain_device(&error, read_only))
 }
 
-/// The files that may have lost something.
-fn names(device: &Arc<dyn Device>, report: &RebuildReport) -> Vec<File> {
-    let of_parts = report.restored.iter().filter(|part| !part.is_complete).flat_map(lists_of);
-    let of_pages = report.lost_pages.iter().map(|page| page.list);
-    let wanted: BTreeSet<Ino> = of_pages.chain(of_parts).take(MAX_NAMED).map(Ino).collect();
-    let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
-    let found = names_of(&overlay, default_check_bytes(), wanted);
-    found.into_iter().map(|(ino, paths)| File { list: ino.0, paths }).collect()
+/// The files that may have lost something, or have older data.
+#[derive(Default)]
+struct Affected {
+    files: Vec<File>,
+    beyond: Option<u64>,
 }
 
-fn lists_of(part: &Restored) -> std::ops::RangeInclusive<u64> {
-    part.from.list..=part.to.list
+fn names(device: &Arc<dyn Device>, report: &RebuildReport) -> Affected {
+    let incomplete = report.restored.iter().filter(|part| !part.is_complete);
+    let of_parts = incomplete.flat_map(|part| lists_of(part, report.next_list));
+    let of_pages = report.lost_pages.iter().map(|page| page.list);
+    let mut lists = of_pages.chain(of_parts);
+    let wanted: BTreeSet<Ino> = lists.by_ref().take(MAX_NAMED).map(Ino).collect();
+    let beyond = lists.next().and(wanted.last().map(|last| last.0));
+    let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(device)));
+    let found = names_of(&overlay, default_check_bytes(), wanted);
+    let files = found.into_iter().map(|(ino, paths)| File { list: ino.0, paths }).collect();
+    Affected { files, beyond }
+}
+
+/// The lists of a part, which may reach beyond all that there are.
+fn lists_of(part: &Restored, next_list: u64) -> std::ops::Range<u64> {
+    part.from.list..part.to.list.saturating_add(1).min(next_list)
 }
 
 impl Outcome {
@@ -196,7 +209,7 @@ impl Outcome {
         target: &Path,
         dry_run: bool,
         report: RebuildReport,
-        affected_files: Vec<File>,
+        affected: Affected,
     ) -> Self {
         let part = |part: &Restored| Part {
             first_list: part.from.list,
@@ -222,7 +235,8 @@ impl Outcome {
             restored: report.restored.iter().map(part).collect(),
             lost_pages: report.lost_pages.iter().map(page).collect(),
             bad_nodes: report.bad_nodes,
-            affected_files,
+            affected_files: affected.files,
+            affected_beyond: affected.beyond,
             copied: None,
         }
     }
@@ -255,7 +269,13 @@ fn text_of(outcome: &Outcome) -> String {
     }
     for File { list, paths } in &outcome.affected_files {
         let paths: Vec<String> = paths.iter().map(|path| text::printable(path)).collect();
-        lines.push(format!("may have lost something: {} (list {list})", paths.join(", ")));
+        let paths = paths.join(", ");
+        lines.push(format!("may have lost something, or have older data: {paths} (list {list})"));
+    }
+    if let Some(list) = outcome.affected_beyond {
+        lines.push(format!(
+            "files above list {list} may be affected too: their names were not looked for"
+        ));
     }
     let in_memory = if outcome.copied.is_some() { " in memory" } else { "" };
     let (was, were) = if outcome.dry_run { ("would be", "would be") } else { ("was", "were") };
