@@ -541,7 +541,7 @@ impl Checkpointer {
             });
             self.accounts.map_stream().set_left(0);
             engine.state.segments.note_settled();
-            self.volume.store().leave_room(engine.state.segments.memory_bytes());
+            self.volume.store().leave_room(engine.beside_clean_nodes());
             let segments = &engine.state.segments;
             // A segment that a thread still reads stays pending (segments 2), and so does one that
             // a held state needs (segments 3); the next checkpoint finds it again. Others may have

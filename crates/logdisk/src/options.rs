@@ -62,7 +62,7 @@ pub enum OnLoss {
 pub struct OpenOptions {
     /// Nothing is written; the log is rolled forward in memory only.
     pub read_only: bool,
-    /// The bound on the clean map nodes in memory. Dirty ones take up to half as much in addition.
+    /// The bound on the nodes of the map in memory, and on the segment table.
     pub cache_size_bytes: u64,
     /// The bytes of log after which a checkpoint is due. This bounds what recovery reads.
     pub checkpoint_log_bytes: u64,

@@ -41,7 +41,6 @@ pub(crate) struct Volume {
     /// The first reason why the volume latched.
     failure: Mutex<Option<String>>,
     next_list: AtomicU64,
-    dirty_limit_bytes: u64,
 }
 
 impl Volume {
@@ -52,7 +51,7 @@ impl Volume {
         engine: Engine,
     ) -> Self {
         let layout = superblock.layout;
-        store.leave_room(engine.state.segments.memory_bytes());
+        store.leave_room(engine.beside_clean_nodes());
         Self {
             device,
             layout,
@@ -62,10 +61,6 @@ impl Volume {
             backups: Mutex::default(),
             failure: Mutex::new(None),
             next_list: AtomicU64::new(engine.state.next_list()),
-            dirty_limit_bytes: budget::dirty_limit_bytes(
-                store.cache_size_bytes(),
-                layout.len_bytes(),
-            ),
             store,
             engine: BriefRwLock::new(engine),
         }
@@ -166,19 +161,27 @@ impl Volume {
         self.failure().is_none() && self.read().closed_reason().is_none()
     }
 
+    /// The most that the limit of dirty nodes can be, in bytes.
+    pub(crate) fn most_dirty_bytes(&self) -> u64 {
+        self.dirty_limit_bytes(0)
+    }
+
     /// The limit of dirty nodes, in bytes, above which a checkpoint is due.
-    pub(crate) const fn dirty_limit_bytes(&self) -> u64 {
-        self.dirty_limit_bytes
+    fn dirty_limit_bytes(&self, table_bytes: u64) -> u64 {
+        let cache_size_bytes = self.store.cache_size_bytes();
+        budget::dirty_limit_bytes(cache_size_bytes, self.layout.len_bytes(), table_bytes)
     }
 
     /// Whether dirty nodes take so much memory that a checkpoint is due.
     pub(crate) fn is_over_dirty_limit(&self, engine: &Engine) -> bool {
-        engine.state.map.dirty_bytes() > self.dirty_limit_bytes
+        let table_bytes = engine.state.segments.memory_bytes();
+        engine.state.map.dirty_bytes() > self.dirty_limit_bytes(table_bytes)
     }
 
     /// Whether commits must wait until a checkpoint frees memory.
     pub(crate) fn is_over_memory_limit(&self, engine: &Engine) -> bool {
-        engine.state.map.resident_bytes() > budget::memory_limit_bytes(self.dirty_limit_bytes)
+        let limit_bytes = self.dirty_limit_bytes(engine.state.segments.memory_bytes());
+        engine.state.map.resident_bytes() > budget::memory_limit_bytes(limit_bytes)
     }
 
     pub(crate) fn read_device(&self, addr: Addr, bytes: &mut [u8]) -> Result<()> {

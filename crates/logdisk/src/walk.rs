@@ -144,7 +144,11 @@ impl Volume {
         change: impl FnMut(&mut Engine, &dyn Nodes) -> Outcome<T>,
     ) -> Result<T> {
         let mut nodes = PinnedNodes::keeping(self.store());
-        self.change_with(&mut nodes, change).map(|(changed, _)| changed)
+        let (changed, engine) = self.change_with(&mut nodes, change)?;
+        let others = engine.beside_clean_nodes();
+        drop(engine);
+        self.store().leave_room(others);
+        Ok(changed)
     }
 
     /// As [`Self::change`], with nodes that were loaded before. The lock is still held when this

@@ -59,11 +59,14 @@ impl Volume {
         let cache = self.options.cache_size_bytes;
         let clean_bytes = stats.cached_node_bytes + stats.segment_table_bytes;
         let other_bytes = stats.dirty_node_bytes + stats.superseded_node_bytes;
-        let other_limit = (cache / 8 * 3).max(2 * LEAST_DIRTY_BYTES) + unit_bytes();
+        let other_limit = (cache / 8 * 6).max(2 * LEAST_DIRTY_BYTES) + unit_bytes();
         // The cache follows the table in steps.
         let clean_limit = (cache / 8 * 5 + cache / 64).max(LEAST_CLEAN_BYTES);
         assert!(clean_bytes <= clean_limit, "{stats:?}");
         assert!(other_bytes <= other_limit, "{stats:?}");
+        // One grows while the other shrinks.
+        let limit = cache + cache / 64 + LEAST_CLEAN_BYTES + 2 * LEAST_DIRTY_BYTES + unit_bytes();
+        assert!(clean_bytes + other_bytes <= limit, "{stats:?}");
     }
 }
 

@@ -9,6 +9,7 @@ use crate::engine::main_head::MainHead;
 use crate::engine::reuse_queue::ReuseQueue;
 use crate::engine::streams::Streams;
 use crate::log::writer::{Closed, Writer};
+use crate::map::budget::Others;
 
 impl Engine {
     /// The end of the main log.
@@ -92,6 +93,14 @@ impl Engine {
     /// Sets the number of clean segments that payload streams do not take.
     pub(crate) const fn keep_segments(&mut self, count: u64) {
         self.kept_segments = count as usize;
+    }
+
+    /// What takes memory beside the clean nodes of the map.
+    pub(crate) fn beside_clean_nodes(&self) -> Others {
+        Others {
+            table_bytes: self.state.segments.memory_bytes(),
+            resident_bytes: self.state.map.resident_bytes(),
+        }
     }
 
     /// Partial segments that have not been written yet.

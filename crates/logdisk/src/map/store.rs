@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use dendro_base::Uuid;
 use dendro_base::sync::Arc;
+use dendro_base::sync::atomic::{AtomicU64, Ordering};
 use dendro_device::Device;
 use dendro_disk::Error;
 use dendro_format::node::{self, Entries, MAX_NODE_LEN_BYTES};
@@ -15,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::damage::{DamageLog, Part};
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
-use crate::map::budget;
+use crate::map::budget::{self, Others};
 use crate::map::node::{Inner, Leaf, Node, Resident};
 
 /// The maximum level: even a tree of nodes with two children would map more than a volume can hold.
@@ -36,6 +37,8 @@ pub(crate) struct NodeStore {
     uuid: Uuid,
     layout: Layout,
     cache_size_bytes: u64,
+    /// The capacity that the cache has now.
+    capacity_bytes: AtomicU64,
     cache: Cache<NodePtr, Arc<Resident>, ByMemory>,
     damage: DamageLog,
 }
@@ -53,11 +56,12 @@ impl NodeStore {
         layout: Layout,
         cache_size_bytes: u64,
     ) -> Self {
-        let capacity_bytes = budget::clean_bytes(cache_size_bytes, 0);
+        let capacity_bytes = budget::clean_bytes(cache_size_bytes, 0, 0);
         let items = (capacity_bytes / 16384).max(16) as usize;
         let cache = Cache::with_weighter(items, capacity_bytes, ByMemory);
         let damage = DamageLog::default();
-        Self { device, uuid, layout, cache_size_bytes, cache, damage }
+        let capacity_bytes = AtomicU64::new(capacity_bytes);
+        Self { device, uuid, layout, cache_size_bytes, capacity_bytes, cache, damage }
     }
 
     /// The damage that was found.
@@ -65,12 +69,15 @@ impl NodeStore {
         &self.damage
     }
 
-    /// Reduces the cache so that a segment table of `table_bytes` has room.
-    pub(crate) fn leave_room(&self, table_bytes: u64) {
-        let capacity_bytes = budget::clean_bytes(self.cache_size_bytes, table_bytes);
+    /// Changes the cache's capacity so that others have room ([`budget`]).
+    pub(crate) fn leave_room(&self, others: Others) {
+        let Others { table_bytes, resident_bytes } = others;
+        let capacity_bytes =
+            budget::clean_bytes(self.cache_size_bytes, table_bytes, resident_bytes);
         // Each change of its capacity makes the cache forget a part of its access statistics.
-        let difference_bytes = capacity_bytes.abs_diff(self.cache.capacity());
-        if difference_bytes > self.cache_size_bytes / 64 {
+        let before_bytes = self.capacity_bytes.load(Ordering::Relaxed);
+        if capacity_bytes.abs_diff(before_bytes) > self.cache_size_bytes / 64 {
+            self.capacity_bytes.store(capacity_bytes, Ordering::Relaxed);
             self.cache.set_capacity(capacity_bytes);
         }
     }

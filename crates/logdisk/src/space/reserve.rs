@@ -282,7 +282,7 @@ impl Accounts {
         let retired = u64::from(engine.state.segments.retired_count());
         let segments = self.volume.layout().log_segments().count() as u64 - retired;
         let reserve =
-            u64::from(self.reserve_for(self.volume.dirty_limit_bytes()) + self.reclaim_reserve());
+            u64::from(self.reserve_for(self.volume.most_dirty_bytes()) + self.reclaim_reserve());
         segments.saturating_sub(reserve + 1) * self.fillable_bytes()
     }
 
