@@ -66,6 +66,14 @@ impl Volume {
         }
     }
 
+    /// Unlocks the engine after a change, and has the cache of clean nodes leave room for the
+    /// others.
+    pub(crate) fn unlock(&self, engine: RwLockWriteGuard<'_, Engine>) {
+        let others = engine.beside_clean_nodes();
+        drop(engine);
+        self.store.leave_room(others);
+    }
+
     /// Locks the engine for reading.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Engine> {
         self.engine.read()

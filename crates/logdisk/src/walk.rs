@@ -145,9 +145,7 @@ impl Volume {
     ) -> Result<T> {
         let mut nodes = PinnedNodes::keeping(self.store());
         let (changed, engine) = self.change_with(&mut nodes, change)?;
-        let others = engine.beside_clean_nodes();
-        drop(engine);
-        self.store().leave_room(others);
+        self.unlock(engine);
         Ok(changed)
     }
 

@@ -129,9 +129,7 @@ impl Committer {
             let is_over_memory_limit = self.volume.is_over_memory_limit(&engine);
             let owed_bytes = self.throttle.share_of_cleaning(&engine, needed_bytes);
             let waits_for_removal = engine.state.removals.len() > MAX_WAITING;
-            let others = engine.beside_clean_nodes();
-            drop(engine);
-            self.volume.store().leave_room(others);
+            self.volume.unlock(engine);
             // The unit is committed, even if the work that follows fails.
             if waits_for_removal {
                 unless_put_off(self.remover.step().map(drop))?;
