@@ -25,6 +25,20 @@ fn numbers(json: &str) -> Vec<u64> {
     findings.iter().map(|of| of["number"].as_u64().unwrap()).collect()
 }
 
+/// The value of a metric; `None` if it is missing.
+fn metric(scratch: &Scratch, name: &str) -> Option<u64> {
+    let metrics = scratch.dendro(["stat", "--metrics", &scratch.mount_point()]).succeeds().out;
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    Some(line.parse().unwrap())
+}
+
+/// The last check in `dendro damage`.
+fn last_check(scratch: &Scratch) -> serde_json::Value {
+    let said = scratch.dendro(["damage", "--json", &scratch.mount_point()]).succeeds();
+    let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    told["last_check"].clone()
+}
+
 /// Writes some files. Returns the i-node number of one of them.
 fn write_files(scratch: &Scratch) -> u64 {
     for number in 0..20 {
@@ -170,11 +184,18 @@ fn after_a_crash_the_volume_is_checked_and_closed_only_if_it_is_damaged() {
     // A clean end needs no check.
     scratch.mount_with("check");
     assert_eq!(stat(&scratch)["check_last_unix_ns"], serde_json::Value::Null);
+    assert_eq!(stat(&scratch)["check_last_errors"], serde_json::Value::Null);
+    assert_eq!(metric(&scratch, "dendro_check_last_timestamp_seconds"), Some(0));
+    assert_eq!(metric(&scratch, "dendro_check_last_errors"), None);
+    assert_eq!(last_check(&scratch), serde_json::Value::Null);
     fs::write(scratch.inside("more"), "to roll forward").unwrap();
     crash(&scratch);
     scratch.mount_with("check");
     wait_until("it was checked", || stat(&scratch)["check_last_unix_ns"].is_number());
     assert_eq!(stat(&scratch)["check_problem"], serde_json::Value::Null);
+    assert_eq!(metric(&scratch, "dendro_check_last_errors"), Some(0));
+    assert_eq!(metric(&scratch, "dendro_check_last_failed"), Some(0));
+    assert_eq!(last_check(&scratch)["state"], "ended");
     fs::write(scratch.inside("after"), "it stays writable").unwrap();
     scratch.umount();
 
@@ -186,6 +207,10 @@ fn after_a_crash_the_volume_is_checked_and_closed_only_if_it_is_damaged() {
     wait_until("it is closed", || fs::write(scratch.inside("refused"), "x").is_err());
     wait_until("it is told", || stat(&scratch)["check_problem"].is_string());
     assert!(stat(&scratch)["check_last_errors"].as_u64() >= Some(1));
+    assert!(metric(&scratch, "dendro_check_last_errors") >= Some(1));
+    assert_eq!(last_check(&scratch)["error_count"], stat(&scratch)["check_last_errors"]);
+    let said = scratch.dendro(["damage", &scratch.mount_point()]).succeeds().out;
+    assert!(said.contains("the check of ") && said.contains("202"), "{said}");
     let info = scratch.info(&scratch.mount_point());
     let why = info["mount"]["read_only"].as_str().unwrap();
     assert!(why.contains("the check after an unclean end") && why.contains("202"), "{why}");

@@ -15,7 +15,7 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../docs/JSON.md");
 
 /// What is on the page, and takes damage or an unusual machine to be seen.
-const UNSEEN: [(&str, &str); 18] = [
+const UNSEEN: [(&str, &str); 19] = [
     // These take damage of the map that no older checkpoint makes good.
     ("rebuild", "bad_nodes[]"),
     ("rebuild", "affected_beyond"),
@@ -35,6 +35,8 @@ const UNSEEN: [(&str, &str); 18] = [
     ("scrub", "problem"),
     ("ls", "entries[].problem"),
     ("mkfs, info", "damage[]"),
+    // A check takes no time here.
+    ("damage", "last_check.progress"),
     // The daemon cleans when it must.
     ("stat", "cleaned_utilisation"),
 ];

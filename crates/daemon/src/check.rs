@@ -6,21 +6,20 @@
 //! a log to roll forward, the verifier also checks the result.
 //!
 //! - `kinds`: what can be found. `names`: the files that findings are about. `versions`: the
-//!   open volume and its versions. `online`: checks of a volume that is mounted.
+//!   open volume and its versions. `online`: checks of a volume that is mounted; `report`: how the
+//!   last one is told.
 
 mod kinds;
 mod names;
 pub(crate) mod online;
+pub(crate) mod report;
 mod versions;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use dendro_check::{FindingKind, Options, Report, Watch, verify_watched};
-use dendro_control::Facts;
-use dendro_control::check::{
-    CheckCounts, CheckFinding, CheckInfo, CheckProgress, CheckReport, CheckState,
-};
+use dendro_control::check::{CheckCounts, CheckFinding, CheckProgress, CheckReport};
 use dendro_device::{Device, OverlayDevice};
 use dendro_disk::{LogicalDisk, View};
 use dendro_fs::FsError;
@@ -202,17 +201,6 @@ impl Check<'_> {
         }
         Ok(trees)
     }
-}
-
-/// Names and numbers, for `dendro stat`.
-pub(crate) fn facts(info: &CheckInfo) -> Facts {
-    Facts::from([
-        ("check_running".to_owned(), (info.state == CheckState::Running).into()),
-        ("check_last_unix_ns".to_owned(), info.ended_unix_ns.into()),
-        ("check_last_errors".to_owned(), info.error_count.into()),
-        ("check_last_warnings".to_owned(), info.warning_count.into()),
-        ("check_problem".to_owned(), info.problem.clone().into()),
-    ])
 }
 
 /// Progress is told after so many nodes of the map.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use dendro_base::Timestamp;
+use dendro_control::check::{CheckInfo, CheckState};
 use dendro_control::damage::{DamageInfo, DamageRequest, DamagedPlace};
 use dendro_daemon::damage::where_text;
 use dendro_daemon::text;
@@ -51,8 +52,9 @@ fn offline(source: &Path, request: DamageRequest) -> Result<DamageInfo, Failure>
 }
 
 fn list(info: &DamageInfo) -> String {
+    let check = info.last_check.as_ref().map_or_else(String::new, check_line);
     if info.place_count == 0 {
-        return "no damage was met, or it was taken note of\n".into();
+        return format!("no damage was met, or it was taken note of\n{check}");
     }
     let time = |ns: i64| text::time(Timestamp(ns).secs());
     let row = |place: &DamagedPlace| {
@@ -69,7 +71,28 @@ fn list(info: &DamageInfo) -> String {
         0 => String::new(),
         count => format!("and {count} more places, of which there is no record\n"),
     };
-    columns(["FIRST MET", "LAST MET", "TIMES", "ON DEVICE", "WHERE"], &rows, &[2, 3]) + &more
+    columns(["FIRST MET", "LAST MET", "TIMES", "ON DEVICE", "WHERE"], &rows, &[2, 3])
+        + &more
+        + &check
+}
+
+/// What the last check of the mounted volume has found.
+fn check_line(check: &CheckInfo) -> String {
+    if check.state == CheckState::Running {
+        let progress = check.progress.as_deref().unwrap_or_default();
+        return format!("a check runs: {progress}\n");
+    }
+    let ended = check.ended_unix_ns.map_or(0, |ns| Timestamp(ns).secs());
+    let problem = check.problem.as_deref().unwrap_or_default();
+    let said = match (check.error_count, check.warning_count) {
+        (Some(0), Some(0)) => "has found nothing wrong".to_owned(),
+        (Some(errors), Some(warnings)) => format!(
+            "has found {errors} errors and {warnings} warnings, the worst {problem}; `dendro check` \
+             lists them"
+        ),
+        _ => format!("did not come to the end: {problem}"),
+    };
+    format!("the check of {} {said}\n", text::time(ended))
 }
 
 #[cfg(test)]
@@ -104,9 +127,39 @@ mod tests {
             first_unix_ns: Some(1_000_000_000),
             last_unix_ns: Some(9_000_000_000),
             places: vec![page, node],
+            last_check: None,
         };
         assert!(summary(&damage).starts_with("2 places, met 6 times from 1970-01-01 00:00:01"));
         assert!(list(&damage).contains("/dir/file in :main"));
         assert!(list(&DamageInfo::default()).starts_with("no damage"));
+    }
+
+    #[test]
+    fn the_last_check_is_told_beside_the_damage() {
+        let told = |check: CheckInfo| {
+            list(&DamageInfo { last_check: Some(check), ..DamageInfo::default() })
+        };
+        let ended = CheckInfo {
+            state: CheckState::Ended,
+            ended_unix_ns: Some(9_000_000_000),
+            error_count: Some(2),
+            warning_count: Some(1),
+            problem: Some("202: an i-node".into()),
+            ..CheckInfo::default()
+        };
+        let bad = told(ended.clone());
+        assert!(bad.contains("1970-01-01 00:00:09Z has found 2 errors and 1 warnings"), "{bad}");
+        assert!(bad.contains("202: an i-node"), "{bad}");
+        let (error_count, warning_count) = (Some(0), Some(0));
+        let sound = told(CheckInfo { error_count, warning_count, problem: None, ..ended.clone() });
+        assert!(sound.contains("has found nothing wrong"), "{sound}");
+        let (error_count, warning_count) = (None, None);
+        let problem = Some("the daemon ends".into());
+        let broken_off = CheckInfo { error_count, warning_count, problem, ..ended.clone() };
+        let broken_off = told(CheckInfo { state: CheckState::NotDone, ..broken_off });
+        assert!(broken_off.contains("did not come to the end: the daemon ends"), "{broken_off}");
+        let progress = Some("half of it".into());
+        let runs = told(CheckInfo { state: CheckState::Running, progress, ..ended });
+        assert!(runs.contains("a check runs: half of it"), "{runs}");
     }
 }

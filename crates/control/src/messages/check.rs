@@ -124,10 +124,10 @@ pub struct CheckInfo {
     pub progress: Option<String>,
     /// When the last one ended, nanoseconds since 1970.
     pub ended_unix_ns: Option<i64>,
-    /// Errors that it has found.
-    pub error_count: u64,
+    /// Errors that it has found; `None` if it did not come to the end.
+    pub error_count: Option<u64>,
     /// Warnings.
-    pub warning_count: u64,
+    pub warning_count: Option<u64>,
     /// The worst finding, or why it was not done.
     pub problem: Option<String>,
 }

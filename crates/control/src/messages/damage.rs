@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check::CheckInfo;
+
 /// Asks for the damage that was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DamageRequest {
@@ -25,6 +27,10 @@ pub struct DamageInfo {
     /// to [`Info`](crate::Command::Info).
     #[serde(default)]
     pub places: Vec<DamagedPlace>,
+    /// The last check of the mounted volume, which looks for damage by itself; `None` where there
+    /// was none, and in the reply to [`Info`](crate::Command::Info).
+    #[serde(default)]
+    pub last_check: Option<CheckInfo>,
 }
 
 /// What a damaged place holds.

@@ -88,7 +88,7 @@ impl Daemon<'_> {
         let mut facts = metrics::facts(disk, &self.context());
         facts.extend(damage::facts(&self.damage.info(disk, false)));
         facts.extend(scrub::facts(&self.scrub.info(disk)));
-        facts.extend(check::facts(&self.checks.info()));
+        facts.extend(check::report::facts(&self.checks.info()));
         Ok(facts)
     }
 
@@ -98,7 +98,9 @@ impl Daemon<'_> {
         let disk = self.volume.disk();
         let damage = damage::exposition(&self.damage.info(disk, false));
         let scrub = scrub::exposition(&self.scrub.info(disk));
-        Ok(metrics::exposition(disk, &self.context(), &source, &mount_point) + &damage + &scrub)
+        let check = check::report::exposition(&self.checks.info());
+        let own = metrics::exposition(disk, &self.context(), &source, &mount_point);
+        Ok(own + &damage + &scrub + &check)
     }
 
     pub(super) fn sync_all(&self) -> Result<(), AdminError> {

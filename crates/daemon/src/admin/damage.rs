@@ -1,17 +1,21 @@
 //! Requests about damage.
 
 use dendro_control::AdminError;
+use dendro_control::check::CheckState;
 use dendro_control::damage::{DamageInfo, DamageRequest};
 
 use super::refusal::refuse;
 use crate::state::Daemon;
 
 impl Daemon<'_> {
-    /// Reports the damage that is known, and forgets it if `request` says so.
+    /// Reports the damage that is known and the last check, and forgets the damage if `request`
+    /// says so.
     pub(super) fn answer_damage(&self, request: DamageRequest) -> Result<DamageInfo, AdminError> {
         let disk = self.volume.disk();
         self.record_damage();
-        let info = self.damage.info(disk, true);
+        let mut info = self.damage.info(disk, true);
+        let check = self.checks.info();
+        info.last_check = Some(check).filter(|check| check.state != CheckState::Never);
         if request.clear {
             self.damage.forget(disk);
             self.damage.keep(disk).map_err(refuse)?;

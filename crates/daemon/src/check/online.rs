@@ -150,8 +150,8 @@ fn info_of(report: &CheckReport) -> CheckInfo {
     let worst = report.findings.iter().filter(|of| of.is_wrong()).max_by_key(|of| of.severity);
     CheckInfo {
         state: CheckState::Ended,
-        error_count: count(Severity::Error),
-        warning_count: count(Severity::Warning),
+        error_count: Some(count(Severity::Error)),
+        warning_count: Some(count(Severity::Warning)),
         problem: worst.map(|of| format!("{}: {}: {}", of.number, of.title, of.detail)),
         ..CheckInfo::default()
     }
@@ -188,7 +188,7 @@ mod tests {
         }
         assert_eq!(endangers_data(&with(207, true)), None);
         let info = info_of(&with(207, false));
-        assert_eq!((info.error_count, info.warning_count), (1, 0));
+        assert_eq!((info.error_count, info.warning_count), (Some(1), Some(0)));
         assert!(info.problem.is_some_and(|problem| problem.starts_with("207: ")));
     }
 

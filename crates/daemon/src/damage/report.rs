@@ -63,6 +63,7 @@ pub fn info(kept: &[KeptDamage], table: &VersionTable) -> DamageInfo {
         first_unix_ns: kept.iter().map(|of| of.first.0).min(),
         last_unix_ns: kept.iter().map(|of| of.last.0).max(),
         places: kept.iter().map(|of| place(of, table)).collect(),
+        last_check: None,
     }
 }
 
