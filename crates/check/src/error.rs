@@ -59,7 +59,9 @@ pub enum Error {
         expected: u32,
     },
     /// There is no room for a new map.
-    #[error("no segment is left in which the new map could be written; nothing was changed")]
+    #[error(
+        "no segment is free for the new map, and nothing was changed; dendro ls, cat and cp read what the older checkpoints still lead to"
+    )]
     NoFreeSegment,
     /// The map cannot be walked.
     #[error(transparent)]

@@ -100,7 +100,7 @@ fn files_are_copied_out_of_a_volume_that_is_left_as_it_is() {
     fs::write(scratch.inside("directory/file"), vec![7; MIB]).unwrap();
     scratch.dendro(["snapshot", "create", &format!("{}@before", scratch.mount_point())]).succeeds();
     fs::write(scratch.inside("directory/file"), "new").unwrap();
-    // A volume that is full has room for its new map in memory alone.
+    // On a volume that is full a rebuild has the engine's reserves.
     let mut number = 0;
     while fs::write(scratch.inside(&format!("filler{number}")), vec![1; MIB]).is_ok() {
         number += 1;

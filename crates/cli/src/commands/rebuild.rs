@@ -1,9 +1,9 @@
 //! `dendro rebuild`: makes superblocks, checkpoint and map anew from what is left in the segments.
 //!
 //! With `--to` and a new file it works on a copy. With `--to` and a directory it copies the files
-//! of a version into it, and works in memory: nothing is written to the volume, which may be full.
-//! `-n` only finds out what would be done. Names of files come from the rebuilt volume, opened over
-//! an [`OverlayDevice`], which keeps all writes in memory.
+//! of a version into it, and works in memory: nothing is written to the volume. What has no name
+//! any more is not copied. `-n` only finds out what would be done. Names of files come from the
+//! rebuilt volume, opened over an [`OverlayDevice`], which keeps all writes in memory.
 
 mod copy;
 
