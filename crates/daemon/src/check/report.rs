@@ -4,7 +4,7 @@ use dendro_base::Timestamp;
 use dendro_control::Facts;
 use dendro_control::check::{CheckInfo, CheckState};
 
-use crate::metrics::exposition::Exposition;
+use crate::metrics::exposition::gauges;
 
 /// Names and numbers, for `dendro stat`.
 pub(crate) fn facts(info: &CheckInfo) -> Facts {
@@ -42,14 +42,7 @@ pub(crate) fn exposition(info: &CheckInfo) -> String {
             info.warning_count.map(|count| count.to_string()),
         ),
     ];
-    let mut text = Exposition::default();
-    for (name, help, value) in metrics {
-        let Some(value) = value else { continue };
-        let name = format!("dendro_check_{name}");
-        text.begin(&name, "gauge", help);
-        text.sample(&name, "", value);
-    }
-    text.finish()
+    gauges("check", metrics)
 }
 
 #[cfg(test)]

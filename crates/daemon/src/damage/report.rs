@@ -10,7 +10,7 @@ use dendro_fs::versions::path_of;
 use dendro_fs::{DamagedPart, Ino, KeptDamage};
 use dendro_logdisk::LogDisk;
 
-use crate::metrics::exposition::Exposition;
+use crate::metrics::exposition::gauges;
 
 /// The most versions that are searched for a damaged page.
 const MAX_VIEWS: usize = 256;
@@ -138,13 +138,7 @@ pub(crate) fn exposition(info: &DamageInfo) -> String {
             secs(info.last_unix_ns).to_string(),
         ),
     ];
-    let mut text = Exposition::default();
-    for (name, help, value) in metrics {
-        let name = format!("dendro_damage_{name}");
-        text.begin(&name, "gauge", help);
-        text.sample(&name, "", value);
-    }
-    text.finish()
+    gauges("damage", metrics.map(|(name, help, value)| (name, help, Some(value))))
 }
 
 #[cfg(test)]

@@ -27,6 +27,22 @@ impl Exposition {
     }
 }
 
+/// A document of gauges, whose names begin with `dendro_` and `subject`. Each has its name, what it
+/// is, and its value; those without a value are left out.
+pub(crate) fn gauges<'a>(
+    subject: &str,
+    metrics: impl IntoIterator<Item = (&'a str, &'a str, Option<String>)>,
+) -> String {
+    let mut text = Exposition::default();
+    for (name, help, value) in metrics {
+        let Some(value) = value else { continue };
+        let name = format!("dendro_{subject}_{name}");
+        text.begin(&name, "gauge", help);
+        text.sample(&name, "", value);
+    }
+    text.finish()
+}
+
 /// A label, with its value escaped.
 pub(crate) fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");

@@ -6,7 +6,7 @@ use dendro_control::scrub::{ScrubInfo, ScrubPass, ScrubState};
 use dendro_fs::{KeptScrub, ScrubState as KeptState};
 use dendro_logdisk::{LogDisk, Scrub};
 
-use crate::metrics::exposition::Exposition;
+use crate::metrics::exposition::gauges;
 
 /// The report of what is recorded of a scrub.
 pub(super) fn info(kept: Option<&KeptScrub>, disk: &LogDisk) -> ScrubInfo {
@@ -65,11 +65,5 @@ pub(crate) fn exposition(info: &ScrubInfo) -> String {
         ),
         ("last_found", "Damaged places that this one found.", last.found_count.to_string()),
     ];
-    let mut text = Exposition::default();
-    for (name, help, value) in metrics {
-        let name = format!("dendro_scrub_{name}");
-        text.begin(&name, "gauge", help);
-        text.sample(&name, "", value);
-    }
-    text.finish()
+    gauges("scrub", metrics.map(|(name, help, value)| (name, help, Some(value))))
 }

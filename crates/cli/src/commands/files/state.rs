@@ -100,16 +100,17 @@ pub(crate) fn open_device(
     version: &VersionName,
     quiet: bool,
 ) -> Result<Shown, Failure> {
-    let say = |what: &dyn std::fmt::Display| {
-        if !quiet {
-            output::message(format_args!("dendro: {}: {what}", source.display()));
-        }
-    };
-    match show(device, version, &say) {
+    match show(device, version, &|what| say_of(&source, quiet, what)) {
         Ok((fs, disk)) => Ok(Shown { fs, disk, source }),
         Err(NotShown::Refused(why) | NotShown::Damaged(why)) => {
             Err(Failure::new(format_args!("{}: {why}", source.display())))
         }
+    }
+}
+
+fn say_of(source: &Path, quiet: bool, what: &dyn std::fmt::Display) {
+    if !quiet {
+        output::message(format_args!("dendro: {}: {what}", source.display()));
     }
 }
 
@@ -119,11 +120,7 @@ fn open_on(
     version: &VersionName,
     quiet: bool,
 ) -> Result<Shown, Failure> {
-    let say = |what: &dyn std::fmt::Display| {
-        if !quiet {
-            output::message(format_args!("dendro: {}: {what}", source.display()));
-        }
-    };
+    let say = |what: &dyn std::fmt::Display| say_of(&source, quiet, what);
     let fail = |why: &str| Failure::new(format_args!("{}: {why}", source.display()));
     let found = find_superblocks(&**device).map(|found| found.all().to_vec()).unwrap_or_default();
     let whole_len_bytes = found.last().map_or(0, |last| last.superblock.layout.len_bytes());
