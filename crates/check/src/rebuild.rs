@@ -7,8 +7,9 @@
 //! 2. [`sweep`]: what is sound in all segments.
 //! 3. [`base`]: the checkpoint to start from, and the *gaps* in its map. Without a checkpoint, all
 //!    keys are a gap.
-//! 4. [`claims`], [`history`], [`replay`], [`fill`]: what fills the gaps, the newest sound nodes
-//!    and what the main log has since.
+//! 4. [`claims`], [`history`], [`missing`], [`replay`], [`fill`]: what fills the gaps, the newest
+//!    sound nodes and what the main log has since; where some of it is missing, what payload
+//!    streams have of its records.
 //! 5. [`plan`], with [`account`] and [`extents`]: what the new map refers to, and which segments
 //!    are free. Of two entries that name one block the newer keeps it. The other's page reads as
 //!    damage: what it held is not known.
@@ -19,8 +20,9 @@
 //! Nothing that is needed is overwritten before the superblock is durable. So a rebuild that is
 //! interrupted leaves the volume as it was, and the next one finds the same.
 //!
-//! Memory: some 300 bytes for each node that the sweep finds, 40 for each partial segment of the
-//! main log, 50 for each stretch of live blocks, and a slice of the gaps ([`fill`]).
+//! Memory: some 300 bytes for each node that the sweep finds, 56 for each partial segment of the
+//! main log, 32 for one of a payload stream, 50 for each stretch of live blocks, and a slice of the
+//! gaps ([`fill`]).
 
 use dendro_base::Timestamp;
 use dendro_device::Device;
@@ -33,17 +35,20 @@ use dendro_format::{Checkpoint, Identity, SegmentNo, Superblock};
 use crate::error::{Error, Result};
 use crate::read::Volume;
 use base::{Base, OldMap};
+use missing::SEQ_SKIP;
 use plan::Plan;
 use sweep::{Sweep, SweptCheckpoint};
 use write::{Facts, MapWriter};
 
 mod account;
 mod base;
+mod blocks;
 mod claims;
 mod extents;
 mod fill;
 mod find;
 mod history;
+mod missing;
 mod plan;
 mod replay;
 mod report;
@@ -54,9 +59,6 @@ mod version_table;
 mod write;
 
 pub use report::{Extent, LostPage, RebuildReport, Restored, Source};
-
-/// The log continues so far behind all numbers that were found that none of them comes again.
-const SEQ_SKIP: u64 = 1 << 20;
 
 /// How to rebuild.
 #[derive(Clone, Copy, Debug)]

@@ -12,10 +12,11 @@ use dendro_device::{Device, MemoryDevice};
 use dendro_disk::model::{ModelList, ModelVersions};
 use dendro_disk::{Aru, CommitSeq, Lid, ListHints, LogicalDisk, Op, Versions, View};
 use dendro_format::versions::VERSIONS_LIST;
-use dendro_format::{Entries, NodePtr, Record, Superblock};
+use dendro_format::{Entries, Head, NodePtr, Record, Superblock};
 use dendro_images::contents::{Contents, End, image};
 use dendro_images::golden;
 use dendro_logdisk::{FormatOptions, LogDisk, OpenOptions, format};
+use dendro_policy::{Classes, Scatter};
 
 const SEGMENT_LEN_BYTES: usize = 128 << 10;
 const ALL: [(Contents, End); 8] = [
@@ -372,6 +373,100 @@ fn an_older_checkpoint_does_not_count_if_the_log_behind_it_has_a_damaged_block()
         let mut found = vec![0; page.len()];
         let answer = disk.read_pages(View::HEAD, list, 0, &mut found);
         assert!(is_lost || answer.is_err(), "{node:?}: {answer:?}, {report:?}");
+    }
+}
+
+/// A list whose pages were written before a checkpoint, and again by three units before a second
+/// one, apart from the main log. Returns its pages too.
+fn with_pages_apart() -> (Vec<u8>, Vec<u8>) {
+    const PAGE_LEN_BYTES: usize = 4096;
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = FormatOptions { segment_size_bytes: 128 << 10, ..FormatOptions::default() };
+    format(&(Arc::clone(&device) as Arc<dyn Device>), &options, &clock).expect("there is room");
+    let policy = Arc::new(Scatter::new(Classes { users: 2, survivors: 1 }, 4));
+    let options = OpenOptions { stream_bytes: 0, policy, ..OpenOptions::default() };
+    let disk = LogDisk::open(Arc::clone(&device) as _, options, clock).expect("it works");
+    let list = disk.allocate_list().expect("it works");
+    let mut aru = Aru::new(View::HEAD);
+    aru.create_list(list, ListHints::default());
+    disk.commit(aru).expect("there is room");
+    let mut rng = Rng::new(1);
+    let mut pages = vec![0; 4 * PAGE_LEN_BYTES];
+    let mut write = |range: std::ops::Range<usize>| {
+        rng.fill(&mut pages[range.start * PAGE_LEN_BYTES..range.end * PAGE_LEN_BYTES]);
+        let mut aru = Aru::new(View::HEAD);
+        let data = pages[range.start * PAGE_LEN_BYTES..range.end * PAGE_LEN_BYTES].to_vec();
+        aru.push(Op::WritePages { list, first_page: range.start as u64, data: data.into() });
+        disk.commit(aru).expect("there is room");
+        disk.flush(CommitSeq::LATEST).expect("it works");
+    };
+    write(0..4);
+    disk.checkpoint().expect("it works");
+    write(0..2);
+    write(1..3);
+    write(0..1);
+    disk.checkpoint().expect("it works");
+    (device.to_bytes(), pages)
+}
+
+/// Where the partial segments of the main log lie that write pages.
+fn log_of_pages(bytes: &[u8]) -> Vec<usize> {
+    let device = MemoryDevice::from_bytes(bytes);
+    let volume = Volume::open(&device).expect("it works");
+    let segments = volume.layout().log_segments();
+    let partials = segments.flat_map(|segment| volume.partials(segment));
+    let writes =
+        |of: &Record<'_>| matches!(of, Record::WriteRun { .. } | Record::WriteBlock { .. });
+    let mut found: Vec<_> = partials
+        .filter(|of| of.header.head == Head::Main)
+        .filter(|of| of.records().flatten().any(|it| writes(&it.record)))
+        .map(|of| (of.header.seq, of.header.segment, of.header.offset_bytes))
+        .collect();
+    found.sort_unstable();
+    let at =
+        |(_, segment, offset)| volume.layout().segment_offset(segment) as usize + offset as usize;
+    found.into_iter().map(at).collect()
+}
+
+#[test]
+fn pages_of_which_map_and_log_are_lost_are_as_the_payload_streams_say() {
+    let (whole, pages) = with_pages_apart();
+    let log = log_of_pages(&whole);
+    assert_eq!(log.len(), 4, "each unit has a partial segment of its own");
+    for lost in 1..1 << 3 {
+        let mut bytes = whole.clone();
+        nodes(&whole).iter().for_each(|(node, _)| destroy(&mut bytes, node));
+        for (_, at) in log[1..].iter().enumerate().filter(|(at, _)| lost >> at & 1 == 1) {
+            bytes[*at..*at + 64].fill(0xa5);
+        }
+        let report = rebuilt(&mut bytes);
+        assert!(!report.is_complete(), "{lost:#b}: {report:?}");
+        assert_sound(&bytes, &format!("{lost:#b}"));
+        let (disk, _) = open(&bytes).expect("it was rebuilt");
+        let list = disk.lists(View::HEAD, Lid(1), 1).expect("it can be read")[0];
+        let mut found = vec![0; pages.len()];
+        disk.read_pages(View::HEAD, list, 0, &mut found).expect("they are there");
+        assert!(found == pages, "{lost:#b}: {report:?}");
+    }
+}
+
+#[test]
+fn a_page_whose_newest_block_is_damaged_is_not_read_as_an_older_one() {
+    let (whole, pages) = with_pages_apart();
+    let mut bytes = whole.clone();
+    nodes(&whole).iter().for_each(|(node, _)| destroy(&mut bytes, node));
+    log_of_pages(&whole)[1..].iter().for_each(|at| bytes[*at..*at + 64].fill(0xa5));
+    let block = whole.windows(4096).position(|bytes| *bytes == pages[..4096]).expect("it is there");
+    bytes[block + 7] ^= 1;
+    rebuilt(&mut bytes);
+    let (disk, _) = open(&bytes).expect("it was rebuilt");
+    let list = disk.lists(View::HEAD, Lid(1), 1).expect("it can be read")[0];
+    let mut found = vec![0; 4096];
+    assert!(disk.read_pages(View::HEAD, list, 0, &mut found).is_err());
+    for page in 1..4 {
+        disk.read_pages(View::HEAD, list, page, &mut found).expect("it is there");
+        assert!(found == pages[page as usize * 4096..][..4096], "page {page}");
     }
 }
 

@@ -1,6 +1,12 @@
-//! The main log before a checkpoint: which partial segments are a part of it.
+//! The main log before a checkpoint: which partial segments are a part of it, and what is missing.
 
-use super::sweep::{LogPlace, Sweep};
+use std::collections::BTreeSet;
+
+use dendro_format::Addr;
+
+use super::missing::{Missing, MissingLog};
+use super::sweep::{CopyPlace, LogPlace, Sweep};
+use crate::read::Volume;
 
 /// The main log, in its order.
 #[derive(Debug)]
@@ -8,6 +14,7 @@ pub(super) struct History {
     places: Vec<LogPlace>,
     /// From this number on, none is missing.
     pub(super) complete_from: u64,
+    missing: MissingLog,
 }
 
 impl History {
@@ -52,12 +59,27 @@ impl History {
         places.dedup_by_key(|place| place.seq);
         kept.reverse();
         places.extend(kept);
-        Self { places, complete_from }
+        let missing = MissingLog::new(sweep, &places, end.map(|(seq, _)| seq));
+        Self { places, complete_from, missing }
     }
 
     /// The partial segments from number `seq` on.
     pub(super) fn from(&self, seq: u64) -> &[LogPlace] {
         &self.places[self.places.partition_point(|place| place.seq < seq)..]
+    }
+
+    /// What is missing from number `seq` on.
+    pub(super) fn missing_from(&self, seq: u64) -> &[Missing] {
+        self.missing.from(seq)
+    }
+
+    /// What payload streams have of what is missing: see [`MissingLog::copies_of`].
+    pub(super) fn copies_of(
+        &self,
+        volume: &Volume<'_>,
+        missing: &Missing,
+    ) -> (Vec<CopyPlace>, BTreeSet<Addr>) {
+        self.missing.copies_of(volume, &self.places, missing)
     }
 
     /// The number and the checksum behind its end.
@@ -68,6 +90,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use dendro_base::Timestamp;
     use dendro_format::{Addr, Key, NodePtr, SegmentNo};
 
     use super::super::sweep::SweptNode;
@@ -81,6 +104,8 @@ mod tests {
             crc32c,
             prev_crc32c,
             durable_seq: 0,
+            commit_seq: 0,
+            time: Timestamp::default(),
         };
         let node = |&log_seq: &u64| SweptNode {
             place: NodePtr { addr: Addr(0), len_bytes: 64, crc32c: 0 },

@@ -8,10 +8,10 @@ use dendro_format::{CHUNK_PAGES, Checkpoint, Key, PageRef, Record, SegmentNo, Sp
 
 use super::account::Account;
 use super::base::{OldMap, leaf_footprint_bytes};
+use super::blocks::blocks_of;
 use super::claims::claim;
 use super::fill::{Filler, slices};
 use super::history::History;
-use super::replay::blocks_of;
 use super::report::{LostPage, Restored};
 use super::sweep::Sweep;
 use crate::read::Volume;

@@ -3,19 +3,23 @@
 //! A record is applied to keys of the slice alone, and only if the leaf that fills the key is
 //! older. Which pages moved from or to a list outside the slice is not known: such a move is
 //! counted and left out.
+//!
+//! Where a stretch of the log is missing, the copies that payload streams have of its records take
+//! their place, so that a page is not older than it must be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use dendro_base::units::PAGE_SIZE;
 use dendro_format::usage::FIRST_SYSTEM_LIST;
 use dendro_format::versions::VERSIONS_LIST;
 use dendro_format::{CHUNK_PAGES, Chunk, Key, PageRef, Record, SegmentNo, Space, Value};
 
 use super::base::END;
+use super::blocks::blocks_of;
 use super::claims::Claim;
 use super::history::History;
+use super::missing::Missing;
 use crate::read::{Partial, Volume, read_partial};
 
 /// A value, and the number of the last partial segment of the main log that changed it or may have.
@@ -34,26 +38,6 @@ struct Context {
     branch: u32,
     epoch: u64,
     is_moved: bool,
-}
-
-/// The blocks that a record names, each with the index of its page.
-pub(super) fn blocks_of(record: &Record<'_>) -> Vec<(u64, PageRef)> {
-    match *record {
-        Record::WriteRun { first_page, addr, crcs, .. } => (0_u64..)
-            .zip(crcs)
-            .map(|(index, crc)| {
-                let block = PageRef {
-                    addr: addr.plus_bytes(index * PAGE_SIZE as u64),
-                    crc32c: crc.get(),
-                    len_bytes: PAGE_SIZE as u16,
-                    ..PageRef::ZERO
-                };
-                (first_page.saturating_add(index), block)
-            })
-            .collect(),
-        Record::WriteBlock { page, block, .. } => vec![(page, block)],
-        _ => Vec::new(),
-    }
 }
 
 /// A slice of the gaps while the log is applied to it.
@@ -79,7 +63,18 @@ impl Replay<'_> {
         let mut segments = BTreeSet::new();
         let mut begun: Vec<(Partial, Range<u32>, Context)> = Vec::new();
         let mut next_seq = 0;
-        for place in history.from(self.oldest()) {
+        let oldest = self.oldest();
+        let mut missing = history.missing_from(oldest).iter().peekable();
+        for place in history.from(oldest) {
+            while let Some(stretch) = missing.next_if(|stretch| stretch.from_seq <= place.seq) {
+                if stretch.from_seq == next_seq {
+                    // The log went on, so what had begun was completed.
+                    for (partial, records, start) in begun.drain(..) {
+                        self.apply_records(&partial, records, start);
+                    }
+                }
+                segments.extend(self.apply_copies(volume, history, stretch));
+            }
             segments.insert(place.segment);
             let Ok(partial) = read_partial(volume, place.segment, place.offset_bytes) else {
                 continue;
@@ -100,6 +95,44 @@ impl Replay<'_> {
             }
             if header.records_len_bytes > complete_len {
                 begun.push((partial, complete_len..u32::MAX, context));
+            }
+        }
+        for stretch in missing {
+            segments.extend(self.apply_copies(volume, history, stretch));
+        }
+        segments
+    }
+
+    /// Applies what payload streams have of a stretch that is missing. A block that turns out to be
+    /// damaged is taken too: then the page reads as damage, and not as what it was before.
+    fn apply_copies(
+        &mut self,
+        volume: &Volume<'_>,
+        history: &History,
+        stretch: &Missing,
+    ) -> BTreeSet<SegmentNo> {
+        let mut segments = BTreeSet::new();
+        let (copies, others) = history.copies_of(volume, stretch);
+        for copy in copies {
+            let Ok(partial) = read_partial(volume, copy.segment, copy.offset_bytes) else {
+                continue;
+            };
+            let mut context = Context { branch: 0, epoch: partial.header.epoch, is_moved: false };
+            for record in partial.records().flatten() {
+                match record.record {
+                    Record::Version { branch, epoch, is_moved } => {
+                        context = Context { branch, epoch, is_moved };
+                    }
+                    Record::WriteRun { list, .. } | Record::WriteBlock { list, .. } => {
+                        let blocks = blocks_of(&record.record).into_iter();
+                        for (page, block) in blocks.filter(|(_, of)| !others.contains(&of.addr)) {
+                            if self.write(list, page, block, context, stretch.from_seq) {
+                                segments.insert(copy.segment);
+                            }
+                        }
+                    }
+                    _ => {}
+                }
             }
         }
         segments
@@ -209,22 +242,24 @@ impl Replay<'_> {
         }
     }
 
-    /// Changes the chunk under exactly this key.
-    fn edit(&mut self, key: Key, seq: u64, change: impl FnOnce(&mut Chunk)) {
+    /// Changes the chunk under exactly this key. Returns whether it is to be changed.
+    fn edit(&mut self, key: Key, seq: u64, change: impl FnOnce(&mut Chunk)) -> bool {
         if !self.admits(&key, seq) {
-            return;
+            return false;
         }
         let empty = || Aged { value: Value::Chunk(Arc::default()), age: seq };
         let entry = self.filled.entry(key).or_insert_with(empty);
-        let Value::Chunk(chunk) = &mut entry.value else { return };
+        let Value::Chunk(chunk) = &mut entry.value else { return false };
         change(Arc::make_mut(chunk));
         entry.age = seq;
         if chunk.is_empty() {
             self.filled.remove(&key);
         }
+        true
     }
 
-    fn write(&mut self, list: u64, page: u64, block: PageRef, context: Context, seq: u64) {
+    /// Returns whether the page is now this block.
+    fn write(&mut self, list: u64, page: u64, block: PageRef, context: Context, seq: u64) -> bool {
         let Context { branch, epoch, is_moved } = context;
         let index = page / CHUNK_PAGES;
         let slot = (page % CHUNK_PAGES) as u32;
@@ -236,9 +271,9 @@ impl Replay<'_> {
         };
         let is_filled = || self.floor(&key).is_some_and(|floor| floor > 0);
         if is_moved && is_filled() && !is_owned() {
-            return;
+            return false;
         }
-        self.edit(key, seq, |chunk| chunk.set(slot, block));
+        self.edit(key, seq, |chunk| chunk.set(slot, block))
     }
 
     fn punch(&mut self, list: u64, pages: Range<u64>, context: Context, seq: u64) {

@@ -1,10 +1,11 @@
 //! One sequential pass over all segments: what is sound in them, whether or not anything names it.
 //!
-//! Kept are about 200 bytes for each node of the map, and 40 for each partial segment of the main
-//! log.
+//! Kept are about 200 bytes for each node of the map, and 56 for each partial segment of the main
+//! log and 32 for one of a payload stream.
 
 use std::collections::HashMap;
 
+use dendro_base::Timestamp;
 use dendro_base::units::PAGE_SIZE;
 use dendro_device::AlignedBuf;
 use dendro_format::{Addr, Checkpoint, Head, Key, NodePtr, Record, SegmentNo, checksum, node};
@@ -43,6 +44,23 @@ pub(super) struct LogPlace {
     pub(super) prev_crc32c: u32,
     /// The log was durable up to this number when it was written.
     pub(super) durable_seq: u64,
+    /// The last unit that was complete.
+    pub(super) commit_seq: u64,
+    /// When it was begun.
+    pub(super) time: Timestamp,
+}
+
+/// A sound partial segment of a payload stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopyPlace {
+    /// The last unit that was complete when it was closed.
+    pub(super) commit_seq: u64,
+    /// When the partial segment of the main log was begun that names its blocks.
+    pub(super) time: Timestamp,
+    /// Its number in its stream.
+    pub(super) seq: u64,
+    pub(super) segment: SegmentNo,
+    pub(super) offset_bytes: u32,
 }
 
 /// What the sweep found.
@@ -51,6 +69,8 @@ pub(super) struct Sweep {
     pub(super) nodes: Vec<SweptNode>,
     pub(super) checkpoints: Vec<SweptCheckpoint>,
     pub(super) log: Vec<LogPlace>,
+    /// Payload streams state again what their blocks are.
+    pub(super) copies: Vec<CopyPlace>,
     /// Which stream filled each segment, and the class of its data.
     pub(super) heads: HashMap<SegmentNo, (Head, u8)>,
     /// The last unit and the highest epoch that any header states.
@@ -106,6 +126,8 @@ impl Sweep {
                 crc32c: partial.crc32c,
                 prev_crc32c: header.prev_crc32c,
                 durable_seq: header.durable_seq,
+                commit_seq: header.commit_seq,
+                time: header.time,
             }),
             Head::Map => {
                 let start = volume.layout().segment_offset(header.segment);
@@ -113,7 +135,13 @@ impl Sweep {
                     self.take_named(volume, record.record, start, bytes);
                 }
             }
-            Head::Payload => {}
+            Head::Payload => self.copies.push(CopyPlace {
+                commit_seq: header.commit_seq,
+                time: header.time,
+                seq: header.seq,
+                segment: header.segment,
+                offset_bytes: header.offset_bytes,
+            }),
         }
     }
 
