@@ -5,6 +5,7 @@
 //! costs the same however many there are.
 
 pub(crate) mod ancestry;
+mod change;
 pub(crate) mod inheritance;
 #[cfg(test)]
 mod tests;
@@ -317,115 +318,11 @@ impl Versions {
         self.tree.remove(branch);
     }
 
-    /// Changes the table; returns which of its records change.
-    ///
-    /// # Errors
-    /// What `change` returns; nothing is changed then.
-    pub(crate) fn change<T>(
-        &mut self,
-        change: impl FnOnce(&mut VersionTable) -> Result<T>,
-    ) -> Result<(T, Vec<Change>)> {
-        let (counters, deletions) = (self.counters(), self.deletions);
-        let result = change(&mut self.table)?;
-        let mut touched = self.table.touched().to_vec();
-        touched.sort_unstable_by_key(|view| (view.epoch, view.branch));
-        touched.dedup();
-        let mut changes = Vec::with_capacity(touched.len() + 1);
-        for view in touched {
-            changes.push(match view.epoch {
-                None => self.follow_branch(view.branch),
-                Some(epoch) => self.follow_snapshot(view.branch, epoch),
-            });
-        }
-        // A collection may be due that the log has no record of, if no deletion caused it. So the
-        // counters are compared as a whole.
-        if self.counters() != counters || self.deletions != deletions {
-            changes.push((COUNTERS_INDEX, Some(self.counters_record())));
-        }
-        Ok((result, changes))
-    }
-
-    /// The indexes of the records of the table that `change` may change.
-    pub(crate) fn touched_by<T>(
-        &self,
-        change: impl FnOnce(&mut VersionTable) -> Result<T>,
-    ) -> Vec<u64> {
-        let mut table = self.table.clone();
-        if change(&mut table).is_err() {
-            return Vec::new();
-        }
-        let record = |view: &View| match view.epoch {
-            None => branch_index(view.branch),
-            Some(epoch) => snapshot_index(epoch),
-        };
-        std::iter::once(COUNTERS_INDEX).chain(table.touched().iter().map(record)).collect()
-    }
-
-    /// Updates the facts about a changed branch; returns its record. What only its old state saw is
-    /// due for collection.
-    fn follow_branch(&mut self, branch: u32) -> Change {
-        let had_head = self.facts.get(&branch).map(|facts| facts.has_head);
-        let head = self.table.branch(branch);
-        if head.is_none() && !self.table.is_ancestor(branch) {
-            let parent = self.tree.parent(branch);
-            self.collect_from(parent.map_or(0, |parent| parent.last_epoch));
-            if let Some(parent) = parent {
-                self.collect_behind(parent.branch, parent.last_epoch);
-            }
-            self.remove_branch(branch);
-            return (branch_index(branch), None);
-        }
-        let record = VersionRecord::Branch {
-            branch,
-            name: head.map(|head| head.name.clone()),
-            parent: self.table.parent(branch),
-            time: head.map_or(Timestamp(0), |head| head.time),
-        };
-        match (had_head, head.is_some()) {
-            (None, _) => self.add_branch(branch, self.table.parent(branch)),
-            (Some(true), false) => self.collect_behind(branch, u64::MAX),
-            _ => {}
-        }
-        self.note_head(branch);
-        (branch_index(branch), Some(record.encode()))
-    }
-
-    /// Updates the facts about a changed snapshot; returns its record. If the snapshot is gone,
-    /// what only it saw is due for collection.
-    fn follow_snapshot(&mut self, branch: u32, epoch: u64) -> Change {
-        let snapshot = self.table.snapshot_of(View { branch, epoch: Some(epoch) }).cloned();
-        if snapshot.is_none() {
-            self.collect_behind(branch, epoch);
-        }
-        self.pin(branch, epoch);
-        (snapshot_index(epoch), snapshot.map(|snapshot| record_of(snapshot).encode()))
-    }
-
     fn note_head(&mut self, branch: u32) {
         let has_head = self.table.has_head(branch);
         if let Some(facts) = self.facts.get_mut(&branch) {
             facts.has_head = has_head;
         }
-    }
-
-    /// Makes a collection due for what was retained for an epoch of `branch` that is gone; 2⁶⁴ − 1
-    /// stands for its head. For a branch that is gone as a whole, [`Self::follow_branch`] does
-    /// this.
-    fn collect_behind(&mut self, branch: u32, epoch: u64) {
-        let is_ancestor = self.table.is_ancestor(branch);
-        if !is_ancestor && !self.table.has_head(branch) {
-            return;
-        }
-        let newest_pin = self.table.newest_pin(branch);
-        let since = if is_ancestor && newest_pin.is_none_or(|pin| pin < epoch) {
-            // No version sees a newer entry that would show what was replaced, so the walk begins
-            // with what the newest remaining version sees.
-            let fork = self.table.parent(branch).map_or(0, |(_, epoch)| epoch);
-            newest_pin.unwrap_or(fork)
-        } else {
-            epoch
-        };
-        self.collect_from(since);
     }
 
     fn collect_from(&mut self, epoch: u64) {
@@ -459,12 +356,7 @@ impl Versions {
     }
 
     fn counters(&self) -> Counters {
-        Counters {
-            epoch: self.table.epoch,
-            main: self.table.main,
-            next_branch: self.table.next_branch,
-            sweep_since: self.collect_since,
-        }
+        counters_of(&self.table, self.collect_since)
     }
 
     /// Updates whether one epoch is pinned.
@@ -574,7 +466,11 @@ impl Versions {
     }
 }
 
-fn record_of(snapshot: Snapshot) -> VersionRecord {
-    let Snapshot { branch, epoch, time, name, is_held } = snapshot;
-    VersionRecord::Snapshot { branch, epoch, name, is_held, time }
+const fn counters_of(table: &VersionTable, collect_since: Option<u64>) -> Counters {
+    Counters {
+        epoch: table.epoch,
+        main: table.main,
+        next_branch: table.next_branch,
+        sweep_since: collect_since,
+    }
 }

@@ -11,7 +11,7 @@ use dendro_format::superblock::INCOMPATIBLE_VERSIONS;
 use dendro_format::versions::VERSIONS_LIST;
 
 use crate::engine::Engine;
-use crate::fault::{Fault, Outcome};
+use crate::fault::Outcome;
 use crate::map::Nodes;
 use crate::reclaim::no_space::Reclaimer;
 use crate::space::reserve::Accounts;
@@ -90,20 +90,14 @@ impl Engine {
         change: &impl Fn(&mut VersionTable) -> Result<T>,
         nodes: &dyn Nodes,
     ) -> Outcome<T> {
-        // The change of the table cannot be undone, so its records are rehearsed first.
-        let indexes = self.state.versions.touched_by(change);
-        self.rehearse(|engine| {
-            indexes.iter().try_for_each(|&index| {
-                engine.state.put_system_record(VERSIONS_LIST, index, Some(&[0]), nodes)
-            })
-        })?;
-        let epoch = self.state.versions.epoch();
-        self.set_context(0);
-        let (result, changes) = self.state.versions.change(change)?;
-        if changes.is_empty() {
+        let (result, plan) = self.state.versions.plan(change)?;
+        if plan.records().is_empty() {
             return Ok(result);
         }
-        self.apply_system_records(VERSIONS_LIST, &changes, nodes).map_err(Fault::unfinished)?;
+        let epoch = self.state.versions.epoch();
+        self.set_context(0);
+        self.apply_system_records(VERSIONS_LIST, plan.records(), nodes)?;
+        self.state.versions.make(plan);
         if self.state.versions.epoch() != epoch {
             self.end_changes();
         }
