@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 use crate::space::Reservation;
 use crate::types::{Lid, ListHints, View};
 
@@ -95,6 +97,9 @@ pub enum Op<'a> {
     },
 }
 
+/// The number of changes that a unit keeps without memory of its own. Nearly all have fewer.
+const INLINE_OPS: usize = 4;
+
 /// An atomic recovery unit: changes to one view that take effect together, at
 /// [`crate::LogicalDisk::commit`], or never.
 ///
@@ -103,7 +108,7 @@ pub enum Op<'a> {
 #[derive(Debug)]
 pub struct Aru<'a> {
     view: View,
-    ops: Vec<Op<'a>>,
+    ops: SmallVec<[Op<'a>; INLINE_OPS]>,
     reservation: Option<Reservation>,
     reclaims: bool,
 }
@@ -111,8 +116,8 @@ pub struct Aru<'a> {
 impl<'a> Aru<'a> {
     /// A unit that changes nothing yet.
     #[must_use]
-    pub const fn new(view: View) -> Self {
-        Self { view, ops: Vec::new(), reservation: None, reclaims: false }
+    pub fn new(view: View) -> Self {
+        Self { view, ops: SmallVec::new(), reservation: None, reclaims: false }
     }
 
     /// Which version it changes.

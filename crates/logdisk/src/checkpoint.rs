@@ -39,7 +39,7 @@ use crate::flush::Flusher;
 use crate::log::partial::{MIN_CAPACITY_BYTES, Partial, header_of};
 use crate::log::segments::{FrozenSegments, Generation, node_footprint_bytes};
 use crate::log::writer::Refusal;
-use crate::map::node::{Child, Node, Resident};
+use crate::map::node::{Child, Node, Resident, SharedNode};
 use crate::map::store::PinnedNodes;
 use crate::options::OpenOptions;
 use crate::space::reserve::Accounts;
@@ -92,7 +92,7 @@ impl Checkpoints {
 struct CheckpointJob {
     checkpoint: Checkpoint,
     /// The dirty nodes of the frozen tree, children before parents.
-    order: Vec<Arc<Resident>>,
+    order: Vec<SharedNode>,
     /// How many of them have been written.
     written: usize,
     /// The usage at the freeze of the segments whose record in the map is out of date, and of the
@@ -707,12 +707,12 @@ pub(crate) fn unless_put_off(outcome: Result<()>) -> Result<bool> {
 const CHECKPOINT_PLACE_LEN_BYTES: usize = 20;
 
 /// Lists the dirty nodes under `child`, children before parents.
-fn collect_dirty(child: &Child, order: &mut Vec<Arc<Resident>>) {
+fn collect_dirty(child: &Child, order: &mut Vec<SharedNode>) {
     let Child::Dirty(resident) = child else { return };
     if let Node::Inner(inner) = &resident.node {
         for (_, child) in &inner.entries {
             collect_dirty(child, order);
         }
     }
-    order.push(Arc::clone(resident));
+    order.push(SharedNode::clone(resident));
 }

@@ -40,7 +40,7 @@ use self::remove::{remove_under, shrink_under, take_under};
 use self::split::split_under;
 use self::undo::{Change, InMemory, Undo};
 use crate::fault::Outcome;
-use crate::map::node::{Child, Inner, Leaf, Node, Resident, Weight};
+use crate::map::node::{Child, Inner, Leaf, Node, Resident, SharedNode, Weight};
 
 /// The live tree.
 #[derive(Debug, Default)]
@@ -498,7 +498,7 @@ impl Map {
         let mut first = Key::MIN;
         while at_level > level {
             let resident = match &child {
-                Child::Dirty(resident) => Arc::clone(resident),
+                Child::Dirty(resident) => SharedNode::clone(resident),
                 Child::Clean(child) => {
                     let bounds = Bounds::new(at_level, &first, None);
                     node_at(&child.place, bounds, nodes)?
@@ -522,7 +522,7 @@ impl Map {
 
     /// Ends a checkpoint: every node that it wrote and that the live tree still uses becomes clean.
     /// `keep` is called with each of them, for a cache.
-    pub(crate) fn settle(&mut self, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) {
+    pub(crate) fn settle(&mut self, keep: &mut dyn FnMut(NodePtr, SharedNode)) {
         self.ledger.dirty =
             self.root.as_mut().map_or(Weight::default(), |root| settle_child(root, keep));
         (self.ledger.due, self.ledger.is_frozen) = (self.ledger.dirty, false);
@@ -531,14 +531,14 @@ impl Map {
 }
 
 /// Makes the written nodes under `child` clean; returns what the dirty ones take.
-fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) -> Weight {
+fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, SharedNode)) -> Weight {
     let Child::Dirty(resident) = child else { return Weight::default() };
     if let Some(written) = resident.written() {
         keep_written(resident, keep);
         *child = Child::Clean(written);
         return Weight::default();
     }
-    let node = &mut Arc::get_mut(resident).expect("no checkpoint retains it").node;
+    let node = &mut SharedNode::get_mut(resident).expect("no checkpoint retains it").node;
     let mut weight = node.weight();
     if let Node::Inner(inner) = node {
         for (_, child) in &mut inner.entries {
@@ -550,7 +550,7 @@ fn settle_child(child: &mut Child, keep: &mut dyn FnMut(NodePtr, Arc<Resident>))
 
 /// Calls `keep` with a node that was written and all written nodes below it. None of them has
 /// changed since, or this one would be dirty (map invariant 1).
-fn keep_written(resident: &Arc<Resident>, keep: &mut dyn FnMut(NodePtr, Arc<Resident>)) {
+fn keep_written(resident: &SharedNode, keep: &mut dyn FnMut(NodePtr, SharedNode)) {
     if let Node::Inner(inner) = &resident.node {
         for (_, child) in &inner.entries {
             if let Child::Dirty(below) = child {
@@ -559,6 +559,6 @@ fn keep_written(resident: &Arc<Resident>, keep: &mut dyn FnMut(NodePtr, Arc<Resi
         }
     }
     if let Some(written) = resident.written() {
-        keep(written.place, Arc::clone(resident));
+        keep(written.place, SharedNode::clone(resident));
     }
 }

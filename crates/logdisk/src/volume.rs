@@ -41,7 +41,14 @@ pub(crate) struct Volume {
     /// The first reason why the volume latched.
     failure: Mutex<Option<String>>,
     next_list: AtomicU64,
+    /// The memory of the dirty and superseded nodes when a commit last weighed the parts of the
+    /// cache.
+    weighed_bytes: AtomicU64,
 }
+
+/// A commit weighs the parts of the cache when what must stay in memory has changed by more than
+/// this part of the cache.
+const WEIGHED_PART: u64 = 1024;
 
 impl Volume {
     pub(crate) fn new(
@@ -61,6 +68,7 @@ impl Volume {
             backups: Mutex::default(),
             failure: Mutex::new(None),
             next_list: AtomicU64::new(engine.state.next_list()),
+            weighed_bytes: AtomicU64::new(0),
             store,
             engine: BriefRwLock::new(engine),
         }
@@ -72,6 +80,22 @@ impl Volume {
         let others = engine.beside_clean_nodes();
         drop(engine);
         self.store.leave_room(others);
+    }
+
+    /// Unlocks the engine after a commit. Returns whether commits must wait until a checkpoint
+    /// frees memory.
+    pub(crate) fn unlock_after_commit(&self, engine: RwLockWriteGuard<'_, Engine>) -> bool {
+        let resident_bytes = engine.state.map.resident_bytes();
+        let weighed_bytes = self.weighed_bytes.load(Ordering::Relaxed);
+        if resident_bytes.abs_diff(weighed_bytes) <= self.store.cache_size_bytes() / WEIGHED_PART {
+            return false;
+        }
+        let is_over_memory_limit = self.is_over_memory_limit(&engine);
+        if !is_over_memory_limit {
+            self.weighed_bytes.store(resident_bytes, Ordering::Relaxed);
+        }
+        self.unlock(engine);
+        is_over_memory_limit
     }
 
     /// Locks the engine for reading.

@@ -220,7 +220,7 @@ impl FsState {
     }
 
     /// A new atomic recovery unit that changes this view.
-    pub(crate) const fn aru<'a>(&self) -> Aru<'a> {
+    pub(crate) fn aru<'a>(&self) -> Aru<'a> {
         Aru::new(self.view)
     }
 

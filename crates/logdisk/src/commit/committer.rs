@@ -126,10 +126,9 @@ impl Committer {
                 self.background.wake_if_due(&engine);
             }
             self.volume.note_lists_of(&engine);
-            let is_over_memory_limit = self.volume.is_over_memory_limit(&engine);
             let owed_bytes = self.throttle.share_of_cleaning(&engine, needed_bytes);
             let waits_for_removal = engine.state.removals.len() > MAX_WAITING;
-            self.volume.unlock(engine);
+            let is_over_memory_limit = self.volume.unlock_after_commit(engine);
             // The unit is committed, even if the work that follows fails.
             if waits_for_removal {
                 unless_put_off(self.remover.step().map(drop))?;

@@ -19,8 +19,10 @@ const _: () = assert!(GROUP_PAGES == CHUNK_PAGES, "a unit is counted in what it 
 /// # Errors
 /// [`Error::RecordTooLong`], [`Error::OutOfRange`], or the error for a list number that is reserved
 /// for the disk itself.
+#[inline]
 pub(crate) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
-    if let Some(list) = lists_of(op).into_iter().flatten().find(|list| *list >= Lid::CLIENT_END) {
+    let list = last_list_of(op);
+    if list >= Lid::CLIENT_END {
         let is_new = matches!(op, Op::CreateList { .. });
         return Err(if is_new { Error::ListExists(list) } else { Error::NoSuchList(list) });
     }
@@ -42,8 +44,8 @@ pub(crate) fn check_arguments(op: &Op<'_>) -> Result<(), Error> {
     }
 }
 
-/// The lists that a change names.
-const fn lists_of(op: &Op<'_>) -> [Option<Lid>; 2] {
+/// The list that a change names; of two, the one with the higher number.
+fn last_list_of(op: &Op<'_>) -> Lid {
     match *op {
         Op::CreateList { list, .. }
         | Op::DeleteList { list }
@@ -52,9 +54,8 @@ const fn lists_of(op: &Op<'_>) -> [Option<Lid>; 2] {
         | Op::DeleteRecord { list, .. }
         | Op::WritePages { list, .. }
         | Op::ZeroPages { list, .. }
-        | Op::PunchPages { list, .. } => [Some(list), None],
-        Op::MovePages { from, to, .. } => [Some(from), Some(to)],
-        Op::SwapPages { a, b } => [Some(a), Some(b)],
+        | Op::PunchPages { list, .. } => list,
+        Op::MovePages { from: a, to: b, .. } | Op::SwapPages { a, b } => a.max(b),
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::mem;
 
-use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, NodePtr};
 
 use super::bounds::Bounds;
 use super::nodes::Nodes;
 use crate::fault::Outcome;
-use crate::map::node::{Child, Node, Resident, Weight};
+use crate::map::node::{Child, Node, Resident, SharedNode, Weight};
 
 /// What changes of the tree must account for.
 #[derive(Debug, Default)]
@@ -43,9 +42,9 @@ impl Ledger {
         self.shrink(before);
     }
 
-    pub(super) fn drop_dirty(&mut self, resident: &Arc<Resident>) {
+    pub(super) fn drop_dirty(&mut self, resident: &SharedNode) {
         let weight = resident.node.weight();
-        let is_shared = Arc::strong_count(resident) > 1;
+        let is_shared = SharedNode::strong_count(resident) > 1;
         self.dirty -= weight;
         if !(self.is_frozen && is_shared) {
             self.due -= weight;
@@ -58,39 +57,53 @@ impl Ledger {
 
     /// The node, to be changed. If a checkpoint retains it, a copy takes its place (map invariant
     /// 2).
-    pub(super) fn unshare<'a>(&mut self, resident: &'a mut Arc<Resident>) -> &'a mut Node {
-        // Reading the count costs less than `Arc::get_mut`. Only the owner of the live tree, which
-        // is borrowed here, makes more references.
-        if Arc::strong_count(resident) > 1 {
-            let weight = resident.node.weight();
-            self.due += weight;
-            self.superseded_bytes += weight.memory_bytes;
-            let copy = Resident::new(resident.node.clone());
-            mem::replace(resident, copy).supersede();
+    #[inline]
+    pub(super) fn unshare<'a>(&mut self, resident: &'a mut SharedNode) -> &'a mut Node {
+        if !SharedNode::is_unique(resident) {
+            self.supersede(resident);
         }
-        &mut Arc::get_mut(resident).expect("this is the only reference").node
+        &mut SharedNode::get_mut(resident).expect("this is the only reference").node
+    }
+
+    /// Puts a copy in the place of a node that a checkpoint retains.
+    #[cold]
+    fn supersede(&mut self, resident: &mut SharedNode) {
+        let weight = resident.node.weight();
+        self.due += weight;
+        self.superseded_bytes += weight.memory_bytes;
+        let copy = Resident::new(resident.node.clone());
+        mem::replace(resident, copy).supersede();
     }
 
     /// The node of `child`, which lies at `bounds`, to be changed.
+    #[inline]
     pub(super) fn make_mut<'a>(
         &mut self,
         child: &'a mut Child,
         bounds: Bounds<'_>,
         nodes: &dyn Nodes,
     ) -> Outcome<&'a mut Node> {
-        match child {
-            Child::Clean(ChildPtr { place, .. }) => {
-                let resident = nodes.take(place)?;
-                bounds.check(place, &resident.node)?;
-                let node = Arc::try_unwrap(resident)
-                    .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
-                self.grow(node.weight());
-                self.released.push(*place);
-                *child = Child::Dirty(Resident::new(node));
-            }
-            Child::Dirty(_) => {}
+        if let Child::Clean(ChildPtr { place, .. }) = child {
+            *child = Child::Dirty(self.take_clean(*place, bounds, nodes)?);
         }
         let Child::Dirty(resident) = child else { unreachable!("it was just made dirty") };
         Ok(self.unshare(resident))
+    }
+
+    /// The node at `place`, which lies at `bounds`, as a dirty one.
+    #[cold]
+    fn take_clean(
+        &mut self,
+        place: NodePtr,
+        bounds: Bounds<'_>,
+        nodes: &dyn Nodes,
+    ) -> Outcome<SharedNode> {
+        let resident = nodes.take(&place)?;
+        bounds.check(&place, &resident.node)?;
+        let node = SharedNode::try_unwrap(resident)
+            .map_or_else(|shared| shared.node.clone(), |alone| alone.node);
+        self.grow(node.weight());
+        self.released.push(place);
+        Ok(Resident::new(node))
     }
 }

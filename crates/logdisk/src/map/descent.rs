@@ -2,14 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, NodePtr, Value};
 
 use super::bounds::Bounds;
 use super::nodes::Nodes;
 use super::path_cache::Path;
 use crate::fault::Outcome;
-use crate::map::node::{Child, Inner, Leaf, Node, Resident};
+use crate::map::node::{Child, Inner, Leaf, Node, Resident, SharedNode};
 
 /// The value under `key`.
 fn find<'a>(leaf: &'a Leaf, key: &Key) -> Option<&'a Value> {
@@ -36,7 +35,7 @@ pub(super) fn node_at(
     place: &NodePtr,
     bounds: Bounds<'_>,
     nodes: &dyn Nodes,
-) -> Outcome<Arc<Resident>> {
+) -> Outcome<SharedNode> {
     let resident = nodes.node(place)?;
     bounds.check(place, &resident.node)?;
     Ok(resident)
@@ -81,7 +80,7 @@ pub(super) fn look_under<'a, T>(
                 let at = inner.position(key);
                 match &inner.entries[at].1 {
                     Child::Clean(child) => node_at(&child.place, Bounds::within(inner, at), nodes)?,
-                    Child::Dirty(child) => Arc::clone(child),
+                    Child::Dirty(child) => SharedNode::clone(child),
                 }
             }
         };
@@ -94,7 +93,7 @@ fn resident_of<'a>(
     child: &'a Child,
     bounds: Bounds<'_>,
     nodes: &dyn Nodes,
-    loaded: &'a mut Option<Arc<Resident>>,
+    loaded: &'a mut Option<SharedNode>,
 ) -> Outcome<&'a Resident> {
     match child {
         Child::Dirty(resident) => Ok(resident),

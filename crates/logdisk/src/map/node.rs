@@ -5,7 +5,6 @@ use std::ops::{AddAssign, Range, SubAssign};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dendro_base::sync::Arc;
 use dendro_base::units::GRAIN_SIZE;
 use dendro_format::chunk::Skip;
 use dendro_format::node::{Entries, MAX_CHILD_COUNT, MAX_NODE_LEN_BYTES, NODE_HEADER_LEN_BYTES};
@@ -29,7 +28,7 @@ const _: () = assert!(FANOUT < MAX_CHILD_COUNT && MAX_CHILD_COUNT / 2 < FANOUT +
 const KEY_LEN_BYTES: usize = 14;
 /// The mean length of a child's key and place on the device.
 const CHILD_LEN_BYTES: usize = 40;
-/// The memory of an entry's place in a leaf, which has room for an eighth more entries than it has.
+/// The mean memory of an entry's place in a leaf, with its share of the leaf's empty places.
 const ENTRY_PLACE_BYTES: usize = size_of::<(Key, Value)>() * 9 / 8;
 /// The overhead of the allocator for each allocation; its sizes are multiples of the unit below.
 const ALLOCATION_BYTES: usize = 8;
@@ -52,9 +51,14 @@ pub(crate) struct Resident {
     superseded: AtomicBool,
 }
 
+/// A node in memory, which the live tree, checkpoints and the cache share. Unlike the standard
+/// library's, this pointer has no weak references, so that it takes no locked instruction to find
+/// out whether a reference is the only one. Each change does that for each node on its path.
+pub(crate) type SharedNode = triomphe::Arc<Resident>;
+
 impl Resident {
-    pub(crate) fn new(node: Node) -> Arc<Self> {
-        Arc::new(Self { node, written: OnceLock::new(), superseded: AtomicBool::new(false) })
+    pub(crate) fn new(node: Node) -> SharedNode {
+        SharedNode::new(Self { node, written: OnceLock::new(), superseded: AtomicBool::new(false) })
     }
 
     pub(crate) fn written(&self) -> Option<ChildPtr> {
@@ -102,7 +106,7 @@ pub(crate) enum Child {
     /// The node is as it lies on the device. If it is in memory, it is in the cache.
     Clean(ChildPtr),
     /// The node has changed since it was written, so it is in memory.
-    Dirty(Arc<Resident>),
+    Dirty(SharedNode),
 }
 
 impl Leaf {
@@ -135,9 +139,10 @@ impl Leaf {
 
     /// Puts an entry at `at`, its place in the order.
     pub(crate) fn insert(&mut self, at: usize, key: Key, value: Value) {
-        // Doubling the capacity would leave a third of the cache empty.
+        // Doubling the capacity would leave a third of the cache empty; a quarter more leaves an
+        // eighth empty on average.
         if self.entries.len() == self.entries.capacity() {
-            self.entries.reserve_exact((self.entries.len() / 8).max(4));
+            self.entries.reserve_exact((self.entries.len() / 4).max(8));
         }
         self.weight += Weight::of_entry(&value);
         self.entries.insert(at, (key, value));
@@ -298,7 +303,7 @@ impl Node {
 impl Child {
     /// Whether only the live tree refers to the node, so that it can be changed in place.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self, Self::Dirty(resident) if Arc::strong_count(resident) == 1)
+        matches!(self, Self::Dirty(resident) if SharedNode::strong_count(resident) == 1)
     }
 
     /// The pointer by which the parent names the child on the device.

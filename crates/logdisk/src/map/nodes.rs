@@ -1,19 +1,18 @@
 //! Where clean nodes come from.
 
-use dendro_base::sync::Arc;
 use dendro_format::NodePtr;
 
 use crate::fault::Outcome;
-use crate::map::node::Resident;
+use crate::map::node::SharedNode;
 
 /// The source of clean nodes.
 pub(crate) trait Nodes {
     /// The node at `place`.
-    fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>>;
+    fn node(&self, place: &NodePtr) -> Outcome<SharedNode>;
 
     /// The node at `place`, which is not asked for again.
-    fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>>;
+    fn take(&self, place: &NodePtr) -> Outcome<SharedNode>;
 
     /// The node at `place` if that takes no I/O.
-    fn node_if_cached(&self, place: &NodePtr) -> Option<Arc<Resident>>;
+    fn node_if_cached(&self, place: &NodePtr) -> Option<SharedNode>;
 }

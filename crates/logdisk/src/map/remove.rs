@@ -4,7 +4,6 @@
 //! change can be undone (map invariant 4). So removing an entry only reports that its leaf has
 //! become small. The nodes on the path to it are merged when the change is settled.
 
-use dendro_base::sync::Arc;
 use dendro_format::{ChildPtr, Key, Value};
 
 use super::accounting::Ledger;
@@ -14,7 +13,7 @@ use super::nodes::Nodes;
 use crate::fault::Outcome;
 use crate::map::node::{
     Child, FANOUT, FANOUT_MIN, Inner, LEAF_LEN_BYTES, LEAF_MIN_LEN_BYTES, Leaf, Node, Resident,
-    Weight,
+    SharedNode, Weight,
 };
 
 /// An entry that was removed, and whether its leaf has become small.
@@ -142,7 +141,7 @@ fn shrink_child(inner: &mut Inner, at: usize, nodes: &dyn Nodes, ledger: &mut Le
 }
 
 /// Whether a small node and its neighbour together make a node that is not nearly full.
-fn fits_with(child: &Resident, clean: Option<&Arc<Resident>>, neighbour: &Child) -> bool {
+fn fits_with(child: &Resident, clean: Option<&SharedNode>, neighbour: &Child) -> bool {
     let neighbour = match (clean, neighbour) {
         (Some(resident), _) | (None, Child::Dirty(resident)) => &resident.node,
         (None, Child::Clean(_)) => return false,

@@ -17,7 +17,7 @@ use crate::damage::{DamageLog, Part};
 use crate::fault::{Fault, Outcome};
 use crate::map::Nodes;
 use crate::map::budget::{self, Others};
-use crate::map::node::{Inner, Leaf, Node, Resident};
+use crate::map::node::{Inner, Leaf, Node, Resident, SharedNode};
 
 /// The maximum level: even a tree of nodes with two children would map more than a volume can hold.
 const MAX_LEVEL: u8 = 32;
@@ -25,8 +25,8 @@ const MAX_LEVEL: u8 = 32;
 #[derive(Clone, Debug)]
 struct ByMemory;
 
-impl Weighter<NodePtr, Arc<Resident>> for ByMemory {
-    fn weight(&self, _: &NodePtr, resident: &Arc<Resident>) -> u64 {
+impl Weighter<NodePtr, SharedNode> for ByMemory {
+    fn weight(&self, _: &NodePtr, resident: &SharedNode) -> u64 {
         resident.node.memory_bytes()
     }
 }
@@ -39,7 +39,7 @@ pub(crate) struct NodeStore {
     cache_size_bytes: u64,
     /// The capacity that the cache has now.
     capacity_bytes: AtomicU64,
-    cache: Cache<NodePtr, Arc<Resident>, ByMemory>,
+    cache: Cache<NodePtr, SharedNode, ByMemory>,
     damage: DamageLog,
 }
 
@@ -91,21 +91,21 @@ impl NodeStore {
         self.cache.weight()
     }
 
-    pub(crate) fn keep(&self, place: NodePtr, resident: Arc<Resident>) {
+    pub(crate) fn keep(&self, place: NodePtr, resident: SharedNode) {
         self.cache.insert(place, resident);
     }
 
     /// Reads the node at `place` and puts it into the cache.
-    pub(crate) fn load(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
+    pub(crate) fn load(&self, place: &NodePtr) -> Result<SharedNode, Error> {
         let resident = self
             .read(place)
             .inspect_err(|error| self.damage.note(place.addr, Part::Node, error))?;
-        self.cache.insert(*place, Arc::clone(&resident));
+        self.cache.insert(*place, SharedNode::clone(&resident));
         Ok(resident)
     }
 
     /// Reads and checks the node at `place`.
-    fn read(&self, place: &NodePtr) -> Result<Arc<Resident>, Error> {
+    fn read(&self, place: &NodePtr) -> Result<SharedNode, Error> {
         if !self.layout.holds(place.addr, u64::from(place.len_bytes))
             || place.len_bytes as usize > MAX_NODE_LEN_BYTES
         {
@@ -119,7 +119,7 @@ impl NodeStore {
     }
 
     /// Decodes and checks `bytes`, which were read from `place`.
-    pub(crate) fn decode(&self, place: &NodePtr, bytes: &[u8]) -> Result<Arc<Resident>, Error> {
+    pub(crate) fn decode(&self, place: &NodePtr, bytes: &[u8]) -> Result<SharedNode, Error> {
         let (info, entries) = node::decode(bytes, &self.uuid)
             .map_err(|malformed| damaged(place, malformed.problem))?;
         let stored = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
@@ -156,7 +156,7 @@ fn damaged(place: &NodePtr, problem: &str) -> Error {
 /// each new attempt after a [`Fault::Miss`] gets further, however small the cache is.
 pub(crate) struct PinnedNodes<'a> {
     store: &'a NodeStore,
-    pinned: RefCell<FxHashMap<NodePtr, Arc<Resident>>>,
+    pinned: RefCell<FxHashMap<NodePtr, SharedNode>>,
     /// Whether nodes that come from the cache are retained too.
     keeps: bool,
     loads: bool,
@@ -203,7 +203,7 @@ impl<'a> PinnedNodes<'a> {
 }
 
 impl Nodes for PinnedNodes<'_> {
-    fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+    fn node(&self, place: &NodePtr) -> Outcome<SharedNode> {
         match self.node_if_cached(place) {
             Some(resident) => Ok(resident),
             None if self.loads => Ok(self.store.load(place)?),
@@ -211,7 +211,7 @@ impl Nodes for PinnedNodes<'_> {
         }
     }
 
-    fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+    fn take(&self, place: &NodePtr) -> Outcome<SharedNode> {
         let cached = self.store.cache.remove(place).map(|(_, resident)| resident);
         // Both references are removed, so that the caller need not copy the node.
         let pinned = self.pinned.borrow_mut().remove(place);
@@ -222,13 +222,13 @@ impl Nodes for PinnedNodes<'_> {
         }
     }
 
-    fn node_if_cached(&self, place: &NodePtr) -> Option<Arc<Resident>> {
+    fn node_if_cached(&self, place: &NodePtr) -> Option<SharedNode> {
         if let Some(resident) = self.pinned.borrow().get(place) {
-            return Some(Arc::clone(resident));
+            return Some(SharedNode::clone(resident));
         }
         let resident = self.store.cache.get(place)?;
         if self.keeps {
-            self.pinned.borrow_mut().insert(*place, Arc::clone(&resident));
+            self.pinned.borrow_mut().insert(*place, SharedNode::clone(&resident));
         }
         Some(resident)
     }

@@ -6,21 +6,21 @@ use dendro_format::{Chunk, PageRef, Space};
 
 use super::*;
 use crate::fault::Fault;
-use crate::map::node::LEAF_LEN_BYTES;
+use crate::map::node::{LEAF_LEN_BYTES, SharedNode};
 
 /// A source for trees that are completely in memory.
 struct NoNodes;
 
 impl Nodes for NoNodes {
-    fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+    fn node(&self, place: &NodePtr) -> Outcome<SharedNode> {
         Err(Fault::Miss(*place))
     }
 
-    fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+    fn take(&self, place: &NodePtr) -> Outcome<SharedNode> {
         Err(Fault::Miss(*place))
     }
 
-    fn node_if_cached(&self, _: &NodePtr) -> Option<Arc<Resident>> {
+    fn node_if_cached(&self, _: &NodePtr) -> Option<SharedNode> {
         None
     }
 }

@@ -7,12 +7,11 @@
 
 use std::mem;
 
-use dendro_base::sync::Arc;
 use dendro_format::{Key, NodePtr, PageRef, Value};
 
 use super::nodes::Nodes;
 use crate::fault::{Fault, Outcome};
-use crate::map::node::Resident;
+use crate::map::node::SharedNode;
 
 /// The state of one entry before a change.
 #[derive(Debug)]
@@ -74,15 +73,15 @@ impl Undo {
 pub(super) struct InMemory;
 
 impl Nodes for InMemory {
-    fn node(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+    fn node(&self, place: &NodePtr) -> Outcome<SharedNode> {
         Err(Fault::Miss(*place))
     }
 
-    fn take(&self, place: &NodePtr) -> Outcome<Arc<Resident>> {
+    fn take(&self, place: &NodePtr) -> Outcome<SharedNode> {
         Err(Fault::Miss(*place))
     }
 
-    fn node_if_cached(&self, _: &NodePtr) -> Option<Arc<Resident>> {
+    fn node_if_cached(&self, _: &NodePtr) -> Option<SharedNode> {
         None
     }
 }
